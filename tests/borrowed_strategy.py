@@ -11,12 +11,15 @@ from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.details.declarations import (
     DetailColumn,
+    Figure,
+    NodeOutcome,
     Outcome,
     Relation,
     Sentence,
     TallyForm,
+    TreeForm,
 )
-from decodescope.engine.trace.details.shapes import TallyDetail
+from decodescope.engine.trace.details.shapes import TallyDetail, TreeDetail
 
 PURSE = TallyForm(
     title="A purse of tokens",
@@ -44,6 +47,32 @@ PURSE = TallyForm(
     counted="purses",
 )
 
+LADDER = TreeForm(
+    title="A ladder of tokens",
+    noun="rung",
+    nouns="rungs",
+    columns=[DetailColumn("token", "token"), DetailColumn("p", "number"), DetailColumn("outcome", "text")],
+    outcomes={
+        "climbed": NodeOutcome("open", [Sentence("climbed")]),
+        "missed": NodeOutcome("left", [Sentence("missed")], heading="Missed beside them:"),
+    },
+    number="p",
+    worth=[Sentence("{p:2} firm")],
+    figures=[
+        Figure("rung {k}", "how firm", [Sentence("{p:3}")]),
+        Figure(
+            "", "and from below", [Sentence("the first", where="depth <= 1"), Sentence("{p * before(p):3}")]
+        ),
+    ],
+    about=[Sentence("Rung {k} of {steps}")],
+    card=[Sentence("A rung is climbed where it is the firmest.")],
+    lines=[Sentence("{open} of {nodes} rungs were climbed.")],
+    values=[DetailColumn("steps", "number")],
+    relations=[Relation("p <= 1")],
+    totals=[Relation("steps == nodes")],
+    counted="ladders",
+)
+
 
 @component
 class BorrowedStrategy(Strategy):
@@ -53,7 +82,7 @@ class BorrowedStrategy(Strategy):
     source = "made up for a test"
     lossless = False
     changes = "the second token is taken only where it is likely"
-    details: ClassVar = {"purse": PURSE}
+    details: ClassVar = {"purse": PURSE, "ladder": LADDER}
 
     price: float = param(
         0.3, low=0.0, high=1.0, step=0.05, help="probability that the second token has to reach"
@@ -64,6 +93,7 @@ class BorrowedStrategy(Strategy):
         started = clock.mark()
         tokens: list[int] = []
         p: list[float] = []
+        beside: list[tuple[int, float]] = []  # the second best of each place
         read = len(s.target.tokens)
         for fresh in (s.tokens[read:], tokens):
             if len(tokens) == s.left:
@@ -73,8 +103,10 @@ class BorrowedStrategy(Strategy):
             # what the first pass read stays; the gift is read again by the next step, as its text
             s.target.commit([] if tokens else list(range(len(fresh))))
             chances = logits.double().softmax(-1)
-            tokens.append(int(chances.argmax()))
-            p.append(float(chances.max()))
+            best = chances.topk(2)
+            tokens.append(int(best.indices[0]))
+            p.append(float(best.values[0]))
+            beside.append((int(best.indices[1]), float(best.values[1])))
         verified = clock.mark()
         outcomes = ["gift", *("bought" if x >= self.price else "dear" for x in p[1:])]
         wanted = sum(PURSE.outcomes[word].holds for word in outcomes)
@@ -85,4 +117,11 @@ class BorrowedStrategy(Strategy):
         ]
         s.tokens += tokens[:count]
         purse = TallyDetail("purse", {"token": tokens, "p": p, "outcome": outcomes}, {"bought": count})
-        return moved(s, tokens[:count], end, started, verified, details=[purse])
+        parents = [*range(-1, len(tokens) - 1)]
+        columns = {
+            "token": [*tokens, *(token for token, _ in beside)],
+            "p": [*p, *(x for _, x in beside)],
+            "outcome": ["climbed"] * len(tokens) + ["missed"] * len(tokens),
+        }
+        ladder = TreeDetail("ladder", parents * 2, columns, {"steps": 2 * len(tokens)})
+        return moved(s, tokens[:count], end, started, verified, details=[purse, ladder])

@@ -21,10 +21,14 @@ from .checks.rules import consistent_end, consistent_header, consistent_prefill,
 from .checks.sharing import Texts
 from .checks.skipped_layers import check_gaps, check_prompt, check_scores
 from .checks.spans import passage_tokens, spans_problems
+from .checks.tree_search import search_problems
+from .checks.trees import TreeValidator, settles_at_end, tree_reading
 from .checks.turns import SwitchValidator
 from .checks.verdicts import check_extra, check_iteration, check_tops, check_verdicts
 from .details.answered import candidates_problems
-from .details.searched import Search, search_problems
+from .details.consistency import token_ids
+from .details.declarations import TreeForm
+from .details.shapes import TallyDetail, TreeDetail
 from .details.threads import ThreadTree, ThreadValidator
 from .encoding.forks import method_at, read_anew
 from .encoding.frame import encode
@@ -103,28 +107,30 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
             FillValidator(trace.header),
         )
         lines, switches = LineValidator(trace.header, prompt), SwitchValidator(trace.header, trace.prefill)
-        drawn, searches = (
+        drawn, searches, trees = (
             DrawnTextValidator(trace.header),
             SearchValidator(trace.header, trace.prefill is not None),
+            TreeValidator(trace.header, trace.prefill is not None),
         )
         n: int | None = read
         anew, grown, ticks = read_anew(trace.header), 0, TickValidator(trace.header)
         for index, step in enumerate(trace.steps):
             where = f"step {index}"
             consistent_step(step, index, vocab, trace.header.details)
-            n = _check_tokens(report, where, step, n)
+            n = _check_tokens(report, where, step, n, settles_at_end(trace.header, step))
             _check_decisions(report, where, step, trace.header)
             if index in anew:
-                for kept in (books, texts, threads, lines, fills, switches, drawn, searches, ticks):
+                for kept in (books, texts, threads, lines, fills, switches, drawn, searches, trees, ticks):
                     kept.lose()
-            # the hypotheses of a beam search grow by a token a step, the text only at its end
-            if step.beams is None:
+            # texts that are settled at the end grow by a token a step, the text of the run only then
+            unsettled = settles_at_end(trace.header, step)
+            if not unsettled:
                 grown = 0
             elif index in anew:
                 grown = 1
             else:
                 grown = grown + 1
-            length = step.n + (len(step.emitted) if step.beams is None else grown)
+            length = step.n + (grown if unsettled else len(step.emitted))
             books.sizes(where, step.passes)
             if (
                 trace.prefill is not None
@@ -150,6 +156,8 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
                 *switches.problems(step),
             )
             for problem in (*wrong, *drawn.problems(step), *searches.problems(step), *ticks.problems(step)):
+                report.add(where, problem)
+            for problem in trees.problems(step):
                 report.add(where, problem)
             emitted += step.emitted
             report.counts["steps"] += 1
@@ -204,8 +212,10 @@ def _check_told(report: Report, trace: Trace, step: Step) -> Iterator[str]:
     """What a step says of spans, and of a search."""
     yield from spans_problems(trace.header, step)
     report.counts.update(_some({"spans": passage_tokens(trace.header, step)}))
-    if step.search is not None:
-        yield from _check_search(report, trace, step, step.search)
+    for detail in details_by_check(trace.header, step, "tree_search"):
+        form = trace.header.details[detail.name]
+        if isinstance(detail, TreeDetail) and isinstance(form, TreeForm):
+            yield from _check_search(report, trace, step, detail, form)
 
 
 def _check_copies(report: Report, trace: Trace, step: Step, emitted: list[int]) -> Iterator[str]:
@@ -227,13 +237,20 @@ def _check_labels(report: Report, trace: Trace, step: Step, threads: ThreadValid
         report.counts["labels"] += len(labels[0].columns.get("name", ()))
 
 
-def _check_search(report: Report, trace: Trace, step: Step, search: Search) -> Iterator[str]:
+def _check_search(
+    report: Report, trace: Trace, step: Step, detail: TreeDetail, form: TreeForm
+) -> Iterator[str]:
     """What a step says of a search, which is made again."""
-    pieces, knobs = trace.pieces, method_at(trace.header, step.step).get("strategy") or {}
+    judged = step.detail(form.judged)
+    if not isinstance(judged, TallyDetail):
+        yield "it has no texts that were judged"
+        return
+    pieces, ids = trace.pieces, token_ids([detail, judged], trace.header.details)
     text = (lambda ids: join(ids, pieces)) if pieces else None
-    shown = text is None or all(x in pieces for x in search.ids)
-    yield from search_problems(search, step.emitted, knobs, trace.header.stop_tokens, text, shown)
-    report.counts["rollouts"] += len(search.rollouts)
+    shown = text is None or all(x in pieces for x in ids)
+    reading = tree_reading(trace.header, step, detail, form)
+    yield from search_problems(reading, judged, step.emitted, trace.header.stop_tokens, text, shown)
+    report.counts["rollouts"] += len(judged)
 
 
 def _text_of(trace: Trace, tree: ThreadTree) -> Callable[[list[int]], str] | None:
@@ -275,8 +292,9 @@ def _some(counts: dict[str, int]) -> dict[str, int]:
     return {name: n for name, n in counts.items() if n}
 
 
-def _check_tokens(report: Report, where: str, step: Step, n: int | None) -> int | None:
-    """The text of one step from its path and extra token; returns the n that is due next, None if it cannot be told."""
+def _check_tokens(report: Report, where: str, step: Step, n: int | None, unsettled: bool) -> int | None:
+    """The text of one step from its path and extra token; returns the n that is due next, None if it cannot be told.
+    unsettled: whether the text is settled at the run's end, so that until then steps emit what may be replaced"""
     if n is not None and step.n != n:
         report.add(where, f"n is {step.n}, but {n} tokens stand before it")
     if step.accepted != step.origins.count("accepted"):
@@ -298,8 +316,7 @@ def _check_tokens(report: Report, where: str, step: Step, n: int | None) -> int 
         if step.origins != origins:
             report.add(where, f"its origins are {step.origins}, but path and extra token give {origins}")
         report.counts["tokens"] += len(tokens)
-    # a beam search's text is settled at its end: until then its steps emit what may be replaced
-    return None if step.beams is not None else step.n + len(step.emitted)
+    return None if unsettled else step.n + len(step.emitted)
 
 
 def _check_decisions(report: Report, where: str, step: Step, header: Header) -> None:  # noqa: C901
@@ -378,10 +395,10 @@ def _check_choices(step: Step, choices: Sequence[Choice], header: Header) -> Ite
 
 def _check_end(report: Report, trace: Trace, end: End, emitted: list[int]) -> None:
     header, where = trace.header, "end"
-    beams = any(step.beams is not None for step in trace.steps[-1:])
+    unsettled = any(settles_at_end(header, step) for step in trace.steps[-1:])
     if end.steps != len(trace.steps):
         report.add(where, f"it counts {end.steps} steps, there are {len(trace.steps)}")
-    if not beams and end.tokens != emitted:
+    if not unsettled and end.tokens != emitted:
         at = next((i for i, (a, b) in enumerate(zip(end.tokens, emitted, strict=False)) if a != b), None)
         differ = f"token {at} is the first that differs" if at is not None else "one text is longer"
         report.add(

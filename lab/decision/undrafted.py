@@ -15,15 +15,16 @@ from decodescope.lab.formatting.tokens import shown, shown_id
 
 from .explanation import Explanation, Line
 from .tally import tally
+from .trees import tree, with_tree
 
 
 def undrafted(trace: Trace, step: Step) -> Explanation | None:
     """What a step did whose strategy says so itself; None: it drafted, or nothing was recorded."""
-    records = step.iteration, step.beams, step.threads, step.fill
-    for record, explained in zip(records, (iteration, beams, threads, canvas), strict=True):
+    records = step.iteration, step.threads, step.fill
+    for record, explained in zip(records, (iteration, threads, canvas), strict=True):
         if record is not None:
             return explained(trace, step)
-    return tried(trace, step)
+    return with_tree(tried(trace, step), tree(trace, step))
 
 
 def iteration(trace: Trace, step: Step) -> Explanation:
@@ -60,38 +61,6 @@ def iteration(trace: Trace, step: Step) -> Explanation:
             Line(f"The other {len(texts) - it.fixed} choices are the guesses of the next pass.")
         )
     explained.test = f"{it.fixed} of {len(texts)} final"
-    return explained
-
-
-def beams(trace: Trace, step: Step) -> Explanation:
-    """One step of beam search: the hypotheses that were kept."""
-    b = step.beams
-    assert b is not None
-    texts = [shown_id(token, trace.pieces) for token in b.tokens]
-    explained = Explanation(
-        "target", "Beams kept", texts[0] if texts else "", f"{len(texts)} hypotheses", "beam search"
-    )
-    groups, fines = b.groups or [0] * len(texts), b.penalties or [0.0] * len(texts)
-    rows = zip(texts, b.parents, b.scores, groups, fines, strict=True)
-    kept = tuple(
-        f"{rank}. {text}   continues hypothesis {parent + 1} of the step before, {score:.3f} nats"
-        + ("" if b.groups is None else f", group {group + 1}, fined {fine:g}")
-        for rank, (text, parent, score, group, fine) in enumerate(rows, 1)
-    )
-    explained.lines.append(
-        Line("The texts with the largest sums of log-probabilities stay; nothing is drawn.", kept)
-    )
-    if b.groups is not None:
-        words = "Each group chooses by itself, and is fined for every token that a group before it chose in the same step."
-        explained.lines.append(Line(words))
-    if b.pruned:
-        left = [
-            f"{shown_id(int(x), trace.pieces)}   behind hypothesis {int(p) + 1}, {z:.3f} nats"
-            for p, x, z in b.pruned
-        ]
-        explained.lines.append(Line("The next best were left:", tuple(left)))
-    order = [(group, fine - score) for group, fine, score in zip(groups, fines, b.scores, strict=True)]
-    explained.agrees = order == sorted(order)
     return explained
 
 

@@ -9,8 +9,12 @@ import plotly.graph_objects as go
 
 from decodescope.engine.core.arguments import whole
 from decodescope.engine.trace import Step, Trace
-from decodescope.engine.trace.details.searched import DONE, Planner, Search
-from decodescope.engine.trace.encoding.forks import method_at
+from decodescope.engine.trace.checks.tree_search import Regrowth, regrown, words_now
+from decodescope.engine.trace.checks.trees import tree_reading, trees
+from decodescope.engine.trace.details.declarations import Sentence, TreeForm
+from decodescope.engine.trace.details.scope import Scope
+from decodescope.engine.trace.details.shapes import TreeDetail
+from decodescope.engine.trace.details.tree import TreeReading
 from decodescope.lab.formatting.style import LIGHT
 from decodescope.lab.formatting.tokens import shown_id
 
@@ -28,130 +32,140 @@ LOOK = {
 
 @dataclass
 class Drawn:
-    """A node of a drawn tree. parent: -1 behind the text;  kind: of LOOK;  says: what was noted of it"""
+    """A node of a drawn tree. parent: -1 behind the text;  kind: of LOOK;  says: what was noted of it;  over: its text ended"""
 
     token: int
     parent: int
     depth: int
     kind: str
     says: str
+    over: bool = False
 
 
 def figure(trace: Trace, step: int | None = None, node: int | None = None) -> go.Figure:
-    """Of a search by tests its tree behind `node` texts, each with the terms by which it was chosen; of beams the hypotheses up
-    to step `step`, and those that were left. Without either all of it. Raises ValueError where no step tells of a search,
-    ParamError for a place that there is not."""
-    held = next((one for one in trace.steps if one.search is not None), None)
-    if held is not None:
-        return _texts(trace, held, node)
-    beams = [one for one in trace.steps if one.beams is not None]
-    if not beams:
+    """Of a tree that grew within a step its first `node` nodes, each with the terms by which it was chosen; of one that grows
+    over steps the nodes up to step `step`, and those that were left. Without either all of it. Raises ValueError where no step
+    has a tree, ParamError for a place that there is not."""
+    held = [(one, *own) for one in trace.steps for own in trees(trace.header, one)]
+    grown = next((own for own in held if own[2].growth is not None), None)
+    if grown is not None:
+        return _grown(trace, *grown, node)
+    over = [own for own in held if own[1].earlier]
+    if not over:
         raise ValueError(
             "No step of this run tells of a search: take a run with the strategy planned, beam or diverse_beam."
         )
-    last = whole(len(beams) - 1 if step is None else step, "step", 0, len(beams) - 1)
-    nodes = list(_hypotheses(beams[: last + 1], last + 1 == len(beams)))
+    last = whole(len(over) - 1 if step is None else step, "step", 0, len(over) - 1)
+    nodes = list(_followed(trace, over[: last + 1], last + 1 == len(over)))
     left = sum(one.kind == "left" for one in nodes)
-    title = f"Hypotheses up to step {last}: {len(nodes) - left} kept, {left} left"
-    return _drawn(trace, nodes, title, "tokens")
+    nouns = over[0][2].nouns.capitalize()
+    kept = sum(one.kind != "left" and not one.over for one in nodes)
+    return _drawn(trace, nodes, f"{nouns} up to step {last}: {kept} kept, {left} left", "tokens")
 
 
-def _texts(trace: Trace, step: Step, count: int | None) -> go.Figure:
-    """The tree of beginnings behind `count` texts."""
-    search, knobs = step.search, method_at(trace.header, step.step).get("strategy") or {}
-    assert search is not None
-    upto = whole(len(search.rollouts) if count is None else count, "node", 1, len(search.rollouts))
-    again = Search(offers=search.offers[:1], priors=search.priors[:1])
-    planner, terms = Planner(again, float(knobs.get("c", 0)), float(knobs.get("base", 1))), [""]
-    for born in range(1, upto + 1):
-        parent, token = search.parents[born], search.tokens[born]
-        place = again.offers[parent].index(token)
-        score, prior = planner.scores(parent)[place], again.priors[parent][place]
-        ends = search.closed[born] if not search.offers[born] else ""
-        planner.bear(parent, token, search.offers[born], search.priors[born], ends)
-        reward = search.rollouts[born - 1].reward
-        planner.reward(born, reward)
-        terms.append(
-            f"text {born}: {reward:.0%} of the tests; chosen with Q 0 + {score:.3f} for P {prior:.3f}"
-        )
-    rewards = [x.reward for x in search.rollouts[:upto]]
-    best = rewards.index(max(rewards)) + 1
-    way, at = set(), best
-    while at > 0:
-        way.add(at)
-        at = again.parents[at]
+def _grown(trace: Trace, step: Step, detail: TreeDetail, form: TreeForm, count: int | None) -> go.Figure:
+    """The tree behind `count` rounds."""
+    reading = tree_reading(trace.header, step, detail, form)
+    growth = form.growth
+    assert growth is not None
+    upto = whole(len(reading) - 1 if count is None else count, "node", 1, len(reading) - 1)
+    terms = [""]
+    for born, (again, scores) in enumerate(regrown(reading, upto), 1):
+        if born > upto:
+            break
+        parent, token = detail.parents[born], reading.token(born)
+        place = again.candidates[parent].index(token) if token in again.candidates[parent] else -1
+        own = {"score": scores[place], "p": again.priors[parent][place]} if place >= 0 else {}
+        chosen = Scope({**reading.knobs, **own}, {}).say(Sentence(growth.chosen))
+        worth = reading.node(born).first(form.worth)
+        terms.append("; ".join(filter(None, (f"{form.noun} {born}: {worth}", chosen))))
+    numbers = [reading.number(k) or 0.0 for k in range(1, upto + 1)]
+    best = numbers.index(max(numbers)) + 1
+    way, words = {*reading.path(best)}, words_now(reading, again)
     nodes = [
         Drawn(
-            again.tokens[k],
-            again.parents[k] - 1,
-            len(again.path(k)),
+            reading.token(k) or 0,
+            detail.parents[k] - 1,
+            len(reading.path(k)),
             "best" if k in way else "closed" if again.closed[k] else "open",
-            terms[k] + _now(again, k),
+            terms[k] + _now(reading, again, k, words[k]),
         )
         for k in range(1, upto + 1)
     ]
-    return _drawn(
-        trace,
-        nodes,
-        f"The search behind {upto} texts: the best passes {max(rewards):.0%} of the tests",
-        "tokens",
-    )
+    title = Scope({"upto": upto, "best": max(numbers)}, {}).say(Sentence(growth.title))
+    return _drawn(trace, nodes, title or f"{form.title} behind {upto} {form.nouns}", "tokens")
 
 
-def _now(search: Search, node: int) -> str:
+def _now(reading: TreeReading, again: Regrowth, node: int, word: str) -> str:
     """What became of a node."""
-    closed = search.closed[node]
-    if not closed:
-        shut = ""
-    elif closed == DONE:
-        shut = "; closed: nothing is left behind it"
-    else:
-        shut = "; closed: its text ends"
-    return f"<br>N {search.visits[node]}, Q {search.values[node]:.3f}{shut}"
+    growth = reading.form.growth
+    assert growth is not None
+    own = {growth.visits: again.visits[node], growth.values: again.values[node]}
+    said = Scope(own, {}).say(Sentence(growth.now)) or ""
+    outcome = reading.form.outcomes.get(word)
+    shut = reading.node(node).all(outcome.words) if outcome is not None else []
+    return "<br>" + "; ".join(filter(None, (said, *shut)))
 
 
-def _hypotheses(steps: list[Step], over: bool) -> Iterator[Drawn]:
-    """The hypotheses of all steps, each behind that which it went on from, and what was left of each step. over: the last step
-    is the run's last."""
-    own = _way(steps) if over else set()
+Held = tuple[Step, TreeDetail, TreeForm]
+
+
+def _followed(trace: Trace, held: list[Held], over: bool) -> Iterator[Drawn]:
+    """The nodes of all steps, each behind that which it went on from, and what was left of each step. over: the last step is
+    the run's last."""
+    own = _way(held) if over else set()
     before, count = [-1], 0
-    for depth, step in enumerate(steps, 1):
-        beams = step.beams
-        assert beams is not None
-        worst = min(beams.scores, default=0.0)
+    for depth, (step, detail, form) in enumerate(held, 1):
+        reading = tree_reading(trace.header, step, detail, form)
+        numbers = [reading.number(node) or 0.0 for node in range(len(reading))]
+        kept = reading.of("open")
+        worst = min((numbers[node] for node in kept), default=0.0)
         now = []
-        for rank, (token, parent, score) in enumerate(
-            zip(beams.tokens, beams.parents, beams.scores, strict=True)
-        ):
-            kind = "best" if (depth, rank) in own else "open"
-            yield Drawn(token, before[parent], depth, kind, f"kept, {score:.3f} nats")
-            now.append(count)
-            count += 1
-        for row in beams.pruned or ():
-            behind = (
-                f", {worst - row[2]:.3f} behind the last that is kept"
-                if beams.scores and row[2] < worst
-                else ""
+        for node, outcome in enumerate(reading.outcomes):
+            if not outcome.shown:
+                continue
+            worth = reading.node(node).first(form.exact or form.worth)
+            kind, word = "open", f"kept, {worth}"
+            if outcome.fate != "open":
+                kind = "left" if outcome.fate == "left" else "closed"
+                behind = worst - numbers[node]
+                more = (
+                    f", {behind:.3f} behind the last that is kept"
+                    if kind == "left" and kept and behind > 0
+                    else ""
+                )
+                word = f"{reading.words(node) or outcome.fate}, {worth}{more}"
+            parent = detail.parents[node]
+            yield Drawn(
+                reading.token(node) or 0,
+                before[parent] if 0 <= parent < len(before) else -1,
+                depth,
+                "best" if (depth, node) in own else kind,
+                word,
+                outcome.fate == "ended",
             )
-            yield Drawn(int(row[1]), before[int(row[0])], depth, "left", f"left, {row[2]:.3f} nats{behind}")
+            if outcome.fate == "open":
+                now.append(count)
             count += 1
         before = now
 
 
-def _way(steps: list[Step]) -> set[tuple[int, int]]:
-    """Depth and rank of the hypotheses that lead to the text that was written."""
+def _way(held: list[Held]) -> set[tuple[int, int]]:
+    """Depth and number of the nodes that lead to the text that was written."""
     ways: list[tuple[list[int], list[tuple[int, int]]]] = [([], [])]
-    emitted = steps[-1].emitted
-    best: list[tuple[int, int]] = []
-    for depth, step in enumerate(steps, 1):
-        assert step.beams is not None
-        pairs = enumerate(zip(step.beams.tokens, step.beams.parents, strict=True))
-        ways = [
-            ([*ways[parent][0], token], [*ways[parent][1], (depth, rank)]) for rank, (token, parent) in pairs
-        ]
-        mine = [way for text, way in ways if text == emitted[:depth]]
-        best = mine[0] if mine and depth >= len(emitted) - 1 else best
-    return set(best)
+    emitted = held[-1][0].emitted
+    for depth, (_, detail, form) in enumerate(held, 1):
+        reading, before, ways = TreeReading(detail, form, {}, ()), ways, []
+        for node, (parent, outcome) in enumerate(zip(detail.parents, reading.outcomes, strict=True)):
+            if outcome.fate == "left" or not 0 <= parent < len(before):
+                continue
+            text, way = before[parent]
+            text, way = [*text, reading.token(node) or 0], [*way, (depth, node)]
+            if text == emitted:
+                return {*way}
+            if outcome.fate == "open":
+                ways.append((text, way))
+    return set()
 
 
 def _drawn(trace: Trace, nodes: list[Drawn], title: str, across: str) -> go.Figure:

@@ -15,6 +15,7 @@ from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import End, Header, Prefill, Record, Step, Trace
 from decodescope.lab.decision.explain import Explanation, explain
 from decodescope.lab.wire.messages import messages, most_nodes
+from decodescope.lab.wire.trees import most_tree_nodes
 from decodescope.lab.wire.wire import Wire, drafted, encode, end_message
 
 from .bundle import SINGLE, WEB, bundle, needed
@@ -209,7 +210,8 @@ class Scope(anywidget.AnyWidget):
         node, trace = proposal["value"], self.trace or self._growing
         if node is None or trace is None or not trace.steps:
             return node
-        last = most_nodes(trace.steps[self.step])
+        record = trace.steps[self.step]
+        last = max(most_nodes(record), most_tree_nodes(trace.header, record))
         if not 0 <= node <= last:
             raise traitlets.TraitError(
                 f"node = {node}: the step that is shown has nodes 0 (the root) to {last}."

@@ -9,9 +9,9 @@ export const loads = {
   pair: () => import("./scope/pair.js"),
   picture: () => import("./scope/picture.js"),
   repeats: () => import("./scope/repeats.js"),
-  search: () => import("./scope/search.js"),
   shorter: () => import("./scope/shorter.js"),
   survey: () => import("./scope/survey.js"),
   threads: () => import("./scope/threads.js"),
+  trees: () => import("./scope/trees.js"),
   turns: () => import("./scope/turns.js"),
 };

@@ -51,11 +51,11 @@ def _mute(record: Prefill | Step) -> Prefill | Step:
 
 def most_nodes(step: Step) -> int:
     """The highest number that a view gives to a node of a step: those of its draft, the target's own token behind them, else
-    the tokens of its block, its hypotheses, its threads, the places of its canvas or what it tried by itself."""
+    the tokens of its block, its threads, the places of its canvas or what it tried by itself. Nodes of trees are counted by
+    `most_tree_nodes`."""
     drafted = 0 if step.draft is None else len(step.draft.tokens)
     block = step.iteration.tokens if step.iteration is not None else []
-    beams = step.beams.tokens if step.beams is not None else []
     threads = step.threads.alive if step.threads is not None else []
     canvas = step.fill.length if step.fill is not None else 0
     own = drafted + (step.extra is not None)
-    return max(own, len(block), len(beams), len(threads), canvas, len(step.emitted), most_rows(step))
+    return max(own, len(block), len(threads), canvas, len(step.emitted), most_rows(step))

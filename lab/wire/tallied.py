@@ -50,5 +50,4 @@ def most_rows(step: Step) -> int:
     record = step.candidates
     answers = 0 if record is None else max(len(record.answers), 1) + len(record.compared)
     choices = sum(len(choice.candidates) for choice in step.choices or ())
-    search = 0 if step.search is None else len(step.search.rollouts)
-    return max(own, block, answers, choices, search)
+    return max(own, block, answers, choices)

@@ -37,17 +37,16 @@ from .depths import deep, left_by
 from .drafts import drafted_as
 from .evidence import told
 from .machine_load import surrounded
-from .mixed import beamed
 from .model_build import built
 from .picture_shape import picture_shown
 from .prompt import prompt_shown
 from .prompt_cut import shortened
 from .reference import along, beside
-from .searched import searched
 from .single import single as _single
 from .survey import encode_survey
 from .tallied import tallied
 from .threaded import threaded
+from .trees import branches_of, tree_forms, tree_of
 from .turned import turned
 
 BUDGET = 4096  # bytes of one step on the wire; what was never reached is left out of larger ones
@@ -82,7 +81,8 @@ class Wire:
     along, in the head, and beside, in a step: who read along, and what that says of each token (`lab/wire/reference.py`).
     again, rounds: what of the text was said before, and the rounds of a text that goes round (`lab/wire/again.py`).
     built, in the head: what the models are made of, matrix by matrix (`lab/wire/model_build.py`).
-    search: a tree of beginnings of texts, as it was searched (`lab/wire/searched.py`).
+    trees, in the head: what trees mean; tree, branches: one that grew within the step, one that grows over steps
+    (`lab/wire/trees.py`).
     survey: matrices of what a strategy held against each other (`lab/wire/survey.py`).
     from: where in prompt and text the tokens stand that a step's are copies of (`lab/wire/copies.py`).
     lanes: which of two models wrote, and by what it was decided (`lab/wire/turned.py`).
@@ -167,6 +167,7 @@ class Wire:
             "levels": h.levels,
             "along": along(h),
             "fork": None if h.fork is None else {k: h.fork.get(k) for k in ("of", "step", "name", "change")},
+            **({"trees": declared} if (declared := tree_forms(h)) else {}),
             **prompt_shown(h, self.prefill, self.text),
             **picture_shown(h),
             "shortened": shortened(h, self.prefill, self._passes, self.text),
@@ -197,7 +198,7 @@ class Wire:
         }
         message |= drafted_as(self.header, step) | filled(step, self.text, whole=whole)
         message |= tallied(self.header, step, self.text, whole)
-        message |= cascaded(step, self.text, whole) | searched(self.header, step, self.text, whole)
+        message |= cascaded(step, self.text, whole) | tree_of(self.header, step, self.text, whole)
         message |= encode_survey(self.header, step, self.text, whole)
         tests = decided(self.header, step)
         if tests is not None and tests.extra:
@@ -290,7 +291,6 @@ class Wire:
 
     def _plain(self, step: Step) -> dict[str, Any]:
         tokens, passes, tried, ok, drafted, accepted, decode = self._sums[step.step]
-        held = {} if step.beams is None else {"beams": beamed(step.beams, self._texts)}
         read, before = self._read[step.step], None if step.step else self.prefill
         return {
             "kind": "step",
@@ -320,7 +320,7 @@ class Wire:
                 "accepted": accepted,
                 "decode": decode,
             },
-            **held,
+            **branches_of(self.header, step, self.text),
             **self._said[step.step],
             **deep(step, self.header, self._passes) | turned(step, self.text) | beside(step, self.text),
             **copies(self.header, step),

@@ -19,7 +19,7 @@ from toylab import Words
 from decodescope.engine import Method, Session
 from decodescope.engine.core.component import registry
 from decodescope.engine.trace import Trace, check, open_trace
-from decodescope.engine.trace.details.shapes import TallyDetail
+from decodescope.engine.trace.details.shapes import TallyDetail, TreeDetail
 from decodescope.lab import explain
 from decodescope.lab.wire.messages import messages
 
@@ -60,6 +60,7 @@ def test_it_is_derived_again_from_the_file_where_torch_is_missing(tmp_path: Path
     path = recorded().save(tmp_path / "borrowed.dstrace")
     report = check(open_trace(path))
     assert report.ok and report.counts["purses"] == len(recorded().steps) and not report.notes, report
+    assert report.counts["ladders"] == len(recorded().steps)
     script = (
         "import sys; sys.modules['torch'] = None\n"
         "from decodescope.engine.trace import check, open_trace\n"
@@ -69,10 +70,11 @@ def test_it_is_derived_again_from_the_file_where_torch_is_missing(tmp_path: Path
     said = subprocess.run(
         [sys.executable, "-c", script, path], capture_output=True, text=True, check=True
     ).stdout
-    assert "agrees with itself" in said and "purses" in said and LINE in said
+    assert "agrees with itself" in said and "purses" in said and LINE in said and "ladders" in said
+    assert "2 of 4 rungs were climbed." in said
 
 
-def columns(detail: TallyDetail, **more: Any) -> TallyDetail:
+def columns(detail: Any, **more: Any) -> Any:
     return replace(detail, columns={**detail.columns, **more})
 
 
@@ -101,7 +103,41 @@ def test_a_lie_about_it_is_found(lie: str) -> None:
     place = next(i for i, one in enumerate(purses(trace)) if one.columns["outcome"] == ["gift", "dear"])
     if trace.steps[place].emitted == [3]:
         tell = lambda x: columns(x, token=[4, *x.columns["token"][1:]])  # noqa: E731
-    trace.steps[place].details = [tell(trace.steps[place].details[0])]
+    trace.steps[place].details = [tell(trace.steps[place].details[0]), trace.steps[place].details[1]]
+    assert any(says in one for one in check(trace).problems), check(trace)
+
+
+TREE_LIES = {
+    "another probability": (lambda x: columns(x, p=[1.5, *x.columns["p"][1:]]), "breaks p <= 1"),
+    "another count": (lambda x: replace(x, values={"steps": 9}), "breaks steps == nodes"),
+    "a child before its parent": (
+        lambda x: replace(x, parents=[1, -1, -1, 0]),
+        "a parent comes before its children",
+    ),
+    "a parent of huge number": (
+        lambda x: replace(x, parents=[-1, 10**12, -1, 0]),
+        "comes before its children",
+    ),
+    "a parent below all": (lambda x: replace(x, parents=[-9, 0, -1, 0]), "comes before its children"),
+    "a column too short": (lambda x: columns(x, p=[0.5]), "where 4 are due"),
+    "a column that nobody declared": (lambda x: columns(x, q=[0.5] * 4), "which its declaration lacks"),
+    "an outcome that nobody declared": (
+        lambda x: columns(x, outcome=["climbed", "jumped", "missed", "missed"]),
+        "without an outcome",
+    ),
+    "outcomes that are lists": (lambda x: columns(x, outcome=[[], [], [], []]), "entries of the type text"),
+    "a token that is none": (lambda x: columns(x, token=[999, 0, 0, 0]), "outside the vocabulary"),
+    "a text for a number": (lambda x: columns(x, p=["a"] * 4), "entries of the type number"),
+    "another shape": (lambda x: TallyDetail("ladder", x.columns, x.values), "declared as a tree"),
+}
+
+
+@pytest.mark.parametrize("lie", TREE_LIES)
+def test_a_lie_about_its_tree_is_found(lie: str) -> None:
+    tell, says = TREE_LIES[lie]
+    trace = copy.deepcopy(recorded())
+    step = next(one for one in trace.steps if len(one.details[1]) == 4)
+    step.details = [step.details[0], tell(step.details[1])]
     assert any(says in one for one in check(trace).problems), check(trace)
 
 
@@ -110,7 +146,7 @@ def test_a_detail_that_the_header_does_not_declare_is_named() -> None:
     trace.header.details = {}
     report = check(trace)
     wrong = [one for one in report.problems if "sha256" not in one]  # the header was changed
-    assert not wrong and report.counts["details not re-derived"] == len(trace.steps)
+    assert not wrong and report.counts["details not re-derived"] == 2 * len(trace.steps)
     assert any("were not re-derived" in note for note in report.notes)
 
 
@@ -120,6 +156,10 @@ def test_its_steps_are_explained_in_its_own_words() -> None:
         said = explain(trace, step.step)
         words = str(said)
         assert said.agrees and said.title == "A purse of tokens" and LINE in words
+        ladder = step.detail("ladder")
+        climbed = ladder.columns["outcome"].count("climbed")
+        assert f"{climbed} of {2 * climbed} rungs were climbed." in words and "Missed beside them:" in words
+        assert f"{ladder.columns['p'][0]:.2f} firm" in words and isinstance(ladder, TreeDetail)
         if "dear" in step.details[0].columns["outcome"]:
             lacking = 0.3 - step.details[0].columns["p"][1]
             assert f"too dear, by {lacking:.3f}" in words and "one token bought" in words
@@ -137,4 +177,35 @@ def test_its_card_is_drawn_with_its_rows_and_its_sentence(driver: Any) -> None:
     card = scope.text(".decision")
     assert "A purse of tokens" in card and "too dear" in card and LINE in card and "gift" in card
     assert "one token bought" in scope.text(".headline")
+    assert not scope.troubles, scope.troubles
+
+
+@pytest.mark.browser
+@pytest.mark.xdist_group("browser")
+def test_its_tree_is_drawn_with_its_nodes_and_their_words(driver: Any) -> None:
+    trace = recorded()
+    scope = Scope(driver)
+    step = next(s for s in trace.steps if s.details[0].columns["outcome"] == ["gift", "bought"])
+    scope.show(list(messages(trace)), step.step)
+    tree, texts = (
+        step.detail("ladder"),
+        [str(trace.pieces[x]) for x in step.detail("ladder").columns["token"]],
+    )
+    rows = scope.page.locator(".grown li:visible")
+    order = [0, 1, 3, 2]  # a child behind its parent
+    assert rows.count() == 4
+    for k, row in zip(order, rows.all_inner_texts(), strict=True):
+        before = texts[0] if tree.parents[k] == 0 else ""
+        assert before + texts[k] in row and f"{tree.columns['p'][k]:.2f} firm" in row
+        assert tree.columns["outcome"][k] in row and ("★ the text" in row) == (k == 1)
+    assert "Won: rung 2, " in scope.text(".grown-tree .won") and not scope.page.locator(".along").is_visible()
+    rows.nth(1).locator("button").click()
+    scope.settled()
+    card, p = scope.text(".decision"), tree.columns["p"]
+    assert "A purse of tokens" in card and "Rung 2 of 4" in card and "depth 2" in card
+    assert f"{p[1]:.3f}" in card and f"{p[0] * p[1]:.3f}" in card
+    assert "A rung is climbed where it is the firmest." in card
+    label = rows.nth(1).locator("button").get_attribute("aria-label")
+    assert label == f"rung 2, depth 2, {p[1]:.2f} firm: {texts[0]}{texts[1]}"
+    scope.page.locator(".grown-tree").click(position={"x": 1, "y": 1})
     assert not scope.troubles, scope.troubles

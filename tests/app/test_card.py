@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import toys
 from browser import DRAWN, LONG, TIMERS, passes
+from followed import followed
 from toylab import Words
 
 from decodescope.engine import Session
@@ -280,7 +281,7 @@ def test_jacobi_and_beam_have_their_cards(scope: Scope) -> None:
     assert scope.text(".decision h2") == "Hypothesis 1 of 4"
     scope.page.locator(".beams li button").nth(1).click()
     scope.settled()
-    beams = trace.steps[5].beams
+    beams = followed(trace.steps[5])
     assert scope.text(".decision h2") == "Hypothesis 2 of 4"
     assert abs(float(scope.sums()["score, nats"]) - beams.scores[1]) < 1e-3
 

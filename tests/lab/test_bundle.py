@@ -84,11 +84,11 @@ def test_a_run_takes_along_what_it_asks_for() -> None:
     assert needed(messages(tree, last=5)) == set() and needed(messages(tree)) == {"repeats"}, (
         "a toy goes round after a while"
     )
-    assert needed(messages(known("beam"), last=5)) == {"threads"}
+    assert needed(messages(known("beam"), last=5)) == {"trees"}
     assert asked({"kind": "head", "parts": {"depth": {"usual": False}}}) == {"depth"}
-    with_threads, without = bundle(frozenset({"threads"})), bundle(frozenset())
-    assert "// ---- beams.js" in with_threads and "// ---- canvas.js" not in with_threads
-    assert "// ---- beams.js" not in without and weight(without) < weight(with_threads) < weight(bundle())
+    with_trees, without = bundle(frozenset({"trees"})), bundle(frozenset())
+    assert "// ---- treesteps.js" in with_trees and "// ---- canvas.js" not in with_trees
+    assert "// ---- treesteps.js" not in without and weight(without) < weight(with_trees) < weight(bundle())
 
 
 def strings(text: str) -> list[str]:
@@ -228,6 +228,7 @@ def asking() -> dict[str, Trace]:
     cut.header = replace(cut.header, model=cut.header.model | {"widths": [64, 0, 64]})
     runs["model"] = cut
     runs["search"] = toys.decode(toys.method(strategy=("planned", {"tests": "1\n2"})), count=8).sink
+    runs["threads"] = toys.decode(toys.method(strategy=("apar", {"fork": "5", "child": "12"})), count=8).sink
     runs["survey"] = toys.decode(toys.method(strategy=("exact_extract", {"end": "7"})), count=9).sink
     return runs | {"depth": toys.decode(deep, count=8).sink, "switch": toys.decode(switch, count=8).sink}
 
@@ -269,16 +270,16 @@ def test_the_modules_draw_the_same_by_themselves_as_joined(driver: Any) -> None:
 def test_nothing_is_drawn_before_its_part_is_there_and_a_lost_part_comes_later(driver: Any) -> None:
     page, troubles = hosted(driver, "parts")
     waiting: list[Any] = []
-    page.route("http://scope.test/scope/threads.js", lambda route: waiting.append(route))
+    page.route("http://scope.test/scope/trees.js", lambda route: waiting.append(route))
     data = encode(list(messages(known("beam")))).decode()
-    with page.expect_request("**/threads.js"):
+    with page.expect_request("**/trees.js"):
         page.evaluate("data => (JSON.parse(data).forEach((one) => view.push(one)), view.seek(2))", data)
     page.evaluate(FRAMES)
     assert len(waiting) == 1 and page.locator(".empty").is_visible() and not page.locator("h1").is_visible()
     waiting.pop().abort()
     page.locator("h1", has_text="Step 2").wait_for()
     assert "fetching what draws this step" in page.locator(".tree-box").inner_text()
-    page.unroute("http://scope.test/scope/threads.js")
+    page.unroute("http://scope.test/scope/trees.js")
     page.locator(".beams li").first.wait_for()
     assert (
         "fetching" not in page.locator(".tree-box").inner_text() and page.locator(".decision h2").is_visible()

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 import toys
+from followed import followed
+from followed import searched as search_of
 
 from decodescope.engine.core.component import declared
 from decodescope.engine.core.note import Finding
@@ -15,7 +17,6 @@ from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.hardware import device
 from decodescope.engine.cost.passes import Passes
 from decodescope.engine.trace import Trace, TraceError
-from decodescope.engine.trace.details.searched import Planner, Search
 from decodescope.engine.trace.records.events import Made
 from decodescope.lab import decisions, explain, figure, open_trace
 from decodescope.lab.charts import CHARTS
@@ -269,38 +270,27 @@ def test_a_machine_is_the_run_s_own_or_one_that_is_named() -> None:
         figure(trace, "roofline")
 
 
-def closed_behind(search: Search, upto: int) -> list[str]:
-    """What is closed of a search behind so many texts."""
-    small = Search(offers=search.offers[:1], priors=search.priors[:1])
-    planner = Planner(small, 4.0, 10.0)
-    for k in range(1, upto + 1):
-        ends = search.closed[k] if not search.offers[k] else ""
-        planner.bear(search.parents[k], search.tokens[k], search.offers[k], search.priors[k], ends)
-        planner.reward(k, search.rollouts[k - 1].reward)
-    return small.closed
-
-
 def test_a_search_is_drawn_as_it_stood_behind_any_text() -> None:
     small = toys.decode(
         toys.method(strategy=("planned", {"tests": "1\n2", "k": 2, "rollouts": 24})), count=4
     ).sink
     for trace, ended in ((open_trace("planned"), False), (small, True)):
-        search = trace.steps[0].search
-        assert search is not None and any(search.closed) is ended
-        for upto in (1, len(search.rollouts) // 2, len(search.rollouts)):
+        search = search_of(trace)
+        assert ({*search.outcomes} != {"open"}) is ended
+        for upto in (1, len(search.texts) // 2, len(search.texts)):
             marks = [one for one in figure(trace, "search", node=upto).data if "markers" in one.mode]
             assert sum(len(one.x) for one in marks) == upto
-            rewards = [x.reward for x in search.rollouts[:upto]]
+            rewards = [x.reward for x in search.texts[:upto]]
             way = [rewards.index(max(rewards)) + 1]
             while way[-1] > 0:
                 way.append(search.parents[way[-1]])
-            shut = sum(bool(x) and k not in way for k, x in enumerate(closed_behind(search, upto)))
+            shut = sum(x and k not in way for k, x in enumerate(search.behind(upto)[0].closed))
             assert sum(len(one.x) for one in marks if one.name == "closed") == shut, (
                 "but for those of the best text"
             )
             (best,) = (one for one in marks if one.name == "the best")
             assert len(best.x) == len(way) - 1
-        assert (shut > 0) is ended is ("closed: its text ends" in str(figure(trace, "search").to_json()))
+        assert (shut > 0) is ended is ("closed: text is full" in str(figure(trace, "search").to_json()))
     with pytest.raises(ParamError, match=r"must be a whole number from 1 to 21\."):
         figure("planned", "search", node=22)
     with pytest.raises(ValueError, match="tells of a search"):
@@ -310,9 +300,9 @@ def test_a_search_is_drawn_as_it_stood_behind_any_text() -> None:
 def test_beams_are_drawn_with_what_was_left() -> None:
     trace = toys.decode(toys.method(strategy=("beam", {"width": 3})), count=6).sink
     marks = {one.name: one for one in figure(trace, "search").data if "markers" in one.mode}
-    assert len(marks["left"].x) == sum(len(one.beams.pruned) for one in trace.steps) > 0
+    assert len(marks["left"].x) == sum(len(followed(one).left) for one in trace.steps) > 0
     kept = sum(len(marks[name].x) for name in ("goes on", "the best") if name in marks)
-    assert kept == sum(len(one.beams.tokens) for one in trace.steps)
+    assert kept == sum(len(followed(one).tokens) for one in trace.steps)
     groups = toys.decode(toys.method(strategy=("diverse_beam", {"width": 4, "groups": 2})), count=6).sink
     for one in (trace, groups):
         marks = {mark.name: mark for mark in figure(one, "search").data if "markers" in mark.mode}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import toys
+from followed import followed
 
 from .drawn import Drawn, told
 
@@ -30,13 +31,8 @@ def test_the_headline_says_which_text_was_drawn_and_not_that_nothing_was_kept(dr
 def test_the_headline_of_samples_that_have_all_ended_speaks_of_the_text(drawn: Drawn) -> None:
     sampler = ("temperature", {"temperature": 0.9})
     made = toys.method(strategy=("samples", {"samples": 2}), sampler=sampler)
-    ended = next(
-        trace
-        for seed in range(40)
-        if not (trace := toys.decode(made, count=30, seed=seed, stop_tokens=[2, 7, 4]).sink)
-        .steps[-1]
-        .beams.tokens
-    )
+    runs = (toys.decode(made, count=30, seed=seed, stop_tokens=[2, 7, 4]).sink for seed in range(40))
+    ended = next(trace for trace in runs if not followed(trace.steps[-1]).tokens)
     drawn.run(OPEN, told(ended))
     assert "text, of all that were written" in drawn.text(".headline .lead")
 

@@ -7,6 +7,7 @@ from itertools import product
 import pytest
 import torch
 import toys
+from followed import endings, followed
 
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
@@ -68,12 +69,12 @@ def test_search_goes_on_while_a_longer_text_may_still_win(alpha: float) -> None:
     """A finished hypothesis is beaten by a longer one that ranks better: the search must not end before."""
     for stop in range(4):
         session = beam(2, alpha, count=8, stop_tokens=[stop])
-        found = [h for step in session.sink.steps for h in step.beams.finished]
-        ranks = [h["score"] / len(h["tokens"]) ** alpha for h in found]
+        found = endings(session.sink.steps)
+        ranks = [score / len(tokens) ** alpha for _, tokens, score in found]
         emitted = session.end.tokens
         assert score(emitted) / len(emitted) ** alpha >= max(ranks, default=-torch.inf) - 1e-9
         if len(session.sink.steps) < 8:
-            alive = max(session.sink.steps[-1].beams.scores)
+            alive = max(followed(session.sink.steps[-1]).scores)
             assert alive / 8**alpha <= sorted(ranks)[-2] + 1e-9
 
 
@@ -81,7 +82,7 @@ def test_scores_are_teacher_forced_log_probabilities_and_caches_follow_the_paren
     session = beam(5, count=10)
     texts: list[list[int]] = [[]]
     for step in session.sink.steps:
-        b = step.beams
+        b = followed(step)
         texts = [[*texts[parent], token] for parent, token in zip(b.parents, b.tokens, strict=True)]
         assert b.scores == sorted(b.scores, reverse=True)
         assert all(abs(score(text) - s) < 1e-9 for text, s in zip(texts, b.scores, strict=True))
@@ -99,9 +100,9 @@ def test_enough_hypotheses_go_on_where_several_tokens_end_a_text(stops: list[int
     for prompt in toys.prompts(12, 4, vocab=4):
         session, before = beam(2, count=6, prompt=prompt, stop_tokens=stops), 1
         for step in session.sink.steps:
-            b = step.beams
+            b = followed(step)
             assert len(b.tokens) == min(2, before * (4 - len(stops))) and not set(b.tokens) & set(stops)
-            crowded += len(b.finished) > 2
+            crowded += len(b.ended) > 2
             before = len(b.tokens)
         assert check(session.sink).ok
     assert crowded, "the test needs steps in which more end than go on"
@@ -111,13 +112,13 @@ def test_what_was_left_is_the_next_best() -> None:
     """All extensions, ranked: those that are kept, then those that a record calls pruned."""
     texts: list[list[int]] = [[]]
     for step in beam(3, count=5).sink.steps:
-        b = step.beams
+        b = followed(step)
         every = sorted(
             ((score([*text, x]), i, x) for i, text in enumerate(texts) for x in range(4)), reverse=True
         )
         rows = [
             *zip(b.scores, b.parents, b.tokens, strict=True),
-            *((z, int(i), int(x)) for i, x, z in b.pruned),
+            *((z, i, x) for i, x, z in b.left),
         ]
         assert [row[1:] for row in rows] == [row[1:] for row in every[: len(rows)]] and len(rows) == min(
             6, len(every)
@@ -126,7 +127,7 @@ def test_what_was_left_is_the_next_best() -> None:
     quiet = toys.decode(
         toys.method(strategy=("beam", {"width": 3})), PROMPT, 5, pair=(SMALL, SMALL), level="counts"
     )
-    assert all(step.beams.pruned is None for step in quiet.sink.steps)
+    assert all({*followed(step).detail.columns["outcome"]} == {"kept"} for step in quiet.sink.steps)
 
 
 def test_every_token_may_end_the_text() -> None:

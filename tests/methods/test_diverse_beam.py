@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 import torch
 import toys
+from followed import followed
 
 from decodescope.engine import MethodError
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import Trace, check
+from decodescope.engine.trace.details.shapes import TreeDetail
 from decodescope.lab.decision.explain import explain
 
 SMALL = toys.model(toys.decoder(toys.shaped(vocab=6), 6, torch.float64, sharp=2.0))
@@ -31,9 +34,13 @@ def steps(session: Any, group: int | None = None) -> list[tuple[Any, ...]]:
     """What each step kept and what ended, of one group alone, its parents counted among its own."""
     rows, first = [], 0
     for step in session.sink.steps:
-        b = step.beams
+        b = followed(step)
         own = [k for k in range(len(b.tokens)) if group is None or b.groups[k] == group]
-        ended = [(x["tokens"], round(x["score"], 9)) for x in b.finished if group in (None, x.get("group"))]
+        ended = [
+            (parent - first, token, round(score, 9))
+            for parent, token, score, g in b.ended
+            if group in (None, g)
+        ]
         kept = [(b.tokens[k], b.parents[k] - first, round(b.scores[k], 9)) for k in own]
         rows.append((kept, ended))
         first = own[0] if own else 0
@@ -57,7 +64,7 @@ def test_one_group_is_beam_search(prompt: list[int], stops: tuple[int, ...]) -> 
         and ours.end.tokens == beam.end.tokens
         and ours.end.reason == beam.end.reason
     )
-    assert [x.beams.pruned for x in ours.sink.steps] == [x.beams.pruned for x in beam.sink.steps]
+    assert [followed(x).left for x in ours.sink.steps] == [followed(x).left for x in beam.sink.steps]
 
 
 def test_the_first_group_and_without_a_fine_every_group_is_beam_search_of_its_width() -> None:
@@ -103,11 +110,11 @@ def test_groups_are_those_of_trying_everything(width: int, groups: int, strength
     due, last = brute(5, width, groups, strength)
     texts: list[list[int]] = [[]]
     for step, hypotheses in zip(session.sink.steps, due, strict=True):
-        b = step.beams
+        b = followed(step)
         texts = [[*texts[parent], token] for parent, token in zip(b.parents, b.tokens, strict=True)]
         assert texts == [text for text, _, _ in hypotheses]
         assert b.scores == pytest.approx([score for _, score, _ in hypotheses])
-        assert b.penalties == pytest.approx([fine for _, _, fine in hypotheses])
+        assert b.fines == pytest.approx([fine for _, _, fine in hypotheses])
     assert session.end.tokens == max(last, key=lambda h: h[1])[0], "the best of all without fines"
     report = check(session.sink)
     assert report.ok and report.counts["hypotheses"] == 5 * width
@@ -123,27 +130,49 @@ def tails(session: Any) -> list[list[int]]:
     for step in session.sink.steps:
         texts = [
             [*texts[parent], token]
-            for parent, token in zip(step.beams.parents, step.beams.tokens, strict=True)
+            for parent, token in zip(followed(step).parents, followed(step).tokens, strict=True)
         ]
     return texts
 
 
+def column(detail: TreeDetail, name: str, change: Callable[[list[Any]], list[Any]]) -> TreeDetail:
+    """The hypotheses with one column changed."""
+    return replace(detail, columns={**detail.columns, name: change(detail.columns[name])})
+
+
+def left_out(detail: TreeDetail) -> TreeDetail:
+    """The hypotheses with one that was left, and had the best score of all."""
+    place = detail.columns["outcome"].index("left")
+    parents = [*detail.parents[:place], 0, *detail.parents[place + 1 :]]
+    better = column(detail, "score", lambda x: [*x[:place], 0.0, *x[place + 1 :]])
+    return replace(better, parents=parents)
+
+
 FORGED = {
     "a fine": (
-        lambda b: replace(b, penalties=[*b.penalties[:-1], b.penalties[-1] + 1]),
+        lambda b: column(b, "fine", lambda x: [*x[:3], x[3] + 1, *x[4:]]),
         "and the groups before it give",
     ),
-    "the order": (lambda b: replace(b, groups=b.groups[::-1]), "do not stand one behind the other"),
-    "a score": (lambda b: replace(b, scores=[1.0, *b.scores[1:]]), "above that of the text it goes on from"),
+    "the order": (lambda b: column(b, "group", lambda x: x[::-1]), "do not stand one behind the other"),
+    "a score": (
+        lambda b: column(b, "score", lambda x: [1.0, *x[1:]]),
+        "above that of the text it goes on from",
+    ),
     "the best": (
-        lambda b: replace(b, scores=[b.scores[0] - 9, *b.scores[1:]]),
+        lambda b: column(b, "score", lambda x: [x[0] - 9, *x[1:]]),
         "do not stand with the best first",
     ),
-    "what was left": (
-        lambda b: replace(b, pruned=[[0, b.pruned[0][1], 0.0]]),
-        "for others that are worth less",
-    ),
+    "what was left": (left_out, "for others that are worth less"),
     "a parent": (lambda b: replace(b, parents=[99, *b.parents[1:]]), "and the step before has 4"),
+    "no scores": (lambda b: column(b, "score", lambda x: [None] * len(x)), "lack a score"),
+    "another outcome": (
+        lambda b: column(b, "outcome", lambda x: ["taken", *x[1:]]),
+        "without an outcome that its declaration knows",
+    ),
+    "one that goes on behind one that was left": (
+        lambda b: column(b, "outcome", lambda x: x[::-1]),
+        "behind one that does not",
+    ),
 }
 
 
@@ -153,7 +182,8 @@ def test_a_forged_record_is_found_out(what: str) -> None:
     session = run("diverse_beam", width=4, groups=2)
     trace = Trace()
     for record in [session.sink.header, session.sink.prefill, *session.sink.steps]:
-        trace.write(replace(record, beams=forge(record.beams)) if record is session.sink.steps[3] else record)
+        forged = record is session.sink.steps[3]
+        trace.write(replace(record, details=[forge(record.details[0])]) if forged else record)
     trace.seal(session.end)
     assert why in str(check(trace))
 

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import cache
 from typing import Any
 
+import followed
 import pytest
 import torch
 import toys
+from followed import Searched
 
 from decodescope.engine import MethodError, Session
 from decodescope.engine.core.arithmetic import cases_in, passed, value_of
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.details.searched import Search, search_problems
 from decodescope.lab.decision.explain import explain
 
 PROMPT = [3, 1, 4, 1, 5]
@@ -43,14 +45,12 @@ def planned(count: int = 4, prompt: list[int] = PROMPT, **knobs: Any) -> Session
     made = toys.method(strategy=("planned", {"tests": TESTS, "k": 4, **knobs}))
     session = toys.decode(made, prompt, count, pair=(WARM, WARM))
     report = check(session.sink)
-    assert report.ok and report.counts["rollouts"] == len(searched(session).rollouts), str(report)
+    assert report.ok and report.counts["rollouts"] == len(searched(session).texts), str(report)
     return session
 
 
-def searched(session: Session) -> Search:
-    (step,) = session.sink.steps
-    assert step.search is not None
-    return step.search
+def searched(session: Session) -> Searched:
+    return followed.searched(session.sink)
 
 
 @cache
@@ -80,25 +80,25 @@ def reward(text: tuple[int, ...] | list[int]) -> float:
 def test_it_finds_the_best_of_all_texts_that_its_candidates_make_and_each_of_them() -> None:
     session = planned(rollouts=1024)
     search, texts = searched(session), [*every(4, 4)]
-    assert search.why == "exhausted" and {tuple(x.tokens) for x in search.rollouts} == set(texts)
+    assert search.why == "exhausted" and {tuple(x.tokens) for x in search.texts} == set(texts)
     best = max(map(reward, texts))
-    assert 0 < best < 1 and max(x.reward for x in search.rollouts) == reward(session.end.tokens) == best
+    assert 0 < best < 1 and max(x.reward for x in search.texts) == reward(session.end.tokens) == best
     assert reward(next(iter(texts))) < best, "the test needs a greedy text that is not the best"
     beginnings = {text[:n] for text in texts for n in range(1, len(text) + 1)}
-    assert len(search.tokens) == 1 + len(beginnings) == 1 + len(search.rollouts)
+    assert len(search.tokens) == 1 + len(beginnings) == 1 + len(search.texts)
     ended = {"stop_token"} if any(END in x for x in texts) else set()
-    assert {x for x in search.closed if x} == {"max_new_tokens", "exhausted"} | ended
+    assert {x for x in search.outcomes if x != "open"} == {"max_new_tokens", "exhausted"} | ended
 
 
 def test_no_beginning_is_read_twice() -> None:
     for rollouts in (1, 5, 40):
         session = planned(9, rollouts=rollouts, k=3)
         search, (step,) = searched(session), session.sink.steps
-        read = {tuple(x.tokens[:n]) for x in search.rollouts for n in range(len(x.tokens))}
+        read = {tuple(x.tokens[:n]) for x in search.texts for n in range(len(x.tokens))}
         assert [one.tokens for one in step.passes] == [1] * len(read), (
             "a pass of one row each, the prompt's end one of them"
         )
-        assert sum(x.read for x in search.rollouts) == len(read) - 1
+        assert sum(x.read for x in search.texts) == len(read) - 1
     assert len(read) < 1 + 40 * 9 / 2, "the test needs texts that have beginnings in common"
 
 
@@ -118,7 +118,7 @@ def test_each_rollout_goes_where_p_ucb_says_by_the_rollouts_before_it(c: float, 
     search = searched(planned(rollouts=90, c=c, base=base))
     texts: list[tuple[tuple[int, ...], float]] = []
     full: set[tuple[int, ...]] = set()
-    for number, rollout in enumerate(search.rollouts, 1):
+    for number, rollout in enumerate(search.texts, 1):
         text: tuple[int, ...] = ()
         while True:
             behind = [r for path, r in texts if path[: len(text)] == text]
@@ -148,12 +148,9 @@ def test_a_value_is_the_largest_reward_below_and_visits_are_the_rollouts_below()
     search = searched(planned(rollouts=200))
     for node in range(len(search.tokens)):
         path = search.path(node)
-        below = [x.reward for x in search.rollouts if search.path(x.node)[: len(path)] == path]
+        below = [x.reward for x in search.texts if search.path(x.node)[: len(path)] == path]
         assert search.values[node] == max(below) and search.visits[node] == len(below) + (node == 0)
     assert len({*search.values}) > 1, "the test needs rewards that differ"
-    assert search.best_so_far == [
-        max(x.reward for x in search.rollouts[: n + 1]) for n in range(len(search.rollouts))
-    ]
 
 
 def test_it_stops_at_a_text_that_passes_all() -> None:
@@ -165,36 +162,65 @@ def test_it_stops_at_a_text_that_passes_all() -> None:
     )
     value = value_of("".join(SIGNS.signs[t] for t in due if t != END))
     search = searched(session := planned(tests=str(value), rollouts=1024))
-    rewards = [x.reward for x in search.rollouts]
+    rewards = [x.reward for x in search.texts]
     assert search.why == "solved" and rewards[-1] == 1 and set(rewards[:-1]) <= {0}
-    assert session.end.tokens == search.rollouts[-1].tokens
+    assert session.end.tokens == search.texts[-1].tokens
 
 
-def test_a_record_of_another_search_is_found_out() -> None:
-    session = planned(rollouts=200)
-    search, (step,) = searched(session), session.sink.steps
-    knobs, stops = session.header.method["strategy"], [END]
+def column(name: str, at: int, value: Any) -> Callable[[Any], None]:
+    """One entry of a column is another one."""
+    return lambda detail: detail.columns[name].__setitem__(at, value)
 
-    def wrong(record: Search, emitted: list[int] | None = None, **more: Any) -> list[str]:
-        said = step.emitted if emitted is None else emitted
-        return [*search_problems(record, said, {**knobs, **more}, stops, SIGNS.decode, True)]
 
-    assert not wrong(search)
-    first = search.rollouts[0]
-    lied = replace(first, passed=[not x for x in first.passed])
-    for record in (
-        replace(search, rollouts=[lied, *search.rollouts[1:]]),
-        replace(search, values=[search.values[0] + 0.25, *search.values[1:]]),
-        replace(search, visits=[3, *search.visits[1:]]),
-        replace(search, best=(search.best + 1) % 200),
-        replace(search, why="exhausted"),
-        replace(search, priors=[search.priors[0][::-1], *search.priors[1:]]),
-        replace(search, closed=["exhausted", *search.closed[1:]]),
-        replace(search, tokens=[-1, search.offers[0][1], *search.tokens[2:]]),
-    ):
-        assert wrong(record)
-    assert wrong(search, [*step.emitted[:-1], 0]) and wrong(search, c=0.0) and wrong(search, rollouts=5)
-    assert wrong(search, tests="a = 1: 1")
+LIES: dict[str, tuple[str, Callable[[Any], Any]]] = {
+    "a test": ("judged_texts", column("passed", 0, [1, 1, 1, 1])),
+    "a reward": ("judged_texts", column("reward", 0, 0.75)),
+    "a value": ("beginnings", column("value", 0, 0.75)),
+    "visits": ("beginnings", column("visits", 0, 3)),
+    "the best": ("judged_texts", lambda x: x.values.update(best=x.values["best"] % 200 + 1)),
+    "its reward": ("judged_texts", lambda x: x.values.update(most=1.0)),
+    "what was read": ("judged_texts", lambda x: x.values.update(total=0)),
+    "how many tests": ("judged_texts", lambda x: x.values.update(cases=3)),
+    "why it ended": ("judged_texts", lambda x: x.values.update(why="exhausted")),
+    "where a text was begun": ("judged_texts", column("begun", 0, 2)),
+    "what became of a text": ("judged_texts", column("outcome", 0, "written")),
+    "the order of candidates": ("beginnings", lambda x: x.columns["priors"][0].reverse()),
+    "a closed node": ("beginnings", column("outcome", 0, "exhausted")),
+    "a token": ("beginnings", lambda x: x.columns["token"].__setitem__(1, x.columns["offers"][0][1])),
+    "no token": ("beginnings", column("token", 2, None)),
+    "a parent": ("beginnings", lambda x: x.parents.__setitem__(5, 0)),
+    "no candidates": (
+        "beginnings",
+        lambda x: [x.columns[name].__setitem__(0, []) for name in ("offers", "priors")],
+    ),
+    "a text": ("judged_texts", column("text", 3, [0, 0, 0, 0])),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_record_of_another_search_is_found_out(lie: str) -> None:
+    name, tell = LIES[lie]
+    trace = copy.deepcopy(longest().sink)
+    assert check(trace).ok
+    tell(trace.steps[0].detail(name))
+    assert any("sha256" not in x and "content_hash" not in x for x in check(trace).problems), check(trace)
+
+
+@cache
+def longest() -> Session:
+    return planned(rollouts=200)
+
+
+@pytest.mark.parametrize(
+    "knob", [dict(c=0.0), dict(rollouts=5), dict(tests="a = 1: 1"), dict(c="none"), dict(base=0)]
+)
+def test_a_search_of_other_knobs_is_found_out(knob: dict[str, Any]) -> None:
+    trace = copy.deepcopy(longest().sink)
+    trace.header.method["strategy"] |= knob
+    assert any("sha256" not in x and "content_hash" not in x for x in check(trace).problems), check(trace)
+    other = copy.deepcopy(longest().sink)
+    other.steps[0].emitted[-1] = 0 if other.steps[0].emitted[-1] else 1
+    assert any("and its best text is" in x for x in check(other).problems)
 
 
 def test_it_is_told() -> None:

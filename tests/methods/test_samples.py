@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import toys
+from followed import followed
 
 from decodescope.engine import Session
 from decodescope.engine.cost.cost import ops_of
@@ -27,12 +28,14 @@ def texts(session: Any) -> list[list[int]]:
     ended: list[tuple[int, list[int]]] = []
     names: list[int] = []
     for step in session.sink.steps:
-        before, alive = alive or [[] for _ in range(len(step.beams.tokens) + len(step.beams.finished))], []
+        b = followed(step)
+        before, alive = alive or [[] for _ in range(len(b.tokens) + len(b.ended))], []
         was = names or list(range(len(before)))
-        gone = sorted(set(range(len(before))) - set(step.beams.parents))
-        ended += [(was[i], x["tokens"]) for i, x in zip(gone, step.beams.finished, strict=True)]
-        alive = [[*before[p], x] for p, x in zip(step.beams.parents, step.beams.tokens, strict=True)]
-        names = [was[p] for p in step.beams.parents]
+        gone = sorted(set(range(len(before))) - set(b.parents))
+        assert gone == [parent for parent, *_ in b.ended]
+        ended += [(was[parent], [*before[parent], token]) for parent, token, *_ in b.ended]
+        alive = [[*before[p], x] for p, x in zip(b.parents, b.tokens, strict=True)]
+        names = [was[p] for p in b.parents]
     return [text for _, text in sorted([*ended, *zip(names, alive, strict=True)])]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 import toys
+from followed import endings, followed
 
 from decodescope.engine import MethodError
 from decodescope.engine.methods.drafters.shared.followers import shares
@@ -89,7 +91,7 @@ def test_drafts_and_scores_are_those_by_hand(corpus: Path, k: int, alpha: float,
     )
     texts: list[list[int]] = [[]]
     for step, due in zip(session.sink.steps, by_hand(8, k, alpha, temperature, 8, 50.0), strict=True):
-        b = step.beams
+        b = followed(step)
         texts = [[*texts[parent], token] for parent, token in zip(b.parents, b.tokens, strict=True)]
         assert texts == [text for text, _ in due]
         assert b.scores == pytest.approx([score for _, score in due], abs=1e-9)
@@ -132,22 +134,47 @@ def test_a_text_ends_only_where_it_is_among_the_best(corpus: Path) -> None:
         pair=(SMALL, SMALL),
         stop_tokens=[2, 3, 5],
     )
-    found = [one for step in session.sink.steps for one in step.beams.finished]
+    found = endings(session.sink.steps)
     assert session.end.reason == "stop_token" and len(found) >= 3 and check(session.sink).ok
-    assert session.end.tokens == max(found, key=lambda x: x["score"] / len(x["tokens"]))["tokens"]
+    assert session.end.tokens == max(found, key=lambda x: x[2] / len(x[1]))[1]
 
 
 def test_candidates_tell_what_was_chosen_from(corpus: Path) -> None:
     """Of each step's rows the best k went on, with the probabilities that they name."""
     session = superposed(corpus=corpus, drafts=3, temperature=1.0, candidates=6)
+    refused = 0
     for step in session.sink.steps:
-        rows = sorted(step.beams.candidates, key=lambda row: -row[4])[:3]
-        assert [row[1] for row in rows] == step.beams.tokens and [row[4] for row in rows] == step.beams.scores
-        assert [row[0] for row in rows] == step.beams.parents
-        own = {row[1]: row[2] for row in step.beams.candidates}
+        b = followed(step)
+        columns = b.detail.columns
+        rows = sorted(
+            zip(columns["score"], b.detail.parents, columns["token"], strict=True), key=lambda x: -x[0]
+        )
+        assert rows[:3] == [*zip(b.scores, b.parents, b.tokens, strict=True)] and len(rows) >= 2
+        own = dict(zip(columns["token"], columns["p"], strict=True))
         assert sum(own.values()) <= 1 + 1e-9
+        refused += columns["outcome"].count("refused")
+        odds = [math.exp(score) for score in b.scores]
+        assert columns["share"][:3] == pytest.approx([x / sum(odds) for x in odds])
+    assert refused, "the test needs candidates that do not go on"
     quiet = toys.decode(toys.method(strategy="superposed"), PROMPT, 4, pair=(SMALL, SMALL), level="counts")
-    assert all(step.beams.candidates is None for step in quiet.sink.steps)
+    for step in quiet.sink.steps:
+        assert {*step.details[0].columns} == {"token", "score", "outcome"} and len(step.details[0]) == 3
+
+
+MIXED = {
+    "a share": (lambda x: {**x, "share": [0.5, *x["share"][1:]]}, "and the scores give"),
+    "a better one": (lambda x: {**x, "score": [*x["score"][:-1], 0.0]}, "and left one of 0"),
+    "no scores": (lambda x: {**x, "score": [None] * len(x["score"])}, "without a score"),
+}
+
+
+@pytest.mark.parametrize("what", MIXED)
+def test_a_forged_mixture_is_found_out(what: str, corpus: Path) -> None:
+    forge, why = MIXED[what]
+    trace = copy.deepcopy(superposed(corpus=corpus, drafts=3, temperature=1.0, candidates=6).sink)
+    assert check(trace).ok
+    trace.steps[3].details[0].columns = forge(trace.steps[3].details[0].columns)
+    assert any(why in one for one in check(trace).problems), check(trace)
 
 
 def test_shares_count_the_places_that_a_token_follows() -> None:

@@ -14,12 +14,10 @@ from decodescope.engine.core.component import registry
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace import End, Header, Prefill, Step, TraceWriter
 from decodescope.engine.trace.details.answered import Candidate, Candidates
-from decodescope.engine.trace.details.searched import Rollout, Search
-from decodescope.engine.trace.details.shapes import MatrixDetail, TallyDetail
+from decodescope.engine.trace.details.shapes import MatrixDetail, TallyDetail, TreeDetail
 from decodescope.engine.trace.details.switched import Block, Switch
 from decodescope.engine.trace.records.choices import Choice
 from decodescope.engine.trace.records.events import (
-    Beams,
     Begun,
     CacheChange,
     DraftTree,
@@ -116,10 +114,6 @@ def everything_step(k: int, n: int) -> Step:
     step.sampler = {"mu": 4.25}
     step.exits = [Exit(1, "confidence", [[0.0, 0.5, 0.9], [1.0, 0.95, 0.9]], best=[3, 4], rows=[1, 0])]
     step.threads = Threads([0, 1], [4, 5], [Begun(2, 0, 3, [6])], [Ended(1, "stop_token")])
-    ended = {"tokens": [1, 2], "score": -0.25}
-    step.beams = Beams(
-        [3, 4], [0, 0], [-0.5, -1.5], [ended], [[1.0, 2.0]], [[0.0, 5.0, -2.5]], [0, 1], [0.0, 0.5]
-    )
     step.switch = Switch(
         "large", "small", 0.6, 1, 2, 0.5, 0.75, Block([4, 5], [0.75, 0.5], [0.25, 6.0], [4, 6], 1, 5.0)
     )
@@ -129,14 +123,11 @@ def everything_step(k: int, n: int) -> Step:
     answer = Candidate([4, 5], 0, [-0.5, -0.25], [0.75, 0.5], True)
     step.candidates = Candidates([answer], "votes", 1.0, 0.5, True, True, 3, 0, [1.0])
     step.notes = {"mass": 0.5, "prefixes": 3}
-    step.search = Search(
-        [-1, 4], [-1, 0], ["", "stop_token"], [[4, 5], []], [[0.75, 0.25], []], [2, 1], [0.5, 0.5]
-    )
-    step.search.rollouts = [Rollout(1, [4], [True, False], 0)]
     losses = np.array([[0.5, 0.75], [2.0, np.nan]], "<f4")
     step.details = [
         TallyDetail("unit", {"token": [6, 7], "p": [0.5, None], "outcome": ["taken", "bar"]}, {"bar": 0.3}),
         MatrixDetail("spans", losses, {"token": [4, 5]}, {"size": [1, 2]}, [[0, 1, "best"]], {"gap": None}),
+        TreeDetail("texts", [0, 0], {"token": [3, 4], "score": [-0.5, None]}, {"why": "full"}, True),
     ]
     step.iteration = Iteration(5, [6, 7, 8], 2, [6, 1, 1])
     step.fill = Fill(

@@ -11,8 +11,9 @@ import pytest
 
 from decodescope.engine.trace import End, Step, Trace, check, open_trace
 from decodescope.engine.trace.checks.sharing import Texts
+from decodescope.engine.trace.details.declarations import DetailColumn, TreeForm
+from decodescope.engine.trace.details.shapes import TreeDetail
 from decodescope.engine.trace.records.events import (
-    Beams,
     CacheChange,
     DraftTree,
     Extra,
@@ -23,9 +24,16 @@ from decodescope.engine.trace.records.events import (
 )
 from decodescope.engine.trace.records.reference import Shadowed
 
+# texts that are read side by side, one of which becomes the run's at its end
+SIDE_BY_SIDE = {
+    "texts": TreeForm("Texts", columns=[DetailColumn("token", "token")], batch=True, settles_at_end=True)
+}
 
-def memory(toy: Any, made: list[Step], rule: str = "lossless", **end: Any) -> Trace:
-    trace = Trace([toy.header(rule), toy.prefill(), *made])
+
+def memory(
+    toy: Any, made: list[Step], rule: str = "lossless", details: dict[str, TreeForm] | None = None, **end: Any
+) -> Trace:
+    trace = Trace([toy.header(rule, details=details or {}), toy.prefill(), *made])
     tokens = [token for step in made for token in step.emitted]
     trace.seal(End("max_new_tokens", **{"tokens": tokens, "steps": len(made), **end}))
     return trace
@@ -292,19 +300,19 @@ def test_what_a_pass_read_is_told_of_the_layers_and_heads_of_the_model(toy):
 def test_texts_of_passes_that_no_run_makes_are_not_followed(toy, batch):
     step = toy.plain_step(0, toy.prompt)
     step.passes = [] if batch is None else [Pass("target", "verify", 1, toy.prompt, 1.0, batch=batch)]
-    step.beams = Beams([], [], [])
+    step.details = [TreeDetail("texts", [], earlier=True)]
     step.cache = [toy.change(1, 8, shared=np.array([[-1, 0, 8, 1]], "<i4"), shared_bytes=0)]
-    assert check(memory(toy, [step])).ok
+    assert check(memory(toy, [step], details=SIDE_BY_SIDE)).ok
 
 
 def test_many_texts_that_part_one_by_one_are_followed(toy):
     """Text i has i entries in common with all behind it, so that below each node lies another."""
-    count, texts = 1100, Texts(toy.header(), 1)
+    count, texts = 1100, Texts(toy.header(details=SIDE_BY_SIDE), 1)
     texts._paths = [
         [*((j, 0) for j in range(i)), *((j, i + 1) for j in range(i, count))] for i in range(count)
     ]
     step = toy.plain_step(count, count + 1)
-    step.beams = Beams([], [*range(count)], [])
+    step.details = [TreeDetail("texts", [*range(count)], earlier=True)]
     step.cache = [toy.change(1, count + 1, shared=np.array([[-1, 0, 1, 1]], "<i4"), shared_bytes=0)]
     assert "and by their origins they do not" in next(texts.problems(step))
 

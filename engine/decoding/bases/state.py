@@ -10,12 +10,11 @@ from torch import Tensor
 
 from decodescope.engine.core.activity import Activity
 from decodescope.engine.trace.details.answered import Candidates
-from decodescope.engine.trace.details.searched import Search
 from decodescope.engine.trace.details.shapes import Detail
 from decodescope.engine.trace.details.switched import Switch
 from decodescope.engine.trace.details.threads import Threads
 from decodescope.engine.trace.records.choices import Choice
-from decodescope.engine.trace.records.events import Beams, EndReason, Fill, Iteration, Piece
+from decodescope.engine.trace.records.events import EndReason, Fill, Iteration, Piece
 
 from ..values.alphabet import Alphabet
 from ..values.chance import Chance
@@ -159,12 +158,10 @@ class Move:
     draft_us: float = 0.0
     verify_us: float = 0.0
     commit_us: float = 0.0
-    beams: Beams | None = None
     threads: Threads | None = None
     details: list[Detail] | None = None
     iteration: Iteration | None = None
     fill: Fill | None = None
-    search: Search | None = None
     switch: Switch | None = None
     candidates: Candidates | None = None
     choices: list[Choice] | None = None

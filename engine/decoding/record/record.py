@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from operator import sub
 from typing import Any
 
@@ -144,9 +143,6 @@ class Recorder:
             passes=passes,
             cache=self.cache(s),
             path=None if verdict is None else verdict.path,
-            beams=move.beams
-            if self.decisions or move.beams is None
-            else replace(move.beams, candidates=None, pruned=None),
             threads=move.threads,
             details=kept_at(self.level, move.details or (), self.forms) or None,
             iteration=move.iteration,
@@ -182,9 +178,6 @@ class Recorder:
             shown += step.tops.ids.ravel().tolist()
             if s.sampler.greedy:
                 step.tie = ties(step.tops, s.target.decoder.dtype)
-        if step.beams is not None:
-            shown += [*step.beams.tokens, *(ended["tokens"][-1] for ended in step.beams.finished)]
-            shown += [int(token) for _, token, _ in step.beams.pruned or ()]
         if step.threads is not None:
             shown += [*step.threads.tokens, *(x for begun in step.threads.begun for x in begun.given)]
         if step.iteration is not None:
@@ -447,9 +440,6 @@ def _taken(step: Step, move: Move) -> list[int]:
         shown += move.fill.ids
     step.switch, step.candidates, step.choices = move.switch, move.candidates, move.choices
     step.notes = move.notes
-    if move.search is not None:
-        step.search = move.search
-        shown += move.search.ids
     if move.switch is not None and move.switch.block is not None:
         shown += [*move.switch.block.tokens, *move.switch.block.choice]
     if move.candidates is not None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.model.stores.tree import PLANS
 
+from .shared.hypotheses import HYPOTHESES
 from .shared.search import Search, branching, extended
 
 
@@ -37,6 +40,7 @@ class Beam(Strategy):
     uses = frozenset({"context", "policy", "codec"})
     lossless = False
     changes = "the continuation with the best sum is kept"
+    details: ClassVar = {"hypotheses": HYPOTHESES}
 
     width: int = param(4, low=1, high=32, unit="hypotheses", help="B")
     alpha: float = param(1.0, low=0.0, high=2.0, step=0.1, help="length penalty: score / length^alpha")
@@ -48,4 +52,4 @@ class Beam(Strategy):
         branching(s, self.plan, self.block)
 
     def step(self, s: State) -> Move:
-        return extended(s, [s.scratch])
+        return extended(s, [s.scratch], "hypotheses")

@@ -20,7 +20,7 @@ from decodescope.engine.trace.details.shapes import MatrixDetail, TallyDetail
 from decodescope.engine.trace.details.votes import MEASURES, elect
 from decodescope.engine.trace.records.events import EndReason
 
-from .shared.drawing import Drawing
+from .shared.drawing import SAMPLED_TEXTS, Drawing
 
 WORDS = [Sentence("ln p {logp:2}"), Sentence("cut at the limit", given={"ended": False})]
 MEAN = "A text's votes are its mean likeness to all, itself among them."
@@ -127,7 +127,7 @@ class Consensus(Strategy):
     uses = frozenset({"context", "sampler"})
     lossless = False
     changes = "of several texts the one that is most like all is kept"
-    details: ClassVar = {"voted_texts": VOTED, "likeness": LIKENESS}
+    details: ClassVar = {"voted_texts": VOTED, "likeness": LIKENESS, "sampled_texts": SAMPLED_TEXTS}
 
     samples: int = param(8, low=1, high=64, unit="texts", help="k, texts that are drawn and vote")
     measure: str = param(
@@ -144,7 +144,7 @@ class Consensus(Strategy):
         record, verified = drawing.round(s)
         end: EndReason | None = s.filled(written + 1)
         if end is None and drawing.alive:
-            return moved(s, [], None, started, verified, beams=record, sampler_state=before)
+            return moved(s, [], None, started, verified, details=[record], sampler_state=before)
         texts, logp = [x.tokens for x in drawing.every], [min(0.0, x.score) for x in drawing.every]
         vote = elect(texts, logp, self.measure)
         emitted = list(texts[vote.chosen])

@@ -2,14 +2,51 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import ClassVar
+
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.model.stores.tree import PLANS
+from decodescope.engine.trace.details.declarations import DetailColumn, Figure, NodeOutcome, Sentence
 
+from .shared.hypotheses import BEST_STAY, FIGURES, HYPOTHESES, LARGEST_STAY, UNNAMED
 from .shared.search import Search, branching, extended
+
+GROUPS = replace(
+    HYPOTHESES,
+    columns=[
+        *HYPOTHESES.columns,
+        DetailColumn("group", "number", "counts"),
+        DetailColumn("fine", "number", "counts"),
+    ],
+    outcomes={
+        **HYPOTHESES.outcomes,
+        "kept": NodeOutcome("open", row=[Sentence("{score:3} nats, group {group + 1}, fined {fine:g}")]),
+    },
+    figures=[*FIGURES, Figure("group {group + 1}", "fined, nats", [Sentence("{fine:3}")])],
+    card=[
+        Sentence(
+            f"{BEST_STAY} Each group ranks its own, less a fine for what groups before it chose in the same step."
+        )
+    ],
+    lines=[
+        Sentence(LARGEST_STAY),
+        Sentence(
+            "Each group chooses by itself, and is fined for every token that a group before it chose in the same step."
+        ),
+    ],
+    group="group",
+    best_first="score - fine",
+    why=[
+        Sentence("its best extension had {own:2} nats, the last that was kept {bar:2} nats, fines apart"),
+        Sentence("its best extension had {own:2} nats"),
+        UNNAMED,
+    ],
+)
 
 
 @component
@@ -36,6 +73,7 @@ class DiverseBeam(Strategy):
     uses = frozenset({"context", "policy", "codec"})
     lossless = False
     changes = "the best of several searches that keep apart is kept"
+    details: ClassVar = {"grouped_hypotheses": GROUPS}
 
     width: int = param(6, low=1, high=32, unit="hypotheses", help="B, of all groups together")
     groups: int = param(3, low=1, high=32, unit="groups", help="G, which choose one after the other")
@@ -56,4 +94,4 @@ class DiverseBeam(Strategy):
         branching(s, self.plan, self.block)
 
     def step(self, s: State) -> Move:
-        return extended(s, s.scratch, self.strength)
+        return extended(s, s.scratch, "grouped_hypotheses", self.strength)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
 from decodescope.engine.core.arithmetic import cases_in, passed
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
@@ -11,16 +15,142 @@ from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.decoding.shared.linewise import said as written
-from decodescope.engine.trace.details.searched import Planner, Rollout, Search, said
+from decodescope.engine.trace.checks.tree_search import Regrowth, said, why_over
+from decodescope.engine.trace.details.declarations import (
+    DetailColumn,
+    Growth,
+    NodeOutcome,
+    Outcome,
+    Sentence,
+    TallyForm,
+    Term,
+    TreeForm,
+)
+from decodescope.engine.trace.details.shapes import Detail, TallyDetail, TreeDetail
 
 from .shared.beginnings import Beginning, Beginnings
+
+BETA = "(log((N + base + 1) / base) + c)"
+READ = "Each is the greedy text behind a new beginning; in all {total} tokens were read."
+BEGUN = "from its token {begun} on, {read} tokens read"
+
+JUDGED_TEXTS = TallyForm(
+    title="A search for a text",
+    number="tests passed",
+    bar="the best",
+    value="reward",
+    says=[
+        Sentence("the best of 1 text was written", given={"rows": 1}),
+        Sentence("the best of {rows} texts was written"),
+    ],
+    row=[Sentence("{text}")],
+    outcomes={
+        "written": Outcome(True, "most", [Sentence(f"written; {BEGUN}")]),
+        "as_good": Outcome(True, "most", [Sentence(f"as good, later; {BEGUN}")]),
+        "fewer": Outcome(False, "most", [Sentence(f"passes fewer; {BEGUN}")]),
+    },
+    lines=[
+        Sentence(f"{READ} A text passed all tests.", given={"why": "solved"}),
+        Sentence(f"{READ} No more texts were allowed.", given={"why": "rollouts"}),
+        Sentence(f"{READ} Nothing was left to try.", given={"why": "exhausted"}),
+    ],
+    columns=[
+        DetailColumn("text", "tokens"),
+        DetailColumn("passed", "numbers"),
+        DetailColumn("reward", "number"),
+        DetailColumn("begun", "number"),
+        DetailColumn("read", "number"),
+        DetailColumn("outcome", "text"),
+    ],
+    values=[
+        DetailColumn("best", "number"),
+        DetailColumn("most", "number"),
+        DetailColumn("total", "number"),
+        DetailColumn("cases", "number"),
+        DetailColumn("why", "text"),
+    ],
+    at="best",
+)
+
+BEGINNINGS = TreeForm(
+    title="A search for a text",
+    noun="text",
+    nouns="texts",
+    columns=[
+        DetailColumn("token", "token"),
+        DetailColumn("outcome", "text"),
+        DetailColumn("offers", "tokens"),
+        DetailColumn("priors", "numbers"),
+        DetailColumn("visits", "number"),
+        DetailColumn("value", "number"),
+    ],
+    outcomes={
+        "open": NodeOutcome("open"),
+        "exhausted": NodeOutcome("ended", [Sentence("closed: nothing left behind it")]),
+        "stop_token": NodeOutcome("ended", [Sentence("closed: text ends")]),
+        "max_new_tokens": NodeOutcome("ended", [Sentence("closed: text is full")]),
+        "context_full": NodeOutcome("ended", [Sentence("closed: text is full")]),
+    },
+    number="reward",
+    worth=[Sentence("{100 * reward:0} % of the tests")],
+    short=[Sentence("{100 * reward:0} %")],
+    about=[
+        Sentence("There are no tests", given={"cases": 0}),
+        Sentence("It passes {cases * reward:0} of 1 test", given={"cases": 1}),
+        Sentence("It passes {cases * reward:0} of {cases} tests", where="cases >= 2"),
+        Sentence("1 token read for it", given={"read": 1}),
+        Sentence("{read} tokens read for it", where="read != 1"),
+    ],
+    won="Written",
+    root="the empty beginning",
+    judged="judged_texts",
+    text="text",
+    growth=Growth(
+        candidates="offers",
+        priors="priors",
+        visits="visits",
+        values="value",
+        closed="exhausted",
+        score=f"q + {BETA} * p * log(N) ** 0.5 / (1 + n)",
+        terms=[
+            Term("P", "p", "share"),
+            Term("N", "n", "g"),
+            Term("Q", "q", tried=True, bar=True),
+            Term("+", f"{BETA} * p * log(N) ** 0.5 / (1 + n)", bar=True),
+        ],
+        says="The largest Q + β P √ln N(s) / (1 + N) is followed: Q is the best reward behind a candidate, "
+        "N how often it was passed, P its probability among these; "
+        "β = ln((N(s) + {base:g} + 1) / {base:g}) + {c:g}.",
+        scale=["none", "all tests"],
+        title="The search behind {upto} texts: the best passes {100 * best:0} % of the tests",
+        chosen="chosen with Q 0 + {score:3} for P {p:3}",
+        now="N {visits}, Q {value:3}",
+    ),
+    check="tree_search",
+)
+
+
+@dataclass
+class _Round:
+    """A text that was completed and judged. place: the beginning behind which it was completed;  last: where it ends
+    passed: by test;  read: tokens that were read for it"""
+
+    place: Beginning
+    last: Beginning
+    passed: list[bool]
+    read: int
+
+    @property
+    def reward(self) -> float:
+        """The share of the tests that the text passes; 0 without tests."""
+        return sum(self.passed) / len(self.passed) if self.passed else 0.0
 
 
 @component
 class Planned(Strategy):
     """Look for the text that passes the most `tests`, by Monte-Carlo tree search over tokens (PG-TD). A node is a beginning
     of texts; its candidates are the `k` likeliest next tokens, with probabilities P made to sum to 1. A rollout goes from
-    the empty beginning down by P-UCB (engine/trace/details/searched.py has the formula, with `c` and `base`) to a
+    the empty beginning down by P-UCB (`BEGINNINGS.growth.score`, with `c` and `base`) to a
     token that was
     not tried, which becomes a node; the greedy text behind it is completed and judged, and its reward, the share of the
     tests passed, is told to all nodes on the way, which keep the largest. The first text with the best reward is written,
@@ -48,6 +178,7 @@ class Planned(Strategy):
     )
     lossless = False
     changes = "the text that passes the most tests is kept"
+    details: ClassVar = {"beginnings": BEGINNINGS, "judged_texts": JUDGED_TEXTS}
 
     tests: str = param(
         "", lines=True, most=4000, help="one a line: a value, or a = 2, b = 3: 8; empty for none"
@@ -75,35 +206,78 @@ class Planned(Strategy):
         clock = s.target.executor
         started = clock.mark()
         texts = Beginnings(s, self.k)
-        search, last = self._search(s, texts)
-        texts.leave(last[search.best])
+        grown, places, rounds = self._search(s, texts)
+        rewards = [one.reward for one in rounds]
+        best = rounds[rewards.index(max(rewards))]
+        texts.leave(best.last)
         verified = clock.mark()
-        emitted = search.rollouts[search.best].tokens
+        emitted = best.last.tokens
         s.tokens += emitted
-        return moved(s, emitted, last[search.best].ends, started, verified, search=search)
+        details = self._record(grown, places, rounds)
+        return moved(s, emitted, best.last.ends, started, verified, details=details)
 
-    def _search(self, s: State, texts: Beginnings) -> tuple[Search, list[Beginning]]:
-        """The search, and where each of its texts ends."""
+    def score(self, p: float, q: float, n: int, parent: int) -> float:
+        """Of a candidate, by its prior, its value and visits, and the visits of its node."""
+        beta = math.log((parent + self.base + 1) / self.base) + self.c
+        return q + beta * p * math.log(parent) ** 0.5 / (1 + n)
+
+    def _search(self, s: State, texts: Beginnings) -> tuple[Regrowth, list[Beginning], list[_Round]]:
+        """The tree, where each of its nodes lies, and the texts that were judged."""
         pieces, cases = s.stop.pieces, cases_in(self.tests)
         most = self.rollouts if cases else 1
-        search = Search(offers=[texts.root.offers], priors=[texts.root.priors])
-        planner = Planner(search, self.c, self.base)
-        places = [texts.root]
-        last = list[Beginning]()
-        while (why := planner.over(most)) is None:
-            s.between(s.target.name)(len(last), most)
-            parent, token = planner.select()
+        grown = Regrowth(self.score, texts.root.offers, texts.root.priors)
+        places, rounds = [texts.root], list[_Round]()
+        rewards = list[float]()
+        while why_over(rewards, grown.closed[0], most) is None:
+            s.between(s.target.name)(len(rounds), most)
+            parent, token = grown.select()
             before = texts.read
             place = texts.behind(places[parent], token)
             places.append(place)
-            node = planner.bear(parent, token, place.offers, place.priors, place.ends or "")
-            last.append(texts.completed(place))
-            tokens = last[-1].tokens
+            node = grown.bear(parent, token, place.offers, place.priors)
+            last = texts.completed(place)
             judged = said(
-                tokens, sorted(s.stop.tokens), None if pieces is None else lambda ids: written(pieces, ids)
+                last.tokens,
+                sorted(s.stop.tokens),
+                None if pieces is None else lambda ids: written(pieces, ids),
             )
-            search.rollouts.append(Rollout(node, tokens, passed(judged, cases), texts.read - before))
-            planner.reward(node, search.rollouts[-1].reward)
-        rewards = [x.reward for x in search.rollouts]
-        search.best, search.why = rewards.index(max(rewards)), why
-        return search, last
+            rounds.append(_Round(place, last, passed(judged, cases), texts.read - before))
+            rewards.append(rounds[-1].reward)
+            grown.reward(node, rewards[-1])
+        return grown, places, rounds
+
+    def _record(self, grown: Regrowth, places: list[Beginning], rounds: list[_Round]) -> list[Detail]:
+        """The tree and its texts as a trace keeps them."""
+        rewards = [one.reward for one in rounds]
+        best, most = rewards.index(max(rewards)), max(rewards)
+        words = ["as_good" if reward == most else "fewer" for reward in rewards]
+        words[best] = "written"
+        cases = cases_in(self.tests)
+        closed = zip(places, grown.closed, strict=True)
+        tree: dict[str, list[Any]] = {
+            "token": grown.tokens,
+            "outcome": [place.ends or ("exhausted" if shut else "open") for place, shut in closed],
+            "offers": grown.candidates,
+            "priors": grown.priors,
+            "visits": grown.visits,
+            "value": grown.values,
+        }
+        judged: dict[str, list[Any]] = {
+            "text": [one.last.tokens for one in rounds],
+            "passed": [one.passed for one in rounds],
+            "reward": rewards,
+            "begun": [one.place.depth for one in rounds],
+            "read": [one.read for one in rounds],
+            "outcome": words,
+        }
+        values = {
+            "best": best + 1,
+            "most": most,
+            "total": sum(one.read for one in rounds),
+            "cases": len(cases),
+            "why": why_over(rewards, grown.closed[0], self.rollouts if cases else 1),
+        }
+        return [
+            TreeDetail("beginnings", grown.parents, tree),
+            TallyDetail("judged_texts", judged, values),
+        ]

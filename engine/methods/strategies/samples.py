@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
@@ -9,7 +11,7 @@ from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.model.stores.tree import PLANS
 from decodescope.engine.trace.records.events import EndReason
 
-from .shared.drawing import Drawing
+from .shared.drawing import SAMPLED_TEXTS, Drawing
 
 
 @component
@@ -30,6 +32,7 @@ class Samples(Strategy):
     title = "Independent samples"
     source = "Hydragen: Juravsky et al. 2024, arXiv:2402.05099; ScalingIntelligence/hydragen, hydragen/attention.py"
     uses = frozenset({"context", "sampler"})
+    details: ClassVar = {"sampled_texts": SAMPLED_TEXTS}
 
     samples: int = param(4, low=1, high=64, unit="texts", help="n, texts that are drawn")
     plan: str = param("prefix", choices=("prefix", *PLANS), help="how a pass reads prompt and texts")
@@ -48,4 +51,4 @@ class Samples(Strategy):
             end = "stop_token" if first.stopped else end
         emitted = first.tokens if end is not None else []
         s.tokens += emitted
-        return moved(s, emitted, end, started, verified, beams=record, sampler_state=before)
+        return moved(s, emitted, end, started, verified, details=[record], sampler_state=before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -18,7 +19,70 @@ from decodescope.engine.methods.drafters.shared.datastore import HELP, LARGEST, 
 from decodescope.engine.methods.drafters.shared.followers import interpolated
 from decodescope.engine.methods.drafters.shared.suffix_array import SuffixArray
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.trace.records.events import Beams, EndReason
+from decodescope.engine.trace.details.declarations import (
+    DetailColumn,
+    Figure,
+    NodeOutcome,
+    Sentence,
+    TreeForm,
+)
+from decodescope.engine.trace.details.shapes import TreeDetail
+from decodescope.engine.trace.records.events import EndReason
+
+from .shared.hypotheses import (
+    COLUMNS,
+    ENDED,
+    EXACT,
+    KEPT,
+    LARGEST_STAY,
+    SAYS,
+    SO_FAR,
+    TOGETHER,
+    UNNAMED,
+    WORTH,
+    hypotheses_record,
+)
+
+DRAFTS = TreeForm(
+    title="Beams kept",
+    noun="hypothesis",
+    nouns="hypotheses",
+    says=SAYS,
+    columns=[
+        *COLUMNS,
+        DetailColumn("p", "number"),
+        DetailColumn("ngrams", "number"),
+        DetailColumn("share", "number"),
+    ],
+    outcomes={
+        "kept": KEPT,
+        "ended": ENDED,
+        "refused": NodeOutcome("left", [Sentence("left")], level="decisions", shown=False),
+    },
+    number="score",
+    worth=WORTH,
+    exact=EXACT,
+    figures=[
+        SO_FAR,
+        Figure("this token", "p, the model", [Sentence("{p:p}")]),
+        Figure("", "n-grams", [Sentence("unknown", given={"ngrams": 0}), Sentence("{ngrams:p}")]),
+        Figure("", "mixed, nats", [Sentence("{score - before(score):3}")]),
+        Figure("", "share of the next row", [Sentence("{share:p}")]),
+        TOGETHER,
+    ],
+    card=[
+        Sentence(
+            "The model gives all drafts one distribution; n-grams tell them apart. The next pass reads one row: "
+            "the mean of the last tokens' embeddings, by these shares."
+        )
+    ],
+    lines=[Sentence(LARGEST_STAY)],
+    rule="beam search",
+    best_first="score",
+    why=[UNNAMED],
+    settles_at_end=True,
+    check="text_mixture",
+)
 
 
 @dataclass
@@ -63,6 +127,7 @@ class Superposed(Strategy):
     uses = frozenset({"context", "policy", "codec"})
     lossless = False
     changes = "drafts share a cache that holds the mixture of their tokens"
+    details: ClassVar = {"superposed_drafts": DRAFTS}
 
     drafts: int = param(3, low=1, high=16, unit="texts", help="k, written at once")
     alpha: float = param(0.54, low=0.0, high=1.0, step=0.01, help="weight of the n-grams beside the model")
@@ -111,7 +176,7 @@ class Superposed(Strategy):
             emitted = max(drafts.finished + drafts.alive, key=lambda x: x[1] / len(x[0]))[0]
             end = "stop_token" if any(emitted is text for text, _ in drafts.finished) else end
             s.tokens += emitted
-        return moved(s, emitted, end, started, verified, beams=record)
+        return moved(s, emitted, end, started, verified, details=[record])
 
     def mixture(self, s: State, drafts: _Drafts, position: int) -> Feed:
         """One row: the last tokens of the drafts in superposition, named by the best one's; a single token as it is."""
@@ -127,7 +192,7 @@ class Superposed(Strategy):
             )
         return row
 
-    def grow(self, s: State, drafts: _Drafts, logits: Tensor) -> Beams:
+    def grow(self, s: State, drafts: _Drafts, logits: Tensor) -> TreeDetail:
         """Let the best extensions by logits [V] go on; what became of the drafts."""
         kept = logits.topk(min(max(self.candidates, 2 * self.drafts), len(logits)))
         model = (kept.values.double() / self.temperature).log_softmax(0).cpu().numpy()  # [n]
@@ -135,31 +200,35 @@ class Superposed(Strategy):
         texts = ([*s.tokens, *text] for text, _ in drafts.alive)
         known = np.stack([interpolated(drafts.store, text, tokens, self.weights) for text in texts])  # [k, n]
         scores = np.array([[score] for _, score in drafts.alive]) + self.mixed(model, known)
-        table = [
-            [float(d), float(tokens[i]), float(np.exp(model[i])), float(known[d, i]), float(scores[d, i])]
-            for d, i in zip(*np.isfinite(scores).nonzero(), strict=True)
-        ]
-        alive: list[tuple[int, int, float]] = []  # parent, token, score
-        ended: list[tuple[list[int], float]] = []
+        alive: list[int] = []  # places among the scores, the best first
+        ended: list[int] = []
         for flat in np.argsort(-scores, axis=None, kind="stable")[: 2 * self.drafts].tolist():
             parent, i = divmod(flat, len(tokens))
-            token = int(tokens[i])
-            score = float(scores[parent, i])
-            text = drafts.alive[parent][0]
-            if len(alive) == self.drafts or not np.isfinite(score):
+            if len(alive) == self.drafts or not np.isfinite(scores[parent, i]):
                 break
-            if s.stop.at([*s.tokens[s.prompt :], *text], [token]) is not None:
-                ended.append(([*text, token], score))
-            else:
-                alive.append((parent, token, score))
-        drafts.finished = sorted(drafts.finished + ended, key=lambda x: -x[1] / len(x[0]))[: self.drafts]
-        drafts.alive = [([*drafts.alive[parent][0], token], score) for parent, token, score in alive]
-        return Beams(
-            [token for _, token, _ in alive],
-            [parent for parent, _, _ in alive],
-            [score for _, _, score in alive],
-            [{"tokens": text, "score": score} for text, score in ended],
-            table,
+            text = [*s.tokens[s.prompt :], *drafts.alive[parent][0]]
+            (alive if s.stop.at(text, [int(tokens[i])]) is None else ended).append(flat)
+        every = np.flatnonzero(np.isfinite(scores))
+        left = every[~np.isin(every, [*alive, *ended])].tolist()
+        parents, ids = np.divmod(np.arange(scores.size), len(tokens))
+        rows = [*zip(parents.tolist(), tokens[ids].tolist(), scores.ravel().tolist(), strict=True)]
+        going, over = (
+            [([*drafts.alive[rows[at][0]][0], rows[at][1]], rows[at][2]) for at in some]
+            for some in (alive, ended)
+        )
+        drafts.alive = going
+        drafts.finished = sorted(drafts.finished + over, key=lambda x: -x[1] / len(x[0]))[: self.drafts]
+        order = [*alive, *ended, *left]
+        shares = drafts.weights().tolist() if alive else []
+        return hypotheses_record(
+            "superposed_drafts",
+            [rows[at] for at in alive],
+            [rows[at] for at in ended],
+            [rows[at] for at in left],
+            last="refused",
+            p=np.exp(model)[ids[order]].tolist(),
+            ngrams=known.ravel()[order].tolist(),
+            share=shares + [None] * (len(order) - len(shares)),
         )
 
     def mixed(self, model: np.ndarray, known: np.ndarray) -> np.ndarray:

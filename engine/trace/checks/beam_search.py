@@ -1,25 +1,48 @@
-"""Beamed: the hypotheses of a beam search, followed by which went on from which: scores, fines and order."""
+"""Beam searches: which hypotheses went on from which, what each was fined, and that nothing better was left."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from itertools import pairwise
+from typing import Any
 
+from ..details.shapes import Detail, TreeDetail
+from ..details.tree import CLOSE
 from ..encoding.forks import method_at
-from ..records.events import Beams, Header, Step
+from ..records.events import Header, Step
+from .details import details_by_check
 
-CLOSE = 1e-6  # nats between two sums that are one
+CHECK = "beam_search"
+Number = int | float | None
+
+
+class _Hypotheses:
+    """The nodes of a step as rows: (parent, token, score, group, fine), by outcome."""
+
+    def __init__(self, detail: TreeDetail):
+        n, columns = len(detail), detail.columns
+        groups, fines = columns.get("group") or [0] * n, columns.get("fine") or [0.0] * n
+        self.rows: dict[str, list[tuple[int, int, float, int, float]]] = defaultdict(list)
+        tokens, scores, words = (columns.get(name, []) for name in ("token", "score", "outcome"))
+        nodes = zip(detail.parents, tokens, scores, groups, fines, words, strict=True)
+        for parent, token, score, group, fine, word in nodes:
+            self.rows[word].append((parent, token, score, group or 0, fine or 0.0))
+        self.kept = self.rows["kept"]
+        self.tokens = Counter((row[3], row[1]) for word in ("kept", "ended") for row in self.rows[word])
+
+    def chosen_before(self, group: int, token: int) -> int:
+        """How often the groups before `group` chose a token in this step, those that ended a text too."""
+        return sum(n for (other, own), n in self.tokens.items() if other < group and own == token)
 
 
 class SearchValidator:
-    """What the hypotheses of the step before were worth, from which those of the next follow. Only steps that say what was
-    pruned are searches by sums of log-probabilities; `checked` counts their hypotheses. begins: whether the trace holds the
-    beginning of the run; a branch goes on in the midst of its hypotheses."""
+    """What the hypotheses of the step before were worth, from which those of the next follow; `checked` counts them. begins:
+    whether the trace holds the beginning of the run; a branch goes on in the midst of its hypotheses."""
 
     def __init__(self, header: Header, begins: bool):
         self._header, self.checked = header, 0
-        self._before = Beams([], [], [0.0]) if begins else None  # one hypothesis without tokens
+        # behind the prompt one hypothesis without tokens: its score and its fine
+        self._before: list[tuple[float, float]] | None = [(0.0, 0.0)] if begins else None
 
     def lose(self) -> None:
         """What went before the next step is not told, or something else."""
@@ -27,60 +50,57 @@ class SearchValidator:
 
     def problems(self, step: Step) -> Iterator[str]:
         """What the record of this step, the next one, says wrongly of its hypotheses."""
-        beams, before = step.beams, self._before
-        self._before = beams
-        if beams is None or beams.pruned is None:
+        details = details_by_check(self._header, step, CHECK)
+        if not details:
+            self._before = None
             return
+        before, detail = self._before, details[0]
+        self._before = None
+        if (wrong := _lacks(detail)) is not None:
+            yield wrong
+            return
+        assert isinstance(detail, TreeDetail)
+        own = _Hypotheses(detail)
+        self._before = [(score, fine) for _, _, score, _, fine in own.kept]
+        self.checked += len(own.kept)
         knob = (method_at(self._header, step.step).get("strategy") or {}).get("strength")
         strength = float(knob) if isinstance(knob, int | float) else 0.0
-        self.checked += len(beams.tokens)
-        groups, fines = beams.groups or [0] * len(beams.tokens), beams.penalties or [0.0] * len(beams.tokens)
-        if groups != sorted(groups):
-            yield "its groups do not stand one behind the other"
-            return
-        worth: dict[int, list[float]] = defaultdict(list)
-        for group, score, fine in zip(groups, beams.scores, fines, strict=True):
-            worth[group].append(score - fine)
-        for group, row in worth.items():
-            if any(a < b - CLOSE for a, b in pairwise(row)):
-                yield f"its hypotheses{f' of group {group + 1}' if beams.groups else ''} do not stand with the best first"
         if before is not None:
-            yield from _follows(beams, before, groups, fines, strength)
-            yield from _pruned(beams, before, worth, strength)
+            yield from _follows(own, before, strength)
+            yield from _left(own, before, strength)
 
 
-def _follows(
-    beams: Beams, before: Beams, groups: list[int], fines: list[float], strength: float
-) -> Iterator[str]:
+def _lacks(detail: Detail) -> str | None:
+    """What a detail lacks that its check needs."""
+    if not isinstance(detail, TreeDetail):
+        return "its hypotheses are no tree"
+    kinds = {"token": int, "score": int | float, "outcome": str, "group": Number, "fine": Number}
+    nothing: dict[str, list[Any]] = {"token": [None] * len(detail), "group": [], "fine": []}
+    held = {"score": nothing["token"], "outcome": nothing["token"], **nothing, **detail.columns}
+    missing = [name for name, kind in kinds.items() if any(not isinstance(x, kind) for x in held[name])]
+    return f"its hypotheses lack a {missing[0]}" if missing else None
+
+
+def _follows(own: _Hypotheses, before: list[tuple[float, float]], strength: float) -> Iterator[str]:
     """Scores fall, and each fine is that of the text before and of the token, by the groups before."""
-    for k, (token, parent, score) in enumerate(zip(beams.tokens, beams.parents, beams.scores, strict=True)):
-        if parent >= len(before.scores):
-            yield f"its hypothesis {k + 1} goes on from {parent + 1}, and the step before has {len(before.scores)}"
-            continue
-        if score > before.scores[parent] + CLOSE:
-            yield f"its hypothesis {k + 1} has the score {score:.6g}, above that of the text it goes on from"
-        due = _fine(before, parent) + strength * _taken(beams, groups[k])[token]
-        if abs(fines[k] - due) > CLOSE:
-            yield f"its hypothesis {k + 1} was fined {fines[k]:.6g} nats, and the groups before it give {due:.6g}"
+    for k, (parent, token, score, group, fine) in enumerate(own.kept, 1):
+        if not 0 <= parent < len(before):
+            continue  # told by the check of all trees
+        above, paid = before[parent]
+        if score > above + CLOSE:
+            yield f"its hypothesis {k} has the score {score:.6g}, above that of the text it goes on from"
+        due = paid + strength * own.chosen_before(group, token)
+        if abs(fine - due) > CLOSE:
+            yield f"its hypothesis {k} was fined {fine:.6g} nats, and the groups before it give {due:.6g}"
 
 
-def _pruned(beams: Beams, before: Beams, worth: dict[int, list[float]], strength: float) -> Iterator[str]:
-    """Nothing that was left is worth more than what its group kept. Behind the prompt all groups extend one text, so that
-    there the group is not told."""
-    several = beams.groups is not None and before.groups is None and len(worth) > 1
-    for parent, token, score in beams.pruned or () if not several else ():
-        group = before.groups[int(parent)] if before.groups and parent < len(before.groups) else 0
-        left = score - _fine(before, int(parent)) - strength * _taken(beams, group)[int(token)]
-        if left > min(worth.get(group, [left])) + CLOSE:
-            yield f"it left the token {int(token)} behind hypothesis {int(parent) + 1} for others that are worth less"
-
-
-def _fine(beams: Beams, k: int) -> float:
-    return beams.penalties[k] if beams.penalties and k < len(beams.penalties) else 0.0
-
-
-def _taken(beams: Beams, group: int) -> Counter[int]:
-    """How often the groups before `group` chose each token in this step, those that ended a text too."""
-    kept = zip(beams.tokens, beams.groups or (), strict=False)
-    ended = ((one["tokens"][-1], one.get("group", 0)) for one in beams.finished if one.get("tokens"))
-    return Counter(token for token, number in (*kept, *ended) if number < group)
+def _left(own: _Hypotheses, before: list[tuple[float, float]], strength: float) -> Iterator[str]:
+    """Nothing that was left is worth more than what its group kept."""
+    worth: dict[int, float] = {}
+    for _, _, score, group, fine in own.kept:
+        worth[group] = min(worth.get(group, score - fine), score - fine)
+    for parent, token, score, group, _ in own.rows["left"]:
+        paid = before[parent][1] if 0 <= parent < len(before) else 0.0
+        value = score - paid - strength * own.chosen_before(group, token)
+        if value > worth.get(group, value) + CLOSE:
+            yield f"it left the token {token} behind hypothesis {parent + 1} for others that are worth less"

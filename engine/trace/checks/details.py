@@ -14,6 +14,7 @@ from ..encoding.forks import method_at
 from ..records.events import Header, Step
 from .edits import edits_problems
 from .joint_texts import joint_problems
+from .mixtures import mixture_problems
 
 UNKNOWN = "details not re-derived"
 # name of a check -> what is wrong with a detail of a step, a phrase each; knobs are those of the part that recorded it
@@ -21,9 +22,12 @@ Check = Callable[[Any, Step, Mapping[str, Any]], Iterator[str]]
 CHECKS: dict[str, Check] = {
     "edits": edits_problems,
     "joint_texts": joint_problems,
+    "text_mixture": mixture_problems,
 }
 # checks that follow a run over its steps, or need its prompt, and stand in `check.py`
-OVER_STEPS: frozenset[str] = frozenset({"drawn_texts", "labels", "lines", "spans", "text_vote"})
+OVER_STEPS: frozenset[str] = frozenset(
+    {"beam_search", "drawn_texts", "labels", "lines", "spans", "text_vote", "tree_search"}
+)
 
 
 def knobs_of(header: Header, step: int, form: Form) -> Mapping[str, Any]:

@@ -12,7 +12,6 @@ from decodescope.engine.core.exactness import VALUES
 from ..details.answered import consistent_candidates
 from ..details.consistency import consistent_details, consistent_forms
 from ..details.declarations import Form
-from ..details.searched import consistent_search
 from ..details.switched import consistent_switch
 from ..details.threads import consistent_threads
 from ..encoding.versions import check_schema
@@ -145,12 +144,6 @@ def consistent_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form
         probabilities([step.extra.low, step.extra.high, step.extra.u], "extra")
     for left in step.exits or ():
         known([*(left.best or ()), *(left.whole or ())], vocab, "exits")
-    if step.beams is not None:
-        known(step.beams.tokens, vocab, "beams.tokens")
-        lengths(len(step.beams.tokens), "beams", parents=step.beams.parents, scores=step.beams.scores)
-        lengths(len(step.beams.tokens), "beams", groups=step.beams.groups, penalties=step.beams.penalties)
-        counts([*step.beams.parents, *(step.beams.groups or ())], "beams.parents and groups")
-        _pruned(step.beams.pruned or [], vocab)
     if step.threads is not None:
         consistent_threads(step.threads, vocab)
     if step.fill is not None:
@@ -159,21 +152,12 @@ def consistent_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form
     consistent_switch(step.switch, vocab)
     consistent_environment(step.environment)
     consistent_candidates(step.candidates, vocab)
-    consistent_search(step.search, vocab)
     consistent_choices(step.choices, len(step.emitted), vocab)
     if step.iteration is not None:
         known(step.iteration.tokens, vocab, "iteration.tokens")
         counts([step.iteration.start, step.iteration.fixed], "iteration")
         lengths(len(step.iteration.tokens), "iteration", before=step.iteration.before, p=step.iteration.p)
         probabilities(step.iteration.p or (), "iteration.p")
-
-
-def _pruned(rows: list[list[float]], vocab: int) -> None:
-    """Raise TraceError for an extension that is none: text, token, score."""
-    if any(len(row) != 3 or row[0] != int(row[0]) or row[1] != int(row[1]) for row in rows):
-        raise TraceError("beams.pruned has a row that is not a text, a token and a score")
-    counts([int(row[0]) for row in rows], "beams.pruned")
-    known([int(row[1]) for row in rows], vocab, "beams.pruned")
 
 
 def _tree(draft: DraftTree, vocab: int) -> int:

@@ -6,8 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from math import prod
 
+from ..details.tree import TreeReading
 from ..records.events import CacheChange, Header, Step
 from ..values.limits import TEXTS
+from .trees import trees
 
 Entry = tuple[int, int]  # the step that wrote it, and for which text of its batch
 Node = tuple[int, int, int]  # first position, the one behind the last, texts that read it
@@ -18,6 +20,7 @@ class Texts:
     first step. Each pass writes an entry for each of its texts; then text b goes on behind text parents[b]."""
 
     def __init__(self, header: Header, n: int):
+        self._header = header
         self._first = n - 1
         self._paths: list[list[Entry]] | None = None
         self._followed = True  # whether each entry of a text is known
@@ -33,13 +36,14 @@ class Texts:
     def problems(self, step: Step) -> Iterator[str]:
         """What the record of this step, the next one, says wrongly of the entries that its texts share. They are followed as
         long as each step says what is shared, and by which text it was written."""
-        if step.beams is None or not self._followed:
+        parents = self._parents(step)
+        if parents is None or not self._followed:
             return
         recorded = [x for x in step.cache if x.lane == "target" and x.shared is not None]
         if self._paths is None:
             ran = [one.batch for one in step.passes if one.lane == "target"]
             self._paths = [[] for _ in range(ran[-1])] if ran and ran[-1] <= TEXTS else []
-        parents, count = step.beams.parents, len(self._paths)
+        count = len(self._paths)
         if not (
             recorded and count and len(parents) <= TEXTS and all(0 <= parent < count for parent in parents)
         ):
@@ -49,6 +53,14 @@ class Texts:
         self._paths = [paths[parent] for parent in parents] or paths
         for change in recorded:
             yield from self._compared(change)
+
+    def _parents(self, step: Step) -> list[int] | None:
+        """Of each text that goes on, the text of the pass that it went on from; None where the step follows no such texts."""
+        for detail, form in trees(self._header, step):
+            if form.batch and detail.earlier:
+                alive = TreeReading(detail, form, {}, ()).of("open")
+                return [detail.parents[node] for node in alive]
+        return None
 
     def _compared(self, change: CacheChange) -> Iterator[str]:
         assert self._paths is not None and change.shared is not None

@@ -13,11 +13,14 @@ from .declarations import (
     ColumnType,
     DetailColumn,
     DetailLevel,
+    Fate,
     Form,
+    Growth,
     MarkStatus,
     MatrixForm,
     ScaleEnd,
     TallyForm,
+    TreeForm,
 )
 from .shapes import Detail, MatrixDetail, TallyDetail, TreeDetail
 
@@ -56,6 +59,16 @@ def consistent_forms(forms: Mapping[str, Form]) -> None:
             _tally_form(form, where)
         if isinstance(form, MatrixForm):
             _matrix_form(form, where, forms)
+        if isinstance(form, TreeForm):
+            _tree_form(form, where)
+            _judged(form, where, forms.get(form.judged))
+
+
+def _judged(form: TreeForm, where: str, judged: Form | None) -> None:
+    """Whether a tree that names a tally of texts has one."""
+    texts = [x.name for x in judged.columns if x.type == "tokens"] if isinstance(judged, TallyForm) else []
+    if form.judged and form.text not in texts:
+        raise TraceError(f"{where} names {form.judged[:20]!r}, which is no tally of texts")
 
 
 def _column(column: DetailColumn, where: str) -> None:
@@ -122,6 +135,37 @@ def _matrix_form(form: MatrixForm, where: str, forms: Mapping[str, Form]) -> Non
         raise TraceError(f"{where} writes more than names of a cell where a reader points")
 
 
+def _tree_form(form: TreeForm, where: str) -> None:
+    growth = form.growth
+    parts = (
+        form.columns,
+        form.values,
+        form.outcomes,
+        form.figures,
+        [*form.all_relations()],
+        [*form.sentences()],
+    )
+    if any(len(part) > 4 * MOST_NAMES for part in parts) or (
+        growth is not None and len(growth.terms) > MOST_NAMES
+    ):
+        raise TraceError(f"{where} has more than {4 * MOST_NAMES} columns, outcomes or sentences")
+    due = [(form.token, "token")]
+    due += [(form.group, "number")] if form.group else []
+    due += [("outcome", "text")] if form.outcomes else []
+    due += [] if growth is None else [*growth.columns().items()]
+    types = {x.name: x.type for x in form.columns}
+    for name, kind in due:
+        if types.get(name) != kind:
+            raise TraceError(f"{where} has no column {name[:20]!r} of the type {kind}")
+    for word, outcome in form.outcomes.items():
+        if outcome.fate not in get_args(Fate) or outcome.level not in get_args(DetailLevel):
+            raise TraceError(f"{where} has the outcome {word[:20]!r} of the fate {outcome.fate[:20]!r}")
+    if growth is not None and (growth.closed not in form.outcomes or len(growth.scale) != 2):
+        raise TraceError(
+            f"{where} closes nodes as {growth.closed[:20]!r}, which is no outcome, or lacks a scale"
+        )
+
+
 def consistent_details(details: Sequence[Detail], forms: Mapping[str, Form], vocab: int) -> None:
     """Lengths, types and ids of the details of a step. Raises TraceError."""
     if len(details) > MOST_DETAILS:
@@ -134,10 +178,6 @@ def consistent_details(details: Sequence[Detail], forms: Mapping[str, Form], voc
         if isinstance(detail, MatrixDetail):
             _matrix(detail, form, where, vocab)
             continue
-        if isinstance(detail, TreeDetail):
-            _tree(detail, where)
-        else:
-            _tally(detail, form, where)
         if form is not None:
             typed(detail.columns, form.columns, where, vocab)
             typed({name: [value] for name, value in detail.values.items()}, form.values, where, vocab)
@@ -160,6 +200,10 @@ def _beside(detail: MatrixDetail, form: Form | None, details: Sequence[Detail]) 
         raise TraceError(f"{where} has {rows} rows, where {n} are due")
     if form.square and rows != columns:
         raise TraceError(f"{where} has {columns} columns, where {rows} are due")
+        if isinstance(detail, TreeDetail):
+            _tree(detail, form, details, where)
+        else:
+            _tally(detail, form, where)
 
 
 def _tally(detail: TallyDetail, form: Form | None, where: str) -> None:
@@ -170,13 +214,43 @@ def _tally(detail: TallyDetail, form: Form | None, where: str) -> None:
             raise TraceError(f"{where} has a row without an outcome that its declaration knows")
 
 
-def _tree(detail: TreeDetail, where: str) -> None:
+def _tree(detail: TreeDetail, form: Form | None, details: Sequence[Detail], where: str) -> None:
     lengths(len(detail), where, **detail.columns)
     for node, parent in enumerate(detail.parents):
         if not parent >= -1 or not (detail.earlier or parent < node):
             raise TraceError(
                 f"{where} has the node {node} behind {parent}: a parent comes before its children"
             )
+    if not isinstance(form, TreeForm):
+        return
+    words = detail.columns.get("outcome")
+    if form.outcomes and len(detail) and (words is None or not set(words) <= form.outcomes.keys()):
+        raise TraceError(f"{where} has a node without an outcome that its declaration knows")
+    fates = [form.outcomes[word].fate == "open" for word in words or ()]
+    if detail.earlier and fates != sorted(fates, reverse=True):
+        raise TraceError(f"{where} has a node that goes on behind one that does not")
+    if form.growth is not None:
+        _candidates(detail, form.growth, where)
+    if form.judged:
+        rows = [x for x in details if x.name == form.judged and isinstance(x, TallyDetail)]
+        if len(rows) != 1 or len(rows[0]) != len(detail) - 1:
+            raise TraceError(f"{where} has not one row of {form.judged[:20]} for each node behind the first")
+
+
+def _candidates(detail: TreeDetail, growth: Growth, where: str) -> None:
+    """Of a tree that can be made again each node behind the first has a token and a parent, and a number of each candidate."""
+    if missing := {*growth.columns(), "outcome"} - detail.columns.keys():
+        raise TraceError(f"{where} lacks the column {min(missing)[:20]!r}")
+    if not len(detail) or detail.parents[0] != -1 or any(parent < 0 for parent in detail.parents[1:]):
+        raise TraceError(f"{where} has a node that is not behind the first")
+    numbers = (x for name in (growth.visits, growth.values) for x in detail.columns[name])
+    if any(x is None for x in numbers):
+        raise TraceError(f"{where} has a node without its visits or value")
+    for tokens, priors in zip(detail.columns[growth.candidates], detail.columns[growth.priors], strict=True):
+        if type(tokens) is not list or type(priors) is not list or len(tokens) != len(priors):
+            raise TraceError(f"{where} has candidates without a number each")
+        if any(x is None for x in (*tokens, *priors)):
+            raise TraceError(f"{where} has a candidate without a token or a number")
 
 
 def _matrix(detail: MatrixDetail, form: Form | None, where: str, vocab: int) -> None:

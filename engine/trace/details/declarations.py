@@ -8,9 +8,10 @@ A formula (`values/formula.py`) may name:
 - `holds`, 1 where the row's outcome holds, else 0; `hidden`, how many rows a card leaves out;
 - `emitted`, how many tokens the step added to the text;
 - `count(column)`: how many entries the list of the row has, 0 for an empty one.
+What else those of a tree may name stands at `TreeForm` and `Growth`.
 
-A sentence holds formulas in braces: {p:3} with three decimals, {tau:g} as it is. A name of a text or token stands for its text.
-A sentence in which something is missing is left out.
+A sentence holds formulas in braces: {p:3} with three decimals, {tau:g} as it is, {p:p} as a probability. A name of a text or
+token stands for its text. A sentence in which something is missing is left out.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ ColumnType = Literal["number", "token", "tokens", "text", "numbers"]
 DetailLevel = Literal["counts", "decisions", "fields"]
 MarkStatus = Literal["accept", "reject"]
 ScaleEnd = Literal["low", "high"]
+Fate = Literal["open", "ended", "left"]
 
 
 @dataclass
@@ -270,22 +272,159 @@ class MatrixForm:
 
 
 @dataclass
+class NodeOutcome:
+    """What can become of a node.
+
+    fate:    "open": others may go on from it; "ended": nothing follows it; "left": it was not followed
+    words:   of it; all that are said are joined by commas
+    heading: sentence above such nodes in an explanation;  row: what is said of one there; without it the exact number
+    level:   the recording level from which such nodes are kept;  shown: whether a view lists them
+    """
+
+    fate: Fate = "open"
+    words: list[Sentence] = field(default_factory=list)
+    heading: str = ""
+    row: list[Sentence] = field(default_factory=list)
+    level: DetailLevel = "counts"
+    shown: bool = True
+
+
+@dataclass
+class Figure:
+    """A number on the card of a node. word: a sentence at its left, "" for none;  name: what it is
+    says: the number; the first sentence that is said
+    """
+
+    word: str
+    name: str
+    says: list[Sentence]
+
+
+@dataclass
+class Term:
+    """A column of the table of a choice. word: its head;  value: formula, as `Growth.score` is one;  form: how it is written:
+    "g", "share" (what is below a thousandth is said to be), or "" for four figures
+    tried: whether only what is a node already has it;  bar: whether it is drawn; bars stand one behind the other
+    """
+
+    word: str
+    value: str
+    form: str = ""
+    tried: bool = False
+    bar: bool = False
+
+
+@dataclass
+class Growth:
+    """How a tree grew within a step, a node a round, so that check and views can make it again.
+
+    A round goes from the first node down: behind each node to the candidate with the largest score that is not closed, of equal
+    ones the first, until it comes to one that is no node. That is born, open if it has candidates. It and all nodes before it
+    are then told its number: each keeps the largest and counts its visits, the first node one more. A node whose candidates
+    are all closed is closed.
+
+    candidates: column of the tokens that may follow a node;  priors: column of a number of each of them
+    visits, values: columns of what each node had at the end
+    closed:  the outcome of a node whose candidates are all closed
+    score:   formula of a candidate; names p, its prior; n, q, its visits and value, 0 where it is no node; N, the visits of the
+             node; and knobs
+    terms:   columns of the table of a choice
+    says:    sentence below it
+    scale:   what the numbers 0 and 1 are called
+    title:   of a figure, a sentence; names upto, how many rounds, and best, the largest number of them
+    chosen:  of a node in a figure, how it was chosen; names p and score;  now: what it is at the end of a round
+    """
+
+    candidates: str
+    priors: str
+    visits: str
+    values: str
+    closed: str
+    score: str
+    terms: list[Term] = field(default_factory=list)
+    says: str = ""
+    scale: list[str] = field(default_factory=lambda: ["0", "1"])
+    title: str = ""
+    chosen: str = ""
+    now: str = ""
+
+    def sentences(self) -> Iterator[Sentence]:
+        """All sentences."""
+        yield from map(Sentence, (self.says, self.title, self.chosen, self.now))
+
+    def columns(self) -> dict[str, str]:
+        """Column -> the type that it must have."""
+        return {
+            self.candidates: "tokens",
+            self.priors: "numbers",
+            self.visits: "number",
+            self.values: "number",
+        }
+
+
+@dataclass
 class TreeForm:
     """What the nodes of a `TreeDetail` mean.
 
-    title:   of the view;  says: the step in a clause; the first sentence that is said
-    columns, values: what the detail may hold, with their types
-    node:    what a node is called; the first sentence that is said
-    lines:   sentences below the tree
+    Formulas and sentences of a node name its columns, and those of its row in `judged`, with the values there;
+    `before(column)`: of its parent, 0 where that has no token; `k`, its number from 1, and `depth`, its tokens within the step.
+    Those of the whole tree name `nodes`, `open`, `ended` and `left`, how many there are of each fate. Both name values, knobs
+    and `emitted`.
+
+    title:   of an explanation;  noun, nouns: what a node is called, and several
+    says:    the step in a clause; the first sentence that is said
+    columns, values: what the detail may hold, with their types;  token: the column of a node's token
+    outcomes: word of the column "outcome" -> what it means
+    number:  formula of a node's number: the largest is the best
+    worth:   the number, written;  short, exact: the same where there is little room, or much; without them as `worth`
+    figures: numbers on the card of a node;  about: sentences there, joined by semicolons;  card: sentences below
+    lines:   sentences of an explanation;  rule: by what the step decides, in two words
+    group:   column of the number of a group, from 0: those of a group stand together, and are ranked by themselves
+    best_first: formula by which open nodes stand, in each group with the largest first; "": in any order
+    why:     why a node has no successor; the first sentence that is said. Names own, the best number of its children that were
+             left, and bar, the least that is open in its group;  briefly: the same in a few words
+    won:     what the node is called whose text was written;  overview: whether a view draws all steps as one tree
+    root:    what a node without a token is called
+    judged:  a tally of the same step whose rows say more of the nodes, but for the first, which has no token; "": none
+    text:    its column of the whole text that was completed behind a node
+    growth:  how the tree grew within the step, if that can be made again
+    settles_at_end: whether the text is settled by the last step, and before it no step emits what stays
+    batch:   whether its open nodes are the texts of the next pass, in this order
+    relations: what must be true of every node;  totals: of the whole
     check, counted, part: as a `TallyForm` has them
     """
 
     title: str
+    noun: str = "node"
+    nouns: str = "nodes"
     says: list[Sentence] = field(default_factory=list)
     columns: list[DetailColumn] = field(default_factory=list)
     values: list[DetailColumn] = field(default_factory=list)
-    node: list[Sentence] = field(default_factory=list)
+    token: str = "token"
+    outcomes: dict[str, NodeOutcome] = field(default_factory=dict)
+    number: str = ""
+    worth: list[Sentence] = field(default_factory=list)
+    short: list[Sentence] = field(default_factory=list)
+    exact: list[Sentence] = field(default_factory=list)
+    figures: list[Figure] = field(default_factory=list)
+    about: list[Sentence] = field(default_factory=list)
+    card: list[Sentence] = field(default_factory=list)
     lines: list[Sentence] = field(default_factory=list)
+    rule: str = ""
+    group: str = ""
+    best_first: str = ""
+    why: list[Sentence] = field(default_factory=list)
+    briefly: list[Sentence] = field(default_factory=list)
+    won: str = "Won"
+    overview: bool = True
+    root: str = ""
+    judged: str = ""
+    text: str = ""
+    growth: Growth | None = None
+    settles_at_end: bool = False
+    batch: bool = False
+    relations: list[Relation] = field(default_factory=list)
+    totals: list[Relation] = field(default_factory=list)
     check: str = ""
     counted: str = ""
     part: str = "strategy"
@@ -293,14 +432,27 @@ class TreeForm:
 
     def sentences(self) -> Iterator[Sentence]:
         """All sentences."""
-        yield from (*self.says, *self.node, *self.lines)
+        yield from (*self.says, *self.worth, *self.short, *self.exact, *self.about, *self.card, *self.lines)
+        yield from (*self.why, *self.briefly)
+        for figure in self.figures:
+            yield Sentence(figure.word)
+            yield from figure.says
+        for outcome in self.outcomes.values():
+            yield from outcome.words
+            yield from outcome.row
+        if self.growth is not None:
+            yield from self.growth.sentences()
 
     def formulas(self) -> Iterator[str]:
         """All texts that are formulas."""
-        yield from ()
+        yield from filter(None, (self.number, self.best_first))
+        if self.growth is not None:
+            yield self.growth.score
+            yield from (term.value for term in self.growth.terms)
 
     def all_relations(self) -> Iterator[str]:
         """All texts that are relations."""
+        yield from (x.holds for x in (*self.relations, *self.totals))
         yield from (x.where for x in self.sentences() if x.where)
 
 

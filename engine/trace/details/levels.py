@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
 
-from .declarations import DetailColumn, DetailLevel, Form, MatrixForm
-from .shapes import Detail
+from .declarations import DetailColumn, DetailLevel, Form, MatrixForm, NodeOutcome, TreeForm
+from .shapes import Detail, TreeDetail
 
 ORDER = get_args(DetailLevel)
 
@@ -23,6 +23,8 @@ def kept_at(level: str, details: Sequence[Detail], forms: Mapping[str, Form]) ->
         if isinstance(form, MatrixForm):
             kept += [detail] * _keeps(level, form)
             continue
+        if isinstance(detail, TreeDetail) and isinstance(form, TreeForm):
+            detail = _nodes_kept(level, detail, form)
         if all(_keeps(level, one) for one in (*form.columns, *form.values)):
             kept.append(detail)
             continue
@@ -39,5 +41,18 @@ def kept_at(level: str, details: Sequence[Detail], forms: Mapping[str, Form]) ->
     return kept
 
 
-def _keeps(level: str, one: DetailColumn | MatrixForm) -> bool:
+def _nodes_kept(level: str, detail: TreeDetail, form: TreeForm) -> TreeDetail:
+    """The tree with the nodes whose outcomes `level` keeps. Others follow none of those that are dropped."""
+    words = detail.columns.get("outcome", ())
+    kept = [node for node, word in enumerate(words) if _keeps(level, form.outcomes[word])]
+    if len(kept) == len(words):
+        return detail
+    return replace(
+        detail,
+        parents=[detail.parents[node] for node in kept],
+        columns={name: [column[node] for node in kept] for name, column in detail.columns.items()},
+    )
+
+
+def _keeps(level: str, one: DetailColumn | MatrixForm | NodeOutcome) -> bool:
     return ORDER.index(one.level) <= ORDER.index(level)

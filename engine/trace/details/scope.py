@@ -114,14 +114,16 @@ class Scope:
 
 
 def written(number: float, form: str) -> str:
-    """A number in the form of a sentence: a count of decimals, "g", "n" with its thousands apart, or "" for a whole number or
-    four figures."""
+    """A number in the form of a sentence: a count of decimals, "g", "n" with its thousands apart, "p" for a probability, or ""
+    for a whole number or four figures."""
     if form.isdigit():
         return f"{number:.{form}f}"
     if form == "of":
         return f"{100 * number:.3g} of 100 cases"
     if form == "n":
         return f"{number:,.0f}"
+    if form == "p":
+        return f"{number:.3f}" if abs(number) >= 1e-3 or not number else f"{number:.2g}"
     if not form and number.is_integer():
         return str(int(number))
     return f"{number:g}" if form == "g" else f"{number:.4g}"

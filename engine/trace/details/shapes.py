@@ -64,9 +64,10 @@ class MatrixDetail:
 class TreeDetail:
     """A tree, each node behind its parent.
 
-    parents: of each node, -1 for a root; a parent comes before its children. If `earlier`, parents are nodes of the tree of the
-             same name in the step before
-    columns: name -> one entry for each node
+    parents: of each node, -1 for one behind the text as it stands; a parent comes before its children. If `earlier`, the tree
+             grows over steps: parents are nodes of the tree of the same name in the step before, in its first step texts that
+             have no token yet. The nodes from which others may go on come first, so they have the same numbers in any selection
+    columns: name -> one entry for each node. The column "outcome" holds a word of the declaration; without it all are open
     values:  name -> a number, a text, a list or null that stands for the whole tree
     """
 

@@ -21,17 +21,20 @@ from decodescope.engine.core.roles import WHOLE
 
 from ..details.answered import Candidates as Candidates
 from ..details.declarations import DetailColumn as DetailColumn
+from ..details.declarations import Figure as Figure
 from ..details.declarations import Form
+from ..details.declarations import Growth as Growth
 from ..details.declarations import MatrixForm as MatrixForm
 from ..details.declarations import MatrixMark as MatrixMark
+from ..details.declarations import NodeOutcome as NodeOutcome
 from ..details.declarations import Outcome as Outcome
 from ..details.declarations import Sentence as Sentence
 from ..details.declarations import TallyForm as TallyForm
+from ..details.declarations import Term as Term
 from ..details.declarations import TreeForm as TreeForm
 from ..details.explored import Explored as Explored
 from ..details.filled import Fill as Fill
 from ..details.looked import Look as Look
-from ..details.searched import Search as Search
 from ..details.shapes import Detail
 from ..details.shapes import MatrixDetail as MatrixDetail
 from ..details.shapes import TallyDetail as TallyDetail
@@ -294,25 +297,6 @@ class CacheChange:
 
 
 @dataclass
-class Beams:
-    """One step of beam search: the hypotheses kept, best first. parents: index into the step before; score: sum of
-    log-probabilities (nats); finished: [[tokens..., ] scores] of those that ended in this step; candidates: rows of (index
-    into the step before, token, the model's probability, the n-grams', score) that could be kept, where n-grams mix in;
-    pruned: rows of (index into the step before, token, score), the next best that were not kept, best first. groups: of several
-    searches side by side the number of each hypothesis's own, ascending: each has its best first, by score less penalty, and
-    those that ended have their `group`; penalties: what its text was fined (nats) for tokens that groups before had chosen."""
-
-    tokens: list[int]
-    parents: list[int]
-    scores: list[float]
-    finished: list[dict[str, Any]] = field(default_factory=list)
-    candidates: list[list[float]] | None = None
-    pruned: list[list[float]] | None = None
-    groups: list[int] | None = None
-    penalties: list[float] | None = None
-
-
-@dataclass
 class Iteration:
     """One pass of a fixed-point method over a block: start is the position of the block's first token.
 
@@ -407,7 +391,6 @@ class Step:
     rule: dict[str, Any] | None = None
     sampler: dict[str, Any] | None = None
     exits: list[Exit] | None = None
-    beams: Beams | None = None
     threads: Threads | None = None
     iteration: Iteration | None = None
     details: list[Detail] | None = None
@@ -415,7 +398,6 @@ class Step:
     switch: Switch | None = None
     candidates: Candidates | None = None
     notes: dict[str, Any] | None = None
-    search: Search | None = None
     choices: list[Choice] | None = None
     law: dict[str, Any] | None = None
     fields: Fields | None = None

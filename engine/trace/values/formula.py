@@ -59,9 +59,9 @@ def sentence(text: str) -> tuple[str | tuple[Formula, str], ...]:
     parts: list[str | tuple[Formula, str]] = []
     end = 0
     for gap in _GAP.finditer(text):
-        if gap[2] not in (None, "g", "of", "n", *"0123456789"):
+        if gap[2] not in (None, "g", "of", "n", "p", *"0123456789"):
             raise FormulaError(
-                f"{text[:40]!r} writes a number in the form {gap[2][:20]!r}: take g, of, n, or a number of places."
+                f"{text[:40]!r} writes a number in the form {gap[2][:20]!r}: take g, of, n, p, or a number of places."
             )
         parts += [text[end : gap.start()], (formula(gap[1]), gap[2] or "")]
         end = gap.end()

@@ -177,14 +177,12 @@ export function cardView(context) {
       if (!step.nodes) parts = [h("p", { class: "quiet" }, context.absent(store, "What was decided in this step"))];
       else if (step.fill) parts = ofPart("canvas", "canvasCard", store, i, at);
       else if (step.iteration) parts = iterationCard(step, at);
-      else if (step.beams) parts = ofPart("threads", "beamsCard", store, i, step, at);
+      else if (step.branches) parts = ofPart("trees", "branchCard", store, i, step, at);
       else if (step.threads) {
         parts = ofPart("threads", "threadsCard", store, i, step, at);
         if (step.tally) parts.push(tallyCard(context, store, step, at, true));
-      } else if (step.search) {
-        parts = ofPart("search", "searchCard", context, store, step, at);
-        parts.push(step.tally?.lines.map((line) => h("p", { class: "line" }, line)) ?? []);
-      } else if (step.tally) parts = tallyCard(context, store, step, at);
+      } else if (step.tree) parts = ofPart("trees", "grownCard", context, store, step, at, tallyCard);
+      else if (step.tally) parts = tallyCard(context, store, step, at);
       else {
         const decided = at === null ? null : decision(step, store.head, at);
         if (decided && store.head?.levels && !store.head.levels.includes("decisions"))

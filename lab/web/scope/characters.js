@@ -1,5 +1,5 @@
 /* Characters: one that several tokens hold parts of, bytes or signs that combine, is told as one. */
-import { hidden } from "./tokens.js";
+import { hidden, running } from "./tokens.js";
 
 // what begins with one of these may be one character with what stands before it
 const COMBINES = /^[\u200C\u200D\p{M}\u{1F3FB}-\u{1F3FF}\u{1F1E6}-\u{1F1FF}\u1160-\u11FF]/u;
@@ -57,4 +57,15 @@ export function spelled(texts) {
     parts[k] = whole.text;
   });
   return parts;
+}
+
+/** A piece of text in one line. */
+export const plainly = (text) => running(text).map(([, shown]) => shown.replaceAll("\n", "")).join("");
+/** The end of a text in `room` letters, in pieces of its tokens; the first is "…" where there was more. */
+export function tailOf(texts, whole, room) {
+  const pieces = spelled(texts).map(plainly);
+  let from = pieces.length, left = room;
+  while (from > 0 && (left -= pieces[from - 1].length) >= 0) from--;
+  from = Math.min(from, pieces.length - 1);
+  return { from, pieces: pieces.slice(from), before: from > 0 || !whole ? "…" : "" };
 }

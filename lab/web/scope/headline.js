@@ -5,14 +5,6 @@ import { rederives } from "./judge.js";
 import { percent, plural, two } from "./numbers.js";
 import { termed } from "./terms.js";
 
-/** What became of the texts of a search, or of texts that are drawn side by side: the run's comes at the end. */
-function heldSays(step) {
-  const many = step.beams.tokens.length;
-  return step.made.length ? "the text, of all that were written"
-    : many ? `${plural(many, "hypothesis").replace("hypothesiss", "hypotheses")} kept, the text comes at the end`
-    : "no hypothesis goes on";
-}
-
 /** "Step 14: 7 tokens from one pass", and the figures of the run so far at the right end. */
 export function headline(context) {
   const title = h("h1"), lead = h("span", { class: "lead" }), bold = h("b"), rest = h("span");
@@ -32,12 +24,13 @@ export function headline(context) {
       let words = " from one pass";
       if (step.drafted)
         words += `: ${kept} of ${step.drafted} drafted accepted${own ? `, ${own} from the target` : ""}`;
-      else if (step.beams) words = `: ${heldSays(step)}`;
+      else if (step.branches) words = `: ${step.branches.says}`;
       else if (step.threads)
         words = step.threads.alive.length === 1 ? ": one thread wrote it"
           : `: ${plural(step.threads.alive.length, "thread")} wrote one each, the text takes them in order`;
       else if (step.turn) words = ` ${step.turn.says}`;
       else if (step.tally) words = `: ${step.tally.says}`;
+      else if (step.tree) words = `: ${step.tree.says}`;
       else if (step.fill) words = `: ${filledSays(step)}`;
       else if (step.iteration)
         words = `: ${step.iteration.fixed} of ${step.iteration.after.length} final after this pass`;

@@ -6,10 +6,10 @@ import { late } from "./extras.js";
 export function insteadViews(context) {
   const choose = (k) => context.select(k + 1);
   const views = {
-    beams: [late("threads", ({ beamsView }) => beamsView(choose)), late("threads", (given) => given.beamTree(context))],
+    branches: [late("trees", (given) => given.branchesView(context))],
     threads: [late("threads", ({ threadsView }) => threadsView(choose))],
     fill: [late("canvas", ({ canvasView }) => canvasView(context))],
-    search: [late("search", ({ searchView }) => searchView(context))],
+    tree: [late("trees", (given) => given.grownView(context))],
     survey: [late("survey", ({ surveyView }) => surveyView(context))],
   };
   const of = (step) => Object.entries(views).filter(([name]) => step?.[name]);
@@ -30,11 +30,11 @@ export function insteadViews(context) {
     restyle: () => Object.values(views).flat().forEach((view) => view.restyle()),
     /** Draws step i, and returns its nodes for the keys: [{id, parent}], or nothing where the keys go their own way. */
     draw(store, i, chosen, width) {
-      const step = store.steps[i], side = step.beams ?? step.threads, held = {};
+      const step = store.steps[i], side = step.branches?.open ?? step.threads, held = {};
       for (const [name, list] of of(step))
         for (const view of list) held[name] = view.draw(store, i, side ? chosen - 1 : chosen, width);
       if (step.fill) return null;
-      if (step.search) return held.search ?? [];
+      if (step.tree) return held.tree ?? [];
       return (side ? side.tokens : step.tally?.rows ?? []).map((_, k) => ({ id: k + 1, parent: -1 }));
     },
   };

@@ -13,7 +13,6 @@
 import { mount } from "./mount.js";
 import { extra } from "./extras.js";
 
-export { treeLines } from "./branches.js";
 export { button, grid, h, icon, rgb, s, toggle } from "./elements.js";
 export { decision, firstOf } from "./decision.js";
 export { draws, glyph, tokenOf, statusWord, WORDS } from "./marks.js";

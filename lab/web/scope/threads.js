@@ -1,8 +1,6 @@
 /* Threads: the texts that a pass writes side by side, as lanes with their forks, a round a column. */
-import { beamsCard, beamsView, plainly, tailOf } from "./beams.js";
-import { beamTree } from "./beamtree.js";
 import { shell } from "./card.js";
-import { spelled } from "./characters.js";
+import { plainly, spelled, tailOf } from "./characters.js";
 import { numbersTable } from "./dart.js";
 import { h, pool, s, say, see, set } from "./elements.js";
 import { bring } from "./extras.js";
@@ -135,4 +133,4 @@ function threadsCard(store, i, step, at) {
   ].filter(Boolean);
 }
 
-bring("threads", { beamsView, beamsCard, beamTree, threadsView, threadsCard });
+bring("threads", { threadsView, threadsCard });

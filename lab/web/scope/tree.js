@@ -145,7 +145,8 @@ export function treeView(context) {
     // scrolled away: drawn when it is back, or the step stands
     if (!seen && (brisk || (context.following && !store.end))) return;
     if (!measure) fonts();
-    const side = step?.beams || step?.threads, fill = step?.fill, own = side || fill || step?.survey || step?.tally;
+    const side = step?.branches || step?.threads, fill = step?.fill;
+    const own = side || fill || step?.survey || step?.tally || step?.tree;
     filling = fill && instead.canvas;
     const nodes = step?.iteration ? chainOf(step) : store.nodes(i);
     const here = document.activeElement;
@@ -157,7 +158,7 @@ export function treeView(context) {
     see(svg, nodes && !own && !tabled);
     svg.classList.toggle("away", brief);
     see(painted.element, brief);
-    see(twin, nodes && !side && !step.survey && !step.tally && tabled);
+    see(twin, nodes && (!own || own === fill) && tabled);
     shown = nodes || [];
     say(note, !step ? ""
       : !nodes && !own ? context.absent(store, "The tree of this step")
@@ -236,8 +237,8 @@ export function legend(...tools) {
     draw(store, i) {
       const { strategy, drafter } = store.head?.parts || {}, plain = strategy && !strategy.verdicts,
         none = drafter?.drafts === false;
-      const { nodes, beams, threads, tally } = store.steps[i] ?? {};
-      see(element, nodes && !beams && !threads && !tally);
+      const { nodes, branches, threads, tally, tree } = store.steps[i] ?? {};
+      see(element, nodes && !branches && !threads && !tally && !tree);
       see(keys, !plain || store.steps[i]?.drafted);
       entries.get("resample").lastChild.data = statusWord("resample", draws(store.head));
       termed(entries.get("resample"));

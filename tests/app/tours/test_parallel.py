@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from math import exp
 
+from followed import Followed, followed
 from toured import TOURS, opened, says, steps_of, text_of, told
 
 from decodescope.engine import Method, load, run
 from decodescope.engine.bench.questions.parallel_tasks import at_once
 from decodescope.engine.session.load import SHIPPED
-from decodescope.engine.trace.records.events import Beams
 
 
 def test_what_is_said_of_the_block_that_settles() -> None:
@@ -212,20 +212,20 @@ def test_what_is_said_of_cells_in_any_order() -> None:
         assert [len(x.emitted) for x in trace.steps] == [0] * 14 + [3, 61]
 
 
-def mixture(beams: Beams) -> list[tuple[float, float, float]]:
+def mixture(beams: Followed) -> list[tuple[float, float, float]]:
     """Of each text that was kept: what the model and the n-grams gave its last token, and its share of the next row."""
-    rows = {(int(row[0]), int(row[1])): row[2:4] for row in beams.candidates or []}
     weights = [exp(score - beams.scores[0]) for score in beams.scores]
-    kept = zip(beams.parents, beams.tokens, weights, strict=True)
-    return [(*rows[parent, token], weight / sum(weights)) for parent, token, weight in kept]
+    columns = beams.detail.columns
+    kept = zip(columns["p"], columns["ngrams"], weights, strict=False)
+    return [(p, known, weight / sum(weights)) for p, known, weight in kept]
 
 
 def test_what_is_said_of_three_texts_in_one_row() -> None:
     tour, kept = TOURS["superposed"], steps_of("superposed")
-    beams, texts = [x.beams for x in kept], [""] * 3
+    beams, texts = [followed(x) for x in kept], [""] * 3
     with opened("superposed") as trace:
         words = [[trace.text([token]) for token in x.tokens] for x in beams]
-    assert {len(x.tokens) for x in beams} == {3} and not any(x.finished for x in beams)
+    assert {len(x.tokens) for x in beams} == {3} and not any(x.ended for x in beams)
     mixed = [mixture(x) for x in beams]
     says(tour[0], *(-x for x in beams[0].scores), digits=2)
     assert words[0][:2] == [" named", " called"] and sum(share for *_, share in mixed[0][:2]) > 0.999
@@ -247,7 +247,11 @@ def test_what_is_said_of_three_texts_in_one_row() -> None:
     says(tour[5], mixed[7][2][1], digits=3)
     says(tour[5], -beams[7].scores[2], digits=2)
     assert mixed[7][2][0] < 1e-30 and beams[7].scores[2] == max(
-        row[4] for row in beams[7].candidates or [] if words[7][0] != trace.text([int(row[1])])
+        score
+        for score, token in zip(
+            beams[7].detail.columns["score"], beams[7].detail.columns["token"], strict=True
+        )
+        if words[7][0] != trace.text([token])
     )
     says(tour[6], -beams[15].scores[0], digits=2)
     assert len(kept) == len(kept[15].emitted) == 16

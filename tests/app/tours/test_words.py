@@ -6,10 +6,10 @@ import json
 from math import exp
 
 import pytest
+from followed import followed, searched
 from toured import TOURS, cache_of, likely, opened, says, steps_of, text_of, told
 
 from decodescope.engine import Method, Session, load
-from decodescope.engine.trace.details.searched import Planner, Search
 from decodescope.engine.trace.query.repeats import repeats, rounds, said_again, written_laws
 
 
@@ -171,24 +171,17 @@ def test_what_is_said_of_texts_weighed_by_what_follows() -> None:
 
 
 def test_what_is_said_of_the_search_by_a_test() -> None:
-    tour, (step,) = TOURS["planned"], steps_of("planned")
-    search = step.search
-    assert search is not None and (len(search.rollouts), search.best, search.why) == (21, 20, "solved")
-    again = Search(offers=search.offers[:1], priors=search.priors[:1])
-    planner, chosen = Planner(again, 4.0, 10.0), [[0.0]]
-    for k, rollout in enumerate(search.rollouts, 1):
-        chosen.append(
-            [planner.scores(search.parents[k])[n] for n in (0, 1)] if search.offers[search.parents[k]] else []
-        )
-        ends = search.closed[k] if not search.offers[k] else ""
-        planner.bear(search.parents[k], search.tokens[k], search.offers[k], search.priors[k], ends)
-        planner.reward(k, rollout.reward)
+    tour = TOURS["planned"]
+    with opened("planned") as trace:
+        search = searched(trace)
+    assert (len(search.texts), search.best, search.why) == (21, 20, "solved")
+    chosen = [[0.0], *(search.behind(k)[1][:2] for k in range(1, 22))]
     says(tour[2], *chosen[10], *search.priors[search.parents[10]][:2], digits=3)
     says(tour[4], *search.priors[search.parents[19]][:2], digits=3)
     says(tour[5], *chosen[21], digits=3)
     with opened("planned") as trace:
-        texts = [trace.text(x.tokens).removesuffix("<|end|>") for x in search.rollouts]
-        pieces = [trace.text([x]) for x in search.tokens]
+        texts = [trace.text(x.tokens).removesuffix("<|end|>") for x in search.texts]
+        pieces = ["", *(trace.text([x]) for x in search.tokens[1:])]
     short, lost = "(14 + 2 - 5 * 3) * (11 - 9)", "(14 + 2 - (7 + 15 + (7 + 15 + (11 - 9))"
     assert (
         {*texts[:9]} == {short}
@@ -209,12 +202,8 @@ def test_what_is_said_of_the_search_by_a_test() -> None:
     assert search.parents[9] == 8 and search.parents[19] == search.parents[21] == 18, (
         "8 was passed twice, 19 once"
     )
-    assert (
-        search.rollouts[4].read == 0 and min(search.priors[search.parents[k]][0] for k in range(1, 8)) > 0.99
-    )
-    assert sum(x.read for x in search.rollouts) == 55 and [x.reward for x in search.rollouts] == [
-        0.0
-    ] * 20 + [1.0]
+    assert search.texts[4].read == 0 and min(search.priors[search.parents[k]][0] for k in range(1, 8)) > 0.99
+    assert sum(x.read for x in search.texts) == 55 and [x.reward for x in search.texts] == [0.0] * 20 + [1.0]
 
 
 def test_what_is_said_of_the_vote() -> None:
@@ -295,7 +284,7 @@ def test_what_is_said_of_the_phrase_that_was_left_out() -> None:
 
 def test_what_is_said_of_texts_that_branch_off_one_another() -> None:
     tour, cache, steps = TOURS["beam"], cache_of("beam"), steps_of("beam")
-    beams, texts = [x.beams for x in steps if x.beams is not None], [[""] * 4]
+    beams, texts = [followed(x) for x in steps], [[""] * 4]
     assert [x.step for x in tour] == [0, 5, 8, 11, 12, 26, 31]
     assert [beams[i].parents for i in (5, 12, 26)] == [[0, 0, 2, 1], [2, 0, 0, 0], [1, 0, 0, 2]]
     says(tour[0], -beams[0].scores[0], -beams[0].scores[3], digits=2)

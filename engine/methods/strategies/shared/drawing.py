@@ -15,7 +15,30 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.branches import branch
 from decodescope.engine.model.stores.shared_prefix import share
 from decodescope.engine.model.stores.tree import TreePlan
-from decodescope.engine.trace.records.events import Beams
+from decodescope.engine.trace.details.declarations import Sentence, TreeForm
+from decodescope.engine.trace.details.shapes import TreeDetail
+
+from .hypotheses import COLUMNS, ENDED, EXACT, FIGURES, KEPT, SAYS, WORTH, hypotheses_record
+
+SAMPLED_TEXTS = TreeForm(
+    title="Texts drawn side by side",
+    noun="hypothesis",
+    nouns="hypotheses",
+    says=SAYS,
+    columns=COLUMNS,
+    outcomes={"kept": KEPT, "ended": ENDED},
+    number="score",
+    worth=WORTH,
+    exact=EXACT,
+    figures=FIGURES,
+    card=[Sentence("Each text is drawn by itself; the first is the run's.")],
+    lines=[Sentence("Each text draws its next token by itself; none of them sees another.")],
+    rule="side by side",
+    won="The text",
+    overview=False,
+    settles_at_end=True,
+    batch=True,
+)
 
 
 @dataclass(eq=False)
@@ -58,7 +81,7 @@ class Drawing:
         """Tokens of the texts that go on."""
         return len(self.alive[0].tokens)
 
-    def round(self, s: State) -> tuple[Beams, Any]:
+    def round(self, s: State) -> tuple[TreeDetail, Any]:
         """A token of each text that goes on; the record, and the mark of the target's executor behind the pass. One that has
         ended leaves the batch, and its entries go."""
         device = s.target.decoder.device
@@ -72,7 +95,7 @@ class Drawing:
         s.target.commit([0])
         sure = logits.double().log_softmax(-1)
         going: list[int] = []
-        ended: list[Sample] = []
+        ended: list[int] = []
         for i, (sample, best) in enumerate(zip(self.alive, logits.argmax(-1).tolist(), strict=True)):
             token, sample.state = drawn(
                 logits[i : i + 1], best, s.sampler, sample.state, sample.chance, position
@@ -80,13 +103,9 @@ class Drawing:
             sample.stopped = s.stop.at(sample.tokens, [token]) is not None
             sample.tokens.append(token)
             sample.score += float(sure[i, token])
-            (ended.append(sample) if sample.stopped else going.append(i))
-        record = Beams(
-            [self.alive[i].tokens[-1] for i in going],
-            going,
-            [self.alive[i].score for i in going],
-            [{"tokens": list(sample.tokens), "score": sample.score} for sample in ended],
-        )
+            (ended if sample.stopped else going).append(i)
+        rows = [(i, sample.tokens[-1], sample.score) for i, sample in enumerate(self.alive)]
+        record = hypotheses_record("sampled_texts", [rows[i] for i in going], [rows[i] for i in ended])
         if ended and going:
             s.target.cache.rows(torch.tensor(going, device=device))
         self.alive = [self.alive[i] for i in going]

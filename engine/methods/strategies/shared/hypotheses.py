@@ -2,16 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from decodescope.engine.decoding.bases.state import State
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.trace.records.events import Beams
+from decodescope.engine.trace.details.declarations import (
+    DetailColumn,
+    Figure,
+    NodeOutcome,
+    Sentence,
+    TreeForm,
+)
+from decodescope.engine.trace.details.shapes import TreeDetail
+
+SAYS = [
+    Sentence("the text, of all that were written", where="emitted >= 1"),
+    Sentence("no hypothesis goes on", given={"open": 0}),
+    Sentence("1 hypothesis kept, the text comes at the end", given={"open": 1}),
+    Sentence("{open} hypotheses kept, the text comes at the end"),
+]
+WORTH = [Sentence("{score:2} nats")]
+EXACT = [Sentence("{score:3} nats")]
+KEPT = NodeOutcome("open")
+ENDED = NodeOutcome("ended", [Sentence("ended")])
+LEFT = NodeOutcome("left", [Sentence("left")], "The next best were left:", level="decisions")
+SO_FAR = Figure("so far", "score before, nats", [Sentence("{before(score):3}")])
+TOGETHER = Figure("together", "score, nats", [Sentence("{score:3}")])
+FIGURES = [
+    SO_FAR,
+    Figure("this token", "ln p", [Sentence("{score - before(score):3}")]),
+    Figure("", "p", [Sentence("{exp(score - before(score)):p}")]),
+    TOGETHER,
+]
+COLUMNS = [
+    DetailColumn("token", "token", "counts"),
+    DetailColumn("score", "number", "counts"),
+    DetailColumn("outcome", "text", "counts"),
+]
+BEST_STAY = (
+    "Every hypothesis is extended by every token; the best sums of log-probabilities stay. Nothing is drawn."
+)
+LARGEST_STAY = "The texts with the largest sums of log-probabilities stay; nothing is drawn."
+UNNAMED = Sentence("no extension of it was among the next best")
+BRIEFLY = [Sentence("{own:2}, kept {bar:2}")]
+
+HYPOTHESES = TreeForm(
+    title="Beams kept",
+    noun="hypothesis",
+    nouns="hypotheses",
+    says=SAYS,
+    columns=COLUMNS,
+    outcomes={"kept": KEPT, "ended": ENDED, "left": LEFT},
+    number="score",
+    worth=WORTH,
+    exact=EXACT,
+    figures=FIGURES,
+    card=[Sentence(BEST_STAY)],
+    lines=[Sentence(LARGEST_STAY)],
+    rule="beam search",
+    best_first="score",
+    why=[
+        Sentence("its best extension had {own:2} nats, the last that was kept {bar:2} nats"),
+        Sentence("its best extension had {own:2} nats"),
+        UNNAMED,
+    ],
+    briefly=BRIEFLY,
+    settles_at_end=True,
+    batch=True,
+    check="beam_search",
+)
 
 Hypothesis = tuple[list[int], float]  # tokens behind the prompt, and the sum of their log-probabilities
+Ending = tuple[int, list[int], float]  # the same, which hypothesis it went on from in front
 Extension = tuple[int, int, float]  # which hypothesis, by what token, and the sum with it
 
 
@@ -29,14 +96,27 @@ class Chosen:
     """The extensions that go on, best first; those that ended before the last of them; and the next best, which were left."""
 
     alive: list[Extension] = field(default_factory=list)
-    ended: list[Hypothesis] = field(default_factory=list)
+    ended: list[Ending] = field(default_factory=list)
     pruned: list[Extension] = field(default_factory=list)
 
-    def record(self) -> Beams:
-        """As a trace keeps it."""
-        columns = [list(column) for column in zip(*self.alive, strict=True)] or [[], [], []]
-        finished = [{"tokens": text, "score": score} for text, score in self.ended]
-        return Beams(columns[1], columns[0], columns[2], finished, pruned=[list(x) for x in self.pruned])
+
+def hypotheses_record(
+    name: str,
+    kept: Sequence[Extension],
+    ended: Sequence[Extension],
+    left: Sequence[Extension] = (),
+    last: str = "left",
+    **more: list[Any],
+) -> TreeDetail:
+    """The hypotheses of a step as a trace keeps them: those that go on, those that ended, and those that were left.
+
+    last: the outcome of these;  more: further columns
+    """
+    rows = [*kept, *ended, *left]
+    words = ["kept"] * len(kept) + ["ended"] * len(ended) + [last] * len(left)
+    columns: dict[str, list[Any]] = {"token": [row[1] for row in rows], "score": [row[2] for row in rows]}
+    columns |= {"outcome": words, **more}
+    return TreeDetail(name, [row[0] for row in rows], columns, earlier=True)
 
 
 def chosen(
@@ -67,7 +147,7 @@ def _parted(
         if len(choice.alive) == width:
             choice.pruned.append((parent, token, score))
         elif s.stop.at(texts[parent], [token]) is not None:
-            choice.ended.append(([*texts[parent], token], score))
+            choice.ended.append((parent, [*texts[parent], token], score))
         else:
             choice.alive.append((parent, token, score))
     return choice

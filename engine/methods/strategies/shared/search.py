@@ -14,9 +14,10 @@ from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.model.stores.branches import branch
 from decodescope.engine.model.stores.tree import TreePlan
-from decodescope.engine.trace.records.events import Beams, EndReason
+from decodescope.engine.trace.details.shapes import TreeDetail
+from decodescope.engine.trace.records.events import EndReason
 
-from .hypotheses import Chosen, Hypothesis, chosen, read
+from .hypotheses import Chosen, Extension, Hypothesis, chosen, hypotheses_record, read
 
 
 def branching(s: State, plan: str, block: int) -> None:
@@ -60,7 +61,8 @@ class Search:
         scores = sure + sure.new_tensor([score for _, score in self.alive])[:, None]
         worth = None if fine is None else scores - fine - sure.new_tensor(self.fines)[:, None]
         choice = chosen(s, texts, scores, self.width, worth)
-        self.finished = sorted(self.finished + choice.ended, key=self.rank)[: self.width]
+        ended = [(text, score) for _, text, score in choice.ended]
+        self.finished = sorted(self.finished + ended, key=self.rank)[: self.width]
         self.alive = [([*texts[parent], token], score) for parent, token, score in choice.alive]
         if fine is not None:
             self.fines = [self.fines[parent] + float(fine[token]) for parent, token, _ in choice.alive]
@@ -68,9 +70,40 @@ class Search:
         return choice
 
 
-def extended(s: State, searches: Sequence[Search], strength: float | None = None) -> Move:
+@dataclass
+class _Record:
+    """What the searches of a step chose. Each row has the number of its search in front, and of those that go on, what their
+    texts were fined."""
+
+    kept: list[tuple[int, Extension, float]] = field(default_factory=list)
+    ended: list[tuple[int, Extension]] = field(default_factory=list)
+    left: list[tuple[int, Extension]] = field(default_factory=list)
+
+    def add(self, choice: Chosen, first: int, number: int, paid: Sequence[float]) -> None:
+        """Take in what a search chose whose hypotheses stand from row `first` on."""
+        for (parent, token, score), fine in zip(choice.alive, paid, strict=True):
+            self.kept.append((number, (first + parent, token, score), fine))
+        self.ended += [(number, (first + parent, text[-1], score)) for parent, text, score in choice.ended]
+        self.left += [(number, (first + parent, token, score)) for parent, token, score in choice.pruned]
+
+    def detail(self, name: str, grouped: bool) -> TreeDetail:
+        """As a trace keeps it. grouped: whether there may be several searches."""
+        kept, ended, left = (
+            [row[1] for row in self.kept],
+            [row[1] for row in self.ended],
+            [row[1] for row in self.left],
+        )
+        if not grouped:
+            return hypotheses_record(name, kept, ended, left)
+        groups = [row[0] for row in (*self.kept, *self.ended, *self.left)]
+        fines = [row[2] for row in self.kept] + [None] * (len(ended) + len(left))
+        return hypotheses_record(name, kept, ended, left, group=groups, fine=fines)
+
+
+def extended(s: State, searches: Sequence[Search], name: str, strength: float | None = None) -> Move:
     """One token more for every hypothesis of all searches, by one pass. The text is emitted at the end, the best by rank.
 
+    name: of the detail that is recorded
     strength: what each search takes off the rank of a token for every time that a search before it chose it in this step, in
     nats; None: there is one search alone. A search that is done leaves the batch with the next step.
     """
@@ -83,7 +116,7 @@ def extended(s: State, searches: Sequence[Search], strength: float | None = None
     sure = logits.double().log_softmax(-1)
     taken = Counter[int]()
     at = 0
-    record = Beams([], [], [], pruned=[])
+    record = _Record()
     for number, one in enumerate(searches):
         first = at if written else 0
         rows = sure[first : first + len(one.alive)]
@@ -92,11 +125,12 @@ def extended(s: State, searches: Sequence[Search], strength: float | None = None
             one.alive = []
             continue
         choice = one.extend(s, rows, None if strength is None else fines(taken, strength, sure))
-        add(record, choice, first, None if strength is None else (number, one.fines))
+        record.add(choice, first, number, one.fines if strength is not None else [0.0] * len(choice.alive))
         taken.update(token for _, token, _ in choice.alive)
-        taken.update(text[-1] for text, _ in choice.ended)
-    if record.parents:
-        s.target.cache.rows(torch.tensor(record.parents, device=logits.device))
+        taken.update(text[-1] for _, text, _ in choice.ended)
+    if record.kept:
+        parents = [parent for _, (parent, _, _), _ in record.kept]
+        s.target.cache.rows(torch.tensor(parents, device=logits.device))
     end: EndReason | None = "stop_token" if all(one.done for one in searches) else None
     end = end or s.filled(written + 1)
     emitted: list[int] = []
@@ -105,7 +139,8 @@ def extended(s: State, searches: Sequence[Search], strength: float | None = None
         if any(emitted is text for one in searches for text, _ in one.finished):
             end = "stop_token"
         s.tokens += emitted
-    return moved(s, emitted, end, started, verified, beams=record)
+    details = [record.detail(name, strength is not None)]
+    return moved(s, emitted, end, started, verified, details=details)
 
 
 def fines(taken: Counter[int], strength: float, like: Tensor) -> Tensor:
@@ -114,21 +149,3 @@ def fines(taken: Counter[int], strength: float, like: Tensor) -> Tensor:
     if taken:
         fine[[*taken]] = strength * like.new_tensor([*taken.values()])
     return fine
-
-
-def add(record: Beams, choice: Chosen, first: int, group: tuple[int, list[float]] | None) -> None:
-    """Put what one search chose, whose hypotheses stand from row `first` on, into the record of a step. group: its number, and
-    the fines of those that go on, where there are several searches."""
-    own = choice.record()
-    record.tokens += own.tokens
-    record.parents += [first + parent for parent in own.parents]
-    record.scores += own.scores
-    record.finished += own.finished
-    assert record.pruned is not None
-    record.pruned += [[first + parent, token, score] for parent, token, score in choice.pruned]
-    if group is not None:
-        number, paid = group
-        record.groups = (record.groups or []) + [number] * len(own.tokens)
-        record.penalties = (record.penalties or []) + paid
-        for one in own.finished:
-            one["group"] = number

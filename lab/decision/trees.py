@@ -1,0 +1,79 @@
+"""Trees, explained: the texts that a step followed, by what the header declares of them. No strategy is known here by name."""
+
+from __future__ import annotations
+
+from decodescope.engine.trace import Step, Trace
+from decodescope.engine.trace.checks.trees import tree_reading, trees
+from decodescope.engine.trace.details.tree import TreeReading, tree_problems
+from decodescope.engine.trace.records.pieces import join
+from decodescope.lab.formatting.tokens import shown, shown_id
+
+from .explanation import Explanation, Line
+
+
+def tree(trace: Trace, step: Step) -> Explanation | None:
+    """The first tree of a step of which no tally tells; None where there is none that the header declares."""
+    before = trace.steps[step.step - 1] if step.step else None
+    for detail, form in trees(trace.header, step):
+        if form.judged:
+            continue
+        text = lambda ids: shown(join(ids, trace.pieces))  # noqa: E731
+        reading = tree_reading(trace.header, step, detail, form, before, text)
+        return _explanation(trace, reading)
+    return None
+
+
+def with_tree(card: Explanation | None, tree: Explanation | None) -> Explanation | None:
+    """What a step tried with the tree beside it; None where it has neither."""
+    if card is None or tree is None:
+        return card or tree
+    card.lines += tree.lines
+    card.agrees = bool(card.agrees and tree.agrees)
+    return card
+
+
+def _explanation(trace: Trace, reading: TreeReading) -> Explanation:
+    form, nodes = reading.form, reading.of("open")
+    first = _token(trace, reading, nodes[0]) if nodes else ""
+    noun = form.noun if len(nodes) == 1 and not reading.detail.earlier else form.nouns
+    explained = Explanation("target", form.title, first, f"{len(nodes)} {noun}", form.rule or "tree")
+    listed = tuple(_listed(trace, reading, rank, node) for rank, node in enumerate(nodes, 1))
+    words = [*reading.whole.all(form.lines)] or [f"The {form.nouns} of this step:"]
+    explained.lines += [Line(words[0], listed), *map(Line, words[1:])]
+    for word, outcome in form.outcomes.items():
+        held = reading.detail.columns.get("outcome", [])
+        own = [node for node in range(len(held)) if held[node] == word]
+        if outcome.heading and own and outcome.fate != "open":
+            rows = tuple(_beside(trace, reading, node) for node in own)
+            explained.lines.append(Line(outcome.heading, rows))
+    explained.agrees = not [*tree_problems(reading)]
+    return explained
+
+
+def _token(trace: Trace, reading: TreeReading, node: int) -> str:
+    token = reading.token(node)
+    return reading.form.root if token is None else shown_id(token, trace.pieces)
+
+
+def _listed(trace: Trace, reading: TreeReading, rank: int, node: int) -> str:
+    """An open node: its token, what it goes on from, and what is said of it."""
+    parent = reading.detail.parents[node]
+    if reading.detail.earlier:
+        return (
+            f"{rank}. {_token(trace, reading, node)}   continues {reading.form.noun} {parent + 1} of the step before, "
+            + (_said(reading, node))
+        )
+    return f"{rank}. {_beside(trace, reading, node)}"
+
+
+def _beside(trace: Trace, reading: TreeReading, node: int) -> str:
+    """A node: its token, behind which it comes, and what is said of it."""
+    parent = reading.detail.parents[node]
+    number = parent + 1 if reading.detail.earlier else reading.number_of(parent) if parent >= 0 else 0
+    behind = f"{reading.form.noun} {number}" if parent >= 0 else "the text"
+    return f"{_token(trace, reading, node)}   behind {behind}, {_said(reading, node)}"
+
+
+def _said(reading: TreeReading, node: int) -> str:
+    said = reading.node(node).all(reading.outcomes[node].row or reading.form.exact or reading.form.worth)
+    return ", ".join(said)
