@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.state import Move, State
@@ -118,7 +118,7 @@ class BorrowedStrategy(Strategy):
         s.tokens += tokens[:count]
         purse = TallyDetail("purse", {"token": tokens, "p": p, "outcome": outcomes}, {"bought": count})
         parents = [*range(-1, len(tokens) - 1)]
-        columns = {
+        columns: dict[str, list[Any]] = {
             "token": [*tokens, *(token for token, _ in beside)],
             "p": [*p, *(x for _, x in beside)],
             "outcome": ["climbed"] * len(tokens) + ["missed"] * len(tokens),

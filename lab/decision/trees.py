@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
+
 from decodescope.engine.trace import Step, Trace
 from decodescope.engine.trace.checks.trees import tree_reading, trees
 from decodescope.engine.trace.details.tree import TreeReading, tree_problems
@@ -17,8 +20,7 @@ def tree(trace: Trace, step: Step) -> Explanation | None:
     for detail, form in trees(trace.header, step):
         if form.judged:
             continue
-        text = lambda ids: shown(join(ids, trace.pieces))  # noqa: E731
-        reading = tree_reading(trace.header, step, detail, form, before, text)
+        reading = tree_reading(trace.header, step, detail, form, before, partial(_text, trace))
         return _explanation(trace, reading)
     return None
 
@@ -30,6 +32,10 @@ def with_tree(card: Explanation | None, tree: Explanation | None) -> Explanation
     card.lines += tree.lines
     card.agrees = bool(card.agrees and tree.agrees)
     return card
+
+
+def _text(trace: Trace, ids: Sequence[int]) -> str:
+    return shown(join(ids, trace.pieces))
 
 
 def _explanation(trace: Trace, reading: TreeReading) -> Explanation:
