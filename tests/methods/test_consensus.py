@@ -207,4 +207,5 @@ def test_a_measure_that_nobody_knows_is_named() -> None:
 def test_counts_keep_neither_texts_nor_likeness() -> None:
     method = toys.method(strategy=("consensus", {"samples": 3}), sampler=HOT)
     brief = toys.decode(method, count=4, level="counts")
-    assert all(step.details is None for step in brief.sink.steps) and brief.end.tokens
+    kept = {x.name for step in brief.sink.steps for x in step.details or ()}
+    assert kept == {"sampled_texts"} and brief.end.tokens

@@ -82,7 +82,7 @@ def test_a_sound_one_agrees_and_is_told_at_length(purse: Callable[..., Trace]) -
         ({"text": [[1, 99]]}, "outside the vocabulary"),
         ({"text": [[1, "a"]]}, "must hold entries of the type tokens"),
         ({"text": [7]}, "must have a list in each row"),
-        ({"outcome": [["dear"]]}, "without an outcome that its declaration knows"),
+        ({"outcome": [["dear"]]}, "must hold entries of the type text"),
         ({"outcome": ["stolen"]}, "without an outcome that its declaration knows"),
         ({"p": [10**40]}, "must be a whole number within"),
     ],

@@ -181,6 +181,10 @@ def consistent_details(details: Sequence[Detail], forms: Mapping[str, Form], voc
         if form is not None:
             typed(detail.columns, form.columns, where, vocab)
             typed({name: [value] for name, value in detail.values.items()}, form.values, where, vocab)
+        if isinstance(detail, TreeDetail):
+            _tree(detail, form, details, where)
+        else:
+            _tally(detail, form, where)
     for detail in details:
         if isinstance(detail, MatrixDetail):
             _beside(detail, forms.get(detail.name), details)
@@ -200,10 +204,6 @@ def _beside(detail: MatrixDetail, form: Form | None, details: Sequence[Detail]) 
         raise TraceError(f"{where} has {rows} rows, where {n} are due")
     if form.square and rows != columns:
         raise TraceError(f"{where} has {columns} columns, where {rows} are due")
-        if isinstance(detail, TreeDetail):
-            _tree(detail, form, details, where)
-        else:
-            _tally(detail, form, where)
 
 
 def _tally(detail: TallyDetail, form: Form | None, where: str) -> None:
@@ -224,7 +224,11 @@ def _tree(detail: TreeDetail, form: Form | None, details: Sequence[Detail], wher
     if not isinstance(form, TreeForm):
         return
     words = detail.columns.get("outcome")
-    if form.outcomes and len(detail) and (words is None or not set(words) <= form.outcomes.keys()):
+    if (
+        form.outcomes
+        and len(detail)
+        and (words is None or not all(type(x) is str and x in form.outcomes for x in words))
+    ):
         raise TraceError(f"{where} has a node without an outcome that its declaration knows")
     fates = [form.outcomes[word].fate == "open" for word in words or ()]
     if detail.earlier and fates != sorted(fates, reverse=True):
