@@ -16,7 +16,6 @@ from decodescope.lab.cost.elsewhere import Pricer, Run, off
 from decodescope.lab.figures import (
     attention,
     canvas,
-    cascade,
     distribution,
     exits,
     held,
@@ -29,6 +28,7 @@ from decodescope.lab.figures import (
     repeats,
     roofline,
     rounds,
+    scale,
     search,
     spans,
     steps,
@@ -152,7 +152,7 @@ CHARTS: dict[str, Chart] = {
     "layers": Chart("what became of each layer in each pass, and where passes left", layers.figure),
     "exits": Chart("how deep each step went, and how sure it was", exits.figure),
     "canvas": Chart("which place of a canvas was settled when, and how sure the model was", canvas.figure),
-    "cascade": Chart("the answers of a small model against tau, and what both models cost", cascade.figure),
+    "cascade": Chart("the answers of a small model against tau, and what both models cost", scale.figure),
     "prompt": Chart("what each token of a prompt was worth to a context, and which were read", prompt.figure),
     "picture": Chart("how a picture filled in, and the pass in which each cell came", picture.figure),
     "spans": Chart(

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from .checks.answers import answers_problems
 from .checks.beam_search import SearchValidator
 from .checks.copies import copied, copied_problems, read_of
 from .checks.decisions import decided, rule_at
@@ -20,7 +21,6 @@ from .checks.sharing import Texts
 from .checks.skipped_layers import check_gaps, check_prompt, check_scores
 from .checks.turns import SwitchValidator
 from .checks.verdicts import check_extra, check_iteration, check_tops, check_verdicts
-from .details.answered import candidates_problems
 from .details.drawn import DrawnTextValidator
 from .details.edited import check_edits
 from .details.joined import joint_problems
@@ -345,13 +345,7 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         for problem in joint_problems(step.joint, step.emitted):
             report.add(where, problem)
         report.counts["joint choices"] += 1
-    if step.candidates is not None:
-        for problem in candidates_problems(
-            step.candidates, step, method_at(header, step.step).get("router") or {}
-        ):
-            report.add(where, problem)
-        report.counts["answers"] += len(step.candidates.answers)
-    for problem in details_problems(header, step, report.counts):
+    for problem in (*details_problems(header, step, report.counts), *answers_problems(header, step)):
         report.add(where, problem)
     if step.edits is not None:
         for problem in check_edits(

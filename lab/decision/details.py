@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from decodescope.engine.trace import Header, Step
 from decodescope.engine.trace.checks.details import reading
@@ -13,12 +13,19 @@ from .tallies import Row, Tally
 Text = Callable[[Sequence[int]], str]
 
 
-def details(header: Header, step: Step, text: Text) -> Tally | None:
-    """The card of a step's tallies; None where it has none that the header declares. text: ids -> text"""
-    card: Tally | None = None
+def readings(header: Header, step: Step, text: Text | None = None) -> Iterator[TallyReading]:
+    """The tallies of a step that the header declares. text: ids -> text, needed for sentences alone"""
     for detail in step.details or ():
-        read = reading(header, step, detail, text) if detail.shape == "tally" else None
-        if read is None:
+        if (read := reading(header, step, detail, text)) is not None:
+            yield read
+
+
+def details(header: Header, step: Step, text: Text, *, beside: bool = False) -> Tally | None:
+    """The card of a step's tallies; None where it has none that the header declares. text: ids -> text; beside: of those that
+    stand under the step's own decision, not in its place"""
+    card: Tally | None = None
+    for read in readings(header, step, text):
+        if (read.form.beside is not None) != beside:
             continue
         if card is None:
             card = _begin(read)
@@ -29,6 +36,19 @@ def details(header: Header, step: Step, text: Text) -> Tally | None:
         if at is not None and int(at) - 1 in read.listed:
             card.at = first + read.listed.index(int(at) - 1)
     return card
+
+
+def explained_beside(header: Header, step: Step, text: Text) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What an explanation says of tallies under the step's own decision: what introduces them, and their rows.
+
+    text: ids -> text
+    """
+    for read in readings(header, step, text):
+        if (beside := read.form.beside) is not None:
+            rows = (
+                ", ".join(filter(None, (read.rows[i].say(beside.row), read.words(i)))) for i in read.listed
+            )
+            yield beside.words, tuple(rows)
 
 
 def _begin(read: TallyReading) -> Tally:

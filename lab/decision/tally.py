@@ -17,7 +17,6 @@ from decodescope.engine.trace.encoding.forks import method_at
 from .chosen import chosen, itself
 from .details import details
 from .drawn import drawn
-from .routed import answered, judged
 from .tallies import Row, Tally
 
 Text = Callable[[Sequence[int]], str]
@@ -62,10 +61,6 @@ def tally(header: Header, step: Step, text: Text) -> Tally | None:
         return spans(step.spans, step.emitted, text, header.prompt.tolist())
     if step.search is not None:
         return search(step.search, text)
-    if step.candidates is not None:
-        return answered(step.candidates, text)
-    if step.switch is not None and step.switch.block is not None:
-        return judged(step.switch, step.switch.block, text)
     if itself(step):
         return chosen(step, text)
     return None if step.labels is None else labels(step.labels)

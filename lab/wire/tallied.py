@@ -9,7 +9,7 @@ from typing import Any
 from decodescope.engine.trace.records.events import Header, Piece, Step
 from decodescope.engine.trace.records.pieces import join
 from decodescope.lab.decision.chosen import chosen
-from decodescope.lab.decision.routed import turn
+from decodescope.lab.decision.details import details
 from decodescope.lab.decision.tally import BEST, tally
 
 ROOM = 1536  # bytes of the rows of a step that is not asked for
@@ -19,11 +19,11 @@ LONGEST = 96  # characters of what was tried
 def tallied(header: Header, step: Step, text: Callable[[int], Piece], whole: bool) -> dict[str, Any]:
     """tally: {"title", "says", "heads": what number and threshold are, "lines": sentences, "rows": [[text, number, threshold,
     whether it holds by the record, what became of it], ...], "at": the row where a reader looks first, from 1, if that is
-    not the first}, or nothing. Unless `whole`, rows above ROOM are left out, and "few" says so. turn: the same of whose turn it
-    is, or of how a law chose, beside what the step says of its token."""
+    not the first}, or nothing. Unless `whole`, rows above ROOM are left out, and "few" says so. turn: the same of what stands
+    under the step's own decision, or of how a law chose."""
     card = tally(header, step, named := lambda ids: join(ids, {x: text(x) for x in ids}))
     key = "turn" if card is None else "tally"
-    card = card or turn(header, step, named) or chosen(step, named)
+    card = card or details(header, step, named, beside=True) or chosen(step, named)
     if card is None:
         return {}
     rows = [[x.text[:LONGEST], x.number, x.bar, int(x.holds), x.word] for x in card.rows]
@@ -49,11 +49,8 @@ def most_rows(step: Step) -> int:
     joint = 0 if step.joint is None else len(step.joint.best) + len(step.joint.texts)
     lines = 0 if step.lines is None else len(step.lines.infills) + 1
     edits = 0 if step.edits is None else sum(len(one.tags) for one in step.edits.passes)
-    block = 0 if step.switch is None or step.switch.block is None else len(step.switch.block.tokens)
-    record = step.candidates
-    answers = 0 if record is None else max(len(record.answers), 1) + len(record.compared)
     texts = 0 if step.drawn is None else len(step.drawn.texts)
     choices = sum(len(choice.candidates) for choice in step.choices or ())
     spans = 0 if step.spans is None else BEST + 2
     search = 0 if step.search is None else len(step.search.rollouts)
-    return max(own, joint, lines, edits, block, answers, texts, choices, spans, search)
+    return max(own, joint, lines, edits, texts, choices, spans, search)

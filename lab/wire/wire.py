@@ -32,11 +32,11 @@ from . import notes
 from .again import Again
 from .cache import cache_row, mapped, maps
 from .canvas import filled
-from .cascaded import cascaded
 from .copies import copies
 from .depths import deep, left_by
 from .drafts import drafted_as
 from .evidence import told
+from .lanes import lanes, views
 from .machine_load import surrounded
 from .mixed import beamed
 from .model_build import built
@@ -44,12 +44,12 @@ from .picture_shape import picture_shown
 from .prompt import prompt_shown
 from .prompt_cut import shortened
 from .reference import along, beside
+from .scale import scale
 from .searched import searched
 from .single import single as _single
 from .surveyed import surveyed
 from .tallied import tallied
 from .threaded import threaded
-from .turned import turned
 
 BUDGET = 4096  # bytes of one step on the wire; what was never reached is left out of larger ones
 LONGEST = 4096  # characters of one token
@@ -86,7 +86,8 @@ class Wire:
     search: a tree of beginnings of texts, as it was searched (`lab/wire/searched.py`).
     survey: all spans of a passage, or texts that voted, held against each other (`lab/wire/surveyed.py`).
     from: where in prompt and text the tokens stand that a step's are copies of (`lab/wire/copies.py`).
-    lanes: which of two models wrote, and by what it was decided (`lab/wire/turned.py`).
+    lanes: rows drawn in lanes over the steps (`lab/wire/lanes.py`);  scale: rows drawn as bars on one axis
+    (`lab/wire/scale.py`);  views, in the head: the words of both.
     tells, in the head: what the parts of the method note of a step; notes, in a step: the values (`lab/wire/notes.py`), those
     of nodes only with the tree. Of what has no room the notes of nodes go first, and those of series last; "few" says so.
     exactness, in the head: one of four values; text: its label, and why it is not lossless; plain: it is plain decoding;
@@ -170,6 +171,7 @@ class Wire:
             "fork": None if h.fork is None else {k: h.fork.get(k) for k in ("of", "step", "name", "change")},
             **prompt_shown(h, self.prefill, self.text),
             **picture_shown(h),
+            **views(h),
             "shortened": shortened(h, self.prefill, self._passes, self.text),
             "prefill": self.prefill.wall_us / 1e6 if self.prefill is not None else None,
             "passes": self._passes.rows(self.prefill.passes) if self.prefill is not None else [],
@@ -198,7 +200,7 @@ class Wire:
         }
         message |= drafted_as(self.header, step) | filled(step, self.text, whole=whole)
         message |= tallied(self.header, step, self.text, whole)
-        message |= cascaded(step, self.text, whole) | searched(self.header, step, self.text, whole)
+        message |= scale(self.header, step, self.text, whole) | searched(self.header, step, self.text, whole)
         message |= surveyed(self.header, step, self.text, whole)
         tests = decided(self.header, step)
         if tests is not None and tests.extra:
@@ -328,7 +330,8 @@ class Wire:
             },
             **held,
             **self._said[step.step],
-            **deep(step, self.header, self._passes) | turned(step, self.text) | beside(step, self.text),
+            **deep(step, self.header, self._passes) | beside(step, self.text),
+            **lanes(self.header, step, self.text),
             **copies(self.header, step),
             **({} if step.threads is None else threaded(step.threads, self._texts)),
             **surrounded(step.environment),

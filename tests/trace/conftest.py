@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from decodescope.engine.trace import End, Header, Prefill, Step, TraceWriter
-from decodescope.engine.trace.details.answered import Candidate, Candidates
 from decodescope.engine.trace.details.edited import Edits, Tagged
 from decodescope.engine.trace.details.joined import Joint
+from decodescope.engine.trace.details.looked import Look
 from decodescope.engine.trace.details.searched import Rollout, Search
 from decodescope.engine.trace.details.shapes import TallyDetail
 from decodescope.engine.trace.details.spans import Spans
-from decodescope.engine.trace.details.switched import Block, Switch
 from decodescope.engine.trace.records.choices import Choice
 from decodescope.engine.trace.records.events import (
     Beams,
@@ -125,14 +124,10 @@ def everything_step(k: int, n: int) -> Step:
         [3, 4], [0, 0], [-0.5, -1.5], [ended], [[1.0, 2.0]], [[0.0, 5.0, -2.5]], [0, 1], [0.0, 0.5]
     )
     step.labels = Labels(["x"], [0], [1], [Mention(0, 1, 1, "b", [0.5], -0.6931471805599453)])
-    step.switch = Switch(
-        "large", "small", 0.6, 1, 2, 0.5, 0.75, Block([4, 5], [0.75, 0.5], [0.25, 6.0], [4, 6], 1, 5.0)
-    )
+    step.looks = [Look("law", "target", 2), Look("net", "draft", 1, [4, 2])]
     terms = {"p": [0.5, 0.25, 0.0], "q": [0.25, 0.5, 0.0]}
     choice = Choice([4, 5, 6], 0, terms, {"p": 1.0, "q": -0.5}, [0.375, 0.0, None], {"p": 0.125})
     step.choices, step.law = [choice] * len(step.emitted), {"gap": [0.5, 0.25]}
-    answer = Candidate([4, 5], 0, [-0.5, -0.25], [0.75, 0.5], True)
-    step.candidates = Candidates([answer], "votes", 1.0, 0.5, True, True, 3, 0, [1.0])
     step.joint = Joint(0.5, 0.5, [1.0, 0.75], 2, [[4, 5], [4, 6]], [0.5, 0.25], [0.75, 0.5], 0, 0.25)
     law = [[0.5, 0.0, 0.0, 0.5], [0.25, 0.5, 0.25, 0.0]]
     step.edits = Edits(True, 9, 3, [Tagged([4], law, [[5, 6], [6, 5]], [0, 1])], "rounds")

@@ -9,15 +9,14 @@ from typing import Any
 from torch import Tensor
 
 from decodescope.engine.core.activity import Activity
-from decodescope.engine.trace.details.answered import Candidates
 from decodescope.engine.trace.details.drawn import Drawn
 from decodescope.engine.trace.details.edited import Edits
 from decodescope.engine.trace.details.labels import Labels
 from decodescope.engine.trace.details.lines import Lines
+from decodescope.engine.trace.details.looked import Look
 from decodescope.engine.trace.details.searched import Search
 from decodescope.engine.trace.details.shapes import Detail
 from decodescope.engine.trace.details.spans import Spans
-from decodescope.engine.trace.details.switched import Switch
 from decodescope.engine.trace.details.threads import Threads
 from decodescope.engine.trace.records.choices import Choice
 from decodescope.engine.trace.records.events import Beams, EndReason, Fill, Iteration, Joint, Piece
@@ -153,6 +152,7 @@ class Move:
     logits: float [N + 1, V] of the step's target pass, for records that show laws
     end:    why the text is complete, if it is
     notes:  what the strategy tells of the step, where it drafts nothing (`tells`)
+    looks:  what was worked out of distributions or states, beside the passes, to decide
     """
 
     emitted: list[int]
@@ -175,8 +175,7 @@ class Move:
     spans: Spans | None = None
     search: Search | None = None
     joint: Joint | None = None
-    switch: Switch | None = None
-    candidates: Candidates | None = None
+    looks: list[Look] | None = None
     choices: list[Choice] | None = None
     drawn: Drawn | None = None
     notes: dict[str, Any] | None = None

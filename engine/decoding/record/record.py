@@ -455,7 +455,7 @@ def _taken(step: Step, move: Move) -> list[int]:
     if move.joint is not None:
         step.joint = move.joint
         shown += [token for text in move.joint.texts for token in text]
-    step.switch, step.candidates, step.choices = move.switch, move.candidates, move.choices
+    step.looks, step.choices = move.looks or None, move.choices
     step.notes = move.notes
     if move.drawn is not None:
         step.drawn = move.drawn
@@ -464,9 +464,5 @@ def _taken(step: Step, move: Move) -> list[int]:
     if move.search is not None:
         step.search = move.search
         shown += move.search.ids
-    if move.switch is not None and move.switch.block is not None:
-        shown += [*move.switch.block.tokens, *move.switch.block.choice]
-    if move.candidates is not None:
-        shown += [token for answer in move.candidates.answers for token in answer.tokens]
     shown += [token for choice in move.choices or () for token in choice.candidates]
     return shown

@@ -9,15 +9,14 @@ import numpy as np
 
 from decodescope.engine.core.exactness import VALUES
 
-from ..details.answered import consistent_candidates
 from ..details.consistency import consistent_details, consistent_forms
 from ..details.declarations import Form
 from ..details.drawn import consistent_drawn
 from ..details.edited import consistent_edits
 from ..details.joined import consistent_joint
+from ..details.looked import consistent_looks
 from ..details.searched import consistent_search
 from ..details.spans import consistent_spans
-from ..details.switched import consistent_switch
 from ..details.threads import consistent_threads
 from ..records.choices import consistent_choices
 from ..records.environment import consistent_environment
@@ -168,9 +167,8 @@ def consistent_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form
         consistent_fill(step.fill, vocab)
     consistent_details(step.details or (), forms, vocab)
     consistent_joint(step.joint, vocab)
-    consistent_switch(step.switch, vocab)
+    consistent_looks(step.looks)
     consistent_environment(step.environment)
-    consistent_candidates(step.candidates, vocab)
     consistent_edits(step.edits, vocab)
     consistent_drawn(step.drawn, vocab)
     consistent_spans(step.spans, vocab)

@@ -34,8 +34,9 @@ class TallyReading:
 
     @cached_property
     def whole(self) -> Scope:
-        """Names that stand for the whole table."""
-        return Scope({**self._shared, "hidden": self.hidden}, self._types, None, self._text)
+        """Names that stand for the whole table; of a table of one row its columns too."""
+        only = self.detail.row(0) if len(self.detail) == 1 else {}
+        return Scope({**only, **self._shared, "hidden": self.hidden}, self._types, None, self._text)
 
     @cached_property
     def rows(self) -> list[Scope]:
@@ -50,7 +51,9 @@ class TallyReading:
 
     @cached_property
     def outcomes(self) -> list[Outcome]:
-        """What became of each row."""
+        """What became of each row; where the declaration has no outcomes every row holds."""
+        if not self.form.outcomes:
+            return [Outcome(True)] * len(self.detail)
         return [self.form.outcomes[word] for word in self.detail.columns.get("outcome", ())]
 
     @cached_property
@@ -80,7 +83,7 @@ class TallyReading:
     def taken(self, column: str) -> list[int]:
         """The ids of a column in the rows that hold, in order."""
         ids: list[int] = []
-        for entry, outcome in zip(self.detail.columns.get(column, ()), self.outcomes, strict=True):
+        for entry, outcome in zip(self.detail.columns.get(column, ()), self.outcomes, strict=False):
             if outcome.holds and entry is not None:
                 ids += entry if isinstance(entry, list) else [entry]
         return ids

@@ -19,7 +19,6 @@ from decodescope.engine.core.note import Finding as Finding
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.roles import WHOLE
 
-from ..details.answered import Candidates as Candidates
 from ..details.declarations import DetailColumn as DetailColumn
 from ..details.declarations import Form
 from ..details.declarations import MatrixForm as MatrixForm
@@ -45,7 +44,6 @@ from ..details.shapes import MatrixDetail as MatrixDetail
 from ..details.shapes import TallyDetail as TallyDetail
 from ..details.shapes import TreeDetail as TreeDetail
 from ..details.spans import Spans as Spans
-from ..details.switched import Switch as Switch
 from ..details.threads import Begun as Begun
 from ..details.threads import Ended as Ended
 from ..details.threads import Threads as Threads
@@ -384,6 +382,7 @@ class Step:
     drawn: whole texts that a strategy drew, one of which becomes the run's
     notes: what the strategy told of the step, where it drafts nothing
     details: what the strategy or router recorded beside the tokens, in a shape that every view draws; the header declares them
+    looks: what was worked out of distributions or states to decide, beside the passes, which has its price
     choices: of each emitted token the candidates that stood beside it, where another law than the target's chose, or, without a
             `path`, the strategy itself, which takes the best;  law: what another law than the target's told of the step
     rule:  what the acceptance rule adds so that its verdict can be re-derived, by the names that its telling gives
@@ -426,8 +425,7 @@ class Step:
     labels: Labels | None = None
     fill: Fill | None = None
     joint: Joint | None = None
-    switch: Switch | None = None
-    candidates: Candidates | None = None
+    looks: list[Look] | None = None
     edits: Edits | None = None
     drawn: Drawn | None = None
     notes: dict[str, Any] | None = None

@@ -2,6 +2,8 @@
 
 "min(1, before(w) * p / q)" becomes ["min", 1.0, ["/", ["*", ["before", "w"], "p"], "q"]]: a number, a name, or what is done
 and to what. So a page works them out in ten lines and reads no text.
+
+`count(x)`, `sum(x)` and `mean(x)` are of the list that stands under the name x, where lists do: in details.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ _DOES: dict[str, Callable[..., float]] = {
     "exp": math.exp,
     "log": lambda a: math.log(a) if a > 0 else math.nan,
 }
+LISTS = ("count", "sum", "mean")  # what is made of a list
 _GAP = re.compile(r"\{([^{}:]+)(?::(\w+))?\}")
 
 
@@ -59,9 +62,9 @@ def sentence(text: str) -> tuple[str | tuple[Formula, str], ...]:
     parts: list[str | tuple[Formula, str]] = []
     end = 0
     for gap in _GAP.finditer(text):
-        if gap[2] not in (None, "g", "of", *"0123456789"):
+        if gap[2] not in (None, "g", "of", "p", "n", *"0123456789"):
             raise FormulaError(
-                f"{text[:40]!r} writes a number in the form {gap[2][:20]!r}: take g, of, or a number of places."
+                f"{text[:40]!r} writes a number in the form {gap[2][:20]!r}: take g, of, p, n, or a number of places."
             )
         parts += [text[end : gap.start()], (formula(gap[1]), gap[2] or "")]
         end = gap.end()
@@ -74,8 +77,8 @@ def work_out(formula: Formula, names: Names) -> float | None:
         return formula
     if isinstance(formula, str):
         return names(formula)
-    if formula[0] == "before":
-        return names(f"before({formula[1]})")
+    if formula[0] in ("before", *LISTS):
+        return names(f"{formula[0]}({formula[1]})")
     numbers = [work_out(part, names) for part in formula[1:]]
     if any(x is None for x in numbers):
         return None
@@ -116,8 +119,8 @@ def _built(x: ast.expr, text: str) -> Formula:
         return ["-", 0.0, _built(x.operand, text)]
     if isinstance(x, ast.Call) and isinstance(x.func, ast.Name) and not x.keywords and 0 < len(x.args) <= 4:
         name, parts = x.func.id, [_built(part, text) for part in x.args]
-        if name == "before" and len(parts) == 1 and isinstance(parts[0], str):
-            return ["before", *parts]
+        if name in ("before", *LISTS) and len(parts) == 1 and isinstance(parts[0], str):
+            return [name, *parts]
         if (name in ("min", "max") and len(parts) > 1) or (name in ("exp", "log") and len(parts) == 1):
             return [name, *parts]
     raise FormulaError(f"{text[:40]!r} is no formula: use names, numbers, + - * / **, min, max, exp and log.")

@@ -17,7 +17,7 @@ function workOut(formula, names) {
   const [does, ...parts] = formula;
   if (does === "before") return names(parts[0], true);
   const numbers = parts.map((part) => workOut(part, names)),
-    result = numbers.includes(null) ? null : DOES[does](...numbers);
+    result = numbers.includes(null) ? null : DOES[does]?.(...numbers);
   return Number.isFinite(result) ? result : null;
 }
 const written = (x, form) => (form === "g" ? String(x) : form ? x.toFixed(form) : prob(x));
