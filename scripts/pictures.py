@@ -128,7 +128,7 @@ WANTED: dict[str, tuple[int, int, bool, Callable[[Page], Any]]] = {
     "hardware": (1440, 1000, True, at(f"hardware&run={FIRST}&step=3", "#ds-page-hardware svg")),
     "depth-map": (1440, 1000, False, pane(FLUSH, 9, "depth-pane")),
     "two-lanes": (1440, 1000, False, pane(LANES, 7, "turns-pane")),
-    "cascade": (1440, 1000, False, pane(CASCADE, 8, "cascade-pane")),
+    "cascade": (1440, 1000, False, pane(CASCADE, 8, "scale-pane")),
     "library": (1440, 800, False, at("library", "#ds-page-library table")),
     "catalogue": (1440, 900, False, at("", "#ds-run", listed)),
 }

@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch as torch
 from entries import entry
 
+from decodescope.engine import Method as Method
+from decodescope.engine import Session as Session
 from decodescope.engine.core.component import registry
+from decodescope.engine.model.forward.feed import Feed as Feed
+from decodescope.engine.session.load import Model as Model
 from decodescope.testing.toys import (
     LETTERS as LETTERS,
 )

@@ -130,14 +130,7 @@ class CascadeBench(Bench):
         passes = [
             one for x in counted for one in (*x.read, *(one for step in x.records for one in step.passes))
         ]
-        decided = [
-            one
-            for x in counted
-            for step in x.records
-            for one in (step.switch, step.candidates)
-            if one is not None
-        ]
-        looks = [look for one in decided for look in one.looks]
+        looks = [look for x in counted for step in x.records for look in step.looks or ()]
         origins = [origin for x in counted for step in x.records for origin in step.origins]
         return replace(
             row,

@@ -9,7 +9,7 @@ from typing import Any
 
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.session.method import Method
-from decodescope.engine.trace.details.answered import Candidates
+from decodescope.engine.trace.details.shapes import TallyDetail
 
 from .answers import Bench, judged
 from .questions.questions import Question, kinds
@@ -43,21 +43,22 @@ class Beforehand:
     def __init__(self, bench: Bench, held: Sequence[Question]):
         self.bench, self.held = bench, [x for x in held if not bench.too_long(x)]
 
-    def said(self, router: str, knobs: dict[str, Any]) -> list[tuple[Question, Candidates]]:
-        """The record of every answer under a router of answers; of questions that came to an end."""
+    def said(self, router: str, knobs: dict[str, Any]) -> list[tuple[Question, TallyDetail]]:
+        """The tally of every question's answers under a router of answers; of questions that came to an end."""
         method = routed("cascade", router, {**knobs, "tau": ALWAYS if router == "entropy" else 0.0})
         rows = []
         for question in self.held:
             answer = self.bench.answer(method, self.bench.first(question), self.bench.longest(question))
-            one = answer.records[0].candidates if isinstance(answer, Counted) and answer.records else None
-            if one is not None and one.answers:
+            records = answer.records if isinstance(answer, Counted) else []
+            one = records[0].detail(method.router.answers_detail) if records else None
+            if one is not None and one.values["asked"]:
                 rows.append((question, one))
         return rows
 
     def thresholds(self, router: str, knobs: dict[str, Any]) -> list[float]:
         """Values of tau that keep the shares KEPT of these answers, to four digits; none where nothing was held out."""
-        records = [x for _, x in self.said(router, knobs)]
-        ranked = sorted((x.score for x in records), reverse=bool(records) and records[0].above)
+        above = routed("cascade", router, knobs).router.above
+        ranked = sorted((x.values["score"] for _, x in self.said(router, knobs)), reverse=above)
         taus = [ranked[max(1, round(share * len(ranked))) - 1] for share in KEPT if ranked]
         return list(dict.fromkeys(float(f"{x:.4g}") for x in taus))
 
@@ -67,7 +68,7 @@ class Beforehand:
         rows = self.said("answer_confidence", {})
         rows.sort(key=lambda row: len(self.bench.first(row[0])))
         right = [(x, self._answer(x.references[0]), True) for x, _ in rows]
-        own = [(x, one.answers[0].tokens) for x, one in rows]
+        own = [(x, one.columns["tokens"][0]) for x, one in rows]
         wrong = [(x, ids, False) for x, ids in own if (judged(x, [self.bench.text(ids)]) or [1.0])[0] < 0.5]
         half = PAIRS // 2
         if min(len(right), len(wrong)) < half:

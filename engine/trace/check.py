@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from .checks.answers import answers_problems
 from .checks.beam_search import SearchValidator
 from .checks.copies import copied, copied_problems, read_of
 from .checks.decisions import decided, rule_at
@@ -25,7 +26,6 @@ from .checks.tree_search import search_problems
 from .checks.trees import TreeValidator, settles_at_end, tree_reading
 from .checks.turns import SwitchValidator
 from .checks.verdicts import check_extra, check_iteration, check_tops, check_verdicts
-from .details.answered import candidates_problems
 from .details.consistency import token_ids
 from .details.declarations import TreeForm
 from .details.shapes import TallyDetail, TreeDetail
@@ -354,13 +354,7 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
             *check_scores(step.passes, step.exits, layers),
         ):
             report.add(where, problem)
-    if step.candidates is not None:
-        for problem in candidates_problems(
-            step.candidates, step, method_at(header, step.step).get("router") or {}
-        ):
-            report.add(where, problem)
-        report.counts["answers"] += len(step.candidates.answers)
-    for problem in details_problems(header, step, report.counts):
+    for problem in (*details_problems(header, step, report.counts), *answers_problems(header, step)):
         report.add(where, problem)
     if step.choices is not None:
         for problem in _check_choices(step, step.choices, header):

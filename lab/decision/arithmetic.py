@@ -13,9 +13,9 @@ from decodescope.lab.formatting.numbers import f, guesses, of_100, said
 from decodescope.lab.formatting.tokens import shown_id
 
 from .chosen import added, summed
+from .details import explained_beside
 from .explanation import Explanation, Line
 from .residual import Row, laws, left_over, outdone
-from .routed import turn
 from .undrafted import undrafted
 
 ROOT = -1
@@ -388,11 +388,7 @@ class Case:
         rows = laws(self.trace, step, place, plain=self.greedy and x.u is None)
         if status == "draft":
             why.lines.append(Line("The small model wrote it by itself: nobody checked it."))
-        if (card := turn(self.trace.header, step, str)) is not None:
-            row = card.rows[0]
-            why.lines.append(
-                Line("Whose turn it is then:", (f"{row.number:.3f} bits on average, {row.word}",))
-            )
+        why.lines += [Line(*one) for one in explained_beside(self.trace.header, step, str)]
         if step.choices:
             last = step.choices[-1]
             sums = f"{added(last, last.chosen)} = {last.summed(last.chosen):.3f}"

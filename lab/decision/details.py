@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from decodescope.engine.trace import Header, Step
@@ -14,11 +14,19 @@ from .tallies import Row, Tally
 Text = Callable[[Sequence[int]], str]
 
 
-def details(header: Header, step: Step, text: Text) -> Tally | None:
-    """The card of a step's tallies; None where it has none that the header declares. text: ids -> text"""
-    readings = (reading(header, step, x, text) for x in step.details or () if x.shape == "tally")
+def readings(header: Header, step: Step, text: Text | None = None) -> Iterator[TallyReading]:
+    """The tallies of a step that the header declares. text: ids -> text, needed for sentences alone"""
+    for detail in step.details or ():
+        if (read := reading(header, step, detail, text)) is not None:
+            yield read
+
+
+def details(header: Header, step: Step, text: Text, *, beside: bool = False) -> Tally | None:
+    """The card of a step's tallies; None where it has none that the header declares. text: ids -> text; beside: of those that
+    stand under the step's own decision, not in its place"""
+    shown = (x for x in readings(header, step, text) if (x.form.beside is not None) == beside)
     card: Tally | None = None
-    for _, group in groupby(filter(None, readings), lambda read: read.detail.name):
+    for _, group in groupby(shown, lambda read: read.detail.name):
         reads = list(group)
         card = card or _begin(reads[0])
         for read in reads:
@@ -36,6 +44,19 @@ def card_rows(header: Header, step: Step) -> dict[str, dict[int, int]]:
             places.setdefault(detail.name, {index: first + k for k, index in enumerate(read.listed)})
             first += len(read.listed)
     return places
+
+
+def explained_beside(header: Header, step: Step, text: Text) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """What an explanation says of tallies under the step's own decision: what introduces them, and their rows.
+
+    text: ids -> text
+    """
+    for read in readings(header, step, text):
+        if (beside := read.form.beside) is not None:
+            rows = (
+                ", ".join(filter(None, (read.rows[i].say(beside.row), read.words(i)))) for i in read.listed
+            )
+            yield beside.words, tuple(rows)
 
 
 def _begin(read: TallyReading) -> Tally:

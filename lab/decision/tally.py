@@ -8,7 +8,6 @@ from decodescope.engine.trace import Header, Step
 
 from .chosen import chosen, itself
 from .details import details
-from .routed import answered, judged
 from .tallies import Tally
 
 Text = Callable[[Sequence[int]], str]
@@ -18,8 +17,4 @@ def tally(header: Header, step: Step, text: Text) -> Tally | None:
     """The tally of a step, None where its strategy keeps no such record. text: of ids"""
     if (declared := details(header, step, text)) is not None:
         return declared
-    if step.candidates is not None:
-        return answered(step.candidates, text)
-    if step.switch is not None and step.switch.block is not None:
-        return judged(step.switch, step.switch.block, text)
     return chosen(step, text) if itself(step) else None

@@ -25,7 +25,7 @@ ENTRY = "scope.js"
 # what of a step asks for which part; the same as in web/scope/extras.js
 ASKS = {
     "fill": "canvas", "branches": "trees", "tree": "trees", "threads": "threads", "depth": "depth", "lanes": "turns",
-    "cascade": "cascade", "rounds": "repeats", "survey": "survey",
+    "scale": "scale", "rounds": "repeats", "survey": "survey",
 }  # fmt: skip
 # named after the module that each begins with
 PARTS = tuple(sorted({*ASKS.values(), "pair", "picture", "shorter", "model"}))

@@ -3,12 +3,12 @@
 /** Name -> a function that begins to fetch it. */
 export const loads = {
   canvas: () => import("./scope/canvas.js"),
-  cascade: () => import("./scope/cascade.js"),
   depth: () => import("./scope/depth.js"),
   model: () => import("./scope/model.js"),
   pair: () => import("./scope/pair.js"),
   picture: () => import("./scope/picture.js"),
   repeats: () => import("./scope/repeats.js"),
+  scale: () => import("./scope/scale.js"),
   shorter: () => import("./scope/shorter.js"),
   survey: () => import("./scope/survey.js"),
   threads: () => import("./scope/threads.js"),

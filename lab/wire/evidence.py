@@ -23,6 +23,12 @@ def told(telling: Telling) -> dict[str, Any]:
         "also": None if also is None else [formula(also.value), formula(also.bound)],
         "columns": {x.name: x.per for x in telling.columns},
         "relations": [[*relation(x.holds), x.within, x.given] for x in telling.relations],
-        "numbers": [[x.word, sentence(x.symbol), formula(x.value)] for x in telling.numbers],
-        "card": [sentence(x) for x in telling.card],
+        "numbers": [[x.word, _parts(x.symbol), formula(x.value)] for x in telling.numbers],
+        "card": [_parts(x) for x in telling.card],
     }
+
+
+def _parts(text: str) -> list[Any]:
+    """A sentence in parts. A page writes a number without a form as a probability."""
+    parts = sentence(text)
+    return [x if isinstance(x, str) else [x[0], "" if x[1] == "p" else x[1]] for x in parts]

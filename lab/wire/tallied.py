@@ -9,7 +9,7 @@ from typing import Any
 from decodescope.engine.trace.records.events import Header, Piece, Step
 from decodescope.engine.trace.records.pieces import join
 from decodescope.lab.decision.chosen import chosen
-from decodescope.lab.decision.routed import turn
+from decodescope.lab.decision.details import details
 from decodescope.lab.decision.tally import tally
 
 ROOM = 1536  # bytes of the rows of a step that is not asked for
@@ -19,11 +19,11 @@ LONGEST = 96  # characters of what was tried
 def tallied(header: Header, step: Step, text: Callable[[int], Piece], whole: bool) -> dict[str, Any]:
     """tally: {"title", "says", "heads": what number and threshold are, "lines": sentences, "rows": [[text, number, threshold,
     whether it holds by the record, what became of it], ...], "at": the row where a reader looks first, from 1, if that is
-    not the first}, or nothing. Unless `whole`, rows above ROOM are left out, and "few" says so. turn: the same of whose turn it
-    is, or of how a law chose, beside what the step says of its token."""
+    not the first}, or nothing. Unless `whole`, rows above ROOM are left out, and "few" says so. turn: the same of what stands
+    under the step's own decision, or of how a law chose."""
     card = tally(header, step, named := lambda ids: join(ids, {x: text(x) for x in ids}))
     key = "turn" if card is None else "tally"
-    card = card or turn(header, step, named) or chosen(step, named)
+    card = card or details(header, step, named, beside=True) or chosen(step, named)
     if card is None:
         return {}
     rows = [[x.text[:LONGEST], x.number, x.bar, int(x.holds), x.word] for x in card.rows]
@@ -46,8 +46,5 @@ def tallied(header: Header, step: Step, text: Callable[[int], Piece], whole: boo
 def most_rows(step: Step) -> int:
     """How many rows the tally of a step has at most."""
     own = sum(len(x) for x in step.details or () if x.shape == "tally")
-    block = 0 if step.switch is None or step.switch.block is None else len(step.switch.block.tokens)
-    record = step.candidates
-    answers = 0 if record is None else max(len(record.answers), 1) + len(record.compared)
     choices = sum(len(choice.candidates) for choice in step.choices or ())
-    return max(own, block, answers, choices)
+    return max(own, choices)

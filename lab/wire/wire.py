@@ -31,23 +31,23 @@ from . import notes
 from .again import Again
 from .cache import cache_row, mapped, maps
 from .canvas import filled
-from .cascaded import cascaded
 from .copies import copies
 from .depths import deep, left_by
 from .drafts import drafted_as
 from .evidence import told
+from .lanes import lanes, views
 from .machine_load import surrounded
 from .model_build import built
 from .picture_shape import picture_shown
 from .prompt import prompt_shown
 from .prompt_cut import shortened
 from .reference import along, beside
+from .scale import scale
 from .single import single as _single
 from .survey import encode_survey
 from .tallied import tallied
 from .threaded import threaded
 from .trees import branches_of, tree_forms, tree_of
-from .turned import turned
 
 BUDGET = 4096  # bytes of one step on the wire; what was never reached is left out of larger ones
 LONGEST = 4096  # characters of one token
@@ -85,7 +85,8 @@ class Wire:
     (`lab/wire/trees.py`).
     survey: matrices of what a strategy held against each other (`lab/wire/survey.py`).
     from: where in prompt and text the tokens stand that a step's are copies of (`lab/wire/copies.py`).
-    lanes: which of two models wrote, and by what it was decided (`lab/wire/turned.py`).
+    lanes: rows drawn in lanes over the steps (`lab/wire/lanes.py`);  scale: rows drawn as bars on one axis
+    (`lab/wire/scale.py`);  views, in the head: the words of both.
     tells, in the head: what the parts of the method note of a step; notes, in a step: the values (`lab/wire/notes.py`), those
     of nodes only with the tree. Of what has no room the notes of nodes go first, and those of series last; "few" says so.
     exactness, in the head: one of four values; text: its label, and why it is not lossless; plain: it is plain decoding;
@@ -170,6 +171,7 @@ class Wire:
             **({"trees": declared} if (declared := tree_forms(h)) else {}),
             **prompt_shown(h, self.prefill, self.text),
             **picture_shown(h),
+            **views(h),
             "shortened": shortened(h, self.prefill, self._passes, self.text),
             "prefill": self.prefill.wall_us / 1e6 if self.prefill is not None else None,
             "passes": self._passes.rows(self.prefill.passes) if self.prefill is not None else [],
@@ -198,7 +200,7 @@ class Wire:
         }
         message |= drafted_as(self.header, step) | filled(step, self.text, whole=whole)
         message |= tallied(self.header, step, self.text, whole)
-        message |= cascaded(step, self.text, whole) | tree_of(self.header, step, self.text, whole)
+        message |= scale(self.header, step, self.text, whole) | tree_of(self.header, step, self.text, whole)
         message |= encode_survey(self.header, step, self.text, whole)
         tests = decided(self.header, step)
         if tests is not None and tests.extra:
@@ -322,7 +324,8 @@ class Wire:
             },
             **branches_of(self.header, step, self.text),
             **self._said[step.step],
-            **deep(step, self.header, self._passes) | turned(step, self.text) | beside(step, self.text),
+            **deep(step, self.header, self._passes) | beside(step, self.text),
+            **lanes(self.header, step, self.text),
             **copies(self.header, step),
             **({} if step.threads is None else threaded(step.threads, self._texts)),
             **surrounded(step.environment),

@@ -159,7 +159,10 @@ def test_thresholds_and_pairs_are_of_questions_that_are_not_asked() -> None:
 
     taus, low = taus_of("answer_confidence"), taus_of("entropy")
     keeping = Method.named({"strategy": "cascade", "router": "answer_confidence"}, {"router": {"tau": 0.0}})
-    own = [bench.answer(keeping, bench.first(x), 4).records[0].candidates.score for x in held]
+    own = [
+        bench.answer(keeping, bench.first(x), 4).records[0].detail("answer_likelihood").values["score"]
+        for x in held
+    ]
     assert taus == list(dict.fromkeys(float(f"{sorted(own, reverse=True)[i]:.4g}") for i in (0, 0, 1, 2))), (
         "10, 25, 50, 75 %"
     )

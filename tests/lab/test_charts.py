@@ -227,12 +227,15 @@ def test_a_canvas_shows_every_confidence_and_every_place_that_was_settled() -> N
 
 def test_a_cascade_shows_its_answers_against_tau_and_the_price_of_both_models() -> None:
     trace = open_trace("no-agreement")
-    record = trace.steps[0].candidates
-    assert record is not None and not record.kept
+    (record,) = trace.steps[0].details
+    assert not record.values["kept"]
     drawing = figure(trace, "cascade")
     answers, prices = drawing.data
-    assert list(answers.x) == record.votes and drawing.layout.shapes[0].x0 == record.tau
-    assert [shape == "/" for shape in answers.marker.pattern.shape] == [k == record.chosen for k in range(3)]
+    assert list(answers.x) == record.columns["votes"]
+    assert drawing.layout.shapes[0].x0 == trace.header.method["router"]["tau"]
+    assert [shape == "/" for shape in answers.marker.pattern.shape] == [
+        x == "lost" for x in record.columns["outcome"]
+    ]
     priced = Passes(trace.header)
     records = [trace.prefill, *trace.steps]
     due = [

@@ -13,8 +13,8 @@ from decodescope.engine.trace import Step, Trace
 from decodescope.engine.trace.details.shapes import TallyDetail
 from decodescope.engine.trace.values.mentions import mention_outcomes
 from decodescope.lab.decision.block import block
+from decodescope.lab.decision.details import details
 from decodescope.lab.decision.explain import explain
-from decodescope.lab.decision.routed import turn
 from decodescope.lab.decision.tallies import Row
 from decodescope.lab.decision.tally import Tally, tally
 from decodescope.lab.wire.messages import messages, most_nodes, wire_of
@@ -166,7 +166,7 @@ def test_two_models_tell_who_writes_and_why_and_it_follows(router: str) -> None:
         [routed(router)] if toys.routed(router) == "switch" else [routed(router, tau) for tau in (0.0, 1.1)]
     )
     for trace, step in [(one, step) for one in traces for step in one.steps]:
-        card = tally(trace.header, step, str) or turn(trace.header, step, str)
+        card = tally(trace.header, step, str) or details(trace.header, step, str, beside=True)
         if card is None:
             continue
         rows += card.rows
@@ -180,25 +180,28 @@ def test_two_models_tell_who_writes_and_why_and_it_follows(router: str) -> None:
         assert explained.agrees
         small = {*step.origins} == {"draft"}
         assert not small or explained.status == "draft"
-        assert not small or "nobody checked" in str(explained) or step.candidates or step.switch.block
+        assert not small or ("nobody checked" in str(explained)) == (router == "entropy")
+        assert ("Whose turn it is then:" in str(explained)) == (router == "entropy")
     assert {x.holds for x in rows} == {True, False}, "both outcomes"
 
 
 def test_a_turn_and_a_block_that_do_not_follow_are_seen() -> None:
     trace = routed("entropy")
-    step = next(x for x in trace.steps if x.switch and x.switch.stay >= 2)
-    other = "large" if step.switch.next == "small" else "small"
-    card = turn(trace.header, replace(step, switch=replace(step.switch, next=other)), str)
+    step = next(x for x in trace.steps if x.details[0].columns["outcome"][0] in ("large", "small"))
+    turn = step.details[0]
+    other = "large" if turn.columns["outcome"] == ["small"] else "small"
+    forged = replace(step, details=[replace(turn, columns={**turn.columns, "outcome": [other]})])
+    card = details(trace.header, forged, str, beside=True)
     assert card is not None and not card.rows[0].follows
+    assert tally(trace.header, step, str) is None, "it stands under the token's own decision"
     trace = routed("fallback")
-    step = next(
-        x
-        for x in trace.steps
-        if x.switch and x.switch.block and x.switch.block.kept < len(x.switch.block.tokens)
-    )
-    more = replace(step.switch.block, kept=step.switch.block.kept + 1)
-    card = tally(trace.header, replace(step, switch=replace(step.switch, block=more)), str)
+    step = next(x for x in trace.steps if x.details[0].values["kept"] < x.details[0].values["written"])
+    block = step.details[0]
+    words = ["stays" if x == "taken back" else x for x in block.columns["outcome"]]
+    forged = replace(step, details=[replace(block, columns={**block.columns, "outcome": words})])
+    card = tally(trace.header, forged, str)
     assert card is not None and not all(row.follows for row in card.rows)
+    assert len(card.rows) == block.values["written"], "the large model's own token is not listed"
 
 
 @pytest.mark.browser

@@ -31,19 +31,26 @@ def tried(trace: Trace) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("router", ["entropy", "fallback"])
 def test_the_wire_says_of_each_token_who_wrote_it(router: str) -> None:
     trace, writers, back = run(router), set(), 0
+    (view,) = (x["lanes"] for x in told(trace)[0]["views"].values() if "lanes" in x)
+    assert view["lanes"] == [["M", "large model"], ["S", "small model"]] and view["title"] == "Two lanes"
     for step, lanes in zip(trace.steps, tried(trace), strict=True):
-        s, kept = step.switch, [row for row in lanes["tried"] if row[4]]
-        assert s is not None and (lanes["tau"], lanes["caught"]) == (s.tau, s.caught)
+        (s,) = step.details
+        kept = [row for row in lanes["tried"] if row[4]]
+        assert lanes["bar"] == s.values.get("bar", 0.5) and lanes["caught"] == s.values["caught"]
         assert [row[0] for row in kept] == ["S" if x == "draft" else "M" for x in step.origins]
         assert sum(lanes["passes"]) == len(step.passes)
+        assert lanes["passes"][0] == sum(x.lane == "target" for x in step.passes)
         writers |= {row[0] for row in kept}
         gone = [row for row in lanes["tried"] if not row[4]]
         back += len(gone)
-        if s.block is None:
-            assert [row[2:4] for row in kept] == [[s.score, s.mean]]
+        if router == "entropy":
+            assert [row[2:4] for row in lanes["tried"]] == [[s.columns["bits"][0], s.columns["mean"][0]]]
+            assert lanes["tried"][0][4] == 1, "whoever goes on, what was written stays"
         else:
-            assert {row[0] for row in gone} <= {"S"} and len(gone) == len(s.block.tokens) - s.block.kept
-            assert [row[2] for row in lanes["tried"] if row[0] == "S"] == s.block.sure[: len(s.block.tokens)]
+            n, stays = s.values["written"], s.values["kept"]
+            assert {row[0] for row in gone} <= {"S"} and len(gone) == n - stays
+            seen = [x for k, x in enumerate(s.columns["sure"][:n]) if k < len(step.emitted) or k >= stays]
+            assert [row[2] for row in lanes["tried"] if row[0] == "S"] == seen
     assert writers == {"S", "M"} and bool(back) == (router == "fallback"), (
         "the test needs both models, and a rollback"
     )
@@ -69,7 +76,7 @@ def test_both_lanes_are_drawn_with_their_shares(router: str, drawn: Drawn) -> No
     due = [by[row[0]] + ("" if row[4] else ", taken back") for one in lanes for row in one["tried"]]
     assert [row[2] for row in drawn.cells(TABLE)] == due
     origins = [x for step in trace.steps for x in step.origins]
-    passes = [sum(one["passes"][k] for one in lanes) for k in (0, 1)]
+    passes = [sum(one["passes"][k] for one in lanes) for k in (1, 0)]
     words = drawn.text(".turns-pane .figures")
     assert f"{100 * origins.count('target') / len(origins):.0f} % of tokens by M" in words
     assert f"{100 * passes[1] / sum(passes):.0f} % of passes by M" in words

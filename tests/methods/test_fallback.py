@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import copy
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 import toys
 
 from decodescope.engine import MethodError, Session
 from decodescope.engine.trace import check
+from decodescope.engine.trace.details.shapes import TallyDetail
 
 PROMPTS = [[4], toys.PROMPT, *toys.prompts(4, seed=3)]
 
 
 def little(prompt: list[int] = toys.PROMPT, count: int = 40, **knobs: object) -> Session:
     return toys.decode(toys.method(strategy="switch", router=("fallback", knobs)), prompt, count)
+
+
+def blocks(session: Session) -> list[TallyDetail]:
+    return [step.detail("judged_block") for step in session.sink.steps]
+
+
+def written(block: TallyDetail, column: str) -> list[Any]:
+    """Entries of the rows that the small model wrote."""
+    return block.columns[column][: block.values["written"]]
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.5, 0.9])
@@ -23,7 +37,7 @@ def test_without_tolerance_the_text_is_the_large_models_greedy_text(tau: float) 
     for prompt in PROMPTS:
         session = little(prompt, tau=tau, rollback=0.0, length=6)
         assert session.end.tokens == toys.greedy(big.decoder, prompt, 40) and check(session.sink).ok
-        taken += sum(x.switch.block.kept < len(x.switch.block.tokens) for x in session.sink.steps)
+        taken += sum(x.values["kept"] < x.values["written"] for x in blocks(session))
         stop = session.end.tokens[17]
         ended = toys.decode(session.method, prompt, 40, stop_tokens=[stop]).end.tokens
         assert ended == session.end.tokens[: session.end.tokens.index(stop) + 1]
@@ -48,23 +62,24 @@ def test_losses_choices_and_rollbacks_are_those_of_a_reading_from_scratch() -> N
     for prompt in PROMPTS:
         session = little(prompt, tau=0.45, rollback=1.0, length=6)
         for step in session.sink.steps:
-            block, before = step.switch.block, session.tokens[: step.n]
+            block, before = step.detail("judged_block"), session.tokens[: step.n]
+            tokens, loss, choice = (written(block, name) for name in ("token", "loss", "choice"))
+            gave_up = block.values["gave_up"]
+            sure = [*written(block, "sure"), *([] if gave_up is None else [gave_up])]
             with torch.inference_mode():
-                law = big.decoder.forward(toys.Feed.causal([*before, *block.tokens], 0), None)[
+                law = big.decoder.forward(toys.Feed.causal([*before, *tokens], 0), None)[
                     0, step.n - 1 :
                 ].log_softmax(-1)
-                own = small.decoder.forward(toys.Feed.causal([*before, *block.tokens], 0), None)[
+                own = small.decoder.forward(toys.Feed.causal([*before, *tokens], 0), None)[
                     0, step.n - 1 :
                 ].softmax(-1)
-            assert block.choice == law.argmax(-1).tolist()[: len(block.tokens)]
-            assert block.loss == pytest.approx(
-                [-float(law[i, x]) for i, x in enumerate(block.tokens)], abs=1e-9
-            )
-            assert block.sure == pytest.approx(own.amax(-1).tolist()[: len(block.sure)], abs=1e-9)
-            late = [i for i, x in enumerate(block.tokens) if block.loss[i] > 1.0 and x != block.choice[i]]
-            assert block.kept == (late[0] if late else len(block.tokens))
+            assert choice == law.argmax(-1).tolist()[: len(tokens)]
+            assert loss == pytest.approx([-float(law[i, x]) for i, x in enumerate(tokens)], abs=1e-9)
+            assert sure == pytest.approx(own.amax(-1).tolist()[: len(sure)], abs=1e-9)
+            late = [i for i, x in enumerate(tokens) if loss[i] > 1.0 and x != choice[i]]
+            assert block.values["kept"] == (late[0] if late else len(tokens))
             rolled += bool(late)
-            doubts += len(block.sure) > len(block.tokens)
+            doubts += gave_up is not None
         target, draft = session.target, session.lanes["draft"]
         assert target.tokens == session.tokens[:-1] and toys.same_as_fresh(target)
         assert draft.tokens == session.tokens[: len(draft.tokens)] and (
@@ -75,22 +90,51 @@ def test_losses_choices_and_rollbacks_are_those_of_a_reading_from_scratch() -> N
 
 def test_check_finds_what_does_not_follow_from_the_losses() -> None:
     session = little(tau=0.45, rollback=1.0, length=6)
-    step = next(x for x in session.sink.steps if x.switch.block.kept < len(x.switch.block.tokens))
-    block = step.switch.block
-    for of, name, wrong, word in (
-        *((block, "kept", block.kept + 1, "by its losses"), (block, "bar", 2.0, "its bars are")),
-        *((step.switch, "caught", 40, "rows"), (step.switch, "next", "small", "goes on")),
-        (step.switch, "looks", step.switch.looks[:1], "looked at"),
-        *(
-            (block, "sure", [0.1] * len(block.sure), "sure enough"),
-            (step, "origins", ["draft"] * len(step.emitted), "origins"),
-        ),
+    assert check(session.sink).ok and check(session.sink).counts["turns of models"] == len(session.sink.steps)
+    place, block = next(
+        (i, x) for i, x in enumerate(blocks(session)) if x.values["kept"] < x.values["written"]
+    )
+    step, kept, n = session.sink.steps[place], block.values["kept"], block.values["written"]
+    more, losses = [*block.columns["outcome"]], [*block.columns["loss"]]
+    more[kept] = "stays"
+    losses[kept] = 0.5
+    for change, word in (
+        ({"kept": kept + 1}, "by its losses"),
+        ({"outcome": more, "kept": kept + 1}, "against -1"),
+        ({"loss": losses}, "by its losses"),
+        ({"loss": losses}, "is 'taken back'"),
+        ({"caught": 40}, "rows"),
+        ({"sure": [0.1] * n + [None]}, "sure enough"),
+        ({"sure": [1.5] * n + [None]}, "breaks sure <= 1"),
+        ({"sure": [0.5] * (n + 1)}, "numbers of another place"),
+        ({"gave_up": 0.9}, "sure enough"),
+        ({"lane": ["large"] * (n + 1)}, "tokens of the small model are due"),
+        ({"written": n + 2}, "a block of"),
+        ({"written": n + 0.5}, "a block of"),
+        ({"asked": 90}, "was asked about"),
+        ({"loss": [None] * (n + 1)}, "other numbers than it has tokens"),
+        ({"token": [*block.columns["token"][:-1], 0]}, "it emitted"),
+        ({"choice": [99] * n + [None]}, "outside the vocabulary"),
     ):
-        kept = getattr(of, name)
-        setattr(of, name, wrong)
-        assert any(word in problem for problem in check(session.sink).problems), name
-        setattr(of, name, kept)
-    assert check(session.sink).ok
+        columns = {name: change.get(name, x) for name, x in block.columns.items()}
+        values = {name: change.get(name, x) for name, x in block.values.items()}
+        if "gave_up" in change:
+            values["asked"] = n + 1
+        wrong = copy.deepcopy(session.sink)
+        wrong.steps[step.step].details = [replace(block, columns=columns, values=values)]
+        assert any(word in problem for problem in check(wrong).problems), (change, check(wrong).problems)
+    knobs = ("rollback", 100.0, "by its losses"), ("tau", 0.999, "sure enough"), ("length", 0, "in a row")
+    for name, wrong_knob, word in knobs:
+        wrong = copy.deepcopy(session.sink)
+        wrong.header.method["router"][name] = wrong_knob
+        assert any(word in problem for problem in check(wrong).problems), name
+    for name, lie, word in (
+        ("looks", step.looks[:1], "looked at"),
+        ("origins", ["draft"] * len(step.emitted), "origins"),
+    ):
+        wrong = copy.deepcopy(session.sink)
+        setattr(wrong.steps[step.step], name, lie)
+        assert any(word in problem for problem in check(wrong).problems), name
 
 
 def test_sampler_that_draws_and_a_cascade_are_refused_with_a_way_out() -> None:

@@ -13,9 +13,8 @@ import pytest
 from decodescope.engine.core.component import registry
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace import End, Header, Prefill, Step, TraceWriter
-from decodescope.engine.trace.details.answered import Candidate, Candidates
+from decodescope.engine.trace.details.looked import Look
 from decodescope.engine.trace.details.shapes import MatrixDetail, TallyDetail, TreeDetail
-from decodescope.engine.trace.details.switched import Block, Switch
 from decodescope.engine.trace.records.choices import Choice
 from decodescope.engine.trace.records.events import (
     Begun,
@@ -114,14 +113,10 @@ def everything_step(k: int, n: int) -> Step:
     step.sampler = {"mu": 4.25}
     step.exits = [Exit(1, "confidence", [[0.0, 0.5, 0.9], [1.0, 0.95, 0.9]], best=[3, 4], rows=[1, 0])]
     step.threads = Threads([0, 1], [4, 5], [Begun(2, 0, 3, [6])], [Ended(1, "stop_token")])
-    step.switch = Switch(
-        "large", "small", 0.6, 1, 2, 0.5, 0.75, Block([4, 5], [0.75, 0.5], [0.25, 6.0], [4, 6], 1, 5.0)
-    )
+    step.looks = [Look("law", "target", 2), Look("net", "draft", 1, [4, 2])]
     terms = {"p": [0.5, 0.25, 0.0], "q": [0.25, 0.5, 0.0]}
     choice = Choice([4, 5, 6], 0, terms, {"p": 1.0, "q": -0.5}, [0.375, 0.0, None], {"p": 0.125})
     step.choices, step.law = [choice] * len(step.emitted), {"gap": [0.5, 0.25]}
-    answer = Candidate([4, 5], 0, [-0.5, -0.25], [0.75, 0.5], True)
-    step.candidates = Candidates([answer], "votes", 1.0, 0.5, True, True, 3, 0, [1.0])
     step.notes = {"mass": 0.5, "prefixes": 3}
     losses = np.array([[0.5, 0.75], [2.0, np.nan]], "<f4")
     step.details = [

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from decodescope.engine.trace import UPLOADED, TraceError, open_trace
+from decodescope.engine.trace.details.scope import Scope, written
 from decodescope.engine.trace.records.evidence import Quantity, Relation, Telling
 from decodescope.engine.trace.values.formula import FormulaError, formula, relation, sentence, work_out
 
@@ -105,3 +106,35 @@ def test_a_telling_is_read_as_it_was_written(toy, tmp_path: Path) -> None:
         tmp_path / "told.dstrace", toy.steps("pd"), head=toy.header(tellings={"lossless": telling})
     )
     assert open_trace(path, UPLOADED).header.tellings == {"lossless": telling}
+
+
+def test_lists_have_a_count_a_sum_and_a_mean_and_only_by_name() -> None:
+    lists = {
+        "x": [1.0, 2.0, 6.0],
+        "none": [],
+        "gap": [1.0, None],
+        "words": ["a"],
+        "y": 4.0,
+        "odd": [float("inf")],
+    }
+    scope = Scope(lists, {})
+    assert [scope.value(f"{name}(x)") for name in ("count", "sum", "mean")] == [3.0, 9.0, 3.0]
+    assert scope.value("exp(mean(none)) + count(x) * y") == 13.0
+    assert scope.value("mean(none)") == 0.0 and scope.value("count(gap)") == 2.0
+    for text in ("mean(gap)", "sum(words)", "mean(y)", "count(z)", "mean(odd)"):
+        assert scope.value(text) is None, text
+    for text in ("mean(x + 1)", "mean(1)", "mean(x, x)", "median(x)"):
+        with pytest.raises(FormulaError):
+            formula(text)
+
+
+@pytest.mark.parametrize(
+    ("number", "form", "text"),
+    [
+        (0.0, "p", "0"), (0.25, "p", "0.250"), (0.0625, "p", "0.063"), (-0.05, "p", "-0.050000"), (-1.0, "p", "-1.000"),
+        (0.0004, "p", "0.000400"), (2e-8, "p", "2.0e-8"), (12.5, "p", "12.500"), (1234567.0, "n", "1,234,567"),
+        (3.0, "n", "3"), (float("inf"), "n", "inf"), (float("nan"), "p", "nan"), (float("inf"), "", "inf"),
+    ],
+)  # fmt: skip
+def test_numbers_are_written_as_a_page_writes_them(number: float, form: str, text: str) -> None:
+    assert written(number, form) == text

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from torch import Tensor
 
 from decodescope.engine.core.activity import Activity
 from decodescope.engine.core.component import Component
 from decodescope.engine.core.roles import TARGET
-from decodescope.engine.trace.details.answered import Bet, Candidate, Compared
-from decodescope.engine.trace.details.declarations import Form
+from decodescope.engine.trace.details.declarations import Form, TallyForm
 from decodescope.engine.trace.details.looked import Look, Looked
-from decodescope.engine.trace.details.switched import Size
+from decodescope.engine.trace.details.shapes import Detail
+from decodescope.engine.trace.details.turns import Size
 from decodescope.engine.trace.records.events import Piece
 
+from .answers import Candidate, Judged, answers_tally
 from .lane import Lane
 from .sampler import Sampler
 
@@ -29,7 +30,7 @@ class Question:
     small, large: the lanes of both models; those of the small one's first form stand in the first, of the large one none yet
     encode: text -> its ids, nothing put in front;  piece: id -> its text, or bytes of one; None without a tokenizer
     states: of each answer, float [A, d], those after the final norm that wrote its tokens, where the router asks for them
-    bet:    by what the router chose a model before any answer, from `forms` to `judge`
+    bet:    numbers by which the router chose a model before any answer, by name, from `forms` to `judge`
     looks:  what the router ran beside the passes, which it enters itself
     """
 
@@ -41,7 +42,7 @@ class Question:
     encode: Callable[[str], list[int]] | None = None
     piece: Callable[[int], Piece] | None = None
     states: list[Tensor] = field(default_factory=list)
-    bet: Bet | None = None
+    bet: dict[str, float] = field(default_factory=dict)
     looks: list[Look] = field(default_factory=list)
 
     def look(self, of: Looked, rows: int, widths: Sequence[int] = ()) -> None:
@@ -49,19 +50,43 @@ class Question:
         self.looks.append(Look(of, "draft", rows, [*widths]))
 
 
-@dataclass
-class Judged:
-    """What a router thinks of the answers.
+class Turn(NamedTuple):
+    """Whose turn it is behind a token. mean: of the last scores;  bar: what it was held against;  following: who goes on"""
 
-    score: of all of them together;  chosen: the one that would be kept;  votes: of each the part of all that agree with it;
-    empty: they do not vote;  compared, bet: as in the record
+    mean: float
+    bar: float
+    following: Size
+
+
+@dataclass
+class WrittenToken:
+    """A token of one model. score: the router's, of the distribution it was drawn from;  stay: tokens that the writer has made
+    in a row;  caught: rows that it had to read first, since the other one wrote them"""
+
+    wrote: Size
+    token: int
+    score: float
+    stay: int
+    caught: int
+
+
+@dataclass
+class JudgedBlock:
+    """What the small model wrote in a row, and what the large one makes of it.
+
+    tokens: ids that the small model wrote;  sure: its largest probability at each, and last at the place that it gave up, if
+            it did;  loss: of each token -ln p by the large model;  choice: and the large model's likeliest token there
+    kept:   so many of them stay;  own: the large model's token behind them
+    caught: rows that the small model had to read first
     """
 
-    score: float
-    chosen: int = 0
-    votes: Sequence[float] = ()
-    compared: Sequence[Compared] = ()
-    bet: Bet | None = None
+    tokens: list[int]
+    sure: list[float]
+    loss: list[float]
+    choice: list[int]
+    kept: int
+    own: int
+    caught: int
 
 
 class Router(Component):
@@ -69,16 +94,13 @@ class Router(Component):
 
     of:     what it decides about: a "token" (the strategy switch), an "answer" (cascade)
     judges: of tokens: whether the large model reads what the small one wrote in a row, and may take it back
-    by:     of answers: how the score follows from the record, for its check (engine/trace/details/answered.py);
-            above: whether a
-            score of at least tau keeps an answer, else one of at most tau
-    details: name -> what the details of that name mean, as a strategy has them
+    above:  of answers: whether a score of at least tau keeps an answer, else one of at most tau
+    details: name -> what the details of that name mean, as a strategy has them; of answers one made by `answers_form`
     """
 
     kind = "router"
     of: ClassVar[frozenset[str]] = frozenset()
     judges: ClassVar[bool] = False
-    by: ClassVar[str] = ""
     above: ClassVar[bool] = True
     details: ClassVar[Mapping[str, Form]] = {}
     tau: float
@@ -97,9 +119,17 @@ class Router(Component):
         """What is looked at in a law, by logits float [V] before the sampler."""
         raise NotImplementedError
 
-    def turn(self, active: Size, scores: list[float], stay: int) -> tuple[float, float, Size]:
-        """Mean of the last scores, what it is held against, and whose turn it is next. scores: of all tokens so far, which
-        may be shortened;  stay: tokens that the active model has made in a row"""
+    def turn(self, active: Size, scores: list[float], stay: int) -> Turn:
+        """Whose turn it is next. scores: of all tokens so far, which may be shortened;  stay: tokens that the active model has
+        made in a row"""
+        raise NotImplementedError
+
+    def turn_details(self, written: WrittenToken, turn: Turn) -> list[Detail]:
+        """What a step records of a token, and of whose turn it is then."""
+        raise NotImplementedError
+
+    def block_details(self, block: JudgedBlock, emitted: int) -> list[Detail]:
+        """What a step that emitted so many tokens records of a block that the large model judged."""
         raise NotImplementedError
 
     def idle(self, did: Activity) -> str:
@@ -127,3 +157,20 @@ class Router(Component):
     def judge(self, answers: list[Candidate], question: Question) -> Judged:
         """The score of the answers, and the one that would be kept; none: the small model was not asked."""
         raise NotImplementedError
+
+    def keeps(self, score: float) -> bool:
+        """Whether an answer with this score is kept."""
+        return score >= self.tau if self.above else score <= self.tau
+
+    @property
+    def answers_detail(self) -> str:
+        """Name of the detail that holds the answers."""
+        tallies = ((name, form) for name, form in self.details.items() if isinstance(form, TallyForm))
+        return next(name for name, form in tallies if form.scale is not None and form.scale.tokens)
+
+    def answer_details(
+        self, answers: Sequence[Candidate], judged: Judged, *, kept: bool, forms: int, read: int
+    ) -> list[Detail]:
+        """What a step records of the answers. forms: of the question;  read: rows of the small model's passes so far"""
+        tally = answers_tally(self.answers_detail, answers, judged, kept=kept, forms=forms, read=read)
+        return [tally, *judged.more]

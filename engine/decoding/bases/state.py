@@ -9,9 +9,8 @@ from typing import Any
 from torch import Tensor
 
 from decodescope.engine.core.activity import Activity
-from decodescope.engine.trace.details.answered import Candidates
+from decodescope.engine.trace.details.looked import Look
 from decodescope.engine.trace.details.shapes import Detail
-from decodescope.engine.trace.details.switched import Switch
 from decodescope.engine.trace.details.threads import Threads
 from decodescope.engine.trace.records.choices import Choice
 from decodescope.engine.trace.records.events import EndReason, Fill, Iteration, Piece
@@ -147,6 +146,7 @@ class Move:
     logits: float [N + 1, V] of the step's target pass, for records that show laws
     end:    why the text is complete, if it is
     notes:  what the strategy tells of the step, where it drafts nothing (`tells`)
+    looks:  what was worked out of distributions or states, beside the passes, to decide
     """
 
     emitted: list[int]
@@ -162,8 +162,7 @@ class Move:
     details: list[Detail] | None = None
     iteration: Iteration | None = None
     fill: Fill | None = None
-    switch: Switch | None = None
-    candidates: Candidates | None = None
+    looks: list[Look] | None = None
     choices: list[Choice] | None = None
     notes: dict[str, Any] | None = None
     sampler_state: Any = field(default=None)

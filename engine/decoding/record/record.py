@@ -438,11 +438,7 @@ def _taken(step: Step, move: Move) -> list[int]:
     if move.fill is not None:
         step.fill = move.fill
         shown += move.fill.ids
-    step.switch, step.candidates, step.choices = move.switch, move.candidates, move.choices
+    step.looks, step.choices = move.looks or None, move.choices
     step.notes = move.notes
-    if move.switch is not None and move.switch.block is not None:
-        shown += [*move.switch.block.tokens, *move.switch.block.choice]
-    if move.candidates is not None:
-        shown += [token for answer in move.candidates.answers for token in answer.tokens]
     shown += [token for choice in move.choices or () for token in choice.candidates]
     return shown

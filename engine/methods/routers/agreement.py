@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import ClassVar
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.router import Judged, Question, Router
-from decodescope.engine.trace.details.answered import Candidate
+from decodescope.engine.decoding.bases.answers import Candidate, Judged, answers_form
+from decodescope.engine.decoding.bases.router import Question, Router
+from decodescope.engine.trace.details.declarations import DetailColumn
 from decodescope.engine.trace.records.pieces import join
 
 _NUMBER = re.compile(r"-?\d+(?:[.,]\d+)*")
+_FORM = answers_form(
+    "votes",
+    "The answer with the most votes is kept where they are at least tau: the part of all that agree.",
+    "votes",
+    score="votes",
+)
+VOTES = replace(_FORM, columns=[*_FORM.columns, DetailColumn("votes", "number")])
 
 
 @component
@@ -29,7 +38,7 @@ class Agreement(Router):
     title = "Agreement (Mixture of Thought)"
     source = "Yue et al. 2024, arXiv:2310.03094; MurongYue/LLM_MoT_cascade, Evaluation/utils.py"
     of: ClassVar[frozenset[str]] = frozenset({"answer"})
-    by = "votes"
+    details: ClassVar = {"answer_votes": VOTES}
 
     tau: float = param(
         0.6, low=0.0, high=1.1, step=0.05, help="share of all samples from which on they are kept; 1.1: never"
@@ -56,7 +65,7 @@ class Agreement(Router):
         said = [self._said(x, question) for x in answers]
         counts = Counter(said)
         votes = [counts[x] / len(said) for x in said]
-        return Judged(max(votes), votes.index(max(votes)), votes)
+        return Judged(max(votes), votes.index(max(votes)), {"votes": votes})
 
     def _said(self, answer: Candidate, question: Question) -> str:
         """What an answer says, without the token that ends it."""

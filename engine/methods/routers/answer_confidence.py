@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import ClassVar
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.router import Judged, Question, Router
-from decodescope.engine.trace.details.answered import Candidate, mean_logp
+from decodescope.engine.decoding.bases.answers import Candidate, Judged, answers_form
+from decodescope.engine.decoding.bases.router import Question, Router
+from decodescope.engine.trace.details.declarations import LookForm
+
+_FORM = answers_form(
+    "p of a token",
+    "The answer is kept where its tokens have at least tau, in the geometric mean.",
+    "exp(mean(logp))",
+    score="exp(mean(logp))",
+)
+LIKELIHOOD = replace(_FORM, looks=[LookForm("law", "draft", "count(tokens)")])
 
 
 @component
@@ -24,7 +34,7 @@ class AnswerConfidence(Router):
     title = "Confidence (CascadeBERT)"
     source = "Li et al. 2021, Findings of EMNLP, CascadeBERT; lancopku/CascadeBERT, cascade_bert.py"
     of: ClassVar[frozenset[str]] = frozenset({"answer"})
-    by = "likelihood"
+    details: ClassVar = {"answer_likelihood": LIKELIHOOD}
 
     tau: float = param(
         0.6,
@@ -36,4 +46,4 @@ class AnswerConfidence(Router):
 
     def judge(self, answers: list[Candidate], question: Question) -> Judged:
         question.look("law", len(answers[0].tokens))
-        return Judged(math.exp(mean_logp(answers[0])))
+        return Judged(math.exp(answers[0].mean_logp))

@@ -3,13 +3,98 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.router import Judged, Question, Router
-from decodescope.engine.trace.details.answered import Candidate, mean_entropy
-from decodescope.engine.trace.details.switched import Size, goes_on
+from decodescope.engine.decoding.bases.answers import Candidate, Judged, answers_form
+from decodescope.engine.decoding.bases.router import Question, Router, Turn, WrittenToken
+from decodescope.engine.trace.details.declarations import (
+    BesideForm,
+    DetailColumn,
+    LaneForm,
+    LookForm,
+    Outcome,
+    Relation,
+    Sentence,
+    TallyForm,
+)
+from decodescope.engine.trace.details.shapes import Detail, TallyDetail
+from decodescope.engine.trace.details.turns import LANE_WORDS, LANES, Size, goes_on, turn_outcome
+
+_LARGE, _SMALL = "the large model goes on", "the small model goes on"
+_SHORT = ": {turn} of at least {stay} in a row"
+_FREE = Relation("turn >= stay")
+_BOUND = Relation("turn <= stay - 1")
+TURN = TallyForm(
+    title="Which model writes",
+    number="bits, mean",
+    bar="tau",
+    value="mean",
+    says=[
+        Sentence(f"by the {lane} model, the {following} one goes on", {"lane": lane, "outcome": outcomes})
+        for following, outcomes in (
+            ("large", ["large", "large stays"]),
+            ("small", ["small", "even", "small stays"]),
+        )
+        for lane in LANES
+    ],
+    row=[Sentence("{token}")],
+    outcomes={
+        "large": Outcome(True, "bar", [Sentence(_LARGE)], [_FREE]),
+        "small": Outcome(False, "bar", [Sentence(_SMALL)], [_FREE]),
+        "even": Outcome(False, "", [Sentence(_SMALL)], [_FREE, Relation("mean == bar", 0.0)]),
+        "large stays": Outcome(True, "", [Sentence(_LARGE + _SHORT)], [_BOUND]),
+        "small stays": Outcome(False, "", [Sentence(_SMALL + _SHORT)], [_BOUND]),
+    },
+    lines=[
+        Sentence("The {lane} model wrote this token, of a law of {bits:2} bits."),
+        Sentence(
+            "Where its last laws have tau bits or less on average the small model writes, else the large one."
+        ),
+        Sentence(
+            "Before that the {lane} model read {caught} tokens that it had not seen: that is paid too.",
+            where="caught >= 1",
+        ),
+    ],
+    columns=[
+        DetailColumn("token", "token"),
+        DetailColumn("lane", "text"),
+        DetailColumn("bits", "number"),
+        DetailColumn("mean", "number"),
+        DetailColumn("outcome", "text"),
+    ],
+    values=[DetailColumn(name, "number") for name in ("bar", "turn", "caught")],
+    order=["large|small|even|large stays|small stays"],
+    relations=[Relation("caught >= 0"), Relation("turn >= 1")],
+    emits="",
+    check="turns",
+    part="router",
+    beside=BesideForm("Whose turn it is then:", Sentence("{mean:3} bits on average")),
+    lanes=LaneForm(
+        "lane",
+        LANE_WORDS,
+        "Two lanes",
+        "who wrote each token",
+        number="bits",
+        what="entropy of the writer's law, bits",
+        head="bits",
+        bar="bar",
+        mean="mean",
+        caught="caught",
+    ),
+    looks=[LookForm("entropy", role, given={"lane": lane}) for lane, role in LANES.items()],
+)
+_FORM = answers_form(
+    "bits of a token",
+    "The answer is kept where its laws have at most tau bits on average.",
+    "mean(bits)",
+    score="mean(bits)",
+    above=False,
+)
+ANSWER = replace(_FORM, looks=[LookForm("entropy", "draft", "count(tokens)")])
 
 
 @component
@@ -31,8 +116,8 @@ class Entropy(Router):
     title = "Entropy (EAD)"
     source = "Simonds 2025, arXiv:2502.06833 [recalled: reviews of it; no official code was found]"
     of = frozenset({"token", "answer"})
-    by = "entropy"
     above = False
+    details: ClassVar = {"model_turn": TURN, "answer_entropy": ANSWER}
 
     tau: float = param(
         1.0, low=-1.0, high=64.0, unit="bits", help="mean entropy above which the large model writes"
@@ -56,14 +141,26 @@ class Entropy(Router):
         # a token that cannot come has no bits
         return float(-(law.exp() * law.clamp_min(-1e4)).sum()) / math.log(2)
 
-    def turn(self, active: Size, scores: list[float], stay: int) -> tuple[float, float, Size]:
+    def turn(self, active: Size, scores: list[float], stay: int) -> Turn:
         del scores[: -self.window]
         mean, tau = sum(scores) / len(scores), self.tau + (self.shift if active == "large" else 0.0)
-        turn = goes_on(active, mean, tau, stay, self.stay)
-        if self.reset and turn != active:
+        following = goes_on(active, mean, tau, stay, self.stay)
+        if self.reset and following != active:
             scores.clear()
-        return mean, tau, turn
+        return Turn(mean, tau, following)
+
+    def turn_details(self, written: WrittenToken, turn: Turn) -> list[Detail]:
+        outcome = turn_outcome(written.wrote, turn.mean, turn.bar, written.stay, self.stay)
+        columns: dict[str, list[Any]] = {
+            "token": [written.token],
+            "lane": [written.wrote],
+            "bits": [written.score],
+            "mean": [turn.mean],
+            "outcome": [outcome],
+        }
+        values = {"bar": turn.bar, "turn": written.stay, "caught": written.caught}
+        return [TallyDetail("model_turn", columns, values)]
 
     def judge(self, answers: list[Candidate], question: Question) -> Judged:
         question.look("entropy", len(answers[0].tokens))
-        return Judged(mean_entropy(answers, 0))
+        return Judged(answers[0].mean_bits)

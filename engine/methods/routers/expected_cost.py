@@ -2,16 +2,51 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import ClassVar, cast
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import PassShape, pass_cost
-from decodescope.engine.decoding.bases.router import Judged, Question, Router
+from decodescope.engine.decoding.bases.answers import ROUNDING, UNASKED, Candidate, Judged, answers_form
+from decodescope.engine.decoding.bases.router import Question, Router
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.correctness import CorrectnessHead
-from decodescope.engine.trace.details.answered import Bet, Candidate, keeps, worth_of
+from decodescope.engine.trace.details.declarations import (
+    DetailColumn,
+    LookForm,
+    Outcome,
+    Relation,
+    Sentence,
+    TallyForm,
+)
+
+
+def _form() -> TallyForm:
+    """What a tally of an answer that was bet on means: the small model is asked and its answer stays, or it is not asked."""
+    rule = "The small model is asked where what it saves is tau times its price or more."
+    form = answers_form("price it is worth", rule, "score")
+    bet = "Before any answer: {wrong:3} that the small model is wrong, at {small / large:3} of the price."
+    chance = "The chance that the small model is wrong was put at {wrong:p}."
+    unasked = Outcome(
+        False, "tau", [Sentence("the large model at once")], [Relation("kept == 0"), Relation("asked == 0")]
+    )
+    assert form.scale is not None
+    return replace(
+        form,
+        outcomes={"kept": form.outcomes["kept"], UNASKED: unasked},
+        order=[f"kept|{UNASKED}"],
+        values=[*form.values, *(DetailColumn(name, "number") for name in ("wrong", "small", "large"))],
+        totals=[Relation("score == (1 - wrong) * large / small", ROUNDING)],
+        lines=[form.lines[0], Sentence(bet), *form.lines[1:]],
+        scale=replace(form.scale, lines=[*form.scale.lines, Sentence(chance)]),
+        looks=[LookForm("net", "draft")],
+    )
+
+
+PRICE = _form()
 
 
 @component
@@ -29,7 +64,7 @@ class ExpectedCost(Router):
     source = "Zhu et al. 2023, arXiv:2306.02003"
     caution = "The head was trained on answers of three tokens; of long ones it knows little."
     of: ClassVar[frozenset[str]] = frozenset({"answer"})
-    by = "expected"
+    details: ClassVar = {"answer_price": PRICE}
     lanes = ("draft",)
     lane_needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
 
@@ -57,15 +92,22 @@ class ExpectedCost(Router):
         wrong = float(head.wrong(small.probe.hidden["final"][0, -1]))
         question.look("net", 1, head.wrong_widths)
         small.commit([])  # the answer, if there is one, reads this token again
-        prices = (self._price(lane.decoder.spec, len(question.tokens)) for lane in (small, large))
-        question.bet = Bet(wrong, *prices)
-        return [question.tokens] if keeps(worth_of(question.bet), self.tau, self.above) else []
+        prices = [self._price(lane.decoder.spec, len(question.tokens)) for lane in (small, large)]
+        question.bet = {"wrong": wrong, "small": prices[0], "large": prices[1]}
+        return [question.tokens] if self.keeps(worth_of(question.bet)) else []
 
     def judge(self, answers: list[Candidate], question: Question) -> Judged:
-        assert question.bet is not None
-        return Judged(worth_of(question.bet), bet=question.bet)
+        return Judged(worth_of(question.bet), values=question.bet)
 
     def _price(self, spec: ModelSpec, prompt: int) -> float:
         """FLOPs of an answer, prompt included. Its tokens, a pass for each, cost together what one block of them does."""
         read = pass_cost(spec, PassShape(prompt - 1, 0, logits=1)).flops if prompt > 1 else 0
         return float(read + pass_cost(spec, PassShape(self.length, prompt - 1, logits=self.length)).flops)
+
+
+def worth_of(bet: Mapping[str, float]) -> float:
+    """How often the price of a small answer is what it saves, on average: c_S + P(wrong) c_M < c_M where it is above 1.
+
+    bet: "wrong", the chance that the small answer is wrong; "small" and "large", FLOP of an answer of each model
+    """
+    return (1 - bet["wrong"]) * bet["large"] / bet["small"]

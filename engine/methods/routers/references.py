@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, ClassVar, TypeGuard
 
 import torch
@@ -10,13 +11,60 @@ import torch
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.router import Judged, Question, Router
+from decodescope.engine.decoding.bases.answers import TITLE, Candidate, Judged, answers_form
+from decodescope.engine.decoding.bases.router import Question, Router
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.trace.details.answered import Candidate, Compared, judged_by, mean_logp, share_of
+from decodescope.engine.trace.details.declarations import (
+    DetailColumn,
+    LookForm,
+    Outcome,
+    Relation,
+    ScaleForm,
+    Sentence,
+    TallyForm,
+)
+from decodescope.engine.trace.details.references import judged_by, share_of, weight_of
+from decodescope.engine.trace.details.shapes import TallyDetail
 
 SHAPE = '{"question": "...", "answer": "...", "right": true}'
 MOST = 64  # pairs
+ANSWER = replace(
+    answers_form(
+        "votes of references",
+        "Labelled references vote for the answer or against it; it is kept at tau or more.",
+        "score",
+    ),
+    check="ranked answers",
+    looks=[LookForm("law", "draft", "count(tokens)")],
+)
+_STANDS = [
+    Sentence("the answer is likelier", given={"judged": 1}),
+    Sentence("they are alike", given={"judged": 0}),
+    Sentence("the answer is less likely", given={"judged": -1}),
+]
+REFERENCES = TallyForm(
+    title=TITLE,
+    value="weight",
+    row=[
+        Sentence("reference {k}, right", given={"right": True}),
+        Sentence("reference {k}, wrong", given={"right": False}),
+    ],
+    outcomes={
+        "for": Outcome(True, "", _STANDS, [Relation("weight >= 0"), Relation("weight != 0", 0.0)]),
+        "against": Outcome(False, "", _STANDS, [Relation("weight <= 0", 0.0)]),
+    },
+    columns=[
+        *(DetailColumn(name, "number") for name in ("right", "logp", "judged", "weight")),
+        DetailColumn("outcome", "text"),
+    ],
+    check="labelled answers",
+    part="router",
+    scale=ScaleForm(
+        figure=[Sentence("+{weight:p}", given={"outcome": "for"}), Sentence("{weight:p}")], words=_STANDS
+    ),
+    looks=[LookForm("law", "draft", each=True, least=True)],
+)
 
 
 @component
@@ -34,7 +82,7 @@ class References(Router):
     title = "References (Meta Ranking)"
     source = "Liu et al. 2024, arXiv:2402.12146 [weights recalled; THUNLP-MT/MetaRanking holds no code]"
     of: ClassVar[frozenset[str]] = frozenset({"answer"})
-    by = "weights"
+    details: ClassVar = {"answer_rank": ANSWER, "compared_references": REFERENCES}
 
     tau: float = param(
         0.5, low=0.0, high=1.1, step=0.05, help="score from which on the small answer is kept; 1.1: never"
@@ -63,16 +111,21 @@ class References(Router):
         return None
 
     def judge(self, answers: list[Candidate], question: Question) -> Judged:
-        own = mean_logp(answers[0])
+        own = answers[0].mean_logp
         question.look("law", len(answers[0].tokens))
-        compared = []
+        columns: dict[str, list[Any]] = {
+            name: [] for name in ("right", "logp", "judged", "weight", "outcome")
+        }
         for line in (x for x in self.pairs.splitlines() if x.strip()):
             pair = _read(line)
             assert pair is not None
             logp = self._likelihood(*pair[:2], question)
             judged = judged_by(own, logp, self.tie)
-            compared.append(Compared(pair[2], logp, judged, self.weights[3 * (not pair[2]) + 1 - judged]))
-        return Judged(share_of(compared), compared=compared)
+            weight = weight_of(self.weights, pair[2], judged)
+            row = pair[2], logp, judged, weight, "for" if weight > 0 else "against"
+            for column, entry in zip(columns.values(), row, strict=True):
+                column.append(entry)
+        return Judged(share_of(columns["weight"]), more=[TallyDetail("compared_references", columns)])
 
     def _likelihood(self, asked: Said, said: Said, question: Question) -> float:
         """Nats: the mean log-probability of a pair's answer behind its question."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, cast
 
 import torch
@@ -9,9 +10,15 @@ import torch
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.router import Judged, Question, Router
+from decodescope.engine.decoding.bases.answers import Candidate, Judged, answers_form
+from decodescope.engine.decoding.bases.router import Question, Router
 from decodescope.engine.model.heads.correctness import CorrectnessHead
-from decodescope.engine.trace.details.answered import Candidate, mean_logp
+from decodescope.engine.trace.details.declarations import LookForm
+
+CORRECTNESS = replace(
+    answers_form("confidence", "The answer is kept where the head's confidence is at least tau.", "score"),
+    looks=[LookForm("law", "draft", "count(tokens)"), LookForm("net", "draft")],
+)
 
 
 @component
@@ -28,7 +35,7 @@ class TrainedConfidence(Router):
     source = "Li et al. 2021, Findings of EMNLP, CascadeBERT; lancopku/CascadeBERT, cascade_bert.py (margin 0.5, weight 1)"
     caution = "The head was trained on answers of three tokens; of long ones it knows little."
     of: ClassVar[frozenset[str]] = frozenset({"answer"})
-    by = "trained"
+    details: ClassVar = {"answer_correctness": CORRECTNESS}
     lanes = ("draft",)
     lane_needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
 
@@ -51,7 +58,7 @@ class TrainedConfidence(Router):
 
     def judge(self, answers: list[Candidate], question: Question) -> Judged:
         head, states = cast(CorrectnessHead, question.small.decoder.heads["correctness"]), question.states[0]
-        logp = torch.tensor([mean_logp(answers[0]), min(answers[0].logp)], device=states.device)
+        logp = torch.tensor([answers[0].mean_logp, min(answers[0].logp)], device=states.device)
         question.look("law", len(answers[0].tokens))
         question.look("net", 1, head.sure_widths)
         return Judged(float(head.sure(states.mean(0), logp)))

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..details.declarations import Form, MatrixForm, TallyForm
+from ..details.declarations import DetailColumn, Form, MatrixForm, TallyForm
+from ..details.looked import Look, looks_due, looks_problems
 from ..details.matrix import MatrixReading, matrix_problems
 from ..details.shapes import Detail, MatrixDetail, TallyDetail
 from ..details.tally import TallyReading, tally_problems
@@ -17,6 +18,7 @@ from .joint_texts import joint_problems
 from .mixtures import mixture_problems
 
 UNKNOWN = "details not re-derived"
+MOST = 1 << 40  # that a detail may count as
 # name of a check -> what is wrong with a detail of a step, a phrase each; knobs are those of the part that recorded it
 Check = Callable[[Any, Step, Mapping[str, Any]], Iterator[str]]
 CHECKS: dict[str, Check] = {
@@ -26,7 +28,10 @@ CHECKS: dict[str, Check] = {
 }
 # checks that follow a run over its steps, or need its prompt, and stand in `check.py`
 OVER_STEPS: frozenset[str] = frozenset(
-    {"beam_search", "drawn_texts", "labels", "lines", "spans", "text_vote", "tree_search"}
+    {
+        *("answers", "beam_search", "blocks", "drawn_texts", "labelled answers", "labels", "lines"),
+        *("ranked answers", "spans", "text_vote", "tree_search", "turns"),
+    }
 )
 
 
@@ -39,6 +44,44 @@ def knobs_of(header: Header, step: int, form: Form) -> Mapping[str, Any]:
 def details_by_check(header: Header, step: Step, check: str) -> list[Detail]:
     """The details of a step whose declaration names this check."""
     return [x for x in step.details or () if (form := header.details.get(x.name)) and form.check == check]
+
+
+def tallies_by_check(
+    header: Header, step: Step, check: str, columns: Mapping[str, str], values: Mapping[str, str]
+) -> tuple[list[TallyDetail], list[str]]:
+    """The tallies of a step whose declaration names this check, and what is wrong with those that it cannot follow.
+
+    columns, values: name -> the type that it needs, with a ? behind it where an entry may be null
+    """
+    tallies = []
+    problems = []
+    for detail in details_by_check(header, step, check):
+        form = header.details[detail.name]
+        where = f"{detail.name[:20]}, which the check {check!r} derives again,"
+        if not isinstance(form, TallyForm) or not isinstance(detail, TallyDetail):
+            problems.append(f"{where} is no tally")
+            continue
+        wrong = _lacking(form.columns, detail.columns, columns)
+        wrong += _lacking(form.values, {name: [x] for name, x in detail.values.items()}, values)
+        if wrong:
+            problems.append(f"{where} lacks {', '.join(wrong)}")
+        else:
+            tallies.append(detail)
+    return tallies, problems
+
+
+def _lacking(
+    declared: Sequence[DetailColumn], held: Mapping[str, Sequence[Any]], needed: Mapping[str, str]
+) -> list[str]:
+    """The names of which a check needs more than there is."""
+    types = {x.name: x.type for x in declared}
+    return [
+        name
+        for name, kind in needed.items()
+        if types.get(name) != kind.rstrip("?")
+        or name not in held
+        or (not kind.endswith("?") and any(x is None for x in held[name]))
+    ]
 
 
 def reading(
@@ -95,4 +138,19 @@ def details_problems(header: Header, step: Step, counts: Counter[str]) -> Iterat
         elif form.check and form.check not in OVER_STEPS:
             counts[UNKNOWN] += 1
         if form.counted:
-            counts[form.counted] += 1
+            counts[form.counted] += _count(read)
+    if step.looks and all(one.name in header.details for one in step.details or ()):
+        yield from _looks_problems(header, step, step.looks)
+
+
+def _count(read: TallyReading | None) -> int:
+    """As how many a detail counts."""
+    if read is None or not read.form.count:
+        return 1
+    return int(min(max(read.whole.value(read.form.count) or 0, 0), MOST))
+
+
+def _looks_problems(header: Header, step: Step, looks: Sequence[Look]) -> Iterator[str]:
+    """What is wrong with what was looked at to decide a step, by all of its details."""
+    readings = (reading(header, step, one) for one in step.details or ())
+    return looks_problems(looks, (due for read in readings if read is not None for due in looks_due(read)))

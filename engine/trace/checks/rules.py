@@ -9,10 +9,9 @@ import numpy as np
 
 from decodescope.engine.core.exactness import VALUES
 
-from ..details.answered import consistent_candidates
 from ..details.consistency import consistent_details, consistent_forms
 from ..details.declarations import Form
-from ..details.switched import consistent_switch
+from ..details.looked import consistent_looks
 from ..details.threads import consistent_threads
 from ..encoding.versions import check_schema
 from ..records.choices import consistent_choices
@@ -149,9 +148,8 @@ def consistent_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form
     if step.fill is not None:
         consistent_fill(step.fill, vocab)
     consistent_details(step.details or (), forms, vocab)
-    consistent_switch(step.switch, vocab)
+    consistent_looks(step.looks)
     consistent_environment(step.environment)
-    consistent_candidates(step.candidates, vocab)
     consistent_choices(step.choices, len(step.emitted), vocab)
     if step.iteration is not None:
         known(step.iteration.tokens, vocab, "iteration.tokens")

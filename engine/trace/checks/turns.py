@@ -6,12 +6,22 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..details.looked import looks_problems
-from ..details.switched import LANES, ORIGINS, Block, Size, Switch, goes_on, kept_of
-from ..encoding.forks import method_at
+from ..details.shapes import TallyDetail
+from ..details.turns import LANES, ORIGINS, Size, following_of, kept_of, turn_outcome
 from ..records.events import Header, Prefill, Step
+from .details import knobs_of, tallies_by_check
 
 ROUNDING = 1e-9  # of a mean of doubles
+TURN = {"token": "token", "lane": "text", "bits": "number", "mean": "number", "outcome": "text"}
+TURN_VALUES = {"bar": "number", "turn": "number", "caught": "number"}
+BLOCK = {"token": "token", "lane": "text", "sure": "number?", "loss": "number?", "choice": "token?"}
+BLOCK_VALUES = {
+    "kept": "number",
+    "written": "number",
+    "asked": "number",
+    "gave_up": "number?",
+    "caught": "number",
+}
 
 
 class SwitchValidator:
@@ -28,97 +38,137 @@ class SwitchValidator:
         self._whole, self._next = False, None
 
     def problems(self, step: Step) -> Iterator[str]:
-        """What is wrong with the switch of a step, a phrase each."""
-        switch = step.switch
-        if switch is None:
-            return
-        knobs = method_at(self._header, step.step).get("router") or {}
-        if self._next is not None and switch.block is None and switch.wrote != self._next:
-            yield f"the {switch.wrote} model wrote, and it was the turn of the {self._next} one"
-        if switch.block is not None:
-            yield from self._judged(step, switch, switch.block, knobs)
-        else:
-            yield from self._turn(step, switch, knobs)
-        yield from self._rows(step, switch)
-        yield from looks_problems(switch.looks, switch.looks_due)
-        self._next = switch.next
-        self.checked += 1
-
-    def _turn(self, step: Step, switch: Switch, knobs: Mapping[str, Any]) -> Iterator[str]:
-        """A token of one model: the mean of the last scores, the stay, and who goes on."""
-        if step.origins != [ORIGINS[switch.wrote]] * len(step.emitted):
-            yield f"its origins are {step.origins}, and the {switch.wrote} model wrote"
-        window, least, tau, shift = (knobs.get(x) for x in ("window", "stay", "tau", "shift"))
-        if (
-            type(window) is not int
-            or type(least) is not int
-            or not all(type(x) in (int, float) for x in (tau, shift))
+        """What is wrong with the turns of a step, a phrase each."""
+        for check, columns, values, follow in (
+            ("turns", TURN, TURN_VALUES, self._turn),
+            ("blocks", BLOCK, BLOCK_VALUES, self._judged),
         ):
-            if switch.mean is not None:
-                yield "the header's router lacks the knobs from which its turns follow"
+            tallies, problems = tallies_by_check(self._header, step, check, columns, values)
+            yield from problems
+            for detail in tallies:
+                yield from follow(
+                    step, detail, knobs_of(self._header, step.step, self._header.details[detail.name])
+                )
+                self.checked += 1
+
+    def _turn(self, step: Step, detail: TallyDetail, knobs: Mapping[str, Any]) -> Iterator[str]:
+        """A token of one model: the mean of the last scores, the stay, who goes on, and what was read for it."""
+        if len(detail) != 1 or detail.columns["lane"][0] not in LANES:
+            yield "its turn is no token of one of the two models"
             return
-        if switch.score is None or switch.mean is None:
-            yield "its switch tells of no score"
+        row, values = detail.row(0), detail.values
+        wrote: Size = row["lane"]
+        if self._next is not None and wrote != self._next:
+            yield f"the {wrote} model wrote, and it was the turn of the {self._next} one"
+        if step.emitted != [row["token"]]:
+            yield f"it emitted {step.emitted}, and the token of its turn is {row['token']}"
+        if step.origins != [ORIGINS[wrote]] * len(step.emitted):
+            yield f"its origins are {step.origins}, and the {wrote} model wrote"
+        yield from self._decided(row, values, knobs)
+        unread = step.n - 1 - self._read[wrote]
+        if self._whole and values["caught"] != unread:
+            yield f"it caught up {values['caught']} rows, and {unread} of the text had not been read"
+        yield from self._rows(step, {wrote: values["caught"] + 1})
+        self._next = following_of(row["outcome"])
+
+    def _decided(
+        self, row: Mapping[str, Any], values: Mapping[str, Any], knobs: Mapping[str, Any]
+    ) -> Iterator[str]:
+        """Whose turn it is next, by the scores so far."""
+        window, least, tau, shift = (knobs.get(x) for x in ("window", "stay", "tau", "shift"))
+        whole = all(type(x) is int and x > 0 for x in (window, least))
+        if not whole or not all(type(x) in (int, float) for x in (tau, shift)):
+            yield "the header's router lacks the knobs from which its turns follow"
             return
-        self._scores.append(switch.score)
-        begun = self._stay if self._next is not None else None
-        due = float(tau) + (float(shift) if switch.wrote == "large" else 0.0)  # type: ignore[arg-type] # numbers, as asked above
-        if not math.isclose(switch.tau, due, rel_tol=ROUNDING, abs_tol=ROUNDING):
-            yield f"it held its mean against {switch.tau:g}, and by its router {due:g} is due"
+        assert isinstance(window, int) and isinstance(least, int) and tau is not None and shift is not None
+        wrote: Size = row["lane"]
+        mean, bar, stay = row["mean"], values["bar"], values["turn"]
+        self._scores.append(row["bits"])
+        due = float(tau) + (float(shift) if wrote == "large" else 0.0)
+        if not math.isclose(bar, due, rel_tol=ROUNDING, abs_tol=ROUNDING):
+            yield f"it held its mean against {bar:g}, and by its router {due:g} is due"
         if self._whole:
             last = self._scores[-window:]
-            mean = sum(last) / len(last)
-            if not math.isclose(switch.mean, mean, rel_tol=ROUNDING, abs_tol=ROUNDING):
-                yield f"its mean is {switch.mean:.6g}, and the last {len(last)} scores give {mean:.6g}"
-        if begun is not None and switch.stay != begun + 1:
-            yield f"its model has made {switch.stay} tokens in a row, and {begun + 1} are due"
-        turn = goes_on(switch.wrote, switch.mean, switch.tau, switch.stay, least)
-        if switch.next != turn:
-            yield f"the {switch.next} model goes on, and by mean, tau and stay it is the turn of the {turn} one"
-        self._stay = switch.stay if switch.next == switch.wrote else 0
-        if switch.next != switch.wrote and knobs.get("reset") is True:
+            average = sum(last) / len(last)
+            if not math.isclose(mean, average, rel_tol=ROUNDING, abs_tol=ROUNDING):
+                yield f"its mean is {mean:.6g}, and the last {len(last)} scores give {average:.6g}"
+        if (self._next is not None or self._whole) and stay != self._stay + 1:
+            yield f"its model has made {stay} tokens in a row, and {self._stay + 1} are due"
+        outcome = turn_outcome(wrote, mean, bar, stay, least)
+        following = following_of(row["outcome"])
+        if row["outcome"] != outcome:
+            words = f"the {following} model goes on, {row['outcome']!r}"
+            yield f"{words}, and by mean, tau and stay {outcome!r} is due"
+        self._stay = stay if following == wrote else 0
+        if following != wrote and knobs.get("reset") is True:
             self._scores = []
 
-    def _judged(self, step: Step, switch: Switch, block: Block, knobs: Mapping[str, Any]) -> Iterator[str]:
+    def _judged(self, step: Step, detail: TallyDetail, knobs: Mapping[str, Any]) -> Iterator[str]:
         """A block of the small model, what the large one takes back, and its own token."""
+        if wrong := _misshapen(detail):
+            yield wrong
+            return
         bar, least, most = (knobs.get(x) for x in ("rollback", "tau", "length"))
-        if not all(type(x) in (int, float) for x in (bar, least, most)):
+        if (
+            bar is None
+            or least is None
+            or most is None
+            or not all(type(x) in (int, float) for x in (bar, least, most))
+        ):
             yield "the header's router lacks the knobs from which its hand-overs follow"
             return
-        if (block.bar, switch.tau) != (bar, least):
-            yield f"its bars are {block.bar:g} and {switch.tau:g}, and its router has {bar:g} and {least:g}"
-        if len(block.tokens) > most:  # type: ignore[operator] # a number, as asked above
-            yield f"the small model wrote {len(block.tokens)} tokens in a row, above {most}"
-        if any(x < switch.tau for x in block.sure[: len(block.tokens)]):
+        values = detail.values
+        n, kept, gave_up = values["written"], values["kept"], values["gave_up"]
+        tokens, sure, loss, choice = (
+            detail.columns[name][:n] for name in ("token", "sure", "loss", "choice")
+        )
+        if n > most:
+            yield f"the small model wrote {n} tokens in a row, above {most}"
+        if any(x < least for x in sure):
             yield "the small model wrote a token that it was not sure enough of"
-        if len(block.sure) > len(block.tokens) and block.sure[-1] >= switch.tau:
+        if gave_up is not None and gave_up >= least:
             yield "the small model gave up where it was sure enough"
-        if block.kept != (kept := kept_of(block.tokens, block.loss, block.choice, block.bar)):
-            yield f"it keeps {block.kept} tokens of the block, and by its losses {kept} stay"
-        due = block.tokens[: block.kept] + (block.choice[block.kept : block.kept + 1])
-        if step.emitted[: len(due)] != due[: len(step.emitted)]:
-            yield f"it emitted {step.emitted}, and its block gives {due}"
-        if switch.next != ("large" if block.kept < len(block.tokens) else "small"):
-            yield f"the {switch.next} model goes on, behind a block of which {block.kept} of {len(block.tokens)} stay"
-        small = min(block.kept, len(step.emitted))
+        if kept != (due := kept_of(tokens, loss, choice, bar)):
+            yield f"it keeps {kept} tokens of the block, and by its losses {due} stay"
+        own = detail.columns["token"][n:]
+        if own and kept < n and own[0] != choice[kept]:
+            yield f"the large model's token is {own[0]}, and its choice there is {choice[kept]}"
+        small = min(kept, len(step.emitted))
         if step.origins != ["draft"] * small + ["target"] * (len(step.emitted) - small):
             yield f"its origins are {step.origins}, and {small} tokens of the block stay"
+        yield from self._rows(step, {"large": 1 + n, "small": values["caught"] + values["asked"]})
+        self._next = "large" if kept < n else "small"
 
-    def _rows(self, step: Step, switch: Switch) -> Iterator[str]:
-        """The rows that were caught up are those that the text has and the writer had not read; its passes read them."""
-        read, n = self._read[switch.wrote], step.n
-        if self._whole and switch.block is None and switch.caught != n - 1 - read:
-            yield f"it caught up {switch.caught} rows, and {n - 1 - read} of the text had not been read"
+    def _rows(self, step: Step, due: Mapping[Size, int]) -> Iterator[str]:
+        """The passes of the models read so many rows."""
         for size, lane in LANES.items():
             self._read[size] += _appended(step, lane)
-        due = {switch.wrote: switch.caught + 1}
-        if switch.block is not None:
-            asked = len(switch.block.sure)
-            due = {"large": 1 + len(switch.block.tokens), "small": switch.caught + asked}
         for size, rows in due.items():
             seen = sum(x.tokens for x in step.passes if x.lane == LANES[size])
             if step.passes and seen != rows:
                 yield f"the {size} model's passes read {seen} rows, and {rows} are due"
+
+
+def _misshapen(detail: TallyDetail) -> str:
+    """Why the rows of a block are none: those of the small model, then at most one of the large one; "": they are."""
+    n, kept, asked = (detail.values[name] for name in ("written", "kept", "asked"))
+    gave_up = detail.values["gave_up"]
+    if not all(type(x) is int for x in (n, kept, asked)) or not 0 <= kept <= n <= len(detail) <= n + 1:
+        return f"it has a block of {len(detail)} rows, of {n} tokens, {kept} of them kept"
+    if detail.columns["lane"] != ["small"] * n + ["large"] * (len(detail) - n):
+        return f"{n} tokens of the small model are due in its block, and one of the large one at most"
+    if asked != n + (gave_up is not None):
+        return f"the small model was asked about {asked} places, and its block of {n} tokens tells of others"
+    numbers = [x for name in ("sure", "loss", "choice") for x in detail.columns[name][:n]]
+    if any(x is None for x in numbers):
+        return "its block has other numbers than it has tokens"
+    here = [gave_up if kept == n else None]
+    if len(detail) > n and (
+        detail.columns["sure"][n:] != here
+        or any(detail.columns[x][n] is not None for x in ("loss", "choice"))
+    ):
+        return "the large model's token has numbers of another place"
+    return ""
 
 
 def _appended(record: Prefill | Step | None, lane: str) -> int:

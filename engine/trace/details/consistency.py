@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, get_args
 
 from ..values.formula import FormulaError, formula, names_in, relation, sentence
@@ -29,6 +29,7 @@ MOST_DETAILS = 64  # of a step
 MOST_NAMES = 32  # columns, values, outcomes or sentences of a declaration
 MOST_MARKS = 1024  # of a matrix
 NAME = 64  # characters of a name
+MOST_LANES = 8  # that are drawn beside each other
 _TYPES: dict[str, frozenset[type]] = {
     "text": frozenset([str]),
     "token": frozenset([int]),
@@ -80,8 +81,32 @@ def _column(column: DetailColumn, where: str) -> None:
         raise TraceError(f"{where} has a column whose name has {len(column.name)} characters")
 
 
+def _drawings(form: TallyForm, types: Mapping[str, str], where: str) -> None:
+    """Whether lanes and scale name columns that there are. Raises TraceError."""
+    if (lanes := form.lanes) is not None:
+        if types.get(lanes.column) != "text" or types.get(lanes.token) != "token":
+            raise TraceError(f"{where} draws lanes without a text column of lanes and one of tokens")
+        if not 0 < len(lanes.lanes) <= MOST_LANES:
+            raise TraceError(f"{where} draws {len(lanes.lanes)} lanes, where 1 to {MOST_LANES} are due")
+    if (scale := form.scale) is not None:
+        if scale.tokens and types.get(scale.tokens) != "tokens":
+            raise TraceError(
+                f"{where} draws the texts of {scale.tokens[:20]!r}, which is no column of tokens"
+            )
+        if scale.prices is not None and not 0 < len(scale.prices.lanes) <= MOST_LANES:
+            raise TraceError(f"{where} has the prices of {len(scale.prices.lanes)} lanes")
+
+
 def _tally_form(form: TallyForm, where: str) -> None:
-    parts = form.columns, form.values, form.outcomes, form.order, [*form.all_relations()], [*form.sentences()]
+    parts = (
+        form.columns,
+        form.values,
+        form.outcomes,
+        form.order,
+        [*form.all_relations()],
+        [*form.sentences()],
+        form.looks,
+    )
     if any(len(part) > 4 * MOST_NAMES for part in parts):
         raise TraceError(f"{where} has more than {4 * MOST_NAMES} columns, outcomes or sentences")
     types = {x.name: x.type for x in form.columns}
@@ -96,6 +121,7 @@ def _tally_form(form: TallyForm, where: str) -> None:
     for part in form.order:
         if not part or not set(part.rstrip("*?").split("|")) <= form.outcomes.keys():
             raise TraceError(f"{where} orders {part[:20]!r}, which is no outcome")
+    _drawings(form, types, where)
 
 
 def _matrix_form(form: MatrixForm, where: str, forms: Mapping[str, Form]) -> None:
@@ -208,10 +234,17 @@ def _beside(detail: MatrixDetail, form: Form | None, details: Sequence[Detail]) 
 
 def _tally(detail: TallyDetail, form: Form | None, where: str) -> None:
     lengths(len(detail), where, **detail.columns)
-    if isinstance(form, TallyForm) and form.outcomes and len(detail):
-        words = detail.columns.get("outcome")
-        if words is None or not all(type(x) is str and x in form.outcomes for x in words):
-            raise TraceError(f"{where} has a row without an outcome that its declaration knows")
+    if not isinstance(form, TallyForm) or not len(detail):
+        return
+    if form.outcomes and not _among(detail.columns.get("outcome"), form.outcomes):
+        raise TraceError(f"{where} has a row without an outcome that its declaration knows")
+    if form.lanes is not None and not _among(detail.columns.get(form.lanes.column), form.lanes.lanes):
+        raise TraceError(f"{where} has a row without a lane that its declaration knows")
+
+
+def _among(column: Sequence[Any] | None, words: Container[str]) -> bool:
+    """Whether a column is there and all of its entries are among these words."""
+    return column is not None and all(type(x) is str and x in words for x in column)
 
 
 def _tree(detail: TreeDetail, form: Form | None, details: Sequence[Detail], where: str) -> None:

@@ -3,15 +3,15 @@ check, explain and draw a detail without the strategy that recorded it.
 
 A formula (`values/formula.py`) may name:
 - a column of the detail, of the same row; `before(column)`: of the row above, 0 above the first;
-- one of its values, or a knob of the part that recorded it;
+- one of its values, or a knob of the part that recorded it; for the whole of a tally with one row also a column, for its entry;
+- `count(x)`, `sum(x)` and `mean(x)` of a column or value x that holds lists;
 - `k`, the number of the row, from 1; `below`, how many rows come after it; `rows`, how many there are;
 - `holds`, 1 where the row's outcome holds, else 0; `hidden`, how many rows a card leaves out;
-- `emitted`, how many tokens the step added to the text;
-- `count(column)`: how many entries the list of the row has, 0 for an empty one.
+- `emitted`, how many tokens the step added to the text.
 What else those of a tree may name stands at `TreeForm` and `Growth`.
 
-A sentence holds formulas in braces: {p:3} with three decimals, {tau:g} as it is, {p:p} as a probability. A name of a text or
-token stands for its text. A sentence in which something is missing is left out.
+A sentence holds formulas in braces: {p:3} with three decimals, {tau:g} as it is, {p:p} as a probability, {x:n} as a count. A
+name of a text or token stands for its text. A sentence in which something is missing is left out.
 """
 
 from __future__ import annotations
@@ -106,6 +106,146 @@ class Account:
 
 
 @dataclass
+class BesideForm:
+    """A tally that stands under the step's own decision, not in its place.
+
+    words: what introduces its rows in an explanation;  row: and says of a row there, in front of what became of it
+    """
+
+    words: str
+    row: Sentence
+
+
+@dataclass
+class LaneWords:
+    """A lane in which rows are drawn. sign: a letter;  name: of who writes there;  role: whose passes count for it"""
+
+    sign: str
+    name: str
+    role: str
+
+
+@dataclass
+class LaneForm:
+    """Rows drawn in lanes, step behind step, with a number of each above them.
+
+    column: text column with the word of a row's lane;  lanes: word -> its lane, the uppermost first
+    token:  column of the row's token
+    title, says: heads of the view
+    number: formula of what is drawn of a row;  what: in words;  head: the same in the head of a table
+    most:   the largest number there can be; None: none is
+    mean:   formula of a number that a line joins; "": no line
+    bar:    formula of the dashed line;  bar_name: what it is called
+    caught: formula of the rows that were read before the first one of the step
+    drawn:  relation of the rows that are drawn; "": all
+    back:   what is said of a row that does not hold; "": rows stay, whatever became of them
+    """
+
+    column: str
+    lanes: dict[str, LaneWords]
+    title: str
+    says: str
+    number: str
+    what: str
+    head: str
+    bar: str
+    token: str = "token"
+    most: float | None = None
+    mean: str = ""
+    bar_name: str = "tau"
+    caught: str = ""
+    drawn: str = ""
+    back: str = ""
+
+    def formulas(self) -> Iterator[str]:
+        """All texts that are formulas."""
+        yield from filter(None, (self.number, self.mean, self.bar, self.caught))
+
+
+@dataclass
+class PriceForm:
+    """What the passes of several models cost, model beside model.
+
+    title: of the table;  lanes: lane of passes -> what its model is called;  together: the same of all
+    part:  the first sentence that is said of the first lane; {share} is its part of all operations, in percent
+    """
+
+    title: str
+    lanes: dict[str, str]
+    together: str = "together"
+    part: list[Sentence] = field(default_factory=list)
+
+
+@dataclass
+class ScaleForm:
+    """Rows drawn as bars on one axis, with the line of a bar through all of them. Tallies of a step with the same title are one
+    drawing; all words but those of rows are of the first.
+
+    title, says: heads of the view;  caption: of its table;  row: what a row is called in its head
+    axis:   sentence on the side of the bar on which a row holds;  number: what the numbers are, in words
+    value:  formula of a row's number; "": its rows have no bar;  bar: formula of the line
+    tokens: column with the text of a row, which can be pressed; a row without one has the name that the card gives it
+    figure: the number as it is written;  words: what is said of a row, those that are said joined by commas
+    ruling: the first sentence that is said below the rows;  lines: all that are said behind it
+    fate:   what came of it, in a clause;  figures: of the head of the view; the first word of each is set off
+    absent: what the rows are, where they are not here yet
+    prices: what the passes of each model cost; None: that is not asked
+    """
+
+    title: str = ""
+    says: str = ""
+    caption: str = ""
+    row: str = ""
+    number: str = ""
+    value: str = ""
+    bar: str = ""
+    tokens: str = ""
+    absent: str = ""
+    axis: list[Sentence] = field(default_factory=list)
+    figure: list[Sentence] = field(default_factory=list)
+    words: list[Sentence] = field(default_factory=list)
+    ruling: list[Sentence] = field(default_factory=list)
+    lines: list[Sentence] = field(default_factory=list)
+    fate: list[Sentence] = field(default_factory=list)
+    figures: list[Sentence] = field(default_factory=list)
+    prices: PriceForm | None = None
+
+    def sentences(self) -> Iterator[Sentence]:
+        """All sentences."""
+        yield from (
+            *self.axis,
+            *self.figure,
+            *self.words,
+            *self.ruling,
+            *self.lines,
+            *self.fate,
+            *self.figures,
+        )
+        if self.prices is not None:
+            yield from self.prices.part
+
+    def formulas(self) -> Iterator[str]:
+        """All texts that are formulas."""
+        yield from filter(None, (self.value, self.bar))
+
+
+@dataclass
+class LookForm:
+    """What the recorder of a detail has looked at to decide (`Look`), beside the passes.
+
+    of, lane: as a `Look` has them;  rows: formula of how many;  given: column or value -> what it must be
+    each:     once for each row of the detail, not once for the whole;  least: there may be more rows
+    """
+
+    of: str
+    lane: str
+    rows: str = "1"
+    given: dict[str, Any] = field(default_factory=dict)
+    each: bool = False
+    least: bool = False
+
+
+@dataclass
 class TallyForm:
     """What the rows of a `TallyDetail` mean.
 
@@ -130,6 +270,10 @@ class TallyForm:
     check:   name of a check (`engine/trace/checks`) that derives the rest again; "": the formulas say it all
     counted: what a check calls the rows that it has derived again
     part:    kind of the part whose knobs the formulas name
+    count:   formula of how many a check has derived again; "": the detail counts as one
+    beside:  where the card stands under the step's own decision, what an explanation says there; None: it stands in its place
+    lanes:   how the rows are drawn in lanes over the steps;  scale: and as bars on one axis; None: they are not
+    looks:   what was looked at beside the passes to decide
     """
 
     title: str
@@ -155,6 +299,11 @@ class TallyForm:
     counted: str = ""
     part: str = "strategy"
     account: Account | None = None
+    count: str = ""
+    beside: BesideForm | None = None
+    lanes: LaneForm | None = None
+    scale: ScaleForm | None = None
+    looks: list[LookForm] = field(default_factory=list)
     shape: Literal["tally"] = "tally"
 
     def sentences(self) -> Iterator[Sentence]:
@@ -166,10 +315,19 @@ class TallyForm:
             yield from outcome.words
         if self.account is not None:
             yield from self.account.sentences()
+        if self.beside is not None:
+            yield self.beside.row
+        if self.scale is not None:
+            yield from self.scale.sentences()
 
     def formulas(self) -> Iterator[str]:
         """All texts that are formulas."""
-        yield from filter(None, (self.value, self.at, self.source, *(x.bar for x in self.outcomes.values())))
+        own = self.value, self.at, self.source, self.count, *(x.bar for x in self.outcomes.values())
+        yield from filter(None, own)
+        for view in (self.lanes, self.scale):
+            if view is not None:
+                yield from view.formulas()
+        yield from (x.rows for x in self.looks)
 
     def all_relations(self) -> Iterator[str]:
         """All texts that are relations."""
@@ -177,7 +335,7 @@ class TallyForm:
         for outcome in self.outcomes.values():
             due += outcome.relations
         yield from (x.holds for x in due)
-        yield from filter(None, [self.listed])
+        yield from filter(None, [self.listed, "" if self.lanes is None else self.lanes.drawn])
         yield from (x.where for x in self.sentences() if x.where)
 
 

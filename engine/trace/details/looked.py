@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
+
+from ..values.limits import TraceError
+from .declarations import LookForm
+from .scope import Scope, written
+from .tally import TallyReading
 
 Looked = Literal["law", "entropy", "net"]
 
@@ -24,18 +29,54 @@ class Look:
     widths: list[int] = field(default_factory=list)
 
 
-def looks_problems(
-    looks: list[Look], due: list[tuple[Looked, str, int]], least: bool = False
-) -> Iterator[str]:
-    """What is wrong with the looks of a record whose router had these `due`, a phrase each. least: the rows may be more."""
-    said = [(x.of, x.lane, x.rows) for x in looks]
-    same = [x[:2] for x in said] == [x[:2] for x in due]
-    if not (same and all(a[2] >= b[2] if least else a[2] == b[2] for a, b in zip(said, due, strict=True))):
-        yield f"its router looked at {_told(said)}, and what it decided needs {_told(due)}"
+class DueLook(NamedTuple):
+    """A look that follows from what was decided. rows: None where a number is missing;  least: there may be more rows"""
+
+    of: str
+    lane: str
+    rows: float | None
+    least: bool
+
+
+def consistent_looks(looks: Sequence[Look] | None) -> None:
+    """Counts of the looks of a step. Raises TraceError."""
+    for one in looks or ():
+        if one.rows < 0:
+            raise TraceError(f"looks has a look at {one.rows} rows")
+
+
+def looks_due(reading: TallyReading) -> Iterator[DueLook]:
+    """What a tally says that its recorder has looked at."""
+    for one in reading.form.looks:
+        for scope in reading.rows if one.each else [reading.whole]:
+            if (due := _due(one, scope)) is not None:
+                yield due
+
+
+def _due(one: LookForm, scope: Scope) -> DueLook | None:
+    """The look in one scope; None where it is not due there, such as one at no rows."""
+    if any(scope.raw(name) != wanted for name, wanted in one.given.items()):
+        return None
+    rows = scope.value(one.rows)
+    return None if rows == 0 else DueLook(one.of, one.lane, rows, one.least)
+
+
+def looks_problems(looks: Sequence[Look], due: Iterable[DueLook]) -> Iterator[str]:
+    """What is wrong with the looks of a step where these are `due`, a phrase each."""
+    due = list(due)
+    same = [(x.of, x.lane) for x in looks] == [(x.of, x.lane) for x in due]
+    if not (same and all(_enough(a, b) for a, b in zip(looks, due, strict=True))):
+        seen = [DueLook(x.of, x.lane, x.rows, False) for x in looks]
+        yield f"its router looked at {_phrase(seen)}, and what it decided needs {_phrase(due)}"
     for one in looks:
         if (one.of == "net") != (len(one.widths) > 1) or any(x < 1 for x in one.widths):
             yield f"its router looked by the widths {one.widths}, which are no {one.of}'s"
 
 
-def _told(looks: list[tuple[Looked, str, int]]) -> str:
-    return ", ".join(f"{of} of {rows} rows by {lane}" for of, lane, rows in looks) or "nothing"
+def _enough(look: Look, due: DueLook) -> bool:
+    return due.rows is not None and (look.rows >= due.rows if due.least else look.rows == due.rows)
+
+
+def _phrase(looks: Sequence[DueLook]) -> str:
+    rows = ("unknown" if x.rows is None else written(x.rows, "") for x in looks)
+    return ", ".join(f"{x.of} of {n} rows by {x.lane}" for x, n in zip(looks, rows, strict=True)) or "nothing"

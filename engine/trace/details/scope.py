@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from ..values.formula import Names, agree, formula, relation, sentence, work_out
+from ..values.formula import LISTS, Names, agree, formula, relation, sentence, work_out
 from ..values.relations import Relation, is_given
 from .declarations import DetailColumn, Sentence
 
@@ -43,16 +45,17 @@ class Scope:
         def of(name: str) -> float | None:
             if name.startswith("before("):
                 return 0.0 if above is None else _number(above.get(name[7:-1]))
-            if name.startswith("count("):
-                entry = own.get(name[6:-1])
-                return float(len(entry)) if isinstance(entry, list) else None
+            if name.endswith(")"):
+                what, _, of = name[:-1].partition("(")
+                return _of_list(what, own.get(of))
             return _number(own.get(name))
 
         return of
 
     def value(self, text: str) -> float | None:
-        """What a formula gives; None where a number is missing."""
-        return work_out(formula(text), self.number)
+        """What a formula gives; None where a number is missing, or there is none."""
+        number = work_out(formula(text), self.number)
+        return number if number is not None and math.isfinite(number) else None
 
     def holds(self, text: str, within: float = 1e-9) -> bool | None:
         """Whether a relation is true, but for rounding; None where a number is missing."""
@@ -114,17 +117,23 @@ class Scope:
 
 
 def written(number: float, form: str) -> str:
-    """A number in the form of a sentence: a count of decimals, "g", "n" with its thousands apart, "p" for a probability, or ""
-    for a whole number or four figures."""
+    """A number in the form of a sentence: a count of decimals, "p" as a page writes probabilities, "n" for a count, "g", or ""
+    for a whole number or four figures. Infinity, and what is no number, is a word in each form."""
+    if not math.isfinite(number):
+        return f"{number:g}"
     if form.isdigit():
         return f"{number:.{form}f}"
+    if form == "p":
+        return _probability(number)
+    if form == "n":
+        return f"{round(number):,}"
     if form == "of":
         return f"{100 * number:.3g} of 100 cases"
     if form == "n":
         return f"{number:,.0f}"
     if form == "p":
         return f"{number:.3f}" if abs(number) >= 1e-3 or not number else f"{number:.2g}"
-    if not form and number.is_integer():
+    if not form and float(number).is_integer():
         return str(int(number))
     return f"{number:g}" if form == "g" else f"{number:.4g}"
 
@@ -137,3 +146,27 @@ def types_of(columns: Iterable[DetailColumn]) -> dict[str, str]:
 def _number(x: Any) -> float | None:
     """None also for what is no number, so that nothing is compared with it."""
     return float(x) if isinstance(x, int | float) and x == x else None
+
+
+def _of_list(what: str, entries: Any) -> float | None:
+    """How many entries a list has, their sum or their mean (of none 0); None where it is no list, or lacks one."""
+    if not isinstance(entries, list) or what not in LISTS:
+        return None
+    if what == "count":
+        return float(len(entries))
+    numbers = [x for x in entries if isinstance(x, int | float)]
+    if len(numbers) < len(entries):
+        return None
+    total = float(sum(numbers))
+    return total if what == "sum" else total / max(len(numbers), 1)
+
+
+def _probability(x: float) -> str:
+    """A number with three places, more where it is small, rounded as a page rounds it."""
+    if x == 0:
+        return "0"
+    if abs(x) < 1e-6:
+        mantissa, _, power = f"{x:.1e}".partition("e")
+        return f"{mantissa}e{int(power):+d}"
+    least = Decimal("0.001") if x >= 0.001 or x <= -0.0995 else Decimal("0.000001")
+    return str(Decimal(x).quantize(least, ROUND_HALF_UP)) if abs(x) < 1e15 else f"{x:.3f}"

@@ -34,12 +34,13 @@ class TallyReading:
 
     @cached_property
     def whole(self) -> Scope:
-        """Names that stand for the whole table."""
+        """Names that stand for the whole table; of a table of one row its columns too."""
         return self.whole_with(self.hidden)
 
     def whole_with(self, hidden: int) -> Scope:
         """The same, where a card leaves out so many rows of this and of other tables."""
-        return Scope({**self._shared, "hidden": hidden}, self._types, None, self._text)
+        only = self.detail.row(0) if len(self.detail) == 1 else {}
+        return Scope({**only, **self._shared, "hidden": hidden}, self._types, None, self._text)
 
     @cached_property
     def rows(self) -> list[Scope]:

@@ -19,7 +19,6 @@ from decodescope.engine.core.note import Finding as Finding
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.roles import WHOLE
 
-from ..details.answered import Candidates as Candidates
 from ..details.declarations import DetailColumn as DetailColumn
 from ..details.declarations import Figure as Figure
 from ..details.declarations import Form
@@ -39,7 +38,6 @@ from ..details.shapes import Detail
 from ..details.shapes import MatrixDetail as MatrixDetail
 from ..details.shapes import TallyDetail as TallyDetail
 from ..details.shapes import TreeDetail as TreeDetail
-from ..details.switched import Switch as Switch
 from ..details.threads import Begun as Begun
 from ..details.threads import Ended as Ended
 from ..details.threads import Threads as Threads
@@ -357,6 +355,7 @@ class Step:
     draft_us, verify_us, commit_us, policy_us: durations by phase; wall_us: the whole step
     notes: what the strategy told of the step, where it drafts nothing
     details: what the strategy or router recorded beside the tokens, in a shape that every view draws; the header declares them
+    looks: what was worked out of distributions or states to decide, beside the passes, which has its price
     choices: of each emitted token the candidates that stood beside it, where another law than the target's chose, or, without a
             `path`, the strategy itself, which takes the best;  law: what another law than the target's told of the step
     rule:  what the acceptance rule adds so that its verdict can be re-derived, by the names that its telling gives
@@ -395,8 +394,7 @@ class Step:
     iteration: Iteration | None = None
     details: list[Detail] | None = None
     fill: Fill | None = None
-    switch: Switch | None = None
-    candidates: Candidates | None = None
+    looks: list[Look] | None = None
     notes: dict[str, Any] | None = None
     choices: list[Choice] | None = None
     law: dict[str, Any] | None = None

@@ -2,6 +2,8 @@
 
 "min(1, before(w) * p / q)" becomes ["min", 1.0, ["/", ["*", ["before", "w"], "p"], "q"]]: a number, a name, or what is done
 and to what. So a page works them out in ten lines and reads no text.
+
+`count(x)`, `sum(x)` and `mean(x)` are of the list that stands under the name x, where lists do: in details.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ _DOES: dict[str, Callable[..., float]] = {
     "exp": math.exp,
     "log": lambda a: math.log(a) if a > 0 else math.nan,
 }
+LISTS = ("count", "sum", "mean")  # what is made of a list
 _GAP = re.compile(r"\{([^{}:]+)(?::(\w+))?\}")
 
 
@@ -74,7 +77,7 @@ def work_out(formula: Formula, names: Names) -> float | None:
         return formula
     if isinstance(formula, str):
         return names(formula)
-    if formula[0] in ("before", "count"):
+    if formula[0] in ("before", *LISTS):
         return names(f"{formula[0]}({formula[1]})")
     numbers = [work_out(part, names) for part in formula[1:]]
     if any(x is None for x in numbers):
@@ -125,7 +128,7 @@ def _built(x: ast.expr, text: str) -> Formula:
         return ["-", 0.0, _built(x.operand, text)]
     if isinstance(x, ast.Call) and isinstance(x.func, ast.Name) and not x.keywords and 0 < len(x.args) <= 4:
         name, parts = x.func.id, [_built(part, text) for part in x.args]
-        if name in ("before", "count") and len(parts) == 1 and isinstance(parts[0], str):
+        if name in ("before", *LISTS) and len(parts) == 1 and isinstance(parts[0], str):
             return [name, *parts]
         if (name in ("min", "max") and len(parts) > 1) or (name in ("exp", "log") and len(parts) == 1):
             return [name, *parts]

@@ -17,7 +17,7 @@ export function workOut(formula, names) {
   const [does, ...parts] = formula;
   if (does === "before") return names(parts[0], true);
   const numbers = parts.map((part) => workOut(part, names)),
-    result = numbers.includes(null) ? null : DOES[does](...numbers);
+    result = numbers.includes(null) ? null : DOES[does]?.(...numbers);
   return Number.isFinite(result) ? result : null;
 }
 /** Whether a relation [formula, sign, formula] is true; null where a number is missing. */

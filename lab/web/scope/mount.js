@@ -45,7 +45,7 @@ function fill(root, context, chosen, outcome, extras) {
   if (chosen.includes("depth")) {
     add(late("depth", ({ depthView }) => depthView(context)));
     add(late("turns", ({ turnsView }) => turnsView(context)));
-    add(late("cascade", ({ cascadeView }) => cascadeView(context)));
+    add(late("scale", ({ scaleView }) => scaleView(context)));
   }
   if (chosen.includes("text")) {
     add(late("picture", ({ pictureView }) => pictureView(context)));

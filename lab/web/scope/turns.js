@@ -1,4 +1,4 @@
-/* Turns: two models write one text. Who wrote each token, and the number that decided it, against tau. */
+/* Turns: rows in lanes over the steps, such as tokens by who wrote them, and the number of each against its bar. */
 import { figures, grid, h, hatch, inks, say, see, set, sheet, toggle } from "./elements.js";
 import { bring } from "./extras.js";
 import { tokenOf } from "./marks.js";
@@ -6,19 +6,18 @@ import { percent, plural, two } from "./numbers.js";
 import { spoken } from "./tokens.js";
 
 const EDGE = 40, SLOT = 22, OVER = 8, CHART = 84, BAND = 20, FOOT = 18; // px
-const MODELS = { S: "small model", M: "large model" };
 
-/** What became of a token, in words. */
-const fateOf = ({ who, stays }) => `${MODELS[who]}${stays ? "" : ", taken back"}`;
+/** What became of a row, in words. */
+const fateOf = (form, { who, stays }) =>
+  `${form.lanes.find(([sign]) => sign === who)?.[1] ?? who}${stays ? "" : `, ${form.back}`}`;
 
-/** The lanes and the numbers above them. Shown where a router chose between two models token by token. */
+/** The lanes and the numbers above them. Shown where a step has rows in lanes. */
 export function turnsView(context) {
   const sums = figures(), canvas = h("canvas"), key = h("p", { class: "quiet" }), spot = h("p", { class: "took" });
-  const plot = h("div", { class: "plot", role: "slider", tabindex: 0, "aria-label": "two lanes: who wrote each token" },
-    canvas), twin = h("div", { class: "twin" });
+  const plot = h("div", { class: "plot", role: "slider", tabindex: 0 }, canvas), twin = h("div", { class: "twin" });
   let tabled = false, columns = [], from = 0, ink = null, width = 0;
-  const element = h("section", { class: "turns-pane", "aria-label": "two lanes" }, h("header", null,
-    h("h2", null, "Two lanes"), h("span", { class: "quiet" }, "who wrote each token"), sums.element), plot, twin, key,
+  const title = h("h2"), says = h("span", { class: "quiet" });
+  const element = h("section", { class: "turns-pane" }, h("header", null, title, says, sums.element), plot, twin, key,
   toggle("Show as table", (on) => ((tabled = on), context.redraw())), spot);
   plot.addEventListener("click", ({ offsetX }) => {
     const one = columns[from + Math.floor((offsetX - EDGE) / SLOT)];
@@ -35,24 +34,25 @@ export function turnsView(context) {
     }
     return all;
   };
-  function paint(shown, i, tau, most) {
-    const pen = sheet(canvas, width, OVER + CHART + 3 * BAND + FOOT), x = (n) => EDGE + n * SLOT + SLOT / 2;
+  function paint(shown, i, bar, most, lanes) {
+    const count = lanes.length, pen = sheet(canvas, width, OVER + CHART + (count + 1) * BAND + FOOT);
+    const x = (n) => EDGE + n * SLOT + SLOT / 2, place = new Map(lanes.map(([sign], k) => [sign, k]));
     const lane = (n) => OVER + CHART + n * BAND, y = (value) =>
       OVER + CHART * (1 - Math.min(1, Math.max(0, value / most)));
     pen.font = ink.less;
     [pen.textAlign, pen.textBaseline, pen.fillStyle] = ["center", "middle", ink.muted];
-    [[two(most), OVER + 4], ["0", OVER + CHART - 4], ["M", lane(0.5)], ["S", lane(1.5)], ["read", lane(2.5)]].forEach(
-      ([word, at]) => pen.fillText(word, EDGE / 2 - 2, at));
+    [[two(most), OVER + 4], ["0", OVER + CHART - 4], ...lanes.map(([sign], k) => [sign, lane(k + 0.5)]),
+      ["read", lane(count + 0.5)]].forEach(([word, at]) => pen.fillText(word, EDGE / 2 - 2, at));
     shown.forEach(({ who, stays, caught, number, step, first }, n) => {
-      const left = EDGE + n * SLOT, top = lane(who === "M" ? 0 : 1) + 1;
-      pen.fillStyle = ink[who === "M" ? "target" : "accept-soft"];
+      const left = EDGE + n * SLOT, upper = place.get(who) === 0, top = lane(place.get(who) ?? 0) + 1;
+      pen.fillStyle = ink[upper ? "target" : "accept-soft"];
       if (stays) pen.fillRect(left, top, SLOT - 1, BAND - 2);
       else hatch(pen, left, top, SLOT - 1, BAND - 2, ink.reject);
-      pen.fillStyle = !stays ? ink.ink : who === "M" ? ink.bg : ink.accept;
+      pen.fillStyle = !stays ? ink.ink : upper ? ink.bg : ink.accept;
       pen.fillText(stays ? who : "×", x(n), top + BAND / 2 - 1);
       pen.fillStyle = ink.muted;
-      if (caught) pen.fillText(String(caught), x(n), lane(2.5));
-      if (first && (step % 5 === 0 || step === i)) pen.fillText(String(step), x(n), lane(3) + 9);
+      if (caught) pen.fillText(String(caught), x(n), lane(count + 0.5));
+      if (first && (step % 5 === 0 || step === i)) pen.fillText(String(step), x(n), lane(count + 1) + 9);
       pen.fillStyle = ink.ink;
       if (number !== null) pen.fillRect(x(n) - 2, y(number) - 2, 4, 4);
     });
@@ -63,58 +63,67 @@ export function turnsView(context) {
     pen.setLineDash([5, 4]);
     pen.strokeStyle = ink.reject;
     pen.beginPath();
-    if (tau >= 0 && tau <= most) pen.moveTo(EDGE, y(tau)), pen.lineTo(EDGE + shown.length * SLOT, y(tau));
+    if (bar !== null && bar >= 0 && bar <= most)
+      pen.moveTo(EDGE, y(bar)), pen.lineTo(EDGE + shown.length * SLOT, y(bar));
     pen.stroke();
     pen.setLineDash([]);
     const own = shown.findIndex((one) => one.step === i), many = shown.filter((one) => one.step === i).length;
     pen.strokeStyle = ink.ring;
     pen.lineWidth = 2;
-    if (many) pen.strokeRect(EDGE + own * SLOT - 1, lane(0) - 1, many * SLOT + 1, 2 * BAND + 2);
+    if (many) pen.strokeRect(EDGE + own * SLOT - 1, lane(0) - 1, many * SLOT + 1, count * BAND + 2);
   }
-  /** Shares as far as step i: tokens, passes, rows read to catch up, tokens taken back. */
-  function tell(store, i) {
-    let [large, all, passes, of, read, back] = [0, 0, 0, 0, 0, 0];
+  /** Shares of the uppermost lane as far as step i: tokens, passes, rows read to catch up, tokens taken back. */
+  function tell(store, i, form) {
+    const [upper] = form.lanes[0];
+    let [mine, all, passes, of, read, back] = [0, 0, 0, 0, 0, 0];
     for (const step of store.steps.slice(0, i + 1)) {
-      const { tried = [], passes: [small, big] = [0, 0], caught = 0 } = step?.lanes ?? {};
-      for (const [who, , , , stays] of tried) stays ? (all++, large += who === "M") : back++;
-      [passes, of, read] = [passes + big, of + small + big, read + caught];
+      const { tried = [], passes: [first, ...rest] = [0, 0], caught = 0 } = step?.lanes ?? {};
+      for (const [who, , , , stays] of tried) stays ? (all++, mine += who === upper) : back++;
+      [passes, of, read] = [passes + first, rest.reduce((sum, n) => sum + n, of + first), read + caught];
     }
-    sums.tell([[percent(large / (all || 1)), " of tokens by M"], [percent(passes / (of || 1)), " of passes by M"],
-      [String(read), " rows read to catch up"], ...(back ? [[String(back), " taken back"]] : [])]);
+    sums.tell([[percent(mine / (all || 1)), ` of tokens by ${upper}`],
+      [percent(passes / (of || 1)), ` of passes by ${upper}`],
+      ...(form.caught ? [[String(read), " rows read to catch up"]] : []),
+      ...(back ? [[String(back), ` ${form.back}`]] : [])]);
   }
   return {
     element,
     look: () => (width = plot.clientWidth || element.clientWidth),
     restyle: () => (ink = null),
     draw(store, i) {
-      const lanes = store.steps[i]?.lanes;
-      see(element, lanes);
-      if (!lanes || !width) return;
+      const lanes = store.steps[i]?.lanes, form = store.head?.views?.[lanes?.of]?.lanes;
+      see(element, form);
+      if (!form || !width) return;
       see(plot, !tabled);
       see(twin, tabled);
+      const name = form.title.toLowerCase();
+      set(element, { "aria-label": name });
+      say(title, form.title);
+      say(says, form.says);
       ink = ink || inks(element, "ink", "muted", "bg", "target", "accept", "accept-soft", "reject", "ring");
-      const many = Math.max(1, Math.floor((width - EDGE) / SLOT)), { tau, judged, caught, tried } = lanes;
+      const many = Math.max(1, Math.floor((width - EDGE) / SLOT)), { bar, caught, tried } = lanes;
       columns = around(store, i, many);
       const own = columns.findIndex((one) => one.step === i);
       from = Math.max(0, Math.min(columns.length - many, own - (many >> 1)));
       const shown = columns.slice(from, from + many);
       const top = Math.max(0.1, ...shown.flatMap(({ number, mean }) => [number ?? 0, mean ?? 0]));
-      paint(shown, i, tau, judged ? 1 : Math.max(top, tau < 2 * top ? tau : 0) * 1.05);
-      const what = judged ? "the small model's largest probability" : "entropy of the writer's law, bits";
-      say(key, `S ${MODELS.S}, M ${MODELS.M}${judged ? ", × taken back" : ""}. Square: ${what}`
-        + `${judged ? "" : "; line: its mean"}; dashed: tau, ${+tau.toFixed(3)}. `
-        + `Read: rows that a model had to catch up on.`);
+      paint(shown, i, bar, form.most ?? Math.max(top, bar < 2 * top ? bar : 0) * 1.05, form.lanes);
+      const signs = form.lanes.map(([sign, word]) => `${sign} ${word}`).reverse().join(", ");
+      say(key, `${signs}${form.back ? `, × ${form.back}` : ""}. Square: ${form.what}`
+        + `${form.mean ? "; line: its mean" : ""}${bar === null ? "" : `; dashed: ${form.bar}, ${+bar.toFixed(3)}`}. `
+        + (form.caught ? "Read: rows that a model had to catch up on." : ""));
       const words = `Step ${i}: ${tried.map(([who, text, number, mean, stays]) => `“${spoken(text)}” by the `
-        + fateOf({ who, stays })
+        + fateOf(form, { who, stays })
         + (number === null ? "" : ` (${two(number)}${mean === null ? "" : `, mean ${two(mean)}`})`))
         .join(", ")}${caught ? `; ${plural(caught, "row")} read first` : ""}.`;
       say(spot, words);
-      set(plot, { "aria-valuemin": 0, "aria-valuemax": store.count - 1, "aria-valuenow": i, "aria-valuetext": words });
-      if (tabled) twin.replaceChildren(grid("Who wrote each token", ["step", "token", "by", judged ? "p" : "bits",
-        ...(judged ? [] : ["mean"]), "rows read"], shown.map((one) => [one.step, tokenOf(one.text), fateOf(one),
-        one.number === null ? "–" : two(one.number), ...(judged ? [] : [one.mean === null ? "–" : two(one.mean)]),
-        one.caught || ""])));
-      tell(store, i);
+      set(plot, { "aria-label": `${name}: ${form.says}`, "aria-valuemin": 0, "aria-valuemax": store.count - 1,
+        "aria-valuenow": i, "aria-valuetext": words });
+      const heads = ["step", "token", "by", form.head, ...(form.mean ? ["mean"] : []), "rows read"];
+      if (tabled) twin.replaceChildren(grid(form.says.charAt(0).toUpperCase() + form.says.slice(1), heads,
+        shown.map((one) => [one.step, tokenOf(one.text), fateOf(form, one), one.number === null ? "–" : two(one.number),
+        ...(form.mean ? [one.mean === null ? "–" : two(one.mean)] : []), one.caught || ""])));
+      tell(store, i, form);
     },
   };
 }

@@ -9,33 +9,25 @@ from decodescope.engine import Method, load, run
 
 def test_what_is_said_of_two_models_in_turns() -> None:
     tour, steps, kept = TOURS["two-lanes"], told("two-lanes"), steps_of("two-lanes")
-    blocks = [x.switch.block for x in kept if x.switch and x.switch.block]
-    assert len(blocks) == len(kept) and kept[1].switch is not None and kept[1].switch.caught == 51
-    says(tour[0], blocks[1].sure[-1], digits=3)
-    says(tour[1], blocks[2].sure[-1], digits=3)
+    blocks = [x.detail("judged_block") for x in kept]
+    written = [{name: x.columns[name][: x.values["written"]] for name in x.columns} for x in blocks]
+    assert blocks[1].values["caught"] == 51
+    says(tour[0], blocks[1].values["gave_up"] or written[1]["sure"][-1], digits=3)
+    says(tour[1], blocks[2].values["gave_up"] or written[2]["sure"][-1], digits=3)
     assert steps[2]["made"][0][1:] == ["7", "target"] and text_of(steps[:3]).endswith(" 507")
-    assert [len(blocks[i].tokens) for i in (1, 3, 6, 7, 9)] == [4, 5, 8, 4, 5] and blocks[3].choice == blocks[
-        3
-    ].tokens
+    assert [len(written[i]["token"]) for i in (1, 3, 6, 7, 9)] == [4, 5, 8, 4, 5]
+    assert written[3]["choice"] == written[3]["token"]
     assert steps[3]["made"][5][1:] == ["B", "target"]
-    assert (blocks[6].kept, len(kept[6].emitted), sum(x.lane == "target" for x in kept[6].passes)) == (
-        8,
-        9,
-        1,
-    )
-    says(tour[4], blocks[7].sure[2], digits=3)
-    says(tour[4], -blocks[7].loss[2], digits=2)
-    assert (blocks[7].kept, blocks[7].bar, steps[7]["tally"]["rows"][2][0], steps[7]["made"][2][1]) == (
-        2,
-        2,
-        '",',
-        '"],',
-    )
-    says(tour[5], -blocks[9].loss[2], digits=2)
-    assert [x[0] for x in steps[9]["tally"]["rows"]] == ["active", '":', " false", "}", "<|end|>"] and blocks[
-        9
-    ].kept == 2
-    assert min(blocks[9].sure) > 0.5 and min(blocks[9].sure[3:]) > 0.8
+    assert (blocks[6].values["kept"], len(kept[6].emitted)) == (8, 9)
+    assert sum(x.lane == "target" for x in kept[6].passes) == 1
+    says(tour[4], written[7]["sure"][2], digits=3)
+    says(tour[4], -written[7]["loss"][2], digits=2)
+    assert blocks[7].values["kept"] == 2 and steps[7]["tally"]["rows"][2][2] == -2
+    assert (steps[7]["tally"]["rows"][2][0], steps[7]["made"][2][1]) == ('",', '"],')
+    says(tour[5], -written[9]["loss"][2], digits=2)
+    assert [x[0] for x in steps[9]["tally"]["rows"]] == ["active", '":', " false", "}", "<|end|>"]
+    assert blocks[9].values["kept"] == 2 and blocks[9].values["gave_up"] is None
+    assert min(written[9]["sure"]) > 0.5 and min(written[9]["sure"][3:]) > 0.8
     count, large = sum(len(x.emitted) for x in kept), sum(y.lane == "target" for x in kept for y in x.passes)
     assert f"{count} tokens, {count / large:.2f} from each pass" in tour[6].text
     assert text_of(steps) == text_of(told("recycling"))
@@ -45,34 +37,34 @@ def test_what_is_said_of_two_models_in_turns() -> None:
 
 def test_what_is_said_of_turns_by_entropy() -> None:
     tour, steps, kept = TOURS["entropy-turns"], told("entropy-turns"), steps_of("entropy-turns")
-    turns = [x.switch for x in kept if x.switch]
-    assert len(turns) == len(kept) == 48 and {x.tau for x in turns} == {2.0}
+    details = [x.detail("model_turn") for x in kept]
+    turns = [x.row(0) | x.values for x in details]
+    assert len(turns) == 48 and {x["bar"] for x in turns} == {2.0}
     for stop, score in ((tour[0], True), (tour[1], False), (tour[3], True), (tour[4], True), (tour[5], True)):
         one = turns[stop.step]
-        says(stop, *[one.score] * score, one.mean, digits=2)
-    assert [turns[i].next for i in (1, 6, 12, 13, 30)] == ["large", "small", "small", "small", "large"]
-    assert (turns[6].stay, turns[7].caught, turns[31].caught) == (7, 19, 24) and steps[7]["made"][0][1] == "a"
-    assert (
-        max(turns[i].score for i in (9, 10, 11)) < 0.3
-        and text_of(steps[5:8]) == text_of(steps[12:15]) == " Maria"
-    )
+        says(stop, *[one["bits"]] * score, one["mean"], digits=2)
+    following = [turns[i]["outcome"].split()[0] for i in (1, 6, 12, 13, 30)]
+    assert following == ["large", "small", "small", "small", "large"]
+    assert (turns[6]["turn"], turns[7]["caught"], turns[31]["caught"]) == (7, 19, 24)
+    assert steps[7]["made"][0][1] == "a" and max(turns[i]["bits"] for i in (9, 10, 11)) < 0.3
+    assert text_of(steps[5:8]) == text_of(steps[12:15]) == " Maria"
     assert text_of(steps).startswith(" named Maria. Maria had a friend, Maria,")
     assert text_of(steps[29:31]) == "Max" and text_of(steps[29:]).startswith("Max had a pink brush")
     assert all(kept[i].origins == ["draft"] for i in (12, 13, 30))
-    assert round(100 * sum(x.wrote == "large" for x in turns) / 48) == 31
-    changes = [i for i in range(1, 48) if turns[i].wrote != turns[i - 1].wrote]
-    assert changes == [7, 31, 39] and all(turns[i].caught for i in changes)
+    assert round(100 * sum(x["lane"] == "large" for x in turns) / 48) == 31
+    changes = [i for i in range(1, 48) if turns[i]["lane"] != turns[i - 1]["lane"]]
+    assert changes == [7, 31, 39] and all(turns[i]["caught"] for i in changes)
 
 
 def test_what_is_said_of_three_answers() -> None:
     tour, steps, kept = TOURS["no-agreement"], told("no-agreement"), steps_of("no-agreement")
-    record = kept[0].candidates
-    assert record is not None and not record.kept and len(record.answers) == 3
+    record = kept[0].detail("answer_votes")
+    assert not record.values["kept"] and record.values["asked"] == len(record) == 3
     answers = [row[0] for row in steps[0]["tally"]["rows"]]
     assert all(x.startswith("77 ") and "*" not in x for x in answers) and len({*answers}) == 3
-    says(tour[1], *record.votes, record.tau, digits=3)
+    says(tour[1], *record.columns["votes"], steps[0]["scale"]["bar"], digits=3)
     assert (
-        f"{record.rows} rows" in tour[2].text
+        f"{record.values['read']} rows" in tour[2].text
         and f"{kept[0].passes[-1].tokens} tokens of the prompt" in tour[2].text
     )
     assert text_of(steps) == "7 * 6 = 42<|end|>" and steps[3]["made"][0][1] == "6"

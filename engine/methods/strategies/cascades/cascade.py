@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from decodescope.engine.core.component import component
 from decodescope.engine.core.method_view import MethodView
+from decodescope.engine.decoding.bases.answers import Candidate
 from decodescope.engine.decoding.bases.router import Question
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.decoding.values.draft import Draft
-from decodescope.engine.trace.details.answered import Candidate, Candidates, keeps
+from decodescope.engine.trace.details.looked import Look
+from decodescope.engine.trace.details.shapes import Detail
 from decodescope.engine.trace.records.events import EndReason
 
 from ..shared.answers import answered
@@ -18,6 +21,15 @@ from ..shared.turns import misrouted, prepare, write
 
 if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec
+
+
+@dataclass
+class _Decision:
+    """What became of the small model's answers. answer: the one that is kept;  details, looks: what the step records"""
+
+    answer: Candidate | None
+    details: list[Detail]
+    looks: list[Look]
 
 
 @component
@@ -44,23 +56,21 @@ class Cascade(Strategy):
         prepare(s, "small")
 
     def begin(self, s: State) -> None:
-        s.scratch = None
+        s.scratch = None  # the small model was not asked yet
 
     def step(self, s: State) -> Move:
         clock = s.target.executor
         started = clock.mark()
-        asked = s.scratch is None
-        if asked:
-            s.scratch = candidates = self._candidates(s)
-            if candidates.kept and candidates.chosen is not None:
-                answer = candidates.answers[candidates.chosen]
+        record: dict[str, Any] = {}
+        if s.scratch is None:
+            decision, s.scratch = self._decide(s), True
+            record = {"details": decision.details, "looks": decision.looks}
+            if (answer := decision.answer) is not None:
                 s.tokens += answer.tokens
                 end: EndReason | None = "stop_token" if answer.ended else s.filled(0)
                 us = clock.elapsed_us(started, clock.mark())
                 origins, state = ["draft"] * len(answer.tokens), s.sampler_state
-                return Move(
-                    list(answer.tokens), origins, end, draft_us=us, candidates=candidates, sampler_state=state
-                )
+                return Move(list(answer.tokens), origins, end, draft_us=us, sampler_state=state, **record)
         drafted = clock.mark()
         new = write(s, "large")
         token = new.verdict.token
@@ -73,7 +83,6 @@ class Cascade(Strategy):
             clock.elapsed_us(drafted, new.at),
             clock.elapsed_us(new.at, clock.mark()),
         )
-        record = s.scratch if asked else None
         return Move(
             [token],
             ["target"],
@@ -83,24 +92,23 @@ class Cascade(Strategy):
             new.logits,
             *times,
             sampler_state=new.before,
-            candidates=record,
+            **record,
         )
 
-    def _candidates(self, s: State) -> Candidates:
+    def _decide(self, s: State) -> _Decision:
         """The small model's answers, and what the router makes of them."""
         small, router = s.lanes["draft"], s.router
         question = Question(list(s.tokens), s.left, small, s.target, s.sampler, s.encode, s.piece)
         answers: list[Candidate] = []
-        for form, prompt in enumerate(router.forms(question)):
+        forms = router.forms(question)
+        for form, prompt in enumerate(forms):
             if form == 0:
                 answers += answered(s, small, prompt, router.copies, form, question.states)
                 continue
             with s.target.beside("draft") as lane:
                 answers += answered(s, lane, prompt, router.copies, form)
         judged = router.judge(answers, question)
-        rows = sum(x.tokens * x.batch for lane in (small, s.target) for x in lane.passes if x.lane == "draft")
-        kept = bool(answers) and keeps(judged.score, router.tau, router.above)
-        chosen = judged.chosen if answers else None
-        why = list(judged.votes), list(judged.compared), judged.bet
-        scored = router.by, judged.score, router.tau, router.above
-        return Candidates(answers, *scored, kept, rows, chosen, *why, question.looks)
+        read = sum(x.tokens * x.batch for lane in (small, s.target) for x in lane.passes if x.lane == "draft")
+        kept = bool(answers) and router.keeps(judged.score)
+        details = router.answer_details(answers, judged, kept=kept, forms=len(forms), read=read)
+        return _Decision(answers[judged.chosen] if kept else None, details, question.looks)

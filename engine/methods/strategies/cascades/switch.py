@@ -9,12 +9,13 @@ import torch
 
 from decodescope.engine.core.component import component
 from decodescope.engine.core.method_view import MethodView
+from decodescope.engine.decoding.bases.router import JudgedBlock, WrittenToken
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.details.looked import Look
-from decodescope.engine.trace.details.switched import LANES, ORIGINS, Block, Size, Switch, kept_of
+from decodescope.engine.trace.details.turns import LANES, ORIGINS, Size, kept_of
 
 from ..shared.turns import ahead, misrouted, prepare, write
 
@@ -69,17 +70,9 @@ class SwitchModels(Strategy):
         score = s.router.score(new.logits[0])
         turn.scores.append(score)
         turn.stay += 1
-        mean, tau, turn.active = s.router.turn(wrote, turn.scores, turn.stay)
-        record = Switch(
-            wrote,
-            turn.active,
-            tau,
-            turn.stay,
-            new.caught,
-            score,
-            mean,
-            looks=[Look("entropy", LANES[wrote], 1)],
-        )
+        decided = s.router.turn(wrote, turn.scores, turn.stay)
+        details = s.router.turn_details(WrittenToken(wrote, token, score, turn.stay, new.caught), decided)
+        turn.active = decided.following
         turn.stay = turn.stay if turn.active == wrote else 0
         _, end = s.cut([token])
         s.tokens.append(token)
@@ -88,7 +81,7 @@ class SwitchModels(Strategy):
         times = (us, 0.0) if wrote == "small" else (0.0, us)
         return Move(
             [token], [ORIGINS[wrote]], end, Draft(), new.verdict, new.logits, *times, commit_us,
-            sampler_state=new.before, switch=record,
+            sampler_state=new.before, details=details, looks=[Look("entropy", LANES[wrote], 1)],
         )  # fmt: skip
 
     def _block(self, s: State) -> Move:
@@ -96,7 +89,6 @@ class SwitchModels(Strategy):
         turn: _Turn = s.scratch
         clock = s.target.executor
         position = len(s.tokens)
-        bar = s.router.bar
         started = clock.mark()
         tokens, sure, caught = ahead(s) if turn.active == "small" else ([], [], 0)
         drafted = clock.mark()
@@ -106,7 +98,7 @@ class SwitchModels(Strategy):
         choice = s.target.best
         at = torch.tensor(tokens, dtype=torch.int64, device=logits.device)[:, None]
         loss = (-logits[:-1].double().log_softmax(-1).gather(1, at))[:, 0].tolist()
-        kept = kept_of(tokens, loss, choice, bar)
+        kept = kept_of(tokens, loss, choice, s.router.bar)
         verified = clock.mark()
         emitted = [*tokens[:kept], choice[kept]]
         count, end = s.cut(emitted)
@@ -116,15 +108,10 @@ class SwitchModels(Strategy):
         small = s.lanes[LANES["small"]]
         small.truncate(small.common(s.tokens[:-1]))
         turn.active = "large" if kept < len(tokens) else "small"
-        turn.stay = 1 if tokens else turn.stay + 1
-        judged = Block(tokens, sure, loss, choice[: len(tokens)], kept, bar)
-        score = sure[-1] if sure else None
+        judged = JudgedBlock(tokens, sure, loss, choice[: len(tokens)], kept, choice[kept], caught)
         looks = [
             Look("law", lane, rows) for lane, rows in (("draft", len(sure)), ("target", len(tokens))) if rows
         ]
-        record = Switch(
-            "large", turn.active, s.router.tau, turn.stay, caught, score, block=judged, looks=looks
-        )
         own = min(kept, count)
         done = clock.mark()
         times = (
@@ -133,4 +120,5 @@ class SwitchModels(Strategy):
             clock.elapsed_us(verified, done),
         )
         origins = [ORIGINS["small"]] * own + [ORIGINS["large"]] * (count - own)
-        return Move(emitted, origins, end, None, None, logits, *times, switch=record)
+        details = s.router.block_details(judged, count)
+        return Move(emitted, origins, end, None, None, logits, *times, details=details, looks=looks)

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
+from decodescope.engine.decoding.bases.answers import Candidate
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.state import State
 from decodescope.engine.decoding.shared.plain import drawn
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.shared_prefix import share
-from decodescope.engine.trace.details.answered import Candidate
 
 
 @dataclass
@@ -40,7 +40,7 @@ def answered(
     if copies > 1:
         share(lane.cache, copies)
     chances = [Chance(s.chance.seed + copies * form + i) for i in range(copies)]
-    every = [_Writer(Candidate([], form, [], [], False), s.sampler_state, chance) for chance in chances]
+    every = [_Writer(Candidate([], form), s.sampler_state, chance) for chance in chances]
     alive, between = list(every), s.between(lane.name)
     for written in range(s.left):
         between(written, s.left)

@@ -12,7 +12,7 @@ from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.state import State
 from decodescope.engine.decoding.values.draft import Draft, Verdict
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.trace.details.switched import LANES, Size
+from decodescope.engine.trace.details.turns import LANES, Size
 
 
 def lane_of(s: State, size: Size) -> Lane:
