@@ -344,7 +344,7 @@ def _characters(wire: Wire, step: Step) -> int:
         tokens.update(step.fill.ids)
     for one in [] if step.drawn is None else step.drawn.texts:
         tokens.update(one.tokens)
-    for part in (step.iteration, step.beams, step.threads):
+    for part in (step.iteration, step.beams, step.detail_of("threads")):
         if part is not None:
             tokens.update(part.tokens)
     return sum(times * len(wire.text(token)) for token, times in tokens.items())

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from .checks.beam_search import SearchValidator
 from .checks.copies import copied, copied_problems, read_of
 from .checks.decisions import decided, rule_at
-from .checks.details import UNKNOWN, details_problems
+from .checks.details import UNKNOWN, detail_by_check, details_problems
 from .checks.entries import CacheValidator
 from .checks.fills import FillValidator
-from .checks.freed_entries import contradicts
 from .checks.linebooks import LineValidator
 from .checks.pipeline import TickValidator
 from .checks.rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
 from .checks.sharing import Texts
 from .checks.skipped_layers import check_gaps, check_prompt, check_scores
+from .checks.threads import ThreadValidator
 from .checks.turns import SwitchValidator
 from .checks.verdicts import check_extra, check_iteration, check_tops, check_verdicts
 from .details.answered import candidates_problems
@@ -26,8 +26,9 @@ from .details.edited import check_edits
 from .details.joined import joint_problems
 from .details.labels import check_labels
 from .details.searched import Search, search_problems
+from .details.shapes import ThreadsDetail
 from .details.spans import spans_problems
-from .details.threads import ThreadTree, ThreadValidator
+from .details.threads import ThreadTree
 from .encoding.forks import method_at, read_anew
 from .encoding.frame import encode
 from .file.file import sum_up
@@ -101,7 +102,7 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
             _check_prefill(report, trace.prefill, trace.header, books, read)
         texts, threads, fills = (
             Texts(trace.header, read),
-            _threads(trace.header, read),
+            ThreadValidator(trace.header.stop_tokens, read),
             FillValidator(trace.header),
         )
         lines, switches = LineValidator(trace.header, prompt), SwitchValidator(trace.header, trace.prefill)
@@ -132,16 +133,11 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
                 trace.prefill is not None
             ):  # a branch begins in the midst of its texts, and without what stands beside them
                 books.read(where, step.passes)
-            books.enter(
-                where,
-                step.cache,
-                length,
-                sum(len(x.freed) for x in step.threads.ended) if step.threads else 0,
-            )
+            books.enter(where, step.cache, length)
             if trace.prefill:
                 wrong = (
                     *texts.problems(step),
-                    *threads.problems(step.threads, step.emitted),
+                    *_check_threads(trace.header, step, threads),
                     *lines.problems(step),
                 )
                 for problem in (*wrong, *_check_copies(report, trace, step, emitted)):
@@ -195,11 +191,11 @@ def _check_prefill(
         report.add("prefill", problem)
 
 
-def _threads(header: Header, prompt: int) -> ThreadValidator:
-    """Books of threads behind a prompt of so many tokens."""
-    return ThreadValidator(
-        header.stop_tokens, lambda ended, freed, others: contradicts(ended, freed, others, prompt)
-    )
+def _check_threads(header: Header, step: Step, threads: ThreadValidator) -> Iterator[str]:
+    """What a step says of threads, and its cache of the entries that went with them."""
+    record = detail_by_check(header, step, "threads", ThreadsDetail)
+    freed = [places for change in step.cache for places in change.freed or ()]
+    yield from threads.problems(record, step.emitted, freed)
 
 
 def _check_told(report: Report, trace: Trace, step: Step) -> Iterator[str]:

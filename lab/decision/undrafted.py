@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from decodescope.engine.trace import Step, Trace
 from decodescope.engine.trace.checks.pictures import KEPT
+from decodescope.engine.trace.details.declarations import ThreadsForm
 from decodescope.engine.trace.details.filled import chosen
 from decodescope.engine.trace.details.joined import joint_problems
-from decodescope.engine.trace.details.threads import schedule
+from decodescope.engine.trace.details.shapes import ThreadsDetail
+from decodescope.engine.trace.details.threads import schedule, threads_scope
 from decodescope.engine.trace.records.pieces import join
 from decodescope.lab.formatting.numbers import f, said
 from decodescope.lab.formatting.tokens import shown, shown_id
@@ -17,7 +19,7 @@ from .tally import tally
 
 def undrafted(trace: Trace, step: Step) -> Explanation | None:
     """What a step did whose strategy says so itself; None: it drafted, or nothing was recorded."""
-    records = step.iteration, step.beams, step.threads, step.fill, step.joint
+    records = step.iteration, step.beams, step.detail_of("threads"), step.fill, step.joint
     for record, explained in zip(records, (iteration, beams, threads, canvas, joint), strict=True):
         if record is not None:
             return explained(trace, step)
@@ -95,15 +97,17 @@ def beams(trace: Trace, step: Step) -> Explanation:
 
 def threads(trace: Trace, step: Step) -> Explanation:
     """One round of threads: what each of them wrote, and what by then stands of the text."""
-    t = step.threads
-    assert t is not None
+    t: ThreadsDetail = step.detail_of("threads")
+    form = trace.header.details.get(t.name)
+    if not isinstance(form, ThreadsForm):
+        form = ThreadsForm("Threads")
+    scope = threads_scope(t, len(step.emitted))
     texts = [shown_id(token, trace.pieces) for token in t.tokens]
     explained = Explanation(
-        "target", "A token of each thread", texts[0] if texts else "", f"{len(texts)} threads", "threads"
+        "target", form.title, texts[0] if texts else "", f"{len(texts)} threads", "threads"
     )
     wrote = tuple(f"thread {number}: {text}" for number, text in zip(t.alive, texts, strict=True))
-    words = "One pass writes a token of every thread; none sees another's text behind where it forked."
-    explained.lines.append(Line(words, wrote))
+    explained.lines.append(Line(" ".join(scope.all(form.lines)), wrote))
     begun = tuple(
         f"thread {x.thread} begins behind {'the prompt' if x.parent < 0 else f'{x.at} tokens of thread {x.parent}'}"
         + (f" and {len(x.given)} that nobody wrote" if x.given else "")
@@ -112,7 +116,7 @@ def threads(trace: Trace, step: Step) -> Explanation:
     ended = tuple(f"thread {x.thread} ended: {x.why.replace('_', ' ')}" for x in t.ended)
     if begun or ended:
         explained.lines.append(Line("Threads begin and end:", (*begun, *ended)))
-    taken = schedule(one.threads for one in trace.steps[: step.step + 1])
+    taken = schedule(one.detail_of("threads") for one in trace.steps[: step.step + 1])
     counted = f"{taken.rounds} rounds, {taken.longest} tokens on the longest way, {taken.tokens} in all"
     explained.lines.append(Line(f"{len(step.emitted)} tokens stand by now that did not before.", (counted,)))
     explained.agrees = len(t.alive) == len(t.tokens)

@@ -1,9 +1,12 @@
-"""Told: what an acceptance rule says of itself, as a page reads it: formulas and sentences in parts, none to parse."""
+"""Evidence: what an acceptance rule says of itself, and a header of its details, as a page reads it: nothing to parse."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from decodescope.engine.trace.details.declarations import ThreadsForm
+from decodescope.engine.trace.details.scope import Scope
+from decodescope.engine.trace.records.events import Header
 from decodescope.engine.trace.records.evidence import Telling
 from decodescope.engine.trace.values.formula import formula, relation, sentence
 
@@ -26,3 +29,13 @@ def told(telling: Telling) -> dict[str, Any]:
         "numbers": [[x.word, sentence(x.symbol), formula(x.value)] for x in telling.numbers],
         "card": [sentence(x) for x in telling.card],
     }
+
+
+def forms_shown(header: Header) -> dict[str, dict[str, Any]]:
+    """Name of a detail -> the words of its declaration, of the shapes that a page draws by these."""
+    return {name: _threads(form) for name, form in header.details.items() if isinstance(form, ThreadsForm)}
+
+
+def _threads(form: ThreadsForm) -> dict[str, Any]:
+    """card: what is said of a thread that goes on;  ends: why a thread ended -> that in words"""
+    return {"card": " ".join(Scope({}, {}).all(form.card)), "ends": form.ends}

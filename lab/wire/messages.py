@@ -55,7 +55,7 @@ def most_nodes(step: Step) -> int:
     drafted = 0 if step.draft is None else len(step.draft.tokens)
     block = step.iteration.tokens if step.iteration is not None else []
     beams = step.beams.tokens if step.beams is not None else []
-    threads = step.threads.alive if step.threads is not None else []
+    threads = step.detail_of("threads") or []
     canvas = step.fill.length if step.fill is not None else 0
     own = drafted + (step.extra is not None)
     return max(own, len(block), len(beams), len(threads), canvas, len(step.emitted), most_rows(step))

@@ -36,7 +36,7 @@ from .cascaded import cascaded
 from .copies import copies
 from .depths import deep, left_by
 from .drafts import drafted_as
-from .evidence import told
+from .evidence import forms_shown, told
 from .machine_load import surrounded
 from .mixed import beamed
 from .model_build import built
@@ -80,6 +80,7 @@ class Wire:
     depth: which layers ran, and by which tests (`lab/wire/depths.py`).
     passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`engine/cost/passes.py`).
     tally: what a strategy tried by itself (`lab/wire/tallied.py`).
+    forms, in the head: what details of a step mean that a view draws itself (`lab/wire/evidence.py`).
     along, in the head, and beside, in a step: who read along, and what that says of each token (`lab/wire/reference.py`).
     again, rounds: what of the text was said before, and the rounds of a text that goes round (`lab/wire/again.py`).
     built, in the head: what the models are made of, matrix by matrix (`lab/wire/model_build.py`).
@@ -155,6 +156,7 @@ class Wire:
             | {"zones": [zone.record() for zone in zones(h)]},
             "telling": None if self._telling is None else told(self._telling),
             "tells": notes.declarations(h),
+            "forms": forms_shown(h),
             "exactness": h.exactness,
             "text": list(mark(h)),
             "plain": is_plain(h),
@@ -330,7 +332,7 @@ class Wire:
             **self._said[step.step],
             **deep(step, self.header, self._passes) | turned(step, self.text) | beside(step, self.text),
             **copies(self.header, step),
-            **({} if step.threads is None else threaded(step.threads, self._texts)),
+            **threaded(self.header, step, self._texts),
             **surrounded(step.environment),
         }
 

@@ -15,7 +15,7 @@ from decodescope.engine.trace.details.answered import Candidate, Candidates
 from decodescope.engine.trace.details.edited import Edits, Tagged
 from decodescope.engine.trace.details.joined import Joint
 from decodescope.engine.trace.details.searched import Rollout, Search
-from decodescope.engine.trace.details.shapes import TallyDetail
+from decodescope.engine.trace.details.shapes import TallyDetail, ThreadsDetail
 from decodescope.engine.trace.details.spans import Spans
 from decodescope.engine.trace.details.switched import Block, Switch
 from decodescope.engine.trace.records.choices import Choice
@@ -39,7 +39,6 @@ from decodescope.engine.trace.records.events import (
     Mention,
     Pass,
     Text,
-    Threads,
     Tops,
     Trials,
     Veto,
@@ -119,7 +118,6 @@ def everything_step(k: int, n: int) -> Step:
     step.sampler = {"mu": 4.25}
     step.exits = [Exit(1, "confidence", [[0.0, 0.5, 0.9], [1.0, 0.95, 0.9]], best=[3, 4], rows=[1, 0])]
     step.lines = Lines([0.5, None], [0.25, None], [Infill(0, [4], "less", [0.5, None], 1)], [5])
-    step.threads = Threads([0, 1], [4, 5], [Begun(2, 0, 3, [6])], [Ended(1, "stop_token")])
     ended = {"tokens": [1, 2], "score": -0.25}
     step.beams = Beams(
         [3, 4], [0, 0], [-0.5, -1.5], [ended], [[1.0, 2.0]], [[0.0, 5.0, -2.5]], [0, 1], [0.0, 0.5]
@@ -146,7 +144,8 @@ def everything_step(k: int, n: int) -> Step:
     )
     step.search.rollouts = [Rollout(1, [4], [True, False], 0)]
     step.details = [
-        TallyDetail("unit", {"token": [6, 7], "p": [0.5, None], "outcome": ["taken", "bar"]}, {"bar": 0.3})
+        TallyDetail("unit", {"token": [6, 7], "p": [0.5, None], "outcome": ["taken", "bar"]}, {"bar": 0.3}),
+        ThreadsDetail("threads", [0, 1], [4, 5], [Begun(2, 0, 3, [6])], [Ended(1, "stop_token")]),
     ]
     step.iteration = Iteration(5, [6, 7, 8], 2, [6, 1, 1])
     step.fill = Fill(
@@ -172,7 +171,7 @@ def everything_step(k: int, n: int) -> Step:
     step.environment = Environment(2, 1, {"1": [900.0, 2500.0], "2": [4000.0, 8000.0]}, 61.5, 4.1, 4)
     mass = np.random.default_rng(0).integers(0, 4, (2, 2, 3000)).astype("|u1")
     step.cache = [
-        change(2, n + 1, evicted_count=1, evicted_all=np.array([0], "<i4")),
+        change(2, n + 1, evicted_count=1, evicted_all=np.array([0], "<i4"), freed=[[3]]),
         CacheChange("draft", 2, n, 64, 64, 1, None, np.array([[0, 1, 2]], "<i4"), mass),
     ]
     step.passes[0].instrumented = True

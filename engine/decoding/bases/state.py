@@ -18,7 +18,6 @@ from decodescope.engine.trace.details.searched import Search
 from decodescope.engine.trace.details.shapes import Detail
 from decodescope.engine.trace.details.spans import Spans
 from decodescope.engine.trace.details.switched import Switch
-from decodescope.engine.trace.details.threads import Threads
 from decodescope.engine.trace.records.choices import Choice
 from decodescope.engine.trace.records.events import Beams, EndReason, Fill, Iteration, Joint, Piece
 
@@ -165,7 +164,6 @@ class Move:
     verify_us: float = 0.0
     commit_us: float = 0.0
     beams: Beams | None = None
-    threads: Threads | None = None
     details: list[Detail] | None = None
     labels: Labels | None = None
     lines: Lines | None = None

@@ -147,7 +147,6 @@ class Recorder:
             beams=move.beams
             if self.decisions or move.beams is None
             else replace(move.beams, candidates=None, pruned=None),
-            threads=move.threads,
             labels=move.labels,
             details=kept_at(self.level, move.details or (), self.forms) or None,
             iteration=move.iteration,
@@ -186,8 +185,6 @@ class Recorder:
         if step.beams is not None:
             shown += [*step.beams.tokens, *(ended["tokens"][-1] for ended in step.beams.finished)]
             shown += [int(token) for _, token, _ in step.beams.pruned or ()]
-        if step.threads is not None:
-            shown += [*step.threads.tokens, *(x for begun in step.threads.begun for x in begun.given)]
         if step.iteration is not None:
             shown += step.iteration.tokens + (step.iteration.before or [])
             if move.logits is not None and move.logits.shape[0] == len(step.iteration.tokens):
@@ -236,6 +233,7 @@ class Recorder:
         if not isinstance(held, int) and any(store.heads is not None for store in cache.layers):
             change.head_bytes = np.array([store.bytes_by_head() for store in cache.layers], np.int64)
         change.lacks, lane.lacks = lane.lacks, None
+        change.freed, lane.freed = lane.freed, None
         if lane.name == "target":
             lost = _lost(before, held, change.lacks, len(cache.layers), spec.n_kv_heads)
             change.evicted_count = max(0, appended + lost)  # a hypothesis may follow one that held less

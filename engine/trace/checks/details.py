@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ..details.declarations import Form, TallyForm
 from ..details.shapes import Detail, TallyDetail
@@ -13,11 +13,12 @@ from ..encoding.forks import method_at
 from ..records.events import Header, Step
 
 UNKNOWN = "details not re-derived"
+D = TypeVar("D", bound=Detail)
 # name of a check -> what is wrong with a detail of a step, a phrase each; knobs are those of the part that recorded it
 Check = Callable[[Any, Step, Mapping[str, Any]], Iterator[str]]
 CHECKS: dict[str, Check] = {}
 # checks that follow a run over its steps and stand in `check.py`
-OVER_STEPS: frozenset[str] = frozenset()
+OVER_STEPS: frozenset[str] = frozenset({"threads"})
 
 
 def knobs_of(header: Header, step: int, form: Form) -> Mapping[str, Any]:
@@ -29,6 +30,11 @@ def knobs_of(header: Header, step: int, form: Form) -> Mapping[str, Any]:
 def details_by_check(header: Header, step: Step, check: str) -> list[Detail]:
     """The details of a step whose declaration names this check."""
     return [x for x in step.details or () if (form := header.details.get(x.name)) and form.check == check]
+
+
+def detail_by_check(header: Header, step: Step, check: str, kind: type[D]) -> D | None:
+    """The first detail of that shape whose declaration names this check; None where the step has none."""
+    return next((x for x in details_by_check(header, step, check) if isinstance(x, kind)), None)
 
 
 def reading(

@@ -18,7 +18,6 @@ from ..details.joined import consistent_joint
 from ..details.searched import consistent_search
 from ..details.spans import consistent_spans
 from ..details.switched import consistent_switch
-from ..details.threads import consistent_threads
 from ..records.choices import consistent_choices
 from ..records.environment import consistent_environment
 from ..records.events import (
@@ -161,8 +160,6 @@ def consistent_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form
         lengths(len(step.beams.tokens), "beams", groups=step.beams.groups, penalties=step.beams.penalties)
         counts([*step.beams.parents, *(step.beams.groups or ())], "beams.parents and groups")
         _pruned(step.beams.pruned or [], vocab)
-    if step.threads is not None:
-        consistent_threads(step.threads, vocab)
     consistent_lines(step.lines, vocab)
     if step.fill is not None:
         consistent_fill(step.fill, vocab)
@@ -292,6 +289,7 @@ def _passes_and_cache(record: Step | Prefill) -> None:
         _pass(one, f"passes.{i}")
     for i, change in enumerate(record.cache):
         _change(change, f"cache.{i}")
+        counts([x for places in change.freed or () for x in places], f"cache.{i}.freed")
         if change.read is not None:
             wrote = [one for one in record.passes if one.lane == change.lane and one.phase != "flush"]
             _read_map(change.read, wrote, f"cache.{i}.read")

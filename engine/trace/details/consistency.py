@@ -7,9 +7,9 @@ from typing import Any, get_args
 
 from ..values.formula import FormulaError, formula, relation, sentence
 from ..values.limits import TraceError
-from ..values.numbers import known, lengths, shaped
-from .declarations import ColumnType, DetailColumn, DetailLevel, Form, MatrixForm, TallyForm
-from .shapes import Detail, MatrixDetail, TallyDetail, TreeDetail
+from ..values.numbers import counts, known, lengths, shaped
+from .declarations import ColumnType, DetailColumn, DetailLevel, Form, MatrixForm, TallyForm, ThreadsForm
+from .shapes import Detail, MatrixDetail, TallyDetail, ThreadsDetail, TreeDetail
 
 MOST_FORMS = 64  # declarations of a header
 MOST_DETAILS = 64  # of a step
@@ -43,6 +43,8 @@ def consistent_forms(forms: Mapping[str, Form]) -> None:
             raise TraceError(f"{where}: {str(error).rstrip('.')}") from None
         if isinstance(form, TallyForm):
             _tally_form(form, where)
+        if isinstance(form, ThreadsForm):
+            _threads_form(form, where)
 
 
 def _column(column: DetailColumn, where: str) -> None:
@@ -68,6 +70,13 @@ def _tally_form(form: TallyForm, where: str) -> None:
             raise TraceError(f"{where} orders {part[:20]!r}, which is no outcome")
 
 
+def _threads_form(form: ThreadsForm, where: str) -> None:
+    if max(len(form.ends), len([*form.sentences()])) > 4 * MOST_NAMES:
+        raise TraceError(f"{where} has more than {4 * MOST_NAMES} sentences or reasons to end")
+    if form.level not in get_args(DetailLevel):
+        raise TraceError(f"{where} is kept at level {form.level[:20]!r}, which is none")
+
+
 def consistent_details(details: Sequence[Detail], forms: Mapping[str, Form], vocab: int) -> None:
     """Lengths, types and ids of the details of a step. Raises TraceError."""
     if len(details) > MOST_DETAILS:
@@ -79,6 +88,9 @@ def consistent_details(details: Sequence[Detail], forms: Mapping[str, Form], voc
         where = f"details.{detail.name[:20]}"
         if isinstance(detail, MatrixDetail):
             _matrix(detail, form, where, vocab)
+            continue
+        if isinstance(detail, ThreadsDetail):
+            _threads(detail, form, where, vocab)
             continue
         if isinstance(detail, TreeDetail):
             _tree(detail, where)
@@ -104,6 +116,17 @@ def _tree(detail: TreeDetail, where: str) -> None:
             raise TraceError(
                 f"{where} has the node {node} behind {parent}: a parent comes before its children"
             )
+
+
+def _threads(detail: ThreadsDetail, form: Form | None, where: str, vocab: int) -> None:
+    lengths(len(detail), where, tokens=detail.tokens)
+    known(detail.ids, vocab, where)
+    named = [*detail.alive, *(x.thread for x in (*detail.begun, *detail.ended))]
+    counts([*named, *(n for x in detail.begun for n in (x.at, x.parent + 1))], where)
+    if isinstance(form, ThreadsForm) and (unknown := {x.why for x in detail.ended} - form.ends.keys()):
+        raise TraceError(
+            f"{where} has a thread that ended by {min(unknown)[:20]!r}, which its declaration lacks"
+        )
 
 
 def _matrix(detail: MatrixDetail, form: Form | None, where: str, vocab: int) -> None:
@@ -150,6 +173,9 @@ def token_ids(details: Sequence[Detail], forms: Mapping[str, Form]) -> list[int]
     """All ids that the details name, so that a trace can show their texts."""
     ids: list[int] = []
     for detail in details:
+        if isinstance(detail, ThreadsDetail):
+            ids += detail.ids
+            continue
         form = forms[detail.name]
         labels = (
             [(form.rows, detail.rows)] if isinstance(form, MatrixForm) and detail.shape == "matrix" else []

@@ -204,4 +204,50 @@ class TreeForm:
         yield from (x.where for x in self.sentences() if x.where)
 
 
-Form = TallyForm | MatrixForm | TreeForm
+@dataclass
+class ThreadsForm:
+    """What the texts of a `ThreadsDetail` mean. Sentences may name `threads`, how many wrote in the step, and `emitted`.
+
+    title:   of the step
+    says:    the step in a clause; the first sentence that is said
+    lines:   sentences on the step at length;  card: the same in short and without numbers, below a thread that goes on
+    ends:    why a thread ends -> that in words
+    level:   the recording level from which it is kept
+    check, counted, part: as a `TallyForm` has them
+    """
+
+    title: str
+    says: list[Sentence] = field(default_factory=list)
+    lines: list[Sentence] = field(default_factory=list)
+    card: list[Sentence] = field(default_factory=list)
+    ends: dict[str, str] = field(default_factory=dict)
+    level: DetailLevel = "counts"
+    check: str = ""
+    counted: str = ""
+    part: str = "strategy"
+    shape: Literal["threads"] = "threads"
+
+    @property
+    def columns(self) -> list[DetailColumn]:
+        """None: a thread has no further columns."""
+        return []
+
+    @property
+    def values(self) -> list[DetailColumn]:
+        """None: threads have no further values."""
+        return []
+
+    def sentences(self) -> Iterator[Sentence]:
+        """All sentences."""
+        yield from (*self.says, *self.lines, *self.card)
+
+    def formulas(self) -> Iterator[str]:
+        """All texts that are formulas."""
+        yield from ()
+
+    def all_relations(self) -> Iterator[str]:
+        """All texts that are relations."""
+        yield from (x.where for x in self.sentences() if x.where)
+
+
+Form = TallyForm | MatrixForm | TreeForm | ThreadsForm

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
 
-from .declarations import DetailColumn, DetailLevel, Form
-from .shapes import Detail, MatrixDetail
+from .declarations import DetailColumn, DetailLevel, Form, ThreadsForm
+from .shapes import Detail, MatrixDetail, ThreadsDetail
 
 ORDER = get_args(DetailLevel)
 
@@ -20,10 +20,12 @@ def kept_at(level: str, details: Sequence[Detail], forms: Mapping[str, Form]) ->
     kept = []
     for detail in details:
         form = forms[detail.name]
+        if isinstance(form, ThreadsForm) and not keeps(level, form.level):
+            continue
         if all(_keeps(level, one) for one in (*form.columns, *form.values)):
             kept.append(detail)
             continue
-        if isinstance(detail, MatrixDetail):
+        if isinstance(detail, MatrixDetail | ThreadsDetail):
             continue
         columns = {one.name for one in form.columns if _keeps(level, one)}
         values = {one.name for one in form.values if _keeps(level, one)}
@@ -38,5 +40,10 @@ def kept_at(level: str, details: Sequence[Detail], forms: Mapping[str, Form]) ->
     return kept
 
 
+def keeps(level: str, needed: str) -> bool:
+    """Whether what is recorded from level `needed` on is recorded at `level`."""
+    return ORDER.index(needed) <= ORDER.index(level)
+
+
 def _keeps(level: str, one: DetailColumn) -> bool:
-    return ORDER.index(one.level) <= ORDER.index(level)
+    return keeps(level, one.level)

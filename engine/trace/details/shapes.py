@@ -73,4 +73,50 @@ class TreeDetail:
         return len(self.parents)
 
 
-Detail = TallyDetail | MatrixDetail | TreeDetail
+@dataclass
+class Begun:
+    """A thread that began behind a step's tokens, or before the first step. Its text goes on behind the first `at` tokens that
+    its `parent` wrote, and behind `given`, ids that nobody wrote; parent -1: behind the prompt."""
+
+    thread: int
+    parent: int = -1
+    at: int = 0
+    given: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Ended:
+    """A thread that ended with a step, perhaps before it had room for a token. why: a word of the declaration. The cache tells
+    which entries went with it (`CacheChange.freed`)."""
+
+    thread: int
+    why: str
+
+
+@dataclass
+class ThreadsDetail:
+    """One round of a run that writes several texts at once: each thread that is alive writes a token.
+
+    name:  of the declaration in the header
+    alive: their numbers, which count from 0 in the order in which threads begin;  tokens: what each of them wrote
+    The run's text is that of its threads in order: a child's stands in its parent's, where it began. It is emitted as far as
+    all before it stands. A stop token that ends a thread is left out, but for the last of the text.
+    """
+
+    name: str
+    alive: list[int]
+    tokens: list[int]
+    begun: list[Begun] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
+    shape: Literal["threads"] = "threads"
+
+    def __len__(self) -> int:
+        return len(self.alive)
+
+    @property
+    def ids(self) -> list[int]:
+        """All tokens that it names."""
+        return [*self.tokens, *(x for one in self.begun for x in one.given)]
+
+
+Detail = TallyDetail | MatrixDetail | TreeDetail | ThreadsDetail

@@ -26,6 +26,7 @@ from ..details.declarations import MatrixForm as MatrixForm
 from ..details.declarations import Outcome as Outcome
 from ..details.declarations import Sentence as Sentence
 from ..details.declarations import TallyForm as TallyForm
+from ..details.declarations import ThreadsForm as ThreadsForm
 from ..details.declarations import TreeForm as TreeForm
 from ..details.drawn import Drawn as Drawn
 from ..details.drawn import Text as Text
@@ -40,15 +41,15 @@ from ..details.lines import Infill as Infill
 from ..details.lines import Lines as Lines
 from ..details.looked import Look as Look
 from ..details.searched import Search as Search
+from ..details.shapes import Begun as Begun
 from ..details.shapes import Detail
+from ..details.shapes import Ended as Ended
 from ..details.shapes import MatrixDetail as MatrixDetail
 from ..details.shapes import TallyDetail as TallyDetail
+from ..details.shapes import ThreadsDetail as ThreadsDetail
 from ..details.shapes import TreeDetail as TreeDetail
 from ..details.spans import Spans as Spans
 from ..details.switched import Switch as Switch
-from ..details.threads import Begun as Begun
-from ..details.threads import Ended as Ended
-from ..details.threads import Threads as Threads
 from ..details.vetoed import Veto as Veto
 from .cache_change import Augmented as Augmented
 from .cache_change import Packed as Packed
@@ -265,6 +266,8 @@ class CacheChange:
     read:        uint8 [L, H_kv, n], where its last pass did not read all: 1 what that has read or written; kept as `mass` is
     packed:      what a codec packed;  kept_packed: where it packs, bytes of the entries that are held, packed ones as they are
     augmented:   what stands beside the entries of the text from here on; no other number but `held_bytes` counts it
+    freed:       of each text that ended in the step, in their order, the places in it of the entries that went with it,
+                 ascending: those that no other text reads
     """
 
     lane: str
@@ -292,6 +295,7 @@ class CacheChange:
     scores: Scores | None = None
     plan: Plan | None = None
     lacks: list[int] | None = None
+    freed: list[list[int]] | None = None
 
     def kept_bytes(self, read: int) -> int:
         """Bytes of the entries that are held, counted as `full_bytes` counts those of all `read` tokens, or as packed."""
@@ -419,7 +423,6 @@ class Step:
     sampler: dict[str, Any] | None = None
     exits: list[Exit] | None = None
     beams: Beams | None = None
-    threads: Threads | None = None
     lines: Lines | None = None
     iteration: Iteration | None = None
     details: list[Detail] | None = None
@@ -444,6 +447,10 @@ class Step:
     def detail(self, name: str) -> Any:
         """The first detail of that name; None where the step has none."""
         return next((one for one in self.details or () if one.name == name), None)
+
+    def detail_of(self, shape: str) -> Any:
+        """The first detail of that shape; None where the step has none."""
+        return next((one for one in self.details or () if one.shape == shape), None)
 
 
 @dataclass

@@ -33,9 +33,7 @@ export function headline(context) {
       if (step.drafted)
         words += `: ${kept} of ${step.drafted} drafted accepted${own ? `, ${own} from the target` : ""}`;
       else if (step.beams) words = `: ${heldSays(step)}`;
-      else if (step.threads)
-        words = step.threads.alive.length === 1 ? ": one thread wrote it"
-          : `: ${plural(step.threads.alive.length, "thread")} wrote one each, the text takes them in order`;
+      else if (step.threads) words = `: ${step.threads.says}`;
       else if (step.turn) words = ` ${step.turn.says}`;
       else if (step.tally) words = `: ${step.tally.says}`;
       else if (step.fill) words = `: ${filledSays(step)}`;
