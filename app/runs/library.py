@@ -16,6 +16,7 @@ from decodescope.app.basis.places import NAME, STAR, left_over
 from decodescope.app.basis.refusal import Refused, sentence, told
 from decodescope.engine.trace import PARTIAL, SUFFIX, UPLOADED, Trace, TraceError, open_trace
 from decodescope.engine.trace import Limits as TraceLimits
+from decodescope.engine.trace.details.consistency import token_ids
 from decodescope.engine.trace.encoding import disk
 from decodescope.engine.trace.query.comparable import away, is_plain, setting, text_mark
 from decodescope.engine.trace.query.summary import summarise
@@ -344,9 +345,9 @@ def _characters(wire: Wire, step: Step) -> int:
         tokens.update(step.fill.ids)
     for one in [] if step.drawn is None else step.drawn.texts:
         tokens.update(one.tokens)
-    for part in (step.iteration, step.beams, step.detail_of("threads")):
-        if part is not None:
-            tokens.update(part.tokens)
+    if step.beams is not None:
+        tokens.update(step.beams.tokens)
+    tokens.update(token_ids(step.details or (), wire.header.details))
     return sum(times * len(wire.text(token)) for token, times in tokens.items())
 
 

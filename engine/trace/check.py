@@ -19,7 +19,7 @@ from .checks.sharing import Texts
 from .checks.skipped_layers import check_gaps, check_prompt, check_scores
 from .checks.threads import ThreadValidator
 from .checks.turns import SwitchValidator
-from .checks.verdicts import check_extra, check_iteration, check_tops, check_verdicts
+from .checks.verdicts import check_extra, check_tops, check_verdicts
 from .details.answered import candidates_problems
 from .details.drawn import DrawnTextValidator
 from .details.edited import check_edits
@@ -319,10 +319,6 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         for problem in check_extra(step, tests):
             report.add(where, problem)
         report.counts["extra tokens"] += 1
-    if step.iteration is not None:
-        for problem in check_iteration(step):
-            report.add(where, problem)
-        report.counts["passes over a block"] += 1
     for left in step.exits or ():
         for problem in check_exit(left, int(header.model.get("n_layers", left.depth))):
             report.add(where, problem)

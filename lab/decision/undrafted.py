@@ -13,54 +13,18 @@ from decodescope.engine.trace.records.pieces import join
 from decodescope.lab.formatting.numbers import f, said
 from decodescope.lab.formatting.tokens import shown, shown_id
 
+from .canvas import canvas_explanation
 from .explanation import Explanation, Line
 from .tally import tally
 
 
 def undrafted(trace: Trace, step: Step) -> Explanation | None:
     """What a step did whose strategy says so itself; None: it drafted, or nothing was recorded."""
-    records = step.iteration, step.beams, step.detail_of("threads"), step.fill, step.joint
-    for record, explained in zip(records, (iteration, beams, threads, canvas, joint), strict=True):
+    records = step.beams, step.detail_of("threads"), step.fill, step.joint
+    for record, explained in zip(records, (beams, threads, canvas, joint), strict=True):
         if record is not None:
             return explained(trace, step)
-    return tried(trace, step)
-
-
-def iteration(trace: Trace, step: Step) -> Explanation:
-    """One pass of a fixed-point method: what did not change any more is final."""
-    it = step.iteration
-    assert it is not None
-    texts = [shown_id(token, trace.pieces) for token in it.tokens]
-    where = f"{len(texts)} tokens from position {it.start}"
-    explained = Explanation("target", "One pass over a block", texts[0], where, "fixed point")
-    explained.lines.append(
-        Line("All tokens of the block were guessed, and one pass says what the target puts at each place.")
-    )
-    words = "A token is final when everything before it is: then the target has read what it would have read anyway."
-    counted = f"{it.fixed} of {len(texts)} are final after this pass"
-    if it.before is not None and len(it.before) == len(it.tokens):
-        was = [shown_id(token, trace.pieces) for token in it.before]
-        places = zip(was, texts, strict=True)
-        rows = [
-            f"place {k}:  guess {said(a)}, the target's choice {said(b)}"
-            for k, (a, b) in enumerate(places, 1)
-        ]
-        explained.lines.append(Line("Before and after:", tuple(rows)))
-        right = next(
-            (k for k, (a, b) in enumerate(zip(it.before, it.tokens, strict=True)) if a != b), len(texts)
-        )
-        explained.agrees = (
-            it.fixed == min(right + 1, len(texts)) and step.emitted == it.tokens[: len(step.emitted)]
-        )
-        if right < len(texts):
-            words += f" The first {right} guesses are the target's choice, and place {right + 1} was read behind them alone."
-    explained.lines.append(Line(words, (counted,)))
-    if it.fixed < len(texts):
-        explained.lines.append(
-            Line(f"The other {len(texts) - it.fixed} choices are the guesses of the next pass.")
-        )
-    explained.test = f"{it.fixed} of {len(texts)} final"
-    return explained
+    return canvas_explanation(trace, step) or tried(trace, step)
 
 
 def beams(trace: Trace, step: Step) -> Explanation:

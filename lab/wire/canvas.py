@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from decodescope.engine.trace.records.events import Fill, Piece, Step
+from decodescope.engine.trace.checks.details import canvas_reading
+from decodescope.engine.trace.details.shapes import CanvasDetail
+from decodescope.engine.trace.records.events import Fill, Header, Piece, Step
 from decodescope.engine.trace.records.phases import decides
 
 from .single import single
@@ -89,3 +91,35 @@ def _beyond(fill: Fill, text: Callable[[int], Piece]) -> dict[str, Any]:
         more["vetoes"] = [[x.place, x.token, text(x.token), x.together] for x in fill.vetoes]
         more["witness"] = [text(token) for token in fill.witness or ()]
     return more
+
+
+def chain_shown(
+    header: Header, step: Step, texts: Callable[[list[int]], list[Any]], *, brief: bool = False
+) -> dict[str, Any]:
+    """The row after the pass, or nothing. texts: ids -> tokens as views have them
+
+    chain, or in a brief settling: {"name": of its declaration, "says": the step in a clause, "start": its first position,
+    "fixed": places that are settled, "after": [token, ...], "p": [how likely each is, ...] where recorded}. Not in a brief:
+    "before": the tokens that the pass read, where these are a column, "words": what each place is, each word once, "which":
+    [index into words, ...]
+    """
+    detail: CanvasDetail | None = step.detail_of("canvas")
+    read = None if detail is None else canvas_reading(header, step, detail)
+    if detail is None or read is None or read.form.drawn != "chain":
+        return {}
+    message = {
+        "name": detail.name,
+        "says": read.clause,
+        "start": detail.start,
+        "fixed": len(detail.places),
+        "after": texts(detail.candidate.tolist()),
+    }
+    if detail.confidence is not None:
+        message["p"] = [single(x) for x in detail.confidence.tolist()]
+    if brief:
+        return {"settling": message}
+    guessed = next((x.name for x in read.form.columns if x.type == "token" and x.name in detail.columns), "")
+    words = [read.words(k) for k in range(len(detail))]
+    each = list(dict.fromkeys(words))
+    before = texts(detail.columns[guessed].tolist()) if guessed else []
+    return {"chain": message | {"before": before, "words": each, "which": [each.index(x) for x in words]}}

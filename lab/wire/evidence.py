@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from decodescope.engine.trace.details.declarations import ThreadsForm
+from decodescope.engine.trace.details.declarations import CanvasForm, ThreadsForm
 from decodescope.engine.trace.details.scope import Scope
 from decodescope.engine.trace.records.events import Header
 from decodescope.engine.trace.records.evidence import Telling
@@ -33,9 +33,20 @@ def told(telling: Telling) -> dict[str, Any]:
 
 def forms_shown(header: Header) -> dict[str, dict[str, Any]]:
     """Name of a detail -> the words of its declaration, of the shapes that a page draws by these."""
-    return {name: _threads(form) for name, form in header.details.items() if isinstance(form, ThreadsForm)}
+    shown = {name: _threads(form) for name, form in header.details.items() if isinstance(form, ThreadsForm)}
+    return shown | {name: _canvas(x) for name, x in header.details.items() if isinstance(x, CanvasForm)}
 
 
 def _threads(form: ThreadsForm) -> dict[str, Any]:
     """card: what is said of a thread that goes on;  ends: why a thread ended -> that in words"""
     return {"card": " ".join(Scope({}, {}).all(form.card)), "ends": form.ends}
+
+
+def _canvas(form: CanvasForm) -> dict[str, Any]:
+    """Title, sentence and heads of the card;  run: the relation by which a place follows those before it, or null"""
+    return {
+        "title": form.card,
+        "hint": " ".join(Scope({}, {}).all(form.hint)),
+        "heads": form.heads,
+        "run": [*relation(form.run)] if form.run else None,
+    }

@@ -8,6 +8,7 @@ from typing import Any
 
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import Prefill, Step, Trace
+from decodescope.engine.trace.details.shapes import CanvasDetail
 
 from .tallied import most_rows
 from .wire import Wire, encode, end_message
@@ -53,9 +54,9 @@ def most_nodes(step: Step) -> int:
     """The highest number that a view gives to a node of a step: those of its draft, the target's own token behind them, else
     the tokens of its block, its hypotheses, its threads, the places of its canvas or what it tried by itself."""
     drafted = 0 if step.draft is None else len(step.draft.tokens)
-    block = step.iteration.tokens if step.iteration is not None else []
     beams = step.beams.tokens if step.beams is not None else []
     threads = step.detail_of("threads") or []
-    canvas = step.fill.length if step.fill is not None else 0
+    canvas: CanvasDetail | None = step.detail_of("canvas")
+    places = step.fill.length if step.fill is not None else 0 if canvas is None else canvas.length
     own = drafted + (step.extra is not None)
-    return max(own, len(block), len(beams), len(threads), canvas, len(step.emitted), most_rows(step))
+    return max(own, len(beams), len(threads), places, len(step.emitted), most_rows(step))

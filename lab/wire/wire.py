@@ -22,7 +22,7 @@ from decodescope.engine.trace.checks.notes import told as noted
 from decodescope.engine.trace.encoding.forks import method_at
 from decodescope.engine.trace.query.comparable import is_plain, mark, setting
 from decodescope.engine.trace.query.titles import title
-from decodescope.engine.trace.records.events import End, Header, Iteration, Piece, Prefill, Step
+from decodescope.engine.trace.records.events import End, Header, Piece, Prefill, Step
 from decodescope.engine.trace.records.parts import called, said, zones
 from decodescope.engine.trace.records.phases import decides
 from decodescope.lab.cost.machine import machine_of
@@ -31,7 +31,7 @@ from decodescope.lab.formatting.style import STATUS_OF_ORIGIN
 from . import notes
 from .again import Again
 from .cache import cache_row, mapped, maps
-from .canvas import filled
+from .canvas import chain_shown, filled
 from .cascaded import cascaded
 from .copies import copies
 from .depths import deep, left_by
@@ -222,11 +222,7 @@ class Wire:
             message["sampler"] = said(replace(self.header, method=by, parts={}), "sampler")
         if step.extra is not None:
             message["verdict"]["extra"] = [step.extra.u, step.extra.low, step.extra.high]
-        if step.iteration is not None:
-            message["iteration"] = {
-                **self._block(step.iteration),
-                "before": self._texts(step.iteration.before or []),
-            }
+        message |= chain_shown(self.header, step, self._texts)
         left_by(message, step, self.text, whole)
         if step.tops is not None and "laws" in spared:
             _without(message, "laws")
@@ -285,16 +281,10 @@ class Wire:
     def brief(self, step: Step) -> dict[str, Any]:
         """One step without its tree: enough for the text, the clock, the counters and what the parts noted over the steps."""
         message = {**self._plain(step), **filled(step, self.text, brief=True), "brief": True}
-        if step.iteration is not None:
-            message["settling"] = self._block(step.iteration)
+        message |= chain_shown(self.header, step, self._texts, brief=True)
         if kept := notes.fitting(self.header, self._noted(step), BRIEF):
             message["notes"] = kept
         return message
-
-    def _block(self, it: Iteration) -> dict[str, Any]:
-        """A block after a pass: where it begins, its tokens, how many are final and, where recorded, how likely each is."""
-        likely = {} if it.p is None else {"p": [_single(x) for x in it.p]}
-        return {"start": it.start, "fixed": it.fixed, "after": self._texts(it.tokens), **likely}
 
     def _plain(self, step: Step) -> dict[str, Any]:
         tokens, passes, tried, ok, drafted, accepted, decode = self._sums[step.step]

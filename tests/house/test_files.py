@@ -155,7 +155,7 @@ def functions(node: ast.Module | ast.ClassDef) -> list[ast.FunctionDef | ast.Asy
 
 
 # Functions above a limit of complexity in pyproject.toml: (rule, how many there are). The numbers may only fall.
-MOST_COMPLEX = {"C901": 18, "PLR0913": 26, "PLR0915": 15}
+MOST_COMPLEX = {"C901": 18, "PLR0913": 26, "PLR0915": 14}
 WAIVED = re.compile(r"# noqa: ([A-Z0-9, ]+)")
 
 

@@ -28,7 +28,7 @@ def everything(trace: Trace) -> list[Explanation]:
     for step in trace.steps:
         nodes = range(len(step.draft.tokens)) if step.draft is not None else []
         made += [explain(trace, step.step, node) for node in nodes]
-        if step.extra is not None or step.beams is not None or step.iteration is not None:
+        if step.extra is not None or step.beams is not None or step.detail_of("canvas") is not None:
             made.append(explain(trace, step.step))
     return made
 

@@ -15,7 +15,7 @@ from decodescope.engine.trace.details.answered import Candidate, Candidates
 from decodescope.engine.trace.details.edited import Edits, Tagged
 from decodescope.engine.trace.details.joined import Joint
 from decodescope.engine.trace.details.searched import Rollout, Search
-from decodescope.engine.trace.details.shapes import TallyDetail, ThreadsDetail
+from decodescope.engine.trace.details.shapes import CanvasDetail, TallyDetail, ThreadsDetail
 from decodescope.engine.trace.details.spans import Spans
 from decodescope.engine.trace.details.switched import Block, Switch
 from decodescope.engine.trace.records.choices import Choice
@@ -33,7 +33,6 @@ from decodescope.engine.trace.records.events import (
     Fields,
     Fill,
     Infill,
-    Iteration,
     Labels,
     Lines,
     Mention,
@@ -145,9 +144,12 @@ def everything_step(k: int, n: int) -> Step:
     step.search.rollouts = [Rollout(1, [4], [True, False], 0)]
     step.details = [
         TallyDetail("unit", {"token": [6, 7], "p": [0.5, None], "outcome": ["taken", "bar"]}, {"bar": 0.3}),
+        CanvasDetail(
+            *("row", 5, 3, [5, 8], np.arange(5, 8, dtype="<i4"), np.array([6, 7, 8], "<i4"), None),
+            *([5, 6], [6, 7], ["final", "final"], {"guess": np.array([6, 1, 1], "<i4")}, {"count": 2}),
+        ),
         ThreadsDetail("threads", [0, 1], [4, 5], [Begun(2, 0, 3, [6])], [Ended(1, "stop_token")]),
     ]
-    step.iteration = Iteration(5, [6, 7, 8], 2, [6, 1, 1])
     step.fill = Fill(
         *(9, 4, [9, 11], np.array([9, 10], "<i4"), np.array([3, 4], "<i4"), np.array([0.5, 0.25], "<f4")),
         *([9], [3], ["sure"], 1, np.array([0.5, 0.5], "<f4"), np.array([0, 1], "<i4"), [9], "dual", 2),

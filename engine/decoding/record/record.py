@@ -18,6 +18,7 @@ from decodescope.engine.model.stores.cache import KVCache, LayerStore
 from decodescope.engine.trace.details.consistency import token_ids
 from decodescope.engine.trace.details.declarations import Form
 from decodescope.engine.trace.details.levels import kept_at
+from decodescope.engine.trace.details.shapes import CanvasDetail
 from decodescope.engine.trace.records.events import (
     LEVELS,
     Augmented,
@@ -149,7 +150,6 @@ class Recorder:
             else replace(move.beams, candidates=None, pruned=None),
             labels=move.labels,
             details=kept_at(self.level, move.details or (), self.forms) or None,
-            iteration=move.iteration,
         )
         for done in passes:
             done.wall_us = round(done.wall_us, 1)
@@ -161,7 +161,7 @@ class Recorder:
                 step.fields = whole_laws(step.fields or Fields(), move.draft, move.logits)
         return step
 
-    def _decisions(self, s: State, step: Step, move: Move) -> None:  # noqa: C901, PLR0915
+    def _decisions(self, s: State, step: Step, move: Move) -> None:  # noqa: C901
         verdict, draft = move.verdict, move.draft
         shown = list(move.emitted)
         if draft is not None and verdict is not None:
@@ -185,10 +185,6 @@ class Recorder:
         if step.beams is not None:
             shown += [*step.beams.tokens, *(ended["tokens"][-1] for ended in step.beams.finished)]
             shown += [int(token) for _, token, _ in step.beams.pruned or ()]
-        if step.iteration is not None:
-            shown += step.iteration.tokens + (step.iteration.before or [])
-            if move.logits is not None and move.logits.shape[0] == len(step.iteration.tokens):
-                step.iteration.p = share(move.logits, step.iteration.tokens)
         shown += _taken(step, move)
         shown += [token for x in step.cache if x.shadow is not None for token in x.shadow.ids]
         if verdict is not None and not s.law.own:
@@ -205,6 +201,9 @@ class Recorder:
                 **(step.sampler or {}),
                 **(s.sampler.weighs(move.logits[0], move.sampler_state) or {}),
             } or None
+        for detail in step.details or ():
+            if isinstance(detail, CanvasDetail) and detail.confidence is None:
+                detail.confidence = _confidence(detail, move.logits)
         shown += token_ids(step.details or (), self.forms)
         step.pieces = self.pieces(shown) or None
 
@@ -345,6 +344,13 @@ def columns(verdict: Verdict) -> Trials:
         _given([x.num for x in t]),
         _given([x.den for x in t]),
     )
+
+
+def _confidence(canvas: CanvasDetail, logits: Tensor | None) -> np.ndarray | None:
+    """float64 [O]: the probability of each candidate by logits [O, V]; None where these have other rows."""
+    if logits is None or len(logits) != len(canvas):
+        return None
+    return np.array(share(logits, canvas.candidate.tolist()))
 
 
 def _given(numbers: list[float | None]) -> list[float | None] | None:

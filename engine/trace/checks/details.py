@@ -6,17 +6,19 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ..details.declarations import Form, TallyForm
-from ..details.shapes import Detail, TallyDetail
+from ..details.canvas import CanvasReading, canvas_problems
+from ..details.declarations import CanvasForm, Form, TallyForm
+from ..details.shapes import CanvasDetail, Detail, TallyDetail
 from ..details.tally import TallyReading, tally_problems
 from ..encoding.forks import method_at
 from ..records.events import Header, Step
+from .fixed_point import check_fixed_point
 
 UNKNOWN = "details not re-derived"
 D = TypeVar("D", bound=Detail)
 # name of a check -> what is wrong with a detail of a step, a phrase each; knobs are those of the part that recorded it
 Check = Callable[[Any, Step, Mapping[str, Any]], Iterator[str]]
-CHECKS: dict[str, Check] = {}
+CHECKS: dict[str, Check] = {"fixed_point": check_fixed_point}
 # checks that follow a run over its steps and stand in `check.py`
 OVER_STEPS: frozenset[str] = frozenset({"threads"})
 
@@ -47,6 +49,16 @@ def reading(
     return TallyReading(detail, form, knobs_of(header, step.step, form), step.emitted, text)
 
 
+def canvas_reading(
+    header: Header, step: Step, detail: Detail, text: Callable[[Sequence[int]], str] | None = None
+) -> CanvasReading | None:
+    """A canvas beside its declaration; None for another shape, or where the header has none. text: as `reading` takes it"""
+    form = header.details.get(detail.name)
+    if not isinstance(detail, CanvasDetail) or not isinstance(form, CanvasForm):
+        return None
+    return CanvasReading(detail, form, knobs_of(header, step.step, form), step.n, len(step.emitted), text)
+
+
 def details_problems(header: Header, step: Step, counts: Counter[str]) -> Iterator[str]:
     """What is wrong with the details of a step, a phrase each; enters what was derived again into `counts`."""
     for detail in step.details or ():
@@ -56,6 +68,8 @@ def details_problems(header: Header, step: Step, counts: Counter[str]) -> Iterat
             continue
         if (read := reading(header, step, detail)) is not None:
             yield from tally_problems(read, step.emitted)
+        if not form.check and (canvas := canvas_reading(header, step, detail)) is not None:
+            yield from canvas_problems(canvas)
         if form.check in CHECKS:
             yield from CHECKS[form.check](detail, step, knobs_of(header, step.step, form))
         elif form.check and form.check not in OVER_STEPS:

@@ -173,11 +173,6 @@ def consistent_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form
     consistent_spans(step.spans, vocab)
     consistent_search(step.search, vocab)
     consistent_choices(step.choices, len(step.emitted), vocab)
-    if step.iteration is not None:
-        known(step.iteration.tokens, vocab, "iteration.tokens")
-        counts([step.iteration.start, step.iteration.fixed], "iteration")
-        lengths(len(step.iteration.tokens), "iteration", before=step.iteration.before, p=step.iteration.p)
-        probabilities(step.iteration.p or (), "iteration.p")
 
 
 def _pruned(rows: list[list[float]], vocab: int) -> None:

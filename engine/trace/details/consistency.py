@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
+import numpy as np
+
 from ..values.formula import FormulaError, formula, relation, sentence
 from ..values.limits import TraceError
-from ..values.numbers import counts, known, lengths, shaped
-from .declarations import ColumnType, DetailColumn, DetailLevel, Form, MatrixForm, TallyForm, ThreadsForm
-from .shapes import Detail, MatrixDetail, TallyDetail, ThreadsDetail, TreeDetail
+from ..values.numbers import EPS, counts, known, lengths, shaped, within
+from .declarations import (
+    CanvasForm,
+    ColumnType,
+    DetailColumn,
+    DetailLevel,
+    Form,
+    MatrixForm,
+    TallyForm,
+    ThreadsForm,
+)
+from .shapes import CanvasDetail, Detail, MatrixDetail, TallyDetail, ThreadsDetail, TreeDetail
 
 MOST_FORMS = 64  # declarations of a header
 MOST_DETAILS = 64  # of a step
@@ -45,6 +56,8 @@ def consistent_forms(forms: Mapping[str, Form]) -> None:
             _tally_form(form, where)
         if isinstance(form, ThreadsForm):
             _threads_form(form, where)
+        if isinstance(form, CanvasForm):
+            _canvas_form(form, where)
 
 
 def _column(column: DetailColumn, where: str) -> None:
@@ -77,6 +90,16 @@ def _threads_form(form: ThreadsForm, where: str) -> None:
         raise TraceError(f"{where} is kept at level {form.level[:20]!r}, which is none")
 
 
+def _canvas_form(form: CanvasForm, where: str) -> None:
+    parts = form.columns, form.values, form.words, form.rank, [*form.all_relations()], [*form.sentences()]
+    if any(len(part) > 4 * MOST_NAMES for part in parts):
+        raise TraceError(f"{where} has more than {4 * MOST_NAMES} columns, words or sentences")
+    if form.level not in get_args(DetailLevel) or form.drawn not in ("canvas", "chain"):
+        raise TraceError(f"{where} is drawn as {form.drawn[:20]!r}, or kept at level {form.level[:20]!r}")
+    if {x.type for x in form.columns} - {"number", "token"}:
+        raise TraceError(f"{where} has a column by open place that holds neither numbers nor tokens")
+
+
 def consistent_details(details: Sequence[Detail], forms: Mapping[str, Form], vocab: int) -> None:
     """Lengths, types and ids of the details of a step. Raises TraceError."""
     if len(details) > MOST_DETAILS:
@@ -91,6 +114,9 @@ def consistent_details(details: Sequence[Detail], forms: Mapping[str, Form], voc
             continue
         if isinstance(detail, ThreadsDetail):
             _threads(detail, form, where, vocab)
+            continue
+        if isinstance(detail, CanvasDetail):
+            _canvas(detail, form, where, vocab)
             continue
         if isinstance(detail, TreeDetail):
             _tree(detail, where)
@@ -127,6 +153,41 @@ def _threads(detail: ThreadsDetail, form: Form | None, where: str, vocab: int) -
         raise TraceError(
             f"{where} has a thread that ended by {min(unknown)[:20]!r}, which its declaration lacks"
         )
+
+
+def _canvas(detail: CanvasDetail, form: Form | None, where: str, vocab: int) -> None:
+    _canvas_places(detail, where)
+    arrays = {"candidate": detail.candidate, **detail.columns}
+    if detail.confidence is not None:
+        arrays["confidence"] = detail.confidence
+        shaped(detail.confidence, f"{where}.confidence", 1, "f")
+        within(detail.confidence, 0, 1 + EPS, f"{where}.confidence")
+    for name, column in arrays.items():
+        shaped(column, f"{where}.{name[:20]}", 1, "iu" if name == "candidate" else "iuf")
+        if len(column) != len(detail):
+            raise TraceError(f"{where}.{name[:20]} has {len(column)} entries, where {len(detail)} are due")
+    known(detail.candidate.tolist(), vocab, f"{where}.candidate")
+    known(detail.tokens, vocab, f"{where}.tokens")
+    if form is not None:
+        columns = {name: column.tolist() for name, column in detail.columns.items()}
+        typed(columns, form.columns, where, vocab)
+        typed({name: [value] for name, value in detail.values.items()}, form.values, where, vocab)
+    if isinstance(form, CanvasForm) and (unknown := {*detail.rules} - form.words.keys()):
+        raise TraceError(f"{where} settles by {min(unknown)[:20]!r}, which its declaration lacks")
+
+
+def _canvas_places(detail: CanvasDetail, where: str) -> None:
+    """The places of a canvas: within its block, which is a part of it, and ascending."""
+    first, behind = detail.block if len(detail.block) == 2 else (0, -1)
+    if not 0 <= detail.start <= first < behind <= detail.start + detail.length:
+        part = f"no part of the {detail.length} places from {detail.start} on"
+        raise TraceError(f"{where}.block is {detail.block[:3]}, which is {part}")
+    shaped(detail.open, f"{where}.open", 1, "iu")
+    opened = detail.open.astype(np.int64)
+    if not len(opened) or opened[0] < first or opened[-1] >= behind or (np.diff(opened) <= 0).any():
+        raise TraceError(f"{where}.open does not rise within the block from {first} to {behind - 1}")
+    if not len(detail.places) == len(detail.tokens) == len(detail.rules):
+        raise TraceError(f"{where} has not one token and one rule for each place that it settles")
 
 
 def _matrix(detail: MatrixDetail, form: Form | None, where: str, vocab: int) -> None:
@@ -170,13 +231,16 @@ def typed(columns: Mapping[str, list[Any]], declared: Sequence[DetailColumn], wh
 
 
 def token_ids(details: Sequence[Detail], forms: Mapping[str, Form]) -> list[int]:
-    """All ids that the details name, so that a trace can show their texts."""
+    """All ids that the details name, so that a trace can show their texts; of one that is not declared those of its shape."""
     ids: list[int] = []
     for detail in details:
         if isinstance(detail, ThreadsDetail):
             ids += detail.ids
             continue
-        form = forms[detail.name]
+        if isinstance(detail, CanvasDetail):
+            ids += detail.candidate.tolist()
+        if (form := forms.get(detail.name)) is None:
+            continue
         labels = (
             [(form.rows, detail.rows)] if isinstance(form, MatrixForm) and detail.shape == "matrix" else []
         )
@@ -184,6 +248,7 @@ def token_ids(details: Sequence[Detail], forms: Mapping[str, Form]) -> list[int]
             for one in declared:
                 if one.type in ("token", "tokens") and one.name in held:
                     entries = held[one.name]
+                    entries = entries.tolist() if isinstance(entries, np.ndarray) else entries
                     for entry in entries if isinstance(entries, list) else [entries]:
                         ids += entry if isinstance(entry, list) else [] if entry is None else [entry]
     return ids

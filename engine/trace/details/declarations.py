@@ -250,4 +250,86 @@ class ThreadsForm:
         yield from (x.where for x in self.sentences() if x.where)
 
 
-Form = TallyForm | MatrixForm | TreeForm | ThreadsForm
+@dataclass
+class CanvasWord:
+    """Why a place was settled. sign: a letter;  word: a few words;  why: of the place, the first sentence that is said"""
+
+    sign: str
+    word: str
+    why: list[Sentence] = field(default_factory=list)
+
+
+@dataclass
+class CanvasForm:
+    """What the places of a `CanvasDetail` mean.
+
+    A formula may name of an open place its columns, `candidate`, `confidence`, `place` (from 1), `rank` and `k`, its number
+    among the open ones, from 1; and of the whole its values, `open` and `settled` (counts), `start`, `length`, `upto` (places
+    that the text has reached by then) and `emitted`.
+
+    A sentence on an open place may name `rule`, why it was settled, and `stands`, whether it was; one on the whole, but for
+    `says`, also `held`, for how many places from the first on `run` holds.
+
+    says:    the step in a clause;  place: an open place in a few words; of each the first sentence that is said
+    card, hint, heads: of the page's card: its title, sentences below it, and what a guess and what was read are called
+    title, where, how, test: of the step at length, in a notebook: its title, which places, the rule, and the outcome
+    lines, table, row: then sentences, the heading of a list of places ("": they belong to the sentences), and what is said of a
+             place there; those of which nothing is said are left out
+    reasons, sums, closing: then sentences that are one line, the sums below them, and a line each
+    drawn:   "canvas": passes by place, each open place with its candidate; "chain": one row of places that is settled from its
+             beginning on, drawn as a chain of tokens
+    rank:    formulas by which open places rank, the smallest first, the first that has a number; of equal ones the first place
+    settles: a place is settled where one of these relations holds
+    run:     or where this one holds of all open places before it; "": not so
+    words:   word of a rule -> its sign and words
+    columns, values: what the detail may hold;  level: the recording level from which it is kept; `confidence` is from level
+             "decisions" on
+    check, counted, part: as a `TallyForm` has them
+    """
+
+    title: str
+    says: list[Sentence] = field(default_factory=list)
+    place: list[Sentence] = field(default_factory=list)
+    card: str = ""
+    hint: list[Sentence] = field(default_factory=list)
+    heads: list[str] = field(default_factory=list)
+    where: list[Sentence] = field(default_factory=list)
+    how: str = ""
+    test: list[Sentence] = field(default_factory=list)
+    lines: list[Sentence] = field(default_factory=list)
+    table: str = ""
+    row: list[Sentence] = field(default_factory=list)
+    reasons: list[Sentence] = field(default_factory=list)
+    sums: list[Sentence] = field(default_factory=list)
+    closing: list[Sentence] = field(default_factory=list)
+    drawn: Literal["canvas", "chain"] = "canvas"
+    rank: list[str] = field(default_factory=list)
+    settles: list[str] = field(default_factory=list)
+    run: str = ""
+    words: dict[str, CanvasWord] = field(default_factory=dict)
+    columns: list[DetailColumn] = field(default_factory=list)
+    values: list[DetailColumn] = field(default_factory=list)
+    level: DetailLevel = "decisions"
+    check: str = ""
+    counted: str = ""
+    part: str = "strategy"
+    shape: Literal["canvas"] = "canvas"
+
+    def sentences(self) -> Iterator[Sentence]:
+        """All sentences."""
+        yield from (*self.says, *self.place, *self.hint, *self.where, *self.test, *self.lines, *self.row)
+        yield from (*self.reasons, *self.sums, *self.closing)
+        for word in self.words.values():
+            yield from word.why
+
+    def formulas(self) -> Iterator[str]:
+        """All texts that are formulas."""
+        yield from self.rank
+
+    def all_relations(self) -> Iterator[str]:
+        """All texts that are relations."""
+        yield from self.settles
+        yield from filter(None, [self.run, *(x.where for x in self.sentences())])
+
+
+Form = TallyForm | MatrixForm | TreeForm | ThreadsForm | CanvasForm

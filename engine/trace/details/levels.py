@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import get_args
 
-from .declarations import DetailColumn, DetailLevel, Form, ThreadsForm
-from .shapes import Detail, MatrixDetail, ThreadsDetail
+from .declarations import CanvasForm, DetailColumn, DetailLevel, Form, ThreadsForm
+from .shapes import CanvasDetail, Detail, MatrixDetail, ThreadsDetail
 
 ORDER = get_args(DetailLevel)
 
@@ -20,7 +20,7 @@ def kept_at(level: str, details: Sequence[Detail], forms: Mapping[str, Form]) ->
     kept = []
     for detail in details:
         form = forms[detail.name]
-        if isinstance(form, ThreadsForm) and not keeps(level, form.level):
+        if isinstance(form, ThreadsForm | CanvasForm) and not keeps(level, form.level):
             continue
         if all(_keeps(level, one) for one in (*form.columns, *form.values)):
             kept.append(detail)
@@ -29,7 +29,7 @@ def kept_at(level: str, details: Sequence[Detail], forms: Mapping[str, Form]) ->
             continue
         columns = {one.name for one in form.columns if _keeps(level, one)}
         values = {one.name for one in form.values if _keeps(level, one)}
-        if columns:
+        if columns or isinstance(detail, CanvasDetail):
             kept.append(
                 replace(
                     detail,

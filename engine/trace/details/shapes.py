@@ -119,4 +119,38 @@ class ThreadsDetail:
         return [*self.tokens, *(x for one in self.begun for x in one.given)]
 
 
-Detail = TallyDetail | MatrixDetail | TreeDetail | ThreadsDetail
+@dataclass
+class CanvasDetail:
+    """One pass over places of the text that need not be settled from left to right. All places are positions of the text.
+
+    name:    of the declaration in the header
+    start:   position of the canvas's first place;  length: places that it has
+    block:   [first, behind]: the places among which the pass decided
+    open:    int [O], those of them that held no settled token before the pass, ascending
+    candidate: int [O], the token that the pass proposes for each
+    confidence: float [O], the model's probability of it; None: not recorded. A strategy that leaves it out gets it from the
+             recorder, where the step's logits have a row for each open place
+    places:  those that the pass settled, ascending;  tokens: their tokens;  rules: why each was, a word of the declaration
+    columns: name -> an array with a number or a token for each open place
+    values:  name -> a number, a text, a list or null that stands for the whole canvas
+    """
+
+    name: str
+    start: int
+    length: int
+    block: list[int]
+    open: np.ndarray
+    candidate: np.ndarray
+    confidence: np.ndarray | None
+    places: list[int]
+    tokens: list[int]
+    rules: list[str]
+    columns: dict[str, np.ndarray] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    shape: Literal["canvas"] = "canvas"
+
+    def __len__(self) -> int:
+        return len(self.open)
+
+
+Detail = TallyDetail | MatrixDetail | TreeDetail | ThreadsDetail | CanvasDetail

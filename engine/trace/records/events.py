@@ -20,6 +20,8 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.core.roles import WHOLE
 
 from ..details.answered import Candidates as Candidates
+from ..details.declarations import CanvasForm as CanvasForm
+from ..details.declarations import CanvasWord as CanvasWord
 from ..details.declarations import DetailColumn as DetailColumn
 from ..details.declarations import Form
 from ..details.declarations import MatrixForm as MatrixForm
@@ -42,6 +44,7 @@ from ..details.lines import Lines as Lines
 from ..details.looked import Look as Look
 from ..details.searched import Search as Search
 from ..details.shapes import Begun as Begun
+from ..details.shapes import CanvasDetail as CanvasDetail
 from ..details.shapes import Detail
 from ..details.shapes import Ended as Ended
 from ..details.shapes import MatrixDetail as MatrixDetail
@@ -326,21 +329,6 @@ class Beams:
 
 
 @dataclass
-class Iteration:
-    """One pass of a fixed-point method over a block: start is the position of the block's first token.
-
-    tokens: the block after the pass; fixed: how many leading tokens are final
-    before: the guesses that it read;  p: per token of the block, the model's probability of it after the guesses before it
-    """
-
-    start: int
-    tokens: list[int]
-    fixed: int
-    before: list[int] | None = None
-    p: list[float] | None = None
-
-
-@dataclass
 class Fields:
     """Level "fields": what attention and residual stream looked like, for the rows that were committed.
 
@@ -424,7 +412,6 @@ class Step:
     exits: list[Exit] | None = None
     beams: Beams | None = None
     lines: Lines | None = None
-    iteration: Iteration | None = None
     details: list[Detail] | None = None
     labels: Labels | None = None
     fill: Fill | None = None

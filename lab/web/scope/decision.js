@@ -10,7 +10,7 @@ import { spoken } from "./tokens.js";
 export function firstOf(step) {
   if (!step || !step.nodes) return null;
   if (step.search) return step.search.best;
-  if (step.iteration || step.beams || step.threads || step.tally) return step.tally?.at ?? 1;
+  if (step.chain || step.beams || step.threads || step.tally) return step.tally?.at ?? 1;
   if (step.fill) return (step.fill.now[0]?.[0] ?? step.fill.among[0]) - step.fill.at[0] + 1;
   const nodes = nodesOf(step);
   return (nodes.find((n) => n.status === "reject" && n.r !== null) || nodes.find((n) => OWN.has(n.status))

@@ -37,8 +37,7 @@ export function headline(context) {
       else if (step.turn) words = ` ${step.turn.says}`;
       else if (step.tally) words = `: ${step.tally.says}`;
       else if (step.fill) words = `: ${filledSays(step)}`;
-      else if (step.iteration)
-        words = `: ${step.iteration.fixed} of ${step.iteration.after.length} final after this pass`;
+      else if (step.chain) words = `: ${step.chain.says}`;
       say(rest, words);
       const { tokens, passes, tried, ok, decode } = step.sum;
       const list = [

@@ -87,7 +87,7 @@ export function testsOf(step, head) {
 export function rederives(step, head) {
   if (step.fill) return follows(step.fill);
   if (step.tally) return weighed(step.tally);
-  if (step.iteration) return fixedOf(step) === step.iteration.fixed;
+  if (step.chain) return fixedOf(step, head) === step.chain.fixed;
   const tests = testsOf(step, head), { tried, path: settled } = tests, { path, extra, ok } = step.verdict;
   const drawn = !extra || extra[0] === null ? null : extra[1] - 1e-12 <= extra[0] && extra[0] < extra[2] + 1e-12;
   if (!tried.length || drawn === false) return drawn;
@@ -103,10 +103,16 @@ export function rederives(step, head) {
   return kept.every((n, k) => n.text === due[k]) && (kept.length === due.length || !extra);
 }
 
-/** Final tokens after a pass: the guesses that it confirmed, and one more. */
-export function fixedOf(step) {
-  const { before, after } = step.iteration;
+/** Places of a row that a pass settles: those behind places of which the declaration's relation holds. */
+export function fixedOf({ chain: { name, before, after } }, head) {
+  const run = head.forms?.[name]?.run;
   let fixed = 1;
-  while (fixed < before.length && before[fixed - 1][0] === after[fixed - 1][0]) fixed++;
+  const names = (of) => (of === "candidate" ? after : before)[fixed - 1]?.[0] ?? null;
+  while (run && fixed < after.length && related(run, names)) fixed++;
   return Math.min(fixed, after.length);
+}
+/** Whether a relation holds between the numbers of these names. */
+function related([left, sign, right], names) {
+  const a = workOut(left, names), b = workOut(right, names);
+  return a !== null && b !== null && HOLDS[sign](a, b, 1e-9);
 }

@@ -134,9 +134,9 @@ export function nodesOf(step) {
   return nodes;
 }
 
-/** A block of a fixed-point method as a chain: final tokens kept, the others still guesses. */
+/** A row of places as a chain: those that are settled kept, the others still guesses. */
 export function chainOf(step) {
-  const { after, fixed } = step.iteration;
+  const { after, fixed } = step.chain;
   const root = { ...nodesOf(step)[0] };
   return [root,
     ...after.map(([id, text], k) => ({ id: k + 1, parent: k, text, token: id, q: null, p: null, u: null,

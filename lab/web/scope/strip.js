@@ -63,7 +63,7 @@ export function stripView(context) {
       say(mark, (head.text ?? []).filter(Boolean).join(", "));
       mark.classList.toggle("lossy", head.exactness !== "lossless");
       const at = context.chosen(store, i);
-      const all = step?.fill || step?.iteration || step?.beams || step?.threads
+      const all = step?.fill || step?.chain || step?.beams || step?.threads
         || step?.tally; // one part made all of the step
       const whole = !all ? null : step.fill && step.fill.cache !== "kept" ? "Selector" : "Strategy";
       const chosen = step?.nodes && !whole ? nodesOf(step).find((n) => n.id === at) : null;

@@ -147,7 +147,7 @@ export function treeView(context) {
     if (!measure) fonts();
     const side = step?.beams || step?.threads, fill = step?.fill, own = side || fill || step?.tally;
     filling = fill && instead.canvas;
-    const nodes = step?.iteration ? chainOf(step) : store.nodes(i);
+    const nodes = step?.chain ? chainOf(step) : store.nodes(i);
     const here = document.activeElement;
     const held = nodeLayer.contains(here) || (parted && here === element);
     parted = held && !nodes; // a step that is still on its way

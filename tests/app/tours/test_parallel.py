@@ -15,7 +15,7 @@ from decodescope.engine.trace.records.events import Beams
 
 def test_what_is_said_of_the_block_that_settles() -> None:
     tour, steps = TOURS["jacobi"], told("jacobi")
-    block = [x["iteration"] for x in steps]
+    block = [x["chain"] for x in steps]
     before, after = ([[piece for _, piece in x[side]] for x in block] for side in ("before", "after"))
     assert [x.step for x in tour] == [0, 1, 7, 9, 20, 26, 28]
     assert before[0] == [" lived"] * 8 and steps[0]["nodes"][0][1] == " lived"
@@ -109,7 +109,7 @@ def test_what_is_said_of_the_digit() -> None:
 
 def test_what_is_said_of_the_model_that_was_trained_to_settle() -> None:
     tour, steps = TOURS["cllm"], told("cllm")
-    blocks = [x["iteration"] for x in steps]
+    blocks = [x["chain"] for x in steps]
     assert [piece for _, piece in blocks[0]["before"]] == ["\n"] * 8 and blocks[0]["after"][0][1] == '{"'
     first = "".join(piece for x in blocks[:6] for _, piece in x["after"][: x["fixed"]])
     assert first == '{"id": 507,' and [x["fixed"] for x in blocks[:6]] == [1, 1, 1, 1, 2, 2]
