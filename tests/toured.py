@@ -43,8 +43,8 @@ def rows(step: dict[str, Any]) -> list[list[Any]]:
     side = len(step.get("threads", {}).get("alive", ())) or len(step.get("beams", {}).get("tokens", ()))
     if side:
         return [*step["nodes"], *([k, *[None] * 5, "target"] for k in range(side))]
-    if "fill" in step:
-        fill = step["fill"]
+    if "canvas" in step:
+        fill = step["canvas"]
         waiting, (first, length) = {*fill["open"]} - {x[0] for x in fill["now"]}, fill["at"]
         places = range(first, first + length)
         return [

@@ -341,8 +341,6 @@ def _characters(wire: Wire, step: Step) -> int:
         tokens.update(step.draft.tokens)
     if step.tops is not None:
         tokens.update(step.tops.ids.ravel().tolist())
-    if step.fill is not None:
-        tokens.update(step.fill.ids)
     for one in [] if step.drawn is None else step.drawn.texts:
         tokens.update(one.tokens)
     if step.beams is not None:

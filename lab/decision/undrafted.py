@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from decodescope.engine.trace import Step, Trace
-from decodescope.engine.trace.checks.pictures import KEPT
 from decodescope.engine.trace.details.declarations import ThreadsForm
-from decodescope.engine.trace.details.filled import chosen
 from decodescope.engine.trace.details.joined import joint_problems
 from decodescope.engine.trace.details.shapes import ThreadsDetail
 from decodescope.engine.trace.details.threads import schedule, threads_scope
@@ -20,8 +18,8 @@ from .tally import tally
 
 def undrafted(trace: Trace, step: Step) -> Explanation | None:
     """What a step did whose strategy says so itself; None: it drafted, or nothing was recorded."""
-    records = step.beams, step.detail_of("threads"), step.fill, step.joint
-    for record, explained in zip(records, (beams, threads, canvas, joint), strict=True):
+    records = step.beams, step.detail_of("threads"), step.joint
+    for record, explained in zip(records, (beams, threads, joint), strict=True):
         if record is not None:
             return explained(trace, step)
     return canvas_explanation(trace, step) or tried(trace, step)
@@ -87,36 +85,6 @@ def threads(trace: Trace, step: Step) -> Explanation:
     if (more := tried(trace, step)) is not None:
         explained.lines += more.lines
         explained.agrees = explained.agrees and more.agrees
-    return explained
-
-
-def canvas(trace: Trace, step: Step) -> Explanation:
-    """One pass over a canvas: what was settled among the open places, and why."""
-    fill = step.fill
-    assert fill is not None
-    texts = [shown_id(token, trace.pieces) for token in fill.tokens]
-    where = f"{len(fill.places)} of {len(fill.open)} open places"
-    explained = Explanation("target", "Places settled", texts[0] if texts else "", where, "canvas")
-    sure = dict(zip(fill.open.tolist(), fill.confidence.tolist(), strict=True))
-    settled = zip(fill.places, texts, fill.rules, strict=True)
-    rows = [
-        f"place {at - fill.start + 1}: {said(text)}, confidence {sure[at]:.3f}, {rule}"
-        for at, text, rule in settled
-    ]
-    words = "One pass gives every open place of the block a candidate; the first in rank stay, and those that reach their bar."
-    if fill.cache == KEPT:
-        words = "One pass draws these cells, each from its own row; none of them sees another."
-    explained.lines.append(Line(words, tuple(rows)))
-    if fill.stale:
-        explained.lines.append(
-            Line(f"It read entries beside its rows that were made {fill.stale} passes before.")
-        )
-    explained.lines.append(
-        Line(f"{len(step.emitted)} tokens stand by now with all before them that did not before.")
-    )
-    explained.agrees = (
-        fill.open[chosen(fill.count, fill.confidence, fill.bars, fill.order)].tolist() == fill.places
-    )
     return explained
 
 

@@ -24,7 +24,7 @@ WEB = Path(__file__).resolve().parent.parent / "web"
 ENTRY = "scope.js"
 # what of a step asks for which part; the same as in web/scope/extras.js
 ASKS = {
-    "fill": "canvas", "beams": "threads", "threads": "threads", "depth": "depth", "lanes": "turns", "cascade": "cascade",
+    "canvas": "canvas", "beams": "threads", "threads": "threads", "depth": "depth", "lanes": "turns", "cascade": "cascade",
     "rounds": "repeats", "search": "search", "survey": "survey",
 }  # fmt: skip
 # named after the module that each begins with

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from decodescope.engine.trace.details.declarations import CanvasForm, ThreadsForm
+from decodescope.engine.trace.details.declarations import CanvasForm, Sentence, ThreadsForm
 from decodescope.engine.trace.details.scope import Scope
 from decodescope.engine.trace.records.events import Header
 from decodescope.engine.trace.records.evidence import Telling
@@ -43,10 +44,28 @@ def _threads(form: ThreadsForm) -> dict[str, Any]:
 
 
 def _canvas(form: CanvasForm) -> dict[str, Any]:
-    """Title, sentence and heads of the card;  run: the relation by which a place follows those before it, or null"""
+    """Of places that are filled in any order: which part decided, how they rank and settle, why one stays, word of a rule ->
+    [sign, words, why], what is said of cells, and of stand-ins. Of a row: title, sentence and heads of the card, and `run`, the
+    relation by which a place follows those before it, or null."""
+    if form.drawn == "canvas":
+        return {
+            "part": form.part,
+            "rank": [formula(x) for x in form.rank],
+            "settles": [[*relation(x)] for x in form.settles],
+            "stays": sentences(form.stays),
+            "words": {rule: [x.sign, x.word, sentences(x.why)] for rule, x in form.words.items()},
+            "cells": sentences(form.cells),
+            "standins": form.standins,
+        }
     return {
         "title": form.card,
         "hint": " ".join(Scope({}, {}).all(form.hint)),
         "heads": form.heads,
         "run": [*relation(form.run)] if form.run else None,
     }
+
+
+def sentences(declared: Iterable[Sentence]) -> list[list[Any]]:
+    """Each as [its parts, what names must be, the relation that must hold or null]. A part is a text, or a list of a formula
+    and its form; a relation is [formula, sign, formula]."""
+    return [[sentence(x.text), x.given, [*relation(x.where)] if x.where else None] for x in declared]

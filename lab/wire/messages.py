@@ -57,6 +57,6 @@ def most_nodes(step: Step) -> int:
     beams = step.beams.tokens if step.beams is not None else []
     threads = step.detail_of("threads") or []
     canvas: CanvasDetail | None = step.detail_of("canvas")
-    places = step.fill.length if step.fill is not None else 0 if canvas is None else canvas.length
+    places = 0 if canvas is None else canvas.length
     own = drafted + (step.extra is not None)
     return max(own, len(beams), len(threads), places, len(step.emitted), most_rows(step))

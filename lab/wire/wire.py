@@ -198,7 +198,7 @@ class Wire:
             "tried": [node + 1 for node, _ in trials],
             "ok": [int(ok) for _, ok in trials],
         }
-        message |= drafted_as(self.header, step) | filled(step, self.text, whole=whole)
+        message |= drafted_as(self.header, step) | filled(self.header, step, self.text, whole=whole)
         message |= tallied(self.header, step, self.text, whole)
         message |= cascaded(step, self.text, whole) | searched(self.header, step, self.text, whole)
         message |= surveyed(self.header, step, self.text, whole)
@@ -280,7 +280,7 @@ class Wire:
 
     def brief(self, step: Step) -> dict[str, Any]:
         """One step without its tree: enough for the text, the clock, the counters and what the parts noted over the steps."""
-        message = {**self._plain(step), **filled(step, self.text, brief=True), "brief": True}
+        message = {**self._plain(step), **filled(self.header, step, self.text, brief=True), "brief": True}
         message |= chain_shown(self.header, step, self._texts, brief=True)
         if kept := notes.fitting(self.header, self._noted(step), BRIEF):
             message["notes"] = kept

@@ -31,7 +31,6 @@ from decodescope.engine.trace.records.events import (
     Explored,
     Extra,
     Fields,
-    Fill,
     Infill,
     Labels,
     Lines,
@@ -145,22 +144,34 @@ def everything_step(k: int, n: int) -> Step:
     step.details = [
         TallyDetail("unit", {"token": [6, 7], "p": [0.5, None], "outcome": ["taken", "bar"]}, {"bar": 0.3}),
         CanvasDetail(
-            *("row", 5, 3, [5, 8], np.arange(5, 8, dtype="<i4"), np.array([6, 7, 8], "<i4"), None),
-            *([5, 6], [6, 7], ["final", "final"], {"guess": np.array([6, 1, 1], "<i4")}, {"count": 2}),
+            *("row", 5, 3, [5, 8], np.arange(5, 8, dtype="<i4"), np.array([6, 7, 8], "<i4"), [5, 6]),
+            *([6, 7], ["final", "final"], None, {"guess": np.array([6, 1, 1], "<i4")}, {"count": 2}),
         ),
         ThreadsDetail("threads", [0, 1], [4, 5], [Begun(2, 0, 3, [6])], [Ended(1, "stop_token")]),
     ]
-    step.fill = Fill(
-        *(9, 4, [9, 11], np.array([9, 10], "<i4"), np.array([3, 4], "<i4"), np.array([0.5, 0.25], "<f4")),
-        *([9], [3], ["sure"], 1, np.array([0.5, 0.5], "<f4"), np.array([0, 1], "<i4"), [9], "dual", 2),
-        entropy=np.array([0.5, 1.5], "<f4"),
-        explored=Explored(
-            *(9, [3, 5], np.array([0.5, 0.25], "<f4"), np.array([10], "<i4"), np.array([[4], [6]], "<i4")),
-            *(np.array([[0.25], [0.5]], "<f4"), [0, 1], np.array([-0.7, -0.4], "<f8"), 1),
-        ),
-        vetoes=[Veto(9, 4), Veto(10, 6, True)],
-        witness=[3, 4],
-        terminals={'"a"': [3, 4], "/[b]/": []},
+    step.details.append(
+        CanvasDetail(
+            *("canvas", 9, 4, [9, 11], np.array([9, 10], "<i4"), np.array([3, 4], "<i4")),
+            *([9], [3], ["sure"], np.array([0.5, 0.25], "<f4")),
+            columns={"bars": np.array([0.5, 0.5], "<f4"), "order": np.array([0, 1], "<i4")},
+            values={"note": "x"},
+            count=1,
+            anchors=[9],
+            reopened=[9],
+            cache="dual",
+            stale=2,
+            edge=10,
+            cut=10,
+            explored=Explored(
+                *(9, [3, 5], np.array([0.5, 0.25], "<f4"), np.array([10], "<i4")),
+                *(np.array([[4], [6]], "<i4"), np.array([[0.25], [0.5]], "<f4")),
+                *([0, 1], np.array([-0.7, -0.4], "<f8"), 1),
+            ),
+            standins=[[9, 3]],
+            vetoes=[Veto(9, 4), Veto(10, 6, True)],
+            witness=[3, 4],
+            terminals={'"a"': [3, 4], "/[b]/": []},
+        )
     )
     step.fields = Fields(
         [0, 1],

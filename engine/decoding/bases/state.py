@@ -19,7 +19,7 @@ from decodescope.engine.trace.details.shapes import Detail
 from decodescope.engine.trace.details.spans import Spans
 from decodescope.engine.trace.details.switched import Switch
 from decodescope.engine.trace.records.choices import Choice
-from decodescope.engine.trace.records.events import Beams, EndReason, Fill, Joint, Piece
+from decodescope.engine.trace.records.events import Beams, EndReason, Joint, Piece
 
 from ..values.alphabet import Alphabet
 from ..values.chance import Chance
@@ -167,7 +167,6 @@ class Move:
     details: list[Detail] | None = None
     labels: Labels | None = None
     lines: Lines | None = None
-    fill: Fill | None = None
     edits: Edits | None = None
     spans: Spans | None = None
     search: Search | None = None

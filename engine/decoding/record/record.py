@@ -450,9 +450,6 @@ def _taken(step: Step, move: Move) -> list[int]:
     if move.lines is not None:
         step.lines = move.lines
         shown += [*move.lines.written, *(x for infill in move.lines.infills for x in infill.tokens)]
-    if move.fill is not None:
-        step.fill = move.fill
-        shown += move.fill.ids
     if move.edits is not None:
         step.edits = move.edits
         shown += move.edits.ids

@@ -135,8 +135,9 @@ class Jacobi(Strategy):
         s.scratch = after[fixed:]
         places, behind = np.arange(position, position + len(after), dtype=np.int32), position + len(after)
         block = CanvasDetail(
-            "fixed_point", position, len(after), [position, behind], places, np.array(after, np.int32), None,
-            places[:fixed].tolist(), after[:fixed], ["final"] * fixed, {"guess": np.array(guesses, np.int32)},
+            "fixed_point", position, len(after), [position, behind], places, np.array(after, np.int32),
+            places[:fixed].tolist(), after[:fixed], ["final"] * fixed,
+            columns={"guess": np.array(guesses, np.int32)},
         )  # fmt: skip
         return moved(s, emitted, end, started, verified, drafted=drafted, logits=logits, details=[block])
 

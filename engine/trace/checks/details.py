@@ -20,7 +20,7 @@ D = TypeVar("D", bound=Detail)
 Check = Callable[[Any, Step, Mapping[str, Any]], Iterator[str]]
 CHECKS: dict[str, Check] = {"fixed_point": check_fixed_point}
 # checks that follow a run over its steps and stand in `check.py`
-OVER_STEPS: frozenset[str] = frozenset({"threads"})
+OVER_STEPS: frozenset[str] = frozenset({"threads", "fills", "pictures"})
 
 
 def knobs_of(header: Header, step: int, form: Form) -> Mapping[str, Any]:

@@ -45,7 +45,6 @@ from ..records.weight_reports import consistent_made
 from ..values.formula import FormulaError, formula, relation, sentence
 from ..values.limits import TEXTS, TraceError
 from ..values.numbers import EPS, counts, known, lengths, probabilities, shaped, within
-from .fills import consistent_fill
 from .linebooks import consistent_lines
 
 FORMS = ("soft", "latent", "state")  # of what stands beside the entries of a text
@@ -161,8 +160,6 @@ def consistent_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form
         counts([*step.beams.parents, *(step.beams.groups or ())], "beams.parents and groups")
         _pruned(step.beams.pruned or [], vocab)
     consistent_lines(step.lines, vocab)
-    if step.fill is not None:
-        consistent_fill(step.fill, vocab)
     consistent_details(step.details or (), forms, vocab)
     consistent_joint(step.joint, vocab)
     consistent_switch(step.switch, vocab)

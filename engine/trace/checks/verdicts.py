@@ -257,6 +257,7 @@ def own_share(tops: Tops, place: int, token: int) -> float | None:
 
 
 def near(a: float, b: float) -> bool:
+    """Whether two probabilities are the same but for the rounding of single precision."""
     return math.isclose(a, b, rel_tol=1e-3, abs_tol=TOLERANCE)
 
 

@@ -37,6 +37,10 @@ class CanvasReading:
             "open": len(detail),
             "settled": len(detail.places),
             "length": detail.length,
+            "again": len(detail.reopened) if detail.reopened else None,
+            "count": detail.count,
+            "stale": detail.stale,
+            "anchors": ", ".join(f"place {x - detail.start + 1}" for x in detail.anchors or ()),
             "start": detail.start,
             "upto": max(0, n + emitted - detail.start),
             "emitted": emitted,
@@ -68,9 +72,10 @@ class CanvasReading:
     @property
     def due(self) -> list[int]:
         """The open places that the pass settles by the declaration, as indices."""
-        going, places = bool(self.form.run), []
+        going, places, refused = bool(self.form.run), [], self.detail.refused
+        opened = self.detail.open.tolist()
         for index, row in enumerate(self.rows):
-            if going or any(row.holds(x) for x in self.form.settles):
+            if (going or any(row.holds(x) for x in self.form.settles)) and opened[index] not in refused:
                 places.append(index)
             going = going and row.holds(self.form.run) is True
         return places

@@ -9,7 +9,8 @@ import numpy as np
 
 from ..values.formula import FormulaError, formula, relation, sentence
 from ..values.limits import TraceError
-from ..values.numbers import EPS, counts, known, lengths, shaped, within
+from ..values.numbers import counts, known, lengths, shaped
+from .canvas_consistency import consistent_canvas
 from .declarations import (
     CanvasForm,
     ColumnType,
@@ -116,7 +117,13 @@ def consistent_details(details: Sequence[Detail], forms: Mapping[str, Form], voc
             _threads(detail, form, where, vocab)
             continue
         if isinstance(detail, CanvasDetail):
-            _canvas(detail, form, where, vocab)
+            consistent_canvas(detail, where, vocab)
+            if form is not None:
+                columns = {name: column.tolist() for name, column in detail.columns.items()}
+                typed(columns, form.columns, where, vocab)
+                typed({name: [value] for name, value in detail.values.items()}, form.values, where, vocab)
+            if isinstance(form, CanvasForm) and (unknown := {*detail.rules} - form.words.keys()):
+                raise TraceError(f"{where} settles by {min(unknown)[:20]!r}, which its declaration lacks")
             continue
         if isinstance(detail, TreeDetail):
             _tree(detail, where)
@@ -147,47 +154,12 @@ def _tree(detail: TreeDetail, where: str) -> None:
 def _threads(detail: ThreadsDetail, form: Form | None, where: str, vocab: int) -> None:
     lengths(len(detail), where, tokens=detail.tokens)
     known(detail.ids, vocab, where)
-    named = [*detail.alive, *(x.thread for x in (*detail.begun, *detail.ended))]
+    named = [*detail.alive, *(x.thread for x in detail.begun), *(x.thread for x in detail.ended)]
     counts([*named, *(n for x in detail.begun for n in (x.at, x.parent + 1))], where)
     if isinstance(form, ThreadsForm) and (unknown := {x.why for x in detail.ended} - form.ends.keys()):
         raise TraceError(
             f"{where} has a thread that ended by {min(unknown)[:20]!r}, which its declaration lacks"
         )
-
-
-def _canvas(detail: CanvasDetail, form: Form | None, where: str, vocab: int) -> None:
-    _canvas_places(detail, where)
-    arrays = {"candidate": detail.candidate, **detail.columns}
-    if detail.confidence is not None:
-        arrays["confidence"] = detail.confidence
-        shaped(detail.confidence, f"{where}.confidence", 1, "f")
-        within(detail.confidence, 0, 1 + EPS, f"{where}.confidence")
-    for name, column in arrays.items():
-        shaped(column, f"{where}.{name[:20]}", 1, "iu" if name == "candidate" else "iuf")
-        if len(column) != len(detail):
-            raise TraceError(f"{where}.{name[:20]} has {len(column)} entries, where {len(detail)} are due")
-    known(detail.candidate.tolist(), vocab, f"{where}.candidate")
-    known(detail.tokens, vocab, f"{where}.tokens")
-    if form is not None:
-        columns = {name: column.tolist() for name, column in detail.columns.items()}
-        typed(columns, form.columns, where, vocab)
-        typed({name: [value] for name, value in detail.values.items()}, form.values, where, vocab)
-    if isinstance(form, CanvasForm) and (unknown := {*detail.rules} - form.words.keys()):
-        raise TraceError(f"{where} settles by {min(unknown)[:20]!r}, which its declaration lacks")
-
-
-def _canvas_places(detail: CanvasDetail, where: str) -> None:
-    """The places of a canvas: within its block, which is a part of it, and ascending."""
-    first, behind = detail.block if len(detail.block) == 2 else (0, -1)
-    if not 0 <= detail.start <= first < behind <= detail.start + detail.length:
-        part = f"no part of the {detail.length} places from {detail.start} on"
-        raise TraceError(f"{where}.block is {detail.block[:3]}, which is {part}")
-    shaped(detail.open, f"{where}.open", 1, "iu")
-    opened = detail.open.astype(np.int64)
-    if not len(opened) or opened[0] < first or opened[-1] >= behind or (np.diff(opened) <= 0).any():
-        raise TraceError(f"{where}.open does not rise within the block from {first} to {behind - 1}")
-    if not len(detail.places) == len(detail.tokens) == len(detail.rules):
-        raise TraceError(f"{where} has not one token and one rule for each place that it settles")
 
 
 def _matrix(detail: MatrixDetail, form: Form | None, where: str, vocab: int) -> None:
@@ -238,7 +210,7 @@ def token_ids(details: Sequence[Detail], forms: Mapping[str, Form]) -> list[int]
             ids += detail.ids
             continue
         if isinstance(detail, CanvasDetail):
-            ids += detail.candidate.tolist()
+            ids += detail.ids
         if (form := forms.get(detail.name)) is None:
             continue
         labels = (

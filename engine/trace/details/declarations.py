@@ -13,8 +13,8 @@ A sentence in which something is missing is left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ..values.relations import Relation as Relation
@@ -252,7 +252,7 @@ class ThreadsForm:
 
 @dataclass
 class CanvasWord:
-    """Why a place was settled. sign: a letter;  word: a few words;  why: of the place, the first sentence that is said"""
+    """Why a place was settled. sign: a letter;  word: a few words;  why: of the place, what is said is joined as it is"""
 
     sign: str
     word: str
@@ -264,8 +264,9 @@ class CanvasForm:
     """What the places of a `CanvasDetail` mean.
 
     A formula may name of an open place its columns, `candidate`, `confidence`, `place` (from 1), `rank` and `k`, its number
-    among the open ones, from 1; and of the whole its values, `open` and `settled` (counts), `start`, `length`, `upto` (places
-    that the text has reached by then) and `emitted`.
+    among the open ones, from 1; and of the whole its values, `open`, `settled` and `again` (counts, the last null where nothing
+    is masked again), `count`, `stale`, `start`, `length`, `upto` (places that the text has reached by then) and `emitted`; a
+    sentence also `anchors`, as a list of places.
 
     A sentence on an open place may name `rule`, why it was settled, and `stands`, whether it was; one on the whole, but for
     `says`, also `held`, for how many places from the first on `run` holds.
@@ -278,6 +279,10 @@ class CanvasForm:
     reasons, sums, closing: then sentences that are one line, the sums below them, and a line each
     drawn:   "canvas": passes by place, each open place with its candidate; "chain": one row of places that is settled from its
              beginning on, drawn as a chain of tokens
+    stays:   why an open place stays open: what is said is joined as it is
+    cells:   of a picture: what is said of a pass, behind how many cells it settled; it may name `rows`, how many rows of the
+             picture these are in, and `listed`, their numbers;  standins: what the sign of a stand-in means
+    unread:  word of `cache` -> why no entry of the cache can be followed, where none lives on
     rank:    formulas by which open places rank, the smallest first, the first that has a number; of equal ones the first place
     settles: a place is settled where one of these relations holds
     run:     or where this one holds of all open places before it; "": not so
@@ -303,6 +308,10 @@ class CanvasForm:
     sums: list[Sentence] = field(default_factory=list)
     closing: list[Sentence] = field(default_factory=list)
     drawn: Literal["canvas", "chain"] = "canvas"
+    stays: list[Sentence] = field(default_factory=list)
+    cells: list[Sentence] = field(default_factory=list)
+    standins: str = ""
+    unread: dict[str, str] = field(default_factory=dict)
     rank: list[str] = field(default_factory=list)
     settles: list[str] = field(default_factory=list)
     run: str = ""
@@ -318,7 +327,7 @@ class CanvasForm:
     def sentences(self) -> Iterator[Sentence]:
         """All sentences."""
         yield from (*self.says, *self.place, *self.hint, *self.where, *self.test, *self.lines, *self.row)
-        yield from (*self.reasons, *self.sums, *self.closing)
+        yield from (*self.reasons, *self.sums, *self.closing, *self.stays, *self.cells)
         for word in self.words.values():
             yield from word.why
 
@@ -333,3 +342,17 @@ class CanvasForm:
 
 
 Form = TallyForm | MatrixForm | TreeForm | ThreadsForm | CanvasForm
+
+
+def with_words(form: Form, words: Mapping[str, CanvasWord]) -> Form:
+    """A canvas with further words of rules, such as those of the selector that decides; any other form as it is."""
+    return replace(form, words={**words, **form.words}) if isinstance(form, CanvasForm) else form
+
+
+def merged(forms: Iterable[Mapping[str, Form]]) -> dict[str, Form]:
+    """The declarations of several methods that wrote one after another: of a canvas the words of all."""
+    every: dict[str, Form] = {}
+    for name, form in (pair for one in forms for pair in one.items()):
+        known = every.get(name)
+        every[name] = with_words(form, known.words) if isinstance(known, CanvasForm) else form
+    return every

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
 from .declarations import CanvasForm, DetailColumn, DetailLevel, Form, ThreadsForm
 from .shapes import CanvasDetail, Detail, MatrixDetail, ThreadsDetail
@@ -29,14 +29,12 @@ def kept_at(level: str, details: Sequence[Detail], forms: Mapping[str, Form]) ->
             continue
         columns = {one.name for one in form.columns if _keeps(level, one)}
         values = {one.name for one in form.values if _keeps(level, one)}
+        left: dict[str, Any] = {
+            "columns": {name: x for name, x in detail.columns.items() if name in columns},
+            "values": {name: x for name, x in detail.values.items() if name in values},
+        }
         if columns or isinstance(detail, CanvasDetail):
-            kept.append(
-                replace(
-                    detail,
-                    columns={name: x for name, x in detail.columns.items() if name in columns},
-                    values={name: x for name, x in detail.values.items() if name in values},
-                )
-            )
+            kept.append(replace(detail, **left))
     return kept
 
 

@@ -35,7 +35,6 @@ from ..details.drawn import Text as Text
 from ..details.edited import Edits as Edits
 from ..details.edited import Tagged as Tagged
 from ..details.explored import Explored as Explored
-from ..details.filled import Fill as Fill
 from ..details.joined import Joint as Joint
 from ..details.labels import Labels as Labels
 from ..details.labels import Mention as Mention
@@ -414,7 +413,6 @@ class Step:
     lines: Lines | None = None
     details: list[Detail] | None = None
     labels: Labels | None = None
-    fill: Fill | None = None
     joint: Joint | None = None
     switch: Switch | None = None
     candidates: Candidates | None = None

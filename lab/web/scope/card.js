@@ -117,10 +117,9 @@ function notedOn(head, step, id) {
   return rows.length ? [h("h3", null, "Noted"), numbersTable(rows)] : null;
 }
 /** A pass over a row of places that is settled from its beginning on. */
-function chainCard(step, head, at) {
-  const { name, before, after, fixed, words, which } = step.chain, agrees = rederives(step, head),
-    verdict = { agrees, recorded: fixed, again: fixedOf(step, head) },
-    { title, heads, hint } = head.forms?.[name] ?? { heads: [] };
+function chainCard(step, at) {
+  const { form, before, after, fixed, words, which } = step.chain, agrees = rederives(step, null),
+    verdict = { agrees, recorded: fixed, again: fixedOf(step) }, { title = "", heads = [], hint } = form;
   return [shell("", title, `${fixed} of ${after.length} final`, "", verdict),
     agrees === false
       ? h("p", { class: "line" }, `The record says ${fixed}, the guesses say ${verdict.again}.`) : null,
@@ -172,8 +171,8 @@ export function cardView(context) {
       drawnAs = as;
       let parts;
       if (!step.nodes) parts = [h("p", { class: "quiet" }, context.absent(store, "What was decided in this step"))];
-      else if (step.fill) parts = ofPart("canvas", "canvasCard", store, i, at);
-      else if (step.chain) parts = chainCard(step, store.head, at);
+      else if (step.canvas) parts = ofPart("canvas", "canvasCard", store, i, at);
+      else if (step.chain) parts = chainCard(step, at);
       else if (step.beams) parts = ofPart("threads", "beamsCard", store, i, step, at);
       else if (step.threads) {
         parts = ofPart("threads", "threadsCard", store, i, step, at);

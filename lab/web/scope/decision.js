@@ -11,7 +11,7 @@ export function firstOf(step) {
   if (!step || !step.nodes) return null;
   if (step.search) return step.search.best;
   if (step.chain || step.beams || step.threads || step.tally) return step.tally?.at ?? 1;
-  if (step.fill) return (step.fill.now[0]?.[0] ?? step.fill.among[0]) - step.fill.at[0] + 1;
+  if (step.canvas) return (step.canvas.now[0]?.[0] ?? step.canvas.among[0]) - step.canvas.at[0] + 1;
   const nodes = nodesOf(step);
   return (nodes.find((n) => n.status === "reject" && n.r !== null) || nodes.find((n) => OWN.has(n.status))
     || nodes[step.verdict.path.at(-1)] || nodes[0])?.id ?? null;

@@ -2,7 +2,7 @@
 import { h } from "./elements.js";
 
 /** What of a step asks for which part; the same as in lab/views/bundle.py. */
-const ASKS = { fill: "canvas", beams: "threads", threads: "threads", depth: "depth", lanes: "turns",
+const ASKS = { canvas: "canvas", beams: "threads", threads: "threads", depth: "depth", lanes: "turns",
   cascade: "cascade", rounds: "repeats", search: "search", survey: "survey" };
 const AGAIN = 1000; // ms before a part that did not come is asked for again; twice as long each time
 

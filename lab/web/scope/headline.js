@@ -1,6 +1,5 @@
 /* What came out of the step, and the figures of the run so far. */
 import { figures, h, say, see } from "./elements.js";
-import { filledSays } from "./fills.js";
 import { rederives } from "./judge.js";
 import { percent, plural, two } from "./numbers.js";
 import { termed } from "./terms.js";
@@ -36,7 +35,7 @@ export function headline(context) {
       else if (step.threads) words = `: ${step.threads.says}`;
       else if (step.turn) words = ` ${step.turn.says}`;
       else if (step.tally) words = `: ${step.tally.says}`;
-      else if (step.fill) words = `: ${filledSays(step)}`;
+      else if (step.canvas) words = `: ${step.canvas.says}`;
       else if (step.chain) words = `: ${step.chain.says}`;
       say(rest, words);
       const { tokens, passes, tried, ok, decode } = step.sum;

@@ -1,25 +1,11 @@
 /* Verdicts judged again from the numbers of the record, by what the rule says of itself: the head's `telling`, or the
  * step's. */
 import { follows } from "./fills.js";
+import { holds, workOut } from "./formulas.js";
 import { prob } from "./numbers.js";
 import { nodesOf } from "./store.js";
 import { weighed } from "./tally.js";
 
-const DOES = { "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b, "/": (a, b) => a / b,
-  "**": (a, b) => a ** b, min: Math.min, max: Math.max, exp: Math.exp, log: Math.log };
-const HOLDS = { "==": (a, b, within) => Math.abs(a - b) <= within,
-  "!=": (a, b, within) => Math.abs(a - b) > within, "<=": (a, b, within) => a <= b + within,
-  ">=": (a, b, within) => a >= b - within };
-
-/** The number that a formula gives (a number, a name, or what is done and to what); null where one is not recorded. */
-function workOut(formula, names) {
-  if (typeof formula !== "object") return typeof formula === "number" ? formula : names(formula);
-  const [does, ...parts] = formula;
-  if (does === "before") return names(parts[0], true);
-  const numbers = parts.map((part) => workOut(part, names)),
-    result = numbers.includes(null) ? null : DOES[does](...numbers);
-  return Number.isFinite(result) ? result : null;
-}
 const written = (x, form) => (form === "g" ? String(x) : form ? x.toFixed(form) : prob(x));
 
 /** What the rule of a step says of itself; null where that is not known. */
@@ -73,21 +59,16 @@ export function testsOf(step, head) {
   /** Whether what the rule says must hold of its record does. */
   const sound = () =>
     matching || !telling
-    || telling.relations.every(([left, sign, right, within, when]) =>
-      !given(when) || tried.every((_, i) => {
-        const a = workOut(left, names(i)), b = workOut(right, names(i));
-        return a === null || b === null || HOLDS[sign](a, b, within * Math.max(1, Math.abs(b)));
-      })
-    );
+    || telling.relations.every((one) => !given(one[4]) || tried.every((_, i) => holds(one, names(i)) !== false));
   return { telling, tried, matching, path, num, den, bounded, passed, stays, last, said, given, sound,
     value: (i, formula) => workOut(formula, names(i)), at: (node) => tried.indexOf(node) };
 }
 
 /** Do the verdicts follow from the numbers? null where the rule says more than these. */
 export function rederives(step, head) {
-  if (step.fill) return follows(step.fill);
+  if (step.canvas) return follows(step.canvas);
   if (step.tally) return weighed(step.tally);
-  if (step.chain) return fixedOf(step, head) === step.chain.fixed;
+  if (step.chain) return fixedOf(step) === step.chain.fixed;
   const tests = testsOf(step, head), { tried, path: settled } = tests, { path, extra, ok } = step.verdict;
   const drawn = !extra || extra[0] === null ? null : extra[1] - 1e-12 <= extra[0] && extra[0] < extra[2] + 1e-12;
   if (!tried.length || drawn === false) return drawn;
@@ -104,15 +85,9 @@ export function rederives(step, head) {
 }
 
 /** Places of a row that a pass settles: those behind places of which the declaration's relation holds. */
-export function fixedOf({ chain: { name, before, after } }, head) {
-  const run = head.forms?.[name]?.run;
+export function fixedOf({ chain: { form, before, after } }) {
   let fixed = 1;
-  const names = (of) => (of === "candidate" ? after : before)[fixed - 1]?.[0] ?? null;
-  while (run && fixed < after.length && related(run, names)) fixed++;
+  while (fixed < after.length && form.run && holds(form.run, (of) =>
+    (of === "candidate" ? after : before)[fixed - 1]?.[0] ?? null)) fixed++;
   return Math.min(fixed, after.length);
-}
-/** Whether a relation holds between the numbers of these names. */
-function related([left, sign, right], names) {
-  const a = workOut(left, names), b = workOut(right, names);
-  return a !== null && b !== null && HOLDS[sign](a, b, 1e-9);
 }

@@ -43,9 +43,7 @@ export function took(lanes) {
 }
 
 /** Why a thread ended, in the words of its declaration; "" while it goes on. */
-export const whyOf = ({ why }, form) => (why ? form?.ends[why] ?? why : "");
-/** What the head says of the threads of a step. */
-const formOf = (store, i) => store.head.forms?.[store.steps[i].threads.name];
+export const whyOf = ({ why }, form) => (why ? form.ends?.[why] ?? why : "");
 
 /** Lanes of the last rounds at the left, texts at the right; choose(k): a thread is chosen that wrote in the step. */
 export function threadsView(choose) {
@@ -97,8 +95,7 @@ export function threadsView(choose) {
     /** width: px; chosen: a thread that wrote in the step, by its place among them, from 0. */
     draw(store, i, chosen, width) {
       lanes = threadsOf(store, i);
-      form = formOf(store, i);
-      alive = store.steps[i].threads.alive;
+      ({ alive, form } = store.steps[i].threads);
       const back = Math.max(6, Math.floor((width * (width < 560 ? 0.3 : 0.45)) / ROUND));
       const room = Math.floor((width - Math.min(i + 1, back) * ROUND - 35) / GLYPH);
       lanes.forEach((lane, k) => line(k, lane, room, lane.number === alive[chosen]));
@@ -116,7 +113,7 @@ export function threadsView(choose) {
 function threadsCard(store, i, step, at) {
   const { alive, tokens } = step.threads, k = Math.min(alive.length - 1, Math.max(0, at - 1));
   const lanes = threadsOf(store, i), lane = lanes.find(({ number }) => number === alive[k]);
-  const { rounds, longest, sum } = took(lanes), form = formOf(store, i), why = whyOf(lane ?? {}, form);
+  const { rounds, longest, sum } = took(lanes), { form } = step.threads, why = whyOf(lane ?? {}, form);
   const { parent, given = [], many = 0, at: behind = 0, tokens: own = [] } = lane ?? { parent: -1 };
   const before = given.map(([, text]) => text).join("");
   return [
@@ -132,7 +129,7 @@ function threadsCard(store, i, step, at) {
     ]),
     many ? h("p", { class: "line" }, `It was given ${many > given.length ? "…" : ""}${before}`) : null,
     h("p", { class: "line" }, why ? `It ended with this step: ${why}.`
-      : form?.card),
+      : form.card),
   ].filter(Boolean);
 }
 

@@ -145,7 +145,7 @@ export function treeView(context) {
     // scrolled away: drawn when it is back, or the step stands
     if (!seen && (brisk || (context.following && !store.end))) return;
     if (!measure) fonts();
-    const side = step?.beams || step?.threads, fill = step?.fill, own = side || fill || step?.tally;
+    const side = step?.beams || step?.threads, fill = step?.canvas, own = side || fill || step?.tally;
     filling = fill && instead.canvas;
     const nodes = step?.chain ? chainOf(step) : store.nodes(i);
     const here = document.activeElement;

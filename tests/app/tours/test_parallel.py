@@ -39,7 +39,7 @@ def test_what_is_said_of_the_block_that_settles() -> None:
 
 def test_what_is_said_of_the_canvas() -> None:
     tour, steps = TOURS["canvas"], told("canvas")
-    fills = [x["fill"] for x in steps]
+    fills = [x["canvas"] for x in steps]
     wants = [[fill["tokens"][k][1] for k in fill["which"]] for fill in fills]
     assert [(len(x["open"]), len(x["now"])) for x in fills] == [
         (16, 11),
@@ -86,7 +86,7 @@ def test_what_is_said_of_the_canvas() -> None:
 
 def test_what_is_said_of_the_digit() -> None:
     tour, steps = TOURS["digit"], told("digit")
-    fills = [x["fill"] for x in steps]
+    fills = [x["canvas"] for x in steps]
     with opened("digit") as trace:
         picture, method = trace.header.model["picture"], trace.header.method
     level = picture["levels"].index
@@ -175,7 +175,7 @@ def test_what_is_said_of_the_list_that_forks() -> None:
 
 def test_what_is_said_of_the_wall() -> None:
     tour, (step,) = TOURS["wall"], told("wall")
-    fill, names = step["fill"], ("Ada", "Ben", "Clara", "Finn", "Hugo")
+    fill, names = step["canvas"], ("Ada", "Ben", "Clara", "Finn", "Hugo")
     drawn = [x[3].strip() for x in fill["now"]]
     assert (
         drawn == ["Hugo", "Ben", "Hugo", "Ada", "Ada", *["<|end|>"] * 3]
@@ -195,7 +195,7 @@ def test_what_is_said_of_the_wall() -> None:
 
 def test_what_is_said_of_cells_in_any_order() -> None:
     with opened("randar") as trace:
-        fills = [step.fill for step in trace.steps if step.fill is not None]
+        fills = [step.detail("cells") for step in trace.steps if step.details]
         assert not trace.header.lossless and len(fills) == 16 and len(trace.emitted) == 64
         tour, level = TOURS["randar"], trace.header.model["picture"]["levels"]
         assert [len(x.places) for x in fills[:4]] == [1, 1, 1, 2]
