@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import toys
 
 from decodescope.engine import Session
 from decodescope.engine.trace import check
-from decodescope.engine.trace.records.events import Fill
+from decodescope.engine.trace.details.shapes import CanvasDetail
 
 
 def filled(session: Session) -> Session:
@@ -16,6 +18,17 @@ def filled(session: Session) -> Session:
     return session
 
 
-def fills(session: Session) -> list[Fill]:
+def fills(session: Session) -> list[CanvasDetail]:
     """What each step filled."""
-    return [step.fill for step in session.sink.steps]
+    return [step.detail_of("canvas") for step in session.sink.steps]
+
+
+def alter(fill: CanvasDetail, name: str, value: Any) -> None:
+    """Give a field or a column another value, or what `value` makes of its own."""
+    columns = name in fill.columns
+    own = fill.columns[name] if columns else getattr(fill, name)
+    changed = value(own) if callable(value) else value
+    if columns:
+        fill.columns[name] = changed
+    else:
+        setattr(fill, name, changed)

@@ -43,8 +43,8 @@ def rows(step: dict[str, Any]) -> list[list[Any]]:
     side = len(step.get("threads", {}).get("alive", ())) or len(step.get("beams", {}).get("tokens", ()))
     if side:
         return [*step["nodes"], *([k, *[None] * 5, "target"] for k in range(side))]
-    if "fill" in step:
-        fill = step["fill"]
+    if "canvas" in step:
+        fill = step["canvas"]
         waiting, (first, length) = {*fill["open"]} - {x[0] for x in fill["now"]}, fill["at"]
         places = range(first, first + length)
         return [
@@ -57,9 +57,9 @@ def rows(step: dict[str, Any]) -> list[list[Any]]:
             step["nodes"][0],
             *([k, *[None] * 5, "accept" if x[3] else "reject"] for k, x in enumerate(tried)),
         ]
-    if "iteration" not in step:
+    if "chain" not in step:
         return list(step["nodes"])
-    block = step["iteration"]
+    block = step["chain"]
     after = [[k, text, token, None, None, None, "accept"] for k, (token, text) in enumerate(block["after"])]
     return [step["nodes"][0], *(row if k < block["fixed"] else row[:4] for k, row in enumerate(after))]
 

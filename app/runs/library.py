@@ -341,12 +341,7 @@ def _characters(wire: Wire, step: Step) -> int:
         tokens.update(step.draft.tokens)
     if step.tops is not None:
         tokens.update(step.tops.ids.ravel().tolist())
-    if step.fill is not None:
-        tokens.update(step.fill.ids)
     tokens.update(token_ids(step.details or (), wire.header.details))
-    for part in (step.iteration, step.threads):
-        if part is not None:
-            tokens.update(part.tokens)
     return sum(times * len(wire.text(token)) for token, times in tokens.items())
 
 

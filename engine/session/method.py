@@ -42,7 +42,7 @@ from decodescope.engine.methods.samplers.greedy import Greedy
 from decodescope.engine.methods.schedules.fixed import Fixed
 from decodescope.engine.methods.selectors.low_confidence import LowConfidence
 from decodescope.engine.methods.strategies.draft_verify import DraftVerify
-from decodescope.engine.trace.details.declarations import Form
+from decodescope.engine.trace.details.declarations import Form, with_words
 from decodescope.engine.trace.query.causes import causes_of_parts
 
 
@@ -185,8 +185,10 @@ class Method:
 
     @property
     def details(self) -> dict[str, Form]:
-        """name -> what the details of that name mean, of the strategy and of its router."""
-        return {**self.strategy.details, **(self.router.details if "router" in self.used else {})}
+        """name -> what the details of that name mean, of the strategy and of its router, with the words of the selector."""
+        forms = {**self.strategy.details, **(self.router.details if "router" in self.used else {})}
+        words = self.selector.words if "selector" in self.used else {}
+        return {name: with_words(form, words) for name, form in forms.items()}
 
     def mark_files(self) -> None:
         """Let every knob that names a file hold its name and hash, as a record does. Raises FileRefusal."""

@@ -10,11 +10,10 @@ from .checks.answers import answers_problems
 from .checks.beam_search import SearchValidator
 from .checks.copies import copied, copied_problems, read_of
 from .checks.decisions import decided, rule_at
-from .checks.details import UNKNOWN, details_by_check, details_problems
+from .checks.details import UNKNOWN, detail_by_check, details_by_check, details_problems
 from .checks.drawn_texts import DrawnTextValidator
 from .checks.entries import CacheValidator
 from .checks.fills import FillValidator
-from .checks.freed_entries import contradicts
 from .checks.labels import labels_problems
 from .checks.linebooks import LineValidator
 from .checks.pipeline import TickValidator
@@ -22,14 +21,15 @@ from .checks.rules import consistent_end, consistent_header, consistent_prefill,
 from .checks.sharing import Texts
 from .checks.skipped_layers import check_gaps, check_prompt, check_scores
 from .checks.spans import passage_tokens, spans_problems
+from .checks.threads import ThreadValidator
 from .checks.tree_search import search_problems
 from .checks.trees import TreeValidator, settles_at_end, tree_reading
 from .checks.turns import SwitchValidator
-from .checks.verdicts import check_extra, check_iteration, check_tops, check_verdicts
+from .checks.verdicts import check_extra, check_tops, check_verdicts
 from .details.consistency import token_ids
 from .details.declarations import TreeForm
-from .details.shapes import TallyDetail, TreeDetail
-from .details.threads import ThreadTree, ThreadValidator
+from .details.shapes import TallyDetail, ThreadsDetail, TreeDetail
+from .details.threads import ThreadTree
 from .encoding.forks import method_at, read_anew
 from .encoding.frame import encode
 from .file.file import sum_up
@@ -103,7 +103,7 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
             _check_prefill(report, trace.prefill, trace.header, books, read)
         texts, threads, fills = (
             Texts(trace.header, read),
-            _threads(trace.header, read),
+            ThreadValidator(trace.header.stop_tokens, read),
             FillValidator(trace.header),
         )
         lines, switches = LineValidator(trace.header, prompt), SwitchValidator(trace.header, trace.prefill)
@@ -136,16 +136,11 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
                 trace.prefill is not None
             ):  # a branch begins in the midst of its texts, and without what stands beside them
                 books.read(where, step.passes)
-            books.enter(
-                where,
-                step.cache,
-                length,
-                sum(len(x.freed) for x in step.threads.ended) if step.threads else 0,
-            )
+            books.enter(where, step.cache, length)
             if trace.prefill:
                 wrong = (
                     *texts.problems(step),
-                    *threads.problems(step.threads, step.emitted),
+                    *_check_threads(trace.header, step, threads),
                     *lines.problems(step),
                 )
                 for problem in (*wrong, *_check_copies(report, trace, step, emitted)):
@@ -201,11 +196,11 @@ def _check_prefill(
         report.add("prefill", problem)
 
 
-def _threads(header: Header, prompt: int) -> ThreadValidator:
-    """Books of threads behind a prompt of so many tokens."""
-    return ThreadValidator(
-        header.stop_tokens, lambda ended, freed, others: contradicts(ended, freed, others, prompt)
-    )
+def _check_threads(header: Header, step: Step, threads: ThreadValidator) -> Iterator[str]:
+    """What a step says of threads, and its cache of the entries that went with them."""
+    record = detail_by_check(header, step, "threads", ThreadsDetail)
+    freed = [places for change in step.cache for places in change.freed or ()]
+    yield from threads.problems(record, step.emitted, freed)
 
 
 def _check_told(report: Report, trace: Trace, step: Step) -> Iterator[str]:
@@ -336,10 +331,6 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
         for problem in check_extra(step, tests):
             report.add(where, problem)
         report.counts["extra tokens"] += 1
-    if step.iteration is not None:
-        for problem in check_iteration(step):
-            report.add(where, problem)
-        report.counts["passes over a block"] += 1
     for left in step.exits or ():
         for problem in check_exit(left, int(header.model.get("n_layers", left.depth))):
             report.add(where, problem)

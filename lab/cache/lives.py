@@ -9,6 +9,7 @@ import numpy as np
 
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace import Trace
+from decodescope.engine.trace.details.declarations import CanvasForm
 from decodescope.engine.trace.encoding.forks import read_anew
 from decodescope.engine.trace.records.events import CacheChange, Header, Prefill, Step
 from decodescope.engine.trace.records.head_plan import Plan
@@ -31,11 +32,6 @@ WORDS = {
     "O": "left the window: it was the oldest that could go",
     "B": "over budget: it went although older ones stayed",
     "M": "merged: it became part of another entry",
-}
-
-UNPLACED = {  # caches of a canvas whose entries are made anew
-    "none": "Nothing is kept: every pass reads the prompt and the whole canvas anew. Choose strategy.cache = prefix for lives.",
-    "dual": "Both sides of a block are read anew for each block: no entry lives on. Choose strategy.cache = prefix for lives.",
 }
 
 
@@ -132,8 +128,9 @@ class Lives:
         if isinstance(record, Prefill):
             self.prompt, self.tokens = self._read, prompt_read(self.header, record)
             return
-        if record.fill is not None:
-            self.unplaced = UNPLACED.get(record.fill.cache, "")
+        if (canvas := record.detail_of("canvas")) is not None:
+            form = self.header.details.get(canvas.name)
+            self.unplaced = form.unread.get(canvas.cache, "") if isinstance(form, CanvasForm) else ""
         self.tokens += record.emitted
         self.length.append(self._read)
         for name, value in [

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from decodescope.engine.trace import Trace
+from decodescope.engine.trace.details.declarations import CanvasForm
+from decodescope.engine.trace.details.shapes import CanvasDetail
 
 
 @dataclass
@@ -29,16 +31,18 @@ def staircase(trace: Trace) -> Staircase:
     stairs = Staircase()
     text = {step.n + k: token for step in trace.steps for k, token in enumerate(step.emitted)}
     for step in trace.steps:
-        it = step.iteration
-        if it is None:
+        block: CanvasDetail | None = step.detail_of("canvas")
+        form = None if block is None else trace.header.details.get(block.name)
+        if block is None or not isinstance(form, CanvasForm) or form.drawn != "chain":
             continue
-        right = [text.get(it.start + k) == token for k, token in enumerate(it.tokens)]
-        for place, ok in enumerate(right, it.start):
+        fixed = len(block.places)
+        right = [text.get(block.start + k) == token for k, token in enumerate(block.candidate.tolist())]
+        for place, ok in enumerate(right, block.start):
             if not ok:
                 stairs.since.pop(place, None)
             else:
                 stairs.since.setdefault(place, step.step)
-        stairs.final |= {it.start + k: step.step for k in range(min(it.fixed, len(step.emitted)))}
-        stairs.forwarded.append(it.fixed - 1)
-        stairs.stationary.append(sum(right[it.fixed :]))
+        stairs.final |= {block.start + k: step.step for k in range(min(fixed, len(step.emitted)))}
+        stairs.forwarded.append(fixed - 1)
+        stairs.stationary.append(sum(right[fixed:]))
     return stairs

@@ -6,13 +6,14 @@ from collections import Counter
 
 from decodescope.engine.trace import Step, Trace
 from decodescope.engine.trace.checks.details import details_problems
-from decodescope.engine.trace.checks.pictures import KEPT
-from decodescope.engine.trace.details.filled import chosen
-from decodescope.engine.trace.details.threads import schedule
+from decodescope.engine.trace.details.declarations import ThreadsForm
+from decodescope.engine.trace.details.shapes import ThreadsDetail
+from decodescope.engine.trace.details.threads import schedule, threads_scope
 from decodescope.engine.trace.records.pieces import join
 from decodescope.lab.formatting.numbers import f, said
 from decodescope.lab.formatting.tokens import shown, shown_id
 
+from .canvas import canvas_explanation
 from .explanation import Explanation, Line
 from .tally import tally
 from .trees import tree, with_tree
@@ -20,61 +21,24 @@ from .trees import tree, with_tree
 
 def undrafted(trace: Trace, step: Step) -> Explanation | None:
     """What a step did whose strategy says so itself; None: it drafted, or nothing was recorded."""
-    records = step.iteration, step.threads, step.fill
-    for record, explained in zip(records, (iteration, threads, canvas), strict=True):
-        if record is not None:
-            return explained(trace, step)
-    return with_tree(tried(trace, step), tree(trace, step))
-
-
-def iteration(trace: Trace, step: Step) -> Explanation:
-    """One pass of a fixed-point method: what did not change any more is final."""
-    it = step.iteration
-    assert it is not None
-    texts = [shown_id(token, trace.pieces) for token in it.tokens]
-    where = f"{len(texts)} tokens from position {it.start}"
-    explained = Explanation("target", "One pass over a block", texts[0], where, "fixed point")
-    explained.lines.append(
-        Line("All tokens of the block were guessed, and one pass says what the target puts at each place.")
-    )
-    words = "A token is final when everything before it is: then the target has read what it would have read anyway."
-    counted = f"{it.fixed} of {len(texts)} are final after this pass"
-    if it.before is not None and len(it.before) == len(it.tokens):
-        was = [shown_id(token, trace.pieces) for token in it.before]
-        places = zip(was, texts, strict=True)
-        rows = [
-            f"place {k}:  guess {said(a)}, the target's choice {said(b)}"
-            for k, (a, b) in enumerate(places, 1)
-        ]
-        explained.lines.append(Line("Before and after:", tuple(rows)))
-        right = next(
-            (k for k, (a, b) in enumerate(zip(it.before, it.tokens, strict=True)) if a != b), len(texts)
-        )
-        explained.agrees = (
-            it.fixed == min(right + 1, len(texts)) and step.emitted == it.tokens[: len(step.emitted)]
-        )
-        if right < len(texts):
-            words += f" The first {right} guesses are the target's choice, and place {right + 1} was read behind them alone."
-    explained.lines.append(Line(words, (counted,)))
-    if it.fixed < len(texts):
-        explained.lines.append(
-            Line(f"The other {len(texts) - it.fixed} choices are the guesses of the next pass.")
-        )
-    explained.test = f"{it.fixed} of {len(texts)} final"
-    return explained
+    if step.detail_of("threads") is not None:
+        return threads(trace, step)
+    return canvas_explanation(trace, step) or with_tree(tried(trace, step), tree(trace, step))
 
 
 def threads(trace: Trace, step: Step) -> Explanation:
     """One round of threads: what each of them wrote, and what by then stands of the text."""
-    t = step.threads
-    assert t is not None
+    t: ThreadsDetail = step.detail_of("threads")
+    form = trace.header.details.get(t.name)
+    if not isinstance(form, ThreadsForm):
+        form = ThreadsForm("Threads")
+    scope = threads_scope(t, len(step.emitted))
     texts = [shown_id(token, trace.pieces) for token in t.tokens]
     explained = Explanation(
-        "target", "A token of each thread", texts[0] if texts else "", f"{len(texts)} threads", "threads"
+        "target", form.title, texts[0] if texts else "", f"{len(texts)} threads", "threads"
     )
     wrote = tuple(f"thread {number}: {text}" for number, text in zip(t.alive, texts, strict=True))
-    words = "One pass writes a token of every thread; none sees another's text behind where it forked."
-    explained.lines.append(Line(words, wrote))
+    explained.lines.append(Line(" ".join(scope.all(form.lines)), wrote))
     begun = tuple(
         f"thread {x.thread} begins behind {'the prompt' if x.parent < 0 else f'{x.at} tokens of thread {x.parent}'}"
         + (f" and {len(x.given)} that nobody wrote" if x.given else "")
@@ -83,43 +47,13 @@ def threads(trace: Trace, step: Step) -> Explanation:
     ended = tuple(f"thread {x.thread} ended: {x.why.replace('_', ' ')}" for x in t.ended)
     if begun or ended:
         explained.lines.append(Line("Threads begin and end:", (*begun, *ended)))
-    taken = schedule(one.threads for one in trace.steps[: step.step + 1])
+    taken = schedule(one.detail_of("threads") for one in trace.steps[: step.step + 1])
     counted = f"{taken.rounds} rounds, {taken.longest} tokens on the longest way, {taken.tokens} in all"
     explained.lines.append(Line(f"{len(step.emitted)} tokens stand by now that did not before.", (counted,)))
     explained.agrees = len(t.alive) == len(t.tokens)
     if (more := tried(trace, step)) is not None:
         explained.lines += more.lines
         explained.agrees = explained.agrees and more.agrees
-    return explained
-
-
-def canvas(trace: Trace, step: Step) -> Explanation:
-    """One pass over a canvas: what was settled among the open places, and why."""
-    fill = step.fill
-    assert fill is not None
-    texts = [shown_id(token, trace.pieces) for token in fill.tokens]
-    where = f"{len(fill.places)} of {len(fill.open)} open places"
-    explained = Explanation("target", "Places settled", texts[0] if texts else "", where, "canvas")
-    sure = dict(zip(fill.open.tolist(), fill.confidence.tolist(), strict=True))
-    settled = zip(fill.places, texts, fill.rules, strict=True)
-    rows = [
-        f"place {at - fill.start + 1}: {said(text)}, confidence {sure[at]:.3f}, {rule}"
-        for at, text, rule in settled
-    ]
-    words = "One pass gives every open place of the block a candidate; the first in rank stay, and those that reach their bar."
-    if fill.cache == KEPT:
-        words = "One pass draws these cells, each from its own row; none of them sees another."
-    explained.lines.append(Line(words, tuple(rows)))
-    if fill.stale:
-        explained.lines.append(
-            Line(f"It read entries beside its rows that were made {fill.stale} passes before.")
-        )
-    explained.lines.append(
-        Line(f"{len(step.emitted)} tokens stand by now with all before them that did not before.")
-    )
-    explained.agrees = (
-        fill.open[chosen(fill.count, fill.confidence, fill.bars, fill.order)].tolist() == fill.places
-    )
     return explained
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from decodescope.engine.trace import Trace
+from decodescope.engine.trace import Header, Trace
+from decodescope.engine.trace.details.declarations import CanvasForm
+from decodescope.engine.trace.details.shapes import CanvasDetail
 from decodescope.engine.trace.records.pieces import shown_id
 
 from .chart import REJECT, chart
@@ -13,7 +15,8 @@ from .chart import REJECT, chart
 def figure(trace: Trace) -> go.Figure:
     """Confidence of the candidate of each open place, by pass and place, and a mark on those that the pass settled. Raises
     ValueError where no pass filled a canvas."""
-    passes = [(step.step, step.fill) for step in trace.steps if step.fill is not None]
+    canvases = ((step.step, step.detail_of("canvas")) for step in trace.steps)
+    passes = [(step, canvas) for step, canvas in canvases if _is_filled(trace.header, canvas)]
     if not passes:
         raise ValueError(
             "No pass of this run filled places of a canvas: take a run by a model that reads both sides."
@@ -22,7 +25,7 @@ def figure(trace: Trace) -> go.Figure:
     length = max(fill.start + fill.length for _, fill in passes) - start
     rows: list[list[float | None]] = []
     for _, fill in passes:
-        sure = dict(zip(fill.open.tolist(), fill.confidence.tolist(), strict=True))
+        sure = dict(zip(fill.open.tolist(), fill.confidence, strict=True))
         rows.append([sure.get(start + k) for k in range(length)])
     shades = go.Heatmap(
         x=list(range(1, length + 1)),
@@ -49,3 +52,11 @@ def figure(trace: Trace) -> go.Figure:
     return chart("Which place was settled when", "place", "pass", shades, marks).update_yaxes(
         autorange="reversed"
     )
+
+
+def _is_filled(header: Header, canvas: CanvasDetail | None) -> bool:
+    """Whether a pass filled places in any order, and its confidences were recorded."""
+    form = None if canvas is None else header.details.get(canvas.name)
+    if canvas is None or canvas.confidence is None:
+        return False
+    return not (isinstance(form, CanvasForm) and form.drawn == "chain")

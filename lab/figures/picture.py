@@ -16,8 +16,8 @@ def cells(trace: Trace) -> dict[int, tuple[int, int]]:
     begin = shape["begin"]
     came = {cell: (token, -1) for cell, token in enumerate(shape["known"])}
     for step in trace.steps:
-        if step.fill is not None:
-            settled = zip(step.fill.places, step.fill.tokens, strict=True)
+        if (canvas := step.detail_of("canvas")) is not None:
+            settled = zip(canvas.places, canvas.tokens, strict=True)
         else:
             settled = zip(range(step.n, step.n + len(step.emitted)), step.emitted, strict=True)
         came |= {place - begin: (token, step.step) for place, token in settled}

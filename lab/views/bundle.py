@@ -24,7 +24,7 @@ WEB = Path(__file__).resolve().parent.parent / "web"
 ENTRY = "scope.js"
 # what of a step asks for which part; the same as in web/scope/extras.js
 ASKS = {
-    "fill": "canvas", "branches": "trees", "tree": "trees", "threads": "threads", "depth": "depth", "lanes": "turns",
+    "canvas": "canvas", "branches": "trees", "tree": "trees", "threads": "threads", "depth": "depth", "lanes": "turns",
     "scale": "scale", "rounds": "repeats", "survey": "survey",
 }  # fmt: skip
 # named after the module that each begins with

@@ -22,8 +22,8 @@ Message = dict[str, Any]
 def thumbnail(messages: Sequence[Message]) -> str:
     """An `svg` element of the steps in these messages (`lab/wire/messages.py`); its title says what it shows."""
     steps = [x for x in messages if x["kind"] == "step"]
-    if any("iteration" in x for x in steps):
-        title, frames = "A block of tokens, pass after pass", _blocks([x for x in steps if "iteration" in x])
+    if any("chain" in x for x in steps):
+        title, frames = "A block of tokens, pass after pass", _blocks([x for x in steps if "chain" in x])
     elif any(row["evicted"] for x in steps for row in _target(x)):
         title, frames = "The entries of one head: kept and evicted", _cache(steps)
     elif any(x["drafted"] for x in steps):
@@ -116,7 +116,7 @@ def _mark(status: str, x: float, y: float) -> str:
 
 def _blocks(steps: Sequence[Message]) -> list[str]:
     """Each frame has one pass more: a row for its block, the tokens that became final in it filled."""
-    shown = [steps[i]["iteration"] for i in range(min(FRAMES, len(steps)))]
+    shown = [steps[i]["chain"] for i in range(min(FRAMES, len(steps)))]
     origin = shown[0]["start"]
     last = max(x["start"] + len(x["after"]) for x in shown) - origin
     wide, high = min(24, (WIDE - 16) / max(1, last)), (HIGH - 16) / FRAMES

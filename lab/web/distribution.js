@@ -57,7 +57,7 @@ function chooser(changed) {
 function nothing({ view, i, step }) {
   const { levels } = view.store.head;
   if (levels && !levels.includes("decisions")) return "This run was recorded without its decisions.";
-  if (step.iteration || step.branches || step.threads || step.fill || step.tally || step.tree)
+  if (step.chain || step.branches || step.threads || step.canvas || step.tally || step.tree)
     return "Nothing is drawn here: this method records no distribution of a place.";
   return view.store.whole(i) ? "No distribution is recorded after this token: it was not reached."
     : "fetching this step…";

@@ -4,7 +4,7 @@ import { heard, panes, stepped } from "./runs.js";
 import { h, passesView, prob, tokenOf } from "./scope.js";
 
 /** The block of a step; one that came without its tree has it under another name. */
-const blockOf = (step) => step?.iteration ?? step?.settling;
+const blockOf = (step) => step?.chain ?? step?.settling;
 const ROWS = 14; // passes that are shown at once
 const KEY = "A row is a pass, a column a place of the text; shade: how likely the model finds the token after the "
   + "guesses before it. Bold, left of the stair: final. Framed: right from this pass on.";

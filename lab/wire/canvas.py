@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from decodescope.engine.trace.records.events import Fill, Piece, Step
+from decodescope.engine.trace.checks.details import canvas_reading
+from decodescope.engine.trace.details.shapes import CanvasDetail
+from decodescope.engine.trace.records.events import Header, Piece, Step
 from decodescope.engine.trace.records.phases import decides
 
 from .single import single
@@ -17,12 +19,13 @@ ROOM = 2048  # bytes of what was not committed, in a step that is not asked for
 
 
 def filled(
-    step: Step, text: Callable[[int], Piece], *, brief: bool = False, whole: bool = False
+    header: Header, step: Step, text: Callable[[int], Piece], *, brief: bool = False, whole: bool = False
 ) -> dict[str, Any]:
     """The pass of a step over a canvas, or nothing. Places are positions of the text, as in the record.
 
-    fill: {"at": [start, length], "among": [first, behind] of its block, "now": [[place, rule, token id, text], ...],
-           "count", "cache", "stale", "fed": rows that the pass read, "again": places masked again, where there are some,
+    canvas: {"name": of its declaration, "says": the step in a clause, "at": [start, length], "among": [first, behind] of its
+           block, "now": [[place, rule, token id, text], ...], "count", "cache", "stale", "fed": rows that the pass read,
+           "again": places masked again, where there are some,
            "standins": [[place, token id, text], ...] of tokens fed in the place of others, where there are some,
            "open": [place, ...], "c": [confidence, ...], "tokens": [[token id, text], ...] their candidates, each once,
            "which": [index into tokens, ...], "bars": [one for all, or one each] or null, "order", "anchors",
@@ -32,11 +35,14 @@ def filled(
     A brief has confidences with two digits, and nothing from "bars" on. Unless `whole`, what is above ROOM is left out from
     "open" on, and "few" says so.
     """
-    fill = step.fill
-    if fill is None:
+    fill: CanvasDetail | None = step.detail_of("canvas")
+    read = None if fill is None else canvas_reading(header, step, fill)
+    if fill is None or read is None or read.form.drawn != "canvas":
         return {}
     now = zip(fill.places, fill.rules, fill.tokens, strict=True)
     message: dict[str, Any] = {
+        "name": fill.name,
+        "says": read.clause,
         "at": [fill.start, fill.length],
         "among": fill.block,
         "now": [[place, rule, token, text(token)] for place, rule, token in now],
@@ -49,36 +55,39 @@ def filled(
         message["standins"] = [[place, token, text(token)] for place, token in fill.standins]
     if fill.reopened:
         message["again"] = fill.reopened
-    more = _open(fill, text, brief)
+    more = {} if fill.confidence is None else _open(fill, fill.confidence, text, brief)
     if (
         not whole
         and len(json.dumps(more, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) > ROOM
     ):
-        return {"fill": message, "few": True}
-    return {"fill": message | more}
+        return {"canvas": message, "few": True}
+    return {"canvas": message | more}
 
 
-def _open(fill: Fill, text: Callable[[int], Piece], brief: bool) -> dict[str, Any]:
+def _open(
+    fill: CanvasDetail, confidence: np.ndarray, text: Callable[[int], Piece], brief: bool
+) -> dict[str, Any]:
     """What the pass knew of the open places."""
     tokens, which = np.unique(fill.candidate, return_inverse=True)
     more: dict[str, Any] = {
         "open": fill.open.tolist(),
-        "c": [round(float(x), 2) if brief else single(x) for x in fill.confidence],
+        "c": [round(float(x), 2) if brief else single(x) for x in confidence],
         "tokens": [[token, text(token)] for token in tokens.tolist()],
         "which": which.tolist(),
     }
     if brief:
         return more
-    bars = None if fill.bars is None else [single(x) for x in fill.bars]
+    bars, order = fill.columns.get("bars"), fill.columns.get("order")
+    each = None if bars is None else [single(x) for x in bars]
     return more | {
-        "bars": bars[:1] if bars and len(set(bars)) == 1 else bars,
-        "order": None if fill.order is None else fill.order.tolist(),
+        "bars": each[:1] if each and len(set(each)) == 1 else each,
+        "order": None if order is None else order.tolist(),
         "anchors": fill.anchors,
         **_beyond(fill, text),
     }
 
 
-def _beyond(fill: Fill, text: Callable[[int], Piece]) -> dict[str, Any]:
+def _beyond(fill: CanvasDetail, text: Callable[[int], Piece]) -> dict[str, Any]:
     """What the pass tried, and what a grammar refused."""
     more: dict[str, Any] = {}
     if (tried := fill.explored) is not None:
@@ -89,3 +98,35 @@ def _beyond(fill: Fill, text: Callable[[int], Piece]) -> dict[str, Any]:
         more["vetoes"] = [[x.place, x.token, text(x.token), x.together] for x in fill.vetoes]
         more["witness"] = [text(token) for token in fill.witness or ()]
     return more
+
+
+def chain_shown(
+    header: Header, step: Step, texts: Callable[[list[int]], list[Any]], *, brief: bool = False
+) -> dict[str, Any]:
+    """The row after the pass, or nothing. texts: ids -> tokens as views have them
+
+    chain, or in a brief settling: {"name": of its declaration, "says": the step in a clause, "start": its first position,
+    "fixed": places that are settled, "after": [token, ...], "p": [how likely each is, ...] where recorded}. Not in a brief:
+    "before": the tokens that the pass read, where these are a column, "words": what each place is, each word once, "which":
+    [index into words, ...]
+    """
+    detail: CanvasDetail | None = step.detail_of("canvas")
+    read = None if detail is None else canvas_reading(header, step, detail)
+    if detail is None or read is None or read.form.drawn != "chain":
+        return {}
+    message = {
+        "name": detail.name,
+        "says": read.clause,
+        "start": detail.start,
+        "fixed": len(detail.places),
+        "after": texts(detail.candidate.tolist()),
+    }
+    if detail.confidence is not None:
+        message["p"] = [single(x) for x in detail.confidence.tolist()]
+    if brief:
+        return {"settling": message}
+    guessed = next((x.name for x in read.form.columns if x.type == "token" and x.name in detail.columns), "")
+    words = [read.words(k) for k in range(len(detail))]
+    each = list(dict.fromkeys(words))
+    before = texts(detail.columns[guessed].tolist()) if guessed else []
+    return {"chain": message | {"before": before, "words": each, "which": [each.index(x) for x in words]}}

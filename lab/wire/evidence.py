@@ -1,9 +1,13 @@
-"""Told: what an acceptance rule says of itself, as a page reads it: formulas and sentences in parts, none to parse."""
+"""Evidence: what an acceptance rule says of itself, and a header of its details, as a page reads it: nothing to parse."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
+from decodescope.engine.trace.details.declarations import CanvasForm, Sentence, ThreadsForm
+from decodescope.engine.trace.details.scope import Scope
+from decodescope.engine.trace.records.events import Header
 from decodescope.engine.trace.records.evidence import Telling
 from decodescope.engine.trace.values.formula import formula, relation, sentence
 
@@ -32,3 +36,42 @@ def _parts(text: str) -> list[Any]:
     """A sentence in parts. A page writes a number without a form as a probability."""
     parts = sentence(text)
     return [x if isinstance(x, str) else [x[0], "" if x[1] == "p" else x[1]] for x in parts]
+
+
+def forms_shown(header: Header) -> dict[str, dict[str, Any]]:
+    """Name of a detail -> the words of its declaration, of the shapes that a page draws by these."""
+    shown = {name: _threads(form) for name, form in header.details.items() if isinstance(form, ThreadsForm)}
+    return shown | {name: _canvas(x) for name, x in header.details.items() if isinstance(x, CanvasForm)}
+
+
+def _threads(form: ThreadsForm) -> dict[str, Any]:
+    """card: what is said of a thread that goes on;  ends: why a thread ended -> that in words"""
+    return {"card": " ".join(Scope({}, {}).all(form.card)), "ends": form.ends}
+
+
+def _canvas(form: CanvasForm) -> dict[str, Any]:
+    """Of places that are filled in any order: which part decided, how they rank and settle, why one stays, word of a rule ->
+    [sign, words, why], what is said of cells, and of stand-ins. Of a row: title, sentence and heads of the card, and `run`, the
+    relation by which a place follows those before it, or null."""
+    if form.drawn == "canvas":
+        return {
+            "part": form.part,
+            "rank": [formula(x) for x in form.rank],
+            "settles": [[*relation(x)] for x in form.settles],
+            "stays": sentences(form.stays),
+            "words": {rule: [x.sign, x.word, sentences(x.why)] for rule, x in form.words.items()},
+            "cells": sentences(form.cells),
+            "standins": form.standins,
+        }
+    return {
+        "title": form.card,
+        "hint": " ".join(Scope({}, {}).all(form.hint)),
+        "heads": form.heads,
+        "run": [*relation(form.run)] if form.run else None,
+    }
+
+
+def sentences(declared: Iterable[Sentence]) -> list[list[Any]]:
+    """Each as [its parts, what names must be, the relation that must hold or null]. A part is a text, or a list of a formula
+    and its form; a relation is [formula, sign, formula]."""
+    return [[sentence(x.text), x.given, [*relation(x.where)] if x.where else None] for x in declared]

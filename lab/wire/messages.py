@@ -8,6 +8,7 @@ from typing import Any
 
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import Prefill, Step, Trace
+from decodescope.engine.trace.details.shapes import CanvasDetail
 
 from .tallied import most_rows
 from .wire import Wire, encode, end_message
@@ -54,8 +55,8 @@ def most_nodes(step: Step) -> int:
     the tokens of its block, its threads, the places of its canvas or what it tried by itself. Nodes of trees are counted by
     `most_tree_nodes`."""
     drafted = 0 if step.draft is None else len(step.draft.tokens)
-    block = step.iteration.tokens if step.iteration is not None else []
-    threads = step.threads.alive if step.threads is not None else []
-    canvas = step.fill.length if step.fill is not None else 0
+    threads = step.detail_of("threads") or []
+    canvas: CanvasDetail | None = step.detail_of("canvas")
+    places = 0 if canvas is None else canvas.length
     own = drafted + (step.extra is not None)
-    return max(own, len(block), len(threads), canvas, len(step.emitted), most_rows(step))
+    return max(own, len(threads), places, len(step.emitted), most_rows(step))

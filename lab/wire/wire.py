@@ -21,7 +21,7 @@ from decodescope.engine.trace.checks.notes import told as noted
 from decodescope.engine.trace.encoding.forks import header_at
 from decodescope.engine.trace.query.comparable import is_plain, mark, setting
 from decodescope.engine.trace.query.titles import title
-from decodescope.engine.trace.records.events import End, Header, Iteration, Piece, Prefill, Step
+from decodescope.engine.trace.records.events import End, Header, Piece, Prefill, Step
 from decodescope.engine.trace.records.parts import called, said, zones
 from decodescope.engine.trace.records.phases import decides
 from decodescope.lab.cost.machine import machine_of
@@ -30,11 +30,11 @@ from decodescope.lab.formatting.style import STATUS_OF_ORIGIN
 from . import notes
 from .again import Again
 from .cache import cache_row, mapped, maps
-from .canvas import filled
+from .canvas import chain_shown, filled
 from .copies import copies
 from .depths import deep, left_by
 from .drafts import drafted_as
-from .evidence import told
+from .evidence import forms_shown, told
 from .lanes import lanes, views
 from .machine_load import surrounded
 from .model_build import built
@@ -78,6 +78,7 @@ class Wire:
     depth: which layers ran, and by which tests (`lab/wire/depths.py`).
     passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`engine/cost/passes.py`).
     tally: what a strategy tried by itself (`lab/wire/tallied.py`).
+    forms, in the head: what details of a step mean that a view draws itself (`lab/wire/evidence.py`).
     along, in the head, and beside, in a step: who read along, and what that says of each token (`lab/wire/reference.py`).
     again, rounds: what of the text was said before, and the rounds of a text that goes round (`lab/wire/again.py`).
     built, in the head: what the models are made of, matrix by matrix (`lab/wire/model_build.py`).
@@ -155,6 +156,7 @@ class Wire:
             | {"zones": [zone.record() for zone in zones(h)]},
             "telling": None if self._telling is None else told(self._telling),
             "tells": notes.declarations(h),
+            "forms": forms_shown(h),
             "exactness": h.exactness,
             "text": list(mark(h)),
             "plain": is_plain(h),
@@ -198,7 +200,7 @@ class Wire:
             "tried": [node + 1 for node, _ in trials],
             "ok": [int(ok) for _, ok in trials],
         }
-        message |= drafted_as(self.header, step) | filled(step, self.text, whole=whole)
+        message |= drafted_as(self.header, step) | filled(self.header, step, self.text, whole=whole)
         message |= tallied(self.header, step, self.text, whole)
         message |= scale(self.header, step, self.text, whole) | tree_of(self.header, step, self.text, whole)
         message |= encode_survey(self.header, step, self.text, whole)
@@ -217,11 +219,7 @@ class Wire:
             message["sampler"] = said(by, "sampler")
         if step.extra is not None:
             message["verdict"]["extra"] = [step.extra.u, step.extra.low, step.extra.high]
-        if step.iteration is not None:
-            message["iteration"] = {
-                **self._block(step.iteration),
-                "before": self._texts(step.iteration.before or []),
-            }
+        message |= chain_shown(self.header, step, self._texts)
         left_by(message, step, self.text, whole)
         if step.tops is not None and "laws" in spared:
             _without(message, "laws")
@@ -279,17 +277,11 @@ class Wire:
 
     def brief(self, step: Step) -> dict[str, Any]:
         """One step without its tree: enough for the text, the clock, the counters and what the parts noted over the steps."""
-        message = {**self._plain(step), **filled(step, self.text, brief=True), "brief": True}
-        if step.iteration is not None:
-            message["settling"] = self._block(step.iteration)
+        message = {**self._plain(step), **filled(self.header, step, self.text, brief=True), "brief": True}
+        message |= chain_shown(self.header, step, self._texts, brief=True)
         if kept := notes.fitting(self.header, self._noted(step), BRIEF):
             message["notes"] = kept
         return message
-
-    def _block(self, it: Iteration) -> dict[str, Any]:
-        """A block after a pass: where it begins, its tokens, how many are final and, where recorded, how likely each is."""
-        likely = {} if it.p is None else {"p": [_single(x) for x in it.p]}
-        return {"start": it.start, "fixed": it.fixed, "after": self._texts(it.tokens), **likely}
 
     def _plain(self, step: Step) -> dict[str, Any]:
         tokens, passes, tried, ok, drafted, accepted, decode = self._sums[step.step]
@@ -327,7 +319,7 @@ class Wire:
             **deep(step, self.header, self._passes) | beside(step, self.text),
             **lanes(self.header, step, self.text),
             **copies(self.header, step),
-            **({} if step.threads is None else threaded(step.threads, self._texts)),
+            **threaded(self.header, step, self._texts),
             **surrounded(step.environment),
         }
 

@@ -269,11 +269,12 @@ def test_a_node_that_was_not_reached_says_why(scope: Scope) -> None:
 
 def test_jacobi_and_beam_have_their_cards(scope: Scope) -> None:
     trace = decoded("jacobi")
-    step = next(s for s in trace.steps if s.iteration.fixed > 1)
+    step = next(s for s in trace.steps if len(s.detail("fixed_point").places) > 1)
+    block = step.detail("fixed_point")
     scope.show(list(messages(trace)), step.step)
-    assert f"{step.iteration.fixed} of {len(step.iteration.tokens)} final" in scope.text(".decision")
+    assert f"{len(block.places)} of {len(block)} final" in scope.text(".decision")
     rows = scope.page.locator(".decision .block tbody tr").all_inner_texts()
-    assert sum("confirmed" in row or "final" in row for row in rows) == step.iteration.fixed
+    assert sum("confirmed" in row or "final" in row for row in rows) == len(block.places)
     assert scope.text(".decision .agree") == "re-derived"
     scope.page.evaluate("view.clear()")
     trace = decoded("beam", count=12)

@@ -31,22 +31,22 @@ def test_each_cell_says_what_the_record_says(lab: Lab, width: int) -> None:
     cells = page.evaluate(CELLS)
     due = []
     for step in steps[-14:]:
-        it = step.iteration
-        for k, token in enumerate(it.tokens):
+        it = step.detail("fixed_point")
+        for k, token in enumerate(it.candidate.tolist()):
             right = text.get(it.start + k) == token
-            kind = "final" if k < it.fixed else "right" if right else "guess"
+            kind = "final" if k < len(it.places) else "right" if right else "guess"
             since = right and made.since[it.start + k] == step.step
             due.append([step.step, it.start + k, f"{kind} since" if since else kind])
     assert cells == due and len({kind for *_, kind in due}) > 3
     said = page.inner_text(".ds-grid .quiet >> nth=1")
     assert said.startswith(
-        f"Pass 28: {steps[28].iteration.fixed} final, {made.forwarded[28]} of them fast-forwarded"
+        f"Pass 28: {len(steps[28].detail('fixed_point').places)} final, {made.forwarded[28]} of them fast-forwarded"
     )
     assert f"{made.stationary[28]} stationary" in said
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     page.click(".ds-grid tbody button:text-is('24')")
     page.wait_for_selector(".ds h1:text-is('Step 24')")
-    place = steps[25].iteration.start + 2
+    place = steps[25].detail("fixed_point").start + 2
     page.click(f".ds-grid tr[data-step='25'] td[data-place='{place}']")
     page.wait_for_selector(".ds h1:text-is('Step 25')")
     page.wait_for_selector(f".ds-grid .own td.at[data-place='{place}']")

@@ -70,7 +70,7 @@ def unlisted(trace: Trace) -> Trace:
     trace.end = None  # it holds a hash of what is changed here
     for step in trace.steps:
         for row, place in enumerate(step.tops.places):
-            written = step.emitted[place + 1 : place + 2] if step.iteration else [step.extra.token]
+            written = step.emitted[place + 1 : place + 2] if step.details else [step.extra.token]
             others = [x for x in range(toys.SPEC.vocab) if x not in LOW["most"] and x not in written]
             held = [x for x in step.tops.ids[row].tolist() if x in others]
             spare = iter([x for x in others if x not in held])
@@ -100,8 +100,8 @@ def test_a_token_that_cannot_be_among_the_likeliest_is_found(trace: object) -> N
             else:
                 step.tops.p *= (1 / np.maximum(step.tops.p.sum(1, keepdims=True), 1e-9)).astype(np.float32)
                 step.tops.rest[:, 0] = 0
-                if step.iteration is not None:
-                    step.iteration.p = None
+                if step.details:
+                    step.detail("fixed_point").confidence = None
         found = [x for x in check(changed).problems if "likeliest" in x]
         assert found, change
 

@@ -188,7 +188,7 @@ def test_a_fork_to_and_from_threads_goes_on_at_the_end_of_its_text(before: Any, 
         and made.end.reason == "max_new_tokens"
     )
     assert check(made.sink).ok, str(check(made.sink))
-    assert (made.sink.steps[-1].threads is not None) == (after != "draft_verify")
+    assert (made.sink.steps[-1].detail("threads") is not None) == (after != "draft_verify")
 
 
 def test_what_a_beam_loses_of_a_text_that_was_drafted_is_followed_to_its_end() -> None:

@@ -13,7 +13,7 @@ from toylab import Words
 
 from decodescope.engine import Session
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.records.events import Fill
+from decodescope.engine.trace.details.shapes import CanvasDetail
 from decodescope.lab.wire.canvas import ROOM
 from decodescope.lab.wire.messages import most_nodes, wire_of
 from decodescope.lab.wire.wire import BUDGET, encode
@@ -42,8 +42,8 @@ def run(name: str, count: int = 20, **strategy: Any) -> Trace:
     return session.sink
 
 
-def fills(trace: Trace) -> list[Fill]:
-    made = [step.fill for step in trace.steps]
+def fills(trace: Trace) -> list[CanvasDetail]:
+    made = [step.detail_of("canvas") for step in trace.steps]
     assert all(x is not None for x in made)
     return made  # type: ignore[return-value]
 
@@ -55,7 +55,7 @@ def fills(trace: Trace) -> list[Fill]:
 def test_wire_has_what_the_record_has(name: str) -> None:
     trace = run(name)
     for fill, message in zip(fills(trace), told(trace)[1:-1], strict=True):
-        sent = message["fill"]
+        sent = message["canvas"]
         assert (
             sent["at"] == [fill.start, fill.length]
             and sent["among"] == fill.block
@@ -70,24 +70,26 @@ def test_wire_has_what_the_record_has(name: str) -> None:
         bars = (
             None
             if sent["bars"] is None
-            else np.broadcast_to(np.array(sent["bars"], np.float32), fill.bars.shape)
+            else np.broadcast_to(np.array(sent["bars"], np.float32), fill.columns.get("bars").shape)
         )
-        assert (bars is None and fill.bars is None) or (bars == fill.bars).all()
-        assert (sent["order"] is None) == (fill.order is None) and sent["anchors"] == fill.anchors
+        assert (bars is None and fill.columns.get("bars") is None) or (bars == fill.columns.get("bars")).all()
+        assert (sent["order"] is None) == (fill.columns.get("order") is None) and sent[
+            "anchors"
+        ] == fill.anchors
 
 
 def test_a_step_is_small_whatever_the_block_and_comes_whole_where_it_is_asked_for() -> None:
     trace = run("threshold", 400, block=400)
     wire = wire_of(trace)
     first = trace.steps[0]
-    assert first.fill is not None and len(first.fill.open) == 400
+    assert first.detail_of("canvas") is not None and len(first.detail_of("canvas").open) == 400
     small, whole, brief = wire.step(first), wire.step(first, whole=True), wire.brief(first)
-    assert "open" not in small["fill"] and small["few"] and "open" not in brief["fill"]
-    assert len(whole["fill"]["open"]) == 400 and "few" not in whole
-    assert len(encode(small)) - len(encode(small["fill"]["now"])) < BUDGET
+    assert "open" not in small["canvas"] and small["few"] and "open" not in brief["canvas"]
+    assert len(whole["canvas"]["open"]) == 400 and "few" not in whole
+    assert len(encode(small)) - len(encode(small["canvas"]["now"])) < BUDGET
     assert most_nodes(first) == 400
     few = run("threshold")
-    briefs = [wire_of(few).brief(step)["fill"] for step in few.steps]
+    briefs = [wire_of(few).brief(step)["canvas"] for step in few.steps]
     assert all(len(json.dumps(x)) < ROOM and "bars" not in x for x in briefs)
     assert [x["open"] for x in briefs] == [x.open.tolist() for x in fills(few)]
 
@@ -259,8 +261,8 @@ def test_card_tells_confidence_bar_rule_and_since_when_the_candidate_was_right(
     fill, k = fills(trace)[last], fills(trace)[last].open.tolist().index(place)
     card, cells = drawn.text(".decision"), drawn.page.locator(".decision .sums td.value").all_inner_texts()
     assert float(cells[0]) == pytest.approx(float(fill.confidence[k]), abs=1e-3)
-    if fill.bars is not None:
-        assert float(cells[1]) == pytest.approx(float(fill.bars[k]), abs=1e-3)
+    if fill.columns.get("bars") is not None:
+        assert float(cells[1]) == pytest.approx(float(fill.columns.get("bars")[k]), abs=1e-3)
     sentence = {"scheduled": "The schedule settles", "best": "The surest open place", "sure": "reaches the bar",
                 "near": "An anchor near it", "factor": "surest places: the largest n"}  # fmt: skip
     assert sentence[rule] in card and "Settled in this pass" in card and "re-derived" in card
@@ -272,8 +274,8 @@ def test_card_tells_confidence_bar_rule_and_since_when_the_candidate_was_right(
 @drawing
 def test_what_does_not_follow_is_said(drawn: Drawn) -> None:
     messages = told(run("threshold"))
-    moved = next(x for x in messages[1:-1] if len(x["fill"]["now"]) < len(x["fill"]["open"]))
-    moved["fill"]["c"] = [1 - x for x in moved["fill"]["c"]]
+    moved = next(x for x in messages[1:-1] if len(x["canvas"]["now"]) < len(x["canvas"]["open"]))
+    moved["canvas"]["c"] = [1 - x for x in moved["canvas"]["c"]]
     open_run(drawn, messages)
     drawn.run("(i) => view.seek(i)", moved["i"])
     assert drawn.text(".agrees") == "does not re-derive" and "does not re-derive" in drawn.text(".decision")
@@ -285,7 +287,7 @@ def test_rows_fed_and_old_entries_stand_beside_the_pass(drawn: Drawn) -> None:
     open_run(drawn, told(trace))
     drawn.run("() => view.seek(1)")
     shown = drawn.page.locator(".passes tbody .end").all_inner_texts()
-    due = [(step.passes[0].tokens, step.fill.stale) for step in trace.steps]
+    due = [(step.passes[0].tokens, step.detail_of("canvas").stale) for step in trace.steps]
     assert shown == [f"{rows}, {stale} old" if stale else str(rows) for rows, stale in due][: len(shown)]
     assert "beside entries that were made 1 pass before (dual)" in drawn.text(".decision")
 
@@ -307,7 +309,7 @@ def test_what_was_tried_and_refused_is_on_the_wire() -> None:
     seen = 0
     for trace in (tried, refused):
         for step, message in zip(trace.steps, told(trace)[1:-1], strict=True):
-            fill, sent = step.fill, message["fill"]
+            fill, sent = step.detail_of("canvas"), message["canvas"]
             assert fill is not None and ("tried" in sent) == (fill.explored is not None)
             assert ("witness" in sent) == ("vetoes" in sent) == (fill.vetoes is not None)
             if fill.explored is not None:

@@ -40,10 +40,14 @@ def test_the_map_of_both_sides_leaves_out_the_block_between_them(drawn: Drawn) -
     drawn.page.locator(".cache-pane").get_by_text("Show as table").click()
     seen = set()
     for step in trace.steps:
-        assert step.fill is not None
-        first, behind = step.fill.block
+        assert step.detail_of("canvas") is not None
+        first, behind = step.detail_of("canvas").block
         drawn.run("(i) => view.seek(i)", step.step)
-        due = [x for x in range(step.fill.start + step.fill.length) if not first <= x < behind]
+        due = [
+            x
+            for x in range(step.detail_of("canvas").start + step.detail_of("canvas").length)
+            if not first <= x < behind
+        ]
         assert len(due) == step.cache[0].held
         spans = drawn.cells(".cache-pane tbody tr")[0][3]
         read = [

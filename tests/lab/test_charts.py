@@ -212,7 +212,7 @@ def test_exits_show_each_test_and_where_the_step_left() -> None:
 def test_a_canvas_shows_every_confidence_and_every_place_that_was_settled() -> None:
     trace = filled()
     shades, marks = figure(trace, "canvas").data
-    fills = [step.fill for step in trace.steps]
+    fills = [step.detail_of("canvas") for step in trace.steps]
     start = fills[0].start
     assert [x for row in shades.z for x in row if x is not None] == [
         x for fill in fills for x in fill.confidence.tolist()
@@ -255,7 +255,7 @@ def test_a_picture_shows_each_cell_s_level_and_pass() -> None:
     grey, passes = figure(trace, "picture").data
     levels = [toys.LEVELS.index(x) if x in toys.LEVELS else None for x in [0, 2, *trace.end.tokens]]
     assert [x for row in grey.z for x in row] == [*levels, *[None] * 22]
-    came = {place - 1: step.step for step in trace.steps for place in step.fill.places}
+    came = {place - 1: step.step for step in trace.steps for place in step.detail_of("canvas").places}
     assert [x for row in passes.z for x in row] == [came.get(cell) for cell in range(64)]
     plain = toys.decode(count=9, pair=(toys.raster(), toys.pair()[1]), prompt=[4]).sink
     assert [x for row in figure(plain, "picture").data[1].z for x in row][:10] == [*range(9), None]

@@ -28,7 +28,7 @@ def everything(trace: Trace) -> list[Explanation]:
     for step in trace.steps:
         nodes = range(len(step.draft.tokens)) if step.draft is not None else []
         made += [explain(trace, step.step, node) for node in nodes]
-        if step.extra is not None or step.details is not None or step.iteration is not None:
+        if step.extra is not None or step.details is not None:
             made.append(explain(trace, step.step))
     return made
 
@@ -204,11 +204,11 @@ def test_a_pass_over_a_canvas_is_told_with_what_it_settled() -> None:
     ).sink
     for step in trace.steps:
         told = explain(trace, step.step)
-        assert step.fill is not None and told.agrees and len(told.lines[0].sums) == len(step.fill.places)
-        assert all(rule in line for rule, line in zip(step.fill.rules, told.lines[0].sums, strict=True))
-    trace.steps[0].fill.places.pop()  # type: ignore[union-attr]
-    trace.steps[0].fill.rules.pop()  # type: ignore[union-attr]
-    trace.steps[0].fill.tokens.pop()  # type: ignore[union-attr]
+        canvas = step.detail("canvas")
+        assert told.agrees and len(told.lines[0].sums) == len(canvas.places)
+        assert all(rule in line for rule, line in zip(canvas.rules, told.lines[0].sums, strict=True))
+    for column in ("places", "rules", "tokens"):
+        getattr(trace.steps[0].detail("canvas"), column).pop()
     assert not explain(trace, 0).agrees
 
 

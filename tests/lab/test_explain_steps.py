@@ -128,13 +128,16 @@ def test_a_block_of_a_fixed_point_is_told_place_by_place() -> None:
     )  # which settles several tokens in more of its passes
     several = 0
     for of, step in [(x, step) for x in (trace, more) for step in x.steps]:
-        it, why = step.iteration, explain(of, step.step, what="step")
-        assert it is not None and why.agrees and why.test == f"{it.fixed} of {len(it.tokens)} final"
-        assert len(why.lines[1].sums) == len(it.tokens)
-        several += it.fixed > 1
+        it, why = step.detail("fixed_point"), explain(of, step.step, what="step")
+        assert why.agrees and why.test == f"{len(it.places)} of {len(it)} final"
+        assert len(why.lines[1].sums) == len(it)
+        several += len(it.places) > 1
     assert several > 6, "the test needs passes that settle several tokens"
     forged = forgeable(trace)
-    forged.steps[2].iteration.fixed += 1  # type: ignore[union-attr]
+    block = forged.steps[2].detail("fixed_point")
+    block.places, block.tokens = block.open.tolist(), block.candidate.tolist()
+    block.rules = ["final"] * len(block)
+    assert len(block) > 1, "the test needs a pass that leaves places"
     assert explain(forged, 2, what="step").agrees is False
 
 

@@ -111,7 +111,7 @@ def test_a_thumbnail_of_a_cache_has_the_entries_that_are_held() -> None:
 
 
 def test_a_thumbnail_of_a_block_fills_what_became_final() -> None:
-    steps = [x["iteration"] for x in messages(known("jacobi")) if "iteration" in x][:FRAMES]
+    steps = [x["chain"] for x in messages(known("jacobi")) if "chain" in x][:FRAMES]
     assert frames("jacobi")[-1].count("cell final") == sum(x["fixed"] for x in steps)
 
 

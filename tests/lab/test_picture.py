@@ -11,7 +11,7 @@ from toylab import Words
 
 from decodescope.engine import Session
 from decodescope.engine.core.spec import Picture
-from decodescope.engine.trace import Trace
+from decodescope.engine.trace import Step, Trace
 from decodescope.lab.wire.messages import wire_of
 from decodescope.lab.wire.picture_shape import picture_shown
 
@@ -39,12 +39,18 @@ def run(name: str) -> Trace:
     return session.sink
 
 
+def standins(step: Step) -> list[list[int]]:
+    """Position and token of what a step fed in the place of cells to come."""
+    canvas = step.detail_of("canvas")
+    return [] if canvas is None else canvas.standins or []
+
+
 def cells(trace: Trace) -> list[tuple[int, int]]:
     """(token, step) of each cell, step -1 of those that the prompt gives."""
     came: dict[int, tuple[int, int]] = {0: (0, -1), 1: (2, -1)}
     for step in trace.steps:
-        if step.fill is not None:
-            came |= {p - 3: (x, step.step) for p, x in zip(step.fill.places, step.fill.tokens, strict=True)}
+        if (canvas := step.detail_of("canvas")) is not None:
+            came |= {p - 3: (x, step.step) for p, x in zip(canvas.places, canvas.tokens, strict=True)}
         else:
             came |= {step.n - 3 + k: (x, step.step) for k, x in enumerate(step.emitted)}
     return [came[cell] for cell in range(64)]
@@ -70,10 +76,8 @@ def test_the_head_says_where_the_picture_begins_and_what_is_there() -> None:
 
 def test_a_step_tells_its_stand_ins_and_the_rows_that_it_fed() -> None:
     trace = run("zipar")
-    sent = [x["fill"] for x in told(trace)[1:-1]]
-    assert [[row[:2] for row in x.get("standins", [])] for x in sent] == [
-        s.fill.standins or [] for s in trace.steps
-    ]
+    sent = [x["canvas"] for x in told(trace)[1:-1]]
+    assert [[row[:2] for row in x.get("standins", [])] for x in sent] == [standins(s) for s in trace.steps]
     assert [x["fed"] for x in sent] == [s.passes[-1].tokens for s in trace.steps] and any(
         "standins" in x for x in sent
     )
@@ -115,7 +119,7 @@ def test_each_cell_has_its_level_its_pass_and_its_marks(name: str, drawn: Drawn)
     for i in sorted({0, len(trace.steps) // 3, len(trace.steps) // 2, last}):
         drawn.run("(i) => view.seek(i)", i)
         waiting = {
-            p - 3 for s in trace.steps[: i + 1] for p, _ in (s.fill.standins or [] if s.fill else [])
+            p - 3 for s in trace.steps[: i + 1] for p, _ in standins(s)
             if final[p - 3][1] > i
         }  # fmt: skip
         for cell, (grey, heat) in enumerate(zip(board(drawn, 0), board(drawn, 1), strict=True)):
@@ -140,8 +144,12 @@ def test_each_cell_has_its_level_its_pass_and_its_marks(name: str, drawn: Drawn)
 @drawing
 def test_live_rows_groups_and_refusals_are_said(drawn: Drawn) -> None:
     trace = opened(drawn, "zipar")
-    at = next(s.step for s in trace.steps if s.fill.standins and len(s.fill.places) > 1)
-    fill = trace.steps[at].fill
+    at = next(
+        s.step
+        for s in trace.steps
+        if s.detail_of("canvas").standins and len(s.detail_of("canvas").places) > 1
+    )
+    fill = trace.steps[at].detail_of("canvas")
     drawn.run("(i) => view.seek(i)", at)
     rows = [(p - 3) // 8 + 1 for p in fill.places]
     said = f"Pass {at}: {len(rows)} cells, {len(rows)} live rows ({', '.join(map(str, rows))}); a stand-in for the last of row "

@@ -78,7 +78,7 @@ def test_the_wire_says_of_each_answer_what_the_record_says(router: str) -> None:
             assert [x[4] for x in rows] == [prob(x) for x in record.columns["votes"]]
         voted = [x for x in message["rows"] if x[0] == "voted"]
         if router == "references":
-            weights = trace.steps[0].detail("references").columns["weight"]
+            weights = trace.steps[0].detail("compared_references").columns["weight"]
             assert [x[4] for x in voted] == [("+" if x > 0 else "") + prob(x) for x in weights]
             assert [x[1] for x in voted] == ["reference 1, right", "reference 2, wrong"]
         else:

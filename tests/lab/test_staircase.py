@@ -14,12 +14,12 @@ def test_the_staircase_is_what_the_text_says_of_every_pass(block: int, guess: st
     """Found again by asking of each place, pass by pass backwards, whether it was right all along from there."""
     trace = toys.decode(toys.method(strategy=("jacobi", {"block": block, "guess": guess})), seed=2).sink
     made, text = staircase(trace), [*toys.PROMPT, *trace.end.tokens]
-    passes = [(step.step, step.iteration) for step in trace.steps]
+    passes = [(step.step, step.detail("fixed_point")) for step in trace.steps]
     for place in range(len(toys.PROMPT), len(text)):
         seen = [
-            (i, it.tokens[place - it.start])
+            (i, it.candidate.tolist()[place - it.start])
             for i, it in passes
-            if it.start <= place < it.start + len(it.tokens)
+            if it.start <= place < it.start + len(it)
         ]
         held = len(seen)
         while held and seen[held - 1][1] == text[place]:

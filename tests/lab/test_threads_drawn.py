@@ -48,11 +48,11 @@ def rows(drawn: Drawn) -> list[str]:
 def test_each_thread_has_a_lane_with_its_text_as_far_as_it_has_come(drawn: Drawn) -> None:
     trace = forked()
     open_run(drawn, told(trace))
-    every = strands(step.threads for step in trace.steps).strands
+    every = strands(step.detail("threads") for step in trace.steps).strands
     assert len(every) > 3 and {x.why for x in every} >= {"stop_token"}, "the test needs forks and ends"
     for i in range(0, len(trace.steps), 3):
         drawn.run("(i) => view.seek(i)", i)
-        now = strands(step.threads for step in trace.steps[: i + 1]).strands
+        now = strands(step.detail("threads") for step in trace.steps[: i + 1]).strands
         lanes = {x.split()[0]: x for x in rows(drawn)}
         assert lanes.keys() == {str(x.number) for x in now}
         titles = drawn.page.locator(".threads button:visible").evaluate_all(
@@ -69,8 +69,8 @@ def test_dots_are_tokens_and_the_sums_are_the_schedule(drawn: Drawn) -> None:
     open_run(drawn, told(trace))
     last = len(trace.steps) - 1
     drawn.run("(i) => view.seek(i)", last)
-    took = schedule(step.threads for step in trace.steps)
-    every = strands(step.threads for step in trace.steps).strands
+    took = schedule(step.detail("threads") for step in trace.steps)
+    every = strands(step.detail("threads") for step in trace.steps).strands
     words = (
         f"{took.rounds} rounds, a pass each; critical path {took.longest} tokens, sum {took.tokens} tokens."
     )
@@ -86,9 +86,13 @@ def test_dots_are_tokens_and_the_sums_are_the_schedule(drawn: Drawn) -> None:
 def test_a_thread_that_is_chosen_is_told_in_the_card_and_keys_go_from_one_to_the_next(drawn: Drawn) -> None:
     trace = forked()
     open_run(drawn, told(trace))
-    i = next(k for k, step in enumerate(trace.steps) if step.threads and len(step.threads.alive) > 2)
+    i = next(
+        k
+        for k, step in enumerate(trace.steps)
+        if step.detail("threads") and len(step.detail("threads").alive) > 2
+    )
     drawn.run("(i) => view.seek(i)", i)
-    record = trace.steps[i].threads
+    record = trace.steps[i].detail("threads")
     assert record is not None
     second = str(record.alive[1])
     lane = next(k for k, x in enumerate(rows(drawn)) if x.split()[0] == second)
@@ -101,7 +105,11 @@ def test_a_thread_that_is_chosen_is_told_in_the_card_and_keys_go_from_one_to_the
 
 def test_a_round_is_told_in_words() -> None:
     trace = forked()
-    step = next(x for x in trace.steps if x.threads and len(x.threads.alive) > 1 and x.threads.begun)
+    step = next(
+        x
+        for x in trace.steps
+        if x.detail("threads") and len(x.detail("threads").alive) > 1 and x.detail("threads").begun
+    )
     told_of = block(trace, step)
     assert told_of.title == "A token of each thread" and told_of.agrees
     lines = [row for line in told_of.lines for row in line.sums]

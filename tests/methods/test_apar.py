@@ -17,7 +17,7 @@ from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.details.threads import Ended, Strand, schedule, strands
+from decodescope.engine.trace.details.threads import Strand, schedule, strands
 
 PROMPT = list(b"Three rivers of the north")
 FORK, CHILD, END = 1, 2, 3
@@ -59,7 +59,7 @@ def run(
 
 
 def tree(session: Session) -> list[Strand]:
-    return strands(step.threads for step in session.sink.steps).strands
+    return strands(step.detail("threads") for step in session.sink.steps).strands
 
 
 def before(strand: Strand) -> list[int]:
@@ -86,7 +86,7 @@ def test_each_thread_is_a_run_of_its_own_in_whatever_order_they_run(sampler: dic
 
 def test_passes_are_the_longest_way_and_the_text_has_a_child_where_it_forked() -> None:
     session = run(model(ends=(52,)), {"strategy": ("apar", FORKS)}, stop_tokens=[END])
-    took = schedule(step.threads for step in session.sink.steps)
+    took = schedule(step.detail("threads") for step in session.sink.steps)
     assert took.rounds == took.longest == session.steps < took.tokens / 2
     phases = [x.phase for step in session.sink.steps for x in step.passes]
     assert phases == ["verify"] * took.rounds, "no pass but those of the rounds"
@@ -108,28 +108,33 @@ def test_no_more_entries_are_held_than_plain_decoding_of_the_text_holds() -> Non
     peak = max(change.held for step in session.sink.steps for change in step.cache)
     assert peak < len(PROMPT) + len(session.end.tokens) - 1
     rows = [sum(x.tokens for x in step.passes) for step in session.sink.steps]
-    alive = [len(step.threads.alive) for step in session.sink.steps]
+    alive = [len(step.detail("threads").alive) for step in session.sink.steps]
     assert rows == alive and max(alive) >= 8, (
         "a row of each thread: a child's [Child] stands behind its parent's row of [Fork]"
     )
 
 
-def faulty(session: Session, lie: Callable[[list[Ended]], None]) -> str:
+def taken(trace: Trace) -> list[list[int]]:
+    """The places of the entries that went with each thread that ended before the last step, where there are some."""
+    return [places for step in trace.steps[:-1] for one in step.cache for places in one.freed or () if places]
+
+
+def faulty(session: Session, lie: Callable[[list[list[int]]], None]) -> str:
     """What `check` finds in the run's record once `lie` has changed which entries its threads took with them."""
     trace = copy.deepcopy(session.sink)
-    lie([x for step in trace.steps[:-1] for x in step.threads.ended if x.freed])
+    lie(taken(trace))
     return str(check(trace))
 
 
 def test_entries_that_go_with_threads_are_followed_to_the_end() -> None:
     session = run(model(ends=(48, 55)), {"strategy": ("apar", FORKS)}, count=120, stop_tokens=(END,))
     report = check(session.sink)
-    early = [x for step in session.sink.steps[:-1] for x in step.threads.ended if x.freed]
+    early = taken(session.sink)
     assert report.ok and report.counts["cache changes"] == len(session.sink.steps) + 1, report
-    assert early and all(len(x.freed) > 1 for x in early), "the test needs threads that end before others"
-    assert "its cache evicted" in faulty(session, lambda x: x[0].freed.pop(0))
-    assert "and had read up to" in faulty(session, lambda x: x[0].freed.__setitem__(-1, x[0].freed[-1] + 1))
-    assert "and alone it read from" in faulty(session, lambda x: x[0].freed.insert(0, x[0].freed[0] - 1))
+    assert early and all(len(x) > 1 for x in early), "the test needs threads that end before others"
+    assert "its cache evicted" in faulty(session, lambda x: x[0].pop(0))
+    assert "and had read up to" in faulty(session, lambda x: x[0].__setitem__(-1, x[0][-1] + 1))
+    assert "and alone it read from" in faulty(session, lambda x: x[0].insert(0, x[0][0] - 1))
 
 
 def test_a_model_that_never_forks_is_decoded_plainly() -> None:
@@ -155,7 +160,9 @@ def test_child_is_never_drawn_and_a_fork_follows_none() -> None:
     for strand in tree(session):
         assert CHILD not in strand.tokens and (strand.parent is None or strand.tokens[:1] != [FORK])
         assert all(b != FORK for a, b in zip(strand.tokens, strand.tokens[1:], strict=False) if a == FORK)
-    assert max(len(step.threads.alive) for step in session.sink.steps) == 4, "no more at once than `most`"
+    assert max(len(step.detail("threads").alive) for step in session.sink.steps) == 4, (
+        "no more at once than `most`"
+    )
     assert len(session.end.tokens) == 60
 
 

@@ -139,7 +139,7 @@ def test_references_vote_by_the_table_of_weights() -> None:
     seen = set()
     for prompt in [toys.PROMPT, *toys.prompts(6, seed=4)]:
         session = cascade("references", prompt, weights=weights, tau=0.5)
-        one, compared = found(session), session.sink.steps[0].detail("references")
+        one, compared = found(session), session.sink.steps[0].detail("compared_references")
         own, total = mean(one.columns["logp"][0]), 0.0
         for k, line in enumerate(PAIRS.splitlines()):
             said = compared.row(k)
@@ -258,7 +258,7 @@ def test_check_finds_scores_votes_and_weights_that_do_not_follow() -> None:
         elif name == "votes":
             one.columns["votes"][-1] = 0.4
         else:
-            judged = session.sink.steps[0].detail("references").columns["judged"]
+            judged = session.sink.steps[0].detail("compared_references").columns["judged"]
             judged[0] = 1 if judged[0] != 1 else -1
         word = {"score": "breaks score", "votes": "have a vote of", "compared": "was judged"}[name]
         assert any(word in x for x in check(session.sink).problems), router

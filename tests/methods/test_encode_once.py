@@ -46,7 +46,7 @@ def alone(model: Model, question: str, count: int, seed: int, parts: dict[str, A
 
 
 def answers(session: Session) -> list[list[int]]:
-    return [x.tokens for x in strands(step.threads for step in session.sink.steps).strands]
+    return [x.tokens for x in strands(step.detail("threads") for step in session.sink.steps).strands]
 
 
 @pytest.mark.parametrize("parts", [{}, HOT, {"sampler": "mirostat"}], ids=["greedy", "drawn", "with a state"])
@@ -71,7 +71,9 @@ def test_answers_end_apart_and_the_text_has_the_last_ones_stop_token_alone() -> 
     assert [x.reason for x in due] == ["stop_token"] * 3 and made.end.reason == "stop_token"
     assert made.end.tokens == due[0].tokens[:-1] + due[1].tokens[:-1] + due[2].tokens
     assert (
-        made.steps == max(len(x.tokens) for x in due) == schedule(x.threads for x in made.sink.steps).longest
+        made.steps
+        == max(len(x.tokens) for x in due)
+        == schedule(x.detail("threads") for x in made.sink.steps).longest
     )
 
 

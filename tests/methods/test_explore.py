@@ -37,8 +37,8 @@ def test_one_try_one_block_and_no_exploring_are_the_threshold(cache: str, sample
         both = ("explore", knobs), ("threshold", {"tau": tau})
         one, other = (decoded(masked(*x, sampler, block=8, cache=cache), seed=3) for x in both)
         assert one.end.tokens == other.end.tokens
-        assert [(f.places, f.rules, f.count, f.bars.tolist()) for f in fills(one)] == [
-            (f.places, f.rules, f.count, f.bars.tolist()) for f in fills(other)
+        assert [(f.places, f.rules, f.count, f.columns["bars"].tolist()) for f in fills(one)] == [
+            (f.places, f.rules, f.count, f.columns["bars"].tolist()) for f in fills(other)
         ]
         assert [x.tokens for s in one.sink.steps for x in s.passes] == [
             x.tokens for s in other.sink.steps for x in s.passes
@@ -80,10 +80,10 @@ def test_canvases_side_by_side_are_read_as_each_alone(cache: str) -> None:
 
 def test_rows_are_those_of_all_canvases_and_exploring_takes_no_pass_of_its_own() -> None:
     session = decoded(masked("explore", {**KNOBS, "tries": 3}, block=8))
-    explored = [step for step in session.sink.steps if step.fill.explored]
+    explored = [step for step in session.sink.steps if step.detail_of("canvas").explored]
     assert len(explored) > 3 and len(explored) < len(session.sink.steps)
     for step in session.sink.steps:
-        tried = step.fill.explored
+        tried = step.detail_of("canvas").explored
         assert [x.tokens for x in step.passes] == [(START + COUNT) * (3 if tried else 1)]
 
 
@@ -94,7 +94,11 @@ def test_the_most_uncertain_place_is_explored_and_the_best_canvas_stands() -> No
         tried = fill.explored
         if tried is None:
             continue
-        left = {p: e for p, e in zip(before.open, before.entropy, strict=True) if p not in before.places}
+        left = {
+            p: e
+            for p, e in zip(before.open, before.columns["entropy"], strict=True)
+            if p not in before.places
+        }
         edge = before.edge or before.block[1]
         assert left[tried.place] == max(e for p, e in left.items() if p < edge)
         assert (
@@ -102,7 +106,7 @@ def test_the_most_uncertain_place_is_explored_and_the_best_canvas_stands() -> No
             and fill.rules[fill.places.index(tried.place)] == "explored"
             and fill.count == 0
         )
-        sure = (tried.confidence[tried.won] >= fill.bars[fill.open != tried.place]).sum()
+        sure = (tried.confidence[tried.won] >= fill.columns["bars"][fill.open != tried.place]).sum()
         assert sure == tried.sure[tried.won] == len(fill.places) - 1, "the canvas that won decides"
         scores = [np.log(c) + 2.0 * n for c, n in zip(tried.chance.astype(float), tried.sure, strict=True)]
         assert tried.won == int(np.argmax(scores))
@@ -118,7 +122,7 @@ def test_a_place_that_would_end_the_text_is_no_gain() -> None:
         decoded(masked("explore", {**KNOBS, "tries": 2}, block=22), stop_tokens=ends[: len(ends) // 2])
     ):
         if fill.explored is not None:
-            bars = fill.bars[fill.open != fill.explored.place]
+            bars = fill.columns["bars"][fill.open != fill.explored.place]
             reach = (fill.explored.confidence >= bars).sum(1)
             counted += int((reach > np.array(fill.explored.sure)).sum())
     assert counted > 0, "the test needs a token that ends the text and is sure"
@@ -185,7 +189,7 @@ def test_a_branch_in_the_midst_of_exploring_has_the_same_future() -> None:
         "explore", {**KNOBS, "tries": 2}, ("temperature", {"temperature": 0.9}), block=11, cache="dual"
     )
     session = Session(toys.both(), method, toys.PROMPT, max_new_tokens=COUNT)
-    while session.step().fill.explored is None:
+    while session.step().detail_of("canvas").explored is None:
         pass
     twin = session.branch()
     for one in (session, twin):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
+import numpy as np
 import pytest
 import torch
 import toys
@@ -46,7 +47,7 @@ def test_every_start_is_solved_in_as_many_passes_as_tokens_at_most(b: int) -> No
             done += len(step.emitted)
             assert done >= k and session.tokens[3:] == due[:done], "after pass k at least k tokens are final"
             if b == count:
-                assert len(step.iteration.tokens) == count - (done - len(step.emitted)), (
+                assert len(step.detail("fixed_point")) == count - (done - len(step.emitted)), (
                     "one block, what is left of it"
                 )
         passes.append(k)
@@ -57,7 +58,7 @@ def test_every_start_is_solved_in_as_many_passes_as_tokens_at_most(b: int) -> No
 def test_the_first_guesses_are_what_they_are_called() -> None:
     def first(guess: str, **more) -> list[int]:
         session = toys.decode(toys.method(strategy=("jacobi", {"block": 8, "guess": guess})), count=8, **more)
-        return session.sink.steps[0].iteration.before
+        return session.sink.steps[0].detail("fixed_point").columns["guess"].tolist()
 
     assert (
         first("pad") == [toys.SPEC.pad_token] * 8
@@ -85,7 +86,9 @@ def test_behind_a_guessed_length_it_decodes_plainly(length: int) -> None:
     for step in session.sink.steps:
         done = step.n - len(toys.PROMPT)
         assert (
-            len(step.iteration.tokens) == 1 if done >= length else done + len(step.iteration.tokens) <= length
+            len(step.detail("fixed_point")) == 1
+            if done >= length
+            else done + len(step.detail("fixed_point")) <= length
         )
 
 
@@ -107,16 +110,19 @@ def test_each_cell_has_the_probability_that_it_has_after_the_guesses_before_it()
     method = toys.method(strategy=("jacobi", {"block": 6, "guess": "random"}))
     session, text = toys.decode(method, count=24), list(toys.PROMPT)
     for step in session.sink.steps:
-        it = step.iteration
-        for k, (token, p) in enumerate(zip(it.tokens, it.p, strict=True)):
-            feed = Feed.causal([*text, *it.before[:k]], 0)
+        block = step.detail("fixed_point")
+        guesses = block.columns["guess"].tolist()
+        for k, (token, p) in enumerate(zip(block.candidate, block.confidence, strict=True)):
+            feed = Feed.causal([*text, *guesses[:k]], 0)
             law = session.target.decoder.forward(feed, None)[0, -1].softmax(-1)
             assert abs(float(law[token]) - p) < 1e-9 and token == int(law.argmax())
         assert step.tops.places.tolist() == list(range(-1, len(step.emitted) - 1))
         assert step.tops.ids[:, 0].tolist() == step.emitted, "greedy: the likeliest"
         text += step.emitted
     bare = toys.decode(method, count=24, level="counts")
-    assert all(step.iteration.p is None and step.tops is None for step in bare.sink.steps)
+    assert all(
+        step.detail("fixed_point").confidence is None and step.tops is None for step in bare.sink.steps
+    )
     assert bare.end.tokens == session.end.tokens
 
 
@@ -134,17 +140,27 @@ def test_a_close_call_is_told_without_a_draft() -> None:
 
 def test_a_block_that_was_told_wrong_contradicts_itself() -> None:
     trace = toys.decode(toys.method(strategy=("jacobi", {"block": 6, "guess": "random"}))).sink
-    at = next(i for i, x in enumerate(trace.steps) if 1 < x.iteration.fixed < len(x.iteration.tokens))
-    step = trace.steps[at]
+    blocks = [x.detail("fixed_point") for x in trace.steps]
+    at = next(i for i, x in enumerate(blocks) if 1 < len(x.places) < len(x))
+    step, block = trace.steps[at], blocks[at]
+    fewer = dict(places=block.places[:-1], tokens=block.tokens[:-1], rules=block.rules[:-1])
     for wrong, words in (
-        (replace(step.iteration, fixed=step.iteration.fixed - 1), "guesses were confirmed"),
-        (
-            replace(step.iteration, p=[x / 2 for x in step.iteration.p]),
-            "not the likeliest that its place shows",
-        ),
+        (replace(block, **fewer), "guesses were confirmed"),
+        (replace(block, confidence=block.confidence / 2), "not the likeliest that its place shows"),
+        (replace(block, tokens=[(block.tokens[0] + 1) % 13, *block.tokens[1:]]), "were read there"),
+        (replace(block, places=[*block.places[:-1], block.places[-1] + 1]), "were read there"),
+        (replace(block, start=block.start - 1, length=block.length + 1), "behind a text of"),
+        (replace(block, rules=["sure"] * len(block.rules)), "its declaration lacks"),
+        (replace(block, columns={"guess": block.columns["guess"][:-1]}), "entries, where"),
+        (replace(block, columns={"guess": block.columns["guess"] + 1000}), "outside the vocabulary"),
+        (replace(block, columns={"guess": block.columns["guess"] / 2}), "entries of the type token"),
+        (replace(block, columns={"other": block.columns["guess"]}), "which its declaration lacks"),
+        (replace(block, confidence=block.confidence + np.nan), "leaves the interval"),
+        (replace(block, open=block.open[::-1].copy()), "does not rise within the block"),
+        (replace(block, block=[block.start]), "which is no part of"),
     ):
-        trace.steps[at] = replace(step, iteration=wrong)
-        assert any(words in x for x in check(trace).problems)
+        trace.steps[at] = replace(step, details=[wrong])
+        assert any(words in x for x in check(trace).problems), (words, check(trace))
 
 
 @pytest.mark.parametrize("guess", ["last", "random", "zero", "prompt", "pad"])
@@ -155,10 +171,12 @@ def test_each_pass_fixes_the_next_token_at_least(block: int, guess: str) -> None
     assert session.end.tokens == due and check(session.sink).ok and toys.same_as_fresh(session.target)
     done = 0
     for step in session.sink.steps:
-        it = step.iteration
-        assert it.tokens[: it.fixed] == due[done : done + it.fixed] == step.emitted and it.fixed >= 1
-        assert it.start == len(toys.PROMPT) + done and len(it.before) == len(it.tokens) <= (block or 40)
-        done += it.fixed
+        record = step.detail("fixed_point")
+        fixed = len(record.places)
+        assert record.tokens == due[done : done + fixed] == step.emitted and fixed >= 1
+        assert record.start == len(toys.PROMPT) + done and record.length == len(record) <= (block or 40)
+        assert record.places == record.open[:fixed].tolist() and record.open[0] == record.start
+        done += fixed
     assert len(session.sink.steps) <= 40
     if block == 1:
         assert len(session.sink.steps) == 40, "blocks of one are autoregressive decoding"

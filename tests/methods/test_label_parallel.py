@@ -57,7 +57,7 @@ def test_each_mention_is_that_of_a_run_of_its_own_behind_its_count() -> None:
     assert labels["count"] == [2, 1, 0, 3] and len(mentions) == 6
     by_thread: dict[int, list[int]] = {}
     for step in session.sink.steps:
-        for number, token in zip(step.threads.alive, step.threads.tokens, strict=True):
+        for number, token in zip(step.detail("threads").alive, step.detail("threads").tokens, strict=True):
             by_thread.setdefault(number, []).append(token)
     for one in mentions:
         name = labels["name"][one["label"]]
@@ -72,7 +72,7 @@ def test_each_mention_is_that_of_a_run_of_its_own_behind_its_count() -> None:
 def test_passes_are_those_of_the_longest_branch_not_of_the_sum() -> None:
     for names in (["a"], ["a", "bb"], list(COUNTS)):
         session = run(names)
-        taken = schedule(step.threads for step in session.sink.steps)
+        taken = schedule(step.detail("threads") for step in session.sink.steps)
         counted = 2  # a digit, and the line break by which it is known to be one
         longest = counted + max(len(p) for _, p, _ in grid(session).values())
         assert taken.rounds == longest and (taken.tokens > 2 * longest or names == ["a"])
@@ -118,7 +118,9 @@ def test_a_count_is_bounded_and_entries_go_with_their_threads() -> None:
     assert labels["count"] == [3] and len(mentions) == 2
     full = run(list(COUNTS))
     held = [step.cache[0].held for step in full.sink.steps]
-    assert max(held) < len(PROMPT) + sum(len(x.given) + 8 for s in full.sink.steps for x in s.threads.begun)
+    assert max(held) < len(PROMPT) + sum(
+        len(x.given) + 8 for s in full.sink.steps for x in s.detail("threads").begun
+    )
     assert full.target.cache.layers[0].n <= max(held)
 
 

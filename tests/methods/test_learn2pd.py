@@ -49,10 +49,10 @@ def test_the_filter_reads_all_confidences_of_the_block_and_ones_where_nothing_is
         inner, outer = (x.double() for x in (head.inner.weight, head.outer.weight))
         hidden = (torch.from_numpy(c).view(-1, 6) @ inner.T + head.inner.bias).relu()
         due = (hidden @ outer.T + head.outer.bias).sigmoid().flatten().numpy()[fill.open - first]
-        assert fill.final == pytest.approx(due, abs=1e-5)
+        assert fill.columns["final"] == pytest.approx(due, abs=1e-5)
         m = behind - first
         best = {*np.argsort(-fill.confidence, kind="stable")[: min(m, 8) and (m // min(m, 8))].tolist()}
-        assert {*np.flatnonzero(fill.final > 0.5).tolist()} <= {
+        assert {*np.flatnonzero(fill.columns["final"] > 0.5).tolist()} <= {
             *np.searchsorted(fill.open, fill.places).tolist()
         }
         assert best <= {*np.searchsorted(fill.open, fill.places).tolist()}

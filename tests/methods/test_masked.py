@@ -11,7 +11,7 @@ import pytest
 import torch
 import toys
 from brute import brute
-from filling import filled, fills
+from filling import alter, filled, fills
 
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.spec import ModelSpec
@@ -97,7 +97,7 @@ def test_what_is_settled_ahead_is_emitted_once_all_before_it_stand() -> None:
     text: dict[int, int] = {}
     ahead = 0
     for step in session.sink.steps:
-        text |= dict(zip(step.fill.places, step.fill.tokens, strict=True))
+        text |= dict(zip(step.detail_of("canvas").places, step.detail_of("canvas").tokens, strict=True))
         whole = next(i for i in range(23) if START + i not in text)
         assert step.n + len(step.emitted) == START + whole
         ahead = max(ahead, len(text) - whole)
@@ -212,7 +212,7 @@ def test_a_pass_reads_what_the_first_of_its_block_has_left(cache: str) -> None:
     session.target.forward = watched  # type: ignore[method-assign]
     compared = 0
     for step in session.stream():
-        fill = step.fill
+        fill = step.detail_of("canvas")
         if fill.stale == 0:
             first = seen["tokens"].tolist()
             continue
@@ -412,7 +412,7 @@ def test_the_factor_rule_takes_the_largest_number_that_fits() -> None:
     assert several > 20, "the test needs views in which several fit"
     session = decoded(masked("threshold", {"factor": 2.0}, block=22))
     assert any("factor" in fill.rules for fill in fills(session)) and not any(
-        fill.bars is not None for fill in fills(session)
+        "bars" in fill.columns for fill in fills(session)
     )
 
 
@@ -473,7 +473,10 @@ def test_mask_predict_masks_so_many_of_the_least_sure_again(block: int, steps: i
     stored: dict[int, tuple[int, float]] = {}
     changed = passes = 0
     for step in session.sink.steps:
-        fill, m = step.fill, step.fill.block[1] - step.fill.block[0]
+        fill, m = (
+            step.detail_of("canvas"),
+            step.detail_of("canvas").block[1] - step.detail_of("canvas").block[0],
+        )
         T = min(steps, m)
         assert (
             len(fill.open) == (m if passes == 0 else max(1, m * (T - passes) // T))
@@ -507,7 +510,7 @@ def test_mask_predict_in_one_pass_is_one_shot() -> None:
 
 def test_masking_other_places_again_than_the_least_sure_is_told() -> None:
     session = decoded(masked("mask_predict", {"steps": 4}, block=22))
-    fill = session.sink.steps[0].fill
+    fill = fills(session)[0]
     fill.reopened = [next(p for p in range(15, 37) if p not in fill.reopened), *fill.reopened[1:]]
     assert any("step 0: it masks" in x and "by its selector" in x for x in check(session.sink).problems)
 
@@ -562,10 +565,10 @@ def test_a_branch_in_the_midst_of_a_canvas_has_the_same_future() -> None:
 def changed(**changes: Any) -> list[str]:
     """What check says of a run whose second fill has other values."""
     session = decoded(masked("local_leap", {"tau": 0.95, "relaxed": 0.9, "radius": 2}, block=22))
-    fill = session.sink.steps[1].fill
+    fill = fills(session)[1]
     assert len(fill.open) > 5 and fill.anchors, "the test needs a fill in which something is decided"
     for name, value in changes.items():
-        setattr(fill, name, value(getattr(fill, name)) if callable(value) else value)
+        alter(fill, name, value)
     report = check(session.sink)
     return [x for x in report.problems if x.startswith("step 1:") or "record after" in x]
 

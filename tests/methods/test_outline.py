@@ -38,7 +38,7 @@ def run(model: Model, strategy: Strategy, prompt: str) -> Session:
 
 
 def test_an_outline_parses_and_its_points_are_written_side_by_side(outline: Model) -> None:
-    records = [x.threads for x in run(outline, Skeleton(), TEXT).sink.steps]
+    records = [x.detail("threads") for x in run(outline, Skeleton(), TEXT).sink.steps]
     points = strands(records).strands[1:]
     assert len(points) >= 2 and all(x.why == "stop_token" for x in points)
     assert schedule(records).rounds < schedule(records).tokens
@@ -47,7 +47,7 @@ def test_an_outline_parses_and_its_points_are_written_side_by_side(outline: Mode
 def test_it_forks_where_details_stand_and_holds_no_more_than_plain_decoding(outline: Model) -> None:
     marks = Apar(fork="<|reserved_0|>", child="<|reserved_1|>")
     session = run(outline, marks, TEXT + "\n\nAll of them, one by one.\n")
-    records = [x.threads for x in session.sink.steps]
+    records = [x.detail("threads") for x in session.sink.steps]
     tree = strands(records).strands
     assert len(tree) >= 3 and all(x.why == "stop_token" for x in tree), "parent and details end by themselves"
     assert schedule(records).rounds < 0.75 * schedule(records).tokens
@@ -62,4 +62,7 @@ def test_labels_are_counted_and_their_mentions_written(outline: Model) -> None:
 
 def test_without_a_mark_nothing_forks(outline: Model) -> None:
     marks = Apar(fork="<|reserved_0|>", child="<|reserved_1|>")
-    assert len(strands(x.threads for x in run(outline, marks, "Once upon a time").sink.steps).strands) == 1
+    assert (
+        len(strands(x.detail("threads") for x in run(outline, marks, "Once upon a time").sink.steps).strands)
+        == 1
+    )

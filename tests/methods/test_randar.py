@@ -41,7 +41,7 @@ def decoded(method: Method, model: Model | None = None, **more: Any) -> Session:
 
 def groups(session: Session) -> list[list[int]]:
     """The cells of each group in their order."""
-    return [[fill.places[i] - fill.start for i in fill.order.argsort()] for fill in fills(session)]
+    return [[fill.places[i] - fill.start for i in fill.columns["order"].argsort()] for fill in fills(session)]
 
 
 # ---- groups
@@ -112,11 +112,11 @@ def test_the_order_within_a_group_changes_no_law_and_no_draw() -> None:
         session.start()
     for _ in range(9):
         other.scratch.groups[0] = other.scratch.groups[0][::-1]
-        a, b = (session.step().fill for session in (one, other))
+        a, b = (session.step().detail_of("canvas") for session in (one, other))
         assert (
             a.places == b.places
             and a.tokens == b.tokens
-            and (a.order.tolist() != b.order.tolist() or len(a.places) == 1)
+            and (a.columns["order"].tolist() != b.columns["order"].tolist() or len(a.places) == 1)
         )
         assert abs(a.confidence - b.confidence).max() < 1e-6
         if len(a.places) > 1:  # later groups read these cells, and in which order is the model's business
@@ -240,7 +240,7 @@ def test_check_derives_the_groups_and_the_rows() -> None:
     session.sink.steps[-2].passes[0].tokens += 1
     assert "its passes fed [" in str(check(session.sink))
     session = decoded(randar(9))
-    session.sink.steps[-1].fill.order[:] = 0
+    fills(session)[-1].columns["order"][:] = 0
     assert "its order is no order of its cells" in str(check(session.sink))
     session = decoded(randar(9))
     session.sink.header.method["strategy"]["order"] = "raster"

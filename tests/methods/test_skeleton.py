@@ -68,7 +68,7 @@ def run(
 def test_each_point_is_a_run_of_its_own_behind_the_outline(ends: bool, parts: dict[str, Any]) -> None:
     made = model(OUTLINE if ends else OUTLINE + "\n", ends)
     session = run(made, seed=7, stop_tokens=[bytewise.END], parts=parts)
-    first, *points = strands(step.threads for step in session.sink.steps).strands
+    first, *points = strands(step.detail("threads") for step in session.sink.steps).strands
     plain, outline = made.tokenizer.plain, [x for x in first.tokens if x != bytewise.END]
     assert first.given == plain(ASK) and first.tokens[: len(plain(OUTLINE))] == plain(OUTLINE)
     assert first.why == ("stop_token" if ends else "outline")
@@ -85,13 +85,13 @@ def test_each_point_is_a_run_of_its_own_behind_the_outline(ends: bool, parts: di
 def test_passes_are_those_of_outline_and_longest_point_and_the_prefix_is_there_once() -> None:
     made = model(OUTLINE + "\n")
     free = run(made)
-    points = strands(step.threads for step in free.sink.steps).strands[1:]
+    points = strands(step.detail("threads") for step in free.sink.steps).strands[1:]
     stop = next(x for x in points[1].tokens[3:9] if x not in points[0].tokens)
     session = run(made, stop_tokens=[stop])
-    first, *points = strands(step.threads for step in session.sink.steps).strands
+    first, *points = strands(step.detail("threads") for step in session.sink.steps).strands
     lengths = [len(x.tokens) for x in points]
     assert len(set(lengths)) > 1, "the test needs points of different lengths"
-    took = schedule(step.threads for step in session.sink.steps)
+    took = schedule(step.detail("threads") for step in session.sink.steps)
     assert took.rounds == took.longest == session.steps == len(first.tokens) + max(lengths)
     assert took.tokens == len(first.tokens) + sum(lengths)
     reads = [x for step in session.sink.steps for x in step.passes if x.phase == "prefill"]
@@ -111,13 +111,16 @@ def test_an_outline_that_does_not_parse_goes_on_as_plain_decoding(outline: str) 
     session = run(made, count=60, settings={"outline": 30})
     asked = made.tokenizer.plain(ASK)
     assert session.end.tokens == run(made, [*PROMPT, *asked], 60, None).end.tokens
-    assert len(strands(step.threads for step in session.sink.steps).strands) == 1 and session.steps == 60
+    assert (
+        len(strands(step.detail("threads") for step in session.sink.steps).strands) == 1
+        and session.steps == 60
+    )
     assert session.target.cache.layers[0].in_order, "nothing forked"
 
 
 def test_an_outline_that_is_cut_off_has_the_points_that_were_whole() -> None:
     session = run(model(OUTLINE), settings={"outline": len(OUTLINE) - 6})
-    assert len(strands(step.threads for step in session.sink.steps).strands) == 3
+    assert len(strands(step.detail("threads") for step in session.sink.steps).strands) == 3
 
 
 def test_points_are_numbered_lines_each_number_once() -> None:

@@ -164,7 +164,7 @@ def test_a_stand_in_is_the_latest_of_the_row_above_and_its_entry_leaves(window: 
     replaced = 0
     while not session.done:
         known = dict(text)
-        fill = session.step().fill
+        fill = session.step().detail_of("canvas")
         held = session.target.cache.layers[0].positions()[0, 0].tolist()
         assert len(set(held)) == len(held), "no place is held twice"
         for place, token in fill.standins or []:
@@ -242,10 +242,10 @@ def test_a_branch_has_the_same_future_and_a_fork_writes_on() -> None:
 ])  # fmt: skip
 def test_check_derives_cells_and_stand_ins(name: str, value: Any, said: str) -> None:
     session = decoded(zipar(3))
-    step = next(step for step in session.sink.steps if step.fill.standins)
+    step = next(step for step in session.sink.steps if step.detail_of("canvas").standins)
     if name == "tokens":
-        value = [x + 1 for x in step.fill.tokens]
-    setattr(step.fill, name, value)
+        value = [x + 1 for x in step.detail_of("canvas").tokens]
+    setattr(step.detail_of("canvas"), name, value)
     report = check(session.sink)
     assert not report.ok and re.search(said, str(report)), str(report)
 

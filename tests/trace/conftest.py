@@ -14,7 +14,13 @@ from decodescope.engine.core.component import registry
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace import End, Header, Prefill, Step, TraceWriter
 from decodescope.engine.trace.details.looked import Look
-from decodescope.engine.trace.details.shapes import MatrixDetail, TallyDetail, TreeDetail
+from decodescope.engine.trace.details.shapes import (
+    CanvasDetail,
+    MatrixDetail,
+    TallyDetail,
+    ThreadsDetail,
+    TreeDetail,
+)
 from decodescope.engine.trace.records.choices import Choice
 from decodescope.engine.trace.records.events import (
     Begun,
@@ -26,10 +32,7 @@ from decodescope.engine.trace.records.events import (
     Explored,
     Extra,
     Fields,
-    Fill,
-    Iteration,
     Pass,
-    Threads,
     Tops,
     Trials,
     Veto,
@@ -112,7 +115,6 @@ def everything_step(k: int, n: int) -> Step:
     step.rule = {"w": [1.0, 0.5], "deep": {"array": np.arange(3, dtype="<f8"), "none": None}}
     step.sampler = {"mu": 4.25}
     step.exits = [Exit(1, "confidence", [[0.0, 0.5, 0.9], [1.0, 0.95, 0.9]], best=[3, 4], rows=[1, 0])]
-    step.threads = Threads([0, 1], [4, 5], [Begun(2, 0, 3, [6])], [Ended(1, "stop_token")])
     step.looks = [Look("law", "target", 2), Look("net", "draft", 1, [4, 2])]
     terms = {"p": [0.5, 0.25, 0.0], "q": [0.25, 0.5, 0.0]}
     choice = Choice([4, 5, 6], 0, terms, {"p": 1.0, "q": -0.5}, [0.375, 0.0, None], {"p": 0.125})
@@ -123,19 +125,35 @@ def everything_step(k: int, n: int) -> Step:
         TallyDetail("unit", {"token": [6, 7], "p": [0.5, None], "outcome": ["taken", "bar"]}, {"bar": 0.3}),
         MatrixDetail("spans", losses, {"token": [4, 5]}, {"size": [1, 2]}, [[0, 1, "best"]], {"gap": None}),
         TreeDetail("texts", [0, 0], {"token": [3, 4], "score": [-0.5, None]}, {"why": "full"}, True),
-    ]
-    step.iteration = Iteration(5, [6, 7, 8], 2, [6, 1, 1])
-    step.fill = Fill(
-        *(9, 4, [9, 11], np.array([9, 10], "<i4"), np.array([3, 4], "<i4"), np.array([0.5, 0.25], "<f4")),
-        *([9], [3], ["sure"], 1, np.array([0.5, 0.5], "<f4"), np.array([0, 1], "<i4"), [9], "dual", 2),
-        entropy=np.array([0.5, 1.5], "<f4"),
-        explored=Explored(
-            *(9, [3, 5], np.array([0.5, 0.25], "<f4"), np.array([10], "<i4"), np.array([[4], [6]], "<i4")),
-            *(np.array([[0.25], [0.5]], "<f4"), [0, 1], np.array([-0.7, -0.4], "<f8"), 1),
+        CanvasDetail(
+            *("row", 5, 3, [5, 8], np.arange(5, 8, dtype="<i4"), np.array([6, 7, 8], "<i4"), [5, 6]),
+            *([6, 7], ["final", "final"], None, {"guess": np.array([6, 1, 1], "<i4")}, {"count": 2}),
         ),
-        vetoes=[Veto(9, 4), Veto(10, 6, True)],
-        witness=[3, 4],
-        terminals={'"a"': [3, 4], "/[b]/": []},
+        ThreadsDetail("threads", [0, 1], [4, 5], [Begun(2, 0, 3, [6])], [Ended(1, "stop_token")]),
+    ]
+    step.details.append(
+        CanvasDetail(
+            *("canvas", 9, 4, [9, 11], np.array([9, 10], "<i4"), np.array([3, 4], "<i4")),
+            *([9], [3], ["sure"], np.array([0.5, 0.25], "<f4")),
+            columns={"bars": np.array([0.5, 0.5], "<f4"), "order": np.array([0, 1], "<i4")},
+            values={"note": "x"},
+            count=1,
+            anchors=[9],
+            reopened=[9],
+            cache="dual",
+            stale=2,
+            edge=10,
+            cut=10,
+            explored=Explored(
+                *(9, [3, 5], np.array([0.5, 0.25], "<f4"), np.array([10], "<i4")),
+                *(np.array([[4], [6]], "<i4"), np.array([[0.25], [0.5]], "<f4")),
+                *([0, 1], np.array([-0.7, -0.4], "<f8"), 1),
+            ),
+            standins=[[9, 3]],
+            vetoes=[Veto(9, 4), Veto(10, 6, True)],
+            witness=[3, 4],
+            terminals={'"a"': [3, 4], "/[b]/": []},
+        )
     )
     step.fields = Fields(
         [0, 1],
@@ -148,7 +166,7 @@ def everything_step(k: int, n: int) -> Step:
     step.environment = Environment(2, 1, {"1": [900.0, 2500.0], "2": [4000.0, 8000.0]}, 61.5, 4.1, 4)
     mass = np.random.default_rng(0).integers(0, 4, (2, 2, 3000)).astype("|u1")
     step.cache = [
-        change(2, n + 1, evicted_count=1, evicted_all=np.array([0], "<i4")),
+        change(2, n + 1, evicted_count=1, evicted_all=np.array([0], "<i4"), freed=[[3]]),
         CacheChange("draft", 2, n, 64, 64, 1, None, np.array([[0, 1, 2]], "<i4"), mass),
     ]
     step.passes[0].instrumented = True

@@ -8,27 +8,27 @@ from typing import Any
 
 import pytest
 
-from decodescope.engine.trace.details.threads import (
-    Begun,
-    Ended,
-    Threads,
-    ThreadTree,
-    ThreadValidator,
-    schedule,
-    strands,
-)
+from decodescope.engine.trace.checks.threads import ThreadValidator
+from decodescope.engine.trace.details.consistency import consistent_details
+from decodescope.engine.trace.details.declarations import ThreadsForm
+from decodescope.engine.trace.details.shapes import Begun, Ended, ThreadsDetail
+from decodescope.engine.trace.details.threads import ThreadTree, schedule, strands
+from decodescope.engine.trace.values.limits import TraceError
 
 # thread 0 writes 1 2 3 (stop), thread 1 begins behind its first token and thread 2, thread 1's child, behind 1's first
 STOP = 9
-RUN: list[tuple[Threads, list[int]]] = [
-    (Threads([0], [1], [Begun(0), Begun(1, 0, 1, [50])]), [1]),
-    (Threads([0, 1], [2, 11], [Begun(2, 1, 1, [50])]), [11]),
-    (Threads([0, 1, 2], [3, 12, 21], [], [Ended(1, "max_new_tokens")]), [21]),
-    (Threads([0, 2], [STOP, STOP], [], [Ended(0, "stop_token"), Ended(2, "stop_token")]), [12, 2, 3, STOP]),
+RUN: list[tuple[ThreadsDetail, list[int]]] = [
+    (ThreadsDetail("threads", [0], [1], [Begun(0), Begun(1, 0, 1, [50])]), [1]),
+    (ThreadsDetail("threads", [0, 1], [2, 11], [Begun(2, 1, 1, [50])]), [11]),
+    (ThreadsDetail("threads", [0, 1, 2], [3, 12, 21], [], [Ended(1, "max_new_tokens")]), [21]),
+    (
+        ThreadsDetail("threads", [0, 2], [STOP, STOP], [], [Ended(0, "stop_token"), Ended(2, "stop_token")]),
+        [12, 2, 3, STOP],
+    ),
 ]
 
 
-def problems(run: list[tuple[Threads | None, list[int]]]) -> list[str]:
+def problems(run: list[tuple[ThreadsDetail | None, list[int]]]) -> list[str]:
     books = ThreadValidator([STOP])
     return [problem for record, emitted in run for problem in books.problems(record, emitted)]
 
@@ -89,3 +89,35 @@ def test_a_lie_is_found(lie: Callable[[Any], Any], found: str) -> None:
     lie(run)
     told = problems(run)
     assert len(told) == 1 and found in told[0], told
+
+
+def test_what_texts_took_with_them_is_told_of_each_that_ended() -> None:
+    books = ThreadValidator([STOP])
+    for record, emitted in RUN[:2]:
+        assert not [*books.problems(record, emitted)]
+    record, emitted = RUN[2]
+    assert [*books.problems(record, emitted, [[], []])] == [
+        "its cache tells what 2 texts took with them, and 1 threads ended"
+    ]
+
+
+HOSTILE: list[tuple[ThreadsDetail, str]] = [
+    (ThreadsDetail("threads", [0, 1], [1]), "details.threads.tokens has 1 entries, where 2 are due"),
+    (ThreadsDetail("threads", [0], [50]), "an id outside the vocabulary of 50"),
+    (ThreadsDetail("threads", [0], [-1]), "an id outside the vocabulary of 50"),
+    (ThreadsDetail("threads", [0], [1], [Begun(1, 0, 1, [1 << 40])]), "an id outside the vocabulary of 50"),
+    (ThreadsDetail("threads", [-1], [1]), "the negative count -1"),
+    (ThreadsDetail("threads", [0], [1], [Begun(1, -2)]), "the negative count -1"),
+    (ThreadsDetail("threads", [0], [1], [Begun(1, 0, -3)]), "the negative count -3"),
+    (ThreadsDetail("threads", [0], [1], [], [Ended(-4, "stop_token")]), "the negative count -4"),
+    (ThreadsDetail("threads", [0], [1], [], [Ended(0, "tired")]), "ended by 'tired'"),
+]
+
+
+@pytest.mark.parametrize(("record", "found"), HOSTILE)
+def test_a_record_that_makes_no_sense_is_refused(record: ThreadsDetail, found: str) -> None:
+    forms = {"threads": ThreadsForm("threads", ends={"stop_token": "stop token"})}
+    consistent_details([ThreadsDetail("threads", [0], [1], [Begun(1, -1)])], forms, 50)
+    with pytest.raises(TraceError, match="details") as refused:
+        consistent_details([record], forms, 50)
+    assert found in str(refused.value)

@@ -41,6 +41,7 @@ class Lane(Reader):
     shown:  whether what its passes decide is recorded
     rule:   the rule under which it reads texts, its prompt among them; None: all layers run for them
     lacks:  by layer, entries that it did not take up of the tokens committed since this was last taken; None: none
+    freed:  of each text that ended since this was last taken, the places in it of the entries that went with it; None: none did
     watch:  called as watch(lane, rows, before) after the rows are committed and before the policy acts; before: the entries
             that stood before them, by layer
     """
@@ -84,6 +85,7 @@ class Lane(Reader):
             self.keep_shadow()
         self.rule: Depth | None = None
         self.lacks: list[int] | None = None
+        self.freed: list[list[int]] | None = None
         self._feed: Feed | None = None
         self._ran: Ran | None = None
         self._prompted = 0  # tokens of the prompt, once its end was read

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from decodescope.engine.core.component import Component
+from decodescope.engine.trace.details.declarations import CanvasWord
 from decodescope.engine.trace.details.explored import Explored
 from decodescope.engine.trace.details.filled import chosen
 
@@ -48,9 +49,9 @@ class Open:
 @dataclass
 class Choice:
     """What a selector chose: the `count` open places that rank first, and those whose confidence reaches their bar. Fields as
-    those of a `Fill` (engine/trace/details/filled.py); rules: the word for each open place, were it committed;
-    reopened: which of all
-    places of the block are masked again, none: the block is done. Who reopens commits all open places first."""
+    those of a `CanvasDetail` (engine/trace/details/shapes.py); rules: the word for each open place, were it committed;
+    reopened: which of all places of the block are masked again, none: the block is done. Who reopens commits all open places
+    first."""
 
     count: int
     rules: list[str]
@@ -71,11 +72,13 @@ class Selector(Component):
 
     commits: how its choice follows from the knobs, for that check: "schedule", "bar", "leap", "revise", "tries" or "filter"
              (engine/trace/checks/fills.py)
+    words:    word of a rule, as its choices name it -> how views say why a place was settled
     explores: whether it asks for passes over several canvases;  reopens: whether it masks places again
     """
 
     kind = "selector"
     commits: ClassVar[str] = ""
+    words: ClassVar[Mapping[str, CanvasWord]] = {}
     explores: ClassVar[bool] = False
     reopens: ClassVar[bool] = False
 

@@ -11,9 +11,8 @@ from torch import Tensor
 from decodescope.engine.core.activity import Activity
 from decodescope.engine.trace.details.looked import Look
 from decodescope.engine.trace.details.shapes import Detail
-from decodescope.engine.trace.details.threads import Threads
 from decodescope.engine.trace.records.choices import Choice
-from decodescope.engine.trace.records.events import EndReason, Fill, Iteration, Piece
+from decodescope.engine.trace.records.events import EndReason, Piece
 
 from ..values.alphabet import Alphabet
 from ..values.chance import Chance
@@ -158,10 +157,7 @@ class Move:
     draft_us: float = 0.0
     verify_us: float = 0.0
     commit_us: float = 0.0
-    threads: Threads | None = None
     details: list[Detail] | None = None
-    iteration: Iteration | None = None
-    fill: Fill | None = None
     looks: list[Look] | None = None
     choices: list[Choice] | None = None
     notes: dict[str, Any] | None = None

@@ -17,6 +17,7 @@ from decodescope.engine.model.stores.cache import KVCache, LayerStore
 from decodescope.engine.trace.details.consistency import token_ids
 from decodescope.engine.trace.details.declarations import Form
 from decodescope.engine.trace.details.levels import kept_at
+from decodescope.engine.trace.details.shapes import CanvasDetail
 from decodescope.engine.trace.records.events import (
     LEVELS,
     Augmented,
@@ -143,9 +144,7 @@ class Recorder:
             passes=passes,
             cache=self.cache(s),
             path=None if verdict is None else verdict.path,
-            threads=move.threads,
             details=kept_at(self.level, move.details or (), self.forms) or None,
-            iteration=move.iteration,
         )
         for done in passes:
             done.wall_us = round(done.wall_us, 1)
@@ -157,7 +156,7 @@ class Recorder:
                 step.fields = whole_laws(step.fields or Fields(), move.draft, move.logits)
         return step
 
-    def _decisions(self, s: State, step: Step, move: Move) -> None:  # noqa: C901, PLR0915
+    def _decisions(self, s: State, step: Step, move: Move) -> None:  # noqa: C901
         verdict, draft = move.verdict, move.draft
         shown = list(move.emitted)
         if draft is not None and verdict is not None:
@@ -178,12 +177,6 @@ class Recorder:
             shown += step.tops.ids.ravel().tolist()
             if s.sampler.greedy:
                 step.tie = ties(step.tops, s.target.decoder.dtype)
-        if step.threads is not None:
-            shown += [*step.threads.tokens, *(x for begun in step.threads.begun for x in begun.given)]
-        if step.iteration is not None:
-            shown += step.iteration.tokens + (step.iteration.before or [])
-            if move.logits is not None and move.logits.shape[0] == len(step.iteration.tokens):
-                step.iteration.p = share(move.logits, step.iteration.tokens)
         shown += _taken(step, move)
         shown += [token for x in step.cache if x.shadow is not None for token in x.shadow.ids]
         if verdict is not None and not s.law.own:
@@ -200,6 +193,9 @@ class Recorder:
                 **(step.sampler or {}),
                 **(s.sampler.weighs(move.logits[0], move.sampler_state) or {}),
             } or None
+        for detail in step.details or ():
+            if isinstance(detail, CanvasDetail) and detail.confidence is None:
+                detail.confidence = _confidence(detail, move.logits)
         shown += token_ids(step.details or (), self.forms)
         step.pieces = self.pieces(shown) or None
 
@@ -228,6 +224,7 @@ class Recorder:
         if not isinstance(held, int) and any(store.heads is not None for store in cache.layers):
             change.head_bytes = np.array([store.bytes_by_head() for store in cache.layers], np.int64)
         change.lacks, lane.lacks = lane.lacks, None
+        change.freed, lane.freed = lane.freed, None
         if lane.name == "target":
             lost = _lost(before, held, change.lacks, len(cache.layers), spec.n_kv_heads)
             change.evicted_count = max(0, appended + lost)  # a hypothesis may follow one that held less
@@ -341,6 +338,13 @@ def columns(verdict: Verdict) -> Trials:
     )
 
 
+def _confidence(canvas: CanvasDetail, logits: Tensor | None) -> np.ndarray | None:
+    """float64 [O]: the probability of each candidate by logits [O, V]; None where these have other rows."""
+    if logits is None or len(logits) != len(canvas):
+        return None
+    return np.array(share(logits, canvas.candidate.tolist()))
+
+
 def _given(numbers: list[float | None]) -> list[float | None] | None:
     """The numbers, if there is one: where none is they are r and q."""
     return numbers if any(x is not None for x in numbers) else None
@@ -435,9 +439,6 @@ def column_map(lane: Lane) -> np.ndarray:
 def _taken(step: Step, move: Move) -> list[int]:
     """Put into the step what its strategy recorded itself; the ids that stand in it."""
     shown: list[int] = []
-    if move.fill is not None:
-        step.fill = move.fill
-        shown += move.fill.ids
     step.looks, step.choices = move.looks or None, move.choices
     step.notes = move.notes
     shown += [token for choice in move.choices or () for token in choice.candidates]

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.trace.details.declarations import CanvasForm, DetailColumn, Sentence
 from decodescope.engine.trace.details.explored import Explored, entropies
 from decodescope.engine.trace.details.vetoed import Veto, turns
 
@@ -19,6 +20,54 @@ from .candidates import candidates
 from .grammatical import Grammatical
 from .in_order import OPEN, InOrder
 from .tries import Tries
+
+CANVAS = CanvasForm(
+    title="Places settled",
+    says=[
+        Sentence(
+            f"{{settled}} of {{open}} open place{s} settled{again}, text up to place {{upto}}",
+            given=given,
+            where=where,
+        )
+        for again, given in ((", {again} masked again", {}), ("", {"again": None}))
+        for s, where in (("", "open <= 1"), ("s", ""))
+    ],
+    where=[Sentence("{settled} of {open} open places")],
+    how="canvas",
+    lines=[
+        Sentence(
+            "One pass gives every open place of the block a candidate; the first in rank stay, and those that reach their bar."
+        )
+    ],
+    row=[Sentence("{candidate}, confidence {confidence:3}, {rule}", given={"stands": True})],
+    closing=[
+        Sentence("It read entries beside its rows that were made {stale} passes before.", where="stale >= 1"),
+        Sentence("{emitted} tokens stand by now with all before them that did not before."),
+    ],
+    stays=[
+        Sentence(
+            "It stays open: it is number {rank} of the places in an order drawn by chance", where="order >= 0"
+        ),
+        Sentence(
+            "It stays open: it is number {rank} of the places with the highest confidence",
+            given={"order": None},
+        ),
+        Sentence(", and below its bar", where="bars >= 0"),
+        Sentence("; 1 place is settled by rank.", given={"count": 1}),
+        Sentence("; {count} places are settled by rank.", where="count != 1"),
+    ],
+    unread={
+        "none": "Nothing is kept: every pass reads the prompt and the whole canvas anew. Choose strategy.cache = prefix for "
+        "lives.",
+        "dual": "Both sides of a block are read anew for each block: no entry lives on. Choose strategy.cache = prefix for "
+        "lives.",
+    },
+    rank=["order", "-confidence"],
+    settles=["rank <= count", "confidence >= bars"],
+    columns=[DetailColumn(name, "number") for name in ("bars", "order", "entropy", "final")],
+    check="fills",
+    part="selector",
+)
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -11,12 +11,30 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import Picture
 from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.trace.details.declarations import CanvasForm, CanvasWord, DetailColumn, Sentence
 from decodescope.engine.trace.details.pictured import begins
-from decodescope.engine.trace.records.events import EndReason, Fill
+from decodescope.engine.trace.details.shapes import CanvasDetail
+from decodescope.engine.trace.records.events import EndReason
 
 from ..bases.state import State
 from .candidates import candidates
+from .canvas import CANVAS
 from .in_order import OPEN, InOrder
+
+
+def cells_form(word: str, sign: CanvasWord, cells: list[Sentence], standins: str = "") -> CanvasForm:
+    """What a pass over cells means whose rule is `word`; cells, standins: as a `CanvasForm` has them."""
+    return replace(
+        CANVAS,
+        lines=[Sentence("One pass draws these cells, each from its own row; none of them sees another.")],
+        words={word: sign},
+        cells=cells,
+        standins=standins,
+        columns=[DetailColumn("order", "number")],
+        unread={},
+        check="pictures",
+        part="strategy",
+    )
 
 
 @dataclass
@@ -61,8 +79,8 @@ class Cells:
         place = self.begin + cell
         return s.tokens[place] if place < self.text.start else self.text.tokens[place - self.text.start]
 
-    def settle(self, s: State, cells: Sequence[int], logits: Tensor) -> Fill:
-        """Draw the tokens of `cells` from logits float [O, V], each with the coins of its own place, and settle them."""
+    def settle(self, s: State, cells: Sequence[int], logits: Tensor, rule: str) -> CanvasDetail:
+        """Draw the tokens of `cells` from logits float [O, V], each with the coins of its place, and settle them by `rule`."""
         drawn, probability = candidates(s, [self.begin + cell for cell in cells], logits)
         order = np.argsort(np.array(cells), kind="stable")
         places = (self.begin + np.array(cells, np.int32)[order]).astype(np.int32)
@@ -73,9 +91,9 @@ class Cells:
         for place, token in zip(places.tolist(), column.tolist(), strict=True):
             self.text.settle(place, token)
         span = [self.text.start, self.text.end]
-        return Fill(
-            self.text.start, len(self.text.tokens), span, places, column, confidence, places.tolist(), column.tolist(),
-            [], len(places), cache="kept",
+        return CanvasDetail(
+            "cells", self.text.start, len(self.text.tokens), span, places, column, places.tolist(), column.tolist(),
+            [rule] * len(places), confidence, count=len(places), cache="kept",
         )  # fmt: skip
 
     def emit(self, s: State) -> tuple[list[int], EndReason | None]:

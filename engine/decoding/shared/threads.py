@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Literal, cast
 
 from torch import Tensor
 
-from decodescope.engine.trace.details.threads import Begun, Ended, Strand, Threads, ThreadTree, Why
+from decodescope.engine.trace.details.declarations import Form, Sentence, ThreadsForm
+from decodescope.engine.trace.details.shapes import Begun, Ended, ThreadsDetail
+from decodescope.engine.trace.details.threads import Strand, ThreadTree
 from decodescope.engine.trace.records.events import EndReason
 
 from ..bases.state import Move, State
@@ -17,6 +19,26 @@ from ..record.plain_move import moved
 from ..values.chance import Chance
 from .branches import Branch, Branches
 from .plain import drawn
+
+Why = Literal["stop_token", "max_new_tokens", "context_full", "outline"]
+THREADS = ThreadsForm(
+    title="A token of each thread",
+    says=[
+        Sentence("one thread wrote it", given={"threads": 1}),
+        Sentence("{threads} threads wrote one each, the text takes them in order"),
+    ],
+    lines=[
+        Sentence("One pass writes a token of every thread; none sees another's text behind where it forked.")
+    ],
+    card=[Sentence("Every thread reads its own text alone, and a pass writes a token of each.")],
+    ends={
+        "stop_token": "stop token",
+        "max_new_tokens": "length",
+        "context_full": "context full",
+        "outline": "outline read",  # what it wrote was taken apart, and others go on
+    },
+    check="threads",
+)
 
 
 @dataclass(eq=False)
@@ -115,12 +137,12 @@ class Writing:
         then(wrote)
         self.budget -= len(wrote)
         self._cut()
-        record = Threads([x.strand.number for x in wrote], [x.tokens[-1] for x in wrote], self.begun)
+        numbers, tokens = [x.strand.number for x in wrote], [x.tokens[-1] for x in wrote]
+        record = ThreadsDetail("threads", numbers, tokens, self.begun)
         gone, self.begun = [x for x in self.alive if x.strand.why is not None], []
         self.alive = [x for x in self.alive if x.strand.why is None]
-        for thread in gone:
-            freed = self.branches.end(thread.branch)
-            record.ended.append(Ended(thread.strand.number, thread.strand.why or "max_new_tokens", freed))
+        record.ended = [Ended(x.strand.number, x.strand.why or "max_new_tokens") for x in gone]
+        s.target.freed = [self.branches.end(x.branch) for x in gone] or None
         emitted = self.order.take()
         s.tokens += emitted
         return moved(
@@ -129,7 +151,7 @@ class Writing:
             None if self.alive else self._why(),
             started,
             verified,
-            threads=record,
+            details=[record],
             sampler_state=before,
         )
 
@@ -153,11 +175,13 @@ class Writing:
     def _why(self) -> EndReason:
         """Why the text ends: what ended the thread that stands last in it."""
         last = max(self.order.strands, key=lambda x: x.place).why
-        return "max_new_tokens" if last is None or last == "outline" else last
+        return "max_new_tokens" if last is None or last == "outline" else cast(EndReason, last)
 
 
 class Threaded(Strategy):
     """Base of strategies that put text of their own behind the prompt before their threads begin; that is read with it."""
+
+    details: ClassVar[Mapping[str, Form]] = {"threads": THREADS}
 
     def prefill(self, s: State) -> None:
         super().prefill(s)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import ClassVar
 
 import numpy as np
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.selector import Choice, Open, Selector
 from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.trace.details.declarations import CanvasWord, Sentence
 from decodescope.engine.trace.details.explored import barred, open_question, surest, weighed
 from decodescope.engine.trace.details.filled import chosen
+
+from .shared.words import BEST, SURE
 
 
 @component
@@ -32,6 +36,15 @@ class Explore(Selector):
     title = "Explore, then exploit"
     source = "Fu, Huang et al. 2025, arXiv:2511.21103 (abstract and theory; rules and numbers are ours)"
     commits = "tries"
+    words: ClassVar = {
+        "best": BEST,
+        "sure": SURE,
+        "explored": CanvasWord(
+            "?",
+            "explored",
+            [Sentence("It was the most uncertain place, and tokens were tried here.")],
+        ),
+    }
     explores = True
 
     tau: float = param(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 import torch
@@ -15,7 +15,10 @@ from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.heads.files import missing
 from decodescope.engine.model.heads.learn2pd import ParallelFilter
+from decodescope.engine.trace.details.declarations import CanvasWord, Sentence
 from decodescope.engine.trace.details.filled import cut_at, passed, scheduled
+
+from .shared.words import SCHEDULED
 
 
 @component
@@ -36,6 +39,10 @@ class Learn2PD(Selector):
     title = "Learn2PD with End-of-Text Prediction"
     source = "Bao et al. 2025, arXiv:2509.25188; ims-kdks/Learning-to-Parallel-Decoding, llada/generate.py (generate_l2p_eot)"
     commits = "filter"
+    words: ClassVar = {
+        "scheduled": SCHEDULED,
+        "final": CanvasWord("•", "final", [Sentence("It was settled: final.")]),
+    }
 
     accept: float = param(
         0.96, low=0.0, high=1.0, step=0.01, help="how sure the filter must be; 1: it never is"

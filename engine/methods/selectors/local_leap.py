@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from decodescope.engine.core.component import component, param
@@ -9,7 +11,10 @@ from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.selector import Choice, Open, Selector
 from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.trace.details.declarations import CanvasWord, Sentence
 from decodescope.engine.trace.details.filled import leapt
+
+from .shared.words import BEST, SURE
 
 
 @component
@@ -23,6 +28,15 @@ class LocalLeap(Selector):
     title = "LocalLeap"
     source = "Local Determinism Propagation 2025, arXiv:2510.07081; formula read from a copy of friedrichor/LocalLeap"
     commits = "leap"
+    words: ClassVar = {
+        "best": BEST,
+        "sure": SURE,
+        "near": CanvasWord(
+            "◐",
+            "reaches a bar that an anchor lowered",
+            [Sentence("An anchor near it lowered its bar ({anchors}), and its confidence reaches that.")],
+        ),
+    }
 
     tau: float = param(
         0.9, low=0.0, high=1.01, step=0.01, help="confidence that is enough anywhere, and makes an anchor"

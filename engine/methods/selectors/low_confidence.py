@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.selector import Choice, Open, Selector
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.trace.details.filled import scheduled
+
+from .shared.words import SCHEDULED
 
 
 @component
@@ -22,6 +26,7 @@ class LowConfidence(Selector):
         "LLaDA: Nie et al. 2025, arXiv:2502.09992, section 2.4; ML-GSAI/LLaDA, generate.py (low_confidence)"
     )
     commits = "schedule"
+    words: ClassVar = {"scheduled": SCHEDULED}
 
     steps: int = param(32, low=1, high=1024, unit="passes", help="S, passes that fill a block")
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.selector import Choice, Open, Selector
 from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.trace.details.declarations import CanvasWord, Sentence
 from decodescope.engine.trace.details.filled import lowest, remasked
 
 
@@ -22,6 +25,7 @@ class MaskPredict(Selector):
     title = "Mask-Predict"
     source = "Ghazvininejad et al. 2019, arXiv:1904.09324, section 3; facebookresearch/Mask-Predict, mask_predict.py"
     commits = "revise"
+    words: ClassVar = {"written": CanvasWord("•", "written", [Sentence("It was settled: written.")])}
     reopens = True
 
     steps: int = param(10, low=1, high=1024, unit="passes", help="T, passes that fill a block")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.selector import Choice, Open, Selector
 from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.trace.details.declarations import CanvasWord, Sentence
 from decodescope.engine.trace.details.filled import factored
+
+from .shared.words import BEST, SURE
 
 
 @component
@@ -24,6 +29,19 @@ class Threshold(Selector):
     title = "Confidence threshold"
     source = "Fast-dLLM: Wu et al. 2025, arXiv:2505.22618, section 3.3; NVlabs/Fast-dLLM, llada/generate.py"
     commits = "bar"
+    words: ClassVar = {
+        "best": BEST,
+        "sure": SURE,
+        "factor": CanvasWord(
+            "ƒ",
+            "factor rule",
+            [
+                Sentence(
+                    "The {count} surest places: the largest n for which (n + 1)(1 − c) stays below the factor."
+                )
+            ],
+        ),
+    }
 
     tau: float = param(
         0.9, low=0.0, high=1.01, step=0.01, help="confidence that is enough; above 1 nothing is"

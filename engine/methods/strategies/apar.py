@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from torch import Tensor
 
@@ -12,7 +13,7 @@ from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.shared.threads import Thread, Writing
+from decodescope.engine.decoding.shared.threads import THREADS, Thread, Writing
 from decodescope.engine.model.forward.executor import EngineFault
 
 from .shared.written import token_of
@@ -45,6 +46,7 @@ class Apar(Strategy):
     uses = frozenset({"context", "sampler"})
     lossless = False
     changes = "threads do not see each other's text"
+    details: ClassVar = {"threads": THREADS}
 
     fork: str = param("", help="the token that forks, as its text or its id; empty: nothing forks")
     child: str = param("", help="the token put behind it in a new thread, as its text or its id")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
@@ -10,10 +12,64 @@ from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.trace.records.events import Iteration
+from decodescope.engine.trace.details.declarations import CanvasForm, CanvasWord, DetailColumn, Sentence
+from decodescope.engine.trace.details.shapes import CanvasDetail
 
 if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec
+
+
+BLOCK = CanvasForm(
+    title="One pass over a block",
+    says=[Sentence("{settled} of {open} final after this pass")],
+    where=[Sentence("{open} tokens from position {start}")],
+    how="fixed point",
+    test=[Sentence("{settled} of {open} final")],
+    lines=[
+        Sentence(
+            "All tokens of the block were guessed, and one pass says what the target puts at each place."
+        ),
+    ],
+    table="Before and after:",
+    row=[Sentence(" guess {guess}, the target's choice {candidate}")],
+    reasons=[
+        Sentence(
+            "A token is final when everything before it is: then the target has read what it would have read anyway."
+        ),
+        Sentence(
+            "The first {held} guesses are the target's choice, and place {held + 1} was read behind them alone.",
+            where="held <= open - 1",
+        ),
+    ],
+    sums=[Sentence("{settled} of {open} are final after this pass")],
+    closing=[
+        Sentence(
+            "The other {open - settled} choices are the guesses of the next pass.",
+            where="settled <= open - 1",
+        )
+    ],
+    card="Fixed point, one pass",
+    heads=["guess", "read"],
+    hint=[
+        Sentence(
+            "One pass replaces every guess by the model's choice after the guesses before it. Leading guesses that come "
+            "out as they went in are final, and so is the token after them."
+        )
+    ],
+    place=[
+        Sentence("confirmed", given={"stands": True}, where="guess == candidate"),
+        Sentence("final", given={"stands": True}),
+        Sentence("same, not yet sure", where="guess == candidate"),
+        Sentence("new guess"),
+    ],
+    drawn="chain",
+    run="guess == candidate",
+    words={"final": CanvasWord("•", "final")},
+    columns=[DetailColumn("guess", "token", "counts")],
+    level="counts",
+    check="fixed_point",
+    counted="passes over a block",
+)
 
 
 @component
@@ -34,6 +90,7 @@ class Jacobi(Strategy):
     title = "Jacobi"
     source = "Santilli et al. 2023, arXiv:2305.10427, algorithms 1 to 3; teelinsan/parallel-decoding, src/ipi/decoders"
     uses = frozenset({"context", "policy", "codec", "sampler"})
+    details: ClassVar = {"fixed_point": BLOCK}
 
     block: int = param(
         8, low=0, high=64, unit="tokens", help="b, tokens solved together; 0: all that may be written"
@@ -76,8 +133,13 @@ class Jacobi(Strategy):
         s.target.commit(list(range(count)))
         s.tokens += emitted
         s.scratch = after[fixed:]
-        record = Iteration(position, after, fixed, guesses)
-        return moved(s, emitted, end, started, verified, drafted=drafted, logits=logits, iteration=record)
+        places, behind = np.arange(position, position + len(after), dtype=np.int32), position + len(after)
+        block = CanvasDetail(
+            "fixed_point", position, len(after), [position, behind], places, np.array(after, np.int32),
+            places[:fixed].tolist(), after[:fixed], ["final"] * fixed,
+            columns={"guess": np.array(guesses, np.int32)},
+        )  # fmt: skip
+        return moved(s, emitted, end, started, verified, drafted=drafted, logits=logits, details=[block])
 
     def size(self, s: State) -> int:
         """How many tokens the next block has."""

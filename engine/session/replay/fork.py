@@ -10,6 +10,7 @@ from decodescope.engine.core.exactness import worst
 from decodescope.engine.core.roles import TARGET, WHOLE
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.model.forward.executor import EngineFault
+from decodescope.engine.trace.details.declarations import merged
 from decodescope.engine.trace.encoding.forks import ANEW, Leg, forked, legs
 from decodescope.engine.trace.query.causes import causes_of
 from decodescope.engine.trace.records.events import Header, Level, Step
@@ -110,7 +111,7 @@ class Fork(Session):
             )
         self._exactness = worst(m.exactness for m in methods)
         self._tellings = {m.acceptance.name: m.acceptance.telling for m in methods}
-        self._details = {name: form for m in methods for name, form in m.details.items()}
+        self._details = merged(m.details for m in methods)
 
     def _calibrations(self, header: Header, method: Method | None) -> dict[str, dict[str, Any]]:
         """kind -> knob -> what is known of the values of the last leg that were calibrated: the run's, where its method and its

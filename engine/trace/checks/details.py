@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
-from ..details.declarations import DetailColumn, Form, MatrixForm, TallyForm
+from ..details.canvas import CanvasReading, canvas_problems
+from ..details.declarations import CanvasForm, DetailColumn, Form, MatrixForm, TallyForm
 from ..details.looked import Look, looks_due, looks_problems
 from ..details.matrix import MatrixReading, matrix_problems
-from ..details.shapes import Detail, MatrixDetail, TallyDetail
+from ..details.shapes import CanvasDetail, Detail, MatrixDetail, TallyDetail
 from ..details.tally import TallyReading, tally_problems
 from ..encoding.forks import method_at
 from ..records.events import Header, Step
 from .edits import edits_problems
+from .fixed_point import check_fixed_point
 from .joint_texts import joint_problems
 from .mixtures import mixture_problems
 
 UNKNOWN = "details not re-derived"
 MOST = 1 << 40  # that a detail may count as
+D = TypeVar("D", bound=Detail)
 # name of a check -> what is wrong with a detail of a step, a phrase each; knobs are those of the part that recorded it
 Check = Callable[[Any, Step, Mapping[str, Any]], Iterator[str]]
 CHECKS: dict[str, Check] = {
     "edits": edits_problems,
+    "fixed_point": check_fixed_point,
     "joint_texts": joint_problems,
     "text_mixture": mixture_problems,
 }
@@ -30,7 +34,7 @@ CHECKS: dict[str, Check] = {
 OVER_STEPS: frozenset[str] = frozenset(
     {
         *("answers", "beam_search", "blocks", "drawn_texts", "labelled answers", "labels", "lines"),
-        *("ranked answers", "spans", "text_vote", "tree_search", "turns"),
+        *("fills", "pictures", "ranked answers", "spans", "text_vote", "threads", "tree_search", "turns"),
     }
 )
 
@@ -84,6 +88,11 @@ def _lacking(
     ]
 
 
+def detail_by_check(header: Header, step: Step, check: str, kind: type[D]) -> D | None:
+    """The first detail of that shape whose declaration names this check; None where the step has none."""
+    return next((x for x in details_by_check(header, step, check) if isinstance(x, kind)), None)
+
+
 def reading(
     header: Header, step: Step, detail: Detail, text: Callable[[Sequence[int]], str] | None = None
 ) -> TallyReading | None:
@@ -121,6 +130,16 @@ def _miscopied(read: TallyReading, header: Header) -> Iterator[str]:
             yield f"row {index + 1} of {read.detail.name} holds {tokens}, and in the prompt there stands {stand}"
 
 
+def canvas_reading(
+    header: Header, step: Step, detail: Detail, text: Callable[[Sequence[int]], str] | None = None
+) -> CanvasReading | None:
+    """A canvas beside its declaration; None for another shape, or where the header has none. text: as `reading` takes it"""
+    form = header.details.get(detail.name)
+    if not isinstance(detail, CanvasDetail) or not isinstance(form, CanvasForm):
+        return None
+    return CanvasReading(detail, form, knobs_of(header, step.step, form), step.n, len(step.emitted), text)
+
+
 def details_problems(header: Header, step: Step, counts: Counter[str]) -> Iterator[str]:
     """What is wrong with the details of a step, a phrase each; enters what was derived again into `counts`."""
     for detail in step.details or ():
@@ -133,6 +152,8 @@ def details_problems(header: Header, step: Step, counts: Counter[str]) -> Iterat
             yield from _miscopied(read, header)
         if (matrix := matrix_reading(header, step, detail)) is not None:
             yield from matrix_problems(matrix)
+        if not form.check and (canvas := canvas_reading(header, step, detail)) is not None:
+            yield from canvas_problems(canvas)
         if form.check in CHECKS:
             yield from CHECKS[form.check](detail, step, knobs_of(header, step.step, form))
         elif form.check and form.check not in OVER_STEPS:

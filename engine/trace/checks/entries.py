@@ -58,9 +58,8 @@ class CacheValidator:
         self._held, self._most, self._gone = None, None, set()
         self._out, self._fresh = np.zeros((*self._shape, 0), bool), []
 
-    def enter(self, where: str, changes: list[CacheChange], n: int, freed: int = 0) -> None:
-        """Follow the changes of one step, after which the text has `n` tokens. freed: entries that went with threads, in each
-        KV head, whose places are those of their own texts."""
+    def enter(self, where: str, changes: list[CacheChange], n: int) -> None:
+        """Follow the changes of one step, after which the text has `n` tokens."""
         for change in changes:
             if change.lane == LANE:
                 self._aside += sum(x.entries for x in change.augmented or [])
@@ -73,7 +72,7 @@ class CacheValidator:
                     self._report(
                         where, f"its cache tells the drift of {rows} rows, and it took up {change.appended}"
                     )
-                self._enter(where, change, n, freed)
+                self._enter(where, change, n)
 
     def sizes(self, where: str, passes: list[Pass]) -> None:
         """What the target's passes read is told of the layers and KV heads that the model has."""
@@ -94,7 +93,10 @@ class CacheValidator:
                     f"a pass read {one.aside or 0} entries without tokens, and {self._aside} were there",
                 )
 
-    def _enter(self, where: str, change: CacheChange, n: int, freed: int) -> None:
+    def _enter(self, where: str, change: CacheChange, n: int) -> None:
+        freed = sum(
+            map(len, change.freed or ())
+        )  # in each KV head; their places are those of their own texts
         lacks = change.lacks is not None and len(change.lacks) == len(self._lacks)
         if lacks:
             self._lacks |= np.array(change.lacks) > 0

@@ -1,4 +1,4 @@
-"""Fills derived again: what a canvas held, what its selector had to commit, and the text that follows from it."""
+"""Fills of a canvas derived again: what a canvas held, what its selector had to commit, and the text that follows from it."""
 
 from __future__ import annotations
 
@@ -9,63 +9,32 @@ from typing import Any
 import numpy as np
 
 from ..details.explored import barred
-from ..details.filled import Fill, chosen, cut_at, factored, leapt, lowest, passed, remasked, scheduled
+from ..details.filled import (
+    confidence_of,
+    cut_at,
+    factored,
+    leapt,
+    lowest,
+    passed,
+    remasked,
+    scheduled,
+    taken_of,
+)
+from ..details.shapes import CanvasDetail
 from ..encoding.forks import method_at
 from ..records.events import Header, Step
 from ..records.parts import said
 from ..records.phases import decides
 from ..values.grammar import OPEN
-from ..values.limits import TEXTS, TraceError
-from .explorations import consistent_explored, explorations
-from .pictures import KEPT, PictureValidator, consistent_standins, standing
+from ..values.limits import TEXTS
+from .details import detail_by_check
+from .explorations import explorations
+from .pictures import PictureValidator, standing
 from .vetoes import Vetoes
 
 _LAST = 1 << 53  # behind every step
 # count, bars and anchors, as a selector's knobs give them
 Due = tuple[int, np.ndarray | None, list[int] | None]
-
-
-def consistent_fill(fill: Fill, vocab: int) -> None:
-    """What must agree inside one fill: lengths, places, ids. Raises TraceError."""
-    (first, behind), n = fill.block if len(fill.block) == 2 else (0, -1), len(fill.open)
-    if not 0 <= fill.start <= first < behind <= fill.start + fill.length:
-        raise TraceError(
-            f"fill.block is {fill.block[:3]}, which is no part of the {fill.length} places from {fill.start} on"
-        )
-    columns = (
-        (fill.open, "iu"),
-        (fill.candidate, "iu"),
-        (fill.order, "iu"),
-        (fill.confidence, "f"),
-        (fill.bars, "f"),
-        (fill.entropy, "f"),
-        (fill.final, "f"),
-    )
-    for column, kinds in columns:
-        if column is not None and (column.ndim != 1 or column.dtype.kind not in kinds or len(column) != n):
-            raise TraceError(
-                f"fill has a column without one entry of kind '{kinds}' for each of the {n} open places"
-            )
-    opened = fill.open.astype(np.int64)
-    if not n or opened[0] < first or opened[-1] >= behind or (np.diff(opened) <= 0).any():
-        raise TraceError(f"fill.open does not rise within the block from {first} to {behind - 1}")
-    if fill.edge is not None and not first < fill.edge < behind:
-        raise TraceError(
-            f"fill.edge is {fill.edge}, which is no place within those from {first} to {behind - 1}"
-        )
-    consistent_explored(fill)
-    ids = [*fill.ids, *fill.tokens]
-    if min(ids) < 0 or max(ids) >= vocab:
-        raise TraceError(f"fill holds an id outside the vocabulary of {vocab:,}")
-    if not (fill.confidence >= 0).all() or not (fill.confidence <= 1 + 1e-6).all():
-        raise TraceError("fill.confidence has an entry that is no probability")
-    if not len(fill.places) == len(fill.tokens) == len(fill.rules):
-        raise TraceError("fill has not one token and one rule for each place that it commits")
-    consistent_standins(fill, vocab)
-    if fill.cut is not None and fill.cut - 1 not in opened:
-        raise TraceError(f"fill.cut is {fill.cut}, which is behind no open place")
-    if fill.count < 0 or fill.stale < 0:
-        raise TraceError("fill holds a negative count")
 
 
 @dataclass
@@ -79,7 +48,7 @@ class _Canvas:
     emitted: int = 0
     passes: int = 0
     written: dict[int, tuple[int, float]] = field(default_factory=dict)
-    last: Fill | None = None
+    last: CanvasDetail | None = None
 
 
 class FillValidator:
@@ -101,13 +70,13 @@ class FillValidator:
 
     def problems(self, step: Step) -> Iterator[str]:
         """What is wrong with the fill of a step, a phrase each."""
-        fill = step.fill
-        if fill is None:
-            return
-        if fill.cache == KEPT:
-            yield from self._pictures.problems(step, fill)
+        cells = detail_by_check(self._header, step, "pictures", CanvasDetail)
+        if cells is not None:
+            yield from self._pictures.problems(step, cells)
             self.checked += 1
             self.underived += not self._pictures.derived
+        fill = detail_by_check(self._header, step, "fills", CanvasDetail)
+        if fill is None:
             return
         if self._canvas is None or len(self._canvas.tokens) == self._canvas.length:
             self._canvas, self._vetoes = _Canvas(fill.start, fill.length, {}), Vetoes(self._header)
@@ -146,7 +115,7 @@ class FillValidator:
         trying = self._says("selector", "commits", step) == "tries"
         return span if trying and type(span) is int and 0 < span <= TEXTS else 1
 
-    def _block(self, step: Step, fill: Fill, canvas: _Canvas) -> Iterator[str]:
+    def _block(self, step: Step, fill: CanvasDetail, canvas: _Canvas) -> Iterator[str]:
         """The block is the first that is not full, and its open places are those that nothing was committed at."""
         size = self._says("strategy", "places", step)
         end = canvas.start + canvas.length
@@ -162,18 +131,17 @@ class FillValidator:
         if fill.open.tolist() != due:
             yield f"it says that {fill.open.tolist()} are open, and the fills before it leave {due}"
 
-    def _choice(self, step: Step, fill: Fill, canvas: _Canvas) -> Iterator[str]:  # noqa: C901
+    def _choice(self, step: Step, fill: CanvasDetail, canvas: _Canvas) -> Iterator[str]:  # noqa: C901
         """What is committed follows from ranks and bars, these from the selector's knobs, and tokens are the candidates."""
-        taken = chosen(fill.count, fill.confidence, fill.bars, fill.order) & ~np.isin(
-            fill.open, [*fill.refused]
-        )
+        taken = taken_of(fill) & ~np.isin(fill.open, [*fill.refused])
         if fill.reopened is not None and len(fill.places) < len(fill.open):
             yield "it masks places again and leaves others open"
         if fill.places != fill.open[taken].tolist():
             yield f"it commits {fill.places}, but count, bars and confidences give {fill.open[taken].tolist()}"
         elif fill.tokens != fill.candidate[taken].tolist():
             yield f"it commits the tokens {fill.tokens}, but the candidates are {fill.candidate[taken].tolist()}"
-        if fill.order is not None and sorted(fill.order.tolist()) != list(range(len(fill.open))):
+        order = _numbers(fill.columns.get("order"))
+        if order is not None and sorted(order) != list(range(len(fill))):
             yield "its order is no order of the open places"
         knobs, due = (
             _part(self._header, "selector", step.step),
@@ -192,13 +160,13 @@ class FillValidator:
         count, bars, anchors = derive(numbers, fill, canvas.passes)
         cut = None
         if knobs.get("cut") is True and bars is not None:
-            cut = cut_at(fill.open, fill.candidate, fill.confidence, bars, self._header.stop_tokens)
+            cut = cut_at(fill.open, fill.candidate, confidence_of(fill), bars, self._header.stop_tokens)
         if cut != fill.cut:
             yield f"it drops what stands from {fill.cut} on, and by its candidates {cut} is due"
         again = _reopened(numbers, fill, canvas) if derive is _all else None
         if count != fill.count:
             yield f"it commits the {fill.count} best, and by its selector {count} are due"
-        if (None if bars is None else bars.tolist()) != (None if fill.bars is None else fill.bars.tolist()):
+        if _numbers(bars) != _numbers(fill.columns.get("bars")):
             yield "its bars are not those that its selector gives"
         if anchors is not None and anchors != fill.anchors:
             yield f"its anchors are {fill.anchors}, and the confidences give {anchors}"
@@ -208,13 +176,17 @@ class FillValidator:
             yield from explorations(numbers, fill, canvas.last, self._header.stop_tokens)
 
 
+def _numbers(column: np.ndarray | None) -> list[float] | None:
+    return None if column is None else column.tolist()
+
+
 def _part(header: Header, kind: str, step: int) -> Mapping[str, Any]:
     """Name and knobs of a part that `step` was made with."""
     part = method_at(header, step).get(kind)
     return part if isinstance(part, dict) else {}
 
 
-def _passes(step: Step, fill: Fill, canvas: _Canvas) -> Iterator[str]:
+def _passes(step: Step, fill: CanvasDetail, canvas: _Canvas) -> Iterator[str]:
     """The pass fed the rows that its cache leaves to it, and says how old that is."""
     end, (first, behind) = canvas.start + canvas.length, fill.block
     stale = 0 if fill.cache == "none" else canvas.passes
@@ -232,9 +204,9 @@ def _passes(step: Step, fill: Fill, canvas: _Canvas) -> Iterator[str]:
         yield f"its passes fed {fed} rows, and with the cache {fill.cache[:20]!r} {due} are due"
 
 
-def _commit(fill: Fill, canvas: _Canvas) -> Iterator[str]:
+def _commit(fill: CanvasDetail, canvas: _Canvas) -> Iterator[str]:
     """Enter what a pass commits, and masks again."""
-    column = dict(zip(fill.open.tolist(), fill.confidence.tolist(), strict=True))
+    column = dict(zip(fill.open.tolist(), confidence_of(fill).tolist(), strict=True))
     for place, token in zip(fill.places, fill.tokens, strict=True):
         if fill.reopened is not None:
             canvas.written[place] = token, column.get(place, 0.0)
@@ -265,48 +237,49 @@ def _emission(step: Step, canvas: _Canvas) -> Iterator[str]:
     canvas.emitted += len(step.emitted)
 
 
-def _scheduled(knobs: Mapping[str, Any], fill: Fill, passes: int) -> Due:
+def _scheduled(knobs: Mapping[str, Any], fill: CanvasDetail, passes: int) -> Due:
     first, behind = fill.block
     return scheduled(behind - first, knobs["steps"], passes), None, None
 
 
-def _flat(knobs: Mapping[str, Any], fill: Fill, passes: int) -> Due:
+def _flat(knobs: Mapping[str, Any], fill: CanvasDetail, passes: int) -> Due:
     if knobs["factor"] > 0:
-        return factored(fill.confidence, knobs["factor"]), None, None
+        return factored(confidence_of(fill), knobs["factor"]), None, None
     return 1, np.full(len(fill.open), knobs["tau"], np.float32), None
 
 
-def _leapt(knobs: Mapping[str, Any], fill: Fill, passes: int) -> Due:
-    anchors, bars = leapt(fill.open, fill.confidence, knobs["tau"], knobs["relaxed"], knobs["radius"])
+def _leapt(knobs: Mapping[str, Any], fill: CanvasDetail, passes: int) -> Due:
+    anchors, bars = leapt(fill.open, confidence_of(fill), knobs["tau"], knobs["relaxed"], knobs["radius"])
     return 1, bars, anchors.tolist()
 
 
-def _filtered(knobs: Mapping[str, Any], fill: Fill, passes: int) -> Due:
-    bars = None if fill.final is None else passed(fill.final, knobs["accept"])
+def _filtered(knobs: Mapping[str, Any], fill: CanvasDetail, passes: int) -> Due:
+    final = fill.columns.get("final")
+    bars = None if final is None else passed(final, knobs["accept"])
     return _scheduled(knobs, fill, passes)[0], bars, None
 
 
-def _explored(knobs: Mapping[str, Any], fill: Fill, passes: int) -> Due:
+def _explored(knobs: Mapping[str, Any], fill: CanvasDetail, passes: int) -> Due:
     bars = barred(fill.open, fill.edge or fill.block[1], knobs["tau"], knobs["beyond"])
     if fill.explored is None:
         return 1, bars, None
     return 0, np.where(fill.open == fill.explored.place, np.float32(0), bars), None
 
 
-def _all(knobs: Mapping[str, Any], fill: Fill, passes: int) -> Due:
+def _all(knobs: Mapping[str, Any], fill: CanvasDetail, passes: int) -> Due:
     return len(fill.open), None, None
 
 
-def _reopened(knobs: Mapping[str, Any], fill: Fill, canvas: _Canvas) -> list[int]:
+def _reopened(knobs: Mapping[str, Any], fill: CanvasDetail, canvas: _Canvas) -> list[int]:
     """What is masked again of all that stands in the block behind the pass."""
     first, behind = fill.block
     confidence = {place: c for place, (_, c) in canvas.written.items()}
-    confidence |= dict(zip(fill.open.tolist(), fill.confidence.tolist(), strict=True))
+    confidence |= dict(zip(fill.open.tolist(), confidence_of(fill).tolist(), strict=True))
     return lowest(confidence, remasked(behind - first, knobs["steps"], canvas.passes))
 
 
 # how a choice follows, by the selector's word, and the knobs that it takes
-_DUE: dict[str, tuple[Callable[[Mapping[str, Any], Fill, int], Due], set[str]]] = {
+_DUE: dict[str, tuple[Callable[[Mapping[str, Any], CanvasDetail, int], Due], set[str]]] = {
     "schedule": (_scheduled, {"steps"}),
     "bar": (_flat, {"tau", "factor"}),
     "leap": (_leapt, {"tau", "relaxed", "radius"}),

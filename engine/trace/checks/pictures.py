@@ -4,26 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from ..details.filled import Fill
 from ..details.pictured import begins, group_sizes, waves
+from ..details.shapes import CanvasDetail
 from ..encoding.forks import method_at
 from ..records.events import Header, Step
 from ..records.parts import said
 from ..records.phases import decides
-from ..values.limits import TraceError
-
-KEPT = "kept"  # the cache of a fill whose places are cells
-
-
-def consistent_standins(fill: Fill, vocab: int) -> None:
-    """Stand-ins are a position and an id each. Raises TraceError."""
-    for row in fill.standins or []:
-        if not (type(row) is list and len(row) == 2 and all(type(x) is int for x in row)):
-            raise TraceError("fill.standins has a row that is no position and id")
-        if not (0 <= row[0] < fill.start + fill.length and 0 <= row[1] < vocab):
-            raise TraceError(
-                f"fill.standins has the position {row[0]} and the id {row[1]}, one of which is none"
-            )
 
 
 def standing(tokens: Mapping[int, int], place: int) -> list[int]:
@@ -47,7 +33,7 @@ class PictureValidator:
         """Another strategy goes on from here."""
         self._picture = None
 
-    def problems(self, step: Step, fill: Fill) -> Iterator[str]:
+    def problems(self, step: Step, fill: CanvasDetail) -> Iterator[str]:
         """What is wrong with a fill, a phrase each."""
         if self._picture is None or len(self._picture.tokens) == self._picture.length:
             self._picture = self._begun(step, fill)
@@ -62,7 +48,7 @@ class PictureValidator:
         if (
             fill.places != fill.open.tolist()
             or fill.tokens != fill.candidate.tolist()
-            or fill.bars is not None
+            or "bars" in fill.columns
             or fill.stale
         ):
             yield "it does not settle each cell that it draws"
@@ -80,7 +66,7 @@ class PictureValidator:
                 yield f"it emitted {step.emitted}, and what stands behind the text is {due}"
             picture.emitted += len(step.emitted)
 
-    def _begun(self, step: Step, fill: Fill) -> _Picture:
+    def _begun(self, step: Step, fill: CanvasDetail) -> _Picture:
         """The picture that begins with a fill, as the header tells of it."""
         settles, knobs = (
             said(self._header, "strategy").get("settles"),
@@ -106,7 +92,7 @@ class PictureValidator:
         passes = waves(first, first + fill.length, width, min(number, width))
         return _Picture(fill, first, width, [len(cells) for cells in passes], passes)
 
-    def _shape(self, fill: Fill) -> tuple[int, int]:
+    def _shape(self, fill: CanvasDetail) -> tuple[int, int]:
         """The width of the header's picture, and which of its cells is the first of a fill; -1: the header does not tell."""
         shape = self._header.model.get("picture")
         width, levels = (shape.get("width"), shape.get("levels")) if isinstance(shape, dict) else (None, None)
@@ -129,7 +115,7 @@ class _Picture:
 
     def __init__(
         self,
-        fill: Fill,
+        fill: CanvasDetail,
         first: int,
         width: int,
         sizes: list[int] | None,
@@ -144,7 +130,7 @@ class _Picture:
         self.waiting: set[int] = set()
         self.passes = self.emitted = 0
 
-    def due(self, fill: Fill) -> Iterator[str]:
+    def due(self, fill: CanvasDetail) -> Iterator[str]:
         """The cells of a pass follow from the knobs; those of a group that comes by chance, how many they are."""
         assert self.sizes is not None
         if self.passes >= len(self.sizes):
@@ -159,7 +145,8 @@ class _Picture:
             yield f"it draws the cells {cells}, and {due} are due"
         if len(cells) != size:
             yield f"it draws {len(cells)} cells, and {size} are due"
-        ranks = None if fill.order is None else fill.order.tolist()
+        order = fill.columns.get("order")
+        ranks = None if order is None else order.tolist()
         if (ranks is None) != (self.rows is not None) or (
             ranks is not None and sorted(ranks) != list(range(len(cells)))
         ):
@@ -167,7 +154,7 @@ class _Picture:
         elif self.raster and ranks != list(range(len(cells))):
             yield "its order is not that of the raster"
 
-    def fed(self, step: Step, fill: Fill) -> Iterator[str]:
+    def fed(self, step: Step, fill: CanvasDetail) -> Iterator[str]:
         """The rows that a pass fed, and the tokens that stood in for cells to come."""
         assert self.sizes is not None
         begin, size = self.start - self.first, len(fill.open)

@@ -12,7 +12,6 @@ from decodescope.engine.core.exactness import VALUES
 from ..details.consistency import consistent_details, consistent_forms
 from ..details.declarations import Form
 from ..details.looked import consistent_looks
-from ..details.threads import consistent_threads
 from ..encoding.versions import check_schema
 from ..records.choices import consistent_choices
 from ..records.environment import consistent_environment
@@ -40,7 +39,6 @@ from ..records.weight_reports import consistent_made
 from ..values.formula import FormulaError, formula, relation, sentence
 from ..values.limits import TEXTS, TraceError
 from ..values.numbers import EPS, counts, known, lengths, probabilities, shaped, within
-from .fills import consistent_fill
 
 FORMS = ("soft", "latent", "state")  # of what stands beside the entries of a text
 BITS = 1 << 20  # a number of a saved cache, its file's head and tokens included, takes fewer
@@ -109,7 +107,7 @@ def consistent_end(end: End, vocab: int) -> None:
     known(end.tokens, vocab, "tokens")
 
 
-def consistent_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form]) -> None:  # noqa: C901, PLR0915
+def consistent_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form]) -> None:
     """Everything about a step that can be told without its neighbours; `index` is its place among the steps,
     `forms` what the header says of its details."""
     if step.step != index:
@@ -143,19 +141,10 @@ def consistent_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form
         probabilities([step.extra.low, step.extra.high, step.extra.u], "extra")
     for left in step.exits or ():
         known([*(left.best or ()), *(left.whole or ())], vocab, "exits")
-    if step.threads is not None:
-        consistent_threads(step.threads, vocab)
-    if step.fill is not None:
-        consistent_fill(step.fill, vocab)
     consistent_details(step.details or (), forms, vocab)
     consistent_looks(step.looks)
     consistent_environment(step.environment)
     consistent_choices(step.choices, len(step.emitted), vocab)
-    if step.iteration is not None:
-        known(step.iteration.tokens, vocab, "iteration.tokens")
-        counts([step.iteration.start, step.iteration.fixed], "iteration")
-        lengths(len(step.iteration.tokens), "iteration", before=step.iteration.before, p=step.iteration.p)
-        probabilities(step.iteration.p or (), "iteration.p")
 
 
 def _tree(draft: DraftTree, vocab: int) -> int:
@@ -259,6 +248,7 @@ def _passes_and_cache(record: Step | Prefill) -> None:
         _pass(one, f"passes.{i}")
     for i, change in enumerate(record.cache):
         _change(change, f"cache.{i}")
+        counts([x for places in change.freed or () for x in places], f"cache.{i}.freed")
         if change.read is not None:
             wrote = [one for one in record.passes if one.lane == change.lane and one.phase != "flush"]
             _read_map(change.read, wrote, f"cache.{i}.read")

@@ -54,32 +54,8 @@ def check_extra(step: Step, tests: Decided | None) -> Iterator[str]:
     if refused != (extra.origin in ("residual", "correction")):
         yield f"the extra token is called {extra.origin!r}, but {'a' if refused else 'no'} token was rejected there"
     p = _top(step.tops, last, extra.token, "p")
-    if not refused and extra.u is not None and p is not None and not _near(extra.high - extra.low, p):
+    if not refused and extra.u is not None and p is not None and not near(extra.high - extra.low, p):
         yield f"the interval of the extra token is {extra.high - extra.low:.6g} wide, but its probability is {p:.6g}"
-
-
-def check_iteration(step: Step) -> Iterator[str]:
-    """What is final after a pass over a block: the guesses that it confirmed and one token more; each the best at its place."""
-    it, tops = step.iteration, step.tops
-    assert it is not None
-    if it.before is not None:
-        right = next(
-            (k for k, (a, b) in enumerate(zip(it.before, it.tokens, strict=True)) if a != b), len(it.tokens)
-        )
-        if it.fixed != min(right + 1, len(it.tokens)):
-            yield f"{it.fixed} tokens of the block are called final, but {right} guesses were confirmed"
-    if step.emitted != it.tokens[: min(it.fixed, len(step.emitted))]:
-        yield f"it emitted {step.emitted}, but the final tokens are {it.tokens[: it.fixed]}"
-    if tops is None:
-        return
-    for k, token in enumerate(step.emitted):
-        own = _own_share(tops, k - 1, token)
-        if (
-            own is None
-            or (it.p is not None and not _near(own, it.p[k]))
-            or own < _best_share(tops, k - 1) * (1 - 1e-6)
-        ):
-            yield f"token {k} of the block is not the likeliest that its place shows, with the probability that it is given"
 
 
 def _likeliest(step: Step) -> Iterator[str]:
@@ -89,8 +65,8 @@ def _likeliest(step: Step) -> Iterator[str]:
     last = step.path[-1] if step.path else -1
     if tops is None or last not in tops.places:
         return
-    best, p = _best_share(tops, last), _own_share(tops, last, extra.token)
-    if p is None or (p < best and not _near(p, best)):
+    best, p = best_share(tops, last), own_share(tops, last, extra.token)
+    if p is None or (p < best and not near(p, best)):
         own = "is not shown" if p is None else f"has p = {p:.6g}"
         yield f"the extra token was taken as the likeliest and {own}, but another token has p = {best:.6g} there"
 
@@ -113,7 +89,7 @@ def check_tops(step: Step) -> Iterator[str]:
     if trials is not None and draft is not None and not _greedy(trials):
         for node, p in zip(trials.node, trials.p, strict=True):
             top = _top(tops, draft.parents[node], draft.tokens[node], "p")
-            if top is not None and not _near(top, p):
+            if top is not None and not near(top, p):
                 yield f"node {node} was tried with p = {p:.6g}, but the distribution shown at its place gives {top:.6g}"
 
 
@@ -226,7 +202,7 @@ def _residuals(draft: DraftTree, trials: Trials, tops: Tops | None, counts: Coun
         due = _residual(draft, trials, tops, i, place, refused)
         if due is None:
             counts["residuals not re-derived"] += 1
-        elif not _near(due, trials.r[i]):
+        elif not near(due, trials.r[i]):
             yield f"trial {i} has r = {trials.r[i]:.6g}, but after {len(refused)} rejected siblings {due:.6g} is left"
         else:
             counts["residuals"] += 1
@@ -260,23 +236,24 @@ def _top(tops: Tops | None, place: int, token: int, name: str) -> float | None:
     return None
 
 
-def _best_share(tops: Tops, place: int) -> float:
+def best_share(tops: Tops, place: int) -> float:
     """The probability of the likeliest token after `place`, which the tops show."""
     return float(tops.p[tops.places == place].max())
 
 
-def _own_share(tops: Tops, place: int, token: int) -> float | None:
+def own_share(tops: Tops, place: int, token: int) -> float | None:
     """The probability of `token` after `place`; None: the tops neither show it nor leave it open. They list the TOP likeliest
     tokens: where these are equal, and the rest has room for another, one that they do not list may be equal to them."""
     p = _top(tops, place, token, "p")
     if p is None and place in tops.places:
-        row, best = int(np.flatnonzero(tops.places == place)[0]), _best_share(tops, place)
+        row, best = int(np.flatnonzero(tops.places == place)[0]), best_share(tops, place)
         equal = (tops.ids[row] >= 0) & (tops.p[row] >= best * (1 - 1e-6))
         p = best if equal.sum() >= TOP and tops.rest[row, 0] >= best * (1 - 1e-3) else None
     return p
 
 
-def _near(a: float, b: float) -> bool:
+def near(a: float, b: float) -> bool:
+    """Whether two probabilities are the same but for the rounding of single precision."""
     return math.isclose(a, b, rel_tol=1e-3, abs_tol=TOLERANCE)
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..details.filled import Fill, chosen
+from ..details.filled import confidence_of, taken_of
+from ..details.shapes import CanvasDetail
 from ..details.vetoed import turns
 from ..records.events import Header
 from ..values.grammar import OPEN, PLACES, GrammarError, Language, grammar
@@ -20,7 +21,7 @@ class Vetoes:
         self._header = header
         self._language: Language | None = None
 
-    def problems(self, fill: Fill, before: Sequence[int], text: Any) -> Iterator[str]:
+    def problems(self, fill: CanvasDetail, before: Sequence[int], text: Any) -> Iterator[str]:
         """What is wrong with the vetoes of a fill, a phrase each. before: the canvas before the pass, OPEN where nothing
         stands;  text: the grammar, or nothing."""
         if not isinstance(text, str) or not text.strip():
@@ -47,7 +48,7 @@ class Vetoes:
         yield from _together(fill, [*before], self._language)
         yield from _witness(fill, [*before], self._language)
 
-    def _alone(self, fill: Fill, canvas: list[int], language: Language) -> Iterator[str]:
+    def _alone(self, fill: CanvasDetail, canvas: list[int], language: Language) -> Iterator[str]:
         """Candidates fit, each alone, and what was refused alone does not."""
         tried = fill.explored_at
         if fill.explored is not None and tried is not None:
@@ -64,10 +65,10 @@ class Vetoes:
                 yield f"it refuses token {veto.token} at {veto.place}, with which there is a text of the grammar"
 
 
-def _together(fill: Fill, canvas: list[int], language: Language) -> Iterator[str]:
+def _together(fill: CanvasDetail, canvas: list[int], language: Language) -> Iterator[str]:
     """Of what was to be committed, exactly that was refused which leaves no text beside the others."""
-    taken = chosen(fill.count, fill.confidence, fill.bars, fill.order).nonzero()[0].tolist()
-    order = turns(taken, fill.confidence, fill.order, fill.explored_at)
+    taken = taken_of(fill).nonzero()[0].tolist()
+    order = turns(taken, confidence_of(fill), fill.columns.get("order"), fill.explored_at)
     refused = language.together(
         canvas, [(int(fill.open[i]) - fill.start, int(fill.candidate[i])) for i in order]
     )
@@ -76,7 +77,7 @@ def _together(fill: Fill, canvas: list[int], language: Language) -> Iterator[str
         yield f"it leaves {sorted(fill.refused)} open as what does not go together, and {sorted(due)} are due"
 
 
-def _witness(fill: Fill, canvas: list[int], language: Language) -> Iterator[str]:
+def _witness(fill: CanvasDetail, canvas: list[int], language: Language) -> Iterator[str]:
     """The witness is a text of the grammar, and the canvas behind the pass can become it."""
     for place, token in zip(fill.places, fill.tokens, strict=True):
         canvas[place - fill.start] = token

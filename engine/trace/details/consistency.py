@@ -6,10 +6,14 @@ import math
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, get_args
 
+import numpy as np
+
 from ..values.formula import FormulaError, formula, names_in, relation, sentence
 from ..values.limits import TraceError
-from ..values.numbers import known, lengths, shaped
+from ..values.numbers import counts, known, lengths, shaped
+from .canvas_consistency import consistent_canvas
 from .declarations import (
+    CanvasForm,
     ColumnType,
     DetailColumn,
     DetailLevel,
@@ -20,9 +24,10 @@ from .declarations import (
     MatrixForm,
     ScaleEnd,
     TallyForm,
+    ThreadsForm,
     TreeForm,
 )
-from .shapes import Detail, MatrixDetail, TallyDetail, TreeDetail
+from .shapes import CanvasDetail, Detail, MatrixDetail, TallyDetail, ThreadsDetail, TreeDetail
 
 MOST_FORMS = 64  # declarations of a header
 MOST_DETAILS = 64  # of a step
@@ -56,13 +61,22 @@ def consistent_forms(forms: Mapping[str, Form]) -> None:
                 sentence(one.text)
         except FormulaError as error:
             raise TraceError(f"{where}: {str(error).rstrip('.')}") from None
-        if isinstance(form, TallyForm):
-            _tally_form(form, where)
-        if isinstance(form, MatrixForm):
-            _matrix_form(form, where, forms)
-        if isinstance(form, TreeForm):
-            _tree_form(form, where)
-            _judged(form, where, forms.get(form.judged))
+        _form(form, where, forms)
+
+
+def _form(form: Form, where: str, forms: Mapping[str, Form]) -> None:
+    """What is particular to each shape."""
+    if isinstance(form, TallyForm):
+        _tally_form(form, where)
+    elif isinstance(form, MatrixForm):
+        _matrix_form(form, where, forms)
+    elif isinstance(form, TreeForm):
+        _tree_form(form, where)
+        _judged(form, where, forms.get(form.judged))
+    elif isinstance(form, ThreadsForm):
+        _threads_form(form, where)
+    else:
+        _canvas_form(form, where)
 
 
 def _judged(form: TreeForm, where: str, judged: Form | None) -> None:
@@ -192,6 +206,23 @@ def _tree_form(form: TreeForm, where: str) -> None:
         )
 
 
+def _threads_form(form: ThreadsForm, where: str) -> None:
+    if max(len(form.ends), len([*form.sentences()])) > 4 * MOST_NAMES:
+        raise TraceError(f"{where} has more than {4 * MOST_NAMES} sentences or reasons to end")
+    if form.level not in get_args(DetailLevel):
+        raise TraceError(f"{where} is kept at level {form.level[:20]!r}, which is none")
+
+
+def _canvas_form(form: CanvasForm, where: str) -> None:
+    parts = form.columns, form.values, form.words, form.rank, [*form.all_relations()], [*form.sentences()]
+    if any(len(part) > 4 * MOST_NAMES for part in parts):
+        raise TraceError(f"{where} has more than {4 * MOST_NAMES} columns, words or sentences")
+    if form.level not in get_args(DetailLevel) or form.drawn not in ("canvas", "chain"):
+        raise TraceError(f"{where} is drawn as {form.drawn[:20]!r}, or kept at level {form.level[:20]!r}")
+    if {x.type for x in form.columns} - {"number", "token"}:
+        raise TraceError(f"{where} has a column by open place that holds neither numbers nor tokens")
+
+
 def consistent_details(details: Sequence[Detail], forms: Mapping[str, Form], vocab: int) -> None:
     """Lengths, types and ids of the details of a step. Raises TraceError."""
     if len(details) > MOST_DETAILS:
@@ -204,6 +235,12 @@ def consistent_details(details: Sequence[Detail], forms: Mapping[str, Form], voc
         if isinstance(detail, MatrixDetail):
             _matrix(detail, form, where, vocab)
             continue
+        if isinstance(detail, ThreadsDetail):
+            _threads(detail, form, where, vocab)
+            continue
+        if isinstance(detail, CanvasDetail):
+            _canvas(detail, form, where, vocab)
+            continue
         if form is not None:
             typed(detail.columns, form.columns, where, vocab)
             typed({name: [value] for name, value in detail.values.items()}, form.values, where, vocab)
@@ -214,6 +251,17 @@ def consistent_details(details: Sequence[Detail], forms: Mapping[str, Form], voc
     for detail in details:
         if isinstance(detail, MatrixDetail):
             _beside(detail, forms.get(detail.name), details)
+
+
+def _canvas(detail: CanvasDetail, form: Form | None, where: str, vocab: int) -> None:
+    consistent_canvas(detail, where, vocab)
+    if not isinstance(form, CanvasForm):
+        return
+    columns = {name: column.tolist() for name, column in detail.columns.items()}
+    typed(columns, form.columns, where, vocab)
+    typed({name: [value] for name, value in detail.values.items()}, form.values, where, vocab)
+    if unknown := {*detail.rules} - form.words.keys():
+        raise TraceError(f"{where} settles by {min(unknown)[:20]!r}, which its declaration lacks")
 
 
 def _beside(detail: MatrixDetail, form: Form | None, details: Sequence[Detail]) -> None:
@@ -290,6 +338,17 @@ def _candidates(detail: TreeDetail, growth: Growth, where: str) -> None:
             raise TraceError(f"{where} has a candidate without a token or a number")
 
 
+def _threads(detail: ThreadsDetail, form: Form | None, where: str, vocab: int) -> None:
+    lengths(len(detail), where, tokens=detail.tokens)
+    known(detail.ids, vocab, where)
+    named = [*detail.alive, *(x.thread for x in detail.begun), *(x.thread for x in detail.ended)]
+    counts([*named, *(n for x in detail.begun for n in (x.at, x.parent + 1))], where)
+    if isinstance(form, ThreadsForm) and (unknown := {x.why for x in detail.ended} - form.ends.keys()):
+        raise TraceError(
+            f"{where} has a thread that ended by {min(unknown)[:20]!r}, which its declaration lacks"
+        )
+
+
 def _matrix(detail: MatrixDetail, form: Form | None, where: str, vocab: int) -> None:
     shape = None
     if detail.numbers is not None:
@@ -333,9 +392,14 @@ def typed(columns: Mapping[str, list[Any]], declared: Sequence[DetailColumn], wh
 
 
 def token_ids(details: Sequence[Detail], forms: Mapping[str, Form]) -> list[int]:
-    """All ids that the declared details name, so that a trace can show their texts."""
+    """All ids that the details name, so that a trace can show their texts; of one that is not declared those of its shape."""
     ids: list[int] = []
     for detail in details:
+        if isinstance(detail, ThreadsDetail):
+            ids += detail.ids
+            continue
+        if isinstance(detail, CanvasDetail):
+            ids += detail.ids
         if (form := forms.get(detail.name)) is None:
             continue
         labels = (
@@ -345,6 +409,7 @@ def token_ids(details: Sequence[Detail], forms: Mapping[str, Form]) -> list[int]
             for one in declared:
                 if one.type in ("token", "tokens") and one.name in held:
                     entries = held[one.name]
+                    entries = entries.tolist() if isinstance(entries, np.ndarray) else entries
                     for entry in entries if isinstance(entries, list) else [entries]:
                         ids += entry if isinstance(entry, list) else [] if entry is None else [entry]
     return ids

@@ -16,8 +16,8 @@ name of a text or token stands for its text. A sentence in which something is mi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ..values.relations import Relation as Relation
@@ -614,4 +614,155 @@ class TreeForm:
         yield from (x.where for x in self.sentences() if x.where)
 
 
-Form = TallyForm | MatrixForm | TreeForm
+@dataclass
+class ThreadsForm:
+    """What the texts of a `ThreadsDetail` mean. Sentences may name `threads`, how many wrote in the step, and `emitted`.
+
+    title:   of the step
+    says:    the step in a clause; the first sentence that is said
+    lines:   sentences on the step at length;  card: the same in short and without numbers, below a thread that goes on
+    ends:    why a thread ends -> that in words
+    level:   the recording level from which it is kept
+    check, counted, part: as a `TallyForm` has them
+    """
+
+    title: str
+    says: list[Sentence] = field(default_factory=list)
+    lines: list[Sentence] = field(default_factory=list)
+    card: list[Sentence] = field(default_factory=list)
+    ends: dict[str, str] = field(default_factory=dict)
+    level: DetailLevel = "counts"
+    check: str = ""
+    counted: str = ""
+    part: str = "strategy"
+    shape: Literal["threads"] = "threads"
+
+    @property
+    def columns(self) -> list[DetailColumn]:
+        """None: a thread has no further columns."""
+        return []
+
+    @property
+    def values(self) -> list[DetailColumn]:
+        """None: threads have no further values."""
+        return []
+
+    def sentences(self) -> Iterator[Sentence]:
+        """All sentences."""
+        yield from (*self.says, *self.lines, *self.card)
+
+    def formulas(self) -> Iterator[str]:
+        """All texts that are formulas."""
+        yield from ()
+
+    def all_relations(self) -> Iterator[str]:
+        """All texts that are relations."""
+        yield from (x.where for x in self.sentences() if x.where)
+
+
+@dataclass
+class CanvasWord:
+    """Why a place was settled. sign: a letter;  word: a few words;  why: of the place, what is said is joined as it is"""
+
+    sign: str
+    word: str
+    why: list[Sentence] = field(default_factory=list)
+
+
+@dataclass
+class CanvasForm:
+    """What the places of a `CanvasDetail` mean.
+
+    A formula may name of an open place its columns, `candidate`, `confidence`, `place` (from 1), `rank` and `k`, its number
+    among the open ones, from 1; and of the whole its values, `open`, `settled` and `again` (counts, the last null where nothing
+    is masked again), `count`, `stale`, `start`, `length`, `upto` (places that the text has reached by then) and `emitted`; a
+    sentence also `anchors`, as a list of places.
+
+    A sentence on an open place may name `rule`, why it was settled, and `stands`, whether it was; one on the whole, but for
+    `says`, also `held`, for how many places from the first on `run` holds.
+
+    says:    the step in a clause;  place: an open place in a few words; of each the first sentence that is said
+    card, hint, heads: of the page's card: its title, sentences below it, and what a guess and what was read are called
+    title, where, how, test: of the step at length, in a notebook: its title, which places, the rule, and the outcome
+    lines, table, row: then sentences, the heading of a list of places ("": they belong to the sentences), and what is said of a
+             place there; those of which nothing is said are left out
+    reasons, sums, closing: then sentences that are one line, the sums below them, and a line each
+    drawn:   "canvas": passes by place, each open place with its candidate; "chain": one row of places that is settled from its
+             beginning on, drawn as a chain of tokens
+    stays:   why an open place stays open: what is said is joined as it is
+    cells:   of a picture: what is said of a pass, behind how many cells it settled; it may name `rows`, how many rows of the
+             picture these are in, and `listed`, their numbers;  standins: what the sign of a stand-in means
+    unread:  word of `cache` -> why no entry of the cache can be followed, where none lives on
+    rank:    formulas by which open places rank, the smallest first, the first that has a number; of equal ones the first place
+    settles: a place is settled where one of these relations holds
+    run:     or where this one holds of all open places before it; "": not so
+    words:   word of a rule -> its sign and words
+    columns, values: what the detail may hold;  level: the recording level from which it is kept; `confidence` is from level
+             "decisions" on
+    check, counted, part: as a `TallyForm` has them
+    """
+
+    title: str
+    says: list[Sentence] = field(default_factory=list)
+    place: list[Sentence] = field(default_factory=list)
+    card: str = ""
+    hint: list[Sentence] = field(default_factory=list)
+    heads: list[str] = field(default_factory=list)
+    where: list[Sentence] = field(default_factory=list)
+    how: str = ""
+    test: list[Sentence] = field(default_factory=list)
+    lines: list[Sentence] = field(default_factory=list)
+    table: str = ""
+    row: list[Sentence] = field(default_factory=list)
+    reasons: list[Sentence] = field(default_factory=list)
+    sums: list[Sentence] = field(default_factory=list)
+    closing: list[Sentence] = field(default_factory=list)
+    drawn: Literal["canvas", "chain"] = "canvas"
+    stays: list[Sentence] = field(default_factory=list)
+    cells: list[Sentence] = field(default_factory=list)
+    standins: str = ""
+    unread: dict[str, str] = field(default_factory=dict)
+    rank: list[str] = field(default_factory=list)
+    settles: list[str] = field(default_factory=list)
+    run: str = ""
+    words: dict[str, CanvasWord] = field(default_factory=dict)
+    columns: list[DetailColumn] = field(default_factory=list)
+    values: list[DetailColumn] = field(default_factory=list)
+    level: DetailLevel = "decisions"
+    check: str = ""
+    counted: str = ""
+    part: str = "strategy"
+    shape: Literal["canvas"] = "canvas"
+
+    def sentences(self) -> Iterator[Sentence]:
+        """All sentences."""
+        yield from (*self.says, *self.place, *self.hint, *self.where, *self.test, *self.lines, *self.row)
+        yield from (*self.reasons, *self.sums, *self.closing, *self.stays, *self.cells)
+        for word in self.words.values():
+            yield from word.why
+
+    def formulas(self) -> Iterator[str]:
+        """All texts that are formulas."""
+        yield from self.rank
+
+    def all_relations(self) -> Iterator[str]:
+        """All texts that are relations."""
+        yield from self.settles
+        yield from filter(None, [self.run, *(x.where for x in self.sentences())])
+
+
+Form = TallyForm | MatrixForm | TreeForm | ThreadsForm | CanvasForm
+
+
+def with_words(form: Form, words: Mapping[str, CanvasWord]) -> Form:
+    """A canvas with further words of rules, such as those of the selector that decides; any other form as it is."""
+    return replace(form, words={**words, **form.words}) if isinstance(form, CanvasForm) else form
+
+
+def merged(forms: Iterable[Mapping[str, Form]]) -> dict[str, Form]:
+    """The declarations of several methods that wrote one after another: of a canvas the words of all."""
+    every: dict[str, Form] = {}
+    for name, form in (pair for one in forms for pair in one.items()):
+        known = every.get(name)
+        every[name] = with_words(form, known.words) if isinstance(known, CanvasForm) else form
+    return every

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import get_args
+from typing import Any, get_args
 
-from .declarations import DetailColumn, DetailLevel, Form, MatrixForm, NodeOutcome, TreeForm
-from .shapes import Detail, TreeDetail
+from .declarations import (
+    CanvasForm,
+    DetailColumn,
+    DetailLevel,
+    Form,
+    MatrixForm,
+    NodeOutcome,
+    ThreadsForm,
+    TreeForm,
+)
+from .shapes import CanvasDetail, Detail, MatrixDetail, ThreadsDetail, TreeDetail
 
 ORDER = get_args(DetailLevel)
 
@@ -25,19 +34,21 @@ def kept_at(level: str, details: Sequence[Detail], forms: Mapping[str, Form]) ->
             continue
         if isinstance(detail, TreeDetail) and isinstance(form, TreeForm):
             detail = _nodes_kept(level, detail, form)
+        if isinstance(form, ThreadsForm | CanvasForm) and not keeps(level, form.level):
+            continue
         if all(_keeps(level, one) for one in (*form.columns, *form.values)):
             kept.append(detail)
             continue
+        if isinstance(detail, ThreadsDetail | MatrixDetail):
+            continue
         columns = {one.name for one in form.columns if _keeps(level, one)}
         values = {one.name for one in form.values if _keeps(level, one)}
-        if columns:
-            kept.append(
-                replace(
-                    detail,
-                    columns={name: x for name, x in detail.columns.items() if name in columns},
-                    values={name: x for name, x in detail.values.items() if name in values},
-                )
-            )
+        left: dict[str, Any] = {
+            "columns": {name: x for name, x in detail.columns.items() if name in columns},
+            "values": {name: x for name, x in detail.values.items() if name in values},
+        }
+        if columns or isinstance(detail, CanvasDetail):
+            kept.append(replace(detail, **left))
     return kept
 
 
@@ -54,5 +65,10 @@ def _nodes_kept(level: str, detail: TreeDetail, form: TreeForm) -> TreeDetail:
     )
 
 
+def keeps(level: str, needed: str) -> bool:
+    """Whether what is recorded from level `needed` on is recorded at `level`."""
+    return ORDER.index(needed) <= ORDER.index(level)
+
+
 def _keeps(level: str, one: DetailColumn | MatrixForm | NodeOutcome) -> bool:
-    return ORDER.index(one.level) <= ORDER.index(level)
+    return keeps(level, one.level)

@@ -10,6 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from .explored import Explored
+from .vetoed import Veto
+
 
 @dataclass
 class TallyDetail:
@@ -82,4 +85,128 @@ class TreeDetail:
         return len(self.parents)
 
 
-Detail = TallyDetail | MatrixDetail | TreeDetail
+@dataclass
+class Begun:
+    """A thread that began behind a step's tokens, or before the first step. Its text goes on behind the first `at` tokens that
+    its `parent` wrote, and behind `given`, ids that nobody wrote; parent -1: behind the prompt."""
+
+    thread: int
+    parent: int = -1
+    at: int = 0
+    given: list[int] = field(default_factory=list)
+
+
+@dataclass
+class Ended:
+    """A thread that ended with a step, perhaps before it had room for a token. why: a word of the declaration. The cache tells
+    which entries went with it (`CacheChange.freed`)."""
+
+    thread: int
+    why: str
+
+
+@dataclass
+class ThreadsDetail:
+    """One round of a run that writes several texts at once: each thread that is alive writes a token.
+
+    name:  of the declaration in the header
+    alive: their numbers, which count from 0 in the order in which threads begin;  tokens: what each of them wrote
+    The run's text is that of its threads in order: a child's stands in its parent's, where it began. It is emitted as far as
+    all before it stands. A stop token that ends a thread is left out, but for the last of the text.
+    """
+
+    name: str
+    alive: list[int]
+    tokens: list[int]
+    begun: list[Begun] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
+    shape: Literal["threads"] = "threads"
+
+    def __len__(self) -> int:
+        return len(self.alive)
+
+    @property
+    def ids(self) -> list[int]:
+        """All tokens that it names."""
+        return [*self.tokens, *(x for one in self.begun for x in one.given)]
+
+
+@dataclass
+class CanvasDetail:
+    """One pass over places of the text that need not be settled from left to right. All places are positions of the text.
+
+    name:    of the declaration in the header
+    start:   position of the canvas's first place;  length: places that it has
+    block:   [first, behind]: the places among which the pass decided
+    open:    int [O], those of them that held no settled token before the pass, ascending
+    candidate: int [O], the token that the pass proposes for each
+    places:  those that the pass settled, ascending;  tokens: their tokens;  rules: why each was, a word of the declaration
+    confidence: float [O], the model's probability of each candidate; None: not recorded. A strategy that leaves it out gets it
+             from the recorder, where the step's logits have a row for each open place
+    columns: name -> an array with a number or a token for each open place
+    values:  name -> a number, a text, a list or null that stands for the whole canvas
+    count:   so many that rank first were settled in any case
+    anchors: places whose confidence lowered the bars near them
+    reopened: places of the block that are masked again behind the pass, ascending: what is written in a block stays once a pass
+             leaves none; None: what is settled stays
+    cache:   what the pass read of others: "none" (it fed all rows), "prefix" (entries left of the block), "dual" (those on both
+             sides of it) or "kept" (what was settled was fed once, and is read from there on; the places that are no open ones
+             wait);  stale: passes that were made since these entries were, 0: this pass fed all rows
+    edge:    position behind the block that is to be full first, where others are filled beside it; None: there are none
+    cut:     position behind the last place that is left after the pass: what stands behind it is dropped; None: all stay
+    explored: what the pass tried, where it read several canvases; the candidate at that place is the token that won, its
+             confidence that of the pass before
+    standins: [position, token] of what the pass fed in the place of a token that is to come, whose own is fed once it is there
+    vetoes:  what a grammar refused, those that were refused alone first; None: there is no grammar
+    witness: a text of the grammar, from the canvas's first place on, that the canvas can still become behind the pass
+    terminals: by name of each terminal of the grammar the ids of its tokens; None behind a canvas's first pass
+    """
+
+    name: str
+    start: int
+    length: int
+    block: list[int]
+    open: np.ndarray
+    candidate: np.ndarray
+    places: list[int]
+    tokens: list[int]
+    rules: list[str]
+    confidence: np.ndarray | None = None
+    columns: dict[str, np.ndarray] = field(default_factory=dict)
+    values: dict[str, Any] = field(default_factory=dict)
+    count: int = 0
+    anchors: list[int] | None = None
+    reopened: list[int] | None = None
+    cache: str = "none"
+    stale: int = 0
+    edge: int | None = None
+    cut: int | None = None
+    explored: Explored | None = None
+    standins: list[list[int]] | None = None
+    vetoes: list[Veto] | None = None
+    witness: list[int] | None = None
+    terminals: dict[str, list[int]] | None = None
+    shape: Literal["canvas"] = "canvas"
+
+    def __len__(self) -> int:
+        return len(self.open)
+
+    @property
+    def ids(self) -> list[int]:
+        """All tokens that it names, but for those of its columns, of stand-ins and of the terminals."""
+        tried = self.explored.ids if self.explored is not None else []
+        vetoed = [x.token for x in self.vetoes or ()]
+        return [*self.candidate.tolist(), *tried, *vetoed, *(self.witness or ())]
+
+    @property
+    def refused(self) -> set[int]:
+        """The places that stay open since their tokens do not go together with those of others."""
+        return {x.place for x in self.vetoes or () if x.together}
+
+    @property
+    def explored_at(self) -> int | None:
+        """The index of the open place that was explored."""
+        return None if self.explored is None else int(np.searchsorted(self.open, self.explored.place))
+
+
+Detail = TallyDetail | MatrixDetail | TreeDetail | ThreadsDetail | CanvasDetail

@@ -19,6 +19,8 @@ from decodescope.engine.core.note import Finding as Finding
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.roles import WHOLE
 
+from ..details.declarations import CanvasForm as CanvasForm
+from ..details.declarations import CanvasWord as CanvasWord
 from ..details.declarations import DetailColumn as DetailColumn
 from ..details.declarations import Figure as Figure
 from ..details.declarations import Form
@@ -30,17 +32,18 @@ from ..details.declarations import Outcome as Outcome
 from ..details.declarations import Sentence as Sentence
 from ..details.declarations import TallyForm as TallyForm
 from ..details.declarations import Term as Term
+from ..details.declarations import ThreadsForm as ThreadsForm
 from ..details.declarations import TreeForm as TreeForm
 from ..details.explored import Explored as Explored
-from ..details.filled import Fill as Fill
 from ..details.looked import Look as Look
+from ..details.shapes import Begun as Begun
+from ..details.shapes import CanvasDetail as CanvasDetail
 from ..details.shapes import Detail
+from ..details.shapes import Ended as Ended
 from ..details.shapes import MatrixDetail as MatrixDetail
 from ..details.shapes import TallyDetail as TallyDetail
+from ..details.shapes import ThreadsDetail as ThreadsDetail
 from ..details.shapes import TreeDetail as TreeDetail
-from ..details.threads import Begun as Begun
-from ..details.threads import Ended as Ended
-from ..details.threads import Threads as Threads
 from ..details.vetoed import Veto as Veto
 from .cache_change import Augmented as Augmented
 from .cache_change import Packed as Packed
@@ -257,6 +260,8 @@ class CacheChange:
     read:        uint8 [L, H_kv, n], where its last pass did not read all: 1 what that has read or written; kept as `mass` is
     packed:      what a codec packed;  kept_packed: where it packs, bytes of the entries that are held, packed ones as they are
     augmented:   what stands beside the entries of the text from here on; no other number but `held_bytes` counts it
+    freed:       of each text that ended in the step, in their order, the places in it of the entries that went with it,
+                 ascending: those that no other text reads
     """
 
     lane: str
@@ -284,6 +289,7 @@ class CacheChange:
     scores: Scores | None = None
     plan: Plan | None = None
     lacks: list[int] | None = None
+    freed: list[list[int]] | None = None
 
     def kept_bytes(self, read: int) -> int:
         """Bytes of the entries that are held, counted as `full_bytes` counts those of all `read` tokens, or as packed."""
@@ -292,21 +298,6 @@ class CacheChange:
         if self.by_head is None:
             return self.full_bytes * self.held // read - (self.shared_bytes or 0) if read else 0
         return self.full_bytes * int(self.by_head.sum()) // (read * self.by_head.size) if read else 0
-
-
-@dataclass
-class Iteration:
-    """One pass of a fixed-point method over a block: start is the position of the block's first token.
-
-    tokens: the block after the pass; fixed: how many leading tokens are final
-    before: the guesses that it read;  p: per token of the block, the model's probability of it after the guesses before it
-    """
-
-    start: int
-    tokens: list[int]
-    fixed: int
-    before: list[int] | None = None
-    p: list[float] | None = None
 
 
 @dataclass
@@ -390,10 +381,7 @@ class Step:
     rule: dict[str, Any] | None = None
     sampler: dict[str, Any] | None = None
     exits: list[Exit] | None = None
-    threads: Threads | None = None
-    iteration: Iteration | None = None
     details: list[Detail] | None = None
-    fill: Fill | None = None
     looks: list[Look] | None = None
     notes: dict[str, Any] | None = None
     choices: list[Choice] | None = None
@@ -407,6 +395,10 @@ class Step:
     def detail(self, name: str) -> Any:
         """The first detail of that name; None where the step has none."""
         return next((one for one in self.details or () if one.name == name), None)
+
+    def detail_of(self, shape: str) -> Any:
+        """The first detail of that shape; None where the step has none."""
+        return next((one for one in self.details or () if one.shape == shape), None)
 
 
 @dataclass

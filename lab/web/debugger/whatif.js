@@ -21,7 +21,7 @@ function unable({ pane, store, step, node }) {
   if (store.head?.levels && !store.head.levels.includes("decisions"))
     return "This run was recorded without its decisions, so no verdict can be derived again: record one at the "
       + "level “decisions”.";
-  if (step.branches || step.threads || step.iteration || step.fill || step.tally || step.tree)
+  if (step.branches || step.threads || step.chain || step.canvas || step.tally || step.tree)
     return "This method rejects nothing by chance or by rule, so there is no verdict to change.";
   if (!step.nodes) return "Fetching this step…";
   return node > 0 ? "" : "Choose a node of the tree: its verdict is derived again from the record.";

@@ -84,7 +84,7 @@ export function cacheView(context) {
       const step = store.steps[i];
       see(element, step);
       if (!step) return;
-      const none = step.fill?.cache === "none", map = store.mapped(i),
+      const none = step.canvas?.cache === "none", map = store.mapped(i),
         target = none ? null : step.kv.find((x) => x.lane === "target");
       drawSums(store.map, step, target);
       const ready = !!target && !!map && map.upto >= i && !map.untold;

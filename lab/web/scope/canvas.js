@@ -12,11 +12,8 @@ import { running, spoken } from "./tokens.js";
 
 const ROWS = 14, COLUMNS = 128, SHOWN = 256; // passes and places of the table at most, and places of the text
 
-/** Why a place was settled: its sign, and a word. */
-export const RULES = { scheduled: ["•", "by schedule"], best: ["▴", "the first in rank"],
-  sure: ["●", "reaches its bar"], near: ["◐", "reaches a bar that an anchor lowered"], factor: ["ƒ", "factor rule"],
-  written: ["•", "written"], row: ["▸", "next of its row"], group: ["•", "of this group"],
-  explored: ["?", "explored"] };
+/** Why a place was settled by a rule: its sign, and words. */
+const reasonOf = ({ form }, rule) => form.words?.[rule] ?? ["•", rule];
 
 const said = ({ text }) => `“${spoken(text)}”`;
 /** A token where it stands among others; a mask where there is none. */
@@ -30,15 +27,15 @@ function around([start, length], most, at) {
 
 /** The cell of a place in a pass: {kind, shade, word, title}; nothing for what came later. */
 function cellOf(step) {
-  const { at: [start], among: [first, behind], anchors, again } = step.fill, all = offered(step.fill);
-  const now = new Map(step.fill.now.map(([place, rule, , text]) => [place, { rule, text }]));
+  const { at: [start], among: [first, behind], anchors, again } = step.canvas, all = offered(step.canvas);
+  const now = new Map(step.canvas.now.map(([place, rule, , text]) => [place, { rule, text }]));
   return (place) => {
     const one = all?.get(place), taken = now.get(place), where = `place ${place - start + 1}: `;
     if (!one && !taken) return place >= behind || (!all && place >= first) ? null : { kind: "done" };
     const { c: shade, text } = one ?? taken, sure = shade === undefined ? "" : `, ${two(shade)}`;
     const more = `${anchors?.includes(place) ? " anchor" : ""}${again?.includes(place) ? " again" : ""}`;
     return { kind: `${taken ? "now" : "open"}${more}`, shade,
-      word: taken && (RULES[taken.rule]?.[0] ?? "•"),
+      word: taken && reasonOf(step.canvas, taken.rule)[0],
       title: `${where}${said({ text })}${sure}${taken ? `, settled, ${taken.rule}` : ""}` };
   };
 }
@@ -55,23 +52,23 @@ export function canvasView(context) {
   const element = h("div", { class: "canvas-box" }, table.element, key, list);
 
   function draw(store, i, chosen, width) {
-    const step = store.steps[i], { at, among } = step.fill, [start, length] = at, place = start + chosen - 1;
+    const step = store.steps[i], { at, among } = step.canvas, [start, length] = at, place = start + chosen - 1;
     [first, places] = at;
-    const passes = store.steps.slice(Math.max(0, Math.min(i - (ROWS >> 1), store.count - ROWS))).filter((x) => x?.fill)
-      .slice(0, ROWS);
+    const passes = store.steps.slice(Math.max(0, Math.min(i - (ROWS >> 1), store.count - ROWS)))
+      .filter((x) => x?.canvas).slice(0, ROWS);
     const columns = around(at, COLUMNS, (among[0] + among[1]) >> 1);
     const wide = Math.max(6, Math.min(22, Math.floor((width - SIDES) / columns.length)));
-    table.draw(columns, passes.map((of) => ({ of, step: of.i, cell: cellOf(of), after: fed(of.fill) })),
+    table.draw(columns, passes.map((of) => ({ of, step: of.i, cell: cellOf(of), after: fed(of.canvas) })),
       { every: wide < 16 ? 8 : 4, from: start, at: i, place, wide, end: "rows fed",
         bring: SIDES + columns.length * wide > width });
-    const rules = [...new Set(passes.flatMap((x) => x.fill.now.map(([, rule]) => rule)))];
+    const rules = [...new Set(passes.flatMap((x) => x.canvas.now.map(([, rule]) => rule)))];
     say(key, `Shade: confidence of the candidate. Framed: settled in this pass, ${rules.map((rule) =>
-      `${RULES[rule]?.[0] ?? "•"} ${RULES[rule]?.[1] ?? rule}`).join(", ")}.`);
+      reasonOf(step.canvas, rule).slice(0, 2).join(" ")).join(", ")}.`);
     text(store, i, place);
   }
   /** The places after the pass: tokens, those that wait for others before them, and masks. */
   function text(store, i, chosen) {
-    const { fill } = store.steps[i], [start, length] = fill.at, out = start + emitted(store.steps[i]);
+    const { canvas: fill } = store.steps[i], [start, length] = fill.at, out = start + emitted(store.steps[i]);
     const all = settled(store, i), open = offered(fill), places = around(fill.at, SHOWN, fill.among[0]);
     const waits = new Set(heldUp(store, i).map(({ place }) => place));
     const held = list.contains(document.activeElement);
@@ -104,7 +101,7 @@ function fed({ fed: rows, stale, cache }) {
   return [`${rows}${stale ? `, ${stale} old` : ""}`, fedSays({ fed: rows, stale, cache })];
 }
 /** What a pass decided, as a table. */
-const openTable = ({ i, fill }) =>
+const openTable = ({ i, canvas: fill }) =>
   grid(`Open places in pass ${i}`, ["place", "candidate", "its confidence", "rank", "bar", "settled"],
     [...(offered(fill) ?? new Map()).values()].map((x) =>
       [x.place - fill.at[0] + 1, tokenOf(x.text), prob(x.c), x.rank, x.bar ?? "–", x.rule ?? "–"]));

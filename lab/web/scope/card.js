@@ -116,28 +116,24 @@ function notedOn(head, step, id) {
   const rows = notedOf(head, step, id);
   return rows.length ? [h("h3", null, "Noted"), numbersTable(rows)] : null;
 }
-/** A pass of a block that settles. */
-function iterationCard(step, at) {
-  const { before, after, fixed } = step.iteration, agrees = rederives(step, null),
-    verdict = { agrees, recorded: fixed, again: fixedOf(step) };
-  return [shell("", "Fixed point, one pass", `${fixed} of ${after.length} final`, "", verdict),
+/** A pass over a row of places that is settled from its beginning on. */
+function chainCard(step, at) {
+  const { form, before, after, fixed, words, which } = step.chain, agrees = rederives(step, null),
+    verdict = { agrees, recorded: fixed, again: fixedOf(step) }, { title = "", heads = [], hint } = form;
+  return [shell("", title, `${fixed} of ${after.length} final`, "", verdict),
     agrees === false
       ? h("p", { class: "line" }, `The record says ${fixed}, the guesses say ${verdict.again}.`) : null,
     h("table", { class: "laws block" },
       h("thead", null,
-        h("tr", null, ["", "guess", "read", ""].map((x) => h("th", { scope: "col", class: x && "word" }, x)))),
+        h("tr", null, ["", ...heads, ""].map((x) => h("th", { scope: "col", class: x && "word" }, x)))),
       h("tbody", null,
         after.map(([, text], k) =>
           h("tr", { class: k + 1 === at ? "tried" : null }, h("th", { scope: "row" }, String(k + 1)),
             h("td", { class: "word" }, before[k] ? tokenOf(before[k][1], 10) : "–"),
             h("td", { class: "word" }, tokenOf(text, 10)),
             h("td", { class: k < fixed ? "yes" : "" },
-              k < fixed ? (before[k]?.[0] === after[k][0] ? "confirmed" : "final")
-                : before[k]?.[0] === after[k][0] ? "same, not yet sure" : "new guess"))
-        ))),
-    h("p", { class: "line" },
-      "One pass replaces every guess by the model's choice after the guesses before it. Leading guesses that come "
-        + "out as they went in are final, and so is the token after them.")];
+              words[which[k]]))))),
+    hint ? h("p", { class: "line" }, hint) : null];
 }
 /** What a step tried by itself, as a card, or under another one. */
 const tallyCard = (context, store, step, at, under, tally = step.tally) => [
@@ -175,8 +171,8 @@ export function cardView(context) {
       drawnAs = as;
       let parts;
       if (!step.nodes) parts = [h("p", { class: "quiet" }, context.absent(store, "What was decided in this step"))];
-      else if (step.fill) parts = ofPart("canvas", "canvasCard", store, i, at);
-      else if (step.iteration) parts = iterationCard(step, at);
+      else if (step.canvas) parts = ofPart("canvas", "canvasCard", store, i, at);
+      else if (step.chain) parts = chainCard(step, at);
       else if (step.branches) parts = ofPart("trees", "branchCard", store, i, step, at);
       else if (step.threads) {
         parts = ofPart("threads", "threadsCard", store, i, step, at);

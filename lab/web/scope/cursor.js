@@ -70,7 +70,7 @@ export function cursor(store, options, { request, ask, tell }) {
     },
     /** The node of step i that is chosen; of a canvas, which has no root, a place. */
     chosen(x, i) {
-      const node = context.selection?.step === i ? context.selection.node : null, length = x.steps[i]?.fill?.at[1];
+      const node = context.selection?.step === i ? context.selection.node : null, length = x.steps[i]?.canvas?.at[1];
       return node === null || (length && !(node >= 1 && node <= length)) ? firstOf(x.steps[i]) : node;
     },
     redraw: () => request(),

@@ -9,9 +9,9 @@ import { spoken } from "./tokens.js";
 /** Where a reader looks first: a refusal, else the target's own token, else the last kept. */
 export function firstOf(step) {
   if (!step || !step.nodes) return null;
-  if (step.iteration || step.branches || step.threads || step.tally || step.tree)
+  if (step.chain || step.branches || step.threads || step.tally || step.tree)
     return (step.tree ?? step.tally)?.at ?? 1;
-  if (step.fill) return (step.fill.now[0]?.[0] ?? step.fill.among[0]) - step.fill.at[0] + 1;
+  if (step.canvas) return (step.canvas.now[0]?.[0] ?? step.canvas.among[0]) - step.canvas.at[0] + 1;
   const nodes = nodesOf(step);
   return (nodes.find((n) => n.status === "reject" && n.r !== null) || nodes.find((n) => OWN.has(n.status))
     || nodes[step.verdict.path.at(-1)] || nodes[0])?.id ?? null;

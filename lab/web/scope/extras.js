@@ -2,7 +2,7 @@
 import { h } from "./elements.js";
 
 /** What of a step asks for which part; the same as in lab/views/bundle.py. */
-const ASKS = { fill: "canvas", branches: "trees", tree: "trees", threads: "threads", depth: "depth", lanes: "turns",
+const ASKS = { canvas: "canvas", branches: "trees", tree: "trees", threads: "threads", depth: "depth", lanes: "turns",
   scale: "scale", rounds: "repeats", survey: "survey" };
 const AGAIN = 1000; // ms before a part that did not come is asked for again; twice as long each time
 

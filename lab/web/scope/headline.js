@@ -1,6 +1,5 @@
 /* What came out of the step, and the figures of the run so far. */
 import { figures, h, say, see } from "./elements.js";
-import { filledSays } from "./fills.js";
 import { rederives } from "./judge.js";
 import { percent, plural, two } from "./numbers.js";
 import { termed } from "./terms.js";
@@ -25,15 +24,12 @@ export function headline(context) {
       if (step.drafted)
         words += `: ${kept} of ${step.drafted} drafted accepted${own ? `, ${own} from the target` : ""}`;
       else if (step.branches) words = `: ${step.branches.says}`;
-      else if (step.threads)
-        words = step.threads.alive.length === 1 ? ": one thread wrote it"
-          : `: ${plural(step.threads.alive.length, "thread")} wrote one each, the text takes them in order`;
+      else if (step.threads) words = `: ${step.threads.says}`;
       else if (step.turn) words = ` ${step.turn.says}`;
       else if (step.tally) words = `: ${step.tally.says}`;
       else if (step.tree) words = `: ${step.tree.says}`;
-      else if (step.fill) words = `: ${filledSays(step)}`;
-      else if (step.iteration)
-        words = `: ${step.iteration.fixed} of ${step.iteration.after.length} final after this pass`;
+      else if (step.canvas) words = `: ${step.canvas.says}`;
+      else if (step.chain) words = `: ${step.chain.says}`;
       say(rest, words);
       const { tokens, passes, tried, ok, decode } = step.sum;
       const list = [

@@ -8,7 +8,7 @@ export function insteadViews(context) {
   const views = {
     branches: [late("trees", (given) => given.branchesView(context))],
     threads: [late("threads", ({ threadsView }) => threadsView(choose))],
-    fill: [late("canvas", ({ canvasView }) => canvasView(context))],
+    canvas: [late("canvas", ({ canvasView }) => canvasView(context))],
     tree: [late("trees", (given) => given.grownView(context))],
     survey: [late("survey", ({ surveyView }) => surveyView(context))],
   };
@@ -19,13 +19,13 @@ export function insteadViews(context) {
     },
     /** What draws a canvas; null while it is not here. */
     get canvas() {
-      return views.fill[0].view;
+      return views.canvas[0].view;
     },
     /** Whether something that draws a step is on its way. */
     away: (step) => of(step).some(([, list]) => list.some(({ view }) => !view)),
     show(step, tabled) {
       for (const [name, list] of Object.entries(views))
-        for (const { element } of list) see(element, step?.[name] && !(name === "fill" && tabled));
+        for (const { element } of list) see(element, step?.[name] && !(name === "canvas" && tabled));
     },
     restyle: () => Object.values(views).flat().forEach((view) => view.restyle()),
     /** Draws step i, and returns its nodes for the keys: [{id, parent}], or nothing where the keys go their own way. */
@@ -33,7 +33,7 @@ export function insteadViews(context) {
       const step = store.steps[i], side = step.branches?.open ?? step.threads, held = {};
       for (const [name, list] of of(step))
         for (const view of list) held[name] = view.draw(store, i, side ? chosen - 1 : chosen, width);
-      if (step.fill) return null;
+      if (step.canvas) return null;
       if (step.tree) return held.tree ?? [];
       return (side ? side.tokens : step.tally?.rows ?? []).map((_, k) => ({ id: k + 1, parent: -1 }));
     },

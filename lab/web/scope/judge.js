@@ -1,25 +1,13 @@
 /* Verdicts judged again from the numbers of the record, by what the rule says of itself: the head's `telling`, or the
  * step's. */
 import { follows } from "./fills.js";
+import { holds, workOut } from "./formulas.js";
 import { prob } from "./numbers.js";
 import { nodesOf } from "./store.js";
 import { weighed } from "./tally.js";
 
-const DOES = { "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b, "/": (a, b) => a / b,
-  "**": (a, b) => a ** b, min: Math.min, max: Math.max, exp: Math.exp, log: Math.log };
-const HOLDS = { "==": (a, b, within) => Math.abs(a - b) <= within,
-  "!=": (a, b, within) => Math.abs(a - b) > within, "<=": (a, b, within) => a <= b + within,
-  ">=": (a, b, within) => a >= b - within };
-
-/** The number that a formula gives (a number, a name, or what is done and to what); null where one is not recorded. */
 export function workOut(formula, names) {
-  if (typeof formula !== "object") return typeof formula === "number" ? formula : names(formula);
-  const [does, ...parts] = formula;
-  if (does === "before") return names(parts[0], true);
-  const numbers = parts.map((part) => workOut(part, names)),
     result = numbers.includes(null) ? null : DOES[does]?.(...numbers);
-  return Number.isFinite(result) ? result : null;
-}
 /** Whether a relation [formula, sign, formula] is true; null where a number is missing. */
 export function relationHolds([left, sign, right], names) {
   const a = workOut(left, names), b = workOut(right, names);
@@ -78,21 +66,16 @@ export function testsOf(step, head) {
   /** Whether what the rule says must hold of its record does. */
   const sound = () =>
     matching || !telling
-    || telling.relations.every(([left, sign, right, within, when]) =>
-      !given(when) || tried.every((_, i) => {
-        const a = workOut(left, names(i)), b = workOut(right, names(i));
-        return a === null || b === null || HOLDS[sign](a, b, within * Math.max(1, Math.abs(b)));
-      })
-    );
+    || telling.relations.every((one) => !given(one[4]) || tried.every((_, i) => holds(one, names(i)) !== false));
   return { telling, tried, matching, path, num, den, bounded, passed, stays, last, said, given, sound,
     value: (i, formula) => workOut(formula, names(i)), at: (node) => tried.indexOf(node) };
 }
 
 /** Do the verdicts follow from the numbers? null where the rule says more than these. */
 export function rederives(step, head) {
-  if (step.fill) return follows(step.fill);
+  if (step.canvas) return follows(step.canvas);
   if (step.tally) return weighed(step.tally);
-  if (step.iteration) return fixedOf(step) === step.iteration.fixed;
+  if (step.chain) return fixedOf(step) === step.chain.fixed;
   const tests = testsOf(step, head), { tried, path: settled } = tests, { path, extra, ok } = step.verdict;
   const drawn = !extra || extra[0] === null ? null : extra[1] - 1e-12 <= extra[0] && extra[0] < extra[2] + 1e-12;
   if (!tried.length || drawn === false) return drawn;
@@ -108,10 +91,10 @@ export function rederives(step, head) {
   return kept.every((n, k) => n.text === due[k]) && (kept.length === due.length || !extra);
 }
 
-/** Final tokens after a pass: the guesses that it confirmed, and one more. */
-export function fixedOf(step) {
-  const { before, after } = step.iteration;
+/** Places of a row that a pass settles: those behind places of which the declaration's relation holds. */
+export function fixedOf({ chain: { form, before, after } }) {
   let fixed = 1;
-  while (fixed < before.length && before[fixed - 1][0] === after[fixed - 1][0]) fixed++;
+  while (fixed < after.length && form.run && holds(form.run, (of) =>
+    (of === "candidate" ? after : before)[fixed - 1]?.[0] ?? null)) fixed++;
   return Math.min(fixed, after.length);
 }

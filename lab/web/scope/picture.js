@@ -2,6 +2,7 @@
 import { figures, h, pool, say, see, set } from "./elements.js";
 import { bring } from "./extras.js";
 import { settled } from "./fills.js";
+import { sayAll } from "./formulas.js";
 import { tokenOf } from "./marks.js";
 import { plural } from "./numbers.js";
 import { nodesOf } from "./store.js";
@@ -11,7 +12,7 @@ const WIDEST = 26, NARROWEST = 4, NUMBERED = 18; // px of a cell, and from which
 /** The cells that are there after step i: cell -> {token, step}; -1 is the prompt. */
 export function cellsAt({ head, steps }, i) {
   const { begin, known } = head.picture, at = new Map(known.map((token, cell) => [cell, { token, step: -1 }]));
-  if (steps[i]?.fill) {
+  if (steps[i]?.canvas) {
     for (const [place, { token, step }] of settled({ steps }, i)) at.set(place - begin, { token, step });
     return at;
   }
@@ -99,12 +100,12 @@ export function pictureView(context) {
       shape = store.head?.picture ?? null;
       see(element, shape && i >= 0);
       if (!shape || i < 0) return;
-      const { width, height, levels, begin } = shape, step = store.steps[i], fill = step?.fill;
+      const { width, height, levels, begin } = shape, step = store.steps[i], fill = step?.canvas;
       came = cellsAt(store, i);
       first = fill ? fill.at[0] : 0;
       const two = across >= 2 * width * 14 + 24 ? 2 : 1, room = Math.floor((across / two - 24) / width);
       const size = Math.max(NARROWEST, Math.min(WIDEST, room)), last = Math.max(1, store.count - 1);
-      const fed = (k) => store.steps[k]?.fill?.standins ?? [], standing = new Map(); // those that still wait
+      const fed = (k) => store.steps[k]?.canvas?.standins ?? [], standing = new Map(); // those that still wait
       for (let k = 0; k <= i; k++)
         for (const [place, , text] of fed(k)) if (!came.has(place - begin)) standing.set(place - begin, text);
       const refused = refusedIn(step, begin), rows = new Set();
@@ -125,15 +126,13 @@ export function pictureView(context) {
         cells.trim(width * height);
       }
       sums.tell([[`${came.size}`, ` of ${width * height} cells`], [`${i + 1}`, ` of ${store.count} passes`]]);
-      const wrote = fill?.now[0]?.[1], list = [...rows].sort((a, b) => a - b).join(", ");
+      const listed = [...rows].sort((a, b) => a - b).join(", "), form = fill?.form;
       const stand = fed(i).map(([place]) => `row ${Math.floor((place - begin) / width) + 1}`).join(", ");
       say(status, `Pass ${i}: ${plural(fresh.length, "cell")}`
-        + (wrote === "row" ? `, ${plural(rows.size, "live row")} (${list})`
-          : wrote === "group" ? ", a group" : "")
+        + sayAll(form?.cells ?? [], (name) => ({ rows: rows.size, listed })[name] ?? null)
         + (stand ? `; a stand-in for the last of ${stand}` : "")
         + (refused.size ? `; refused in ${plural(refused.size, "cell")}` : "") + ".");
-      const marks = ["Framed: came in this pass.", "Dotted: open.", standing.size || wrote === "row"
-        ? "▹ another token was fed for this cell, which is to come." : "",
+      const marks = ["Framed: came in this pass.", "Dotted: open.", form?.standins,
       step?.drafted ? "× drafted and refused." : ""];
       say(key, marks.filter(Boolean).join(" "));
     },

@@ -24,7 +24,9 @@ export class Store {
     if (message.kind === "head") this.head = message;
     else if (message.kind === "end") this.end = message;
     else if (message.kind === "step") {
-      const old = this.steps[message.i];
+      const old = this.steps[message.i], { threads, chain, settling, canvas } = message;
+      // what the head says of it
+      for (const one of [threads, chain, settling, canvas]) if (one) one.form = this.head?.forms?.[one.name] ?? {};
       if (old && fullness(message) < fullness(old)) return false;
       if (!old) this.note(message);
       this.steps[message.i] = message;
@@ -89,7 +91,7 @@ export class Store {
   /** What the columns of the cache's map are after step i: {at: column -> position, text: column -> its text, block}.
    *  A cache of both sides leaves out the block between them, [first, behind], and holds masks on its right. */
   columns(i) {
-    const { cache, among } = this.steps[i]?.fill ?? {}, texts = this.texts(), block = cache === "dual" ? among : null;
+    const { cache, among } = this.steps[i]?.canvas ?? {}, texts = this.texts(), block = cache === "dual" ? among : null;
     const right = (k) => block && k >= block[0];
     return { at: (k) => (right(k) ? k + block[1] - block[0] : k), text: (k) => (right(k) ? "" : texts(k)), block };
   }
@@ -134,9 +136,9 @@ export function nodesOf(step) {
   return nodes;
 }
 
-/** A block of a fixed-point method as a chain: final tokens kept, the others still guesses. */
+/** A row of places as a chain: those that are settled kept, the others still guesses. */
 export function chainOf(step) {
-  const { after, fixed } = step.iteration;
+  const { after, fixed } = step.chain;
   const root = { ...nodesOf(step)[0] };
   return [root,
     ...after.map(([id, text], k) => ({ id: k + 1, parent: k, text, token: id, q: null, p: null, u: null,

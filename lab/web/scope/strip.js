@@ -63,9 +63,9 @@ export function stripView(context) {
       say(mark, (head.text ?? []).filter(Boolean).join(", "));
       mark.classList.toggle("lossy", head.exactness !== "lossless");
       const at = context.chosen(store, i);
-      const all = step?.fill || step?.iteration || step?.branches || step?.threads
+      const all = step?.canvas || step?.chain || step?.branches || step?.threads
         || step?.tally || step?.tree; // one part made all of the step
-      const whole = !all ? null : step.fill && step.fill.cache !== "kept" ? "Selector" : "Strategy";
+      const whole = !all ? null : step.canvas?.form.part === "selector" ? "Selector" : "Strategy";
       const chosen = step?.nodes && !whole ? nodesOf(step).find((n) => n.id === at) : null;
       const acted = whole ?? (chosen ? ACTED[chosen.status] : null);
       const acts = acted && !shown.some(([title]) => title === acted) ? "Strategy" : acted;

@@ -45,9 +45,9 @@ function tokens() {
 /** The tokens of a canvas that stand behind the text of step i and wait for places before them: [places with masks
  *  between them, the same in words]; null where none waits. */
 function behindText(store, i) {
-  const all = store.steps[i]?.fill ? heldUp(store, i) : [], step = store.steps[i];
+  const all = store.steps[i]?.canvas ? heldUp(store, i) : [], step = store.steps[i];
   if (!all.length) return null;
-  const first = step.fill.at[0], out = step.n + step.made.length, parts = [];
+  const first = step.canvas.at[0], out = step.n + step.made.length, parts = [];
   let next = out;
   for (const { place, text } of all.slice(0, WAITING)) {
     if (place > next) parts.push(h("span", { class: "gap" }, "▁".repeat(Math.min(8, place - next))));

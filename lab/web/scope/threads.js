@@ -8,8 +8,6 @@ import { tokenOf } from "./marks.js";
 import { plural } from "./numbers.js";
 
 const LANE = 26, ROUND = 12, GLYPH = 8.5; // px of a lane, of a round, of a letter
-const WHY = { stop_token: "stop token", max_new_tokens: "length", context_full: "context full",
-  outline: "outline read" };
 
 /** The threads up to step i, a child behind its parent: [{number, parent, at, given, many, way, why, ended,
  *  tokens: [{step, token}]}]; way: tokens from the prompt to its first. */
@@ -42,15 +40,15 @@ export function took(lanes) {
     sum: lanes.reduce((sum, { tokens }) => sum + tokens.length, 0) };
 }
 
-/** Why a thread ended, in words; "" while it goes on. */
-export const whyOf = ({ why }) => (why ? WHY[why] ?? why : "");
+/** Why a thread ended, in the words of its declaration; "" while it goes on. */
+export const whyOf = ({ why }, form) => (why ? form.ends?.[why] ?? why : "");
 
 /** Lanes of the last rounds at the left, texts at the right; choose(k): a thread is chosen that wrote in the step. */
 export function threadsView(choose) {
   const svg = s("svg", { class: "lines", "aria-hidden": "true" }), list = h("ol", { class: "beams threads" });
   const rows = pool(list, () => h("li", null, h("button", { type: "button" }, h("span", { class: "quiet" }), h("span"),
     h("b"))));
-  let alive = [], lanes = [];
+  let alive = [], lanes = [], form = null;
   list.addEventListener("click", ({ target }) => {
     const row = target.closest("li"), k = row ? alive.indexOf(lanes[[...list.children].indexOf(row)].number) : -1;
     if (k >= 0) choose(k);
@@ -61,7 +59,7 @@ export function threadsView(choose) {
   function line(k, lane, room, chosen) {
     const [figures, text, last] = rows.at(k).firstChild.childNodes, { number, parent, tokens, why } = lane;
     const texts = tokens.map(({ token }) => token[1]), writes = alive.includes(number);
-    const said = `${number}  ${parent < 0 ? "" : `from ${parent}  `}${why ? `${whyOf(lane)}  ` : ""}`;
+    const said = `${number}  ${parent < 0 ? "" : `from ${parent}  `}${why ? `${whyOf(lane, form)}  ` : ""}`;
     say(figures, said);
     const { pieces, before } = tailOf(texts, true, Math.max(8, room - said.length));
     say(text, before + (writes ? pieces.slice(0, -1) : pieces).join(""));
@@ -95,7 +93,7 @@ export function threadsView(choose) {
     /** width: px; chosen: a thread that wrote in the step, by its place among them, from 0. */
     draw(store, i, chosen, width) {
       lanes = threadsOf(store, i);
-      alive = store.steps[i].threads.alive;
+      ({ alive, form } = store.steps[i].threads);
       const back = Math.max(6, Math.floor((width * (width < 560 ? 0.3 : 0.45)) / ROUND));
       const room = Math.floor((width - Math.min(i + 1, back) * ROUND - 35) / GLYPH);
       lanes.forEach((lane, k) => line(k, lane, room, lane.number === alive[chosen]));
@@ -113,7 +111,7 @@ export function threadsView(choose) {
 function threadsCard(store, i, step, at) {
   const { alive, tokens } = step.threads, k = Math.min(alive.length - 1, Math.max(0, at - 1));
   const lanes = threadsOf(store, i), lane = lanes.find(({ number }) => number === alive[k]);
-  const { rounds, longest, sum } = took(lanes);
+  const { rounds, longest, sum } = took(lanes), { form } = step.threads, why = whyOf(lane ?? {}, form);
   const { parent, given = [], many = 0, at: behind = 0, tokens: own = [] } = lane ?? { parent: -1 };
   const before = given.map(([, text]) => text).join("");
   return [
@@ -128,8 +126,8 @@ function threadsCard(store, i, step, at) {
       ["", "sum of all", `${sum}`],
     ]),
     many ? h("p", { class: "line" }, `It was given ${many > given.length ? "…" : ""}${before}`) : null,
-    h("p", { class: "line" }, whyOf(lane ?? {}) ? `It ended with this step: ${whyOf(lane)}.`
-      : "Every thread reads its own text alone, and a pass writes a token of each."),
+    h("p", { class: "line" }, why ? `It ended with this step: ${why}.`
+      : form.card),
   ].filter(Boolean);
 }
 

@@ -145,10 +145,10 @@ export function treeView(context) {
     // scrolled away: drawn when it is back, or the step stands
     if (!seen && (brisk || (context.following && !store.end))) return;
     if (!measure) fonts();
-    const side = step?.branches || step?.threads, fill = step?.fill;
+    const side = step?.branches || step?.threads, fill = step?.canvas;
     const own = side || fill || step?.survey || step?.tally || step?.tree;
     filling = fill && instead.canvas;
-    const nodes = step?.iteration ? chainOf(step) : store.nodes(i);
+    const nodes = step?.chain ? chainOf(step) : store.nodes(i);
     const here = document.activeElement;
     const held = nodeLayer.contains(here) || (parted && here === element);
     parted = held && !nodes; // a step that is still on its way

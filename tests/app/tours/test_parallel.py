@@ -15,7 +15,7 @@ from decodescope.engine.session.load import SHIPPED
 
 def test_what_is_said_of_the_block_that_settles() -> None:
     tour, steps = TOURS["jacobi"], told("jacobi")
-    block = [x["iteration"] for x in steps]
+    block = [x["chain"] for x in steps]
     before, after = ([[piece for _, piece in x[side]] for x in block] for side in ("before", "after"))
     assert [x.step for x in tour] == [0, 1, 7, 9, 20, 26, 28]
     assert before[0] == [" lived"] * 8 and steps[0]["nodes"][0][1] == " lived"
@@ -39,7 +39,7 @@ def test_what_is_said_of_the_block_that_settles() -> None:
 
 def test_what_is_said_of_the_canvas() -> None:
     tour, steps = TOURS["canvas"], told("canvas")
-    fills = [x["fill"] for x in steps]
+    fills = [x["canvas"] for x in steps]
     wants = [[fill["tokens"][k][1] for k in fill["which"]] for fill in fills]
     assert [(len(x["open"]), len(x["now"])) for x in fills] == [
         (16, 11),
@@ -86,7 +86,7 @@ def test_what_is_said_of_the_canvas() -> None:
 
 def test_what_is_said_of_the_digit() -> None:
     tour, steps = TOURS["digit"], told("digit")
-    fills = [x["fill"] for x in steps]
+    fills = [x["canvas"] for x in steps]
     with opened("digit") as trace:
         picture, method = trace.header.model["picture"], trace.header.method
     level = picture["levels"].index
@@ -109,7 +109,7 @@ def test_what_is_said_of_the_digit() -> None:
 
 def test_what_is_said_of_the_model_that_was_trained_to_settle() -> None:
     tour, steps = TOURS["cllm"], told("cllm")
-    blocks = [x["iteration"] for x in steps]
+    blocks = [x["chain"] for x in steps]
     assert [piece for _, piece in blocks[0]["before"]] == ["\n"] * 8 and blocks[0]["after"][0][1] == '{"'
     first = "".join(piece for x in blocks[:6] for _, piece in x["after"][: x["fixed"]])
     assert first == '{"id": 507,' and [x["fixed"] for x in blocks[:6]] == [1, 1, 1, 1, 2, 2]
@@ -175,7 +175,7 @@ def test_what_is_said_of_the_list_that_forks() -> None:
 
 def test_what_is_said_of_the_wall() -> None:
     tour, (step,) = TOURS["wall"], told("wall")
-    fill, names = step["fill"], ("Ada", "Ben", "Clara", "Finn", "Hugo")
+    fill, names = step["canvas"], ("Ada", "Ben", "Clara", "Finn", "Hugo")
     drawn = [x[3].strip() for x in fill["now"]]
     assert (
         drawn == ["Hugo", "Ben", "Hugo", "Ada", "Ada", *["<|end|>"] * 3]
@@ -195,7 +195,7 @@ def test_what_is_said_of_the_wall() -> None:
 
 def test_what_is_said_of_cells_in_any_order() -> None:
     with opened("randar") as trace:
-        fills = [step.fill for step in trace.steps if step.fill is not None]
+        fills = [step.detail("cells") for step in trace.steps if step.details]
         assert not trace.header.lossless and len(fills) == 16 and len(trace.emitted) == 64
         tour, level = TOURS["randar"], trace.header.model["picture"]["levels"]
         assert [len(x.places) for x in fills[:4]] == [1, 1, 1, 2]

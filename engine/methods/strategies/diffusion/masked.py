@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
@@ -11,8 +11,8 @@ from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.decoding.shared.candidates import cannot_fill, remembers
-from decodescope.engine.decoding.shared.canvas import Canvas
-from decodescope.engine.trace.records.events import Fill
+from decodescope.engine.decoding.shared.canvas import CANVAS, Canvas
+from decodescope.engine.trace.details.shapes import CanvasDetail
 from decodescope.engine.trace.values.grammar import LONGEST, SHIPPED, GrammarError, grammar
 
 MOST = 4096  # places of a block
@@ -50,6 +50,7 @@ class Masked(Strategy):
     sides = "both"
     lossless = False
     changes = "places are filled in any order, several at once"
+    details: ClassVar = {"canvas": CANVAS}
 
     block: int = param(
         32, low=1, high=MOST, unit="places", help="places that are filled before those behind them"
@@ -111,31 +112,35 @@ class Masked(Strategy):
         taken = canvas.commit(view, choice)
         canvas.explore(s, view, choice, logits)
         rules = canvas.grammar
-        fill = Fill(
+        columns = {
+            "bars": choice.bars,
+            "order": choice.order,
+            "entropy": view.entropy,
+            "final": choice.final,
+        }
+        fill = CanvasDetail(
+            "canvas",
             canvas.text.start,
             length,
             [*view.block],
             view.places,
             view.candidate,
-            view.confidence,
             view.places[taken].tolist(),
             view.candidate[taken].tolist(),
             [choice.rules[i] for i in taken],
-            choice.count,
-            choice.bars,
-            choice.order,
-            choice.anchors,
-            self.cache,
-            stale,
-            choice.reopened,
-            view.edge if view.edge < view.block[1] else None,
-            view.entropy,
-            view.explored,
-            final=choice.final,
+            view.confidence,
+            {name: column for name, column in columns.items() if column is not None},
+            count=choice.count,
+            anchors=choice.anchors,
+            reopened=choice.reopened,
+            cache=self.cache,
+            stale=stale,
+            edge=view.edge if view.edge < view.block[1] else None,
             cut=choice.cut,
+            explored=view.explored,
             vetoes=None if rules is None else rules.vetoes,
             witness=None if rules is None else rules.witness,
             terminals=None if rules is None else rules.terminals(),
         )
         emitted, end = canvas.text.emit(s)
-        return moved(s, emitted, end, started, verified, fill=fill)
+        return moved(s, emitted, end, started, verified, details=[fill])

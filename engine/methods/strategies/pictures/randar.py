@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -16,9 +17,10 @@ from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.decoding.shared.candidates import remembers
-from decodescope.engine.decoding.shared.cells import Cells
+from decodescope.engine.decoding.shared.cells import Cells, cells_form
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.trace.details.declarations import CanvasWord, Sentence
 from decodescope.engine.trace.details.pictured import begins, group_sizes
 
 
@@ -31,6 +33,17 @@ class _Groups:
     groups: list[list[int]]
     last: list[int] = field(default_factory=list)
     asked: bool = False
+
+
+GROUPS = cells_form(
+    "group",
+    CanvasWord(
+        "•",
+        "of this group",
+        [Sentence("All cells of a group are drawn in one pass, and none of them sees another.")],
+    ),
+    [Sentence(", a group")],
+)
 
 
 @component
@@ -52,6 +65,7 @@ class Randar(Strategy):
     source = "Pang et al. 2024, arXiv:2412.01827, section 3.3; ziqipang/RandAR, RandAR/model/randar_gpt.py and utils.py"
     uses = frozenset({"sampler"})
     writes = "cells"
+    details: ClassVar = {"cells": GROUPS}
     lossless = False
     changes = "cells of a group are drawn without seeing each other"
 
@@ -117,11 +131,10 @@ class Randar(Strategy):
         verified = clock.mark()
         s.target.commit(list(range(len(read) + 1)))
         run.last, run.asked = group, True
-        fill = run.cells.settle(s, group, logits)
-        fill.rules = ["group"] * len(group)
-        fill.order = np.array(group).argsort(kind="stable").astype(np.int32)
+        settled = run.cells.settle(s, group, logits, "group")
+        settled.columns["order"] = np.array(group).argsort(kind="stable").astype(np.int32)
         emitted, end = run.cells.emit(s)
-        return moved(s, emitted, end, started, verified, fill=fill)
+        return moved(s, emitted, end, started, verified, details=[settled])
 
     def _read(self, s: State, run: _Groups) -> list[int]:
         """What a pass reads before it asks: the last group's levels behind their instructions, the first of which has been

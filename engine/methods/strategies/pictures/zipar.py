@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -15,9 +16,10 @@ from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.decoding.shared.candidates import remembers
-from decodescope.engine.decoding.shared.cells import Cells
+from decodescope.engine.decoding.shared.cells import Cells, cells_form
 from decodescope.engine.decoding.shared.in_order import OPEN
 from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.trace.details.declarations import CanvasWord, Sentence
 from decodescope.engine.trace.details.pictured import waves
 
 
@@ -28,6 +30,19 @@ class _Rows:
     cells: Cells
     passes: list[list[int]]
     waiting: list[int] = field(default_factory=list)
+
+
+ROWS = cells_form(
+    "row",
+    CanvasWord(
+        "▸", "next of its row", [Sentence("Each row that is alive is written one cell on in a pass.")]
+    ),
+    [
+        Sentence(", 1 live row ({listed})", given={"rows": 1}),
+        Sentence(", {rows} live rows ({listed})", where="rows != 1"),
+    ],
+    standins="▹ another token was fed for this cell, which is to come.",
+)
 
 
 @component
@@ -51,6 +66,7 @@ class Zipar(Strategy):
     )
     uses = frozenset({"sampler"})
     writes = "rows"
+    details: ClassVar = {"cells": ROWS}
     lossless = False
     changes = "rows are written side by side"
 
@@ -97,11 +113,10 @@ class Zipar(Strategy):
         asked = [order.index(cell - 1) for cell in due]
         verified = clock.mark()
         s.target.commit(list(range(len(order))))
-        fill = cells.settle(s, due, logits[asked])
-        fill.rules = ["row"] * len(due)
-        fill.standins = [[cells.begin + cell, fed[cell]] for cell in early] or None
+        settled = cells.settle(s, due, logits[asked], "row")
+        settled.standins = [[cells.begin + cell, fed[cell]] for cell in early] or None
         emitted, end = cells.emit(s)
-        return moved(s, emitted, end, started, verified, fill=fill)
+        return moved(s, emitted, end, started, verified, details=[settled])
 
     def _read(self, s: State, tokens: list[int], places: list[int]) -> Tensor:
         """Logits float [T, V] of `tokens` at their `places`, ascending: each sees what stands before it. One row behind all

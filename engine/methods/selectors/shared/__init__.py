@@ -1,0 +1,1 @@
+"""Shared: the words in which several selectors say why a place was settled."""

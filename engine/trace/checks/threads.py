@@ -1,0 +1,89 @@
+"""The threads of a run derived again: each record goes on from those before it, and their texts in order are the run's."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from ..details.shapes import Begun, ThreadsDetail
+from ..details.threads import ThreadTree, enter
+from .freed_entries import contradicts
+
+
+class ThreadValidator:
+    """Follows the threads of a run, to hold its records against each other.
+
+    stops: tokens that end a thread;  prompt: tokens before all threads
+    """
+
+    def __init__(self, stops: Collection[int], prompt: int = 0):
+        self._order, self._prompt = ThreadTree(stops), prompt
+        self._rounds = 0
+        self._known = True
+        self.checked = 0
+
+    @property
+    def tree(self) -> ThreadTree | None:
+        """The threads so far; None where nothing can be told."""
+        return self._order if self._known else None
+
+    def lose(self) -> None:
+        """From here on nothing can be told: the run has gone on from another one's threads."""
+        self._known = False
+
+    def problems(
+        self, record: ThreadsDetail | None, emitted: list[int], freed: Sequence[list[int]] = ()
+    ) -> Iterator[str]:
+        """What the record of a step, the next one, says wrongly.
+
+        emitted: what the step added to the text
+        freed:   of each thread that ended the places in its text of the entries that went with it, by the cache
+        """
+        if not self._known or (record is None and not self._rounds):
+            return
+        wrong = "it tells of no threads, and some were alive" if record is None else self._wrong(record)
+        if record is None or wrong:
+            self.lose()
+            yield wrong
+            return
+        enter(self._order, record, self._rounds)
+        self._rounds += 1
+        self.checked += len(record.alive)
+        if len(freed) not in (0, len(record.ended)):
+            yield f"its cache tells what {len(freed)} texts took with them, and {len(record.ended)} threads ended"
+            freed = ()
+        for i, (ended, places) in enumerate(zip(record.ended, freed, strict=False)):
+            others = [*self._order.alive, *(self._order.strands[x.thread] for x in record.ended[i + 1 :])]
+            strand = self._order.strands[ended.thread]
+            yield from filter(None, [contradicts(strand, places, others, self._prompt)])
+        due = self._order.take()
+        if due != emitted:
+            yield f"it emitted {emitted}, but the threads' texts in order go on with {due}"
+
+    def _wrong(self, record: ThreadsDetail) -> str:
+        """Why a record does not go on from those before it; "": it does."""
+        known, before = len(self._order.strands), [x.number for x in self._order.alive]
+        numbers = [x.thread for x in record.begun]
+        if numbers != list(range(known, known + len(numbers))):
+            return f"threads {numbers} began, where {known} is the next number"
+        roots = [x.thread for x in record.begun if x.parent < 0]
+        if roots and (self._rounds or roots != numbers[: len(roots)]):
+            return "a thread began behind the prompt after others had been written"
+        due = before + roots
+        if record.alive != due:
+            return f"threads {record.alive} wrote a token, but {due} were alive"
+        ended = [x.thread for x in record.ended]
+        if len(set(ended)) < len(ended) or not set(ended) <= {*due, *numbers}:
+            return f"threads {ended} ended, but {due} were alive"
+        return next(filter(None, (self._misplaced(x, record) for x in record.begun[len(roots) :])), "")
+
+    def _misplaced(self, child: Begun, record: ThreadsDetail) -> str:
+        """Why a child cannot have begun where its record says; "": it can. Its parent wrote in this step, and the child stands
+        behind all of that, or behind all but the token that ended it."""
+        if child.parent not in record.alive:
+            return f"thread {child.parent} has the child {child.thread} and wrote no token"
+        strand = self._order.strands[child.parent] if child.parent < len(self._order.strands) else None
+        length = (0 if strand is None else len(strand.tokens)) + 1
+        least = length - 1 if child.parent in [x.thread for x in record.ended] else length
+        if not least <= child.at <= length:
+            return f"thread {child.thread} began behind {child.at} tokens of thread {child.parent}, which has {length}"
+        return ""
