@@ -229,7 +229,9 @@ def _check_labels(report: Report, trace: Trace, step: Step, threads: ThreadValid
     labels = details_by_check(trace.header, step, "labels")
     if labels and threads.tree is not None and trace.prefill:
         yield from labels_problems(labels, threads.tree, _text_of(trace, threads.tree))
-        report.counts["labels"] += len(labels[0].columns.get("name", ()))
+        report.counts["labels"] += sum(
+            len(x.columns.get("name", ())) for x in labels[:1] if isinstance(x, TallyDetail)
+        )
 
 
 def _check_search(

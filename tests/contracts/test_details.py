@@ -15,7 +15,7 @@ from decodescope.engine.session.session import Session
 from decodescope.engine.trace import Trace, check
 from decodescope.engine.trace.checks.details import CHECKS, OVER_STEPS, UNKNOWN, reading
 from decodescope.engine.trace.details.consistency import consistent_forms
-from decodescope.engine.trace.details.declarations import Form, TallyForm
+from decodescope.engine.trace.details.declarations import CanvasForm, Form, TallyForm
 from decodescope.lab.decision.block import block
 from decodescope.lab.decision.tally import tally
 
@@ -88,7 +88,8 @@ def test_declarations_can_be_read_and_their_checks_are_known(kind: str, name: st
     forms = DECLARED[kind, name]
     consistent_forms(forms)
     for form in forms.values():
-        assert form.part == kind and form.title
+        # what a canvas settles is the choice of another part, whose knobs its formulas name
+        assert form.title and (form.part == kind or isinstance(form, CanvasForm))
         assert not form.check or form.check in CHECKS or form.check in OVER_STEPS
         said = [one.text for one in form.sentences()]
         if isinstance(form, TallyForm):  # the others put parts of sentences together
@@ -110,7 +111,10 @@ def test_what_a_toy_run_records_is_derived_again_and_drawn(kind: str, name: str)
             assert card is not None and card.says and card.lines and all(x.follows for x in card.rows)
             assert told.agrees, str(told)
             rows += len(card.rows)
-    assert seen == DECLARED[kind, name].keys(), "the settings have to show all details"
+    due = DECLARED[kind, name].keys()  # a router's runs are those of one strategy
+    assert seen and (seen == due or (kind == "router" and seen < due)), (
+        "the settings have to show all details"
+    )
     assert rows or not any(isinstance(x, TallyForm) for x in DECLARED[kind, name].values())
 
 

@@ -81,8 +81,8 @@ def test_a_bad_declaration_is_refused(name: str) -> None:
     [
         ({"lane": ["middle"]}, "without a lane"),
         ({"lane": [None]}, "without a lane"),
-        ({"lane": [["small"]]}, "without a lane"),
-        ({"outcome": [["small"]]}, "without an outcome"),
+        ({"lane": [["small"]]}, "entries of the type text"),
+        ({"outcome": [["small"]]}, "entries of the type text"),
         ({"lane": []}, "where 1 are due"),
         ({"bits": ["0.5"]}, "entries of the type number"),
         ({"token": [-4]}, "outside the vocabulary"),

@@ -92,7 +92,7 @@ class Cells:
             self.text.settle(place, token)
         span = [self.text.start, self.text.end]
         return CanvasDetail(
-            "cells", self.text.start, len(self.text.tokens), span, places, column, places.tolist(), column.tolist(),
+            f"{rule}_cells", self.text.start, len(self.text.tokens), span, places, column, places.tolist(), column.tolist(),
             [rule] * len(places), confidence, count=len(places), cache="kept",
         )  # fmt: skip
 

@@ -14,7 +14,7 @@ from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
-from decodescope.engine.decoding.shared.threads import Thread, Threaded, Writing
+from decodescope.engine.decoding.shared.threads import THREADS, Thread, Threaded, Writing
 from decodescope.engine.decoding.values.tops import share
 from decodescope.engine.trace.details.declarations import DetailColumn, Outcome, Sentence, TallyForm
 from decodescope.engine.trace.details.shapes import TallyDetail
@@ -115,7 +115,7 @@ class LabelParallel(Threaded):
     uses = frozenset({"context", "sampler"})
     lossless = False
     changes = "mentions are written without seeing each other"
-    details: ClassVar = {"labels": LABELS, "mentions": MENTIONS}
+    details: ClassVar = {"threads": THREADS, "labels": LABELS, "mentions": MENTIONS}
 
     labels: str = param("", lines=True, most=LONGEST, help="one a line; empty for none")
     count: str = param(

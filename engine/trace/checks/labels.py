@@ -41,7 +41,7 @@ def labels_problems(details: Sequence[Detail], tree: ThreadTree, text: Text | No
             yield f"{_where(mention)} is one of {mention['name'][:40]!r}, which is another label"
         yield from _mention_problems(mention, strand, tree, text)
     yield from _outcome_problems(mentions)
-    values, kept = details[0].values, sum(x["outcome"] in STAND for x in mentions)
+    values, kept = getattr(details[0], "values", {}), sum(x["outcome"] in STAND for x in mentions)
     if [values.get("mentions"), values.get("kept")] != [len(mentions), kept]:
         yield f"it tells of {values.get('kept')} mentions of {values.get('mentions')} that stand, and {kept} do"
 

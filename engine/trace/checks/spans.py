@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..details.matrix import MatrixReading
+from ..details.shapes import TallyDetail
 from ..details.spans import BEST, rank_spans, span_costs
 from ..details.tally import TallyReading
 from ..records.events import Header, Step
@@ -42,7 +43,7 @@ def spans_problems(header: Header, step: Step) -> Iterator[str]:
     """
     for detail in details_by_check(header, step, SPANS):
         read = reading(header, step, detail)
-        spans = [] if read is None else _listed(detail.columns)
+        spans = [] if read is None else _listed(read.detail.columns)
         if read is None or not spans:
             yield "it lists no spans with a place, tokens and a loss"
             continue
@@ -57,7 +58,8 @@ def spans_problems(header: Header, step: Step) -> Iterator[str]:
 
 def passage_tokens(header: Header, step: Step) -> int:
     """How many tokens the passages of a step have whose spans are listed."""
-    lengths = (x.values.get("length") for x in details_by_check(header, step, SPANS))
+    tallies = (x for x in details_by_check(header, step, SPANS) if isinstance(x, TallyDetail))
+    lengths = (x.values.get("length") for x in tallies)
     return sum(x for x in lengths if type(x) is int)
 
 

@@ -1,14 +1,6 @@
 /* Declared: formulas and sentences that a header declares, worked out and said of one thing. */
-import { workOut } from "./judge.js";
+import { holds, workOut } from "./formulas.js";
 import { prob } from "./numbers.js";
-
-/** Whether a relation [left, sign, right] is true, but for rounding; null where a number is not recorded. */
-function holds([left, sign, right], names) {
-  const a = workOut(left, names), b = workOut(right, names);
-  if (a === null || b === null) return null;
-  const near = Math.abs(a - b) <= 1e-9 * Math.max(1, Math.abs(a), Math.abs(b));
-  return sign === "==" || sign === "!=" ? near === (sign === "==") : near || (sign === ">=" ? a > b : a < b);
-}
 
 /** Says sentences of a thing. own(name): its entry, a number or a text; above(name): the same of what it goes on from;
  *  null or nothing where there is none. */

@@ -12,14 +12,14 @@ export function workOut(formula, names) {
   const [does, ...parts] = formula;
   if (does === "before") return names(parts[0], true);
   const numbers = parts.map((part) => workOut(part, names)),
-    result = numbers.includes(null) ? null : DOES[does](...numbers);
+    result = numbers.includes(null) ? null : DOES[does]?.(...numbers);
   return Number.isFinite(result) ? result : null;
 }
 
 /** Whether a relation, [formula, sign, formula, how far they may be apart], holds; null where a number is missing. */
 export function holds([left, sign, right, within = 1e-9], names) {
   const a = workOut(left, names), b = workOut(right, names);
-  return a === null || b === null ? null : HOLDS[sign](a, b, within * Math.max(1, Math.abs(b)));
+  return a === null || b === null ? null : HOLDS[sign](a, b, within * Math.max(1, Math.abs(a), Math.abs(b)));
 }
 
 /** The sentences that are due and lack no number, one behind the other. Each is [its parts, what names must be, the

@@ -6,13 +6,6 @@ import { prob } from "./numbers.js";
 import { nodesOf } from "./store.js";
 import { weighed } from "./tally.js";
 
-export function workOut(formula, names) {
-    result = numbers.includes(null) ? null : DOES[does]?.(...numbers);
-/** Whether a relation [formula, sign, formula] is true; null where a number is missing. */
-export function relationHolds([left, sign, right], names) {
-  const a = workOut(left, names), b = workOut(right, names);
-  return a === null || b === null ? null : HOLDS[sign](a, b, 1e-9 * Math.max(1, Math.abs(a), Math.abs(b)));
-}
 const written = (x, form) => (form === "g" ? String(x) : form ? x.toFixed(form) : prob(x));
 
 /** What the rule of a step says of itself; null where that is not known. */

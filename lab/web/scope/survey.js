@@ -2,7 +2,7 @@
  * the rows of its tally. */
 import { h, inks, pool, rgb, say, see, set, sheet } from "./elements.js";
 import { bring } from "./extras.js";
-import { relationHolds, workOut } from "./judge.js";
+import { holds, workOut } from "./formulas.js";
 import { grouped } from "./numbers.js";
 import { running, spoken } from "./tokens.js";
 
@@ -51,7 +51,7 @@ function matrixCells(survey) {
 
 /** Sentences one behind the other. names: what their formulas name; label(name): the text of a label, else null. */
 const joinSentences = (sentences, names, label) =>
-  sentences.filter(([, where]) => !where || relationHolds(where, names)).map(([parts]) => {
+  sentences.filter(([, where]) => !where || holds(where, names)).map(([parts]) => {
     const said = parts.map((part) => {
       if (typeof part === "string") return part;
       const number = label(part[0]) === null ? workOut(part[0], names) : null;

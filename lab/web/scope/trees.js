@@ -7,7 +7,7 @@ import { numbersTable } from "./dart.js";
 import { capital, scopeOf, signed } from "./declared.js";
 import { button, h, pool, s, say, see, set } from "./elements.js";
 import { bring } from "./extras.js";
-import { workOut } from "./judge.js";
+import { workOut } from "./formulas.js";
 import { tokenOf } from "./marks.js";
 import { plural, prob, share } from "./numbers.js";
 import { branchCard, branchesView } from "./treesteps.js";

@@ -195,7 +195,7 @@ def test_what_is_said_of_the_wall() -> None:
 
 def test_what_is_said_of_cells_in_any_order() -> None:
     with opened("randar") as trace:
-        fills = [step.detail("cells") for step in trace.steps if step.details]
+        fills = [step.detail("group_cells") for step in trace.steps if step.details]
         assert not trace.header.lossless and len(fills) == 16 and len(trace.emitted) == 64
         tour, level = TOURS["randar"], trace.header.model["picture"]["levels"]
         assert [len(x.places) for x in fills[:4]] == [1, 1, 1, 2]

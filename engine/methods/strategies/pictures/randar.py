@@ -65,7 +65,7 @@ class Randar(Strategy):
     source = "Pang et al. 2024, arXiv:2412.01827, section 3.3; ziqipang/RandAR, RandAR/model/randar_gpt.py and utils.py"
     uses = frozenset({"sampler"})
     writes = "cells"
-    details: ClassVar = {"cells": GROUPS}
+    details: ClassVar = {"group_cells": GROUPS}
     lossless = False
     changes = "cells of a group are drawn without seeing each other"
 

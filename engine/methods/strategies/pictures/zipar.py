@@ -66,7 +66,7 @@ class Zipar(Strategy):
     )
     uses = frozenset({"sampler"})
     writes = "rows"
-    details: ClassVar = {"cells": ROWS}
+    details: ClassVar = {"row_cells": ROWS}
     lossless = False
     changes = "rows are written side by side"
 
