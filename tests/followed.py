@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from decodescope.engine.trace import Header, Step, Trace
-from decodescope.engine.trace.checks.tree_search import Regrowth, regrown
-from decodescope.engine.trace.checks.trees import tree_reading, trees
+from decodescope.engine.trace.detail_checks.tree_search import Regrowth, regrown
+from decodescope.engine.trace.detail_checks.trees import tree_reading, trees
 from decodescope.engine.trace.details.shapes import TreeDetail
 
 

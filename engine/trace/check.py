@@ -6,26 +6,26 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .checks.answers import answers_problems
-from .checks.beam_search import SearchValidator
-from .checks.copies import copied, copied_problems, read_of
 from .checks.decisions import decided, rule_at
-from .checks.details import UNKNOWN, detail_by_check, details_by_check, details_problems
-from .checks.drawn_texts import DrawnTextValidator
 from .checks.entries import CacheValidator
-from .checks.fills import FillValidator
-from .checks.labels import labels_problems
-from .checks.linebooks import LineValidator
 from .checks.pipeline import TickValidator
 from .checks.rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
-from .checks.sharing import Texts
 from .checks.skipped_layers import check_gaps, check_prompt, check_scores
-from .checks.spans import passage_tokens, spans_problems
-from .checks.threads import ThreadValidator
-from .checks.tree_search import search_problems
-from .checks.trees import TreeValidator, settles_at_end, tree_reading
-from .checks.turns import SwitchValidator
 from .checks.verdicts import check_extra, check_tops, check_verdicts
+from .detail_checks.answers import answers_problems
+from .detail_checks.beam_search import SearchValidator
+from .detail_checks.copies import copied, copied_problems, read_of
+from .detail_checks.details import UNKNOWN, detail_by_check, details_by_check, details_problems
+from .detail_checks.drawn_texts import DrawnTextValidator
+from .detail_checks.fills import FillValidator
+from .detail_checks.labels import labels_problems
+from .detail_checks.linebooks import LineValidator
+from .detail_checks.sharing import Texts
+from .detail_checks.spans import passage_tokens, spans_problems
+from .detail_checks.threads import ThreadValidator
+from .detail_checks.tree_search import search_problems
+from .detail_checks.trees import TreeValidator, settles_at_end, tree_reading
+from .detail_checks.turns import SwitchValidator
 from .details.consistency import token_ids
 from .details.declarations import TreeForm
 from .details.shapes import TallyDetail, ThreadsDetail, TreeDetail

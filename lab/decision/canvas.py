@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from decodescope.engine.trace import Step, Trace
-from decodescope.engine.trace.checks.details import canvas_reading
+from decodescope.engine.trace.detail_checks.details import canvas_reading
 from decodescope.engine.trace.details.canvas import CanvasReading
 from decodescope.engine.trace.details.shapes import CanvasDetail
 from decodescope.lab.formatting.numbers import said

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from decodescope.engine.trace import Header, Step
-from decodescope.engine.trace.checks.details import reading
+from decodescope.engine.trace.detail_checks.details import reading
 from decodescope.engine.trace.details.tally import TallyReading
 
 from .tallies import Row, Tally

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from decodescope.engine.trace import Step, Trace
-from decodescope.engine.trace.checks.trees import tree_reading, trees
+from decodescope.engine.trace.detail_checks.trees import tree_reading, trees
 from decodescope.engine.trace.details.tree import TreeReading, tree_problems
 from decodescope.engine.trace.records.pieces import join
 from decodescope.lab.formatting.tokens import shown, shown_id

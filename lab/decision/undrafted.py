@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from decodescope.engine.trace import Step, Trace
-from decodescope.engine.trace.checks.details import details_problems
+from decodescope.engine.trace.detail_checks.details import details_problems
 from decodescope.engine.trace.details.declarations import ThreadsForm
 from decodescope.engine.trace.details.shapes import ThreadsDetail
 from decodescope.engine.trace.details.threads import schedule, threads_scope

@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from decodescope.engine.trace import Trace, TraceError
-from decodescope.engine.trace.checks.details import matrix_reading, tally_named
+from decodescope.engine.trace.detail_checks.details import matrix_reading, tally_named
 from decodescope.engine.trace.details.declarations import DetailColumn
 from decodescope.engine.trace.details.matrix import MatrixReading
 from decodescope.engine.trace.details.tally import TallyReading

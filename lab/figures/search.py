@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 
 from decodescope.engine.core.arguments import whole
 from decodescope.engine.trace import Step, Trace
-from decodescope.engine.trace.checks.tree_search import Regrowth, regrown, words_now
-from decodescope.engine.trace.checks.trees import tree_reading, trees
+from decodescope.engine.trace.detail_checks.tree_search import Regrowth, regrown, words_now
+from decodescope.engine.trace.detail_checks.trees import tree_reading, trees
 from decodescope.engine.trace.details.declarations import Sentence, TreeForm
 from decodescope.engine.trace.details.scope import Scope
 from decodescope.engine.trace.details.shapes import TreeDetail

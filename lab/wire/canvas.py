@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from decodescope.engine.trace.checks.details import canvas_reading
+from decodescope.engine.trace.detail_checks.details import canvas_reading
 from decodescope.engine.trace.details.shapes import CanvasDetail
 from decodescope.engine.trace.records.events import Header, Piece, Step
 from decodescope.engine.trace.records.phases import decides

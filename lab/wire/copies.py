@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from decodescope.engine.trace.checks.copies import sources
+from decodescope.engine.trace.detail_checks.copies import sources
 from decodescope.engine.trace.records.events import Header, Step
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from decodescope.engine.trace.checks.details import matrix_reading, tally_named
+from decodescope.engine.trace.detail_checks.details import matrix_reading, tally_named
 from decodescope.engine.trace.details.declarations import Sentence
 from decodescope.engine.trace.details.matrix import MatrixReading
 from decodescope.engine.trace.details.scope import Scope

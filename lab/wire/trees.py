@@ -6,8 +6,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from decodescope.engine.trace.checks.details import reading as tally_reading
-from decodescope.engine.trace.checks.trees import tree_reading, trees
+from decodescope.engine.trace.detail_checks.details import reading as tally_reading
+from decodescope.engine.trace.detail_checks.trees import tree_reading, trees
 from decodescope.engine.trace.details.declarations import Growth, Sentence, TreeForm
 from decodescope.engine.trace.details.tree import TreeReading
 from decodescope.engine.trace.records.events import Header, Piece, Step

@@ -11,7 +11,7 @@ from toylab import Words
 
 from decodescope.engine import Session
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.checks.copies import copied, sources
+from decodescope.engine.trace.detail_checks.copies import copied, sources
 
 from .drawn import Drawn, told
 from .runs import TEXTS

@@ -17,7 +17,7 @@ from decodescope.engine import Session
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.checks.copies import sources
+from decodescope.engine.trace.detail_checks.copies import sources
 from decodescope.engine.trace.details.shapes import MatrixDetail, TallyDetail
 from decodescope.engine.trace.records.events import Step
 from decodescope.lab import figure

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from decodescope.engine.trace.checks.details import details_problems
+from decodescope.engine.trace.detail_checks.details import details_problems
 from decodescope.engine.trace.details.canvas import CanvasReading
 from decodescope.engine.trace.details.consistency import consistent_details, consistent_forms
 from decodescope.engine.trace.details.declarations import (

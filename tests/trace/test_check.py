@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from decodescope.engine.trace import End, Step, Trace, check, open_trace
-from decodescope.engine.trace.checks.sharing import Texts
+from decodescope.engine.trace.detail_checks.sharing import Texts
 from decodescope.engine.trace.details.declarations import DetailColumn, TreeForm
 from decodescope.engine.trace.details.shapes import TreeDetail
 from decodescope.engine.trace.records.events import (

@@ -9,7 +9,7 @@ import pytest
 import toys
 
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.checks.copies import copied, read_of, sources
+from decodescope.engine.trace.detail_checks.copies import copied, read_of, sources
 
 DRAFTERS: list[tuple[str, dict[str, Any]]] = [
     ("prompt_lookup", {"ngram": 1, "length": 4}),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from decodescope.engine.trace.checks.threads import ThreadValidator
+from decodescope.engine.trace.detail_checks.threads import ThreadValidator
 from decodescope.engine.trace.details.consistency import consistent_details
 from decodescope.engine.trace.details.declarations import ThreadsForm
 from decodescope.engine.trace.details.shapes import Begun, Ended, ThreadsDetail

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from decodescope.engine.trace import UPLOADED, End, Step, Trace, TraceError, check, open_trace
-from decodescope.engine.trace.checks.trees import tree_reading
+from decodescope.engine.trace.detail_checks.trees import tree_reading
 from decodescope.engine.trace.details.declarations import (
     DetailColumn,
     Figure,

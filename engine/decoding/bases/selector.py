@@ -71,7 +71,7 @@ class Selector(Component):
     """Base of every selector. Its knobs and what the pass showed decide, so that a trace's check derives the choice again.
 
     commits: how its choice follows from the knobs, for that check: "schedule", "bar", "leap", "revise", "tries" or "filter"
-             (engine/trace/checks/fills.py)
+             (engine/trace/detail_checks/fills.py)
     words:    word of a rule, as its choices name it -> how views say why a place was settled
     explores: whether it asks for passes over several canvases;  reopens: whether it masks places again
     """

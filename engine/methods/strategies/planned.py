@@ -15,7 +15,7 @@ from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.decoding.record.plain_move import moved
 from decodescope.engine.decoding.shared.linewise import said as written
-from decodescope.engine.trace.checks.tree_search import Regrowth, said, why_over
+from decodescope.engine.trace.detail_checks.tree_search import Regrowth, said, why_over
 from decodescope.engine.trace.details.declarations import (
     DetailColumn,
     Growth,

@@ -43,7 +43,7 @@ def said(header: Header, kind: str) -> dict[str, Any]:
             notes tell a simulated clock of layers, which tokens run beside the first, "branches" or a "chain"
             (engine/trace/checks/pipeline.py)
     drafts, speaks, copies: of a drafter;  exact: of a depth rule
-    commits: of a selector: how its choice follows from its knobs (engine/trace/checks/fills.py)
+    commits: of a selector: how its choice follows from its knobs (engine/trace/detail_checks/fills.py)
     greedy: of a sampler;  heat: the temperature that it divides the logits by;  cuts: whether it may remove tokens
     does: of a policy or codec;  column: of a policy;  goes: which of its entries leave, and when, as a sentence
     once: of a policy that cuts when the prompt has been read: its zones are the prompt's, and what is written stays

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..checks.verdicts import best_share, near, own_share
 from ..details.shapes import CanvasDetail
 from ..records.events import Step
-from .verdicts import best_share, near, own_share
 
 
 def check_fixed_point(detail: Any, step: Step, knobs: Mapping[str, Any]) -> Iterator[str]:

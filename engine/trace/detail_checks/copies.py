@@ -6,10 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from decodescope.engine.core.note import PLACE
 
+from ..checks.notes import told
 from ..details.declarations import TallyForm
 from ..records.events import Header, Prefill, Step
 from .details import reading
-from .notes import told
 
 
 def copied(header: Header, step: Step) -> list[int | None]:
