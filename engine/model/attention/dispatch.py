@@ -100,7 +100,7 @@ def _segments(read: LayerInput) -> list[Segment] | None:
     store = read.store
     if store is None:
         return None
-    if (sinks := read.moved_sinks()) is not None:
+    if len(read.queries) > 1 and (sinks := read.moved_sinks()) is not None:
         return sinks
     if (chosen := read.chosen()) is not None:
         return chosen

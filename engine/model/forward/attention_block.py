@@ -39,6 +39,7 @@ class AttentionBlock:
         self.stack, self.spec, self.feed, self.cache, self.probe = stack, stack.spec, feed, cache, probe
         self.rotations: dict[RopeTable, tuple[Tensor, Tensor]] = {}
         self.sight = Sight(stack.spec, feed)
+        self.turns_apart = feed.sinks is not None or feed.prefix is not None  # queries of several rotations
         self.far: dict[tuple[RopeTable, int], tuple[Tensor, Tensor]] = {}
         self.passing = passing
 
@@ -95,13 +96,12 @@ class AttentionBlock:
         """What the heads of layer i make of queries, keys and values [B, T, H + 2 H_kv, D] before rotation, which are written
         over; times their gates: [B, T, H * D]."""
         s, heads, feed, probe = self.spec, self.spec.heads_at(i), self.feed, self.probe
-        q = qkv[:, :, :heads]
         if probe is not None and probe.needs.moments is not None:
-            self._moments(i, q, probe, probe.needs.moments)
-        copies = self._copies(i, q)
+            self._moments(i, qkv[:, :, :heads], probe, probe.needs.moments)
+        copies = self._copies(i, qkv[:, :, :heads]) if self.turns_apart else {}
         self.rotate(i, qkv[:, :, : heads + s.kv_at(i)])
         store = self.store_kv(i, qkv)
-        queries: dict[RopeMode, Tensor] = {"original": self._grouped(i, q)}
+        queries: dict[RopeMode, Tensor] = {"original": self._grouped(i, qkv)}
         if probe is not None and probe.needs.queries:
             # which rows of a draft stay is not known yet
             last = probe.needs.queries if feed.logits == "last" else feed.length

@@ -51,12 +51,14 @@ class ConditionalPass:
         feed, ran = self.feed, self.ran
         x, ran.fed = states[:, self.late :], feed.length
         for i in range(feed.enter, self.spec.n_layers):
-            x = self._enter_late_rows(i, x, states)
+            if self.late:
+                x = self._enter_late_rows(i, x, states)
             if self.probe is not None and i in self.probe.needs.hidden:
                 self.probe.hidden[i] = x[:, -feed.length :] if self.waiting else x
-            if self._exits(i, x):
+            if self.rule is not None and self.exit is None and self._exits(i, x, self.rule):
                 break
-            x = self._flush(i, x)
+            if i in self.waiting:
+                x = self._flush(i, x)
             x = self._attention(i, x)
             x = self._ffn(i, x)
             if self.late:
@@ -72,24 +74,20 @@ class ConditionalPass:
         self.block = AttentionBlock(self.stack, self.feed.behind(late), self.cache, self.probe)
         return x
 
-    def _exits(self, i: int, x: Tensor) -> bool:
+    def _exits(self, i: int, x: Tensor, rule: Rule) -> bool:
         """Whether the pass ends in front of layer i. A rule that is `whole` answers here and has the layers above run."""
-        if self.rule is None or self.exit is not None:
-            return False
         own = self.feed.deciding(x)
         answer = self.read(own)
-        if not self.rule.leave(i, own, answer):
+        if not rule.leave(i, own, answer):
             return False
         self.exit = answer
-        if self.rule.whole:
+        if rule.whole:
             return False
-        self._fill(range(i, self.spec.n_layers), x, self.rule.gap)
+        self._fill(range(i, self.spec.n_layers), x, rule.gap)
         return True
 
     def _flush(self, i: int, x: Tensor) -> Tensor:
         """The states x with those of the tokens that waited in front of layer i before them."""
-        if i not in self.waiting:
-            return x
         waiting = self.waiting[i]
         self.ran.joined[waiting.layer] = len(waiting)
         feed = self.block.feed.after(waiting.tokens, waiting.positions)
