@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import toys
+from browser import DRAWN
 
 from decodescope.engine import Method, Session
 from decodescope.engine.core.component import component, param
@@ -227,7 +228,7 @@ def test_both_of_its_maps_are_drawn_and_say_what_is_chosen(driver: Any) -> None:
     ):
         box.focus()
         scope.page.keyboard.press(key)
-        scope.page.wait_for_timeout(100)
+        scope.page.evaluate(DRAWN)
         assert said(field).startswith(due), "a cell without a number is passed over"
     assert not scope.troubles, scope.troubles
 

@@ -7,9 +7,12 @@ import { weighed } from "./tally.js";
 
 const DOES = { "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b, "/": (a, b) => a / b,
   "**": (a, b) => a ** b, min: Math.min, max: Math.max, exp: Math.exp, log: Math.log };
-const HOLDS = { "==": (a, b, within) => Math.abs(a - b) <= within,
-  "!=": (a, b, within) => Math.abs(a - b) > within, "<=": (a, b, within) => a <= b + within,
-  ">=": (a, b, within) => a >= b - within };
+/** Whether two numbers stand in a relation; null where one is missing. within: a share by which they may miss it. */
+export function agree(a, sign, b, within) {
+  if (a === null || b === null) return null;
+  const near = Math.abs(a - b) <= within * Math.max(1, Math.abs(a), Math.abs(b));
+  return sign === "!=" ? !near : near || (sign === "<=" ? a < b : sign === ">=" && a > b);
+}
 
 /** The number that a formula gives (a number, a name, or what is done and to what); null where one is not recorded. */
 export function workOut(formula, names) {
@@ -19,11 +22,6 @@ export function workOut(formula, names) {
   const numbers = parts.map((part) => workOut(part, names)),
     result = numbers.includes(null) ? null : DOES[does](...numbers);
   return Number.isFinite(result) ? result : null;
-}
-/** Whether a relation [formula, sign, formula] is true; null where a number is missing. */
-export function relationHolds([left, sign, right], names) {
-  const a = workOut(left, names), b = workOut(right, names);
-  return a === null || b === null ? null : HOLDS[sign](a, b, 1e-9 * Math.max(1, Math.abs(a), Math.abs(b)));
 }
 const written = (x, form) => (form === "g" ? String(x) : form ? x.toFixed(form) : prob(x));
 
@@ -37,7 +35,7 @@ export function testsOf(step, head) {
   const { ok } = step.verdict, tried = step.verdict.tried.map((id) => by.get(id)).filter(Boolean),
     rule = step.rule || {};
   const matching = tried.length > 0 && !step.rule
-    && tried.every((n) => n.num === null && n.den === null && n.u === null && (n.p === 0 || n.p === 1));
+    && tried.every((n) => (n.num ?? n.den ?? n.u) === null && [0, 1].includes(n.p));
   const path = matching || step.forced ? "walk" : telling?.path ?? "walk", seen = new Map();
   let place = 0; // a success ends a place whose copies are one; else a place is what its guesses continue
   const places = tried.map((n, i) => (path === "copies" ? (i && ok?.[i - 1] ? ++place : place)
@@ -57,8 +55,7 @@ export function testsOf(step, head) {
   const last = () => tried.reduce((most, _, i) => (stays(i) ? i + 1 : most), 0);
   /** The numbers of a trial by name: its own, what the rule recorded, the rule's knobs. */
   const names = (i) => (name, before = false) => {
-    const own = { p: tried[i].p, r: tried[i].r, q: tried[i].q, u: tried[i].u, num: num(i), den: den(i), k: i + 1,
-      count: tried.length };
+    const { p, r, q, u } = tried[i], own = { p, r, q, u, num: num(i), den: den(i), k: i + 1, count: tried.length };
     if (Object.hasOwn(own, name)) return own[name];
     if (name === "last") return last();
     const per = Object.hasOwn(telling?.columns ?? {}, name) ? telling.columns[name] : null, list = rule[name];
@@ -79,10 +76,8 @@ export function testsOf(step, head) {
   const sound = () =>
     matching || !telling
     || telling.relations.every(([left, sign, right, within, when]) =>
-      !given(when) || tried.every((_, i) => {
-        const a = workOut(left, names(i)), b = workOut(right, names(i));
-        return a === null || b === null || HOLDS[sign](a, b, within * Math.max(1, Math.abs(b)));
-      })
+      !given(when)
+      || tried.every((_, i) => agree(workOut(left, names(i)), sign, workOut(right, names(i)), within) !== false)
     );
   return { telling, tried, matching, path, num, den, bounded, passed, stays, last, said, given, sound,
     value: (i, formula) => workOut(formula, names(i)), at: (node) => tried.indexOf(node) };

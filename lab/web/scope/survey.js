@@ -2,7 +2,7 @@
  * the rows of its tally. */
 import { h, inks, pool, rgb, say, see, set, sheet } from "./elements.js";
 import { bring } from "./extras.js";
-import { relationHolds, workOut } from "./judge.js";
+import { agree, workOut } from "./judge.js";
 import { grouped } from "./numbers.js";
 import { running, spoken } from "./tokens.js";
 
@@ -49,9 +49,10 @@ function matrixCells(survey) {
   return result;
 }
 
+const isTrue = ([left, sign, right], names) => agree(workOut(left, names), sign, workOut(right, names), 1e-9);
 /** Sentences one behind the other. names: what their formulas name; label(name): the text of a label, else null. */
 const joinSentences = (sentences, names, label) =>
-  sentences.filter(([, where]) => !where || relationHolds(where, names)).map(([parts]) => {
+  sentences.filter(([, where]) => !where || isTrue(where, names)).map(([parts]) => {
     const said = parts.map((part) => {
       if (typeof part === "string") return part;
       const number = label(part[0]) === null ? workOut(part[0], names) : null;

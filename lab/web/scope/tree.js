@@ -157,7 +157,7 @@ export function treeView(context) {
     see(svg, nodes && !own && !tabled);
     svg.classList.toggle("away", brief);
     see(painted.element, brief);
-    see(twin, nodes && !side && !step.survey && !step.tally && tabled);
+    see(twin, nodes && !side && !step.tally && tabled);
     shown = nodes || [];
     say(note, !step ? ""
       : !nodes && !own ? context.absent(store, "The tree of this step")
