@@ -22,8 +22,8 @@ class DrawnTextValidator:
 
     A tally whose declaration names the check "drawn_texts" has texts of a run that draws several, with the values `first`, the
     number of the first of them in the run, from 0, and `bound`, what the mass of all texts is at most, as a logarithm. One that
-    names "text_vote" has all of them, with the columns `tokens`, `logp` and `votes` and the values `chosen` and `same`; they vote by
-    the knob `measure`, and a matrix with its rows holds how like each two are.
+    names "text_vote" has all of them, with the columns `tokens`, `logp` and `votes` and the values `chosen` and `same`. They vote
+    by the knob `measure`, and a matrix with its rows holds how like each two are.
     """
 
     def __init__(self, header: Header):
