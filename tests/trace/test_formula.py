@@ -7,9 +7,17 @@ from pathlib import Path
 import pytest
 
 from decodescope.engine.trace import UPLOADED, TraceError, open_trace
+from decodescope.engine.trace.details.declarations import Sentence
 from decodescope.engine.trace.details.scope import Scope, written
 from decodescope.engine.trace.records.evidence import Quantity, Relation, Telling
-from decodescope.engine.trace.values.formula import FormulaError, formula, relation, sentence, work_out
+from decodescope.engine.trace.values.formula import (
+    FormulaError,
+    formula,
+    names_in,
+    relation,
+    sentence,
+    work_out,
+)
 
 NAMES = {"p": 0.25, "q": 0.5, "w": 0.75, "before(w)": 0.5, "alive": 3.0, "zero": 0.0}
 
@@ -24,6 +32,14 @@ def test_a_formula_gives_the_number_that_it_says() -> None:
     assert formula("min(1, before(w) * p)") == ["min", 1.0, ["*", ["before", "w"], "p"]]
     assert relation("w == p / q") == ("w", "==", ["/", "p", "q"])
     assert sentence("rho = {p}, of {100 * q:1}") == ("rho = ", ("p", ""), ", of ", (["*", 100.0, "q"], "1"))
+
+
+def test_a_formula_counts_the_entries_of_a_list() -> None:
+    scope = Scope({"ids": [4, 5, 6], "none": [], "p": 0.5, "many": 12345}, {"ids": "tokens"})
+    assert scope.value("count(ids) + 1") == 4 and scope.value("count(none)") == 0
+    assert scope.value("count(p)") is None and scope.value("count(nobody)") is None
+    assert scope.say(Sentence("{count(ids)} of {many:n}")) == "3 of 12,345"
+    assert {*names_in(formula("min(1, before(w) * p / count(ids))"))} == {"w", "p", "ids"}
 
 
 def test_what_is_missing_or_no_number_has_no_value() -> None:
@@ -56,6 +72,8 @@ def test_what_is_missing_or_no_number_has_no_value() -> None:
         ),
         *(
             "before(p + 1)",
+            "count(p + 1)",
+            "count(p, q)",
             "p == q",
             "exp(p, q)",
             "p" * 201,
