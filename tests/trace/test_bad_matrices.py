@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from decodescope.engine.trace import UPLOADED, TraceError, check, open_trace
-from decodescope.engine.trace.checks.copies import sources
+from decodescope.engine.trace.detail_checks.copies import sources
 from decodescope.engine.trace.details.declarations import (
     DetailColumn,
     MatrixForm,
