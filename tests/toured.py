@@ -40,7 +40,9 @@ def steps_of(name: str) -> list[Step]:
 def rows(step: dict[str, Any]) -> list[list[Any]]:
     """The nodes of a step; those of a block that settles are its tokens, of which the final ones count as accepted, and those
     of a canvas its places, which count so once they are settled. Of texts side by side each has a node."""
-    side = len(step.get("threads", {}).get("alive", ())) or len(step.get("beams", {}).get("tokens", ()))
+    side = len(step.get("threads", {}).get("alive", ())) or len(
+        step.get("branches", {}).get("open", {}).get("tokens", ())
+    )
     if side:
         return [*step["nodes"], *([k, *[None] * 5, "target"] for k in range(side))]
     if "canvas" in step:
