@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from decodescope.app.basis.parser import KINDS
 from decodescope.app.basis.refusal import sentence
 from decodescope.app.runs.processors import decided
 from decodescope.engine.core.calibrated import MARK, NAME, read
@@ -46,19 +47,7 @@ FIGURES = (
     "exactness",
     "end",
 )
-PARTS = (
-    "strategy",
-    "drafter",
-    "schedule",
-    "acceptance",
-    "context",
-    "policy",
-    "codec",
-    "depth",
-    "selector",
-    "router",
-    "law",
-)
+PARTS = tuple(kind for kind in KINDS if kind != "sampler")  # several samplers are named in one text
 
 
 def run(args: argparse.Namespace) -> int:
