@@ -243,10 +243,10 @@ def edited(
         method = Method.named({"strategy": "edit_tags"}, {"strategy": knobs})
         session = Session(model, method, prompt, max_new_tokens=CANVAS if own else LONGEST + 2)
         steps = list(session.stream())
-        assert steps[0].edits is not None
+        passes = [x for x in steps[0].details or () if x.name == "edits"]
         said = drafts.tokenizer.decode([x for x in session.end.tokens if x not in model.stop_tokens])
-        before = drafts.tokenizer.decode(steps[0].edits.passes[0].tokens)
-        found.setdefault(q.task, []).append((score(q, before), score(q, said), len(steps[0].edits.passes)))
+        before = drafts.tokenizer.decode(passes[0].columns["token"][1:])
+        found.setdefault(q.task, []).append((score(q, before), score(q, said), len(passes)))
     every = [x for rows in found.values() for x in rows]
     return {task: _shares(rows) for task, rows in (found | {"all": every}).items()}
 

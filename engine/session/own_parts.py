@@ -11,8 +11,10 @@ import importlib.util
 import sys
 import traceback
 import warnings
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
 from pathlib import Path
+from types import CodeType
 
 from decodescope.engine.core.component import Component, add_part, parts_in
 from decodescope.engine.core.params import ParamError
@@ -29,6 +31,13 @@ _FILES: dict[tuple[str, str], str] = {}  # kind and name -> the file, as its own
 
 class PartsError(Refusal):
     """A file of parts cannot be used. One sentence: what, where, and what to do."""
+
+
+class _SourceLoader(SourceFileLoader):
+    """Compiles a file whenever it is asked for: a kept compilation is not told from a change of the same second and length."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
 
 
 def load_parts(*paths: str | Path) -> list[type[Component]]:
@@ -92,7 +101,9 @@ def _load(path: Path, named: str | Path) -> type[Component]:
             f"{where} has {path.stat().st_size:,} bytes, above the limit of {MOST_BYTES:,}: split the file."
         )
     module_name = f"{PACKAGE}.{path.stem}"
-    spec = importlib.util.spec_from_file_location(module_name, path)
+    spec = importlib.util.spec_from_file_location(
+        module_name, path, loader=_SourceLoader(module_name, str(path))
+    )
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     before = sys.modules.get(module_name)

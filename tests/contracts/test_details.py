@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-import counting
+import label_model
 import pytest
 import toys
 
@@ -30,13 +30,13 @@ DECLARED: dict[tuple[str, str], dict[str, Form]] = {
 def labelled() -> list[Trace]:
     """Labels whose mentions are alike, by a model that counts them."""
     knobs = {
-        "labels": "\n".join(counting.COUNTS),
-        "count": counting.COUNT,
-        "mention": counting.MENTION,
+        "labels": "\n".join(label_model.COUNTS),
+        "count": label_model.COUNT,
+        "mention": label_model.MENTION,
         "length": 6,
     }
     method = toys.method(strategy=("label_parallel", knobs))
-    session = Session(counting.model(likes=True), method, counting.PROMPT, max_new_tokens=80)
+    session = Session(label_model.model(likes=True), method, label_model.PROMPT, max_new_tokens=80)
     return [toys.finished(session).sink]
 
 

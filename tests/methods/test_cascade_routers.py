@@ -269,11 +269,11 @@ def test_check_finds_votes_and_references_that_were_told_otherwise() -> None:
     places = {x.name: i for i, x in enumerate(session.sink.steps[0].details)}
     count = len(PAIRS.splitlines())
     for name, of, entry, word in (
-        ("references", "weight", [1.0] * count, "its references give"),
-        ("references", "weight", [None] * count, "lacks weight"),
-        ("references", "outcome", ["against"] * count, "breaks weight <= 0"),
-        ("references", "logp", [9.0] * count, "was judged"),
-        ("references", "right", [], "where 6 are due"),
+        ("compared_references", "weight", [1.0] * count, "its references give"),
+        ("compared_references", "weight", [None] * count, "lacks weight"),
+        ("compared_references", "outcome", ["against"] * count, "breaks weight <= 0"),
+        ("compared_references", "logp", [9.0] * count, "was judged"),
+        ("compared_references", "right", [], "where 6 are due"),
         ("answer_rank", "logp", [[None, None]], "lacks the numbers from which"),
         ("answer_rank", "logp", ["none"], "a list in each row"),
     ):
@@ -281,7 +281,7 @@ def test_check_finds_votes_and_references_that_were_told_otherwise() -> None:
         wrong.steps[0].details[places[name]].columns[of] = entry
         assert any(word in x for x in check(wrong).problems), (of, entry, check(wrong).problems)
     wrong = copy.deepcopy(session.sink)
-    del wrong.steps[0].details[places["references"]]
+    del wrong.steps[0].details[places["compared_references"]]
     assert any("0 lists of references" in x for x in check(wrong).problems)
     wrong = copy.deepcopy(session.sink)
     wrong.header.method["router"]["weights"] = "1,1,1,1,1,a"

@@ -56,8 +56,9 @@ def test_it_forks_where_details_stand_and_holds_no_more_than_plain_decoding(outl
 
 
 def test_labels_are_counted_and_their_mentions_written(outline: Model) -> None:
-    labels = run(outline, LabelParallel(labels="person\njob\ncity"), TEXT).sink.steps[-1].labels
-    assert labels is not None and all(labels.counts) and len(labels.mentions) == sum(labels.counts)
+    last = run(outline, LabelParallel(labels="person\njob\ncity"), TEXT).sink.steps[-1]
+    counts = last.detail("labels").columns["count"]
+    assert len(counts) == 3 and all(counts) and len(last.detail("mentions").columns["text"]) == sum(counts)
 
 
 def test_without_a_mark_nothing_forks(outline: Model) -> None:

@@ -215,7 +215,7 @@ def test_a_trace_says_what_each_pass_has_read() -> None:
             and read.shape[2] == one.held + 1
             and read.min() == 0
         )
-        consistent_step(step, step.step, toys.SPEC.vocab)
+        consistent_step(step, step.step, toys.SPEC.vocab, trace.header.details)
     grid = Lives.of(trace).binned(5, 20, None, later[4].cache[0].read)
     assert (
         grid["read"].shape == grid["kept"].shape
@@ -225,10 +225,10 @@ def test_a_trace_says_what_each_pass_has_read() -> None:
     spoilt = later[4].cache[0].read
     spoilt[2, 0, :] = 1
     with pytest.raises(TraceError, match="maps other numbers of entries"):
-        consistent_step(later[4], 5, toys.SPEC.vocab)
+        consistent_step(later[4], 5, toys.SPEC.vocab, trace.header.details)
     later[3].passes[-1].read[1][0] = 1000
     with pytest.raises(TraceError, match="more entries of a layer than are held"):
-        consistent_step(later[3], 4, toys.SPEC.vocab)
+        consistent_step(later[3], 4, toys.SPEC.vocab, trace.header.details)
 
 
 def test_what_was_read_is_what_a_pass_costs() -> None:

@@ -160,8 +160,8 @@ def details_problems(header: Header, step: Step, counts: Counter[str]) -> Iterat
             counts[UNKNOWN] += 1
         if form.counted:
             counts[form.counted] += _count(read)
-    if step.looks and all(one.name in header.details for one in step.details or ()):
-        yield from _looks_problems(header, step, step.looks)
+    if all(one.name in header.details for one in step.details or ()):
+        yield from _looks_problems(header, step, step.looks or ())
 
 
 def _count(read: TallyReading | None) -> int:
