@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from ..details.canvas import CanvasReading, canvas_problems
 from ..details.declarations import CanvasForm, DetailColumn, Form, MatrixForm, TallyForm
-from ..details.looked import Look, looks_due, looks_problems
+from ..details.looked import DueLook, looks_due, looks_problems
 from ..details.matrix import MatrixReading, matrix_problems
 from ..details.shapes import CanvasDetail, Detail, MatrixDetail, TallyDetail
 from ..details.tally import TallyReading, tally_problems
@@ -142,14 +142,18 @@ def canvas_reading(
 
 def details_problems(header: Header, step: Step, counts: Counter[str]) -> Iterator[str]:
     """What is wrong with the details of a step, a phrase each; enters what was derived again into `counts`."""
+    due: list[DueLook] = []
+    known = True
     for detail in step.details or ():
         form = header.details.get(detail.name)
         if form is None:
+            known = False
             counts[UNKNOWN] += 1
             continue
         if (read := reading(header, step, detail)) is not None:
             yield from tally_problems(read, step.emitted)
             yield from _miscopied(read, header)
+            due += looks_due(read)
         if (matrix := matrix_reading(header, step, detail)) is not None:
             yield from matrix_problems(matrix)
         if not form.check and (canvas := canvas_reading(header, step, detail)) is not None:
@@ -160,8 +164,8 @@ def details_problems(header: Header, step: Step, counts: Counter[str]) -> Iterat
             counts[UNKNOWN] += 1
         if form.counted:
             counts[form.counted] += _count(read)
-    if all(one.name in header.details for one in step.details or ()):
-        yield from _looks_problems(header, step, step.looks or ())
+    if known:
+        yield from looks_problems(step.looks or (), due)
 
 
 def _count(read: TallyReading | None) -> int:
@@ -169,9 +173,3 @@ def _count(read: TallyReading | None) -> int:
     if read is None or not read.form.count:
         return 1
     return int(min(max(read.whole.value(read.form.count) or 0, 0), MOST))
-
-
-def _looks_problems(header: Header, step: Step, looks: Sequence[Look]) -> Iterator[str]:
-    """What is wrong with what was looked at to decide a step, by all of its details."""
-    readings = (reading(header, step, one) for one in step.details or ())
-    return looks_problems(looks, (due for read in readings if read is not None for due in looks_due(read)))

@@ -267,7 +267,7 @@ class TallyForm:
     source:  formula of the position in the prompt from which the tokens of a row that it emitted are copies; "": they are none
     listed:  relation of the rows that a card lists; "": of all
     at:      formula of the row where a reader looks first, from 1
-    check:   name of a check (`engine/trace/checks`) that derives the rest again; "": the formulas say it all
+    check:   name of a check (`engine/trace/detail_checks`) that derives the rest again; "": the formulas say it all
     counted: what a check calls the rows that it has derived again
     part:    kind of the part whose knobs the formulas name
     count:   formula of how many a check has derived again; "": the detail counts as one

@@ -117,8 +117,9 @@ class Scope:
 
 
 def written(number: float, form: str) -> str:
-    """A number in the form of a sentence: a count of decimals, "p" as a page writes probabilities, "n" for a count, "g", or ""
-    for a whole number or four figures. Infinity, and what is no number, is a word in each form."""
+    """A number in the form of a sentence: a count of decimals, "p" as a page writes probabilities, "n" for a count, "of" for a
+    share as cases of 100, "g", or "" for a whole number or four figures. Infinity, and what is no number, is
+    a word in each form."""
     if not math.isfinite(number):
         return f"{number:g}"
     if form.isdigit():
@@ -129,10 +130,6 @@ def written(number: float, form: str) -> str:
         return f"{round(number):,}"
     if form == "of":
         return f"{100 * number:.3g} of 100 cases"
-    if form == "n":
-        return f"{number:,.0f}"
-    if form == "p":
-        return f"{number:.3f}" if abs(number) >= 1e-3 or not number else f"{number:.2g}"
     if not form and float(number).is_integer():
         return str(int(number))
     return f"{number:g}" if form == "g" else f"{number:.4g}"
