@@ -21,7 +21,7 @@ HEAD = b"""
 <link rel="modulepreload" href="/ds/web/save.js">
 <script>
 %s</script>
-""" % (WEB / "arrive.js").read_bytes()
+""" % (WEB / "boot.js").read_bytes()
 
 
 class Head:

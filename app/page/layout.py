@@ -32,7 +32,7 @@ STYLES = """
 <link rel="stylesheet" href="/ds/web/page.css">
 <link rel="stylesheet" href="/ds/web/walk.css">
 """
-# The scripts of the parts below: each hands its element to the page module, which lab/web/arrive.js gives out. `value` is
+# The scripts of the parts below: each hands its element to the page module, which lab/web/boot.js gives out. `value` is
 # JSON, put in by textContent.
 TOP = "window.decodescope((page) => page.top(element));"
 VIEW = "window.decodescope((page) => page.view(element));"

@@ -28,7 +28,7 @@ ASKS = {
     "scale": "scale", "rounds": "repeats", "survey": "survey",
 }  # fmt: skip
 # named after the module that each begins with
-PARTS = tuple(sorted({*ASKS.values(), "pair", "picture", "shorter", "model"}))
+PARTS = tuple(sorted({*ASKS.values(), "pair", "picture", "prompt_compression", "model"}))
 SINGLE = frozenset(PARTS) - {"pair"}  # what one run can ask for
 _IMPORT = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
 _PASSED = re.compile(r'^export \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
@@ -65,7 +65,7 @@ def asked(message: Mapping[str, Any]) -> set[str]:
     changed = any(one["changed"] for one in message.get("built", {}).values())
     asks = (
         ("picture", message.get("picture")),
-        ("shorter", message.get("shortened")),
+        ("prompt_compression", message.get("shortened")),
         ("model", changed),
         ("depth", ruled),
     )

@@ -5,17 +5,17 @@ import { button, h, icon } from "./scope.js";
 import { heard, panes, stepped, without } from "./runs.js";
 import { current, fragment } from "./address.js";
 import { attentionView } from "./cache/attention.js";
-import { bothView } from "./cache/both.js";
+import { bothView } from "./cache/overlap.js";
 import { headView } from "./cache/head.js";
 import { headsView } from "./cache/heads.js";
-import { heavyView } from "./cache/heavy.js";
-import { lifeView } from "./cache/life.js";
+import { heavyView } from "./cache/heavy_hitters.js";
+import { lifeView } from "./cache/entry_life.js";
 import { mapView } from "./cache/map.js";
-import { missedView } from "./cache/missed.js";
+import { missedView } from "./cache/lost_attention.js";
 import { prefixesView } from "./cache/prefixes.js";
 import { searchView } from "./cache/search.js";
 import { seriesView } from "./cache/series.js";
-import { sharing } from "./cache/shared.js";
+import { sharing } from "./cache/state.js";
 
 /** Name the step in the address, or no step; it stands there from when it was moved here until another page
  *  is shown. */

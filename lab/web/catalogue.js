@@ -1,6 +1,6 @@
 /* catalogue: all methods in one list, to be searched, read about and put into the controls. Opened from beside the
  * method. */
-import { describe } from "./catalogue/about.js";
+import { describe } from "./catalogue/details.js";
 import { label } from "./exactness.js";
 import { ask, ofModels } from "./runs.js";
 import { button, h, two } from "./scope.js";

@@ -3,21 +3,21 @@
 import { h } from "./scope.js";
 import { open, panes as inLab } from "./runs.js";
 import { current, go } from "./address.js";
-import { against } from "./compare/against.js";
-import { aloud } from "./compare/aloud.js";
+import { against } from "./compare/baseline.js";
+import { aloud } from "./compare/announce.js";
 import { FEWEST, LETTERS, MOST } from "./compare/letters.js";
-import { lineup } from "./compare/lineup.js";
+import { lineup } from "./compare/comparison_form.js";
 import { read, write } from "./compare/link.js";
 import { panels } from "./compare/panels.js";
 import { panes } from "./compare/panes.js";
 import { picker } from "./compare/picker.js";
-import { setTable } from "./compare/sets.js";
-import { standings } from "./compare/standings.js";
-import { start } from "./compare/start.js";
+import { setTable } from "./compare/prompt_sets.js";
+import { standings } from "./compare/comparison_table.js";
+import { start } from "./compare/empty_state.js";
 import { stream } from "./compare/stream.js";
 import { asking } from "./compare/summary.js";
 import { toolsOf } from "./compare/tools.js";
-import { going } from "./going.js";
+import { going } from "./active_runs.js";
 import { noticing } from "./notice.js";
 
 const LATER = 400; // ms after the last move until the address has it: to write it takes the page some ms

@@ -5,17 +5,17 @@ import { h, mount } from "./scope.js";
 import { loads } from "./parts.js";
 import { NONE, ask, heard, stepped } from "./runs.js";
 import { current } from "./address.js";
-import { breakpoints } from "./debugger/breaklist.js";
-import { changed } from "./debugger/breaks.js";
-import { following } from "./debugger/follow.js";
+import { breakpoints } from "./debugger/breakpoint_list.js";
+import { changed } from "./debugger/breakpoints.js";
+import { following } from "./debugger/lab_sync.js";
 import { heading } from "./debugger/heading.js";
-import { mark } from "./debugger/mark.js";
-import { otherPath } from "./debugger/otherpath.js";
-import { naming } from "./debugger/place.js";
-import { sharing } from "./debugger/shared.js";
-import { walking } from "./debugger/walking.js";
+import { mark } from "./debugger/breakpoint_toggle.js";
+import { otherPath } from "./debugger/whatif_path.js";
+import { naming } from "./debugger/step_address.js";
+import { sharing } from "./debugger/state.js";
+import { walking } from "./debugger/navigation.js";
 import { watches } from "./debugger/watches.js";
-import { keyList, keys, ways } from "./debugger/ways.js";
+import { keyList, keys, ways } from "./debugger/toolbar.js";
 import { whatif } from "./debugger/whatif.js";
 
 export function page(element) {

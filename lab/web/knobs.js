@@ -1,7 +1,7 @@
 /* knobs: the inputs of the knobs that parts of a method have, of every kind: number, choice, switch, text, list and
  * file; and the panels beside the picture in which they stand. */
 import { h } from "./scope.js";
-import { fileKnob } from "./file.js";
+import { fileKnob } from "./file_knob.js";
 import { ask, away, inWords } from "./runs.js";
 
 const SLIDER = 130; // positions of a slider, so that each is a pixel or two; a longer range gets a number box alone

@@ -3,12 +3,12 @@
 import { grouped, h, size } from "./scope.js";
 import { example, open, shown } from "./runs.js";
 import { current, go } from "./address.js";
-import { going } from "./going.js";
-import { adding } from "./library/adding.js";
+import { going } from "./active_runs.js";
+import { adding } from "./library/upload.js";
 import { calibrations } from "./library/calibrations.js";
 import { cards } from "./library/cards.js";
-import { choosing } from "./library/choice.js";
-import { shelved } from "./library/shelf.js";
+import { choosing } from "./library/selection.js";
+import { shelved } from "./library/trace_list.js";
 import { traces } from "./library/table.js";
 import { noticing } from "./notice.js";
 

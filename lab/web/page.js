@@ -5,21 +5,21 @@ import { keepFocus } from "./focus.js";
 import { grid } from "./grid.js";
 import { declared, panel as knobPanel, show as showKnobs } from "./knobs.js";
 import { here, landing } from "./landing.js";
-import { changed, copied, copies as ways, mark } from "./nextrun.js";
-import { halted } from "./halted.js";
-import { given, under as beneath } from "./given.js";
+import { changed, copied, copies as ways, mark } from "./settings_diff.js";
+import { halted } from "./breakpoint_banner.js";
+import { given, under as beneath } from "./prompt_notes.js";
 import { copying as linked, forms, saving, viewsOf } from "./save.js";
 import { button, h, icon } from "./scope.js";
 import { active, ask, begin, ended, example, failed, heard, inWords, ofModels, open, over, panes, paneTitle, player,
   shown, tell } from "./runs.js";
 import { pages, tabs } from "./tabs.js";
 import { tour } from "./tour.js";
-import { going } from "./going.js";
+import { going } from "./active_runs.js";
 
 const THEME = "decodescope-theme";
 const SIZE = "decodescope-size";
 const KEPT = "decodescope-settings";
-const BREAKS = "decodescope-breakpoints"; // where breaks.js keeps them
+const BREAKS = "decodescope-breakpoints"; // where breakpoints.js keeps them
 // the icons that only this page has
 const PATHS = { stop: "M4.5 4.5h7v7h-7z", step: "M4 3.5v9l5.5-4.5zM12 4v8",
   moon: "M12.5 10A5.5 5.5 0 0 1 6 3.5a5 5 0 1 0 6.5 6.5z" };
@@ -65,7 +65,7 @@ export function view(element) {
 function picture() {
   const places = begin();
   landing();
-  if (kept(BREAKS)) import("./debugger/breaks.js"); // they act on every run that goes, whichever page is looked at
+  if (kept(BREAKS)) import("./debugger/breakpoints.js"); // they act on every run that goes, whichever page is looked at
   return (frame = h("div", { class: "ds-frame" }, line(), halted(), tour(), mark(), nothing(), trouble(), queue(),
     sliders, risks, grid(), places));
 }

@@ -5,7 +5,7 @@ import { ask, panes, titled } from "./runs.js";
 import { current, fragment } from "./address.js";
 import { noticing } from "./notice.js";
 import { batch } from "./report/batch.js";
-import { beside } from "./report/beside.js";
+import { beside } from "./report/comparison.js";
 import { rejections, table } from "./report/tables.js";
 
 const MOST = 128; // runs of one report

@@ -2,7 +2,7 @@
  * them. */
 import { button, extra, h, mount } from "./scope.js";
 import { current, fragment } from "./address.js";
-import { ahead } from "./ahead.js";
+import { ahead } from "./prefetch.js";
 import { loads } from "./parts.js";
 import { phase } from "./phase.js";
 

@@ -87,8 +87,8 @@ def test_a_run_takes_along_what_it_asks_for() -> None:
     assert needed(messages(known("beam"), last=5)) == {"trees"}
     assert asked({"kind": "head", "parts": {"depth": {"usual": False}}}) == {"depth"}
     with_trees, without = bundle(frozenset({"trees"})), bundle(frozenset())
-    assert "// ---- treesteps.js" in with_trees and "// ---- canvas.js" not in with_trees
-    assert "// ---- treesteps.js" not in without and weight(without) < weight(with_trees) < weight(bundle())
+    assert "// ---- tree_steps.js" in with_trees and "// ---- canvas.js" not in with_trees
+    assert "// ---- tree_steps.js" not in without and weight(without) < weight(with_trees) < weight(bundle())
 
 
 def strings(text: str) -> list[str]:
@@ -222,7 +222,7 @@ def asking() -> dict[str, Trace]:
     ).sink
     answers = toys.method(strategy="cascade", router=("answer_confidence", {"tau": 1.1}))
     runs = {"tree": known("tree"), "beam": known("beam"), "canvas": canvas.sink, "picture": picture}
-    runs["shorter"] = toys.decode(toys.method(context=("gemfilter", {"keep": 6})), count=4).sink
+    runs["prompt_compression"] = toys.decode(toys.method(context=("gemfilter", {"keep": 6})), count=4).sink
     runs["cascade"] = toys.decode(answers, count=8).sink
     cut = copy(runs["tree"])
     cut.header = replace(cut.header, model=cut.header.model | {"widths": [64, 0, 64]})

@@ -106,7 +106,7 @@ def test_a_move_takes_one_frame_and_asks_for_nothing_that_no_pane_shows(drawn: D
 
 
 AROUND = """async (head, brief, whole, end) => { window.asked = [];
-  const { ahead } = await import("/ahead.js");
+  const { ahead } = await import("/prefetch.js");
   const at = (one, i) => ({ ...one, i, sum: { ...one.sum, tokens: one.made.length * (i + 1) } });
   const bring = (from, to) => { for (let i = from; i < to; i++) view.push(at(whole, i)); };
   const around = ahead({ panes: () => [{ view }],
@@ -120,8 +120,8 @@ AROUND = """async (head, brief, whole, end) => { window.asked = [];
 
 def test_steps_around_the_one_that_stands_are_there_before_somebody_goes_to_them(drawn: Drawn) -> None:
     drawn.page.route(
-        "http://scope.test/ahead.js",
-        answer("text/javascript", (WEB / "ahead.js").read_text(encoding="utf-8")),
+        "http://scope.test/prefetch.js",
+        answer("text/javascript", (WEB / "prefetch.js").read_text(encoding="utf-8")),
     )
     trace = known("tree")
     wire, step = wire_of(trace), trace.steps[2]

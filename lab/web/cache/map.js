@@ -2,7 +2,7 @@
 import { between, grouped, h, plural, size, spoken, toggle } from "../scope.js";
 import { panes } from "../runs.js";
 import { grid, unpacked } from "./grids.js";
-import { lives } from "./lives.js";
+import { lives } from "./position_table.js";
 import { aloud, canvas, quiet, refuse, section, share } from "./parts.js";
 import { question } from "./question.js";
 

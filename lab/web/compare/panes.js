@@ -2,7 +2,7 @@
  * other. */
 import { button, h } from "../scope.js";
 import { pair } from "../scope/pair.js";
-import { ahead } from "../ahead.js";
+import { ahead } from "../prefetch.js";
 import { loads } from "../parts.js";
 import { fill } from "../runs.js";
 import { LETTERS } from "./letters.js";

@@ -2,8 +2,8 @@
  * names that it can use stand below. */
 import { button, h } from "../scope.js";
 import { ask, inWords } from "../runs.js";
-import { MOST, add, list, numbered } from "./breaks.js";
-import { said } from "./said.js";
+import { MOST, add, list, numbered } from "./breakpoints.js";
+import { said } from "./status_line.js";
 
 const WAIT = 250; // ms after the last letter before a condition is checked
 

@@ -3,8 +3,8 @@ import { h } from "../scope.js";
 import { ask, inWords } from "../runs.js";
 import { branchList, compare } from "./branches.js";
 import { forcedIn, words } from "./changes.js";
-import { forcing } from "./forced.js";
-import { shaping } from "./shape.js";
+import { forcing } from "./forced_verdicts.js";
+import { shaping } from "./drafter_knobs.js";
 
 const LONGEST = 80; // characters of a name
 

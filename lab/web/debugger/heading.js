@@ -1,7 +1,7 @@
 /* heading: which run is shown and in which state, and where it was stopped and why. */
 import { h } from "../scope.js";
 import { paneTitle, without } from "../runs.js";
-import { numbered } from "./breaks.js";
+import { numbered } from "./breakpoints.js";
 
 /** nothing: the element of the view that is read while the run has no step. */
 export function heading(shared, nothing) {

@@ -1,6 +1,6 @@
 /* knobs: those of a part in a form that is sent. */
 import { h } from "../scope.js";
-import { fileKnob } from "../file.js";
+import { fileKnob } from "../file_knob.js";
 import { boxOf, said, say } from "../knobs.js";
 
 /** {element, read(), wrong()} of a knob that stands at `value`; wrong: why it says nothing that can be sent, or "". */

@@ -1,8 +1,8 @@
 /* watches: figures of every step of the run, each as a line over all steps with its value at the present one. */
 import { button, h, toggle } from "../scope.js";
 import { ask, inWords } from "../runs.js";
-import { draw as drawLine, picture, range, short } from "./line.js";
-import { said } from "./said.js";
+import { draw as drawLine, picture, range, short } from "./sparkline.js";
+import { said } from "./status_line.js";
 import { series } from "./series.js";
 
 const KEPT = "decodescope-watches";

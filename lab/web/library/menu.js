@@ -1,7 +1,7 @@
 /* menu: what else can be done with a trace: another name, delete, save in one of three forms. One menu is open at
  * most. */
 import { button, h } from "../scope.js";
-import { named } from "./shelf.js";
+import { named } from "./trace_list.js";
 
 /** Close the menus in `root` that do not hold `node`. */
 const close = (root, node) =>

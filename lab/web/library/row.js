@@ -1,10 +1,10 @@
 /* row: a trace as a row of the table: its name, its figures, and what can be done with it. */
 import { label } from "../exactness.js";
 import { button, grouped, h, size, two } from "../scope.js";
-import { when } from "../when.js";
+import { when } from "../timestamp.js";
 import { bars } from "./bars.js";
 import { menu } from "./menu.js";
-import { named } from "./shelf.js";
+import { named } from "./trace_list.js";
 
 /** The box in which a trace gets another name. wanted(): whether it still does; done(text), or done(null) to leave the
  *  one it has. */

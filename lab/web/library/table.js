@@ -2,7 +2,7 @@
 import { button, grouped, h } from "../scope.js";
 import { closing } from "./menu.js";
 import { line } from "./row.js";
-import { named } from "./shelf.js";
+import { named } from "./trace_list.js";
 
 const DRAWN = 300; // rows that are drawn at once
 const HEADS = [["", "star"], ["name", "name"], ["method", "method"], ["model", "model"], ["tokens per step", "bars"],

@@ -4,7 +4,7 @@ import { button, h, plural } from "../scope.js";
 import { ask, inWords, ofModels, shown as lab } from "../runs.js";
 import { current, fragment } from "../address.js";
 import { prompts } from "../prompts.js";
-import { earlier } from "./earlier.js";
+import { earlier } from "./batch_list.js";
 
 const AGAIN = 500; // ms between two looks at how far it is
 const ABREAST = 32; // prompts at a time, at most

@@ -1,7 +1,7 @@
 /* The map of the target's cache. */
-import { cacheSums, cacheTable } from "./cachesums.js";
+import { cacheSums, cacheTable } from "./cache_totals.js";
+import { columnSays, columnWords, rowsAndZones, ticks, zonesOf } from "./cell_labels.js";
 import { cellsOf, mapInks, paintCells, rowsOf } from "./cells.js";
-import { columnSays, columnWords, rowsAndZones, ticks, zonesOf } from "./cellwords.js";
 import { button, h, say, see, set, sheet, toggle } from "./elements.js";
 import { plural } from "./numbers.js";
 

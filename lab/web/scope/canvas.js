@@ -1,13 +1,13 @@
 /* Canvas: places that are filled in any order: the passes over them, and what stands there after the chosen one. */
+import { numbersTable } from "./arrow.js";
 import { shell } from "./card.js";
-import { numbersTable } from "./dart.js";
 import { grid, h, pool, say, set } from "./elements.js";
 import { bring } from "./extras.js";
 import { emitted, offered, settled, heldUp } from "./fills.js";
 import { tokenOf } from "./marks.js";
 import { plural, prob, two } from "./numbers.js";
 import { passesView, SIDES } from "./passes.js";
-import { fedSays, placeSays } from "./placesays.js";
+import { fedSays, placeSays } from "./place_text.js";
 import { running, spoken } from "./tokens.js";
 
 const ROWS = 14, COLUMNS = 128, SHOWN = 256; // passes and places of the table at most, and places of the text

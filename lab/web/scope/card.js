@@ -1,11 +1,11 @@
 /* The decision behind one node. */
-import { dart, lawTable, numbersTable, stretch } from "./dart.js";
+import { dart, lawTable, numbersTable, stretch } from "./arrow.js";
 import { decision, OWN } from "./decision.js";
 import { h, s, see, set } from "./elements.js";
 import { extra } from "./extras.js";
 import { fixedOf, rederives } from "./judge.js";
 import { glyph, tokenOf, statusWord } from "./marks.js";
-import { notedOf } from "./noted.js";
+import { notedOf } from "./note_text.js";
 import { apart, plural, prob } from "./numbers.js";
 import { tallyOf, weighed } from "./tally.js";
 

@@ -1,7 +1,7 @@
 /* What the card says of one node, from the record alone. */
+import { lawsAt } from "./distributions.js";
 import { rederives, testsOf } from "./judge.js";
-import { lawsAt } from "./laws.js";
-import { certain } from "./noted.js";
+import { certain } from "./note_text.js";
 import { prob } from "./numbers.js";
 import { nodesOf } from "./store.js";
 import { spoken } from "./tokens.js";

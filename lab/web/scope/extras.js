@@ -15,7 +15,7 @@ export const extra = (name) => brought[name] ?? null;
 /** The parts that a message asks for; a head where pictures are written, a prompt was cut, a model was made of another
  *  or a depth rule was chosen. */
 export const asked = (message) => (message.kind !== "head" ? Object.keys(ASKS).filter((key) => message[key])
-  .map((key) => ASKS[key]) : [message.picture && "picture", message.shortened && "shorter",
+  .map((key) => ASKS[key]) : [message.picture && "picture", message.shortened && "prompt_compression",
     Object.values(message.built ?? {}).some((one) => one.changed) && "model",
     message.parts?.depth?.usual === false && "depth"].filter(Boolean));
 

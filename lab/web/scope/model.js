@@ -2,7 +2,7 @@
  * are gone; its heads by KV head; and what a part is, when it is pressed. */
 import { figures, grid, h, say, see, set, toggle } from "./elements.js";
 import { bring } from "./extras.js";
-import { bytesBar, headBoxes } from "./layerrows.js";
+import { bytesBar, headBoxes } from "./layer_rows.js";
 import { bitsOf, endsOf, headMarks, matricesOf, SHADES, shadeOf, summed } from "./matrices.js";
 import { grouped, short, size } from "./numbers.js";
 import { roundsView } from "./rounds.js";

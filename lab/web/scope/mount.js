@@ -2,13 +2,13 @@
 import { cacheView } from "./cache.js";
 import { cardView } from "./card.js";
 import { cursor } from "./cursor.js";
-import { modelDoor } from "./door.js";
 import { button, h, say, see, toggle } from "./elements.js";
 import { ending } from "./ends.js";
 import { fetching, late } from "./extras.js";
 import { never, soon } from "./frame.js";
 import { headline } from "./headline.js";
 import { keyList, runKey } from "./keys.js";
+import { modelDoor } from "./model_link.js";
 import { notesView } from "./notes.js";
 import { plural } from "./numbers.js";
 import { roofView } from "./roof.js";
@@ -49,7 +49,7 @@ function fill(root, context, chosen, outcome, extras) {
   }
   if (chosen.includes("text")) {
     add(late("picture", ({ pictureView }) => pictureView(context)));
-    add(late("shorter", ({ shorterView }) => shorterView(context)));
+    add(late("prompt_compression", ({ shorterView }) => shorterView(context)));
     add(textView(context));
   }
   if (chosen.includes("cache")) add(cacheView(context));

@@ -1,7 +1,7 @@
 /* Notes: what the parts of the method noted over the steps, drawn by kind; no method is known here. */
 import { h, inks, rgb, say, see, set, sheet } from "./elements.js";
-import { heldAgainst, saidOf } from "./noted.js";
-import { axisOf, LEFT, NOTE_KINDS } from "./notekinds.js";
+import { axisOf, LEFT, NOTE_KINDS } from "./note_kinds.js";
+import { heldAgainst, saidOf } from "./note_text.js";
 import { named } from "./strip.js";
 
 const MANY_SHADES = 16;

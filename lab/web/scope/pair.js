@@ -1,14 +1,14 @@
 /* Pair: two to four runs side by side under one scrubber, joined by the token that they wrote or by the clock. */
 import { clocks } from "./clocks.js";
 import { differences } from "./differences.js";
+import { partings } from "./divergence.js";
 import { button, h, set } from "./elements.js";
 import { bring } from "./extras.js";
 import { never, soon } from "./frame.js";
-import { joined } from "./joined.js";
 import { mount } from "./mount.js";
-import { partings } from "./partings.js";
 import { places } from "./places.js";
-import { runHead } from "./runhead.js";
+import { runHead } from "./run_header.js";
+import { joined } from "./run_sync.js";
 import { themed } from "./theme.js";
 
 /** Draw runs into `element`. options: count (2 to 4), base (what the others are measured against), views (of each),

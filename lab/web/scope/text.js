@@ -1,6 +1,6 @@
 /* The text so far. */
 import { joiner } from "./characters.js";
-import { copiesOf } from "./copied.js";
+import { copiesOf } from "./copies.js";
 import { figures, h, see, set } from "./elements.js";
 import { drafts, draws, routes, statusWord } from "./marks.js";
 import { heldUp } from "./fills.js";

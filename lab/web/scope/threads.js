@@ -1,7 +1,7 @@
 /* Threads: the texts that a pass writes side by side, as lanes with their forks, a round a column. */
+import { numbersTable } from "./arrow.js";
 import { shell } from "./card.js";
 import { plainly, spelled, tailOf } from "./characters.js";
-import { numbersTable } from "./dart.js";
 import { h, pool, s, say, see, set } from "./elements.js";
 import { bring } from "./extras.js";
 import { tokenOf } from "./marks.js";

@@ -1,5 +1,5 @@
 /* Tracks: bars in lanes over a time of their own, as of a pipeline whose clock is not that of the steps. */
-import { wordOf } from "./noted.js";
+import { wordOf } from "./note_text.js";
 
 const TRACK_PX = { lane: 18, gap: 3, foot: 14, least: 7 }; // between two lanes, below them, a unit of time
 const BAR_FILLS = ["time-3", "accept-soft", "line"]; // of bars, by their word

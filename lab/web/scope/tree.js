@@ -1,17 +1,17 @@
 /* The draft tree, and its legend. */
-import { brush } from "./brush.js";
-import { placesOf } from "./copied.js";
+import { insteadViews } from "./alternatives.js";
+import { placesOf } from "./copies.js";
 import { OWN } from "./decision.js";
 import { grid, h, pool, ruler, s, say, see, set } from "./elements.js";
-import { insteadViews } from "./instead.js";
 import { tellingOf } from "./judge.js";
 import { children, fold, GAP_TEXT, layLying, layStanding } from "./layout.js";
 import { WORDS, draws, glyph, outline, radius, routes, statusWord, tokenOf } from "./marks.js";
-import { certain, notedUnder } from "./noted.js";
+import { certain, notedUnder } from "./note_text.js";
 import { two } from "./numbers.js";
 import { chainOf } from "./store.js";
 import { termed } from "./terms.js";
 import { spoken } from "./tokens.js";
+import { brush } from "./tree_painter.js";
 
 // nodes above which a tree is a picture at first
 const LARGE = 40;

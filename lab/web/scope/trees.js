@@ -1,16 +1,16 @@
 /* Trees: of a tree of beginnings of texts that grew within a step, its nodes and the terms by which each was chosen.
- * With treesteps.js it is the part that draws the texts that a step followed. */
+ * With tree_steps.js it is the part that draws the texts that a step followed. */
+import { numbersTable } from "./arrow.js";
 import { treeLines } from "./branches.js";
 import { shell } from "./card.js";
 import { plainly } from "./characters.js";
-import { numbersTable } from "./dart.js";
-import { capital, scopeOf, signed } from "./declared.js";
+import { capital, scopeOf, signed } from "./declarations.js";
 import { button, h, pool, s, say, see, set } from "./elements.js";
 import { bring } from "./extras.js";
 import { workOut } from "./formulas.js";
 import { tokenOf } from "./marks.js";
 import { plural, prob, share } from "./numbers.js";
-import { branchCard, branchesView } from "./treesteps.js";
+import { branchCard, branchesView } from "./tree_steps.js";
 
 const ROW_PX = 26, REWARD_PX = 46; // px of a row, and of the numbers
 const MOST_NODES = 96, MOST_CHOICES = 4; // rows, and choices of a card, at most

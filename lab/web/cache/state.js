@@ -1,0 +1,39 @@
+/* state: what the sections of the cache page have in common: the run and the step that are looked at, the map as the
+ * server counted it, and the row and position that are chosen. */
+import { current } from "../address.js";
+import { panes } from "../runs.js";
+import { paints } from "./grids.js";
+
+const CELL = 28; // px of a position in the picture of one head
+
+/** State that the page hands to its sections. It adds go(row, position) and choose(row), which choose, and load(). */
+export function sharing(element) {
+  const view = () => panes[0]?.view, store = () => view()?.store, now = () => view()?.at ?? -1;
+  const base = () => `/ds/run/${panes[0].id}/cache`;
+  const looked = () => current() === "cache" && !!panes[0]?.id && now() >= 0 && (store()?.count ?? 0) > now();
+  let colours = null;
+  const shared = {
+    at: { row: 0, position: null }, // what is chosen; a row is a layer and a head
+    map: null,
+    hits: null, // the text that was sought: the places where it stands
+    box: null, // the element that the map is drawn in
+    view,
+    store,
+    now,
+    base,
+    looked,
+    /** Whether the map belongs to what is looked at and says which entries are kept. */
+    known: () => looked() && !!shared.map && !shared.map.untold && shared.map.run === panes[0].id,
+    query: (path, words) => `${base()}${path}?${new URLSearchParams(words)}`,
+    /** px that a picture can take, and how many positions of one head fit into them. */
+    wide: () => Math.floor(shared.box.clientWidth || shared.box.parentElement.clientWidth),
+    many: () => Math.max(8, Math.min(200, Math.floor(shared.wide() / CELL))),
+    rowName: (row) => `layer ${Math.floor(row / shared.map.heads)}, head ${row % shared.map.heads}`,
+    columnOf: (position) => Math.floor(position / shared.map.bin),
+    /** The first and the last position of the text that was found, at the place that is shown; or null. */
+    marked: () => (shared.hits?.places?.length ? shared.hits.places[shared.hits.which] : null),
+    colours: () => (colours ??= paints(element)),
+    restyle: () => (colours = null),
+  };
+  return shared;
+}

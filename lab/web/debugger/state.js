@@ -1,0 +1,23 @@
+/* state: what the parts of the Debugger have in common: the run as the Lab has it, the Debugger's own view of it, and
+ * where it was stopped. */
+import { firstOf } from "../scope.js";
+import { ended } from "../runs.js";
+
+/** State that the page hands to its parts. It adds `mine`, the view that it has mounted. */
+export function sharing() {
+  const shared = {
+    mine: null,
+    pane: null, // the run that is shown
+    stop: null, // {step, text, why}: where a condition held
+    met: null, // the stop of a run that is going that was shown already
+    store: () => shared.mine.store,
+    theirs: () => shared.pane?.view,
+    live: () => !!shared.pane?.id && !ended(shared.pane),
+    /** The node that is chosen in the step that is shown, else its first. */
+    chosen: () => {
+      const { mine } = shared;
+      return mine.selection?.step === mine.at ? mine.selection.node : firstOf(mine.store.steps[mine.at]);
+    },
+  };
+  return shared;
+}

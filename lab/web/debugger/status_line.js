@@ -1,0 +1,11 @@
+/* status_line: the line below a form that says what came of what was written there. */
+import { h } from "../scope.js";
+
+/** {element, say(sentence, bad)}; bad: it was refused. */
+export function said() {
+  const element = h("p", { class: "said", role: "status" });
+  const say = (sentence, bad = false) =>
+    ((element.className = bad ? "said ds-refusal" : "said quiet"),
+      element.textContent !== sentence && (element.textContent = sentence));
+  return { element, say };
+}

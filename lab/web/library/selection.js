@@ -1,0 +1,51 @@
+/* selection: the runs that are chosen to stand beside each other: their letters, what is said of them, and the way to
+ * Compare. */
+import { button } from "../scope.js";
+import { fragment, panel } from "../address.js";
+import { FEWEST, LETTERS, MOST } from "../compare/letters.js";
+import { named } from "./trace_list.js";
+
+/** find(run): its row, or nothing; say(words, ...ways); changed(): others are chosen; left(): none, by "Not now". */
+export function choosing({ find, say, changed, left }) {
+  let chosen = [];
+
+  /** Choose a run for the comparison, or take it out again. */
+  function compare(run) {
+    if (chosen.length >= MOST && !chosen.includes(run))
+      return choose(chosen, `Not more than ${MOST} runs stand beside each other: take one out first, or open these. `);
+    choose(chosen.includes(run) ? chosen.filter((one) => one !== run) : [...chosen, run]);
+  }
+  function choose(runs, before = "") {
+    chosen = runs;
+    changed();
+    const names = runs.map((run, k) => `${LETTERS[k]}: ${named(find(run))}`).join(", "),
+      more = runs.length < MOST ? ", or press Compare at another trace or example" : "";
+    const opening = button(`Compare ${runs.length} runs`, beside, { class: "ds-button go" }),
+      not = button("Not now", () => (choose([]), left()));
+    if (!runs.length) say("");
+    else if (runs.length < FEWEST)
+      say(`Compare ${named(find(runs[0]))} with: press Compare at another trace or example.`, not);
+    else say(`${before}${names}. Open them${more}.`, opening, not);
+  }
+  /** Open the chosen runs in Compare. */
+  function beside() {
+    const others = location.hash.slice(1).split("&").filter((part) =>
+        part.includes("=") && !/^(runs|at|align|base)=/.test(part)
+      ), runs = `runs=${chosen}`;
+    choose([]);
+    location.hash = fragment([...others, runs], "compare");
+    setTimeout(() => panel()?.focus({ preventScroll: true })); // behind the change of the page
+  }
+  /** Keep those runs for which `wanted` holds. */
+  const keep = (wanted) => chosen.every(wanted) || choose(chosen.filter(wanted));
+  return {
+    runs: () => chosen,
+    keep,
+    /** The button that takes a run into the comparison; it shows the letter that the run has there. */
+    button(row) {
+      const k = chosen.indexOf(row.run);
+      return button(LETTERS[k] ?? "Compare", () => compare(row.run), { class: "ds-button compare",
+        "aria-pressed": String(k >= 0), "aria-label": `compare ${named(row)}` });
+    },
+  };
+}

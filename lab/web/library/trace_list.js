@@ -1,0 +1,56 @@
+/* trace_list: the traces of this machine and the examples, as the server lists them, and what it is told to do with
+ * one. */
+import { ask, titled } from "../runs.js";
+import { current } from "../address.js";
+
+const AGAIN = 400; // ms until rows that have no figures yet are asked for again
+
+/** What a run is called in the list; nothing of a run that is not in it. */
+export const named = (row) => row && titled(row);
+
+/** What the words of the filter are sought in. */
+const sought = (row) =>
+  [named(row), row.run, row.text, row.called, JSON.stringify(row.method || {}), row.model, row.end].join("\n")
+    .toLowerCase();
+const post = (path, value) =>
+  ask("/ds/library" + path, { method: "POST", body: value === undefined ? "" : JSON.stringify({ value }) });
+
+/** changed(): the list was read; refuse(error). */
+export function shelved({ changed, refuse }) {
+  let list = null, turn = 0;
+  const rows = () => list?.rows || [];
+
+  async function read() {
+    const mine = ++turn;
+    try {
+      const answer = await ask("/ds/library");
+      if (mine !== turn) return;
+      list = answer;
+      changed();
+      if (answer.more && current() === "library") setTimeout(() => mine === turn && read(), AGAIN);
+    } catch (error) {
+      if (mine === turn) refuse(error);
+    }
+  }
+  return {
+    read,
+    /** What the server said last: rows, bytes that they take and may take at most; null: nothing yet. */
+    list: () => list,
+    find: (run) => rows().find((row) => row.run === run),
+    /** The traces, without the examples, that hold all words of a text. */
+    matching(text) {
+      const parts = text.toLowerCase().split(/\s+/).filter(Boolean);
+      return rows().filter((row) => !row.example && parts.every((part) => sought(row).includes(part)));
+    },
+    /** Do something to a trace, then look again; the focus goes back to where it was in the table, or to `after`. */
+    async act(run, what, value, after) {
+      try {
+        await post(`/${run}/${what}`, value);
+        await read();
+        after?.();
+      } catch (error) {
+        refuse(error);
+      }
+    },
+  };
+}

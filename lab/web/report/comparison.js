@@ -1,0 +1,39 @@
+/* comparison: the report that is shown beside that on the runs of another method: the figures of both, and what
+ * changed. */
+import { h, plural } from "../scope.js";
+import { ask, inWords } from "../runs.js";
+import { table } from "./tables.js";
+
+/** What stands under the report on `runs`, ids as the address has them. others: the runs of the second report, "" for
+ *  none;  methods(): [[run, words, runs], ...];  chosen(others): another second report is shown, or none. */
+export function beside(runs, others, { methods, chosen }) {
+  const out = h("div", { class: "changes", role: "status" }),
+    list = h("select", { "aria-label": "compare with the runs of" }, h("option", { value: "" }, "another method"));
+  const offered = () => {
+    const there = [...list.options].map((one) => one.value);
+    list.append(...methods().filter(([, , one]) => !there.includes(one))
+      .map(([, words, one]) => h("option", { value: one }, words)));
+  };
+  async function show(wanted) {
+    out.replaceChildren(wanted ? "Counting…" : "");
+    if (!wanted) return;
+    try {
+      const { leads, tables } = await ask(`/ds/report/changes?runs=${runs}&others=${wanted}`);
+      if (list.value !== wanted) return;
+      out.replaceChildren(h("div", { class: "leads" },
+        leads.map((words, i) => h("p", null, h("b", null, ["First. ", "Second. "][i]), words.join(" ")))),
+        ...tables.map((one) => table(one)));
+    } catch (error) {
+      if (list.value === wanted) out.replaceChildren(h("p", { class: "ds-refusal" }, inWords(error)));
+    }
+  }
+  for (const kind of ["pointerdown", "focus"]) list.addEventListener(kind, offered);
+  list.addEventListener("change", () => (chosen(list.value), show(list.value)));
+  if (others) {
+    const known = methods().find(([, , one]) => one === others)?.[1];
+    list.append(h("option", { value: others }, known || `${plural(others.split(",").length, "run")} of the address`));
+    list.value = others;
+    show(others);
+  }
+  return h("div", { class: "beside" }, h("label", null, "Beside the runs of ", list), out);
+}
