@@ -204,7 +204,7 @@ def passes(page: Any, ms: int) -> None:
 
 
 # Wait until everything that was asked for is drawn, where S is the drawing: the views first, then what stands around them
-DRAWN = """async () => { for (let k = 0; k < 4 || (k < 60 && S.waits()); k++)
+DRAWN = """async () => { for (let k = 0; k < 4 || (k < 60 && S.isWaiting()); k++)
   await new Promise((done) => requestAnimationFrame(done)); }"""
 
 

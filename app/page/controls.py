@@ -29,7 +29,7 @@ FIRST, ALONE = declarations.FIRST, "lookup"
 # page answers. What is shown comes as a text: the library takes each quoted word of a script for an event.
 KNOBS = """
 const parts = JSON.parse(%s);
-const tell = () => window.decodescope((page) => page.knobs(element, parts, props.value, set));
+const tell = () => window.decodescope((page) => page.showKnobPanel(element, parts, props.value, set));
 const set = (value) => {
   props.value = value;
   trigger('change');

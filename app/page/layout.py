@@ -34,30 +34,30 @@ STYLES = """
 """
 # The scripts of the parts below: each hands its element to the page module, which lab/web/boot.js gives out. `value` is
 # JSON, put in by textContent.
-TOP = "window.decodescope((page) => page.top(element));"
-VIEW = "window.decodescope((page) => page.view(element));"
-TRANSPORT = "window.decodescope((page) => page.transport(element));"
-OTHERS = "window.decodescope((page) => page.others(element));"
-UNDER = "window.decodescope((page) => page.under(element));"
-MORE = "window.decodescope((page) => page.more(element));"
+TOP = "window.decodescope((page) => page.showHeader(element));"
+VIEW = "window.decodescope((page) => page.showPicture(element));"
+TRANSPORT = "window.decodescope((page) => page.showTransport(element));"
+OTHERS = "window.decodescope((page) => page.showPages(element));"
+UNDER = "window.decodescope((page) => page.showUnderPrompt(element));"
+MORE = "window.decodescope((page) => page.showMenu(element));"
 SET = """
-window.decodescope((page) => page.setter((text) => {
+window.decodescope((page) => page.connectSettings((text) => {
   props.value = text;
   trigger('input');
 }));
 """
-MODELS = "window.decodescope((page) => page.models(element));"
+MODELS = "window.decodescope((page) => page.showModels(element));"
 ANSWER = """
-const tell = () => window.decodescope((page) => page.answer(element, props.value));
+const tell = () => window.decodescope((page) => page.showAnswer(element, props.value));
 tell();
 watch('value', tell);
 """
 STARTED = """
-const tell = () => window.decodescope((page) => page.started(props.value));
+const tell = () => window.decodescope((page) => page.followRun(props.value));
 watch('value', tell);
 """
-COPIES = "window.decodescope((page) => page.copies(element));"
-KEPT = "() => window.decodescope((page) => page.settings())"
+COPIES = "window.decodescope((page) => page.showCopyButtons(element));"
+KEPT = "() => window.decodescope((page) => page.readSettings())"
 EMPTY = "<div></div>"
 OWN = ""  # no preset; a list with nothing chosen would report a choice to everybody who walks over it with the keyboard
 SHOWN = ("draft",)  # of the lists of further models; the others are, where a method asks for them

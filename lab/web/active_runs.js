@@ -1,14 +1,14 @@
 /* active_runs: the runs of this machine that are not over, whoever began them, and what anybody here can do with
  * each. */
 import { button, h, plural } from "./scope.js";
-import { ask, titled } from "./runs.js";
+import { ask, runTitle } from "./runs.js";
 
 const LOOK = 2000; // ms between two looks
 const WORDS = { queued: "waits", running: "is running", paused: "is paused" };
 
 /** A list that stands while `wanted()` and there are such runs; `said` stands above it, `those` chooses them, and
  *  show(id) opens one. */
-export function going({ said, wanted, show, those = () => true }) {
+export function activeRuns({ said, wanted, show, those = () => true }) {
   const list = h("ul");
   const element = h("section", { class: "ds-trouble ds-going", "aria-label": said, hidden: "" },
     h("p", null, said), list);
@@ -17,12 +17,12 @@ export function going({ said, wanted, show, those = () => true }) {
   function row({ run, status, steps, named }) {
     const act = (word, action) => {
       const done = () => ask(`/ds/run/${run}/${action}`, { method: "POST" }).catch(() => {}).then(read);
-      const label = `${word}, ${titled({ named, run })}, run ${run.slice(0, 8)}`;
+      const label = `${word}, ${runTitle({ named, run })}, run ${run.slice(0, 8)}`;
       return button(word, action ? done : () => show(run), { "aria-label": label });
     };
     const state = `${WORDS[status] || status}${steps ? ` after ${plural(steps, "step")}` : ""}`;
     return h("li", { "data-run": run },
-      h("span", null, h("b", null, titled({ named, run })), ` ${state}`),
+      h("span", null, h("b", null, runTitle({ named, run })), ` ${state}`),
       act("Show it"), status === "paused" ? act("Go on with it", "resume") : null, act("Stop it", "stop"));
   }
   function draw(rows) {

@@ -13,12 +13,12 @@ export const PAGES = {
 };
 /** The page that needs no name. */
 export const LAB = "lab";
-const named = () => {
+const pageName = () => {
   const name = /^#([a-z]+)(?:&|$)/.exec(location.hash)?.[1];
   return Object.hasOwn(PAGES, name) ? name : LAB;
 };
 const listeners = new Set();
-let at = named();
+let at = pageName();
 
 /** The name of the page that is looked at. */
 export const current = () => at;
@@ -27,7 +27,7 @@ export const panel = () => document.getElementById("ds-page-" + at);
 /** The address of the present page with these further parts ("run=..."). */
 export const fragment = (parts, name = at) => "#" + (name === LAB && parts.length ? parts : [name, ...parts]).join("&");
 /** Be told whenever another page is looked at: its name, and that of the one before. */
-export const turned = (listener) => listeners.add(listener);
+export const onPageChange = (listener) => listeners.add(listener);
 
 /** Look at another page; the way back leads to this one. The focus stays where it is. */
 export function go(name) {
@@ -39,7 +39,7 @@ export function go(name) {
 
 /** Look at the page that the address names. */
 function follow() {
-  const before = at, name = named();
+  const before = at, name = pageName();
   if (name === before) return;
   at = name;
   listeners.forEach((listener) => listener(name, before));

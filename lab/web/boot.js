@@ -50,5 +50,5 @@
   window.decodescope = (act) =>
     (coming ??= import("/ds/web/page.js").catch(() => (again(), new Promise(() => {})))).then(act);
   window.decodescope((page) =>
-    (document.body ? page.early() : document.addEventListener("DOMContentLoaded", page.early)));
+    (document.body ? page.drawEarly() : document.addEventListener("DOMContentLoaded", page.drawEarly)));
 })();

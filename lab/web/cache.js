@@ -2,20 +2,20 @@
  * where a piece of the text was lost, what two runs keep alike, and what a step looked at. The server counts; this
  * draws. Each section is a file of cache/. */
 import { button, h, icon } from "./scope.js";
-import { heard, panes, stepped, without } from "./runs.js";
+import { onChange, panes, onStep, noStepReason } from "./runs.js";
 import { current, fragment } from "./address.js";
 import { attentionView } from "./cache/attention.js";
-import { bothView } from "./cache/overlap.js";
+import { overlapView } from "./cache/overlap.js";
 import { headView } from "./cache/head.js";
 import { headsView } from "./cache/heads.js";
-import { heavyView } from "./cache/heavy_hitters.js";
+import { heavyHittersView } from "./cache/heavy_hitters.js";
 import { lifeView } from "./cache/entry_life.js";
 import { mapView } from "./cache/map.js";
-import { missedView } from "./cache/lost_attention.js";
+import { lostAttentionView } from "./cache/lost_attention.js";
 import { prefixesView } from "./cache/prefixes.js";
 import { searchView } from "./cache/search.js";
 import { seriesView } from "./cache/series.js";
-import { sharing } from "./cache/state.js";
+import { cacheState } from "./cache/state.js";
 
 /** Name the step in the address, or no step; it stands there from when it was moved here until another page
  *  is shown. */
@@ -56,10 +56,10 @@ function stepper({ view, store, now }) {
 }
 
 export function page(element) {
-  const shared = sharing(element), { now, looked } = shared;
-  const steps = stepper(shared), head = headView(shared), life = lifeView(shared), heavy = heavyView(shared),
-    both = bothView(shared), attention = attentionView(shared),
-    series = seriesView(shared, () => missed.draw()), missed = missedView(shared, series.series),
+  const shared = cacheState(element), { now, looked } = shared;
+  const steps = stepper(shared), head = headView(shared), life = lifeView(shared), heavy = heavyHittersView(shared),
+    both = overlapView(shared), attention = attentionView(shared),
+    series = seriesView(shared, () => missed.draw()), missed = lostAttentionView(shared, series.series),
     prefixes = prefixesView(shared), heads = headsView(shared);
   const map = mapView(shared, { drawn: () => draw(), enter: life.reveal });
   const search = searchView(shared, { marked: () => (map.draw(), head.draw()), reveal: map.reveal });
@@ -92,7 +92,7 @@ export function page(element) {
   function draw() {
     if (current() !== "cache") return;
     const some = looked();
-    nothing.textContent = some ? "" : without();
+    nothing.textContent = some ? "" : noStepReason();
     opened.hidden = !some;
     if (!some) return;
     steps.draw();
@@ -127,14 +127,14 @@ export function page(element) {
   let due = 0;
   /** Steps come faster than they can be looked at: they are gathered up to the next picture. */
   const soon = () => (due ||= requestAnimationFrame(() => ((due = 0), update())));
-  heard(soon);
-  stepped(soon);
+  onChange(soon);
+  onStep(soon);
   const redraw = () =>
     (shared.restyle(), draw(), head.draw(), life.draw(), attention.draw(), series.draw(), prefixes.draw(),
       load());
   new ResizeObserver(redraw).observe(map.element);
   new MutationObserver(redraw).observe(document.body, { attributes: true, attributeFilter: ["class"] });
-  element.addEventListener("keydown", (event) => looked() && keyed(event, steps, now));
+  element.addEventListener("keydown", (event) => looked() && onKey(event, steps, now));
   return {
     shown: () => (both.others.forget(), update()),
     hidden: () => current() === "debugger" || address(null), // there it is read
@@ -142,7 +142,7 @@ export function page(element) {
 }
 
 /** A key that walks the steps, where nothing nearer takes it. */
-function keyed(event, { seek, nextLost }, now) {
+function onKey(event, { seek, nextLost }, now) {
   if (event.target.closest("input, select, textarea, summary, .scroll") || event.ctrlKey || event.metaKey
     || event.altKey) return;
   if (event.target.closest("button, canvas") && /^(Arrow|Home|End)/.test(event.key)

@@ -1,7 +1,7 @@
 /* calibration: what a calibrated knob risks by its value, where its bound lies, which value was chosen, and what the
  * same test chooses on halves of the texts. The server reads the file, by its name. */
-import { ask, inWords } from "./runs.js";
-import { grid, grouped, h, plural, prob, s, toggle } from "./scope.js";
+import { ask, errorText } from "./runs.js";
+import { grid, formatCount, h, plural, prob, s, toggle } from "./scope.js";
 
 const LEFT = 52, TOP = 14, CHART = 180, GAP = 20, BARS = 48, FOOT = 36, RIGHT = 12; // px
 const HIGH = TOP + CHART + GAP + BARS + FOOT;
@@ -9,11 +9,12 @@ const TESTS = { binomial: "a binomial test", hoeffding: "Hoeffding's bound",
   hoeffding_bentkus: "the bound of Hoeffding and Bentkus" };
 
 /** What one point says: a value, its risk, and what became of it. */
-function pointSays({ curve, value, halves }, k) {
+function pointText({ curve, value, halves }, k) {
   const [at, risk, p, passed] = curve[k], first = curve.findIndex((x) => !x[3]);
   const fate = passed ? (at === value ? "passed, chosen" : "passed")
     : k === first ? "not passed, the walk ends here" : "behind the end of the walk, not tested";
-  return `${at}: risk ${prob(risk)}, p ${prob(p)}, ${fate}; ${grouped(halves.chosen[k])} of ${grouped(halves.count)} `
+  return `${at}: risk ${prob(risk)}, p ${prob(p)}, ${fate}; `
+    + `${formatCount(halves.chosen[k])} of ${formatCount(halves.count)} `
     + "halves chose it.";
 }
 /** What is promised, and what halves of the texts say of it. */
@@ -21,12 +22,14 @@ function linesOf({ word, test, delta, eps, n, models, max_new_tokens: most, halv
   const { count, none, held, above } = halves, names = Object.values(models);
   return [
     `With a chance of at least ${+(100 * (1 - eps)).toFixed(2)} % over the texts that were drawn, the expected loss of `
-    + `a further one, the ${word}, is at most ${delta}: by ${TESTS[test] ?? test} on ${grouped(n)} texts of at most `
+    + `a further one, the ${word}, is at most ${delta}: by ${TESTS[test] ?? test} on `
+    + `${formatCount(n)} texts of at most `
     + `${plural(most, "new token")}${names.length ? `, on ${names.join(" and ")}` : ""}.`,
-    held === undefined ? `On none of ${grouped(count)} random halves of the texts the same test lets a value pass.`
-      : `On ${grouped(count)} random halves of the texts the same test chooses as the bars say`
-      + `${none ? `, on ${grouped(none)} of them nothing` : ""}; the other half then loses ${prob(held)} in the mean, `
-      + `and more than delta in ${above ? `${grouped(above)} of them` : "none of them"}.`,
+    held === undefined ? `On none of ${formatCount(count)} random halves of the texts the same test lets a value pass.`
+      : `On ${formatCount(count)} random halves of the texts the same test chooses as the bars say`
+      + `${none ? `, on ${formatCount(none)} of them nothing` : ""}; the other half then loses `
+      + `${prob(held)} in the mean, `
+      + `and more than delta in ${above ? `${formatCount(above)} of them` : "none of them"}.`,
   ];
 }
 
@@ -47,7 +50,7 @@ const exitGrid = ({ part, knob, exits }) => grid(`${part}.${knob}`, ["exit", "th
   exits.map((shares, k) => [k + 1, ...shares.map(prob)]));
 
 /** The drawing, `wide` px across; at: the point that is looked at. */
-function drawn(one, wide, at) {
+function drawCurve(one, wide, at) {
   const { curve, delta, value, halves } = one, n = curve.length, each = (wide - LEFT - RIGHT) / n;
   const top = 1.15 * Math.max(delta, ...curve.map((x) => x[1])), low = TOP + CHART, foot = low + GAP + BARS;
   const x = (k) => LEFT + (k + 0.5) * each, y = (risk) => TOP + CHART * (1 - risk / top);
@@ -92,13 +95,13 @@ export function calibration() {
   function draw() {
     const wide = plot.clientWidth;
     if (!one?.curve) return;
-    const words = pointSays(one, at), state = { "aria-valuemin": 0, "aria-valuemax": one.curve.length - 1,
+    const words = pointText(one, at), state = { "aria-valuemin": 0, "aria-valuemax": one.curve.length - 1,
       "aria-valuenow": at, "aria-valuetext": words };
     for (const [name, value] of Object.entries(state)) plot.setAttribute(name, value);
     spot.textContent = words;
     if (!wide) return;
     svg.setAttribute("width", wide);
-    svg.replaceChildren(...drawn(one, wide, at));
+    svg.replaceChildren(...drawCurve(one, wide, at));
   }
   const go = (k) => ((at = Math.max(0, Math.min(one.curve.length - 1, k))), draw());
   new ResizeObserver(draw).observe(plot);
@@ -136,7 +139,7 @@ export function calibration() {
       one = null;
       other.hidden = true;
       lead.textContent = "";
-      trouble.textContent = inWords(error);
+      trouble.textContent = errorText(error);
     }
     body.hidden = !one;
     draw();

@@ -2,8 +2,8 @@
  * method. */
 import { describe } from "./catalogue/details.js";
 import { label } from "./exactness.js";
-import { ask, ofModels } from "./runs.js";
-import { button, h, two } from "./scope.js";
+import { ask, withModels } from "./runs.js";
+import { button, h, formatFixed } from "./scope.js";
 
 const NEEDS = [
   ["", "any need"], ["nothing", "nothing more"], ["draft model", "a draft model"], ["trained heads", "trained heads"],
@@ -13,9 +13,9 @@ const NEEDS = [
 let dialog = null;
 /** Open the catalogue. use(text) takes a choice to the controls, said(sentence) tells what was done. */
 export async function show(use, said) {
-  dialog ??= built(use, said);
+  dialog ??= buildDialog(use, said);
   if (!dialog.isConnected) document.body.append(dialog);
-  await styled();
+  await loadSheet();
   dialog.showModal();
   await dialog.read();
 }
@@ -25,7 +25,7 @@ const runByHand = (x) => ({ ...x, family: "Command", needs: [], measured: null, 
 
 let sheet = null;
 /** The styles, which come behind the page library's own; loaded once. */
-function styled() {
+function loadSheet() {
   sheet ??= new Promise((done) => {
     const link = h("link", { rel: "stylesheet", href: "/ds/web/catalogue.css" });
     for (const kind of ["load", "error"]) link.addEventListener(kind, done);
@@ -34,7 +34,7 @@ function styled() {
   return sheet;
 }
 
-function built(use, said) {
+function buildDialog(use, said) {
   let all = [], command = "", meanings = {}, family = "", shown = [], at = 0;
   const search = h("input", { type: "search", placeholder: "Name, idea, source, need",
     "aria-label": "Search the methods", autocomplete: "off", spellcheck: "false" });
@@ -55,7 +55,7 @@ function built(use, said) {
   dialog.read = async () => {
     search.focus();
     try {
-      const catalogue = await ask(ofModels("/ds/catalogue")); // anew each time: other models may be chosen now
+      const catalogue = await ask(withModels("/ds/catalogue")); // anew each time: other models may be chosen now
       all = [...catalogue.presets, ...catalogue.parts, ...catalogue.commands.map(runByHand)];
       ({ command, exactness: meanings } = catalogue);
       trouble.className = "";
@@ -105,7 +105,7 @@ function built(use, said) {
         tabindex: -1 }, h("b", null, x.title || x.name),
         h("span", { class: "marks" },
           x.exactness === "lossless" ? null : h("span", { class: "lossy" }, label(x.exactness)),
-          x.measured ? h("span", { class: "n" }, `× ${two(x.measured.ratio)}`) : null));
+          x.measured ? h("span", { class: "n" }, `× ${formatFixed(x.measured.ratio)}`) : null));
       const head = x.family === last ? [] : [h("li", { class: "family", role: "presentation" }, x.family)];
       last = x.family;
       return [...head, row];

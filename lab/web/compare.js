@@ -3,22 +3,22 @@
 import { h } from "./scope.js";
 import { open, panes as inLab } from "./runs.js";
 import { current, go } from "./address.js";
-import { against } from "./compare/baseline.js";
-import { aloud } from "./compare/announce.js";
+import { againstBaseline } from "./compare/baseline.js";
+import { announce } from "./compare/announce.js";
 import { FEWEST, LETTERS, MOST } from "./compare/letters.js";
-import { lineup } from "./compare/comparison_form.js";
+import { comparisonForm } from "./compare/comparison_form.js";
 import { read, write } from "./compare/link.js";
 import { panels } from "./compare/panels.js";
 import { panes } from "./compare/panes.js";
 import { picker } from "./compare/picker.js";
 import { setTable } from "./compare/prompt_sets.js";
-import { standings } from "./compare/comparison_table.js";
-import { start } from "./compare/empty_state.js";
+import { comparisonTable } from "./compare/comparison_table.js";
+import { emptyState } from "./compare/empty_state.js";
 import { stream } from "./compare/stream.js";
-import { asking } from "./compare/summary.js";
+import { summaryPoll } from "./compare/summary.js";
 import { toolsOf } from "./compare/tools.js";
-import { going } from "./active_runs.js";
-import { noticing } from "./notice.js";
+import { activeRuns } from "./active_runs.js";
+import { createNotice } from "./notice.js";
 
 const LATER = 400; // ms after the last move until the address has it: to write it takes the page some ms
 const VIEWS = [
@@ -28,11 +28,11 @@ const VIEWS = [
   ["text", ["text"]],
 ];
 
-const blank = (id) => ({ id, status: "queued", last: -1, end: null, view: null, head: null });
+const blankRun = (id) => ({ id, status: "queued", last: -1, end: null, view: null, head: null });
 
 /** What these runs wait for: those that are not among them. */
 const busy = (now) =>
-  going({
+  activeRuns({
     said: "What these runs wait for:",
     wanted: () => now.runs.some((run) => run.status === "queued" && !run.end),
     show: (id) => (open(id), go("lab")),
@@ -68,16 +68,18 @@ export function page(element) {
 
   // ---- what stands on the page
 
-  const { element: notice, say, refuse } = noticing(), spoken = aloud(now), none = start({ choose });
+  const { element: notice, say, refuse } = createNotice(), spoken = announce(now), none = emptyState({ choose });
   const adding = picker({ add: (id) => choose([...idsOf(), id]),
     letter: (id) => LETTERS[idsOf().indexOf(id)], full: () => now.runs.length >= MOST });
-  const starting = lineup({ begin: ({ runs }) => choose(runs), refuse }),
-    overAll = lineup({ many: true, refuse, begin: (record) => (say(""), show(null), overPrompts.follow(record)) });
+  const starting = comparisonForm({ begin: ({ runs }) => choose(runs), refuse }),
+    overAll = comparisonForm({ many: true, refuse,
+      begin: (record) => (say(""), show(null), overPrompts.follow(record)) });
   const overPrompts = setTable({ refuse, changed: () => address(),
     open: (ids) => (choose(ids), element.scrollIntoView()) });
-  const table = standings({ refuse, apart: (k) => apart(k),
+  const table = comparisonTable({ refuse, apart: (k) => apart(k),
     changed: () => (now.both?.against(), figures(), address()) });
-  const { apart, ratio, why } = against({ runs: () => now.runs, base: () => now.base, pairs: () => now.summary?.pairs,
+  const { apart, ratio, why } = againstBaseline({ runs: () => now.runs, base: () => now.base,
+    pairs: () => now.summary?.pairs,
     repeated: table.repeats.ratio });
   const { tools, origins } = toolsOf({ runs: () => now.runs, root: () => now.both.root, choose, refuse });
   const { buttons, elements, show } = panels([["Add a run", adding], [starting.title, starting],
@@ -105,7 +107,7 @@ export function page(element) {
   function build(ids) {
     const kept = new Map(now.runs.map((run) => [run.id, run])), place = pictures.clear();
     events.close();
-    const runs = (now.runs = [...new Set(ids)].slice(0, MOST).map((id) => kept.get(id) || blank(id)));
+    const runs = (now.runs = [...new Set(ids)].slice(0, MOST).map((id) => kept.get(id) || blankRun(id)));
     const enough = runs.length >= FEWEST;
     now.base = Math.min(now.base, Math.max(0, runs.length - 1));
     bar.letters(runs.length);
@@ -133,7 +135,7 @@ export function page(element) {
 
   // ---- the figures
 
-  const look = asking(now, { drawn: () => table.draw(now.summary, now.base), again: figures, refuse });
+  const look = summaryPoll(now, { drawn: () => table.draw(now.summary, now.base), again: figures, refuse });
   function figures() {
     if (!now.both || current() !== "compare") return;
     origins();

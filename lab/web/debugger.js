@@ -3,34 +3,34 @@
  * never changed. Each part is a file of debugger/. */
 import { h, mount } from "./scope.js";
 import { loads } from "./parts.js";
-import { NONE, ask, heard, stepped } from "./runs.js";
+import { NONE, ask, onChange, onStep } from "./runs.js";
 import { current } from "./address.js";
-import { breakpoints } from "./debugger/breakpoint_list.js";
-import { changed } from "./debugger/breakpoints.js";
-import { following } from "./debugger/lab_sync.js";
+import { breakpointList } from "./debugger/breakpoint_list.js";
+import { onBreakpoints } from "./debugger/breakpoints.js";
+import { labSync } from "./debugger/lab_sync.js";
 import { heading } from "./debugger/heading.js";
-import { mark } from "./debugger/breakpoint_toggle.js";
-import { otherPath } from "./debugger/whatif_path.js";
-import { naming } from "./debugger/step_address.js";
-import { sharing } from "./debugger/state.js";
-import { walking } from "./debugger/navigation.js";
+import { toggleBreakpoint } from "./debugger/breakpoint_toggle.js";
+import { whatifPath } from "./debugger/whatif_path.js";
+import { stepAddress } from "./debugger/step_address.js";
+import { debuggerState } from "./debugger/state.js";
+import { navigation } from "./debugger/navigation.js";
 import { watches } from "./debugger/watches.js";
-import { keyList, keys, ways } from "./debugger/toolbar.js";
+import { keyList, keys, toolbar } from "./debugger/toolbar.js";
 import { whatif } from "./debugger/whatif.js";
 
 export function page(element) {
-  const shared = sharing(), place = naming(shared);
+  const shared = debuggerState(), place = stepAddress(shared);
   const trouble = h("p", { class: "trouble quiet" });
   const tell = (sentence) => trouble.textContent !== sentence && (trouble.textContent = sentence);
-  const { sought, selected, follow, go, whole } = following(shared, { begun, moved: place.settle, draw });
-  const walk = walking(shared, { go, whole, tell, draw });
+  const { sought, selected, follow, go, whole } = labSync(shared, { begun, moved: place.settle, draw });
+  const walk = navigation(shared, { go, whole, tell, draw });
   const host = h("div", { class: "stage" });
   shared.mine = mount(host, { views: ["tree", "card", "text", "time"], label: "the run under the debugger", empty: NONE,
     pace: "1/s", keys, onGap: () => {}, onSeek: sought, onSelect: selected, onMove: draw, loads });
   const { root } = shared.mine;
 
-  const points = breakpoints((text) => walk.find([text], 1, true)), looks = watches(),
-    tries = whatif(otherPath(root).show), does = ways({ ...walk, mark: () => mark(shared, tell) }),
+  const points = breakpointList((text) => walk.find([text], 1, true)), looks = watches(),
+    tries = whatif(whatifPath(root).show), does = toolbar({ ...walk, mark: () => toggleBreakpoint(shared, tell) }),
     top = heading(shared, root.querySelector(".empty"));
   const card = root.querySelector(".decision"), side = h("div", { class: "side" });
   card.replaceWith(side);
@@ -61,8 +61,8 @@ export function page(element) {
   ask("/ds/conditions").then(
     (conditions) => ([points, looks, tries].forEach((part) => part.known(conditions)), draw()),
     (error) => tell(`Breakpoints cannot be checked: ${error.message}`));
-  changed(draw);
-  stepped(follow);
-  heard(follow);
+  onBreakpoints(draw);
+  onStep(follow);
+  onChange(follow);
   return { shown: () => (follow(), tries.look()), hidden: place.unname };
 }

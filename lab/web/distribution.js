@@ -1,12 +1,12 @@
 /* distribution: the distribution at a place of the text under another temperature, top-k, top-p and min-p, from the
  * record of the run that is shown, or of one of two. The sums stand in distribution/sums.js. */
 import { recorded, reshaped } from "./distribution/sums.js";
-import { heard, panes, paneTitle, stepped } from "./runs.js";
-import { button, draws, firstOf, grouped, h, prob, statusWord, tokenOf } from "./scope.js";
+import { onChange, panes, paneTitle, onStep } from "./runs.js";
+import { button, draws, firstOf, formatCount, h, prob, statusWord, tokenOf } from "./scope.js";
 
 const SAME = 5e-4; // a range that is narrower is a number
 const OWN = ["bonus", "resample", "target"]; // the target added the token itself
-const said = ([low, high]) => (high - low < SAME ? prob((low + high) / 2) : `${prob(low)} to ${prob(high)}`);
+const rangeText = ([low, high]) => (high - low < SAME ? prob((low + high) / 2) : `${prob(low)} to ${prob(high)}`);
 const percent = (x) => `${(100 * x).toFixed(2)}%`;
 
 /** What the sampler of a step did: divided the logits by `heat`, `cuts` tokens; `given` where the record tells both. A
@@ -18,7 +18,7 @@ function samplerOf(step, head) {
 }
 
 /** The places of a step at which its tokens were written: [{place, node, token, text, status}]. */
-function written(step, nodes) {
+function writtenPlaces(step, nodes) {
   const { path } = step.verdict, own = nodes.find((n) => OWN.includes(n.status));
   return step.made.flatMap(([token, text, origin], k) => {
     const node = origin === "accept" ? nodes.find((n) => n.id === path[k + 1]) : own;
@@ -54,7 +54,7 @@ function chooser(changed) {
 }
 
 /** Why there is no distribution. */
-function nothing({ view, i, step }) {
+function absenceReason({ view, i, step }) {
   const { levels } = view.store.head;
   if (levels && !levels.includes("decisions")) return "This run was recorded without its decisions.";
   if (step.chain || step.branches || step.threads || step.canvas || step.tally || step.tree)
@@ -64,7 +64,7 @@ function nothing({ view, i, step }) {
 }
 
 /** Fill `host` with the view; it follows the run that is shown, its step, and the node that is chosen. */
-export function fill(host) {
+export function showDistribution(host) {
   let setting = {}, base = null, heat = 1, run = null, drawnAs = "", waiting = null, known = 0;
   const change = (part) => ((setting = { ...setting, ...part }), draw());
   const sliders = {
@@ -102,7 +102,8 @@ export function fill(host) {
     const view = pane()?.view, i = view?.at ?? -1, step = view?.store.steps[i], nodes = view?.store.nodes(i);
     if (!step || !view.store.head) return null;
     if (!nodes) return { view, i, step };
-    const places = written(step, nodes), chosen = view.selection?.step === i ? view.selection.node : firstOf(step);
+    const places = writtenPlaces(step, nodes),
+      chosen = view.selection?.step === i ? view.selection.node : firstOf(step);
     const place = Math.max(0, nodes.find((n) => n.id === chosen)?.parent ?? 0);
     return { view, i, step, nodes, places, place, drawn: places.find((x) => x.place === place),
       sampler: samplerOf(step, view.store.head), tops: (step.tops || []).find(([at]) => at === place) };
@@ -137,7 +138,7 @@ export function fill(host) {
     }));
     parts.hidden = !now.tops;
     base = null;
-    if (!now.tops) return void (answer.textContent = nothing(now));
+    if (!now.tops) return void (answer.textContent = absenceReason(now));
     begin(now);
   }
   /** Take up the distribution of another place. */
@@ -150,7 +151,8 @@ export function fill(host) {
     sliders.k.box.max = known + 1;
     sliders.temperature.box.max = Math.max(2, Math.ceil(sampler.heat));
     const sentences = [
-      base.count ? `Recorded are the ${base.rows.length} tokens above, and of the ${grouped(base.count)} others their `
+      base.count ? `Recorded are the ${base.rows.length} tokens above, and of the `
+        + `${formatCount(base.count)} others their `
         + "sum and the entropy: what these leave open is a range." : "",
       sampler.cuts ? "Tokens that the run's sampler had removed stay removed." : "",
       sampler.greedy ? "A greedy run records the distribution at temperature 1." : "",
@@ -173,7 +175,7 @@ export function fill(host) {
     bars.replaceChildren(...rows.map((row) => bar(row, base.count)));
     const one = rows.find((row) => row.mark?.drawn);
     answer.replaceChildren(...(one
-      ? [tokenOf(one.text, 16), `, ${one.mark.word}: ${prob(one.p)} recorded, ${said(one.now)} now`]
+      ? [tokenOf(one.text, 16), `, ${one.mark.word}: ${prob(one.p)} recorded, ${rangeText(one.now)} now`]
       : now.drawn ? [tokenOf(now.drawn.text, 16), " was written; it is not among the recorded tokens of this place"]
       : ["No token was written here."]));
   }
@@ -184,17 +186,17 @@ export function fill(host) {
     return (token) => (drawn?.token === token ? { status: drawn.status, word: word(drawn.status), drawn: true }
       : tried.includes(token) ? { status: "reject", word: word("reject"), drawn: false } : null);
   }
-  heard(() => (which.draw(), update()));
-  stepped(update);
+  onChange(() => (which.draw(), update()));
+  onStep(update);
 }
 
 /** A row of the table: the recorded probability as a frame, the present one as its filling, what is open in between. */
 function bar({ token, text, p, now: [low, high], mark }, count) {
   return h("tr", { class: [mark?.drawn ? "drawn" : "", token === null ? "rest" : ""].join(" ").trim() || null },
-    h("th", { scope: "row" }, token === null ? `${grouped(count)} others` : tokenOf(text, 14)),
+    h("th", { scope: "row" }, token === null ? `${formatCount(count)} others` : tokenOf(text, 14)),
     h("td", { class: "bar" }, h("span", { class: "open", style: `width:${percent(high)}` }),
       h("span", { class: "now", style: `width:${percent(low)}` }),
       h("span", { class: "frame", style: `width:${percent(p)}` })),
-    h("td", null, prob(p)), h("td", null, said([low, high])),
+    h("td", null, prob(p)), h("td", null, rangeText([low, high])),
     h("td", { class: mark?.status }, mark?.word));
 }

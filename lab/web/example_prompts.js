@@ -1,12 +1,12 @@
 /* example_prompts: texts that the shipped models do well, those of the examples, to be put into the controls. */
 import { button, h } from "./scope.js";
-import { heard, shown } from "./runs.js";
+import { onChange, shown } from "./runs.js";
 
 const WORDS = 5; // of a prompt, on its button
 const target = ({ models }) => models?.target ?? "";
 
 /** A row of buttons, one for each prompt of the examples. */
-export function openings() {
+export function examplePrompts() {
   const element = h("div", { class: "ds-prompts", role: "group", "aria-label": "prompts to begin with" });
   let own = new Set(); // models that only some of the prompts are for
   /** A prompt that is for another model than the others comes with that model and its method, and so does one of the
@@ -24,7 +24,7 @@ export function openings() {
   const brief = (prompt, all) => all.some((x) => x !== prompt && begins(x) === begins(prompt))
     ? `…${prompt.split(/\s+/).slice(-WORDS).join(" ")}` : begins(prompt);
   let filled = null;
-  heard(() => {
+  onChange(() => {
     if (filled === shown.examples) return;
     filled = shown.examples;
     const all = filled.map((x) => JSON.parse(x.settings)), first = new Map();

@@ -1,6 +1,6 @@
 /* file_knob: a knob whose value is a file. It is brought here as it is chosen; what the knob holds is NAME@HASH. */
 import { button, h } from "./scope.js";
-import { ask, inWords } from "./runs.js";
+import { ask, errorText } from "./runs.js";
 
 const known = new WeakMap(); // host -> what draws a value into it
 
@@ -35,7 +35,7 @@ function chooser(host, of, set) {
       set((await ask(`${of.path}?name=${encodeURIComponent(file.name)}`, { method: "POST", body: file })).value);
     } catch (error) {
       draw();
-      say(inWords(error));
+      say(errorText(error));
     }
   });
   let held = "";

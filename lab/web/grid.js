@@ -1,6 +1,6 @@
 /* grid: the passes of a method that settles blocks, pass by place of the text: what was read, what is final, and since
  * when each token was right. */
-import { heard, panes, stepped } from "./runs.js";
+import { onChange, panes, onStep } from "./runs.js";
 import { h, passesView, prob, tokenOf } from "./scope.js";
 
 /** The block of a step; one that came without its tree has it under another name. */
@@ -11,7 +11,7 @@ const KEY = "A row is a pass, a column a place of the text; shade: how likely th
 
 /** Passes by place: {text, since}; text: place -> id that was written there; since: place -> the first pass from which
  *  on its token was always the one that was written. */
-export function settled(steps) {
+export function settledPlaces(steps) {
   const text = new Map(), since = new Map();
   for (const step of steps) step?.made.forEach(([id], k) => text.set(step.n + k, id));
   for (const step of steps) {
@@ -44,7 +44,7 @@ export function grid() {
     if (as === drawnAs || !rows.length) return;
     drawnAs = as;
     const upto = `${store.head.run} ${steps.length}`;
-    if (stairsOf !== upto) stairs = settled(steps);
+    if (stairsOf !== upto) stairs = settledPlaces(steps);
     stairsOf = upto;
     const from = Math.min(...rows.map((x) => blockOf(x).start)),
       to = Math.max(...rows.map((x) => blockOf(x).start + blockOf(x).after.length));
@@ -82,7 +82,7 @@ export function grid() {
   }
   /** What a pass made final. */
   const finals = ({ fixed, after }) => [String(fixed), `${fixed} of ${after.length} places are final after the pass`];
-  heard(draw);
-  stepped(draw);
+  onChange(draw);
+  onStep(draw);
   return host;
 }

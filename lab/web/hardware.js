@@ -1,14 +1,14 @@
 /* hardware: the passes of the shown run under its machine's roof, and the same run priced elsewhere. What was measured
  * is filled, what the cost model says is hollow, and no line joins the two. */
-import { button, decides, h, icon, passName, placedUnder, scaled } from "./scope.js";
-import { ask, heard, panes, paneTitle, stepped, inWords, without } from "./runs.js";
-import { saving } from "./save.js";
+import { button, decides, h, icon, passName, roofPoint, formatScaled } from "./scope.js";
+import { ask, onChange, panes, paneTitle, onStep, errorText, noStepReason } from "./runs.js";
+import { saveMenu } from "./save.js";
 import { current } from "./address.js";
 import { operatorsTable } from "./hardware/operators.js";
 import { compiledOf, errorOf, passesTable, threadsOf, tokenBars, verdictOf, workedOf } from "./hardware/prices.js";
-import { drawn, marked } from "./hardware/roofline.js";
+import { drawRoofline, phaseIcon } from "./hardware/roofline.js";
 import { surfaceTable } from "./hardware/surface.js";
-import { scrolling } from "./hardware/tables.js";
+import { scrollBox } from "./hardware/tables.js";
 
 const WAIT = 150; // ms that the scrubber stands still before operators are asked for
 
@@ -35,10 +35,10 @@ function wantedPlace(changed) {
   function fill({ devices, models }) {
     const option = (value, word, title = null) => h("option", { value, title }, word);
     device.replaceChildren(option("", "its own machine"),
-      ...devices.map((x) => option(x.key, `${x.name}, ${scaled(x.bandwidth)}B/s, ${scaled(x.peak)}FLOP/s`,
+      ...devices.map((x) => option(x.key, `${x.name}, ${formatScaled(x.bandwidth)}B/s, ${formatScaled(x.peak)}FLOP/s`,
         `${x.kind}: ${x.source}`)),
       option("own", "own figures…"));
-    const named = models.map((x) => option(x.key, `${x.name}, ${scaled(x.params).trim()}`));
+    const named = models.map((x) => option(x.key, `${x.name}, ${formatScaled(x.params).trim()}`));
     target.replaceChildren(option("", "as recorded"), ...named);
     draft.replaceChildren(option("", "as recorded"), ...named.map((x) => x.cloneNode(true)));
   }
@@ -52,8 +52,8 @@ function wantedPlace(changed) {
 }
 
 /** What the last pass of a step reached, as parts of a sentence. */
-const reached = (last) => (last
-  ? [h("b", null, `${scaled(last.y)}FLOP/s`), ` in ${passName(last)}${last.roof
+const reachText = (last) => (last
+  ? [h("b", null, `${formatScaled(last.y)}FLOP/s`), ` in ${passName(last)}${last.roof
     ? `: ${(100 * last.share).toFixed(0)} % of the roof, bound by ${last.bound}` : ""}`]
   : ["What its passes moved is not recorded."]);
 
@@ -62,9 +62,11 @@ function machines(machine, there) {
   if (!machine)
     return "Peak and bandwidth of the machine that made this run are not recorded, so its own roof is not drawn; "
       + "choose a device to see the model's.";
-  const cached = machine.cache_bandwidth ? `; dotted: its cache, ${scaled(machine.cache_bandwidth)}B/s` : "";
-  return `${machine.name}, ${machine.kind}: ${scaled(machine.bandwidth)}B/s, ${scaled(machine.peak)}FLOP/s${cached}. `
-    + (there ? `Dashed: ${there.name}, ${scaled(there.bandwidth)}B/s, ${scaled(there.peak)}FLOP/s in ${there.dtype}, `
+  const cached = machine.cache_bandwidth ? `; dotted: its cache, ${formatScaled(machine.cache_bandwidth)}B/s` : "";
+  return `${machine.name}, ${machine.kind}: ${formatScaled(machine.bandwidth)}B/s, `
+    + `${formatScaled(machine.peak)}FLOP/s${cached}. `
+    + (there ? `Dashed: ${there.name}, ${formatScaled(there.bandwidth)}B/s, `
+      + `${formatScaled(there.peak)}FLOP/s in ${there.dtype}, `
       + `${there.kind}.` : "");
 }
 
@@ -83,13 +85,13 @@ function stepKeys(element, seek, at) {
 }
 
 /** The parts of the page in their places; steps: what moves the step, at(): the step that is shown. */
-function laidOut({ title, lead, legend, chart, note, passes, useful, surface, operators, elsewhere, why, priced },
+function pageLayout({ title, lead, legend, chart, note, passes, useful, surface, operators, elsewhere, why, priced },
   steps, at) {
   const section = (word, beside, ...parts) =>
     h("section", null, h("header", null, h("h2", null, word), beside), ...parts);
   return h("div", { class: "open" },
     h("div", { class: "left" },
-      h("section", { class: "roofline" }, h("header", null, title, lead, h("span", { class: "end" }, legend, saving(
+      h("section", { class: "roofline" }, h("header", null, title, lead, h("span", { class: "end" }, legend, saveMenu(
         () => [["Roofline", chart, `Roofline ${paneTitle(panes[0])} step ${at()}`], ["Passes",
           passes.firstElementChild, `Passes ${paneTitle(panes[0])}`]],
         () => [],
@@ -112,9 +114,9 @@ export function page(element) {
   // ---- the parts
 
   const title = h("h1"), lead = h("span", { class: "lead" });
-  const kind = (phase, measured, word) => h("span", null, marked(phase, measured), word);
+  const kind = (phase, measured, word) => h("span", null, phaseIcon(phase, measured), word);
   const chart = h("div", { class: "chart" }), note = h("p", { class: "quiet" });
-  const passes = scrolling("the passes"), useful = h("p", { class: "quiet" }),
+  const passes = scrollBox("the passes"), useful = h("p", { class: "quiet" }),
     surface = surfaceTable(), operators = operatorsTable();
   const elsewhere = wantedPlace(() => load()), { asked } = elsewhere;
   const why = h("p", { role: "alert" }), bars = h("div", { class: "bars" }), verdict = h("p"), assumed = h("ul");
@@ -126,7 +128,7 @@ export function page(element) {
     button(icon(name), () => seek(view().at + by), { class: "bare", "aria-label": word, title: word });
   const legend = h("span", { class: "legend" }, kind("verify", true, "measured"), kind("other", true, "other steps"),
     kind("verify", false, "modelled"));
-  const opened = laidOut({ title, lead, legend, chart, note, passes, useful, surface, operators, elsewhere, why,
+  const opened = pageLayout({ title, lead, legend, chart, note, passes, useful, surface, operators, elsewhere, why,
     priced }, [move("previous step", "prev", -1), move("next step", "next", 1), where, slider], () => view().at);
   const nothing = h("p", { class: "nothing", role: "status" });
   element.replaceChildren(h("h1", { class: "unseen" }, "Hardware"), nothing, opened);
@@ -140,7 +142,7 @@ export function page(element) {
   ask("/ds/hardware").then(elsewhere.fill, (error) => refuse(error));
   const refuse = (error) => {
     why.className = error ? "ds-refusal" : "";
-    why.textContent = error ? inWords(error) : "";
+    why.textContent = error ? errorText(error) : "";
   };
   /** Price the shown run anew if anything of the question has changed. */
   async function load() {
@@ -181,15 +183,15 @@ export function page(element) {
   function draw() {
     if (current() !== "hardware") return;
     const here = store(), i = view()?.at ?? -1, step = here?.steps[i];
-    nothing.textContent = step ? "" : without();
+    nothing.textContent = step ? "" : noStepReason();
     opened.hidden = !step;
     if (!step || !here.head) return;
     const machine = here.head.machine;
-    const present = (step.passes || []).map((x) => placedUnder(machine, x)),
-      prompt = (here.head.passes || []).map((x) => placedUnder(machine, x));
+    const present = (step.passes || []).map((x) => roofPoint(machine, x)),
+      prompt = (here.head.passes || []).map((x) => roofPoint(machine, x));
     const last = present.filter(decides).at(-1) || present.at(-1);
     title.textContent = `Step ${i}`;
-    lead.replaceChildren(...reached(last));
+    lead.replaceChildren(...reachText(last));
     where.textContent = `step ${i} of ${here.count - 1}`;
     Object.assign(slider, { max: Math.max(0, here.count - 1), value: i });
     slider.setAttribute("aria-valuetext", where.textContent);
@@ -204,8 +206,8 @@ export function page(element) {
       const hollow = (there?.rows || []).map((x) => ({ ...x, x: x.flops / x.bytes, y: x.flops / x.model }));
       chart.replaceChildren(
         machine || there
-          ? drawn({ wide, high: wide < 560 ? 320 : 440, type, machine, there, rows: [...prompt, ...present], others,
-            last, hollow }) : ""
+          ? drawRoofline({ wide, high: wide < 560 ? 320 : 440, type, machine, there, rows: [...prompt, ...present],
+            others, last, hollow }) : ""
       );
     }
     const whole = [...present, ...prompt].find((x) => x.was)?.was.name;
@@ -229,8 +231,8 @@ export function page(element) {
   }
 
   const update = () => (draw(), load(), look());
-  heard(update);
-  stepped(update);
+  onChange(update);
+  onStep(update);
   new ResizeObserver(draw).observe(chart);
   window.addEventListener("resize", draw); // the type may have another size
   stepKeys(element, seek, () => view().at);

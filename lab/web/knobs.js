@@ -2,20 +2,20 @@
  * file; and the panels beside the picture in which they stand. */
 import { h } from "./scope.js";
 import { fileKnob } from "./file_knob.js";
-import { ask, away, inWords } from "./runs.js";
+import { ask, isUnreachable, errorText } from "./runs.js";
 
 const SLIDER = 130; // positions of a slider, so that each is a pixel or two; a longer range gets a number box alone
 
 const AGAIN = 1000; // ms until a server that is not there is asked again
 let coming = null; // kind -> name -> {title, knobs}, once it is there
 /** What all parts declare of their knobs, asked for once. It rejects where the server refuses. */
-export const declared = () => (coming ??= asked());
-async function asked() {
+export const knobDeclarations = () => (coming ??= fetchDeclarations());
+async function fetchDeclarations() {
   for (;;)
     try {
       return await ask("/ds/knobs.json");
     } catch (error) {
-      if (!away(error)) throw error;
+      if (!isUnreachable(error)) throw error;
       await new Promise((done) => setTimeout(done, AGAIN));
     }
 }
@@ -32,13 +32,13 @@ export function boxOf({ type, choices = [], lines, low, high, step, auto }) {
     : h("input", { type: "text", autocomplete: "off", spellcheck: "false", autocapitalize: "off" });
 }
 /** What an input says; null: nothing. */
-export const said = (box) => (box.type === "checkbox" ? box.checked
+export const boxText = (box) => (box.type === "checkbox" ? box.checked
   : box.dataset.auto && !Number.isNaN(Number(box.value)) ? (box.value.trim() === "" ? null : Number(box.value))
   : box.type !== "number" ? box.value : box.value === "" ? null : Number(box.value));
 /** Let an input say this; one that says it already is left alone, with the place at which somebody writes. */
-export function say(box, value) {
+export function setBox(box, value) {
   if (box.type === "checkbox") box.checked = value;
-  else if (said(box) !== value) box.value = value ?? "";
+  else if (boxText(box) !== value) box.value = value ?? "";
 }
 
 /** A slider for a number between two bounds, unless it had too many positions to be met. */
@@ -62,14 +62,14 @@ function row(knob, id, path, set) {
   box.id = id;
   if (knob.help) box.setAttribute("aria-describedby", `${id}-help`);
   const put = (value) => {
-    say(box, value);
+    setBox(box, value);
     if (slider && typeof value === "number") slider.value = value;
   };
   box.addEventListener("input", () => {
-    if (slider && said(box) !== null) slider.value = said(box);
-    set(said(box));
+    if (slider && boxText(box) !== null) slider.value = boxText(box);
+    set(boxText(box));
   });
-  slider?.addEventListener("input", () => (put(Number(slider.value)), set(said(box))));
+  slider?.addEventListener("input", () => (put(Number(slider.value)), set(boxText(box))));
   const element = h("div", { class: knob.type === "bool" ? "knob switch" : slider ? "knob slid" : "knob" },
     h("label", { for: id }, word), h("small", { id: `${id}-help` }, knob.help), box, slider);
   return { element, put };
@@ -122,8 +122,8 @@ function panelIn(host, { kind, shown }) {
     open = null;
     show(names);
   };
-  declared().then((all) => ((parts = all[kind]), again()),
-    (error) => ((said = `The settings did not come: ${inWords(error)}`), again()));
+  knobDeclarations().then((all) => ((parts = all[kind]), again()),
+    (error) => ((said = `The settings did not come: ${errorText(error)}`), again()));
   show(wanted[kind] || shown);
   return { host, show, put: (next, tell) => ([held, set] = [next, tell], draw()) };
 }

@@ -1,24 +1,24 @@
 /* landing: an address that names a step, or a node of it, is opened there: #run=...&step=17&node=9. */
-import { panes, stepped } from "./runs.js";
+import { panes, onStep } from "./runs.js";
 
 let wanted = null, last = "";
 /** A number of the address; null where it names none. */
-const named = (name) => {
+const addressNumber = (name) => {
   const number = new RegExp(`(?:^#|&)${name}=([0-9]{1,7})(?:&|$)`).exec(location.hash)?.[1];
   return number === undefined ? null : Number(number);
 };
 
 function read() {
-  const step = named("step"), run = /(?:^#|&)run=([0-9a-f]{16})(?:&|$)/.exec(location.hash)?.[1];
-  const node = named("node"), as = `${run} ${step} ${node}`;
+  const step = addressNumber("step"), run = /(?:^#|&)run=([0-9a-f]{16})(?:&|$)/.exec(location.hash)?.[1];
+  const node = addressNumber("node"), as = `${run} ${step} ${node}`;
   if (as === last) return; // another page is looked at, and the reader may stand elsewhere by now
   last = as;
   wanted = step === null || !run ? null : { run, step, node };
-  arrive();
+  openStep();
 }
 
 /** Go there as soon as the step has come; a step that the run has not is left out. */
-function arrive() {
+function openStep() {
   const view = panes[0]?.view, store = view?.store;
   if (!wanted || panes[0].id !== wanted.run) return;
   const { step, node } = wanted;
@@ -29,14 +29,14 @@ function arrive() {
 }
 
 /** Watch the address and the steps. */
-export function landing() {
-  stepped(arrive);
+export function followStepLinks() {
+  onStep(openStep);
   window.addEventListener("hashchange", read);
   read();
 }
 
 /** The address of what is shown: run, step and chosen node. */
-export function here() {
+export function stepLink() {
   const pane = panes[0], view = pane?.view, chosen = view?.selection;
   const parts = [`run=${pane.id}`, ...(panes[1] ? [`with=${panes[1].id}`] : []),
     ...(view.at >= 0 ? [`step=${view.at}`] : []),

@@ -1,20 +1,20 @@
 /* library: the traces in the folder of this machine, and the examples: open, filter, name, keep, delete, compare, add,
  * save. Each part is a file of library/. */
-import { grouped, h, size } from "./scope.js";
-import { example, open, shown } from "./runs.js";
+import { formatCount, h, size } from "./scope.js";
+import { exampleOf, open, shown } from "./runs.js";
 import { current, go } from "./address.js";
-import { going } from "./active_runs.js";
-import { adding } from "./library/upload.js";
+import { activeRuns } from "./active_runs.js";
+import { uploadArea } from "./library/upload.js";
 import { calibrations } from "./library/calibrations.js";
 import { cards } from "./library/cards.js";
-import { choosing } from "./library/selection.js";
-import { shelved } from "./library/trace_list.js";
+import { createSelection } from "./library/selection.js";
+import { createTraceList } from "./library/trace_list.js";
 import { traces } from "./library/table.js";
-import { noticing } from "./notice.js";
+import { createNotice } from "./notice.js";
 
 const LOWEST = 4; // tokens per step that the highest column of small ones stands for at least
 
-const live = going({
+const live = activeRuns({
   said: "Going on this machine now:",
   wanted: () => current() === "library",
   show: (id) => (open(id), go("lab")),
@@ -23,23 +23,23 @@ const live = going({
 /** Look at a run in the Lab. */
 function show(run) {
   open(run);
-  if (example(run)) shown.put?.(example(run).settings); // Run repeats it
+  if (exampleOf(run)) shown.put?.(exampleOf(run).settings); // Run repeats it
   go("lab");
   document.querySelector(".ds-places .ds")?.focus({ preventScroll: true });
 }
 
 export function page(element) {
-  const { element: notice, say, refuse } = noticing();
+  const { element: notice, say, refuse } = createNotice();
   const filter = h("input", { type: "search", placeholder: "Filter by name, text, method, model",
     "aria-label": "Filter the traces", autocomplete: "off", spellcheck: "false" });
   const count = h("span", { class: "quiet count" });
-  const shelf = shelved({ changed: () => (choice.keep(shelf.find), draw()), refuse }); // others delete, too
-  const choice = choosing({ find: shelf.find, say, changed: () => draw(), left: () => filter.focus() });
+  const shelf = createTraceList({ changed: () => (choice.keep(shelf.find), draw()), refuse }); // others delete, too
+  const choice = createSelection({ find: shelf.find, say, changed: () => draw(), left: () => filter.focus() });
   const examples = cards({ show, choice });
   const matching = () => shelf.matching(filter.value);
   const table = traces({ shelf, choice, matching, show, say, redraw: () => draw() });
   const risks = calibrations();
-  const files = adding({ page: element, shelf, show, say, refuse });
+  const files = uploadArea({ page: element, shelf, show, say, refuse });
   const start = h("section", { class: "start" },
     h("header", null, h("h1", null, "Start here"),
       h("span", { class: "quiet" }, "recorded runs that come with the package; no model is needed")), examples.element);
@@ -60,7 +60,7 @@ export function page(element) {
       own.length ? "" : "No run was recorded here yet: press Run in the Lab, or drop a trace here.", most);
     examples.draw(others, most);
     start.hidden = !others.length;
-    count.textContent = `${grouped(own.length)} on this machine, ${size(list.bytes)}; above ${size(list.most)} the `
+    count.textContent = `${formatCount(own.length)} on this machine, ${size(list.bytes)}; above ${size(list.most)} the `
       + "oldest without a star go";
   }
   filter.addEventListener("input", draw);

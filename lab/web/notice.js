@@ -1,9 +1,9 @@
 /* notice: the line of a page that says what was done, with what can be done next, or why it was not. */
 import { h } from "./scope.js";
-import { inWords } from "./runs.js";
+import { errorText } from "./runs.js";
 
 /** Its element, say(words, ...ways) and refuse(error). */
-export function noticing() {
+export function createNotice() {
   const element = h("p", { class: "told", role: "status" });
   return {
     element,
@@ -13,7 +13,7 @@ export function noticing() {
     },
     refuse(error) {
       element.className = "told ds-refusal";
-      element.replaceChildren(inWords(error));
+      element.replaceChildren(errorText(error));
     },
   };
 }

@@ -3,18 +3,18 @@
 import { panel } from "./address.js";
 import { keepFocus } from "./focus.js";
 import { grid } from "./grid.js";
-import { declared, panel as knobPanel, show as showKnobs } from "./knobs.js";
-import { here, landing } from "./landing.js";
-import { changed, copied, copies as ways, mark } from "./settings_diff.js";
-import { halted } from "./breakpoint_banner.js";
-import { given, under as beneath } from "./prompt_notes.js";
-import { copying as linked, forms, saving, viewsOf } from "./save.js";
+import { knobDeclarations, panel as knobPanel, show as showKnobs } from "./knobs.js";
+import { stepLink, followStepLinks } from "./landing.js";
+import { checkSettings, copyText, copyButtons, settingsBanner } from "./settings_diff.js";
+import { breakpointBanner } from "./breakpoint_banner.js";
+import { showPromptNotes, placePromptNotes } from "./prompt_notes.js";
+import { copyButton, forms, saveMenu, viewsOf } from "./save.js";
 import { button, h, icon } from "./scope.js";
-import { active, ask, begin, ended, example, failed, heard, inWords, ofModels, open, over, panes, paneTitle, player,
-  shown, tell } from "./runs.js";
+import { activePane, activePlayer, allOver, ask, beginRuns, errorText, exampleOf, hasFailed, isOver, notify, onChange,
+  open, panes, paneTitle, shown, withModels } from "./runs.js";
 import { pages, tabs } from "./tabs.js";
 import { tour } from "./tour.js";
-import { going } from "./active_runs.js";
+import { activeRuns } from "./active_runs.js";
 
 const THEME = "decodescope-theme";
 const SIZE = "decodescope-size";
@@ -23,16 +23,16 @@ const BREAKS = "decodescope-breakpoints"; // where breakpoints.js keeps them
 // the icons that only this page has
 const PATHS = { stop: "M4.5 4.5h7v7h-7z", step: "M4 3.5v9l5.5-4.5zM12 4v8",
   moon: "M12.5 10A5.5 5.5 0 0 1 6 3.5a5 5 0 1 0 6.5 6.5z" };
-const sign = (name) => icon(name, PATHS[name]);
+const pageIcon = (name) => icon(name, PATHS[name]);
 const place = (element) => element.firstElementChild || element;
-const kept = (name) => {
+const readStored = (name) => {
   try {
     return localStorage.getItem(name);
   } catch {
     return null; // forbidden
   }
 };
-const keep = (name, text) => {
+const store = (name, text) => {
   try {
     localStorage.setItem(name, text);
   } catch {} // full, or forbidden: then it is not kept
@@ -41,8 +41,8 @@ const keep = (name, text) => {
 let frame = null; // what stands left: the line that says what is shown, what went wrong, and the picture
 
 /** Draw before the page around it is ready. */
-export function early() {
-  declared().catch(() => {}); // so that it is there before the panels are; what went wrong they tell
+export function drawEarly() {
+  knobDeclarations().catch(() => {}); // so that it is there before the panels are; what went wrong they tell
   paint();
   keepFocus();
   if (frame) return;
@@ -52,37 +52,38 @@ export function early() {
 }
 
 /** The places of the other pages. */
-export function others(element) {
+export function showPages(element) {
   pages(place(element));
 }
 
 /** The picture, in its place. */
-export function view(element) {
+export function showPicture(element) {
   place(element).replaceChildren(frame || picture());
   document.getElementById("ds-early")?.remove();
 }
 
 function picture() {
-  const places = begin();
-  landing();
-  if (kept(BREAKS)) import("./debugger/breakpoints.js"); // they act on every run that goes, whichever page is looked at
-  return (frame = h("div", { class: "ds-frame" }, line(), halted(), tour(), mark(), nothing(), trouble(), queue(),
-    sliders, risks, grid(), places));
+  const places = beginRuns();
+  followStepLinks();
+  // they act on every run that goes, whichever page is looked at
+  if (readStored(BREAKS)) import("./debugger/breakpoints.js");
+  return (frame = h("div", { class: "ds-frame" }, runBar(), breakpointBanner(), tour(), settingsBanner(), emptyState(),
+    failurePanel(), queueList(), sliders, risks, grid(), places));
 }
 
 // other temperatures on what was recorded: filled when it is first asked for
 const sliders = h("section", { class: "ds-distribution", id: "ds-distribution", "aria-label": "Distribution" });
 sliders.hidden = true;
 /** The button that shows and hides them. */
-function distribution() {
+function distributionButton() {
   let loading = null;
   const one = button("Distribution", async () => {
     sliders.hidden = !sliders.hidden;
     one.setAttribute("aria-expanded", !sliders.hidden);
-    loading ??= import("./distribution.js").then(({ fill }) => fill(sliders));
+    loading ??= import("./distribution.js").then(({ showDistribution }) => showDistribution(sliders));
     await loading.catch((error) => {
       loading = null;
-      sliders.replaceChildren(h("p", { class: "ds-refusal", role: "alert" }, inWords(error)));
+      sliders.replaceChildren(h("p", { class: "ds-refusal", role: "alert" }, errorText(error)));
     });
   }, { "aria-expanded": "false", "aria-controls": "ds-distribution",
     title: "this place under another temperature, top-k, top-p or min-p" });
@@ -93,13 +94,13 @@ function distribution() {
 const risks = h("div", { class: "ds-risks" });
 risks.hidden = true;
 /** The knobs of the run that is shown whose value was calibrated: [{kind, knob, known}]. */
-const calibrated = () => Object.entries(panes[0]?.view.store.head?.parts || {}).flatMap(([kind, part]) =>
+const calibratedKnobs = () => Object.entries(panes[0]?.view.store.head?.parts || {}).flatMap(([kind, part]) =>
   Object.entries(part?.calibrated || {}).map(([knob, known]) => ({ kind, knob, known })));
 /** The button that shows and hides their curves. */
-function calibrations() {
+function calibrationButton() {
   let views = [], drawn = "";
   async function show() {
-    const all = calibrated(), as = JSON.stringify(all);
+    const all = calibratedKnobs(), as = JSON.stringify(all);
     if (risks.hidden || as === drawn) return;
     drawn = as;
     try {
@@ -110,7 +111,7 @@ function calibrations() {
       all.forEach(({ known }, k) => views[k].show(known.name, known));
     } catch (error) {
       drawn = "";
-      risks.replaceChildren(h("p", { class: "ds-refusal", role: "alert" }, inWords(error)));
+      risks.replaceChildren(h("p", { class: "ds-refusal", role: "alert" }, errorText(error)));
     }
   }
   const one = button("Calibration", () => {
@@ -118,8 +119,8 @@ function calibrations() {
     one.setAttribute("aria-expanded", !risks.hidden);
     show();
   }, { "aria-expanded": "false", title: "what the calibrated knob of this run risks, and how its value was chosen" });
-  heard(() => {
-    const some = calibrated().length;
+  onChange(() => {
+    const some = calibratedKnobs().length;
     one.style.display = some ? "" : "none";
     if (!some && !risks.hidden) (risks.hidden = true), one.setAttribute("aria-expanded", "false");
     show();
@@ -128,41 +129,42 @@ function calibrations() {
 }
 
 /** The examples, and what can be taken from the run that is shown. */
-function line() {
+function runBar() {
   const own = h("option", { value: "" }, "Your run");
   const chooser = h("select", { "aria-label": "What is shown" }, own);
   const about = h("span", { class: "about" });
-  const save = h("span", { class: "save" }, saving(views, takes, "Save")), debug = h("a", { class: "debug" }, "Debug"),
-    other = distribution();
-  const lead = () => (debug.href = "#debugger&" + here().split("#")[1]);
+  const save = h("span", { class: "save" }, saveMenu(shownViews, otherForms, "Save")),
+    debug = h("a", { class: "debug" }, "Debug"),
+    other = distributionButton();
+  const lead = () => (debug.href = "#debugger&" + stepLink().split("#")[1]);
   // its keys act at once
   debug.addEventListener("click", () => setTimeout(() => panel()?.focus({ preventScroll: true })));
   // step and node as they are then
   for (const kind of ["focus", "pointerenter", "pointerdown"]) debug.addEventListener(kind, lead);
   chooser.addEventListener("change",
-    () => (chooser.value ? choose(example(chooser.value)) : open(shown.mine.id, shown.mine)));
+    () => (chooser.value ? choose(exampleOf(chooser.value)) : open(shown.mine.id, shown.mine)));
   let filled = null;
-  heard(() => {
+  onChange(() => {
     if (filled !== shown.examples) {
       filled = shown.examples;
       chooser.replaceChildren(own, ...filled.map((x) => h("option", { value: x.run }, "Example: " + x.title)));
     }
     const run = panes[0]?.id;
-    own.disabled = !shown.mine && !!example(run);
+    own.disabled = !shown.mine && !!exampleOf(run);
     chooser.style.display = filled.length && run ? "" : "none";
-    chooser.value = example(run)?.run || "";
-    about.textContent = example(run)?.about || "";
+    chooser.value = exampleOf(run)?.run || "";
+    about.textContent = exampleOf(run)?.about || "";
     save.style.display = run && panes[0].view.store.count ? "" : "none";
     debug.style.display = other.style.display = run ? "" : "none";
     const broke = panes[0]?.status === "paused" && panes[0].broke;
     debug.textContent = broke ? `Debug: paused at ${broke.condition.slice(0, 40)}` : "Debug";
     if (run) lead();
   });
-  return h("div", { class: "ds-shown" }, chooser, about, debug, other, calibrations(), save);
+  return h("div", { class: "ds-shown" }, chooser, about, debug, other, calibrationButton(), save);
 }
 
 /** The views that are shown, for the menu that saves them. */
-function views() {
+function shownViews() {
   const title = (pane) => `${paneTitle(pane)} step ${pane.view.at}`;
   return shown.both
     ? [...viewsOf(shown.both.root, title(panes[0])),
@@ -171,9 +173,9 @@ function views() {
 }
 
 /** What else can be taken: the run in other forms, and the address of what is shown. */
-const takes =
-  () => [h("div", { class: "row" }, h("span", null, "This step"), linked("Copy address", here)),
-    ...forms(panes[0].id, ended(panes[0]))];
+const otherForms =
+  () => [h("div", { class: "row" }, h("span", null, "This step"), copyButton("Copy address", stepLink)),
+    ...forms(panes[0].id, isOver(panes[0]))];
 
 /** Show an example, and put what it was made with into the controls: Run repeats it. */
 function choose({ run, settings }) {
@@ -181,12 +183,12 @@ function choose({ run, settings }) {
   shown.put?.(settings);
 }
 
-export function setter(set) {
+export function connectSettings(set) {
   shown.put = set;
 }
 
 /** What is offered while no run is shown. */
-function nothing() {
+function emptyState() {
   const why = h("p", { class: "ds-refusal" });
   const rows = h("ul");
   const begin = button("Run the example", () => choose(shown.examples[0]), { class: "ds-button go" });
@@ -194,7 +196,7 @@ function nothing() {
   const element = h("section", { class: "ds-none" }, why, h("h2", null, "See a guess refused, and why."),
     h("p", null, "A recorded run opens at once. No model is needed."), begin, rows);
   let filled = null;
-  heard(() => {
+  onChange(() => {
     element.style.display = panes[0] && !panes[0].id && shown.examples.length ? "" : "none";
     why.textContent = panes[0]?.trouble || "";
     if (filled === shown.examples) return;
@@ -207,19 +209,19 @@ function nothing() {
 }
 
 /** What a run of this page waits for. */
-function queue() {
-  const { element, look } = going({
+function queueList() {
+  const { element, look } = activeRuns({
     said: "This run begins when another is over, or is paused:",
     wanted: () => panes.some((pane) => pane.status === "queued"),
     show: (id) => open(id),
     those: ({ status }) => status === "running",
   });
-  heard(look);
+  onChange(look);
   return element;
 }
 
 /** What can be done about a run that failed; the steps that it made stay where they are. */
-function trouble() {
+function failurePanel() {
   const element = h("section", { class: "ds-trouble", "aria-label": "What to do next" });
   let offered = null;
   async function offer(pane) {
@@ -236,10 +238,10 @@ function trouble() {
   }
   async function give(host, path) {
     const text = await fetch(path).then((answer) => answer.text(), (error) => String(error));
-    copied(host, { way: "report", text });
+    copyText(host, { way: "report", text });
   }
-  heard(() => {
-    const pane = panes.find(failed), id = pane?.id || null;
+  onChange(() => {
+    const pane = panes.find(hasFailed), id = pane?.id || null;
     element.style.display = id ? "" : "none";
     if (id !== offered) (offered = id), element.replaceChildren(), pane && offer(pane);
   });
@@ -254,21 +256,21 @@ function refuse(said) {
   const sentence = refusal.run || refusal.settings;
   refusal.host.className = sentence ? "ds-refusal" : "";
   if (refusal.host.firstChild?.textContent === sentence && !refusal.going) return;
-  const instead = button("Stop it and run this", () => replaced(refusal.going), { class: "ds-button" });
+  const instead = button("Stop it and run this", () => replaceRun(refusal.going), { class: "ds-button" });
   refusal.host.replaceChildren(...(sentence ? [h("span", null, sentence)] : []),
     ...(refusal.going ? [instead] : []));
 }
 const LOOK = 500; // ms between two looks at a run that is in the way
-const goes = (id) => ask(`/ds/run/${id}`).then((run) => !ended(run), () => false);
+const isGoing = (id) => ask(`/ds/run/${id}`).then((run) => !isOver(run), () => false);
 /** Say that a run is in the way as long as it is. */
-async function standing(id) {
-  while (refusal.going === id && (await goes(id))) await new Promise((done) => setTimeout(done, LOOK));
+async function watchBlockingRun(id) {
+  while (refusal.going === id && (await isGoing(id))) await new Promise((done) => setTimeout(done, LOOK));
   if (refusal.going === id) refuse({ run: "", going: "" });
 }
 /** Stop the run that is in the way, and press Run again. */
-async function replaced(id) {
+async function replaceRun(id) {
   await ask(`/ds/run/${id}/stop`, { method: "POST" }).catch(() => {});
-  while (await goes(id)) await new Promise((done) => setTimeout(done, LOOK / 4));
+  while (await isGoing(id)) await new Promise((done) => setTimeout(done, LOOK / 4));
   refuse({ run: "", going: "" });
   const run = document.getElementById("ds-run");
   run.focus();
@@ -276,73 +278,73 @@ async function replaced(id) {
 }
 
 /** What is said of the settings: to be kept, what they take of the memory, and why they cannot run. */
-export function answer(element, value) {
+export function showAnswer(element, value) {
   const host = place(element);
   host.setAttribute("role", "alert");
   const input = () => refuse({ run: "", going: "" });
   if (!refusal.host) document.getElementById("ds-right").addEventListener("input", input);
   refuse({ host, settings: value?.refused || "" });
   if (value?.keep) {
-    keep(KEPT, shown.settings = value.keep);
-    chosen(JSON.parse(value.keep).models || {});
-    changed();
+    store(KEPT, shown.settings = value.keep);
+    setModels(JSON.parse(value.keep).models || {});
+    checkSettings();
   }
   if (value?.shown) showKnobs(value.shown);
-  if (value?.memory) needs(value.memory);
-  given(value?.given || "", value?.notes || []);
+  if (value?.memory) showMemory(value.memory);
+  showPromptNotes(value?.given || "", value?.notes || []);
 }
 
 /** What stands under the prompt. */
-export function under(element) {
-  beneath(place(element));
+export function showUnderPrompt(element) {
+  placePromptNotes(place(element));
 }
 
 /** The knobs of the parts of a kind; see knobs.js. */
-export function knobs(element, of, value, set) {
+export function showKnobPanel(element, of, value, set) {
   knobPanel(place(element), of, value, set);
 }
 
 /** Run's answer: an id to follow, or the sentence why not. */
-export function started(value) {
+export function followRun(value) {
   refuse({ run: value?.refused || "", going: value?.going || "" });
-  if (value?.going) standing(value.going);
+  if (value?.going) watchBlockingRun(value.going);
   if (value?.run && value.run !== panes[0]?.id) open(value.run, { other: value.with, own: true });
 }
 
 /** The settings to begin with, as text: those of the link that was opened, else those of the last visit. */
-export function settings() {
+export function readSettings() {
   const match = /(?:^#|&)set=([^&]*)/.exec(location.hash);
-  if (!match) return kept(KEPT) || "";
+  if (!match) return readStored(KEPT) || "";
   const rest = location.hash.replace(match[0], "").replace(/^&/, "#");
   history.replaceState(null, "", location.pathname + (rest.length > 1 ? rest : ""));
   return match[1] || "?";
 }
 
 /** What can be copied of the run that is shown, and of the next one. */
-export function copies(element) {
-  ways(place(element));
+export function showCopyButtons(element) {
+  copyButtons(place(element));
 }
 
 /** Stop, Pause and Step, for the run that works; where none does, for the replay of what is shown. What cannot be done
  *  now is said to be disabled and keeps the focus: a button that goes away under a finger is lost to the keyboard. */
-export function transport(element) {
+export function showTransport(element) {
   const post = (action, pane) => pane?.id && ask(`/ds/run/${pane.id}/${action}`, { method: "POST" }).catch(() => {});
   const control = (name, word, act) =>
-    button([sign(name), h("span", null, word)], act, { class: "ds-button " + name });
+    button([pageIcon(name), h("span", null, word)], act, { class: "ds-button " + name });
   const word = (one, text, mark) => {
     if (one.lastChild.textContent !== text) one.lastChild.textContent = text;
-    if (mark && one.dataset.mark !== mark) (one.dataset.mark = mark), one.replaceChild(sign(mark), one.firstChild);
+    if (mark && one.dataset.mark !== mark) (one.dataset.mark = mark), one.replaceChild(pageIcon(mark), one.firstChild);
   };
   let stopping = false;
   const stop = control("stop", "Stop",
-    () => ((stopping = true), panes.filter((x) => !ended(x)).forEach((x) => post("stop", x)), tell()));
-  const pause = control("pause", "Pause", () => (over() ? player().play(!player().playing)
-    : post(active().status === "paused" ? "resume" : "pause", active())));
+    () => ((stopping = true), panes.filter((x) => !isOver(x)).forEach((x) => post("stop", x)), notify()));
+  const pause = control("pause", "Pause", () => (allOver() ? activePlayer().play(!activePlayer().playing)
+    : post(activePane().status === "paused" ? "resume" : "pause", activePane())));
   const step = control("step", "Step",
-    () => (over() ? panes[0].view.seek(panes[0].view.at + 1) : post("step", active())));
+    () => (allOver() ? panes[0].view.seek(panes[0].view.at + 1) : post("step", activePane())));
   place(element).replaceChildren(stop, pause, step);
-  heard(() => {
-    const idle = over(), status = active()?.status, plays = idle && !!player()?.playing;
+  onChange(() => {
+    const idle = allOver(), status = activePane()?.status, plays = idle && !!activePlayer()?.playing;
     const some = panes.some((x) => x.view.store.count > 1);
     stopping = stopping && !idle;
     stop.setAttribute("aria-disabled", idle);
@@ -356,7 +358,7 @@ export function transport(element) {
 }
 
 /** The list of all methods; and on a narrow page what shows and hides the inputs that are not needed at once. */
-export function more(element) {
+export function showMenu(element) {
   const grid = document.getElementById("ds-grid"), said = h("span", { class: "said", role: "status" });
   const one = button("Prompt and settings", () => one.setAttribute("aria-expanded", grid.classList.toggle("all")),
     { class: "ds-more" });
@@ -374,7 +376,7 @@ export function more(element) {
 
 let room = ""; // what a run of the present settings takes
 /** Say what the present settings take of the memory. */
-function needs(sentence) {
+function showMemory(sentence) {
   room = sentence;
   const host = document.querySelector("#ds-models .ds-models");
   const line = host?.querySelector(".room")
@@ -382,37 +384,37 @@ function needs(sentence) {
   if (line) line.lastChild.textContent = sentence;
 }
 
-const short = (n) => (n >= 1e9 ? (n / 1e9).toFixed(1) + " G"
+const shortNumber = (n) => (n >= 1e9 ? (n / 1e9).toFixed(1) + " G"
   : n >= 1e6 ? (n / 1e6).toFixed(1) + " M" : n >= 1e3 ? (n / 1e3).toFixed(0) + " k" : String(n));
 
 const SOON = 400, LATE = 3000; // ms between two looks at the models: while some are being loaded, and while none are
 const rack = { host: null, turn: 0 };
 /** Where the models of this page are told. */
-export function models(element) {
+export function showModels(element) {
   rack.host = place(element);
-  look();
+  watchModels();
 }
 /** Other models were chosen on this page: role -> model. */
-function chosen(names) {
+function setModels(names) {
   if (JSON.stringify(names) === JSON.stringify(shown.models)) return;
   shown.models = names;
-  look();
+  watchModels();
 }
 /** Tell which models a run of this page reads, and how far the loading has come, until all of them are there. */
-async function look() {
+async function watchModels() {
   const mine = ++rack.turn;
   while (rack.host && mine === rack.turn) {
-    const state = await ask(ofModels("/ds/state")).catch(() => null);
+    const state = await ask(withModels("/ds/state")).catch(() => null);
     if (mine !== rack.turn) return;
-    if (state) racked(state);
+    if (state) drawModels(state);
     if (state?.ready && !state.phase) return;
     await new Promise((done) => setTimeout(done, state?.phase ? SOON : LATE));
   }
 }
-function racked(state) {
+function drawModels(state) {
   const rows = state.models.map((m) =>
     h("span", null, h("small", null, m.role), h("b", null, m.name),
-      `${short(m.params)} parameters, ${short(m.bytes)}B`,
+      `${shortNumber(m.params)} parameters, ${shortNumber(m.bytes)}B`,
       m.loaded || m.trouble ? "" : ", loaded by the run that needs it",
       m.trouble ? h("span", { class: "ds-refusal" }, m.trouble) : "",
       ...(m.remarks || []).map((text) => h("small", { class: "quiet" }, text)))
@@ -422,20 +424,20 @@ function racked(state) {
     rows.push(h("span", { class: "ds-refusal" }, state.error));
   rack.host.className = "ds-models";
   rack.host.replaceChildren(...rows);
-  if (room) needs(room);
+  if (room) showMemory(room);
 }
 
 /** Light or dark, as it was chosen, or as the system has it; and the size of the type. */
 function paint() {
-  const chosen = kept(THEME);
-  document.documentElement.dataset.dsSize = kept(SIZE) === "projector" ? "projector" : "usual";
+  const chosen = readStored(THEME);
+  document.documentElement.dataset.dsSize = readStored(SIZE) === "projector" ? "projector" : "usual";
   document.body.classList.toggle("dark",
     chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches);
 }
 
 /** What was measured before the type had this size is measured anew, on every page: as if the other colours had come
  *  and gone, which all of them watch. Nothing is painted between. */
-async function resized() {
+async function remeasure() {
   document.body.classList.toggle("dark");
   await null;
   document.body.classList.toggle("dark");
@@ -443,7 +445,7 @@ async function resized() {
 }
 
 /** Name of the page, and the switches between light and dark and between the sizes of type. */
-export function top(element) {
+export function showHeader(element) {
   const ns = "http://www.w3.org/2000/svg";
   const logo = document.createElementNS(ns, "svg");
   const draw = (tag, props) => {
@@ -458,20 +460,20 @@ export function top(element) {
   draw("rect", { class: "root", x: 1, y: 3, width: 6, height: 6 });
   draw("circle", { class: "no", cx: 24, cy: 6, r: 3.5 });
   draw("circle", { class: "yes", cx: 25, cy: 17, r: 3.5 });
-  const theme = button(sign("moon"), () => {
+  const theme = button(pageIcon("moon"), () => {
     const dark = !document.body.classList.contains("dark");
-    keep(THEME, dark ? "dark" : "light");
+    store(THEME, dark ? "dark" : "light");
     paint();
   }, { class: "bare", title: "light or dark", "aria-label": "light or dark" });
-  if (kept(THEME)) paint();
+  if (readStored(THEME)) paint();
   const large = () => document.documentElement.dataset.dsSize === "projector";
   const mark = () => size.setAttribute("aria-pressed", large());
   const letter = () => h("span", { "aria-hidden": "true" }, "A");
   const size = button([letter(), letter()], () => {
-    keep(SIZE, large() ? "usual" : "projector");
+    store(SIZE, large() ? "usual" : "projector");
     document.documentElement.dataset.dsSize = large() ? "usual" : "projector";
     mark();
-    resized();
+    remeasure();
   }, { class: "bare size", title: "larger type, for a projector", "aria-label": "larger type, for a projector" });
   if (!document.documentElement.dataset.dsSize) paint();
   mark();

@@ -3,8 +3,8 @@
  * anything outside. */
 import { box, before, edges, grounds } from "./picture/boxes.js";
 import { lines } from "./picture/lines.js";
-import { clean, colour, painted, round } from "./picture/paint.js";
-import { copied } from "./picture/shapes.js";
+import { clean, colour, colourProps, round } from "./picture/paint.js";
+import { copyShape } from "./picture/shapes.js";
 import { s } from "./scope.js";
 
 const PAD = 16; // px of ground around it
@@ -20,7 +20,7 @@ export function picture(element, title) {
     s("title", null, clean(title)));
   const at = { x: (x) => round(x - frame.left + PAD), y: (y) => round(y - frame.top + PAD) };
   let clips = 0;
-  svg.append(s("rect", { width: wide, height: high, ...painted("fill", ground(element)) }));
+  svg.append(s("rect", { width: wide, height: high, ...colourProps("fill", ground(element)) }));
 
   function walk(node, into) {
     if (node.nodeType === Node.TEXT_NODE) return lines(at, node, into);
@@ -33,7 +33,7 @@ export function picture(element, title) {
     let inside = into;
     if (Number(style.opacity) < 1) into.append(inside = s("g", { opacity: style.opacity }));
     if (node instanceof SVGSVGElement) {
-      const copy = copied(node);
+      const copy = copyShape(node);
       for (const [key, value] of Object.entries({ x: at.x(rect.left), y: at.y(rect.top), width: round(rect.width),
         height: round(rect.height), overflow: "visible" })) copy.setAttribute(key, value);
       return void inside.append(copy);
@@ -66,7 +66,7 @@ function ground(element) {
 }
 
 /** An SVG as the text of a file. */
-export const written = (svg) =>
+export const svgText = (svg) =>
   '<?xml version="1.0" encoding="UTF-8"?>\n' + new XMLSerializer().serializeToString(svg) + "\n";
 
 /** An SVG as PNG, `scale` times as large. */
@@ -74,7 +74,7 @@ export async function png(svg, scale = 2) {
   const [width, height] = ["width", "height"].map((name) => Number(svg.getAttribute(name))),
     by = Math.min(scale, LARGEST / Math.max(width, height));
   const image = new Image();
-  image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(written(svg));
+  image.src = "data:image/svg+xml;charset=utf-8," + encodeURIComponent(svgText(svg));
   await image.decode();
   const canvas = document.createElement("canvas");
   Object.assign(canvas, { width: Math.round(width * by), height: Math.round(height * by) });

@@ -5,7 +5,7 @@ const IDLE = 200, BLOCK = 64, BLOCKS = 4; // ms, steps asked for at once, and ho
 
 /** panes(): those that are shown, {view}; spare(): what may be missing of a step, as `Store.whole` takes it;
  *  fetch(pane, from, to). Its answer is called whenever one of them was drawn. */
-export function ahead({ panes, spare = () => [], fetch }) {
+export function prefetch({ panes, spare = () => [], fetch }) {
   const asked = new WeakMap(); // view -> the stretches that were asked for
   let timer = 0;
 

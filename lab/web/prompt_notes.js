@@ -1,7 +1,7 @@
 /* prompt_notes: the place under the prompt: what a chat template makes of it, notes on its special tokens, and prompts
  * to begin with. */
 import { h } from "./scope.js";
-import { openings } from "./example_prompts.js";
+import { examplePrompts } from "./example_prompts.js";
 
 const text = h("pre", { tabindex: 0, "aria-label": "What the model is given" });
 const whole = h("div", { class: "ds-given", hidden: "" }, h("small", null, "The model is given"), text);
@@ -9,10 +9,10 @@ const whole = h("div", { class: "ds-given", hidden: "" }, h("small", null, "The 
 const remarks = h("ul", { class: "ds-remarks", role: "status", hidden: "" });
 
 /** Its place. */
-export const under = (host) => host.replaceChildren(whole, remarks, openings());
+export const placePromptNotes = (host) => host.replaceChildren(whole, remarks, examplePrompts());
 
 /** Show the text that the model is given, "" where it is the prompt itself, and the notes on it. */
-export function given(words, notes) {
+export function showPromptNotes(words, notes) {
   whole.hidden = !words;
   if (text.textContent !== words) text.textContent = words;
   remarks.hidden = !notes.length;

@@ -1,11 +1,11 @@
 /* report: where the drafts of recorded runs died. Runs of one method are counted together; the server makes
  * the tables. */
 import { button, h, plural } from "./scope.js";
-import { ask, panes, titled } from "./runs.js";
+import { ask, panes, runTitle } from "./runs.js";
 import { current, fragment } from "./address.js";
-import { noticing } from "./notice.js";
+import { createNotice } from "./notice.js";
 import { batch } from "./report/batch.js";
-import { beside } from "./report/comparison.js";
+import { reportComparison } from "./report/comparison.js";
 import { rejections, table } from "./report/tables.js";
 
 const MOST = 128; // runs of one report
@@ -19,7 +19,7 @@ const knobs = (row) =>
   Object.entries(row.method.drafter).filter(([name]) => name !== "name").map(([name, value]) => `${name} ${value}`)
     .join(", ");
 /** What tells runs of one method apart, each with a way into it. */
-const apart = (row) => [
+const runSummary = (row) => [
   h("a", { href: fragment([`run=${row.run}`], "debugger"), title: "open it in the Debugger" }, row.run.slice(0, 8)),
   ...(row.steps === undefined ? [] : [h("span", { class: "quiet" }, plural(row.steps, "step"))]),
   ...(row.tau ? [h("span", { class: "quiet" }, `${row.tau.toFixed(2)} tokens per pass`)] : []),
@@ -28,7 +28,7 @@ const apart = (row) => [
 export function page(element) {
   let turn = 0, shown = "", second = "", marks = [], methods = [];
   const groups = h("div", { class: "groups" }), out = h("div", { class: "out", tabindex: -1 });
-  const { element: notice, say, refuse } = noticing();
+  const { element: notice, say, refuse } = createNotice();
   const running = batch({ methods: () => methods, reported: (runs) => (read(), report(runs, true)),
     moved: () => address() });
   element.replaceChildren(
@@ -85,7 +85,7 @@ export function page(element) {
     const list = h("ul", null,
       rows.map((row, i) =>
         h("li", null,
-          h("label", null, boxes[i], h("span", { class: "name" }, titled(row))), apart(row))
+          h("label", null, boxes[i], h("span", { class: "name" }, runTitle(row))), runSummary(row))
       ));
     return h("div", { class: "group" }, go,
       h("details", { open: here && wanted.size < rows.length },
@@ -119,7 +119,7 @@ export function page(element) {
       if (shown !== mine) return;
       say("");
       const save = h("a", { class: "ds-button", href: "/ds/report.html?runs=" + mine, download: "" }, "Save as HTML");
-      const places = rejections(answer, runs), changed = beside(mine, others, {
+      const places = rejections(answer, runs), changed = reportComparison(mine, others, {
         methods: () => methods,
         chosen: (one) => ((second = one), address()),
       });

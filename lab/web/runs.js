@@ -2,7 +2,7 @@
  * them. */
 import { button, extra, h, mount } from "./scope.js";
 import { current, fragment } from "./address.js";
-import { ahead } from "./prefetch.js";
+import { prefetch } from "./prefetch.js";
 import { loads } from "./parts.js";
 import { phase } from "./phase.js";
 
@@ -26,31 +26,31 @@ const EMPTY = "Choose a method and press Run: every step is shown here while the
 const COMING = "The first step of this run is drawn here as soon as it is made.";
 
 /** Be told whenever something about the runs has changed, and now. */
-export function heard(listener) {
+export function onChange(listener) {
   listeners.add(listener);
   listener();
 }
 let wanted = {}; // what was to be shown last: what two runs need may come after another wish
 const followers = new Set();
 /** Be told whenever another step is shown, or has come. */
-export const stepped = (follower) => followers.add(follower);
-const moved = () => followers.forEach((follower) => follower());
-export const tell = () => listeners.forEach((listener) => listener());
-export const ended = (pane) => !pane || ["", "done", "cancelled", "failed"].includes(pane.status);
-export const over = () => panes.every(ended);
+export const onStep = (follower) => followers.add(follower);
+const notifyStep = () => followers.forEach((follower) => follower());
+export const notify = () => listeners.forEach((listener) => listener());
+export const isOver = (pane) => !pane || ["", "done", "cancelled", "failed"].includes(pane.status);
+export const allOver = () => panes.every(isOver);
 /** The run that works, or will: the one that the buttons are for. */
-export const active = () => panes.find((pane) => !ended(pane)) || panes[0];
-export const example = (id) => shown.examples.find((x) => x.run === id);
+export const activePane = () => panes.find((pane) => !isOver(pane)) || panes[0];
+export const exampleOf = (id) => shown.examples.find((x) => x.run === id);
 /** Whether the run ended in a way that nobody wanted. */
-export const failed = (pane) => !!pane?.end && !GOOD.includes(pane.end.reason);
+export const hasFailed = (pane) => !!pane?.end && !GOOD.includes(pane.end.reason);
 /** What plays, pauses and seeks: the pair, or the one view. */
-export const player = () => shown.both || panes[0]?.view;
+export const activePlayer = () => shown.both || panes[0]?.view;
 
 /** What a run is called: as its file was renamed, else by its method and the first words of its prompt. */
-export const titled = ({ title, named, run }) => title || named || `run ${run.slice(0, 8)}`;
+export const runTitle = ({ title, named, run }) => title || named || `run ${run.slice(0, 8)}`;
 /** The same of a run that is shown. */
 export const paneTitle = ({ id, view, named }) =>
-  titled({ title: example(id)?.title, named: view?.store.head?.named || named, run: id });
+  runTitle({ title: exampleOf(id)?.title, named: view?.store.head?.named || named, run: id });
 
 export async function ask(path, options) {
   const answer = await fetch(path, options);
@@ -61,52 +61,52 @@ export async function ask(path, options) {
 }
 
 /** An address that asks for the models of this page. */
-export const ofModels = (path) => (shown.models ? `${path}?${new URLSearchParams(shown.models)}` : path);
+export const withModels = (path) => (shown.models ? `${path}?${new URLSearchParams(shown.models)}` : path);
 
 /** Whether a question went wrong because no server is there, or it is still starting. */
-export const away = (error) => error instanceof TypeError || error.status === 503;
+export const isUnreachable = (error) => error instanceof TypeError || error.status === 503;
 /** What went wrong with a question, as a sentence. */
-export const inWords = (error) =>
+export const errorText = (error) =>
   (error instanceof TypeError ? "The server does not answer: start it again, then open this page once more."
   : String(error.message || error));
 
 /** What a page says that has no step to show: why, such as that the run which the address names is gone, and what to do
  *  next. */
-export const without = () => (panes[0]?.id ? `This run has made no step${ended(panes[0]) ? "" : " yet"}.`
+export const noStepReason = () => (panes[0]?.id ? `This run has made no step${isOver(panes[0]) ? "" : " yet"}.`
   : [panes[0]?.trouble, NONE].filter(Boolean).join(" "));
 
 /** Make the place of the pictures, and open the run that the address names, else the first example. */
-export function begin() {
-  panes.push(pane(null));
-  window.addEventListener("hashchange", remembered);
-  remembered();
+export function beginRuns() {
+  panes.push(createPane(null));
+  window.addEventListener("hashchange", openLinkedRuns);
+  openLinkedRuns();
   if (!panes[0].id && !wanted.id && /(?:^#|&)run=/.test(location.hash))
     panes[0].trouble =
       "The run of this link cannot be read, it takes a number of 16 digits: copy the link again from the page that "
       + "made it.";
-  offered();
+  loadExamples();
   return places;
 }
 
 /** The examples; the first one is shown if the address names no run. A server that does not answer yet is
  *  asked again. */
-async function offered(wait = WAIT) {
+async function loadExamples(wait = WAIT) {
   try {
     shown.examples = await ask("/ds/examples");
   } catch {
-    return setTimeout(offered, wait, Math.min(2 * wait, 15000));
+    return setTimeout(loadExamples, wait, Math.min(2 * wait, 15000));
   }
   const free = !panes[0].id && !wanted.id && !panes[0].trouble;
   if (free && shown.examples.length) open(shown.examples[0].run, { quiet: true });
-  else panes.forEach(first), tell();
+  else panes.forEach(rewindExample), notify();
 }
 
 /** An example is shown from its beginning, whether its steps or the list of examples came first. */
-function first({ id, view }) {
-  if (example(id) && view.following && view.store.steps[0]) view.seek(0);
+function rewindExample({ id, view }) {
+  if (exampleOf(id) && view.following && view.store.steps[0]) view.seek(0);
 }
 
-function remembered() {
+function openLinkedRuns() {
   const [id, other] = ["run", "with"].map((name) =>
     new RegExp(`(?:^#|&)${name}=([0-9a-f]{16})(?:&|$)`).exec(location.hash)?.[1]
   );
@@ -115,7 +115,7 @@ function remembered() {
 }
 
 /** Name the runs in the address. What other pages keep there stays, but a step and its node are of their run. */
-function address() {
+function writeAddress() {
   const [id, other] = panes.map((x) => x.id),
     before = location.hash.slice(1).split("&").filter((part) => part.includes("="));
   const same = before.includes(`run=${id}`),
@@ -139,33 +139,35 @@ export function open(id, { quiet = false, other = null, own = false } = {}) {
   shown.both = null;
   for (const old of panes.splice(0)) old.source?.close(), phase(old.view);
   if (own) (shown.mine = { id, other }), shown.own.unshift(...[id, other].filter((x) => x && !shown.own.includes(x)));
-  if (other) two(id, other);
-  else panes.push(pane(id));
-  if (!quiet) address();
+  if (other) createPair(id, other);
+  else panes.push(createPane(id));
+  if (!quiet) writeAddress();
   panes.forEach(connect);
   if (focused) panes[0].view.root.focus({ preventScroll: true }); // it was on what is gone
-  tell();
+  notify();
 }
 
-const blank = (id) => ({ id, status: id ? "queued" : "", last: -1, source: null, end: null, trouble: "", wait: WAIT });
+const blankPane = (id) => ({ id, status: id ? "queued" : "", last: -1, source: null, end: null, trouble: "",
+  wait: WAIT });
 
-function pane(id) {
-  const pane = blank(id), host = h("div");
+function createPane(id) {
+  const pane = blankPane(id), host = h("div");
   places.replaceChildren(host);
   pane.view = mount(host, { views: ALONE, label: "the run", empty: id ? COMING : EMPTY, pace: "1/s",
-    onPlay: tell, onMove: moved, onGap: (from, to) => fill(pane, from, to), loads });
+    onPlay: notify, onMove: notifyStep, onGap: (from, to) => fetchSteps(pane, from, to), loads });
   return pane;
 }
 
-function two(...ids) {
-  const fresh = ids.map(blank), host = h("div");
+function createPair(...ids) {
+  const fresh = ids.map(blankPane), host = h("div");
   const beside = button("Open in Compare",
     () => (location.hash = fragment([`run=${ids[0]}`, `with=${ids[1]}`, `runs=${ids}`,
       ...(shown.align === "clock" ? ["align=clock"] : [])], "compare")));
   places.replaceChildren(beside, host);
-  shown.both = extra("pair").pair(host, { views: BESIDE, align: shown.align, onPlay: tell, onMove: moved,
+  shown.both = extra("pair").pair(host, { views: BESIDE, align: shown.align, onPlay: notify, onMove: notifyStep,
     name: (k) => fresh[k].named, loads,
-    onGap: (which, from, to) => fill(fresh[which], from, to), onAlign: (way) => ((shown.align = way), address()) });
+    onGap: (which, from, to) => fetchSteps(fresh[which], from, to),
+    onAlign: (way) => ((shown.align = way), writeAddress()) });
   fresh.forEach((x, k) => (x.view = shown.both.views[k]));
   panes.push(...fresh);
 }
@@ -180,7 +182,7 @@ function connect(pane) {
     pane.last = Math.max(pane.last, step.i);
     phase(view);
     view.push(step);
-    if (step.i === 0) first(pane);
+    if (step.i === 0) rewindExample(pane);
   });
   source.addEventListener("state", (event) => {
     const state = JSON.parse(event.data);
@@ -188,19 +190,19 @@ function connect(pane) {
     view.expect(state.of || 0);
     phase(view, state, panes[0] === pane ? "yours" : "this one");
     shown.both?.against(); // a run that waits has a name
-    tell();
+    notify();
   });
   source.addEventListener("end", (event) => {
     source.close();
     pane.end = JSON.parse(event.data);
-    if (!ended(pane)) pane.status = "done";
+    if (!isOver(pane)) pane.status = "done";
     phase(view);
     view.push(pane.end);
-    tell();
-    if (example(id)) fill(pane, 0, view.store.count).then(() => play(pane));
+    notify();
+    if (exampleOf(id)) fetchSteps(pane, 0, view.store.count).then(() => play(pane));
   });
   source.onerror = () => {
-    if (!panes.includes(pane) || ended(pane)) return;
+    if (!panes.includes(pane) || isOver(pane)) return;
     phase(view);
     view.note(pane.wait > 4 * WAIT ? GONE : pane.last < 0 ? "reconnecting…" : `reconnecting, last step ${pane.last}`);
     if (source.readyState === EventSource.CLOSED) setTimeout(reopen, pane.wait, pane);
@@ -231,19 +233,19 @@ async function reopen(pane) {
     if (panes.includes(pane)) connect(pane);
   } catch (error) {
     if (!panes.includes(pane)) return;
-    if (away(error)) {
+    if (isUnreachable(error)) {
       pane.view.note(GONE);
       return setTimeout(reopen, pane.wait = Math.min(2 * pane.wait, 15000), pane);
     }
     Object.assign(pane, { id: null, status: "", trouble: String(error.message) });
     history.replaceState(null, "", location.pathname + (current() === "lab" ? "" : fragment([])));
     pane.view.note("");
-    tell();
+    notify();
   }
 }
 
 /** Ask for steps that are missing or not whole, as long as somebody wants them. */
-export async function fill(pane, from, to, wanted = () => panes.includes(pane)) {
+export async function fetchSteps(pane, from, to, wanted = () => panes.includes(pane)) {
   try {
     while (from < to && wanted()) {
       const part = await ask(`/ds/run/${pane.id}/range?from=${from}&to=${to}`);
@@ -255,4 +257,4 @@ export async function fill(pane, from, to, wanted = () => panes.includes(pane)) 
     setTimeout(() => wanted() && pane.view.retry(), 2000);
   }
 }
-stepped(ahead({ panes: () => panes, fetch: fill }));
+onStep(prefetch({ panes: () => panes, fetch: fetchSteps }));

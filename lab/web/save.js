@@ -3,12 +3,12 @@
 import { button, h } from "./scope.js";
 
 /** Hand a file to the browser. */
-function give(blob, name) {
+function download(blob, name) {
   const url = URL.createObjectURL(blob), link = h("a", { href: url, download: name });
   link.click();
   setTimeout(() => URL.revokeObjectURL(url), 60000);
 }
-const named = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
+const fileName = (text) => text.toLowerCase().replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "");
 
 const PARTS = [[".stations", "Method"], [".tree-pane", "Draft tree"], [".decision", "Decision"], [".text-pane", "Text"],
   [".cache-pane", "KV cache"], [".time-pane, .clocks", "Time"], [".roof-pane", "Roofline"]];
@@ -31,7 +31,7 @@ export function forms(run, over) {
 }
 
 /** A button that copies text(); where that is forbidden, the text stands behind it, selected. */
-export function copying(word, text, cls = "") {
+export function copyButton(word, text, cls = "") {
   const box = h("textarea", { readonly: "", rows: 2, "aria-label": word, spellcheck: "false" });
   const one = button(word, () => {
     const show = () => ((box.value = text()), one.after(box), box.select());
@@ -43,16 +43,16 @@ export function copying(word, text, cls = "") {
 
 /** The menu. views(): [[word, element, what it is in words], ...] as they are now; more(): further rows (elements),
  *  below. word: what the menu is called. */
-export function saving(views, more = () => [], word = "Save view") {
+export function saveMenu(views, more = () => [], word = "Save view") {
   const body = h("div", { class: "rows" }), notice = h("p", { class: "told", role: "status" });
   const menu = h("details", { class: "ds-save" }, h("summary", null, word), h("div", { class: "sheet" }, body, notice));
   const way = (kind, name, element, title) =>
     button(kind, async () => {
       notice.textContent = "";
       try {
-        const { picture, png, written } = await import("./picture.js");
-        const svg = picture(element, title), file = `decodescope-${named(title)}.${kind.toLowerCase()}`;
-        give(kind === "SVG" ? new Blob([written(svg)], { type: "image/svg+xml" }) : await png(svg), file);
+        const { picture, png, svgText } = await import("./picture.js");
+        const svg = picture(element, title), file = `decodescope-${fileName(title)}.${kind.toLowerCase()}`;
+        download(kind === "SVG" ? new Blob([svgText(svg)], { type: "image/svg+xml" }) : await png(svg), file);
       } catch (error) {
         notice.textContent = `This view could not be saved: ${error.message || "the browser could not draw it"}`;
       }

@@ -1,7 +1,7 @@
 /* settings_diff: the run that is shown beside the one that the controls would make. Copies are of the run; where the
  * controls say something else, that is told, and they can be copied too. */
 import { button, h } from "./scope.js";
-import { ask, heard, panes, shown, stepped } from "./runs.js";
+import { ask, onChange, panes, shown, onStep } from "./runs.js";
 
 const WAIT = 150; // ms after a change of the controls before they are held against the run
 const MOST = 4; // differences in words
@@ -16,10 +16,10 @@ function look() {
   if (key() === state.asked) return;
   state.asked = key();
   clearTimeout(state.timer);
-  state.timer = setTimeout(hold, WAIT);
+  state.timer = setTimeout(compareSettings, WAIT);
 }
 /** Hold the controls against the run that is shown. */
-async function hold() {
+async function compareSettings() {
   const mine = state.asked, run = panes[0]?.view.store.head && panes[0].id;
   const { differs = [], settings = "" } = run && shown.settings
     ? await ask(`/ds/run/${run}/differs`, { method: "POST", body: JSON.stringify({ settings: shown.settings }) })
@@ -32,15 +32,15 @@ async function hold() {
 let watching = false;
 function watch(listener) {
   listeners.add(listener);
-  if (!watching) heard(look), stepped(look);
+  if (!watching) onChange(look), onStep(look);
   watching = true;
   listener();
 }
 /** The controls have changed. */
-export const changed = look;
+export const checkSettings = look;
 
 /** The line over the picture that says that the controls would make another run, and lets them follow it. */
-export function mark() {
+export function settingsBanner() {
   const words = h("span"),
     follow = button("Put this run into the controls", () => shown.put?.(state.settings), { class: "ds-button" });
   const element = h("p", { class: "ds-next", role: "status" }, words, follow);
@@ -55,10 +55,10 @@ export function mark() {
 }
 
 /** The buttons that copy the run which is shown, and those for the controls where they say something else. */
-export function copies(element) {
+export function copyButtons(element) {
   const out = h("div", { id: "ds-copied" });
   const put = (way, asked) =>
-    asked.then((value) => copied(out, value), (error) => copied(out, { refused: error.message }));
+    asked.then((value) => copyText(out, value), (error) => copyText(out, { refused: error.message }));
   const run = (way) => put(way, ask(`/ds/run/${panes[0].id}/recipe?way=${way}`));
   const controls = (way) =>
     put(way, ask("/ds/recipe", { method: "POST", body: JSON.stringify({ way, settings: shown.settings }) }));
@@ -75,12 +75,12 @@ export function copies(element) {
     next.hidden = there && !state.differs.length;
   };
   watch(draw);
-  heard(draw);
-  stepped(draw);
+  onChange(draw);
+  onStep(draw);
 }
 
 /** Text on its way to the clipboard; it stands here too, to be selected. */
-export function copied(host, value) {
+export function copyText(host, value) {
   host.setAttribute("role", "status");
   host.className = value.refused ? "ds-refusal" : "ds-copied";
   if (value.refused) return void (host.textContent = value.refused);

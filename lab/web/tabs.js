@@ -1,6 +1,6 @@
 /* tabs: the pages of the app, one at a time. Switching hides and shows and loads nothing again, so each keeps its
  * state. */
-import { LAB, PAGES, current, go, turned } from "./address.js";
+import { LAB, PAGES, current, go, onPageChange } from "./address.js";
 import { button, h, tips } from "./scope.js";
 
 /** Fetches the module of a page when it is first looked at; it exports page(element), which fills the element and may
@@ -51,14 +51,14 @@ export function pages(element) {
   element.replaceChildren(...TABS.slice(1).map((tab) => tab.panel));
   const tab = tabOf(current());
   entitle(tab); // the page library has put its own title there
-  labelled();
+  labelPanel();
   fill(tab);
 }
 
 /** The Lab's panel is made by the page library, perhaps later than the others' place. */
-function labelled() {
+function labelPanel() {
   const grid = document.getElementById("ds-grid");
-  if (!grid) return void requestAnimationFrame(labelled);
+  if (!grid) return void requestAnimationFrame(labelPanel);
   grid.setAttribute("role", "tabpanel");
   grid.setAttribute("aria-labelledby", "ds-tab-" + LAB);
 }
@@ -80,7 +80,8 @@ async function fill(tab) {
     setTimeout(() => current() === tab.name && !tab.loading && fill(tab), tab.wait);
     tab.panel.replaceChildren(
       h("p", { class: "ds-refusal", role: "alert" }, `The page ${tab.word} could not be loaded: `
-        + `${(await answers()) ? error.message : "the server does not answer. Start it again, and the page comes by "
+        + `${(await serverAnswers()) ? error.message
+          : "the server does not answer. Start it again, and the page comes by "
           + "itself."}`),
       button("Try again", () => fill(tab))
     );
@@ -88,7 +89,7 @@ async function fill(tab) {
 }
 
 /** Whether the server is there. */
-const answers = () => fetch("/ds/state", { cache: "no-store" }).then((answer) => answer.ok, () => false);
+const serverAnswers = () => fetch("/ds/state", { cache: "no-store" }).then((answer) => answer.ok, () => false);
 
 /** Load the sheet of a page behind the others, so that what is drawn has its styles. */
 function sheet(name) {
@@ -123,5 +124,5 @@ function fillBar() {
 export const tabs = () => bar;
 
 fillBar();
-turned(turn);
+onPageChange(turn);
 turn(current());

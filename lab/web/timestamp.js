@@ -1,7 +1,7 @@
 /* timestamp: a time as people say it. */
 
 /** A time, seconds since 1970: today 14:05, Monday, 3 Feb. */
-export const when = (seconds) => {
+export const timestamp = (seconds) => {
   const at = new Date(1000 * seconds),
     days = Math.round((new Date().setHours(0, 0, 0, 0) - new Date(at).setHours(0, 0, 0, 0)) / 86400000);
   const time = at.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });

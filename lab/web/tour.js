@@ -1,9 +1,9 @@
 /* tour: leads through an example, stop by stop: a step, a node, and what is to be seen there. */
-import { example, heard, open, panes, stepped } from "./runs.js";
+import { exampleOf, onChange, open, panes, onStep } from "./runs.js";
 import { walk } from "./walk.js";
 
 let run = null, wanted = null;
-const stops = () => (panes.length === 1 && example(panes[0].id)?.tour) || [];
+const stops = () => (panes.length === 1 && exampleOf(panes[0].id)?.tour) || [];
 const line = walk(stops, (stop) => {
   run = panes[0].id;
   wanted = stop;
@@ -26,7 +26,7 @@ function arrive() {
 
 /** The line above the picture: the way in, and the present stop. */
 export function tour() {
-  heard(() => line.update(panes[0]?.id === run));
-  stepped(arrive);
+  onChange(() => line.update(panes[0]?.id === run));
+  onStep(arrive);
   return line.element;
 }

@@ -40,27 +40,28 @@ export function walk(stops, show) {
     const here = at;
     view.play(false);
     view.select({ step, node });
-    bring(element, () => at === here, 50);
+    bringIntoView(element, () => at === here, 50);
   }
   return { element, go, update, lead };
 }
 
 /** The chosen node, or place of a canvas, that is drawn; nothing before it is. */
-const pointed = () => [...document.querySelectorAll(".ds .node[aria-selected=true], .ds .canvas [aria-pressed=true]")]
+const chosenMark = () =>
+  [...document.querySelectorAll(".ds .node[aria-selected=true], .ds .canvas [aria-pressed=true]")]
   .find((x) => x.getBoundingClientRect().height);
 
 /** As soon as the chosen node is drawn: scroll until it is in view, below the tour's line, where it stands beyond the
  *  edge of the screen, or the screen is small and the line stays at its top. It is looked for some seconds at most. */
-function bring(line, wanted, left) {
+function bringIntoView(line, wanted, left) {
   requestAnimationFrame(() => {
     if (!wanted() || !left) return;
-    const box = pointed()?.getBoundingClientRect();
-    if (!box) return void setTimeout(() => bring(line, wanted, left - 1), 100);
+    const box = chosenMark()?.getBoundingClientRect();
+    if (!box) return void setTimeout(() => bringIntoView(line, wanted, left - 1), 100);
     const stays = getComputedStyle(line).position === "sticky";
     if (!stays && box.top >= line.getBoundingClientRect().bottom && line.getBoundingClientRect().top >= 0
       && box.bottom <= innerHeight) return;
     line.scrollIntoView({ block: "start" });
-    const over = pointed().getBoundingClientRect().bottom + 16 - innerHeight;
+    const over = chosenMark().getBoundingClientRect().bottom + 16 - innerHeight;
     if (over > 0) scrollBy(0, over);
   });
 }

@@ -31,7 +31,7 @@ REFUSED = "#ds-answer .ds-refusal"
 ANSWERS = """() => {
   const hand = window.decodescope;
   window.answers = 0;
-  window.decodescope = (use) => hand((page) => (use(page), (window.answers += String(use).includes('page.started'))));
+  window.decodescope = (use) => hand((page) => (use(page), (window.answers += String(use).includes('page.followRun'))));
 }"""  # count those of Run
 NAMES = {"RSD-C (constant branching)": "rsd_c", "Inference with reference (LLMA)": "llma", "REST": "rest"}
 

@@ -106,10 +106,10 @@ def test_a_move_takes_one_frame_and_asks_for_nothing_that_no_pane_shows(drawn: D
 
 
 AROUND = """async (head, brief, whole, end) => { window.asked = [];
-  const { ahead } = await import("/prefetch.js");
+  const { prefetch } = await import("/prefetch.js");
   const at = (one, i) => ({ ...one, i, sum: { ...one.sum, tokens: one.made.length * (i + 1) } });
   const bring = (from, to) => { for (let i = from; i < to; i++) view.push(at(whole, i)); };
-  const around = ahead({ panes: () => [{ view }],
+  const around = prefetch({ panes: () => [{ view }],
     fetch: (pane, from, to) => (asked.push([from, to]), setTimeout(bring, 0, from, to)) });
   window.view = S.mount(place, { views: ['tree', 'text'], onMove: around });
   window.over = () => view.push(end);
@@ -412,7 +412,7 @@ def test_a_fork_is_no_run_of_the_same_settings(drawn: Drawn, plain: Trace) -> No
 
 # Steps of 0 to 3 tokens come to two stores in any order, with holes; after each the answer is compared with one that reads all.
 PARTINGS = """async () => {
-  const { parting } = await import("/scope/alignment.js");
+  const { divergenceOf } = await import("/scope/alignment.js");
   let seed = 7;
   const chance = (n) => (seed = (seed * 48271) % 2147483647) % n;
   const store = () => ({ steps: [], count: 0, end: null });
@@ -430,7 +430,7 @@ PARTINGS = """async () => {
   };
   const wrong = [], seen = { same: 0, split: 0, ended: 0 };
   for (let round = 0; round < 300; round++) {
-    const [a, b] = [store(), store()], told = parting(a, b), text = [...Array(12)].map(() => chance(9));
+    const [a, b] = [store(), store()], told = divergenceOf(a, b), text = [...Array(12)].map(() => chance(9));
     for (const one of [a, b]) {
       one.due = [];
       for (let n = 0; n < 12 - chance(3); ) {

@@ -1,9 +1,9 @@
 /* attention: the rows of attention that a step's tokens gave in one layer and head; where none are recorded, the way to
  * record them. */
-import { h, plural, spoken, toggle } from "../scope.js";
+import { h, plural, visibleText, toggle } from "../scope.js";
 import { ask, open } from "../runs.js";
 import { grid } from "./grids.js";
-import { aloud, canvas, quiet, refuse, section, share, table, token } from "./parts.js";
+import { statusLine, canvas, quiet, refuse, section, share, table, token } from "./parts.js";
 import { question } from "./question.js";
 
 const LISTED = 24; // rows in the table
@@ -12,7 +12,7 @@ const LISTED = 24; // rows in the table
 function recorder(shared) {
   const layers = h("input", { type: "text", value: "0", "aria-label": "layers, with commas", size: 8,
     spellcheck: "false", autocomplete: "off" });
-  const why = aloud("alert"), said = h("p");
+  const why = statusLine("alert"), said = h("p");
   const form = h("form", { class: "row" }, h("label", null, "layers ", layers),
     h("button", { type: "submit", class: "ds-button" }, "Record again with attention"));
   form.addEventListener("submit", async (event) => {
@@ -95,10 +95,10 @@ export function attentionView(shared) {
       label: (row) => {
         const { g, r } = rows[row];
         if (rows.length > 48) return r ? "" : query(g);
-        return `${query(g)} ${spoken(seen.queries[r][1]).slice(0, 6)}`;
+        return `${query(g)} ${visibleText(seen.queries[r][1]).slice(0, 6)}`;
       },
       over: score.flatMap((x, c) =>
-        x >= bound && x > 0 ? [[c, spoken(seen.texts[c]).slice(0, 12).replace(/^␣/, "") || "␣"]] : []),
+        x >= bound && x > 0 ? [[c, visibleText(seen.texts[c]).slice(0, 12).replace(/^␣/, "") || "␣"]] : []),
     });
     picture.setAttribute("aria-label",
       `attention of step ${seen.step}, layer ${seen.layer}, head ${seen.head}. ${said.textContent}`);

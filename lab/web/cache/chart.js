@@ -1,5 +1,5 @@
 /* chart: lines over the steps of a run, with the present step marked, as the cache page draws them. */
-import { grouped, h, plural, s } from "../scope.js";
+import { formatCount, h, plural, s } from "../scope.js";
 
 /** px of one of two charts in an element: beside each other where there is room. */
 export const room = ({ clientWidth: wide }) => Math.max(240, Math.min(900, (wide || 600) / (wide > 760 ? 2 : 1) - 16));
@@ -30,7 +30,7 @@ export function chart({ word, wide, steps, lines, unit, i, present, budget = nul
     : [];
   const limit = budget !== null && budget <= peak
     ? [s("path", { class: "budget", d: `M${left},${y(budget)}H${left + span}` }),
-      s("text", { x: left + 4, y: y(budget) - 4 }, `budget ${grouped(budget)}`)] : [];
+      s("text", { x: left + 4, y: y(budget) - 4 }, `budget ${formatCount(budget)}`)] : [];
   const figures = lines.map(([name], k) => `${name} ${unit(present?.[k] ?? 0)}`).join(", ");
   const said = `${word} over ${plural(last + 1, "step")}${present ? `: ${figures} at step ${i}` : ""}`;
   return h("figure", null, h("figcaption", null, word),

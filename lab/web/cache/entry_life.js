@@ -1,12 +1,12 @@
 /* entry_life: what became of the chosen position in every layer and head, step by step. */
 import { h, plural, toggle } from "../scope.js";
-import { grid, unpacked } from "./grids.js";
+import { grid, unpackBytes } from "./grids.js";
 import { PLAIN } from "./map.js";
 import { canvas, quiet, section, share, table, token } from "./parts.js";
 import { question } from "./question.js";
 
 const NAMED = 3; // heads, or positions of a head, that a sentence lists
-const when = (step) => (step < 0 ? "while the prompt was read" : `in step ${step}`);
+const stepText = (step) => (step < 0 ? "while the prompt was read" : `in step ${step}`);
 
 export function lifeView(shared) {
   const title = h("h2"), said = h("p"), picture = canvas("img", "the life of an entry"), note = quiet(),
@@ -34,7 +34,7 @@ export function lifeView(shared) {
     if (!some) return;
     title.replaceChildren(`Position ${life.position} `, token(life.text));
     said.textContent = [sentence(life, shared.map), ...fates(life, shared.rowName)].join(" ");
-    const { steps } = life, masses = life.mass?.map(unpacked), every = steps.length > 1 ? steps[1] - steps[0] : 1;
+    const { steps } = life, masses = life.mass?.map(unpackBytes), every = steps.length > 1 ? steps[1] - steps[0] : 1;
     note.textContent = [
       `One row per layer and head, one column per ${every > 1 ? `${every} steps` : "step"} from `
       + `${life.came < 0 ? "the first" : "its own"} to step ${life.step}.`,
@@ -71,8 +71,8 @@ export function lifeView(shared) {
     };
     twin.replaceChildren(table(`Position ${life.position}, head by head`,
       ["layer, head", "kept until", "why", "attention drawn, of its layer's largest"],
-      life.rows.map(([left, letter], row) => [shared.rowName(row), left === null ? "now" : when(left),
-        `${letter}, ${shared.map.words[letter]}${became(life, row)}${scored(life, row)}`, drew(row, left)])));
+      life.rows.map(([left, letter], row) => [shared.rowName(row), left === null ? "now" : stepText(left),
+        `${letter}, ${shared.map.words[letter]}${mergeText(life, row)}${rowScore(life, row)}`, drew(row, left)])));
   }
   return {
     element,
@@ -84,20 +84,20 @@ export function lifeView(shared) {
   };
 }
 
-const worth = (x) => (x === 0 ? "0" : Number(x.toPrecision(3)).toString());
+const scoreText = (x) => (x === 0 ? "0" : Number(x.toPrecision(3)).toString());
 
 /** What an entry was worth when it was cut, and the lowest that stayed. */
 const cutAt = ([, score, cut]) =>
-  `${worth(score)}, ${cut === null ? "nothing stayed for its score" : `the lowest that stayed ${worth(cut)}`}`;
+  `${scoreText(score)}, ${cut === null ? "nothing stayed for its score" : `the lowest that stayed ${scoreText(cut)}`}`;
 
 /** What an entry of a row became part of, behind the words that say that it did. */
-function became({ into }, row) {
+function mergeText({ into }, row) {
   const merge = into.find((x) => x[0] === row);
   return merge ? `: of position ${merge[1]}, similarity ${merge[2].toFixed(2)}, weight ${merge[3].toFixed(2)}` : "";
 }
 
 /** The score of a row in the table. */
-function scored({ scores }, row) {
+function rowScore({ scores }, row) {
   const known = scores.find((x) => x[0] === row);
   return known ? `: score ${cutAt(known)}` : "";
 }
@@ -115,7 +115,7 @@ function fates({ scores, into, took, packed }, rowName) {
     took.length ? `Others became part of it in ${plural(took.length, "head")}: `
       + `${some(took, ([row, from]) => `${rowName(row)}, ${from.length > 1 ? "positions" : "position"} `
         + `${from.slice(0, NAMED).join(", ")}${from.length > NAMED ? ` and ${from.length - NAMED} more` : ""}`)}.` : "",
-    packed ? `It was packed ${when(packed[0])}`
+    packed ? `It was packed ${stepText(packed[0])}`
       + `${packed[1] ? `, in ${Number(packed[1].toFixed(2))} bits a number` : ""}: `
       + `keys of its block are off by at most ${off(packed[2])}, values by ${off(packed[3])}.` : "",
   ].filter(Boolean);
@@ -126,11 +126,11 @@ function sentence({ rows, came, step }, { words }) {
   const all = rows.length, gone = rows.filter(([left]) => left !== null);
   const first = Math.min(...gone.map(([left]) => left)), last = Math.max(...gone.map(([left]) => left));
   const reasons = [...new Set(gone.map(([, letter]) => letter))].map((letter) => words[letter]).join("; ");
-  const begin = `It came ${came < 0 ? "with the prompt" : when(came)}. `;
+  const begin = `It came ${came < 0 ? "with the prompt" : stepText(came)}. `;
   if (!gone.length) return `${begin}All ${all} heads keep it after step ${step}.`;
   if (gone.length === all)
     return `${begin}All ${all} heads have lost it, `
-      + `${first === last ? when(first) : `the first ${when(first)}, the last ${when(last)}`}: ${reasons}.`;
+      + `${first === last ? stepText(first) : `the first ${stepText(first)}, the last ${stepText(last)}`}: ${reasons}.`;
   return `${begin}${all - gone.length} of ${all} heads keep it; the first lost it `
-    + `${when(first)}${last === first ? "" : `, the last ${when(last)}`}: ${reasons}.`;
+    + `${stepText(first)}${last === first ? "" : `, the last ${stepText(last)}`}: ${reasons}.`;
 }

@@ -5,7 +5,7 @@ import { rgb } from "../scope.js";
 const RAMP = 64; // shades from the weakest to the strongest
 
 /** The colours of the sheet as they are now. */
-export function paints(element) {
+export function gridColours(element) {
   const style = getComputedStyle(element), of = (name) => style.getPropertyValue("--" + name).trim();
   const low = rgb(of("mass-low")), high = rgb(of("mass-high"));
   const ramp = [...Array(RAMP).keys()].map((k) =>
@@ -117,4 +117,4 @@ export function grid(canvas, colours,
 }
 
 /** Bytes that came as base64. */
-export const unpacked = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+export const unpackBytes = (text) => Uint8Array.from(atob(text), (char) => char.charCodeAt(0));

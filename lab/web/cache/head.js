@@ -1,5 +1,5 @@
 /* head: the positions of one layer and head, one cell each, and why each is kept or gone. */
-import { button, grouped, h, spoken, toggle } from "../scope.js";
+import { button, formatCount, h, visibleText, toggle } from "../scope.js";
 import { quiet, section, share, table, token } from "./parts.js";
 import { question } from "./question.js";
 
@@ -43,7 +43,7 @@ export function headView(shared) {
   function cell([p, text, letter, left, part], tabbed, largest, marked) {
     const hit = marked && p >= marked[0] && p <= marked[1], { map, at } = shared;
     const kinds = ["cell", left === null ? "held" : "gone", left === shared.now() ? "now" : "", hit ? "hit" : ""];
-    const words = `position ${p}, ${spoken(text)}: ${map.words[letter]}`
+    const words = `position ${p}, ${visibleText(text)}: ${map.words[letter]}`
       + (left === null ? "" : `, in ${left < 0 ? "the prompt's reading" : `step ${left}`}`)
       + (part ? `; ${share(part)} of this head's attention` : "") + (hit ? "; found" : "");
     const high = part === null || left !== null ? 0 : Math.max(1, (100 * part) / largest).toFixed(1);
@@ -61,7 +61,8 @@ export function headView(shared) {
     const largest = Math.max(1e-9, ...strip.entries.map((x) => x[4] ?? 0)),
       measured = strip.entries.some((x) => x[4] !== null), last = strip.from + strip.entries.length - 1;
     const focused = cells.contains(document.activeElement);
-    said.textContent = `${grouped(strip.held)} of ${grouped(strip.length)} kept; positions ${strip.from} to ${last}`;
+    said.textContent = `${formatCount(strip.held)} of ${formatCount(strip.length)} kept; `
+      + `positions ${strip.from} to ${last}`;
     back.setAttribute("aria-disabled", String(strip.from === 0));
     on.setAttribute("aria-disabled", String(last + 1 >= strip.length));
     const inside = at.position !== null && at.position >= strip.from && at.position <= last,

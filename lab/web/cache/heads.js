@@ -1,6 +1,6 @@
 /* heads: what each KV head holds after the step, layer by layer, beside what the policy has settled for it: how many
  * entries it is to hold, and of which kind it is. */
-import { grouped, h, plural, s, toggle } from "../scope.js";
+import { formatCount, h, plural, s, toggle } from "../scope.js";
 import { quiet, section, table } from "./parts.js";
 
 const TALL = 18, LEFT = 34, MOST = 150, LEAST = 8; // px of a row, of its name, and of a head at most and at least
@@ -23,20 +23,20 @@ export function headsView(shared) {
     asTable.hidden = many;
     picture.hidden = many || listed;
     twin.hidden = !picture.hidden;
-    if (!many) picture.replaceChildren(drawing(shared, said));
+    if (!many) picture.replaceChildren(drawHeads(shared, said));
     note.textContent = sentence(map, many);
     if (!twin.hidden)
       twin.replaceChildren(table(`What each head holds after step ${map.step}`,
         ["layer, head", "held", ...(due ? ["settled"] : []), ...(kind ? ["kind"] : [])],
-        held.map((count, row) => [shared.rowName(row), grouped(count),
-          ...(due ? [due[row] === null ? "–" : grouped(due[row])] : []), ...(kind ? [said(row)] : [])])));
+        held.map((count, row) => [shared.rowName(row), formatCount(count),
+          ...(due ? [due[row] === null ? "–" : formatCount(due[row])] : []), ...(kind ? [said(row)] : [])])));
   }
   return { element, draw };
 }
 
 /** A bar for each head, as long as all that was read; what is settled beyond that stands at its end.
  *  said(row): its kind. */
-function drawing({ map, wide: room, rowName }, said) {
+function drawHeads({ map, wide: room, rowName }, said) {
   const { held, due, kind } = map.by_head;
   const wide = Math.max(LEAST, Math.min(MOST, Math.floor((room() - LEFT) / map.heads))),
     bar = Math.max(1, wide - Math.min(6, wide / 4)),
@@ -44,7 +44,7 @@ function drawing({ map, wide: room, rowName }, said) {
   const cells = held.map((count, row) => {
     const x = LEFT + (row % map.heads) * wide, y = Math.floor(row / map.heads) * TALL + 2, at = due?.[row] ?? null;
     const words = `${rowName(row)}: ${plural(count, "position")} held`
-      + `${at !== null ? `, ${grouped(at)} settled` : ""}${said(row) ? `, ${said(row)}` : ""}`;
+      + `${at !== null ? `, ${formatCount(at)} settled` : ""}${said(row) ? `, ${said(row)}` : ""}`;
     return s("g", { class: kind?.[row] === 0 ? "first" : "" }, s("title", null, words),
       s("rect", { class: "room", x, y, width: bar, height: TALL - 6 }),
       s("rect", { class: "fill", x, y, width: Math.max(1, to(count)), height: TALL - 6 }),
@@ -61,16 +61,16 @@ function sentence({ length, once, by_head: { held, due, kinds, kind } }, many) {
   return [
     many ? `${plural(held.length, "KV head")}, too many to draw.`
       : "A row is a layer, a bar in it a KV head: filled by the positions that it holds, of the "
-        + `${grouped(length)} read.`,
+        + `${formatCount(length)} read.`,
     some && !many ? `The line: how many the policy has settled for the head${settled}.` : "",
-    kind ? `Kinds of heads: ${counted(kinds, kind)}${many ? "" : `; ${kinds[0]} ones are stronger`}.` : "",
+    kind ? `Kinds of heads: ${kindCounts(kinds, kind)}${many ? "" : `; ${kinds[0]} ones are stronger`}.` : "",
   ].filter(Boolean).join(" ");
 }
 
 /** How many heads are of each kind, the first kinds by name. */
-function counted(kinds, kind) {
+function kindCounts(kinds, kind) {
   const count = kinds.map(() => 0), rest = kinds.length - NAMED;
   for (const k of kind) count[k]++;
-  return kinds.slice(0, NAMED).map((name, k) => `${name} ${grouped(count[k])}`).join(", ")
+  return kinds.slice(0, NAMED).map((name, k) => `${name} ${formatCount(count[k])}`).join(", ")
     + (rest > 0 ? ` and ${plural(rest, "more kind")}` : "");
 }

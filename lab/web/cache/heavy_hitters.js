@@ -1,9 +1,9 @@
 /* heavy_hitters: the positions that drew most attention, of one head or over all of them. */
-import { button, h, spoken } from "../scope.js";
+import { button, h, visibleText } from "../scope.js";
 import { quiet, share, table } from "./parts.js";
 import { question } from "./question.js";
 
-export function heavyView(shared) {
+export function heavyHittersView(shared) {
   const choice = h("select", { "aria-label": "heavy hitters of" }), out = h("div"), note = quiet();
   let head = ""; // a row, or all of them
 
@@ -26,9 +26,9 @@ export function heavyView(shared) {
     if (!answer || !shared.map) return;
     const largest = Math.max(1e-9, ...answer.rows.map((x) => x[2]));
     const rows = answer.rows.map(([p, text, part, kept]) => {
-      const to = button(spoken(text) || "–", () => shared.go(head === "" ? shared.at.row : Number(head), p), {
+      const to = button(visibleText(text) || "–", () => shared.go(head === "" ? shared.at.row : Number(head), p), {
         class: "bare tok",
-        "aria-label": `position ${p}, ${spoken(text)}`,
+        "aria-label": `position ${p}, ${visibleText(text)}`,
       });
       const wide = `--w: ${((100 * part) / largest).toFixed(1)}%`;
       return [h("span", { class: "what" }, to, h("small", null, String(p))),

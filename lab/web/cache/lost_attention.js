@@ -10,7 +10,7 @@ const ROUNDING = 0.0005; // of all attention: less is lost to rounding where eve
 const nats = (x) => (x > 0 && x < 0.0005 ? "< 0.001" : x.toFixed(3));
 
 /** series(): the answer of the section of budget and bytes, which has these lines too. */
-export function missedView(shared, series) {
+export function lostAttentionView(shared, series) {
   const said = h("p"), charts = h("div", { class: "charts" }), twin = h("div", { hidden: "" }), note = quiet();
   const asTable = toggle("Show as table", (on) => ((twin.hidden = !on), (charts.hidden = on), draw()));
   const title = h("h2"), element = section("missed", [title, h("span", { class: "row end" }, asTable)],

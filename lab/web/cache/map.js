@@ -1,9 +1,9 @@
 /* map: which positions each layer and head keeps after the step, as a picture to walk in, and as a table. */
-import { between, grouped, h, plural, size, spoken, toggle } from "../scope.js";
+import { formatRange, formatCount, h, plural, size, visibleText, toggle } from "../scope.js";
 import { panes } from "../runs.js";
-import { grid, unpacked } from "./grids.js";
-import { lives } from "./position_table.js";
-import { aloud, canvas, quiet, refuse, section, share } from "./parts.js";
+import { grid, unpackBytes } from "./grids.js";
+import { positionTable } from "./position_table.js";
+import { statusLine, canvas, quiet, refuse, section, share } from "./parts.js";
 import { question } from "./question.js";
 
 const NAMED = 3; // things beside the text
@@ -13,7 +13,7 @@ export const PLAIN = 0.62; // strength of what is held where attention is not re
 export function mapView(shared, { drawn, enter }) {
   const title = h("h1"), lead = h("span", { class: "lead" }), legend = h("span", { class: "legend" });
   const picture = canvas("application", "map of the cache"), tip = h("p", { class: "tip", role: "status" }),
-    rule = quiet(), why = aloud("alert"), twin = lives(shared, why);
+    rule = quiet(), why = statusLine("alert"), twin = positionTable(shared, why);
   const box = h("div", { class: "picture" }, picture);
   const asTable = toggle("Show as table",
     (on) => ((twin.element.hidden = !on), (box.hidden = on), on && twin.fill()));
@@ -26,9 +26,10 @@ export function mapView(shared, { drawn, enter }) {
   const asked = question(
     () => (shared.looked() && shared.wide() ? shared.query("", { step: shared.now(), columns: columns() }) : null),
     (answer, trouble) => {
-      shared.map = answer && { ...answer, run: panes[0].id, kept: unpacked(answer.kept), now: unpacked(answer.now),
-        mass: answer.mass && unpacked(answer.mass), merged: answer.merged && unpacked(answer.merged),
-        read: answer.read && unpacked(answer.read) };
+      shared.map = answer && { ...answer, run: panes[0].id, kept: unpackBytes(answer.kept),
+        now: unpackBytes(answer.now),
+        mass: answer.mass && unpackBytes(answer.mass), merged: answer.merged && unpackBytes(answer.merged),
+        read: answer.read && unpackBytes(answer.read) };
       refuse(why, trouble);
       drawn();
     }
@@ -41,9 +42,10 @@ export function mapView(shared, { drawn, enter }) {
     box.hidden = !fits || map.untold || !twin.element.hidden;
     lead.replaceChildren();
     if (!fits) return;
-    lead.append(h("b", null, `${between(map.least, map.held)} of ${grouped(map.length)}`), " positions kept per head, ",
+    lead.append(h("b", null, `${formatRange(map.least, map.held)} of ${formatCount(map.length)}`),
+      " positions kept per head, ",
       h("b", null, size(map.kept_bytes)), map.kept_bytes < map.full ? ` of ${size(map.full)}` : " kept",
-      map.evicted ? h("span", null, ", ", h("b", null, grouped(map.evicted)), ` ${map.went} now`) : "");
+      map.evicted ? h("span", null, ", ", h("b", null, formatCount(map.evicted)), ` ${map.went} now`) : "");
     legend.replaceChildren(...legendOf(map));
     asTable.hidden = map.untold;
     if (!map.untold) return;
@@ -76,19 +78,20 @@ export function mapView(shared, { drawn, enter }) {
       cell: (row, c) => {
         const k = row * map.columns + c;
         const worth = map.mass ? Math.max(0, map.mass[k] - 1) / 254 : PLAIN;
-        return [map.kept[k] / 255, worth * faint(map, k), map.now[k], map.merged?.[k]];
+        return [map.kept[k] / 255, worth * opacity(map, k), map.now[k], map.merged?.[k]];
       },
       label: (row) => (row % map.heads ? "" : `L${row / map.heads}`),
       under: map.packed / map.bin,
       beside: map.beside.map((x) => x.at / map.bin),
-      over: words.map((c) => [c, spoken(map.texts[c]).slice(0, 12).replace(/^␣/, "")]),
+      over: words.map((c) => [c, visibleText(map.texts[c]).slice(0, 12).replace(/^␣/, "")]),
       marked: marked && ((c) => marked[1] >= c * map.bin && marked[0] < (c + 1) * map.bin),
       cursor: at.position === null ? null : { row: at.row, column: shared.columnOf(at.position) },
     });
     picture.setAttribute("aria-label",
       `cache after step ${map.step}: ${plural(rows, "row")} of layers and heads, ${plural(map.length, "position")}, `
-        + `${between(map.least, map.held)} ${map.held === 1 ? "entry" : "entries"} kept per head; the arrow keys move`);
-    rule.textContent = reading(map, marked);
+        + `${formatRange(map.least, map.held)} ${map.held === 1 ? "entry" : "entries"} kept per head; `
+        + "the arrow keys move");
+    rule.textContent = mapCaption(map, marked);
     say();
   }
   /** What stands under the cursor, or under the pointer. */
@@ -105,12 +108,12 @@ export function mapView(shared, { drawn, enter }) {
     const mass = map.mass && part
       ? `, attention drawn: ${share((Math.max(0, map.mass[k] - 1) / 254) ** 2)} of its layer's largest` : "";
     const position = at.position !== null && columnOf(at.position) === column && row === at.row ? at.position : first;
-    const place = map.bin === 1 ? `position ${first} ${spoken(map.texts[column])}`
+    const place = map.bin === 1 ? `position ${first} ${visibleText(map.texts[column])}`
       : `positions ${first} to ${last}${position !== first ? `, at ${position}` : ""}`;
     const became = map.merged?.[k] ? (map.bin === 1 ? ", merged into another entry" : ", some merged into others") : "",
       packed = first < map.packed ? `, packed in ${bitsOf(map)}` : "";
     tip.textContent = `${shared.rowName(row)}, ${place}: ${what}`
-      + `${map.now[k] ? `, ${map.went} in this step` : ""}${became}${packed}${part ? readSays(map, k) : ""}${mass}`;
+      + `${map.now[k] ? `, ${map.went} in this step` : ""}${became}${packed}${part ? readText(map, k) : ""}${mass}`;
   }
 
   picture.addEventListener("click", (event) => {
@@ -142,7 +145,7 @@ const legendOf = (map) => [
   ...(map.read ? [h("i", { class: "unread" }), "kept, not read in this step"] : []),
   ...(map.merged ? [h("i", { class: "merged" }), "merged into another entry"] : []),
   ...(map.packed ? [h("i", { class: "packed" }), `packed, ${bitsOf(map)}`] : []),
-  ...(map.beside.length ? [h("i", { class: "beside" }), allBeside(map.beside)] : []),
+  ...(map.beside.length ? [h("i", { class: "beside" }), extrasText(map.beside)] : []),
 ];
 
 const bitsOf = ({ bits }) => (bits ? `${Number(bits.toFixed(2))} bits a number` : "fewer bits");
@@ -150,26 +153,26 @@ const bitsOf = ({ bits }) => (bits ? `${Number(bits.toFixed(2))} bits a number` 
 const FORMS = { soft: ["soft entry", "soft entries"], latent: ["latent entry", "latent entries"] };
 
 /** What stands beside the text, where no token does. */
-function besideSays({ form, at, entries }) {
+function extraText({ form, at, entries }) {
   const [one, many] = FORMS[form] ?? ["entry", "entries"];
-  const what = !entries ? "a trained state" : `${grouped(entries)} ${entries === 1 ? one : many}`;
+  const what = !entries ? "a trained state" : `${formatCount(entries)} ${entries === 1 ? one : many}`;
   return `${what} ${at ? `behind position ${at - 1}` : "before the text"}`;
 }
 
 /** The same of all of it, the first by name. */
-function allBeside(beside) {
+function extrasText(beside) {
   const more = beside.length - NAMED;
-  return beside.slice(0, NAMED).map(besideSays).join(", ") + (more > 0 ? ` and ${grouped(more)} more` : "");
+  return beside.slice(0, NAMED).map(extraText).join(", ") + (more > 0 ? ` and ${formatCount(more)} more` : "");
 }
 
 /** What of the strength of a cell is left where not all of it was read. */
-const faint = (map, k) => (map.read ? 0.1 + 0.9 * (map.read[k] / 255) : 1);
+const opacity = (map, k) => (map.read ? 0.1 + 0.9 * (map.read[k] / 255) : 1);
 
-const readSays = ({ read }, k) => !read ? "" : read[k] === 255 ? ", read in this step"
+const readText = ({ read }, k) => !read ? "" : read[k] === 255 ? ", read in this step"
   : read[k] ? ", some read in this step" : ", not read in this step";
 
 /** How the picture is read: its columns, the policy's knobs, what is marked and what is missing. */
-function reading(map, marked) {
+function mapCaption(map, marked) {
   const kinds = [map.sinks ? `the first ${map.sinks} (S) never leave` : "",
     map.once ? `the prompt's last ${map.near ?? 0} and all that was written (W) stay`
       : map.near !== null && map.near !== undefined ? `the newest ${map.near} (W) stay` : "",
@@ -182,7 +185,7 @@ function reading(map, marked) {
     kinds.length ? `By the policy's knobs ${kinds.join(", ")}.` : "",
     map.loaded ? `The entries of the first ${plural(map.loaded, "position")} came from a saved cache; no pass of `
       + "this run has read them in." : "",
-    map.beside.length ? `A band: ${allBeside(map.beside)}, where no token stands; every head attends `
+    map.beside.length ? `A band: ${extrasText(map.beside)}, where no token stands; every head attends `
       + "to that too, and nothing evicts it." : "",
     marked ? "Triangles below: the text that was found." : "",
     map.mass ? "" : "How much attention an entry drew is not recorded in this step.",

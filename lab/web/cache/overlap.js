@@ -1,14 +1,14 @@
 /* overlap: what two runs of one prompt keep alike, head by head. */
-import { grouped, h, plural } from "../scope.js";
-import { ask, example, titled } from "../runs.js";
-import { aloud, refuse, section, table } from "./parts.js";
+import { formatCount, h, plural } from "../scope.js";
+import { ask, exampleOf, runTitle } from "../runs.js";
+import { statusLine, refuse, section, table } from "./parts.js";
 import { question } from "./question.js";
 
 const SPANS = 24; // stretches of positions that a cell lists
 const NONE = "compare with…";
 
-export function bothView(shared) {
-  const choice = h("select", { "aria-label": "run to compare with" }), said = aloud("status"), out = h("div");
+export function overlapView(shared) {
+  const choice = h("select", { "aria-label": "run to compare with" }), said = statusLine("status"), out = h("div");
   const element = section("both", [h("h2", null, "Kept by two runs"), choice], said, out);
   let other = "", both = null;
 
@@ -25,12 +25,12 @@ export function bothView(shared) {
     try {
       const rows = runs.length ? (await ask("/ds/library")).rows : [];
       names = new Map(rows.map((row) => [row.run,
-        `${titled(row)}${row.steps ? `, ${plural(row.steps, "step")}` : ""}`]));
+        `${runTitle(row)}${row.steps ? `, ${plural(row.steps, "step")}` : ""}`]));
     } catch {
       names = new Map();
     }
     if (!runs.includes(other)) other = "";
-    const word = (run) => names.get(run) || titled({ title: example(run)?.title, run });
+    const word = (run) => names.get(run) || runTitle({ title: exampleOf(run)?.title, run });
     choice.replaceChildren(
       h("option", { value: "" }, runs.length ? NONE : "no other run of this prompt"),
       ...runs.map((run) => h("option", { value: run }, word(run)))
@@ -55,8 +55,9 @@ export function bothView(shared) {
     out.append(h("p", { class: "quiet" }, `Here: this run. There: ${word}.`),
       table("What two runs keep, head by head",
         ["layer, head", "Jaccard", "both", "only here", "only there", "positions only here", "positions only there"],
-        both.counts.map(([two, one, second], row) => [name(row), bar(both.jaccard[row]), grouped(two), grouped(one),
-          grouped(second), spans(both.only[0][row]), spans(both.only[1][row])])));
+        both.counts.map(([two, one, second], row) =>
+          [name(row), bar(both.jaccard[row]), formatCount(two), formatCount(one),
+          formatCount(second), spans(both.only[0][row]), spans(both.only[1][row])])));
   }
   function reset() {
     (other = ""), (both = null);

@@ -1,9 +1,9 @@
 /* parts: the small elements and words that the sections of the cache page are made of. */
-import { h, spoken } from "../scope.js";
+import { h, visibleText } from "../scope.js";
 
 export const quiet = () => h("p", { class: "quiet" });
 /** A line that is read aloud when it changes: role "status" or "alert". */
-export const aloud = (role) => h("p", { class: "told", role });
+export const statusLine = (role) => h("p", { class: "told", role });
 /** Write a sentence into such a line, as a refusal; without one it is emptied. */
 export function refuse(line, sentence) {
   line.className = sentence ? "told ds-refusal" : "told";
@@ -11,7 +11,7 @@ export function refuse(line, sentence) {
 }
 export const section = (name, head, ...parts) => h("section", { class: name }, h("header", null, head), ...parts);
 export const canvas = (role, what) => h("canvas", { tabindex: 0, role, "aria-roledescription": what });
-export const token = (text) => h("span", { class: "tok" }, spoken(text) || "–");
+export const token = (text) => h("span", { class: "tok" }, visibleText(text) || "–");
 
 /** A table that scrolls by itself; the first cell of a row is its head. */
 export const table = (caption, heads, rows) =>

@@ -1,12 +1,12 @@
 /* position_table: the table beside the map: when each position came, who keeps it, and why it left. */
-import { button, grouped, h } from "../scope.js";
+import { button, formatCount, h } from "../scope.js";
 import { ask, panes } from "../runs.js";
 import { refuse, table, token } from "./parts.js";
 
 const LINES = 64; // of the table
 
 /** why: the line that a refusal is written into. */
-export function lives(shared, why) {
+export function positionTable(shared, why) {
   const element = h("div");
   let from = 0;
   element.hidden = true;
@@ -35,7 +35,7 @@ export function lives(shared, why) {
           when(x.last), x.why ? `${x.why}, ${brief(x.why)}` : "–"])),
       h("p", { class: "row" }, flip("earlier positions", -LINES, from === 0),
         flip("later positions", LINES, from + LINES >= map.length),
-        h("span", { class: "quiet" }, `${from} to ${last} of ${grouped(map.length)}`))
+        h("span", { class: "quiet" }, `${from} to ${last} of ${formatCount(map.length)}`))
     );
   }
   return { element, fill, reset: () => (from = 0) };

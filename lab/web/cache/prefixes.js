@@ -1,6 +1,6 @@
 /* prefixes: the entries that several texts of a run have in common, as a tree: positions from left to right, texts from
  * top to bottom, each node as high as the texts that read it. */
-import { grouped, h, plural, s, size } from "../scope.js";
+import { formatCount, h, plural, s, size } from "../scope.js";
 import { section } from "./parts.js";
 import { question } from "./question.js";
 
@@ -23,26 +23,27 @@ export function prefixesView(shared) {
     const { nodes, bytes, of } = answer, texts = nodes[0][3], last = Math.max(...nodes.map((x) => x[2]));
     const own = nodes.reduce((sum, [, first, stop]) => sum + stop - first, 0);
     said.replaceChildren(h("b", null, size(bytes)), ` less memory than ${plural(texts, "cache")} of their own: `
-      + `${grouped(own)} entries stand for the ${grouped(texts * of)} that ${plural(texts, "text")} read`);
-    const wide = Math.max(240, Math.min(900, (tree.clientWidth || 600) - 16)), from = beginning(nodes, last);
+      + `${formatCount(own)} entries stand for the ${formatCount(texts * of)} that ${plural(texts, "text")} read`);
+    const wide = Math.max(240, Math.min(900, (tree.clientWidth || 600) - 16)), from = firstPosition(nodes, last);
     const x = (position) => (Math.max(0, position - from) / Math.max(1, last - from)) * wide;
-    const words = `${plural(nodes.length, "node")}; all ${texts} texts read the first ${grouped(nodes[0][2])} entries`;
+    const words = `${plural(nodes.length, "node")}; all ${texts} texts read the first `
+      + `${formatCount(nodes[0][2])} entries`;
     tree.replaceChildren(s("svg", { width: wide, height: texts * ROW + 18, role: "img", "aria-label": words },
-      placed(nodes).map((top, i) => box(nodes[i], x, top)),
-      s("text", { x: 0, y: texts * ROW + 14 }, from ? `… ${grouped(from)}` : "0"),
-      s("text", { x: wide, y: texts * ROW + 14, "text-anchor": "end" }, `position ${grouped(last)}`)));
+      rowTops(nodes).map((top, i) => box(nodes[i], x, top)),
+      s("text", { x: 0, y: texts * ROW + 14 }, from ? `… ${formatCount(from)}` : "0"),
+      s("text", { x: wide, y: texts * ROW + 14, "text-anchor": "end" }, `position ${formatCount(last)}`)));
   }
   return { element, question: asked, draw, reset: () => ((answer = null), draw()) };
 }
 
 /** The position from which on the picture begins: of what all share no more than the rest is wide. */
-function beginning(nodes, last) {
+function firstPosition(nodes, last) {
   const apart = nodes[0][2];
   return Math.max(0, apart - Math.max(24, last - apart));
 }
 
 /** The row at which each node begins: below its parent's top and the nodes that went before under that parent. */
-function placed(nodes) {
+function rowTops(nodes) {
   const tops = [], free = [];
   nodes.forEach(([parent, , , refs], i) => {
     tops[i] = parent < 0 ? 0 : free[parent];
@@ -57,5 +58,5 @@ function box([, first, stop, refs], x, top) {
   const words = `positions ${first} to ${stop - 1}, ${stop - first} entries, read by ${plural(refs, "text")}`;
   return s("g", { class: refs > 1 ? "node shared" : "node" }, s("title", null, words),
     s("rect", { x: left, y: top * ROW, width: wide, height: high }),
-    wide < LEAST ? [] : s("text", { x: left + 5, y: top * ROW + high / 2 + 4 }, grouped(stop - first)));
+    wide < LEAST ? [] : s("text", { x: left + 5, y: top * ROW + high / 2 + 4 }, formatCount(stop - first)));
 }

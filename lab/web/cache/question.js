@@ -1,5 +1,5 @@
 /* question: what a section asks of the server. */
-import { ask, inWords } from "../runs.js";
+import { ask, errorText } from "../runs.js";
 
 const WAIT = 90; // ms in which questions are gathered into one
 
@@ -17,7 +17,7 @@ export function question(path, take) {
       const answer = await ask(mine);
       if (mine === last) take(answer);
     } catch (error) {
-      if (mine === last) take(null, inWords(error));
+      if (mine === last) take(null, errorText(error));
     }
     if (path() !== last) tick();
   };

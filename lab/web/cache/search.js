@@ -1,6 +1,6 @@
 /* search: a piece of the text, where it stands, and what became of it head by head. */
 import { button, h } from "../scope.js";
-import { aloud, refuse, table } from "./parts.js";
+import { statusLine, refuse, table } from "./parts.js";
 import { question } from "./question.js";
 
 /** marked(): called when another place is to be marked in the pictures; reveal(): go to the map. */
@@ -8,7 +8,7 @@ export function searchView(shared, { marked, reveal }) {
   const needle = h("input", { type: "search", placeholder: "a piece of the prompt", "aria-label": "text to find",
     spellcheck: "false", autocomplete: "off", maxlength: 2000 });
   const form = h("form", { class: "row" }, needle, h("button", { type: "submit", class: "ds-button" }, "Find"));
-  const said = aloud("status"), ways = h("span", { class: "row" }), out = h("div");
+  const said = statusLine("status"), ways = h("span", { class: "row" }), out = h("div");
   let text = "", which = 0;
 
   const asked = question(

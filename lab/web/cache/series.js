@@ -1,5 +1,5 @@
 /* series: the bytes of the cache and the entries per head over the steps. */
-import { grouped, h, keptBytes, size, toggle } from "../scope.js";
+import { formatCount, h, keptBytes, size, toggle } from "../scope.js";
 import { chart, room } from "./chart.js";
 import { section, share, table } from "./parts.js";
 import { question } from "./question.js";
@@ -35,7 +35,8 @@ export function seriesView(shared, drawn) {
       chart({ word: "bytes of the entries", wide, steps: series.step, i, unit: size,
         present: kv && [keptBytes(kv), kv.full],
         lines: [["kept", series.kept, "full"], ["all", series.full, "dashed"]], budget: null }),
-      chart({ word: "entries per head", wide, steps: series.step, i, unit: grouped, present: kv && [kv.held, kv.read],
+      chart({ word: "entries per head", wide, steps: series.step, i, unit: formatCount,
+        present: kv && [kv.held, kv.read],
         lines: [["held", series.held, "full"], ["read", series.length, "dashed"]], budget: shared.map?.budget ?? null })
     );
     const last = series.step.length - 1, every = series.every[0], thin = Math.ceil(series.step.length / ROWS);
@@ -44,8 +45,8 @@ export function seriesView(shared, drawn) {
       ["after step", "read", "held",
         `${shared.map?.went ?? "evicted"}${every > 1 ? ` in ${every} steps` : ""}`,
         "bytes kept", "bytes of all", "memory"],
-      shown.map((k) => [String(series.step[k]), grouped(series.length[k]), grouped(series.held[k]),
-        grouped(series.evicted[k]), size(series.kept[k]), size(series.full[k]), size(series.bytes[k])])));
+      shown.map((k) => [String(series.step[k]), formatCount(series.length[k]), formatCount(series.held[k]),
+        formatCount(series.evicted[k]), size(series.kept[k]), size(series.full[k]), size(series.bytes[k])])));
   }
   return { element, question: asked, draw, series: () => series, reset: () => ((series = null), drawn()) };
 }

@@ -2,12 +2,12 @@
  * server counted it, and the row and position that are chosen. */
 import { current } from "../address.js";
 import { panes } from "../runs.js";
-import { paints } from "./grids.js";
+import { gridColours } from "./grids.js";
 
 const CELL = 28; // px of a position in the picture of one head
 
 /** State that the page hands to its sections. It adds go(row, position) and choose(row), which choose, and load(). */
-export function sharing(element) {
+export function cacheState(element) {
   const view = () => panes[0]?.view, store = () => view()?.store, now = () => view()?.at ?? -1;
   const base = () => `/ds/run/${panes[0].id}/cache`;
   const looked = () => current() === "cache" && !!panes[0]?.id && now() >= 0 && (store()?.count ?? 0) > now();
@@ -32,7 +32,7 @@ export function sharing(element) {
     columnOf: (position) => Math.floor(position / shared.map.bin),
     /** The first and the last position of the text that was found, at the place that is shown; or null. */
     marked: () => (shared.hits?.places?.length ? shared.hits.places[shared.hits.which] : null),
-    colours: () => (colours ??= paints(element)),
+    colours: () => (colours ??= gridColours(element)),
     restyle: () => (colours = null),
   };
   return shared;

@@ -1,7 +1,7 @@
 /* details: one method of the catalogue in words: what it does, needs and keeps, its source, what was measured. */
 import { label } from "../exactness.js";
-import { copying } from "../save.js";
-import { button, h, two } from "../scope.js";
+import { copyButton } from "../save.js";
+import { button, h, formatFixed } from "../scope.js";
 
 /** Fill `about` with what is known of `x`, a part or a preset. command: that measured; take(x): use it; any: whether
  *  the list holds anything. */
@@ -15,10 +15,10 @@ export function describe(about, x, { command, meanings, take, any }) {
     ["Source", x.source],
     ["The authors' headline", x.headline],
     ["Measured here",
-    x.measured ? `${two(x.measured.tau)} tokens a pass, × ${two(x.measured.ratio)} plain decoding`
+    x.measured ? `${formatFixed(x.measured.tau)} tokens a pass, × ${formatFixed(x.measured.ratio)} plain decoding`
       : x.kind === "preset" ? "" : "not measured"],
   ];
-  const link = x.link ? copying("Copy link", () => location.origin + location.pathname + x.link, "ds-button") : null;
+  const link = x.link ? copyButton("Copy link", () => location.origin + location.pathname + x.link, "ds-button") : null;
   about.replaceChildren(...[
     h("h2", null, x.title || x.name),
     h("p", { class: "quiet" }, `${x.family}, `, h("code", null, x.name)),
@@ -34,7 +34,7 @@ export function describe(about, x, { command, meanings, take, any }) {
       ? h("p", { class: "quiet" },
         "A headline is the authors', on their models and machines; recalled: not checked in the paper.") : null,
     x.why ? h("p", { class: "ds-refusal" }, x.why) : null,
-    h("div", { class: "ways" }, x.run ? copying("Copy command", () => x.run, "ds-button")
+    h("div", { class: "ways" }, x.run ? copyButton("Copy command", () => x.run, "ds-button")
       : button("Use it", () => take(x), { class: "ds-button go" }), link),
   ].filter(Boolean));
 }

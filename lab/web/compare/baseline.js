@@ -1,5 +1,5 @@
 /* baseline: what a run is against the baseline: how many times as fast, and why their texts part. */
-import { two } from "../scope.js";
+import { formatFixed } from "../scope.js";
 
 const prompts = new WeakMap(); // head -> its prompt in one string
 const promptOf = (head) =>
@@ -7,16 +7,17 @@ const promptOf = (head) =>
     ?? (prompts.set(head, JSON.stringify([head.prompt.map(([id]) => id), head.prompt_tokens])), prompts.get(head));
 
 /** Whether an interval of ratios leaves 1 out, so that one of the two is faster. */
-export const certain = ({ interval: [low, high] }) => low > 1 || high < 1;
+export const isSignificant = ({ interval: [low, high] }) => low > 1 || high < 1;
 /** A ratio with its interval, {median, interval, n}, beside its own figure where it is certain. */
-export function measured({ median, interval: [low, high], n }) {
-  const figures = `${two(low)} to ${two(high)} (95 %, n = ${n})`;
-  return certain({ interval: [low, high] }) ? figures : `not distinguishable from 1: × ${two(median)}, ${figures}`;
+export function ratioText({ median, interval: [low, high], n }) {
+  const figures = `${formatFixed(low)} to ${formatFixed(high)} (95 %, n = ${n})`;
+  return isSignificant({ interval: [low, high] }) ? figures
+    : `not distinguishable from 1: × ${formatFixed(median)}, ${figures}`;
 }
 
 /** runs(), base(): the runs and which of them is the baseline; pairs(): what the server says of every two, or nothing;
  *  repeated(a, b): the ratio of their speeds in repeats, or nothing. */
-export function against({ runs, base, pairs, repeated }) {
+export function againstBaseline({ runs, base, pairs, repeated }) {
   const pairOf = (k) => pairs()?.find((x) => x.a === Math.min(k, base()) && x.b === Math.max(k, base()));
   /** Whether a run goes on from another prompt than the baseline. */
   function apart(k) {
@@ -27,14 +28,14 @@ export function against({ runs, base, pairs, repeated }) {
   function ratio(k) {
     const again = repeated(runs()[base()].id, runs()[k].id);
     if (apart(k)) return ["", "another prompt: no ratio"];
-    return again ? [certain(again) ? `× ${two(again.median)}` : "", measured(again)] : null;
+    return again ? [isSignificant(again) ? `× ${formatFixed(again.median)}` : "", ratioText(again)] : null;
   }
   /** What is known of the token at which two texts part. */
   function why(k, split) {
     const known = split.same ? null : pairOf(k);
     if (!known?.parted || known.at !== split.at) return "";
     if (known.gap === null) return "The distribution there was not recorded.";
-    const nats = known.gap < 0.01 ? known.gap.toExponential(1) : two(known.gap),
+    const nats = known.gap < 0.01 ? known.gap.toExponential(1) : formatFixed(known.gap),
       gap = `The target's two likeliest there were ${nats} nats apart`;
     return known.due === "same" && known.tied !== null ? `${gap}: ${known.tied ? "a numerical tie" : "no tie"}.`
       : `${gap}.`;

@@ -1,13 +1,13 @@
 /* comparison_form: two to four methods that are to run on one prompt, or on a set of prompts, and their start. */
 import { h } from "../scope.js";
-import { ask, ofModels, shown as lab } from "../runs.js";
+import { ask, withModels, shown as lab } from "../runs.js";
 import { prompts } from "../prompts.js";
 import { LETTERS } from "./letters.js";
 
 const FIRST = ["plain", "chain", "lookup", ""];
 
 /** options: begin(answer) when the runs are queued, refuse(error); many: on a set of prompts. */
-export function lineup({ begin, refuse, many = false }) {
+export function comparisonForm({ begin, refuse, many = false }) {
   const title = `Run methods on ${many ? "a set of prompts" : "one prompt"}`,
     set = many ? prompts({ refuse: (error) => error && refuse(error) }) : null;
   const prompt = h("textarea", { rows: 3, spellcheck: "false" });
@@ -43,7 +43,7 @@ export function lineup({ begin, refuse, many = false }) {
   async function shown(focus) {
     if (focus) (set || prompt).focus();
     try {
-      const offered = await ask(ofModels("/ds/compare")), own = lab.settings ? JSON.parse(lab.settings) : null;
+      const offered = await ask(withModels("/ds/compare")), own = lab.settings ? JSON.parse(lab.settings) : null;
       models.textContent = `Models, as the Lab has them: ${offered.models.map((x) => x.name).join(", ")}.`;
       boxes.forEach((box, k) => {
         const was = asked ? box.value : FIRST[k];

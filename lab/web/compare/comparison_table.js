@@ -1,9 +1,9 @@
 /* comparison_table: the figures of compared runs as a table and a file, what every two must have in common, and the
  * repeats that give a ratio of speeds its interval. */
-import { grouped, h, plural, size, termed, two } from "../scope.js";
-import { certain, measured } from "./baseline.js";
+import { formatCount, h, plural, size, addTerm, formatFixed } from "../scope.js";
+import { isSignificant, ratioText } from "./baseline.js";
 import { LETTERS } from "./letters.js";
-import { repeating } from "./repeats.js";
+import { repeatRuns } from "./repeats.js";
 
 const HEADS = ["run", "tokens", "tokens / pass", "accepted per drafting step", "trials accepted", "tokens/s, one run",
   "against the baseline", "KV kept", "text"];
@@ -12,16 +12,16 @@ const MARKS = { same: ["✓", "the same, as it must be"], "so far": ["✓", "the
   unknown: ["?", "parted where no distribution was recorded"], free: ["–", "need not be the same"] };
 
 /** options: refuse(error), changed() when ratios came, apart(k) whether a run has another prompt than the baseline. */
-export function standings({ refuse, changed, apart }) {
+export function comparisonTable({ refuse, changed, apart }) {
   let runs = [], base = 0, drawn = null;
   const body = h("tbody"), list = h("ul", { class: "checks" });
   const csv = h("a", { download: "" }, "CSV"), json = h("a", { download: "" }, "JSON");
-  const repeats = repeating({ runs: () => runs, refuse, changed: () => ((drawn = null), buttons(), changed()) });
+  const repeats = repeatRuns({ runs: () => runs, refuse, changed: () => ((drawn = null), buttons(), changed()) });
   const element = h("section", { class: "standings", hidden: "" },
     h("header", null, h("h2", null, "Summary"), repeats.element, h("span", { class: "save" }, "Save as ", csv, json)),
     repeats.note, h("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "summary table" },
       h("table", null, h("caption", { class: "unseen" }, "Figures of the compared runs"),
-        h("thead", null, h("tr", null, HEADS.map((word) => termed(h("th", { scope: "col" }, word))))), body)),
+        h("thead", null, h("tr", null, HEADS.map((word) => addTerm(h("th", { scope: "col" }, word))))), body)),
     h("h2", null, "What they must share"), list);
 
   function buttons() {
@@ -32,18 +32,20 @@ export function standings({ refuse, changed, apart }) {
   }
   /** Tokens accepted per drafting step, with the interval of their mean. */
   const accepted = (row) => (row.accepted === null || row.accepted === undefined ? "no draft"
-    : [h("b", null, two(row.accepted)),
-      h("small", null, `95 % ${two(row.accepted_low)} to ${two(row.accepted_high)}, n = ${grouped(row.accepted_n)}`)]);
+    : [h("b", null, formatFixed(row.accepted)),
+      h("small", null, `95 % ${formatFixed(row.accepted_low)} to ${formatFixed(row.accepted_high)}, `
+        + `n = ${formatCount(row.accepted_n)}`)]);
   function against(row, first, k) {
     if (k === base) return "baseline";
     const speed = repeats.ratio(first.run, row.run);
     if (speed)
-      return [certain(speed) ? h("b", null, `× ${two(speed.median)}`) : null, h("small", null, measured(speed))];
+      return [isSignificant(speed) ? h("b", null, `× ${formatFixed(speed.median)}`) : null,
+        h("small", null, ratioText(speed))];
     return apart(k) ? "another prompt: no ratio" : "repeat to see";
   }
   function text(pair) {
     if (!pair) return "";
-    const { verdict, parted, at } = pair, place = grouped(at + 1);
+    const { verdict, parted, at } = pair, place = formatCount(at + 1);
     if (verdict === "differs") return h("b", { class: "bad" }, `✗ differs at token ${place}`);
     if (!parted) return verdict === "so far" ? "the same so far" : `the same ${plural(at, "token")}`;
     return `${verdict === "tied" ? "≈ a tie" : "its own"} from token ${place}`;
@@ -71,8 +73,9 @@ export function standings({ refuse, changed, apart }) {
       body.replaceChildren(...rows.map((row, k) => {
         const begun = row.tokens !== undefined,
           cells = begun
-            ? [grouped(row.tokens), two(row.tau), accepted(row),
-              row.share === null ? "–" : `${(100 * row.share).toFixed(0)} %`, two(row.rate), against(row, rows[at], k),
+            ? [formatCount(row.tokens), formatFixed(row.tau), accepted(row),
+              row.share === null ? "–" : `${(100 * row.share).toFixed(0)} %`, formatFixed(row.rate),
+              against(row, rows[at], k),
               h("span", null, size(row.kept), row.full > row.kept ? h("small", null, `of ${size(row.full)}`) : null),
               k === at ? "baseline" : text(of(k))] : HEADS.slice(1).map((x, i) => (i ? "" : row.status));
         return h("tr", null,
@@ -87,7 +90,8 @@ export function standings({ refuse, changed, apart }) {
             h("span", { class: "mark", "aria-hidden": "true" }, MARKS[x.verdict][0]),
             h("span", null,
               h("b", null,
-                `Text: ${MARKS[x.verdict][1]}${x.verdict !== "free" && x.parted ? `, from token ${grouped(x.at + 1)} `
+                `Text: ${MARKS[x.verdict][1]}`
+                + `${x.verdict !== "free" && x.parted ? `, from token ${formatCount(x.at + 1)} `
                 + "on" : ""}. `), x.why, h("small", null, x.chance)))
         )
       );

@@ -1,11 +1,11 @@
 /* empty_state: what stands on the page while fewer than two runs are compared: the one that is chosen, and two
  * examples to begin with. */
 import { button, h } from "../scope.js";
-import { ask, example, paneTitle, shown } from "../runs.js";
+import { ask, exampleOf, paneTitle, shown } from "../runs.js";
 import { LETTERS } from "./letters.js";
 
 /** Two examples of one prompt, seed and sampling, so that their speeds and texts say something about each other. */
-function alike() {
+function similarExamples() {
   const all = shown.examples,
     as = (x) => (({ prompt, seed, names }) => JSON.stringify([prompt, seed, names?.sampler]))(JSON.parse(x.settings));
   const first = all.find((x) => all.some((y) => y !== x && as(x) === as(y))) || all[0],
@@ -16,15 +16,16 @@ function alike() {
 /** The title of a run, as a text; of one that was not drawn yet the server is asked. */
 function titleOf(run) {
   const words = new Text(" "), say = () => (words.data = ` ${paneTitle(run)} `);
-  if (run.view || run.named || example(run.id)) say();
+  if (run.view || run.named || exampleOf(run.id)) say();
   else ask(`/ds/run/${run.id}`).then(({ named }) => (run.named = named), () => {}).then(say); // gone: it has a number
   return words;
 }
 
 /** choose(ids): compare these. */
-export function start({ choose }) {
+export function emptyState({ choose }) {
   const chips = h("ul", { class: "chips" }),
-    examples = button("Compare two examples", () => choose(alike().map((x) => x.run)), { class: "ds-button go" });
+    examples = button("Compare two examples", () => choose(similarExamples().map((x) => x.run)),
+      { class: "ds-button go" });
   const element = h("section", { class: "none" }, h("h2", null, "Two to four runs beside each other."),
     h("p", { class: "quiet" },
       "Live runs, recorded ones and examples in any mixture: one slider moves all of them, by token or by clock. The "

@@ -2,9 +2,9 @@
  * other. */
 import { button, h } from "../scope.js";
 import { pair } from "../scope/pair.js";
-import { ahead } from "../prefetch.js";
+import { prefetch } from "../prefetch.js";
 import { loads } from "../parts.js";
-import { fill } from "../runs.js";
+import { fetchSteps } from "../runs.js";
 import { LETTERS } from "./letters.js";
 
 const EMPTY = "No step of this run has come yet.";
@@ -20,9 +20,9 @@ export function panes(now, ways) {
     now.both.root.dataset.front = k;
     [...switcher.children].forEach((one, i) => one.setAttribute("aria-pressed", i === k));
   }
-  const gap = (run, from, to) => fill(run, from, to, () => now.runs.includes(run) && run.view);
+  const gap = (run, from, to) => fetchSteps(run, from, to, () => now.runs.includes(run) && run.view);
   const spare = () => ["laws", "passes", ...(now.views.includes("cache") ? [] : ["maps"])];
-  const around = ahead({ panes: () => now.runs, spare, fetch: gap }), moved = () => (around(), ways.onMove());
+  const around = prefetch({ panes: () => now.runs, spare, fetch: gap }), moved = () => (around(), ways.onMove());
   const drawn = ({ runs, base, views, way }) =>
     pair(element, { count: runs.length, base, views, align: way, empty: EMPTY, tools: ways.tools, why: ways.why,
       name: (k) => now.runs[k]?.named, ratio: (k) => now.runs[k] && ways.ratio(k), onSeek: ways.onSeek,

@@ -1,6 +1,6 @@
 /* picker: a run to add to a comparison: of this page, of the library, or an example. */
-import { button, grouped, h, plural } from "../scope.js";
-import { ask, shown as lab, inWords, titled } from "../runs.js";
+import { button, formatCount, h, plural } from "../scope.js";
+import { ask, shown as lab, errorText, runTitle } from "../runs.js";
 
 const DRAWN = 100; // rows that are drawn at once
 
@@ -18,13 +18,13 @@ export function picker({ add, letter, full }) {
       fitting = rows.filter((row) =>
         !row.trouble
         && parts.every((part) =>
-          `${titled(row)} ${about(row)} ${row.text || ""} ${row.run}`.toLowerCase().includes(part)
+          `${runTitle(row)} ${about(row)} ${row.text || ""} ${row.run}`.toLowerCase().includes(part)
         )
       );
     const was = document.activeElement?.dataset?.run;
     list.replaceChildren(...fitting.slice(0, DRAWN).map((row) => {
       const there = letter(row.run), off = !!there || full();
-      const inside = [h("b", null, titled(row)), h("span", { class: "quiet" }, about(row)),
+      const inside = [h("b", null, runTitle(row)), h("span", { class: "quiet" }, about(row)),
         h("span", { class: "at" }, there ? `is ${there}` : "Add")];
       const props = { class: null, "data-run": row.run, "aria-disabled": String(off) };
       return h("li", null, button(inside, () => add(row.run), props));
@@ -34,7 +34,7 @@ export function picker({ add, letter, full }) {
       : !rows.length ? (read ? "Nothing is recorded here yet." : "Looking for runs…")
       : !fitting.length ? "No run holds these words."
       : fitting.length > DRAWN
-      ? `The first ${DRAWN} of ${grouped(fitting.length)}: write more into the filter to find the others.` : "";
+      ? `The first ${DRAWN} of ${formatCount(fitting.length)}: write more into the filter to find the others.` : "";
   }
   async function look() {
     try {
@@ -54,7 +54,7 @@ export function picker({ add, letter, full }) {
       drawn();
       if (library.more && !element.hidden) setTimeout(() => element.hidden || look(), 500);
     } catch (error) {
-      note.textContent = inWords(error);
+      note.textContent = errorText(error);
     }
   }
   filter.addEventListener("input", () => ((words = filter.value), drawn()));

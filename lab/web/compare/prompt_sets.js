@@ -1,32 +1,34 @@
 /* prompt_sets: methods on a set of prompts: what each is against the first, over all, by kind, and prompt by prompt. */
-import { button, h, plural, two } from "../scope.js";
+import { button, h, plural, formatFixed } from "../scope.js";
 import { ask } from "../runs.js";
 import { current } from "../address.js";
-import { certain } from "./baseline.js";
+import { isSignificant } from "./baseline.js";
 import { LETTERS } from "./letters.js";
 
 const AGAIN = 700; // ms between two looks at how far it is
 const ENOUGH = 5; // prompts from which on an interval over them says that a ratio is not 1
-const between = ({ interval: [low, high], n }) => h("small", null, `${two(low)} to ${two(high)}, n = ${n}`);
+const between = ({ interval: [low, high], n }) =>
+  h("small", null, `${formatFixed(low)} to ${formatFixed(high)}, n = ${n}`);
 
 /** A median ratio with its interval; bold where that leaves 1 out, over enough prompts. */
 const ratioOf = (one) => (!one ? "–"
-  : one.n < ENOUGH ? [`× ${two(one.median)}`, between(one), h("small", null, "too few prompts to tell")]
-  : certain(one) ? [h("b", null, `× ${two(one.median)}`), between(one)]
-  : [`× ${two(one.median)}`, between(one), h("small", null, "not distinguishable from 1")]);
-const acceptedOf = (one) => (one ? [`${two(one.mean)}`, between(one)] : "no draft");
+  : one.n < ENOUGH ? [`× ${formatFixed(one.median)}`, between(one), h("small", null, "too few prompts to tell")]
+  : isSignificant(one) ? [h("b", null, `× ${formatFixed(one.median)}`), between(one)]
+  : [`× ${formatFixed(one.median)}`, between(one), h("small", null, "not distinguishable from 1")]);
+const acceptedOf = (one) => (one ? [`${formatFixed(one.mean)}`, between(one)] : "no draft");
 
 /** What the columns of the prompts hold: [head, value to sort by, cell]. */
 function columns(count) {
   const own = [...LETTERS.slice(0, count)], of = (k, name) => (line) => line.cells[k]?.[name] ?? null;
   const text = (k) => (line) =>
     !line.cells[k] ? "–" : line.cells[k].parted ? `parts at token ${line.cells[k].same + 1}` : "the same";
-  const figure = (head, value, word = two) => [head, value, (line) => (value(line) === null ? "–" : word(value(line)))];
+  const figure = (head, value, word = formatFixed) =>
+    [head, value, (line) => (value(line) === null ? "–" : word(value(line)))];
   return [
     ["prompt", (line) => line.begins.toLowerCase(), (line) => h("span", { class: "begins" }, line.begins)],
     ["kind", (line) => line.kind, (line) => line.kind || "–"],
     ...own.flatMap((letter, k) => k
-      ? [figure(`${letter} against A`, (line) => line.ratios[k], (x) => `× ${two(x)}`)] : []),
+      ? [figure(`${letter} against A`, (line) => line.ratios[k], (x) => `× ${formatFixed(x)}`)] : []),
     ...own.map((letter, k) => figure(`${letter} tokens/s`, of(k, "rate"))),
     ...own.map((letter, k) => figure(`${letter} accepted`, of(k, "accepted"))),
     ...own.flatMap((letter, k) => (k ? [[`${letter} text`, of(k, "same"), text(k)]] : [])),

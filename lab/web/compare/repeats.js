@@ -1,11 +1,11 @@
 /* repeats: the compared runs decoded several times more, so that a ratio of their speeds has an interval. */
-import { button, grouped, h, plural } from "../scope.js";
+import { button, formatCount, h, plural } from "../scope.js";
 import { ask } from "../runs.js";
 
 const LOOK = 500; // ms between two looks at repeats that go on
 
 /** options: runs() that are compared, refuse(error), changed() when ratios came or went. */
-export function repeating({ runs, refuse, changed }) {
+export function repeatRuns({ runs, refuse, changed }) {
   let rounds = null, timer = 0;
   const times = h("input", { type: "number", min: 3, max: 40, value: 5, "aria-label": "repeats" });
   const again = button("Repeat", () => repeat());
@@ -54,7 +54,8 @@ export function repeating({ runs, refuse, changed }) {
       return answer.over ? "Stopped before the first round was over: there is no ratio."
         : `Repeating: round 1 of ${answer.times}.`;
     return (answer.over ? (answer.rounds < answer.times ? "Stopped: " : "") : "Repeating: ")
-      + (answer.over ? plural(answer.rounds, "round") : `${grouped(answer.rounds)} of ${answer.times} rounds`) + ". "
+      + (answer.over ? plural(answer.rounds, "round")
+        : `${formatCount(answer.rounds)} of ${answer.times} rounds`) + ". "
       + "The median of the rounds' ratios of tokens/s, prompt left out; 95 % interval: percentile bootstrap. Every "
       + "call has its run's seed, so the interval is of this machine's noise, not of "
       + `prompts.${other ? " A repeat wrote another text than its run." : ""}`;

@@ -1,6 +1,6 @@
 /* stream: the steps of the runs that go on, from one stream of the server; one that is refused is asked for again. */
 import { phase } from "../phase.js";
-import { ask, away, ended, GONE } from "../runs.js";
+import { ask, isUnreachable, isOver, GONE } from "../runs.js";
 
 const WAIT = 500; // ms before a stream that was refused is asked for again; twice as long each time
 
@@ -41,12 +41,12 @@ export function stream({ runs, changed, over, lost }) {
         Object.assign(run, { status: state.status, named: state.named });
         run.view.expect(state.of || 0);
         phase(run.view, state);
-        run.stop.hidden = ended(run);
+        run.stop.hidden = isOver(run);
         changed();
       });
       on("end", (end) => {
         run.end = end;
-        if (!ended(run)) run.status = "done";
+        if (!isOver(run)) run.status = "done";
         run.stop.hidden = true;
         phase(run.view);
         run.view.push(end);
@@ -59,7 +59,7 @@ export function stream({ runs, changed, over, lost }) {
   async function reopen(mine) {
     const there = await Promise.all(runs().map((run) => ask(`/ds/run/${run.id}`).then(() => null, (error) => error)));
     if (mine !== source) return;
-    const errors = there.map((error) => (error && !away(error) ? error : null));
+    const errors = there.map((error) => (error && !isUnreachable(error) ? error : null));
     if (errors.some(Boolean)) lost(runs().filter((run, k) => !errors[k]), errors);
     else if (there.some(Boolean)) {
       for (const run of runs()) if (!run.end) run.view.note(GONE);

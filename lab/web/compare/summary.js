@@ -6,7 +6,7 @@ const FRESH = 3000; // ms between two looks at the figures of runs that go on
 
 /** now: what is compared; the server's figures become its `summary`. drawn(): they may be drawn, as they are;
  *  again(): others came, or none; refuse(error). Its answer is what looks whether to ask. */
-export function asking(now, { drawn, again, refuse }) {
+export function summaryPoll(now, { drawn, again, refuse }) {
   let asked = "", timer = 0, soon = false, last = -Infinity;
   const ids = () => now.runs.map((run) => run.id).join(),
     stand = () => now.runs.map((run) => `${run.id} ${run.view?.store.count} ${run.status}`).join();

@@ -1,8 +1,8 @@
 /* tools: what can be done with one of the compared runs, at its head, and which run it goes on from. */
 import { button, h } from "../scope.js";
-import { ask, ended, open, paneTitle } from "../runs.js";
+import { ask, isOver, open, paneTitle } from "../runs.js";
 import { go } from "../address.js";
-import { forms, saving, viewsOf } from "../save.js";
+import { forms, saveMenu, viewsOf } from "../save.js";
 import { LETTERS } from "./letters.js";
 
 /** runs(): those that are compared; root(): the picture of all; refuse(error); choose(ids): compare these. Its answer
@@ -15,11 +15,11 @@ export function toolsOf({ runs, root, refuse, choose }) {
       });
     run.stop = stop;
     run.origin = h("p", { class: "quiet origin" });
-    stop.hidden = ended(run);
+    stop.hidden = isOver(run);
     const views =
       () => [...viewsOf(root(), `of ${runs().map(paneTitle).join(" and ")}`),
         ...viewsOf(run.view.root, `${paneTitle(run)} step ${run.view.at}`, LETTERS[k])];
-    const save = saving(views, () => forms(run.id, ended(run)), "Save");
+    const save = saveMenu(views, () => forms(run.id, isOver(run)), "Save");
     save.firstElementChild.setAttribute("aria-label", `save run ${LETTERS[k]}`);
     return h("div", { class: "tools" }, stop, save,
       button("In the Lab", () => (open(run.id), go("lab")), { "aria-label": `open run ${LETTERS[k]} in the Lab` }),

@@ -2,11 +2,11 @@
 import { button, h } from "../scope.js";
 import { ask, open } from "../runs.js";
 import { current } from "../address.js";
-import { forcedIn, words } from "./changes.js";
+import { forcedText, settingsText } from "./changes.js";
 
 const AGAIN = 1200; // ms between two looks at forks that are going
 
-const called = (one) => one.name || `run ${one.run.slice(0, 8)}`;
+const runName = (one) => one.name || `run ${one.run.slice(0, 8)}`;
 
 /** Look at runs beside each other. */
 export const compare = (...runs) => (location.hash = "#compare&runs=" + runs.join(","));
@@ -32,8 +32,8 @@ export function branchList(run) {
   }
   const ways = (one, ...runs) => [
     button("Open", () => (open(one.run), list.closest(".ds").focus({ preventScroll: true })),
-      { "aria-label": `open ${called(one)}` }),
-    button("Compare", () => compare(...runs), { "aria-label": `compare with ${called(one)}` }),
+      { "aria-label": `open ${runName(one)}` }),
+    button("Compare", () => compare(...runs), { "aria-label": `compare with ${runName(one)}` }),
   ];
   function draw() {
     const { of: parent = null, branches = [] } = family || {}, as = JSON.stringify([parent, branches]);
@@ -41,15 +41,16 @@ export function branchList(run) {
     drawnAs = as;
     origin.replaceChildren(
       ...(parent
-        ? [h("span", null, `This run is a fork of ${called(parent)}, from its step ${parent.step}.`),
+        ? [h("span", null, `This run is a fork of ${runName(parent)}, from its step ${parent.step}.`),
           ...ways(parent, parent.run, run())] : [])
     );
     list.replaceChildren(
       ...branches.map((one) =>
         h("li", null,
-          h("div", null, h("b", null, called(one)),
+          h("div", null, h("b", null, runName(one)),
             h("span", { class: "quiet" },
-              [`step ${one.step}`, words(one.change), forcedIn(one.forced || []), one.status].filter(Boolean).join(
+              [`step ${one.step}`, settingsText(one.change), forcedText(one.forced || []), one.status]
+                .filter(Boolean).join(
                 ", "
               ))), ways(one, run(), one.run))
       )

@@ -1,14 +1,14 @@
 /* breakpoint_list: the breakpoints as a part of the page: each can be turned off, gone to and removed. */
 import { button, h } from "../scope.js";
-import { ended } from "../runs.js";
-import { armed, changed, list, remove, turn } from "./breakpoints.js";
+import { isOver } from "../runs.js";
+import { armed, onBreakpoints, list, remove, turn } from "./breakpoints.js";
 import { conditionForm } from "./condition.js";
-import { hits } from "./hit_counts.js";
+import { hitCounts } from "./hit_counts.js";
 
 /** next(text): go to the next hit of one condition */
-export function breakpoints(next) {
+export function breakpointList(next) {
   const rows = h("ol", { class: "list" }), lead = h("span", { class: "quiet" });
-  const form = conditionForm(), counts = hits(() => draw(last.pane, last.at));
+  const form = conditionForm(), counts = hitCounts(() => draw(last.pane, last.at));
   const element = h("section", { class: "breaks", "aria-label": "Breakpoints" },
     h("header", null, h("h2", null, "Breakpoints"), lead), rows, form.elements);
   let last = {}, drawnAs = "";
@@ -41,7 +41,7 @@ export function breakpoints(next) {
     last = { pane, at };
     const as = JSON.stringify(list);
     if (as !== drawnAs) fill(), (drawnAs = as);
-    lead.textContent = !list.length ? "none yet" : ended(pane) || !pane.id ? "" : "they pause the run";
+    lead.textContent = !list.length ? "none yet" : isOver(pane) || !pane.id ? "" : "they pause the run";
     [...rows.children].forEach((li) => {
       const [word, trouble] = counts.words(li.dataset.text, pane, at), to = li.querySelector(".hits");
       li.classList.toggle("here", word.startsWith("here"));
@@ -53,6 +53,6 @@ export function breakpoints(next) {
     if (armed.trouble) form.say(`The run could not take the breakpoints: ${armed.trouble}`, true);
     counts.count(pane);
   }
-  changed(() => last.pane && draw(last.pane, last.at));
+  onBreakpoints(() => last.pane && draw(last.pane, last.at));
   return { element, draw, known: form.known };
 }

@@ -1,6 +1,6 @@
 /* breakpoints: the conditions at which a run is stopped. They are kept in this browser. A run that is going pauses at
  * them; in a recorded one they are places to go to. */
-import { ask, ended, heard, panes, inWords } from "../runs.js";
+import { ask, isOver, onChange, panes, errorText } from "../runs.js";
 
 const KEPT = "decodescope-breakpoints";
 export const MOST = 32; // conditions that a run takes
@@ -9,12 +9,12 @@ export const armed = { trouble: "" }; // why the conditions could not be given t
 const listeners = new Set();
 
 /** Be told whenever a breakpoint has come, gone or changed. */
-export const changed = (listener) => listeners.add(listener);
-export const enabled = () => list.filter((one) => one.on);
+export const onBreakpoints = (listener) => listeners.add(listener);
+export const enabledConditions = () => list.filter((one) => one.on);
 /** The number of a condition, as it is told, from 1; 0 if it is not in the list. */
-export const numbered = (text) => list.findIndex((one) => one.text === text) + 1;
+export const numberOf = (text) => list.findIndex((one) => one.text === text) + 1;
 
-function kept() {
+function readStored() {
   try {
     const stored = JSON.parse(localStorage.getItem(KEPT));
     return (Array.isArray(stored) ? stored : []).filter((one) => typeof one?.text === "string").slice(0, MOST);
@@ -48,19 +48,20 @@ export function turn(text, on) {
 const given = new WeakMap(); // pane -> the conditions that its run has, as text
 /** Give the conditions that are on to every run that is going. */
 function arm() {
-  if (panes.every(ended)) armed.trouble = "";
+  if (panes.every(isOver)) armed.trouble = "";
   for (const pane of panes) {
-    if (!pane.id || pane.broke === undefined || ended(pane)) continue; // `broke` comes with the first word of its state
-    const conditions = enabled().map((one) => one.text), as = JSON.stringify(conditions);
+    // `broke` comes with the first word of its state
+    if (!pane.id || pane.broke === undefined || isOver(pane)) continue;
+    const conditions = enabledConditions().map((one) => one.text), as = JSON.stringify(conditions);
     if (as === (given.get(pane) ?? "[]")) continue;
     given.set(pane, as);
     const said = (sentence) =>
       armed.trouble !== sentence && ((armed.trouble = sentence), listeners.forEach((listener) => listener()));
     ask(`/ds/run/${pane.id}/breaks`, { method: "POST", body: JSON.stringify({ conditions }) }).then(() => said(""),
       (error) => {
-        if (!ended(pane)) given.delete(pane), said(error.message);
+        if (!isOver(pane)) given.delete(pane), said(error.message);
       });
   }
 }
-list.push(...kept().map(({ text, on }) => ({ text, on: on !== false })));
-heard(arm);
+list.push(...readStored().map(({ text, on }) => ({ text, on: on !== false })));
+onChange(arm);

@@ -1,9 +1,10 @@
 /* changes: what a fork does otherwise than its run, in words. */
 
 /** Settings as words: "rule typical, epsilon 0.09"; a file without its hash. */
-export const words = (x) => (x === null || x === undefined ? ""
+export const settingsText = (x) => (x === null || x === undefined ? ""
   : typeof x === "object"
   ? (Array.isArray(x) ? x
-    : Object.entries(x).map(([k, v]) => (v && typeof v === "object" ? v : `${k.replaceAll("_", " ")} ${v}`))).map(words)
+    : Object.entries(x).map(([k, v]) =>
+      (v && typeof v === "object" ? v : `${k.replaceAll("_", " ")} ${v}`))).map(settingsText)
     .filter(Boolean).join(", ") : String(x).replace(/@[0-9a-f]{16}$/, ""));
-export const forcedIn = (all) => all.map(({ node, verdict }) => `node ${node} ${verdict}ed by force`).join(", ");
+export const forcedText = (all) => all.map(({ node, verdict }) => `node ${node} ${verdict}ed by force`).join(", ");

@@ -1,14 +1,14 @@
 /* condition: the form in which the condition of a breakpoint is written: it is checked while it is written, and the
  * names that it can use stand below. */
 import { button, h } from "../scope.js";
-import { ask, inWords } from "../runs.js";
-import { MOST, add, list, numbered } from "./breakpoints.js";
-import { said } from "./status_line.js";
+import { ask, errorText } from "../runs.js";
+import { MOST, add, list, numberOf } from "./breakpoints.js";
+import { statusLine } from "./status_line.js";
 
 const WAIT = 250; // ms after the last letter before a condition is checked
 
 export function conditionForm() {
-  const { element: line, say } = said();
+  const { element: line, say } = statusLine();
   const box = h("input", { type: "text", placeholder: "p/q < 0.1 and depth > 2",
     "aria-label": "condition of a new breakpoint", autocomplete: "off", spellcheck: "false", autocapitalize: "off" });
   const words = h("tbody"),
@@ -36,7 +36,7 @@ export function conditionForm() {
       say(reads?.length ? `Reads ${reads.join(", ")}.` : "");
       return text;
     } catch (error) {
-      if (mine === asked) say(inWords(error), true);
+      if (mine === asked) say(errorText(error), true);
       return null;
     }
   }
@@ -46,11 +46,11 @@ export function conditionForm() {
     clearTimeout(timer);
     const text = await checked();
     if (text === null) return;
-    if (list.length >= MOST && !numbered(text))
+    if (list.length >= MOST && !numberOf(text))
       return say(`There are ${MOST} breakpoints, which is the limit: remove one first.`, true);
     box.value = "";
     add(text);
-    say(`Breakpoint ${numbered(text)} was added.`);
+    say(`Breakpoint ${numberOf(text)} was added.`);
   });
   /** The names that a condition can use, and an example of each, which is one press away from being written. */
   function known(conditions) {

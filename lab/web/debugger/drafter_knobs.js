@@ -4,7 +4,7 @@ import { ask } from "../runs.js";
 import { knobSet } from "./knobs.js";
 
 /** changed(): told when one of them is another. */
-export function shaping(changed) {
+export function drafterKnobs(changed) {
   const knobs = knobSet("input", changed),
     element = h("details", { class: "shape", hidden: "" }, h("summary", null, "Another depth, tree or draft"),
       knobs.element);

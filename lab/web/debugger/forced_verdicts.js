@@ -2,7 +2,7 @@
 import { button, h } from "../scope.js";
 
 /** node(): the one that is chosen; changed(): told when a verdict is forced, or left to the rule again. */
-export function forcing(node, changed) {
+export function forcedVerdicts(node, changed) {
   const forced = new Map(); // node -> "accept" or "reject"
   const force = (word, kind) => {
     const act = () => {

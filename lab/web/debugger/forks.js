@@ -1,10 +1,10 @@
 /* forks: runs that go on from a step of the run that is shown, with something of it changed. */
 import { h } from "../scope.js";
-import { ask, inWords } from "../runs.js";
+import { ask, errorText } from "../runs.js";
 import { branchList, compare } from "./branches.js";
-import { forcedIn, words } from "./changes.js";
-import { forcing } from "./forced_verdicts.js";
-import { shaping } from "./drafter_knobs.js";
+import { forcedText, settingsText } from "./changes.js";
+import { forcedVerdicts } from "./forced_verdicts.js";
+import { drafterKnobs } from "./drafter_knobs.js";
 
 const LONGEST = 80; // characters of a name
 
@@ -15,7 +15,8 @@ export function forks(change) {
     "aria-label": "name of the fork", autocomplete: "off", spellcheck: "false" });
   const go = h("button", { type: "submit", class: "ds-button" }),
     refused = h("p", { class: "ds-refusal", role: "alert", hidden: "" });
-  const forced = forcing(() => here.node, draw), shape = shaping(draw), branches = branchList(() => here.pane?.id);
+  const forced = forcedVerdicts(() => here.node, draw), shape = drafterKnobs(draw),
+    branches = branchList(() => here.pane?.id);
   const inside = h("p", { class: "quiet" });
   const form = h("form", { class: "fork", novalidate: "" }, forced.element, shape.element, inside,
     h("div", { class: "name" }, name, go), refused);
@@ -41,7 +42,7 @@ export function forks(change) {
       forced.clear();
       compare(pane.id, fork.run);
     } catch (error) {
-      refuse(inWords(error));
+      refuse(errorText(error));
     }
     go.removeAttribute("aria-disabled");
     branches.look();
@@ -52,7 +53,7 @@ export function forks(change) {
     form.hidden = !step?.nodes;
     forced.draw(step);
     go.textContent = `Fork from step ${at}`;
-    const said = [forcedIn(forced.entries()), words(changes())].filter(Boolean).join("; ");
+    const said = [forcedText(forced.entries()), settingsText(changes())].filter(Boolean).join("; ");
     inside.textContent = said ? `In the fork: ${said}.`
       : "Nothing is changed yet: the fork would go on as the run did.";
   }
@@ -68,6 +69,6 @@ export function forks(change) {
     },
     look: branches.look,
     /** Name the fork after what it changes, ready to be made. */
-    fill: () => ((name.value = words(changes()).slice(0, LONGEST)), go.focus()),
+    fill: () => ((name.value = settingsText(changes()).slice(0, LONGEST)), go.focus()),
   };
 }

@@ -1,14 +1,14 @@
 /* heading: which run is shown and in which state, and where it was stopped and why. */
 import { h } from "../scope.js";
-import { paneTitle, without } from "../runs.js";
-import { numbered } from "./breakpoints.js";
+import { paneTitle, noStepReason } from "../runs.js";
+import { numberOf } from "./breakpoints.js";
 
 /** nothing: the element of the view that is read while the run has no step. */
 export function heading(shared, nothing) {
   const named = h("span", { class: "quiet" }), banner = h("p", { class: "banner", role: "status" });
   function stopped() {
     const { pane, stop, mine } = shared;
-    const number = stop ? numbered(stop.text) : 0, shown = stop && stop.step === mine.at && pane.id;
+    const number = stop ? numberOf(stop.text) : 0, shown = stop && stop.step === mine.at && pane.id;
     banner.hidden = !shown;
     const said = shown
       ? [`Stopped at ${number ? `breakpoint ${number}` : "a breakpoint"}: `, h("code", null, stop.text),
@@ -20,7 +20,7 @@ export function heading(shared, nothing) {
     const { pane, live } = shared, { head, count } = shared.store(), state = live() ? pane.status : "recorded";
     named.textContent = !pane.id ? ""
       : [paneTitle(pane), ...(head ? [head.model.name] : []), `run ${pane.id.slice(0, 8)}`, state].join(", ");
-    nothing.textContent = !pane.id || count || !live() ? without()
+    nothing.textContent = !pane.id || count || !live() ? noStepReason()
       : state === "paused" ? "The run is paused before its first step: press Continue, or Step."
       : "The run has made no step yet.";
     stopped();

@@ -1,16 +1,16 @@
 /* hit_counts: how often each breakpoint's condition holds in the run that is shown, and where. */
 import { plural } from "../scope.js";
-import { ended } from "../runs.js";
+import { isOver } from "../runs.js";
 import { allHits } from "./search.js";
 import { list } from "./breakpoints.js";
 
 /** counted(): told when another condition was counted. */
-export function hits(counted) {
+export function hitCounts(counted) {
   const all = new Map(); // text -> {as, run, steps, count, trouble}
   /** Count the hits of every condition in the run; while it goes on, only at its pauses. */
   function count(pane) {
-    if (!pane?.id || (!ended(pane) && pane.status !== "paused")) return;
-    const as = `${pane.id} ${pane.view.store.count} ${ended(pane)}`;
+    if (!pane?.id || (!isOver(pane) && pane.status !== "paused")) return;
+    const as = `${pane.id} ${pane.view.store.count} ${isOver(pane)}`;
     for (const { text } of list) {
       if (all.get(text)?.as === as) continue;
       const mine = { ...(all.get(text)?.run === pane.id ? all.get(text) : {}), as, run: pane.id };

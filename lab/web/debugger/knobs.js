@@ -1,15 +1,15 @@
 /* knobs: those of a part in a form that is sent. */
 import { h } from "../scope.js";
 import { fileKnob } from "../file_knob.js";
-import { boxOf, said, say } from "../knobs.js";
+import { boxOf, boxText, setBox } from "../knobs.js";
 
 /** {element, read(), wrong()} of a knob that stands at `value`; wrong: why it says nothing that can be sent, or "". */
-function input(knob, value, word, event, changed) {
+function knobInput(knob, value, word, event, changed) {
   const box = boxOf(knob);
-  say(box, value);
+  setBox(box, value);
   box.dataset.name = knob.name;
   box.addEventListener(event, changed);
-  return { element: h("label", { title: knob.help }, h("span", null, word), box), read: () => said(box),
+  return { element: h("label", { title: knob.help }, h("span", null, word), box), read: () => boxText(box),
     wrong: () => (box.validity.badInput ? `${word} must be a number: write one, or leave it empty.` : "") };
 }
 /** The same of one that takes a file, which is brought to `path`. */
@@ -33,7 +33,7 @@ export function knobSet(event, changed) {
       knobs = all.map((knob) => {
         const { name, value } = knob, word = name.replaceAll("_", " ");
         return { name, value, ...(knob.file ? fileInput(knob, value, word, `${path}/${name}`, changed)
-          : input(knob, value, word, event, changed)) };
+          : knobInput(knob, value, word, event, changed)) };
       });
       element.replaceChildren(...knobs.map((knob) => knob.element));
     },

@@ -5,7 +5,7 @@ import { current } from "../address.js";
 import { firstHit } from "./search.js";
 
 /** begun(): another run is shown from now on; moved(): the reader has gone somewhere; draw(): something has come. */
-export function following(shared, { begun, moved, draw }) {
+export function labSync(shared, { begun, moved, draw }) {
   let taking = false; // what changes now comes from the Lab
   const { store, theirs } = shared;
 

@@ -1,18 +1,18 @@
 /* navigation: through a run: to where a breakpoint is met, to the next step, from decision to decision. */
-import { NONE, ask, inWords } from "../runs.js";
-import { enabled, list } from "./breakpoints.js";
+import { NONE, ask, errorText } from "../runs.js";
+import { enabledConditions, list } from "./breakpoints.js";
 import { nearest } from "./search.js";
 
 /** Nodes of a step in the order in which they were decided. */
-const decided = (one) => (!one?.verdict ? []
+const decidedNodes = (one) => (!one?.verdict ? []
   : [...new Set([...one.verdict.tried, ...(one.verdict.extra ? [one.nodes.length - 1] : [])])]);
 
 /** go(i, node), whole(i): of lab_sync.js; tell(sentence): why it does not go; draw(): the stop or the run's state is
  *  another. */
-export function walking(shared, { go, whole, tell, draw }) {
+export function navigation(shared, { go, whole, tell, draw }) {
   const { store, live, chosen } = shared;
   const post = (action) =>
-    ask(`/ds/run/${shared.pane.id}/${action}`, { method: "POST" }).catch((error) => tell(inWords(error)));
+    ask(`/ds/run/${shared.pane.id}/${action}`, { method: "POST" }).catch((error) => tell(errorText(error)));
 
   /** The run goes on from where it has paused. */
   function leave() {
@@ -23,7 +23,7 @@ export function walking(shared, { go, whole, tell, draw }) {
     const { mine, pane } = shared;
     tell("");
     if (!pane?.id) return tell(NONE);
-    const texts = enabled().map((one) => one.text);
+    const texts = enabledConditions().map((one) => one.text);
     if (live() && way > 0 && (mine.following || mine.at >= store().count - 1)) {
       if (pane.status !== "paused")
         return tell(
@@ -62,7 +62,7 @@ export function walking(shared, { go, whole, tell, draw }) {
       draw();
       return true;
     } catch (error) {
-      tell(inWords(error));
+      tell(errorText(error));
     }
     return false;
   }
@@ -84,15 +84,15 @@ export function walking(shared, { go, whole, tell, draw }) {
     if (!pane?.id || mine.at < 0) return tell(NONE);
     try {
       let i = mine.at;
-      const first = decided(await whole(i)), k = first.indexOf(chosen()) + way;
+      const first = decidedNodes(await whole(i)), k = first.indexOf(chosen()) + way;
       if (k in first && (way > 0 || first.includes(chosen()))) return go(i, first[k]);
       for (i += way; i >= 0 && i < store().count && shared.pane === pane; i += way) {
-        const ids = decided(await whole(i));
+        const ids = decidedNodes(await whole(i));
         if (ids.length) return go(i, way > 0 ? ids[0] : ids.at(-1));
       }
       tell(way > 0 ? "There is no further decision." : "There is no earlier decision.");
     } catch (error) {
-      tell(inWords(error));
+      tell(errorText(error));
     }
   }
   return { onward, find, next, decide };

@@ -1,5 +1,5 @@
 /* series: the values of the watches in all steps of the run that is shown, as the server tells them. */
-import { ask, ended } from "../runs.js";
+import { ask, isOver } from "../runs.js";
 
 const AGAIN = 1000; // ms between two questions about a run that is going
 
@@ -30,7 +30,7 @@ export function series(wanted, answered) {
   function read() {
     const { pane, open } = due();
     if (timer || !open.length) return;
-    const again = !ended(pane) && open.every((text) => answers.has(text));
+    const again = !isOver(pane) && open.every((text) => answers.has(text));
     timer = setTimeout(() => ((timer = 0), fetchAll()), again ? AGAIN : 0);
   }
   function fetchAll() {

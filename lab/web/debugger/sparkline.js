@@ -4,7 +4,7 @@ import { s } from "../scope.js";
 const WIDE = 96, HIGH = 22; // px of a line
 
 /** A number as a watch shows it. */
-export function short(x) {
+export function shortNumber(x) {
   if (x === null || x === undefined) return "–";
   if (Number.isInteger(x) && Math.abs(x) < 1e6) return String(x);
   const size = Math.abs(x);
@@ -40,7 +40,7 @@ const bounds = (values) => {
 /** The least and the largest value, in words; "" where there is none. */
 export function range(values) {
   const [low, high] = bounds(values);
-  return low <= high ? `${short(low)} to ${short(high)}` : "";
+  return low <= high ? `${shortNumber(low)} to ${shortNumber(high)}` : "";
 }
 /** Draw the values, [[step, value], ...], into the picture; `here`: the value at step `at`, or null. */
 export function draw(svg, values, at, here) {

@@ -1,10 +1,10 @@
 /* state: what the parts of the Debugger have in common: the run as the Lab has it, the Debugger's own view of it, and
  * where it was stopped. */
 import { firstOf } from "../scope.js";
-import { ended } from "../runs.js";
+import { isOver } from "../runs.js";
 
 /** State that the page hands to its parts. It adds `mine`, the view that it has mounted. */
-export function sharing() {
+export function debuggerState() {
   const shared = {
     mine: null,
     pane: null, // the run that is shown
@@ -12,7 +12,7 @@ export function sharing() {
     met: null, // the stop of a run that is going that was shown already
     store: () => shared.mine.store,
     theirs: () => shared.pane?.view,
-    live: () => !!shared.pane?.id && !ended(shared.pane),
+    live: () => !!shared.pane?.id && !isOver(shared.pane),
     /** The node that is chosen in the step that is shown, else its first. */
     chosen: () => {
       const { mine } = shared;

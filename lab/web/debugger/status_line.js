@@ -2,7 +2,7 @@
 import { h } from "../scope.js";
 
 /** {element, say(sentence, bad)}; bad: it was refused. */
-export function said() {
+export function statusLine() {
   const element = h("p", { class: "said", role: "status" });
   const say = (sentence, bad = false) =>
     ((element.className = bad ? "said ds-refusal" : "said quiet"),

@@ -1,11 +1,11 @@
 /* step_address: the step and the node that are looked at, as the address names them. */
 import { current, fragment } from "../address.js";
-import { here } from "../landing.js";
+import { stepLink } from "../landing.js";
 
 const SETTLE = 150; // ms without a move after which the address names the step
 
 /** settle() names what is looked at, unname() takes it out again. */
-export function naming(shared) {
+export function stepAddress(shared) {
   let timer = 0, written = [];
   const parts = (without) =>
     location.hash.slice(1).split("&").filter((part) => part.includes("=") && !without.test(part));
@@ -14,7 +14,7 @@ export function naming(shared) {
     clearTimeout(timer);
     timer = setTimeout(() => {
       if (current() !== "debugger" || !shared.pane?.id || shared.mine.at < 0) return;
-      const place = here().split("#")[1].split("&");
+      const place = stepLink().split("#")[1].split("&");
       written = place.filter((part) => /^(step|node)=/.test(part));
       history.replaceState(null, "", fragment([...place, ...parts(/^(run|with|step|node)=/)]));
     }, SETTLE);

@@ -19,7 +19,7 @@ export const keyList = () =>
       )));
 
 /** onward(way), next(), decide(way), mark(): what is done; enable(yes): whether there is a run to do it with. */
-export function ways({ onward, next, decide, mark }) {
+export function toolbar({ onward, next, decide, mark }) {
   const all = [
     button("Continue", () => onward(1), { class: "ds-button go", title: "F8, c" }),
     button("Back", () => onward(-1), { class: "ds-button back", title: "Shift+F8, C" }),

@@ -1,15 +1,15 @@
 /* watches: figures of every step of the run, each as a line over all steps with its value at the present one. */
 import { button, h, toggle } from "../scope.js";
-import { ask, inWords } from "../runs.js";
-import { draw as drawLine, picture, range, short } from "./sparkline.js";
-import { said } from "./status_line.js";
+import { ask, errorText } from "../runs.js";
+import { draw as drawLine, picture, range, shortNumber } from "./sparkline.js";
+import { statusLine } from "./status_line.js";
 import { series } from "./series.js";
 
 const KEPT = "decodescope-watches";
 const MOST = 12; // watches at once
 const FIRST = 4; // of those that are offered, to begin with
 
-function kept() {
+function readStored() {
   try {
     const stored = JSON.parse(localStorage.getItem(KEPT));
     return Array.isArray(stored) ? stored.filter((one) => typeof one === "string").slice(0, MOST) : null;
@@ -20,7 +20,7 @@ function kept() {
 
 /** The form that adds a watch. list(): those that there are; add(text): one that the server can read. */
 function watchForm({ list, add }) {
-  const { element: line, say } = said();
+  const { element: line, say } = statusLine();
   const box = h("input", { type: "text", placeholder: "mean(accepted)", "aria-label": "expression of a new watch",
     autocomplete: "off", spellcheck: "false", autocapitalize: "off" });
   const form = h("form", null, box, h("button", { type: "submit", class: "ds-button" }, "Watch"));
@@ -36,7 +36,7 @@ function watchForm({ list, add }) {
       say("");
       add(text);
     } catch (error) {
-      say(inWords(error), true);
+      say(errorText(error), true);
     }
   });
   return { elements: [form, line], focus: () => box.focus() };
@@ -51,7 +51,7 @@ function table(list, values, at) {
     h("tbody", null,
       steps.map((step) =>
         h("tr", { class: step === at ? "here" : null }, h("th", { scope: "row" }, String(step)),
-          columns.map((column) => h("td", null, short(column.get(step) ?? null))))
+          columns.map((column) => h("td", null, shortNumber(column.get(step) ?? null))))
       )));
 }
 
@@ -59,7 +59,7 @@ function table(list, values, at) {
 function drawRow(li, { values, trouble }, at) {
   const text = li.dataset.text, here = values.find(([step]) => step === at)?.[1] ?? null, over = range(values),
     [, value, svg, , wrong] = li.children;
-  value.textContent = short(here);
+  value.textContent = shortNumber(here);
   if (wrong.textContent !== trouble) wrong.textContent = trouble;
   svg.setAttribute("aria-label", trouble || (over ? `${text} over the steps: ${over}` : "no value in this run"));
   drawLine(svg, values, at, here);
@@ -67,7 +67,7 @@ function drawRow(li, { values, trouble }, at) {
 
 /** The watches, as a part of the page. */
 export function watches() {
-  let list = kept(), tabled = false, last = {}, drawnAs = "";
+  let list = readStored(), tabled = false, last = {}, drawnAs = "";
   const rows = h("ul", { class: "list" }),
     twin = h("div", { class: "scroll twin", tabindex: 0, role: "group", "aria-label": "the watches as a table",
       hidden: "" });

@@ -1,6 +1,6 @@
 /* whatif: how a decision would have gone with another draw, temperature or rule. The recorded run is never changed. */
 import { h } from "../scope.js";
-import { ask, inWords } from "../runs.js";
+import { ask, errorText } from "../runs.js";
 import { forks } from "./forks.js";
 import { ruleChoice } from "./rule.js";
 import { slider } from "./slider.js";
@@ -9,14 +9,14 @@ import { verdictOf } from "./verdict.js";
 const HOTTEST = 2; // the end of the temperature's slider, unless the run was hotter
 
 /** The temperature that a method samples at; 0: greedy; null: none is set. */
-function heatOf(method) {
+function temperatureOf(method) {
   const chain = [method?.sampler, method?.sampler?.parts].flat(2).filter(Boolean);
   return chain.find((one) => "temperature" in one)?.temperature
     ?? (chain.some((one) => one.name === "greedy") ? 0 : null);
 }
 
 /** Why nothing can be asked of a node; empty if something can. */
-function unable({ pane, store, step, node }) {
+function whyUnable({ pane, store, step, node }) {
   if (!pane?.id || !step) return "Open a run first.";
   if (store.head?.levels && !store.head.levels.includes("decisions"))
     return "This run was recorded without its decisions, so no verdict can be derived again: record one at the "
@@ -53,11 +53,11 @@ export function whatif(answered) {
   async function derive() {
     if (busy) return void (again = true);
     const { pane, at, node } = here, wanted = asked();
-    if (unable(here) || !Object.keys(wanted).length) return (answer = null), tell();
+    if (whyUnable(here) || !Object.keys(wanted).length) return (answer = null), tell();
     busy = true;
     const got = await ask(`/ds/run/${pane.id}/whatif`, { method: "POST",
       body: JSON.stringify({ step: at, node, ...wanted }) })
-      .catch((error) => ({ kind: "refused", why: inWords(error) }));
+      .catch((error) => ({ kind: "refused", why: errorText(error) }));
     busy = false;
     if (again) return (again = false), derive();
     if (pane === here.pane && at === here.at && node === here.node) (answer = got), tell();
@@ -67,12 +67,12 @@ export function whatif(answered) {
     verdict.show(answer, here.step, here.node);
   }
   function draw() {
-    const { store, step, node } = here, no = unable(here), row = step?.nodes?.[node];
+    const { store, step, node } = here, no = whyUnable(here), row = step?.nodes?.[node];
     if (why.textContent !== no) why.textContent = no;
     why.hidden = !no;
     questions.hidden = !!no;
     u.draw(row?.[5] ?? null);
-    heat.draw(heatOf(store?.head?.method));
+    heat.draw(temperatureOf(store?.head?.method));
     rule.draw();
     branches.draw(here);
   }

@@ -6,7 +6,7 @@ import { glyph, h, s, tokenOf, statusWord, WORDS } from "../scope.js";
 const SIDE = 20, BESIDE = 4, NEAR = 10;
 const PARTS = { childList: true, subtree: true, attributes: true, attributeFilter: ["transform", "d", "data-node"] };
 
-export function otherPath(root) {
+export function whatifPath(root) {
   const box = root.querySelector(".tree-box"), tree = box.querySelector(".tree"),
     layer = s("g", { class: "then", "aria-hidden": "true" });
   const sample = s("svg", { width: 30, height: 16, viewBox: "0 0 30 16", class: "then", "aria-hidden": "true" },

@@ -1,7 +1,7 @@
 /* theme: light or dark before anything is drawn, as it was chosen here, or as the system has it. It is read on its own,
  * in the head of every page of a gallery. */
 const THEME = "decodescope-theme", system = matchMedia("(prefers-color-scheme: dark)");
-const kept = () => {
+const readStored = () => {
   try {
     return localStorage.getItem(THEME);
   } catch {
@@ -9,7 +9,7 @@ const kept = () => {
   }
 };
 const paint = () =>
-  document.documentElement.classList.toggle("dark", kept() ? kept() === "dark" : system.matches);
+  document.documentElement.classList.toggle("dark", readStored() ? readStored() === "dark" : system.matches);
 
 paint();
 system.addEventListener("change", paint);

@@ -4,7 +4,7 @@ import { walk } from "../walk.js";
 
 /** Draw the run of `given` ({messages, views, without, stops}); shade() says light or dark. The result draws it light
  *  or dark anew. */
-export function recorded(given, shade) {
+export function drawTrace(given, shade) {
   let begun = false; // what is shown at first needs no name
   /** Name what is shown in the address; while it plays, the step where it stops. */
   const named = () => {

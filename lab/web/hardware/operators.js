@@ -1,6 +1,6 @@
 /* operators: bytes and FLOP of the present step by operator, of one lane at a time. */
-import { button, grouped, h, scaled } from "../scope.js";
-import { row, scrolling, table } from "./tables.js";
+import { button, formatCount, h, formatScaled } from "../scope.js";
+import { row, scrollBox, table } from "./tables.js";
 
 const OPS = {
   attn_norm: "norm before attention",
@@ -22,7 +22,7 @@ const OPS = {
 };
 
 export function operatorsTable() {
-  const element = scrolling("the operators"), note = h("p", { class: "quiet" }),
+  const element = scrollBox("the operators"), note = h("p", { class: "quiet" }),
     lanes = h("span", { class: "lanes", role: "group", "aria-label": "whose passes" });
   let lane = "target", operators = null;
   function draw() {
@@ -38,15 +38,17 @@ export function operatorsTable() {
         h("span", { class: "share" }, h("i", { style: `--w: ${(100 * x).toFixed(1)}%` }), `${(100 * x).toFixed(0)} %`);
     note.textContent = operators?.trouble
       || (rows.length
-        ? `Step ${operators.step}, all passes of ${lane} together: ${scaled(bytes)}B moved, ${scaled(flops)}FLOP.`
+        ? `Step ${operators.step}, all passes of ${lane} together: ${formatScaled(bytes)}B moved, `
+          + `${formatScaled(flops)}FLOP.`
         : "Nothing of this step can be priced.");
     element.replaceChildren(
       rows.length
         ? table("Operators of the step", ["operator", "run", "FLOP", "weights", "cache", "activations", "FLOP / byte",
           "of bytes", "of FLOP"],
           rows.map((x) =>
-            row(OPS[x.name] ?? x.name.replaceAll("_", " "), [grouped(x.n), scaled(x.flops).trim(),
-              x.weights ? `${scaled(x.weights)}B` : "–", x.kv ? `${scaled(x.kv)}B` : "–", `${scaled(x.act)}B`,
+            row(OPS[x.name] ?? x.name.replaceAll("_", " "), [formatCount(x.n), formatScaled(x.flops).trim(),
+              x.weights ? `${formatScaled(x.weights)}B` : "–", x.kv ? `${formatScaled(x.kv)}B` : "–",
+              `${formatScaled(x.act)}B`,
               (x.flops / moved(x)).toFixed(2), share(moved(x) / bytes), share(x.flops / flops)])
           )) : ""
     );

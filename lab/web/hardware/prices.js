@@ -1,15 +1,15 @@
 /* prices: what the passes of a run take, measured and by the cost model, here and on another machine. */
-import { grouped, h, passWord, placedUnder, plural, two } from "../scope.js";
-import { kindOf, marked, time } from "./roofline.js";
+import { formatCount, h, passWord, roofPoint, plural, formatFixed } from "../scope.js";
+import { kindOf, phaseIcon, time } from "./roofline.js";
 import { BOUNDS, row, table } from "./tables.js";
 
-const times = (x) => `× ${two(x)}`;
+const times = (x) => `× ${formatFixed(x)}`;
 const off = (x) => x.s / x.model; // of a kind of passes: by the clock, over the model
 /** How far the model is off on the run's own machine, for every price of another one. home: prices there, or null. */
 export function errorOf(home) {
   const ratios = (home?.rows || []).map(off);
   if (!ratios.length) return "How far the model is off on this run's own machine is not known.";
-  const [low, high] = [Math.min(...ratios), Math.max(...ratios)].map(two);
+  const [low, high] = [Math.min(...ratios), Math.max(...ratios)].map(formatFixed);
   return `On this run's own machine the clock took ${low === high ? `× ${low}` : `× ${low} to × ${high}`} of the `
     + "model's time, by kind of pass.";
 }
@@ -18,7 +18,7 @@ const percent = (x) => (x === null || x === undefined ? "–" : `${(100 * x).toF
 /** What the steps of a run reached of its machine, and what of that stayed, in words. steps: of `worked`, or null. */
 export function workedOf(steps) {
   if (!steps?.rows) return "";
-  const all = `Of ${grouped(steps.rows)} rows that were checked ${grouped(steps.tokens)} tokens stayed `
+  const all = `Of ${formatCount(steps.rows)} rows that were checked ${formatCount(steps.tokens)} tokens stayed `
     + `(${percent(steps.kept)}): useful work is ${percent(steps.useful_share)} of what was executed`;
   return steps.reached === null ? `${all}.`
     : `${all}. Attainable time is ${percent(steps.reached)} of the measured one, so ${percent(steps.efficiency)} of `
@@ -50,14 +50,14 @@ export function passesTable(machine, home, there, worked) {
     ...(home ? ["model, here", "measured / model", "of roof", "MBU", "MFU", "bound here"] : []),
     ...(there ? ["model, there", "bound there"] : [])];
   return table("Passes of the run by kind: measured, and by the cost model", heads, rows.map((x) => {
-    const at = placedUnder(machine, { ...x, kept: 0 }), y = beside(x),
+    const at = roofPoint(machine, { ...x, kept: 0 }), y = beside(x),
       used = worked?.rows.find((y) => y.lane === x.lane && y.phase === x.phase);
-    return row(h("span", { class: "what" }, marked(x.lane === "target" ? kindOf(x) : "draft", true), passWord(x)), [
-      grouped(x.n),
+    return row(h("span", { class: "what" }, phaseIcon(x.lane === "target" ? kindOf(x) : "draft", true), passWord(x)), [
+      formatCount(x.n),
       (x.flops / x.bytes).toFixed(2),
       h("b", null, each(x.s, x.n)),
       ...(home
-        ? [each(x.model, x.n), two(x.s / x.model), at.roof ? `${(100 * at.share).toFixed(0)} %` : "–",
+        ? [each(x.model, x.n), formatFixed(x.s / x.model), at.roof ? `${(100 * at.share).toFixed(0)} %` : "–",
           percent(used?.mbu), percent(used?.mfu), BOUNDS[x.bound] ?? x.bound] : []),
       ...(there
         ? [y ? [each(y.model, y.n), h("small", { class: "quiet error" }, home ? ` here ${times(off(x))}` : "")] : "–",

@@ -1,10 +1,10 @@
 /* roofline: the drawing of the Hardware page. Prompt a triangle, draft a diamond, check a disc; measured filled,
  * modelled hollow; the present step's check is ringed. */
-import { decides, grouped, milli, passName, passWord, s, scaled } from "../scope.js";
+import { decides, formatCount, formatTime, passName, passWord, s, formatScaled } from "../scope.js";
 
 /** Seconds as people read them, also very few. */
 export const time = (seconds) =>
-  (seconds >= 1e-4 ? milli(seconds) : `${(1e6 * seconds).toFixed(seconds >= 1e-5 ? 0 : 1)} µs`);
+  (seconds >= 1e-4 ? formatTime(seconds) : `${(1e6 * seconds).toFixed(seconds >= 1e-5 ? 0 : 1)} µs`);
 
 /** The outline of a kind of pass around (x, y). */
 function shape(phase, x, y, r) {
@@ -21,13 +21,13 @@ const mark = (phase, x, y, r, measured) => {
   return outline;
 };
 /** A mark for a legend or a row of a table. */
-export const marked = (phase, measured) =>
+export const phaseIcon = (phase, measured) =>
   s("svg", { class: "key", width: 14, height: 14, viewBox: "-7 -7 14 14", "aria-hidden": "true" },
     mark(phase, 0, 0, 4.5, measured));
 
 /** The picture: {wide, high, type: px of a name's letters, machine, there, rows, others, last, hollow}; machine or
  *  there may be missing. */
-export function drawn({ wide, high, type, machine, there, rows, others, last, hollow }) {
+export function drawRoofline({ wide, high, type, machine, there, rows, others, last, hollow }) {
   const left = 56, top = 12, right = 16, bottom = 40, span = wide - left - right, tall = high - top - bottom;
   const was = rows.filter((p) => p.was);
   const roofs = [machine, there].filter(Boolean), points = [...rows, ...others, ...hollow, ...was.map((p) => p.was)];
@@ -44,13 +44,13 @@ export function drawn({ wide, high, type, machine, there, rows, others, last, ho
   const word = (text, x, y, props) => s("text", { x, y, ...props }, text);
   for (let k = low; k <= far; k++) {
     back.append(s("path", { d: `M${at(10 ** k)},${top}V${top + tall}` }),
-      word(k < 0 ? (10 ** k).toFixed(-k) : grouped(10 ** k), at(10 ** k), top + tall + 16, {
+      word(k < 0 ? (10 ** k).toFixed(-k) : formatCount(10 ** k), at(10 ** k), top + tall + 16, {
         "text-anchor": "middle",
       }));
   }
   for (let k = down; k <= up; k++)
     back.append(s("path", { d: `M${left},${to(10 ** k)}H${left + span}` }),
-      word(scaled(10 ** k).replace(/\.0+(?= )/, "").trim(), left - 8, to(10 ** k) + 4, { "text-anchor": "end" }));
+      word(formatScaled(10 ** k).replace(/\.0+(?= )/, "").trim(), left - 8, to(10 ** k) + 4, { "text-anchor": "end" }));
   back.append(word("FLOP per byte moved", left + span, high - 6, { "text-anchor": "end" }),
     word("FLOP/s", left + 6, top + 12, {}));
   const roof = (m, bandwidth, cls, flat) =>
@@ -75,7 +75,8 @@ export function drawn({ wide, high, type, machine, there, rows, others, last, ho
   const taken = [...rows, ...hollow].map((p) => [at(p.x) - 9, to(p.y) - 9, 18, 18]);
   const named = [...(last ? [last] : []), ...rows.filter((p) => p !== last), ...hollow];
   for (const p of named) {
-    const name = passWord(p), figure = hollow.includes(p) ? `${time(p.model / p.n)} modelled` : `${scaled(p.y)}FLOP/s`,
+    const name = passWord(p),
+      figure = hollow.includes(p) ? `${time(p.model / p.n)} modelled` : `${formatScaled(p.y)}FLOP/s`,
       long = 0.53 * type * Math.max(name.length, figure.length), x = at(p.x), y = to(p.y);
     const spot = [
       [x + 15, y + 4], [x + 15, y - under], [x - 15 - long, y + 4], [x - 15 - long, y - under],
@@ -88,12 +89,13 @@ export function drawn({ wide, high, type, machine, there, rows, others, last, ho
     taken.push([spot[0], spot[1] - type, long, type + under + 3]);
     front.append(word(name, ...spot, { class: "name" }), word(figure, spot[0], spot[1] + under, { class: "told" }));
   }
-  const said = (m, what) => (m ? `${what}: ${m.name}, ${scaled(m.bandwidth)}B/s, ${scaled(m.peak)}FLOP/s` : "");
+  const said = (m, what) =>
+    (m ? `${what}: ${m.name}, ${formatScaled(m.bandwidth)}B/s, ${formatScaled(m.peak)}FLOP/s` : "");
   const label = [said(machine, "roof"), said(there, "modelled roof"),
-    ...rows.map((p) => `${passName(p)}, measured: ${p.x.toFixed(2)} FLOP per byte, ${scaled(p.y)}FLOP/s`),
+    ...rows.map((p) => `${passName(p)}, measured: ${p.x.toFixed(2)} FLOP per byte, ${formatScaled(p.y)}FLOP/s`),
     ...was.map((p) =>
       `${passWord(p)} by ${p.was.name}, at best: ${p.was.x.toFixed(2)} FLOP per byte, ${time(p.was.s)}`),
-    ...hollow.map((p) => `${passWord(p)}, modelled: ${scaled(p.y)}FLOP/s`)].filter(Boolean).join("; ");
+    ...hollow.map((p) => `${passWord(p)}, modelled: ${formatScaled(p.y)}FLOP/s`)].filter(Boolean).join("; ");
   return s("svg", { width: wide, height: high, role: "img", "aria-label": label },
     s("clipPath", { id: clip }, s("rect", { x: left, y: top, width: span, height: tall })), back, lines, front);
 }

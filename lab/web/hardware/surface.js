@@ -1,9 +1,9 @@
 /* surface: the speed over one token at a time, by the share of tokens that is accepted and the length of the draft. */
-import { h, two } from "../scope.js";
-import { scrolling, table } from "./tables.js";
+import { h, formatFixed } from "../scope.js";
+import { scrollBox, table } from "./tables.js";
 
 export function surfaceTable() {
-  const element = scrolling("the speed-up"), note = h("p", { class: "quiet" });
+  const element = scrollBox("the speed-up"), note = h("p", { class: "quiet" });
   /** one: a machine's prices, or none; error: how far the model is off, where they are those of another machine. */
   function draw(one, error) {
     const speeds = one?.surface;
@@ -14,12 +14,13 @@ export function surfaceTable() {
     const at = point && [nearest(speeds.shares, point.share), nearest(speeds.lengths, point.length)],
       most = Math.max(1.01, ...speeds.grid.flat());
     const best = at && speeds.grid[at[0]].indexOf(Math.max(...speeds.grid[at[0]]));
-    note.textContent = (`On ${one.name}: a drafted token costs ${two(speeds.draft)} plain `
+    note.textContent = (`On ${one.name}: a drafted token costs ${formatFixed(speeds.draft)} plain `
       + `steps${speeds.draft ? "" : " (this run has no draft passes)"}. `)
       + (point
-        ? `Ringed: this run with the trees that it drafted, × ${two(one.speedup)}, ${point.length.toFixed(1)} tokens `
+        ? `Ringed: this run with the trees that it drafted, × ${formatFixed(one.speedup)}, `
+          + `${point.length.toFixed(1)} tokens `
           + `deep. The other places price chains: ${(100 * point.share).toFixed(0)} % of a chain's tokens accepted `
-          + `would emit as many per pass (× ${two(speeds.grid[at[0]][at[1]])} there), and at that share `
+          + `would emit as many per pass (× ${formatFixed(speeds.grid[at[0]][at[1]])} there), and at that share `
           + `${speeds.lengths[best]} would be the fastest length.`
         : "This run drafts nothing, so it has no place here.")
       + (error ? ` ${error}` : "");
@@ -31,7 +32,7 @@ export function surfaceTable() {
             const mine = at && at[0] === y && at[1] === k, x = mine ? one.speedup : chain;
             return h("td", { class: [x < 1 ? "slow" : "", mine ? "mine" : ""].join(" ").trim() || null,
               style: x < 1 ? null : `--k: ${Math.min(40, 6 + (34 * Math.log(x)) / Math.log(most)).toFixed(0)}%`,
-              "aria-label": `${two(x)} times${x < 1 ? ", slower" : ""}${mine ? ", this run's trees" : ""}` },
+              "aria-label": `${formatFixed(x)} times${x < 1 ? ", slower" : ""}${mine ? ", this run's trees" : ""}` },
               x.toFixed(x >= 9.95 ? 0 : 1));
           }))
         ), "surface"),

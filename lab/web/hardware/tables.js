@@ -3,7 +3,7 @@ import { h } from "../scope.js";
 
 export const BOUNDS = { memory: "memory", compute: "compute", launch: "launches",
   "cache bandwidth": "processor's cache" };
-export const scrolling = (name) => h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": name });
+export const scrollBox = (name) => h("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": name });
 export const table = (caption, heads, rows, cls = "") =>
   h("table", { class: cls }, h("caption", { class: "unseen" }, caption),
     h("thead", null, h("tr", null, heads.map((x) => h("th", { scope: "col" }, x)))), h("tbody", null, rows));

@@ -1,6 +1,6 @@
 /* calibrations: those of decodescope calibrate that lie on this machine, each with its curve. */
 import { ask } from "../runs.js";
-import { button, grouped, h } from "../scope.js";
+import { button, formatCount, h } from "../scope.js";
 import { calibration } from "../calibration.js";
 
 /** The list; nothing is seen of it where there is none. */
@@ -23,7 +23,7 @@ export function calibrations() {
     }, { class: "bare", "aria-expanded": "false", "data-name": name });
     const said = trouble ? [h("td", { colspan: 4, class: "wide" }, trouble)]
       : [`${part}.${knob} = ${value}`,
-        how ? promise : `${risk} ≤ ${delta}, ${+(100 * (1 - eps)).toFixed(2)} % sure`, grouped(n),
+        how ? promise : `${risk} ≤ ${delta}, ${+(100 * (1 - eps)).toFixed(2)} % sure`, formatCount(n),
         Object.values(models).join(", ")].map((x) => h("td", null, x));
     return h("tr", null, h("th", { scope: "row" }, trouble ? name : opens), said);
   }

@@ -1,6 +1,6 @@
 /* cards: the examples, each opened by its card, with its guided tour and its button for Compare. */
 import { button, h, plural } from "../scope.js";
-import { example } from "../runs.js";
+import { exampleOf } from "../runs.js";
 import { guide } from "../tour.js";
 import { bars } from "./bars.js";
 
@@ -15,7 +15,7 @@ export function cards({ show, choice }) {
       h("small", null, `${plural(row.steps ?? 0, "step")}, ${row.called || ""}`)];
     const props = { class: "card", "aria-label": `open the example ${row.title}` };
     const opening = button(words, () => show(row.run), props);
-    const stops = example(row.run)?.tour?.length,
+    const stops = exampleOf(row.run)?.tour?.length,
       leading = stops && button(`Guided tour, ${stops} stops`, () => (show(row.run), guide(row.run)));
     return h("li", { "data-run": row.run }, opening, h("span", { class: "ways" }, leading, choice.button(row)));
   }

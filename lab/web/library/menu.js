@@ -1,18 +1,19 @@
 /* menu: what else can be done with a trace: another name, delete, save in one of three forms. One menu is open at
  * most. */
 import { button, h } from "../scope.js";
-import { named } from "./trace_list.js";
+import { listedTitle } from "./trace_list.js";
 
 /** Close the menus in `root` that do not hold `node`. */
 const close = (root, node) =>
   root.querySelectorAll("details.more[open]").forEach((one) => one.contains(node) || (one.open = false));
 /** Close the menus in `root` whenever something else is clicked. */
-export const closing = (root) => document.addEventListener("click", (event) => close(root, event.target));
+export const closeOnClick = (root) => document.addEventListener("click", (event) => close(root, event.target));
 
 /** The menu of a row of the table `root`. rename(), remove(): what its two first items do. */
 export function menu(row, root, { rename, remove }) {
   const link = (word, path) => h("a", { href: `/ds/run/${row.run}/${path}`, download: "" }, word);
-  const element = h("details", { class: "more" }, h("summary", { "aria-label": `more for ${named(row)}` }, "More"),
+  const element = h("details", { class: "more" },
+    h("summary", { "aria-label": `more for ${listedTitle(row)}` }, "More"),
     h("div", null, button("Rename", rename, { class: "item" }), button("Delete", remove, { class: "item" }),
       h("span", { class: "quiet" }, "Save as"), link("trace", "trace"), link("HTML page", "export.html"),
       link("Perfetto events", "perfetto.json")));

@@ -1,15 +1,15 @@
 /* row: a trace as a row of the table: its name, its figures, and what can be done with it. */
 import { label } from "../exactness.js";
-import { button, grouped, h, size, two } from "../scope.js";
-import { when } from "../timestamp.js";
+import { button, formatCount, h, size, formatFixed } from "../scope.js";
+import { timestamp } from "../timestamp.js";
 import { bars } from "./bars.js";
 import { menu } from "./menu.js";
-import { named } from "./trace_list.js";
+import { listedTitle } from "./trace_list.js";
 
 /** The box in which a trace gets another name. wanted(): whether it still does; done(text), or done(null) to leave the
  *  one it has. */
 function nameBox(row, { wanted, done }) {
-  const box = h("input", { type: "text", maxlength: 80, "aria-label": `name of ${named(row)}` });
+  const box = h("input", { type: "text", maxlength: 80, "aria-label": `name of ${listedTitle(row)}` });
   box.value = row.title || "";
   box.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" && event.key !== "Escape") return;
@@ -29,9 +29,9 @@ function figures(row, most, place) {
       row.exactness && row.exactness !== "lossless" ? h("small", null, row.away || label(row.exactness)) : null),
     h("td", { class: "model" }, row.model),
     h("td", { class: "bars" }, row.bars?.length ? bars(row.bars, most, place) : row.pending ? "reading…" : ""),
-    h("td", { class: "steps n" }, row.steps === undefined ? "" : grouped(row.steps)),
-    h("td", { class: "tau n" }, row.tau ? two(row.tau) : ""),
-    h("td", { class: "rate n" }, row.rate ? grouped(row.rate) : ""),
+    h("td", { class: "steps n" }, row.steps === undefined ? "" : formatCount(row.steps)),
+    h("td", { class: "tau n" }, row.tau ? formatFixed(row.tau) : ""),
+    h("td", { class: "rate n" }, row.rate ? formatCount(row.rate) : ""),
   ];
 }
 
@@ -41,13 +41,14 @@ function figures(row, most, place) {
 export function line(row, most, { body, show, star, remove, rename, renaming, renamed, choice }) {
   const { run } = row;
   const starred = button(row.star ? "★" : "☆", () => star(row, !row.star), { class: "bare",
-    "aria-pressed": String(!!row.star), "aria-label": `keep ${named(row)} in any case`, title: "keep it in any case" });
+    "aria-pressed": String(!!row.star), "aria-label": `keep ${listedTitle(row)} in any case`,
+    title: "keep it in any case" });
   const name = renaming(run) ? nameBox(row, { wanted: () => renaming(run), done: (text) => renamed(row, text) })
-    : [button(named(row), () => show(run), { class: "open" }),
+    : [button(listedTitle(row), () => show(run), { class: "open" }),
       h("small", null, [row.called, row.model].filter(Boolean).join(", "))];
   const more = menu(row, body, { rename: () => rename(run), remove: () => remove(row) });
   return h("tr", { "data-run": run, class: choice.runs().includes(run) ? "chosen" : null },
     h("td", { class: "star" }, starred), h("th", { scope: "row", class: "name" }, name), figures(row, most, body),
-    h("td", { class: "size n" }, size(row.size)), h("td", { class: "at" }, when(row.at)),
+    h("td", { class: "size n" }, size(row.size)), h("td", { class: "at" }, timestamp(row.at)),
     h("td", { class: "acts" }, h("span", null, row.trouble ? null : choice.button(row), more)));
 }

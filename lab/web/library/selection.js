@@ -3,10 +3,10 @@
 import { button } from "../scope.js";
 import { fragment, panel } from "../address.js";
 import { FEWEST, LETTERS, MOST } from "../compare/letters.js";
-import { named } from "./trace_list.js";
+import { listedTitle } from "./trace_list.js";
 
 /** find(run): its row, or nothing; say(words, ...ways); changed(): others are chosen; left(): none, by "Not now". */
-export function choosing({ find, say, changed, left }) {
+export function createSelection({ find, say, changed, left }) {
   let chosen = [];
 
   /** Choose a run for the comparison, or take it out again. */
@@ -18,13 +18,13 @@ export function choosing({ find, say, changed, left }) {
   function choose(runs, before = "") {
     chosen = runs;
     changed();
-    const names = runs.map((run, k) => `${LETTERS[k]}: ${named(find(run))}`).join(", "),
+    const names = runs.map((run, k) => `${LETTERS[k]}: ${listedTitle(find(run))}`).join(", "),
       more = runs.length < MOST ? ", or press Compare at another trace or example" : "";
     const opening = button(`Compare ${runs.length} runs`, beside, { class: "ds-button go" }),
       not = button("Not now", () => (choose([]), left()));
     if (!runs.length) say("");
     else if (runs.length < FEWEST)
-      say(`Compare ${named(find(runs[0]))} with: press Compare at another trace or example.`, not);
+      say(`Compare ${listedTitle(find(runs[0]))} with: press Compare at another trace or example.`, not);
     else say(`${before}${names}. Open them${more}.`, opening, not);
   }
   /** Open the chosen runs in Compare. */
@@ -45,7 +45,7 @@ export function choosing({ find, say, changed, left }) {
     button(row) {
       const k = chosen.indexOf(row.run);
       return button(LETTERS[k] ?? "Compare", () => compare(row.run), { class: "ds-button compare",
-        "aria-pressed": String(k >= 0), "aria-label": `compare ${named(row)}` });
+        "aria-pressed": String(k >= 0), "aria-label": `compare ${listedTitle(row)}` });
     },
   };
 }

@@ -1,8 +1,8 @@
 /* table: the traces of this machine, a row each: drawn, walked with keys, named, kept, deleted and brought back. */
-import { button, grouped, h } from "../scope.js";
-import { closing } from "./menu.js";
+import { button, formatCount, h } from "../scope.js";
+import { closeOnClick } from "./menu.js";
 import { line } from "./row.js";
-import { named } from "./trace_list.js";
+import { listedTitle } from "./trace_list.js";
 
 const DRAWN = 300; // rows that are drawn at once
 const HEADS = [["", "star"], ["name", "name"], ["method", "method"], ["model", "model"], ["tokens per step", "bars"],
@@ -11,7 +11,7 @@ const HEADS = [["", "star"], ["name", "name"], ["method", "method"], ["model", "
 const LABELS = { star: "kept in any case", acts: "what can be done" };
 
 /** The table around the rows of `body`. */
-const framed = (body) =>
+const tableFrame = (body) =>
   h("table", { class: "traces" },
     h("caption", { class: "unseen" }, "Traces on this machine, the newest first"),
     h("thead", null,
@@ -25,7 +25,7 @@ const partOf = (element) => element.closest("td, th")?.className.split(" ")[0];
 /** matching(): the rows that the filter leaves; choice: of runs to compare; show(run); say(words, ...ways); redraw():
  *  the page, and this table with it. */
 export function traces({ shelf, choice, matching, show, say, redraw }) {
-  const { act, find } = shelf, body = h("tbody"), element = framed(body);
+  const { act, find } = shelf, body = h("tbody"), element = tableFrame(body);
   const none = h("p", { class: "none quiet" });
   let renaming = null; // the run whose name is being written
 
@@ -34,7 +34,7 @@ export function traces({ shelf, choice, matching, show, say, redraw }) {
   function renamed(row, to) {
     renaming = null;
     if (to === null || to.trim() === (row.title || "")) return redraw(), focus(row.run);
-    act(row.run, "name", to, () => (say(`It is called ${named(find(row.run))} now.`), focus(row.run)));
+    act(row.run, "name", to, () => (say(`It is called ${listedTitle(find(row.run))} now.`), focus(row.run)));
     redraw();
   }
   const star = (row, on) => act(row.run, "star", on, () => focus(row.run, ".star button"));
@@ -42,9 +42,9 @@ export function traces({ shelf, choice, matching, show, say, redraw }) {
     const list = matching(), next = list[list.indexOf(row) + 1] || list[list.indexOf(row) - 1];
     choice.keep((run) => run !== row.run);
     const undo = button("Undo",
-      () => act(row.run, "restore", undefined, () => (say(`${named(row)} is back.`), focus(row.run))));
+      () => act(row.run, "restore", undefined, () => (say(`${listedTitle(row)} is back.`), focus(row.run))));
     act(row.run, "delete", undefined, () => {
-      say(`${named(row)} was deleted. For an hour it can be brought back.`, undo);
+      say(`${listedTitle(row)} was deleted. For an hour it can be brought back.`, undo);
       if (next && find(next.run)) focus(next.run);
       else undo.focus();
     });
@@ -65,7 +65,7 @@ export function traces({ shelf, choice, matching, show, say, redraw }) {
     else return;
     event.preventDefault();
   });
-  closing(body);
+  closeOnClick(body);
 
   return {
     element,
@@ -80,7 +80,7 @@ export function traces({ shelf, choice, matching, show, say, redraw }) {
       none.textContent = empty
         || (!rows.length ? "No trace holds these words."
           : rows.length > DRAWN
-          ? `The newest ${DRAWN} of ${grouped(rows.length)}: write more into the filter to find the others.` : "");
+          ? `The newest ${DRAWN} of ${formatCount(rows.length)}: write more into the filter to find the others.` : "");
     },
   };
 }

@@ -1,22 +1,22 @@
 /* trace_list: the traces of this machine and the examples, as the server lists them, and what it is told to do with
  * one. */
-import { ask, titled } from "../runs.js";
+import { ask, runTitle } from "../runs.js";
 import { current } from "../address.js";
 
 const AGAIN = 400; // ms until rows that have no figures yet are asked for again
 
 /** What a run is called in the list; nothing of a run that is not in it. */
-export const named = (row) => row && titled(row);
+export const listedTitle = (row) => row && runTitle(row);
 
 /** What the words of the filter are sought in. */
-const sought = (row) =>
-  [named(row), row.run, row.text, row.called, JSON.stringify(row.method || {}), row.model, row.end].join("\n")
+const searchText = (row) =>
+  [listedTitle(row), row.run, row.text, row.called, JSON.stringify(row.method || {}), row.model, row.end].join("\n")
     .toLowerCase();
 const post = (path, value) =>
   ask("/ds/library" + path, { method: "POST", body: value === undefined ? "" : JSON.stringify({ value }) });
 
 /** changed(): the list was read; refuse(error). */
-export function shelved({ changed, refuse }) {
+export function createTraceList({ changed, refuse }) {
   let list = null, turn = 0;
   const rows = () => list?.rows || [];
 
@@ -40,7 +40,7 @@ export function shelved({ changed, refuse }) {
     /** The traces, without the examples, that hold all words of a text. */
     matching(text) {
       const parts = text.toLowerCase().split(/\s+/).filter(Boolean);
-      return rows().filter((row) => !row.example && parts.every((part) => sought(row).includes(part)));
+      return rows().filter((row) => !row.example && parts.every((part) => searchText(row).includes(part)));
     },
     /** Do something to a trace, then look again; the focus goes back to where it was in the table, or to `after`. */
     async act(run, what, value, after) {

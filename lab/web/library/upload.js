@@ -7,7 +7,7 @@ const LARGEST = 64; // MiB of a file that is added
 
 /** page: the element that shows that files are over it; shelf: which is read again; show(run); say, refuse: of a
  *  notice. */
-export function adding({ page, shelf, show, say, refuse }) {
+export function uploadArea({ page, shelf, show, say, refuse }) {
   const file = h("input", { type: "file", accept: ".dstrace", multiple: "", hidden: "", tabindex: -1,
     "aria-hidden": "true" });
   const drop = h("span", { class: "drop", "aria-hidden": "true" }, "drop a trace here");

@@ -1,7 +1,7 @@
 /* boxes: grounds, borders and marks of an element, as rectangles. at: {x, y}, from places of the page to those of the
  * picture; into: the shape that takes them. */
 import { s } from "../scope.js";
-import { colour, length, painted, round, split } from "./paint.js";
+import { colour, length, colourProps, round, split } from "./paint.js";
 
 /** A rectangle of the page as a shape, `grow` px larger on each side; null where nothing is to be seen of it. */
 export function box(at, rect, props, grow = 0, radius = 0) {
@@ -13,7 +13,7 @@ export function box(at, rect, props, grow = 0, radius = 0) {
 export function grounds(at, style, rect, into) {
   const radius = Math.min(parseFloat(style.borderTopLeftRadius) || 0, rect.height / 2);
   if (colour(style.backgroundColor).alpha)
-    into.append(box(at, rect, painted("fill", style.backgroundColor), 0, radius) || "");
+    into.append(box(at, rect, colourProps("fill", style.backgroundColor), 0, radius) || "");
   if (style.backgroundImage === "none") return;
   const sizes = split(style.backgroundSize), places = split(style.backgroundPosition);
   split(style.backgroundImage).forEach((layer, k) => {
@@ -25,7 +25,7 @@ export function grounds(at, style, rect, into) {
     if (kind === "radial")
       return void into.append(
         s("circle", { cx: at.x(rect.left + rect.width / 2), cy: at.y(rect.top + rect.height / 2),
-          r: parseFloat(/([\d.]+)px$/.exec(stops[1] || stops[0])?.[1]) || 1, ...painted("fill", shade) })
+          r: parseFloat(/([\d.]+)px$/.exec(stops[1] || stops[0])?.[1]) || 1, ...colourProps("fill", shade) })
       );
     const [w = "100%", t = "100%"] = sizes[k % sizes.length].split(/\s+(?![^(]*\))/),
       [x = "0%", y = "0%"] = places[k % places.length].split(/\s+(?![^(]*\))/);
@@ -33,7 +33,7 @@ export function grounds(at, style, rect, into) {
       height = t === "auto" ? rect.height : length(t, rect.height);
     into.append(
       box(at, { left: rect.left + length(x, rect.width - width), top: rect.top + length(y, rect.height - height), width,
-        height }, painted("fill", shade)) || ""
+        height }, colourProps("fill", shade)) || ""
     );
   });
 }
@@ -47,13 +47,13 @@ export function edges(at, node, style, rect, into) {
   const [top, right, bottom, left] = sides, radius = parseFloat(style.borderTopLeftRadius) || 0;
   if (top.width && sides.every((x) => x.width === top.width && x.shade === top.shade))
     into.append(
-      box(at, rect, { fill: "none", ...painted("stroke", top.shade), "stroke-width": top.width }, -top.width / 2,
+      box(at, rect, { fill: "none", ...colourProps("stroke", top.shade), "stroke-width": top.width }, -top.width / 2,
         Math.max(0, radius - top.width / 2)) || ""
     );
   else {
     const bar = (one, x, y, width, height) =>
       one.width && colour(one.shade).alpha
-      && into.append(box(at, { left: x, top: y, width, height }, painted("fill", one.shade)) || "");
+      && into.append(box(at, { left: x, top: y, width, height }, colourProps("fill", one.shade)) || "");
     bar(top, rect.left, rect.top, rect.width, top.width);
     bar(left, rect.left, rect.top, left.width, rect.height);
     bar(right, rect.right - right.width, rect.top, right.width, rect.height);
@@ -66,7 +66,7 @@ export function edges(at, node, style, rect, into) {
     : 0;
   if (outline)
     into.append(
-      box(at, rect, { fill: "none", ...painted("stroke", style.outlineColor), "stroke-width": outline },
+      box(at, rect, { fill: "none", ...colourProps("stroke", style.outlineColor), "stroke-width": outline },
         parseFloat(style.outlineOffset) + outline / 2, radius) || ""
     );
 }
@@ -76,7 +76,7 @@ export function before(at, node, rect, into) {
   if (style.content === "none" || style.position !== "absolute" || !colour(style.backgroundColor).alpha) return;
   into.append(
     box(at, { left: rect.left + parseFloat(style.left), top: rect.top + parseFloat(style.top),
-      width: parseFloat(style.width), height: parseFloat(style.height) }, painted("fill", style.backgroundColor))
+      width: parseFloat(style.width), height: parseFloat(style.height) }, colourProps("fill", style.backgroundColor))
       || ""
   );
 }

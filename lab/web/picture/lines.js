@@ -1,6 +1,6 @@
 /* lines: the lines of a text, each where it is seen. at, into: as in boxes. */
 import { s } from "../scope.js";
-import { clean, keep, painted, round, spot, type } from "./paint.js";
+import { clean, keep, colourProps, round, spot, type } from "./paint.js";
 
 /** The rows of a text as {rect, text}. rects: where it is seen; wrote: white space is shown as it was written. */
 function rowsOf(node, range, rects, wrote) {
@@ -44,7 +44,7 @@ export function lines(at, node, into) {
     if (!said.trim()) continue;
     const one = s("text", { x: at.x(rect.left), y: at.y(rect.top + (rect.height * up) / (up + down)),
       textLength: [...said].length > 1 ? round(width) : null,
-      lengthAdjust: [...said].length > 1 ? "spacingAndGlyphs" : null, ...painted("fill", style.color),
+      lengthAdjust: [...said].length > 1 ? "spacingAndGlyphs" : null, ...colourProps("fill", style.color),
       ...type(style) }, said);
     keep(one);
     into.append(one);

@@ -17,7 +17,7 @@ export function colour(text) {
   return known.get(text);
 }
 /** A colour as attributes of a shape. */
-export const painted = (name, text) => {
+export const colourProps = (name, text) => {
   if (text === "none") return { [name]: "none" };
   const { hex, alpha } = colour(text);
   return { [name]: hex, ...(alpha < 1 ? { [name + "-opacity"]: +alpha.toFixed(3) } : {}) };

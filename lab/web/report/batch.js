@@ -1,10 +1,10 @@
 /* batch: one method on a set of prompts: what to run, how far it is, and what was refused. The runs are queued by the
  * server one at a time, or several in step; it goes on when this page is left. */
 import { button, h, plural } from "../scope.js";
-import { ask, inWords, ofModels, shown as lab } from "../runs.js";
+import { ask, errorText, withModels, shown as lab } from "../runs.js";
 import { current, fragment } from "../address.js";
 import { prompts } from "../prompts.js";
-import { earlier } from "./batch_list.js";
+import { batchList } from "./batch_list.js";
 
 const AGAIN = 500; // ms between two looks at how far it is
 const ABREAST = 32; // prompts at a time, at most
@@ -52,7 +52,7 @@ export function batch({ methods, reported, moved }) {
   const notice = h("p", { class: "told", role: "alert" });
   const refuse = (error) => {
     notice.className = error ? "told ds-refusal" : "told";
-    notice.replaceChildren(error ? inWords(error) : "");
+    notice.replaceChildren(error ? errorText(error) : "");
   };
   const set = prompts({ refuse }), method = h("select"),
     start = h("button", { type: "submit", class: "ds-button go" }, "Run");
@@ -69,10 +69,10 @@ export function batch({ methods, reported, moved }) {
   const element = h("section", { class: "panel", hidden: "" }, h("h2", null, "Run a method on prompts"), form, notice,
     far.element);
 
-  const others = earlier(reported), listed = () => others.read().catch(refuse);
+  const others = batchList(reported), listed = () => others.read().catch(refuse);
 
   async function offered() {
-    const presets = (await ask(ofModels("/ds/compare"))).presets.filter((one) => !one.why);
+    const presets = (await ask(withModels("/ds/compare"))).presets.filter((one) => !one.why);
     const was = method.value, group = (label, rows) =>
       rows.length ? [h("optgroup", { label }, rows.map(([value, word]) => h("option", { value }, word)))] : [];
     method.replaceChildren(...(lab.settings ? [h("option", { value: "own" }, "The Lab's settings")] : []),

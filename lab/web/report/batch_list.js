@@ -2,20 +2,21 @@
  * runs. */
 import { button, h, plural } from "../scope.js";
 import { ask } from "../runs.js";
-import { when } from "../timestamp.js";
+import { timestamp } from "../timestamp.js";
 
 /** The list; reported(runs): show the report over the runs of one. */
-export function earlier(reported) {
+export function batchList(reported) {
   const rows = h("ul"), count = h("span", { class: "quiet" });
   const element = h("details", { class: "earlier", hidden: "" },
     h("summary", null, h("b", null, "Sets of prompts that were run"), count), rows);
   const about = ({ of, done, tokens, stopped, begins, at }) =>
-    [`${done} of ${plural(of, "prompt")}`, plural(tokens, "token"), stopped && "stopped", `“${begins}” first`, when(at)]
+    [`${done} of ${plural(of, "prompt")}`, plural(tokens, "token"), stopped && "stopped", `“${begins}” first`,
+      timestamp(at)]
       .filter(Boolean).join(", ");
   const line = (one) =>
     h("li", null,
       button("Report", () => reported(one.runs), { class: "ds-button small", disabled: one.runs.length ? null : "",
-        "aria-label": `report on ${plural(one.runs.length, "run")} of ${one.called}, ${when(one.at)}` }),
+        "aria-label": `report on ${plural(one.runs.length, "run")} of ${one.called}, ${timestamp(one.at)}` }),
       h("b", null, one.called || "not begun"), h("span", { class: "quiet" }, about(one)));
   /** Ask which there are. */
   async function read() {

@@ -1,12 +1,12 @@
 /* comparison: the report that is shown beside that on the runs of another method: the figures of both, and what
  * changed. */
 import { h, plural } from "../scope.js";
-import { ask, inWords } from "../runs.js";
+import { ask, errorText } from "../runs.js";
 import { table } from "./tables.js";
 
 /** What stands under the report on `runs`, ids as the address has them. others: the runs of the second report, "" for
  *  none;  methods(): [[run, words, runs], ...];  chosen(others): another second report is shown, or none. */
-export function beside(runs, others, { methods, chosen }) {
+export function reportComparison(runs, others, { methods, chosen }) {
   const out = h("div", { class: "changes", role: "status" }),
     list = h("select", { "aria-label": "compare with the runs of" }, h("option", { value: "" }, "another method"));
   const offered = () => {
@@ -24,7 +24,7 @@ export function beside(runs, others, { methods, chosen }) {
         leads.map((words, i) => h("p", null, h("b", null, ["First. ", "Second. "][i]), words.join(" ")))),
         ...tables.map((one) => table(one)));
     } catch (error) {
-      if (list.value === wanted) out.replaceChildren(h("p", { class: "ds-refusal" }, inWords(error)));
+      if (list.value === wanted) out.replaceChildren(h("p", { class: "ds-refusal" }, errorText(error)));
     }
   }
   for (const kind of ["pointerdown", "focus"]) list.addEventListener(kind, offered);

@@ -1,6 +1,6 @@
 /* tables: a report as tables, and the places at which drafts were rejected one by one: each row opens the Debugger
  * there. */
-import { button, h, plural, prob, s, termed } from "../scope.js";
+import { button, h, plural, prob, s, addTerm } from "../scope.js";
 import { fragment } from "../address.js";
 
 const WIDE = 140, HIGH = 10; // px of a bar
@@ -13,12 +13,12 @@ const bar = (share) => (share === null ? null
   : s("svg", { class: "bar", width: WIDE, height: HIGH, viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none",
     "aria-hidden": "true" }, s("rect", { class: "ground", width: WIDE, height: HIGH }),
     s("rect", { class: "fill", width: Math.min(share, 1) * WIDE, height: HIGH })));
-const as = (head, word, k) =>
+const cellClass = (head, word, k) =>
   [word.length > LONG ? "long" : "", head[0] === TOKENS[0] && TOKENS.includes(head[k]) ? "tok" : ""].join(" ").trim()
     || null;
-const heads = (words) => h("thead", null, h("tr", null, words.map((word) => termed(h("th", { scope: "col" }, word)))));
-const wide = (title, sheet) => h("div", { class: "wide", tabindex: 0, role: "group", "aria-label": title }, sheet);
-const meets = (death, where) => Object.entries(where).every(([name, value]) => String(death[name]) === value);
+const heads = (words) => h("thead", null, h("tr", null, words.map((word) => addTerm(h("th", { scope: "col" }, word)))));
+const scrollBox = (title, sheet) => h("div", { class: "wide", tabindex: 0, role: "group", "aria-label": title }, sheet);
+const matches = (death, where) => Object.entries(where).every(([name, value]) => String(death[name]) === value);
 /** The address at which the Debugger shows where a draft was rejected. There nodes are counted behind the root. */
 const place = (death, runs) =>
   fragment([`run=${runs[death.run]}`, `step=${death.step}`, `node=${death.node + 1}`], "debugger");
@@ -26,11 +26,11 @@ const place = (death, runs) =>
 /** A table of the report. deaths: the rejections that its rows count, runs: the ids of the runs; show(where, words):
  *  list those that a row counts. */
 export function table({ title, about, head, rows, bars, below, where = [] }, deaths = [], runs = [], show = null) {
-  const under = where.map((one) => deaths.filter((death) => one && meets(death, one)));
+  const under = where.map((one) => deaths.filter((death) => one && matches(death, one)));
   const words = [...head, ...(bars.length ? [""] : []), ...(where.length && show ? ["rejected"] : [])];
   const cell = (row, i, word, k) => {
     const first = head[k] === PLACE && under[i]?.[0];
-    return h(k ? "td" : "th", { scope: k ? null : "row", class: as(head, word, k) },
+    return h(k ? "td" : "th", { scope: k ? null : "row", class: cellClass(head, word, k) },
       first ? h("a", { href: place(first, runs), title: "open it in the Debugger" }, word) : word);
   };
   const count = (row, i) => (under[i].length
@@ -42,7 +42,7 @@ export function table({ title, about, head, rows, bars, below, where = [] }, dea
     h("tr", null, row.map((word, k) => cell(row, i, word, k)), bars.length ? h("td", null, bar(bars[i])) : null,
       where.length && show ? h("td", null, count(row, i)) : null);
   return h("section", null, h("h2", null, title), about ? h("p", { class: "quiet" }, about) : null,
-    wide(title, h("table", null, heads(words), h("tbody", null, rows.map(line)))),
+    scrollBox(title, h("table", null, heads(words), h("tbody", null, rows.map(line)))),
     below.map((sentence) => h("p", { class: "quiet" }, sentence)));
 }
 
@@ -63,10 +63,10 @@ export function rejections({ deaths, died, begins }, runs) {
       [death.p, death.q].map((value) => h("td", null, prob(value))));
   const section = h("section", { class: "deaths", tabindex: -1 }, h("h2", null, "Every rejection"), about,
     h("div", { class: "ways" }, all),
-    wide("Every rejection",
+    scrollBox("Every rejection",
       h("table", null, heads([PLACE, "prompt", "depth", "kind", "drafted", "came", "behind", "p", "q"]), rows)), more);
   function draw() {
-    const chosen = deaths.filter((death) => meets(death, where)),
+    const chosen = deaths.filter((death) => matches(death, where)),
       cut = deaths.length < died ? ` The first ${deaths.length} of ${died} are listed.` : "";
     about.textContent = `${words ? `${words}: ${chosen.length} of ${plural(deaths.length, "rejection")}.`
       : `${plural(chosen.length, "place")} at which a draft was rejected.`} A row opens the Debugger there.${cut}`;

@@ -1,6 +1,6 @@
 /* Several runs at one place: by the token that a step wrote, or by the clock. No elements. */
-import { grouped, plural } from "./numbers.js";
-import { spoken } from "./tokens.js";
+import { formatCount, plural } from "./numbers.js";
+import { visibleText } from "./tokens.js";
 
 /** Per step: tokens written by its end, and its start and end in seconds of decoding; pauses and reading of the prompt
  *  are left out. A step that has not come takes no time. made: of fewer steps, none missing. */
@@ -52,7 +52,7 @@ function reader(store) {
 /** Compares two texts as they come: its answer is {at, a, b} where they part, `at` counted from 0, a text that ended as
  *  null; {at: n, same: true} while or where all n tokens that both have are equal. What was compared is not
  *  read again. */
-export function parting(a, b) {
+export function divergenceOf(a, b) {
   const [one, other] = [reader(a), reader(b)];
   let at = 0, split = null;
   return () => {
@@ -82,7 +82,8 @@ function settings(head) {
           words.set(`${shownName(stage.name)}: ${shownName(k)}`, String(v));
   }
   words.set("prompt",
-    `${grouped(head.prompt_tokens)} tokens: … ${head.prompt.slice(-6).map(([, text]) => spoken(text)).join("")}`);
+    `${formatCount(head.prompt_tokens)} tokens: … `
+      + head.prompt.slice(-6).map(([, text]) => visibleText(text)).join(""));
   words.set("seed", String(head.seed));
   words.set("new tokens at most", String(head.max_new));
   if (head.levels) words.set("recorded", head.levels.at(-1));
@@ -95,7 +96,7 @@ function settings(head) {
 /** The settings in which runs differ: rows: [[what, in A, in B, ...]] of those that two runs have at least, otherwise;
  *  apart: [[what, in A, in B, ...]] of those that some have alone, whose others have nothing to differ. A run that has
  *  none: undefined. */
-export function differing(...heads) {
+export function differingSettings(...heads) {
   const all = heads.map(settings), names = [...new Set(all.flatMap((x) => [...x.keys()]))], [a] = heads;
   const known = names.map((name) => [name, ...all.map((x) => x.get(name))]),
     has = ([, ...values]) => values.filter((x) => x !== undefined);

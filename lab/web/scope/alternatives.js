@@ -1,16 +1,16 @@
 /* Alternatives: what stands in the place of a draft's tree, by what a step tells of; all of it is drawn by parts. */
 import { see } from "./elements.js";
-import { late } from "./extras.js";
+import { lateView } from "./extras.js";
 
 /** The views that take the tree's place, by the record of a step that they draw. */
-export function insteadViews(context) {
+export function alternativeViews(context) {
   const choose = (k) => context.select(k + 1);
   const views = {
-    branches: [late("trees", (given) => given.branchesView(context))],
-    threads: [late("threads", ({ threadsView }) => threadsView(choose))],
-    canvas: [late("canvas", ({ canvasView }) => canvasView(context))],
-    tree: [late("trees", (given) => given.grownView(context))],
-    survey: [late("survey", ({ surveyView }) => surveyView(context))],
+    branches: [lateView("trees", (given) => given.branchesView(context))],
+    threads: [lateView("threads", ({ threadsView }) => threadsView(choose))],
+    canvas: [lateView("canvas", ({ canvasView }) => canvasView(context))],
+    tree: [lateView("trees", (given) => given.searchTreeView(context))],
+    survey: [lateView("survey", ({ surveyView }) => surveyView(context))],
   };
   const of = (step) => Object.entries(views).filter(([name]) => step?.[name]);
   return {

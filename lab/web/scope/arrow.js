@@ -2,14 +2,14 @@
 import { h, s } from "./elements.js";
 import { outline, tokenOf } from "./marks.js";
 import { prob, share } from "./numbers.js";
-import { termed } from "./terms.js";
+import { addTerm } from "./terms.js";
 
 /** What was thrown: its mark stays clear of the card's edge, the line above it is where u fell. */
-const thrown = (u, W, status) => s("path",
+const arrowHead = (u, W, status) => s("path",
   { class: `throw ${status}`, d: outline("target", 6), transform: `translate(${Math.max(2, Math.min(W - 2, u))},19)` });
-const inked = (x, y, kind, said, anchor) => s("text", { x, y, class: kind, "text-anchor": anchor }, said);
+const inkText = (x, y, kind, said, anchor) => s("text", { x, y, class: kind, "text-anchor": anchor }, said);
 /** The box is what the draft claims, the ink what the target backs, u is thrown at the box. */
-export function dart(box, width, status) {
+export function arrow(box, width, status) {
   const ratio = box.box > 0 ? box.ink / box.box : 0, over = Math.min(1.45, Math.max(1, ratio)), W = width - 2,
     wide = W / over, ink = Math.min(1, ratio) * wide;
   const svg = s("svg", { class: "dart", width, height: box.u === undefined ? 66 : 88,
@@ -19,22 +19,23 @@ export function dart(box, width, status) {
     s("rect", { class: "ink", x: 0, y: 0, width: ink, height: 38 }),
     s("rect", { class: "box", x: 0, y: 0, width: wide, height: 38, rx: 2 }));
   const name = box.name || "p";
-  if (ink > 26) svg.append(inked(9, 23, "on-ink", name, "start"));
+  if (ink > 26) svg.append(inkText(9, 23, "on-ink", name, "start"));
   const side = box.mark === undefined ? box.side ?? "q" : "";
-  if (wide - ink > 19 + 7 * side.length) svg.append(inked(wide - 9, 23, "on-paper", side, "end"));
+  if (wide - ink > 19 + 7 * side.length) svg.append(inkText(wide - 9, 23, "on-paper", side, "end"));
   const share = Math.min(1, ratio), mark = box.mark !== undefined ? box.mark : share;
   const at = mark * wide,
     label = box.mark !== undefined ? `bound ${prob(box.mark)}`
       : ratio >= 1 ? "" : `${box.against ?? "p/q"} ${prob(ratio)}`;
   const half = label.length * 3.4, x = Math.max(half, Math.min(W - half, at));
-  if (label) svg.append(s("path", { class: "tick", d: `M${at},38v6` }), inked(x, 52, "scale strong", label, "middle"));
-  if (!label || x - half > 14) svg.append(inked(0, 52, "scale", "0", "start"));
-  if (!label || x + half < wide - 10) svg.append(inked(wide, 52, "scale", "1", ratio > 1 ? "middle" : "end"));
+  if (label) svg.append(s("path", { class: "tick", d: `M${at},38v6` }),
+    inkText(x, 52, "scale strong", label, "middle"));
+  if (!label || x - half > 14) svg.append(inkText(0, 52, "scale", "0", "start"));
+  if (!label || x + half < wide - 10) svg.append(inkText(wide, 52, "scale", "1", ratio > 1 ? "middle" : "end"));
   if (box.u !== undefined && box.u !== null) {
     const u = box.u * wide, label = `u ${prob(box.u)}`, h2 = label.length * 3.3;
     svg.append(s("path", { class: "aim " + status, d: `M${u},-9V14` }),
-      thrown(u, W, status),
-      inked(Math.max(h2, Math.min(W - h2, u)), -13, "scale strong", label, "middle"));
+      arrowHead(u, W, status),
+      inkText(Math.max(h2, Math.min(W - h2, u)), -13, "scale strong", label, "middle"));
   }
   return svg;
 }
@@ -49,13 +50,13 @@ export function stretch({ u, low, high }, width) {
     s("rect", { class: "paper", width: W, height: 38, rx: 2 }),
     s("rect", { class: "owed", x: a, width: b - a, height: 38 }),
     s("rect", { class: "box", width: W, height: 38, rx: 2 }), s("path", { class: "aim own", d: `M${u * W},-9V14` }),
-    thrown(u * W, W, "own"),
-    inked(Math.max(half, Math.min(W - half, u * W)), -13, "scale strong", label, "middle"),
-    mid - h2 > 14 ? inked(0, 52, "scale", "0", "start") : null,
-    mid + h2 < W - 10 ? inked(W, 52, "scale", "1", "end") : null, inked(mid, 52, "scale strong", ends, "middle"));
+    arrowHead(u * W, W, "own"),
+    inkText(Math.max(half, Math.min(W - half, u * W)), -13, "scale strong", label, "middle"),
+    mid - h2 > 14 ? inkText(0, 52, "scale", "0", "start") : null,
+    mid + h2 < W - 10 ? inkText(W, 52, "scale", "1", "end") : null, inkText(mid, 52, "scale strong", ends, "middle"));
 }
 
-export function lawTable(laws, title, note, most) {
+export function distributionTable(laws, title, note, most) {
   const scale = Math.max(...laws.rows.map((row) => Math.max(row.p, laws.drawn ? row.q : 0)), 1e-9),
     pct = (x) => `${((100 * x) / scale).toFixed(2)}%`;
   const rows = laws.rows.map((row) => {
@@ -74,13 +75,13 @@ export function lawTable(laws, title, note, most) {
     h("table", { class: "laws" },
       h("thead", null,
         h("tr", null, h("th", { scope: "col" }, "token"), h("td", null),
-          laws.drawn ? termed(h("th", { scope: "col" }, "q")) : null, termed(h("th", { scope: "col" }, "p")),
-          laws.left ? termed(h("th", { scope: "col" }, "residual")) : null)), h("tbody", null, rows))];
+          laws.drawn ? addTerm(h("th", { scope: "col" }, "q")) : null, addTerm(h("th", { scope: "col" }, "p")),
+          laws.left ? addTerm(h("th", { scope: "col" }, "residual")) : null)), h("tbody", null, rows))];
 }
 
 export const numbersTable = (rows, test) =>
   h("table", { class: "sums" }, h("tbody", null, rows.map(([word, symbol, value]) =>
-    h("tr", null, termed(h("th", { scope: "row" }, word)), h("td", null, termed(h("code", null, symbol))),
+    h("tr", null, addTerm(h("th", { scope: "row" }, word)), h("td", null, addTerm(h("code", null, symbol))),
       h("td", { class: "value" }, value && typeof value === "object" ? tokenOf(value.text)
         : typeof value === "number" ? prob(value) : value ?? "–"))
   ), test));

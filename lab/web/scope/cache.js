@@ -1,6 +1,6 @@
 /* The map of the target's cache. */
 import { cacheSums, cacheTable } from "./cache_totals.js";
-import { columnSays, columnWords, rowsAndZones, ticks, zonesOf } from "./cell_labels.js";
+import { columnText, columnWords, rowsAndZones, ticks, zonesOf } from "./cell_labels.js";
 import { cellsOf, mapInks, paintCells, rowsOf } from "./cells.js";
 import { button, h, say, see, set, sheet, toggle } from "./elements.js";
 import { plural } from "./numbers.js";
@@ -50,7 +50,7 @@ export function cacheView(context) {
     tell();
   });
   const tell = () => say(tip, !geometry || !last || cursor === null ? ""
-    : columnSays(geometry, cursor, last.store, last.i));
+    : columnText(geometry, cursor, last.store, last.i));
   function paint(store, i) {
     const map = store.map, mass = store.massAt(i), read = store.seenAt(i), c = (colours ||= mapInks(element)),
       g = (geometry = cellsOf(map, i, wide, row)), zones = row === null ? zonesOf(store, i, g.length) : [];

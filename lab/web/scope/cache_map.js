@@ -2,7 +2,7 @@
 
 const KEPT = 0x7fffffff;
 /** What becomes of entries that leave: a policy evicts them; beside one that does not the strategy lets them go. */
-export const went = ({ parts }) =>
+export const leaveWord = ({ parts }) =>
   parts?.policy?.does?.every((x) => x !== "evict" && x !== "merge") ? "let go" : "evicted";
 
 /** When each entry of the target's cache was evicted: a row is a layer and KV head, a column a position. What is

@@ -1,6 +1,6 @@
 /* Cache totals: how much of each cache is kept, and the map of the target's as a table. */
 import { figures, grid, h, pool, say } from "./elements.js";
-import { between, grouped, keptBytes, percent, size } from "./numbers.js";
+import { formatRange, formatCount, keptBytes, percent, size } from "./numbers.js";
 
 /** The sums above the map, and a bar for each cache. */
 export function cacheSums() {
@@ -13,13 +13,14 @@ export function cacheSums() {
   function draw(map, { kv }, target) {
     const length = target ? target.read : 0;
     say(shape, map && target
-      ? `${map.layers} layers × ${map.heads} ${map.heads === 1 ? "head" : "heads"}, ${grouped(length)} positions`
+      ? `${map.layers} layers × ${map.heads} ${map.heads === 1 ? "head" : "heads"}, ${formatCount(length)} positions`
       : "");
     const list = target
-      ? [[`${between(target.least, target.held)} of ${grouped(Math.max(target.held, length))}`, " kept per head"], [
+      ? [[`${formatRange(target.least, target.held)} of ${formatCount(Math.max(target.held, length))}`,
+          " kept per head"], [
         (keptBytes(target) < target.full ? `${size(keptBytes(target))} of ` : "") + size(target.full), " kept",
       ]] : [];
-    if (target?.evicted) list.push([grouped(target.evicted), ` ${map?.went ?? "evicted"} now`]);
+    if (target?.evicted) list.push([formatCount(target.evicted), ` ${map?.went ?? "evicted"} now`]);
     sums.tell(list);
     const most = Math.max(1, ...kv.map((x) => x.full));
     kv.forEach((x, k) => {

@@ -3,21 +3,21 @@ import { numbersTable } from "./arrow.js";
 import { shell } from "./card.js";
 import { grid, h, pool, say, set } from "./elements.js";
 import { bring } from "./extras.js";
-import { emitted, offered, settled, heldUp } from "./fills.js";
+import { emittedCount, openPlaces, settledAt, waitingPlaces } from "./fills.js";
 import { tokenOf } from "./marks.js";
-import { plural, prob, two } from "./numbers.js";
+import { plural, prob, formatFixed } from "./numbers.js";
 import { passesView, SIDES } from "./passes.js";
-import { fedSays, placeSays } from "./place_text.js";
-import { running, spoken } from "./tokens.js";
+import { fedText, placeText } from "./place_text.js";
+import { textParts, visibleText } from "./tokens.js";
 
 const ROWS = 14, COLUMNS = 128, SHOWN = 256; // passes and places of the table at most, and places of the text
 
 /** Why a place was settled by a rule: its sign, and words. */
 const reasonOf = ({ form }, rule) => form.words?.[rule] ?? ["•", rule];
 
-const said = ({ text }) => `“${spoken(text)}”`;
+const quotedText = ({ text }) => `“${visibleText(text)}”`;
 /** A token where it stands among others; a mask where there is none. */
-const shown = (one) => (one ? running(one.text).map(([, word]) => word.replace("\n", "")).join("") || "·" : "▁");
+const cellText = (one) => (one ? textParts(one.text).map(([, word]) => word.replace("\n", "")).join("") || "·" : "▁");
 
 /** Of `length` places from `start` at most `most`: those around `at`. */
 function around([start, length], most, at) {
@@ -27,16 +27,16 @@ function around([start, length], most, at) {
 
 /** The cell of a place in a pass: {kind, shade, word, title}; nothing for what came later. */
 function cellOf(step) {
-  const { at: [start], among: [first, behind], anchors, again } = step.canvas, all = offered(step.canvas);
+  const { at: [start], among: [first, behind], anchors, again } = step.canvas, all = openPlaces(step.canvas);
   const now = new Map(step.canvas.now.map(([place, rule, , text]) => [place, { rule, text }]));
   return (place) => {
     const one = all?.get(place), taken = now.get(place), where = `place ${place - start + 1}: `;
     if (!one && !taken) return place >= behind || (!all && place >= first) ? null : { kind: "done" };
-    const { c: shade, text } = one ?? taken, sure = shade === undefined ? "" : `, ${two(shade)}`;
+    const { c: shade, text } = one ?? taken, sure = shade === undefined ? "" : `, ${formatFixed(shade)}`;
     const more = `${anchors?.includes(place) ? " anchor" : ""}${again?.includes(place) ? " again" : ""}`;
     return { kind: `${taken ? "now" : "open"}${more}`, shade,
       word: taken && reasonOf(step.canvas, taken.rule)[0],
-      title: `${where}${said({ text })}${sure}${taken ? `, settled, ${taken.rule}` : ""}` };
+      title: `${where}${quotedText({ text })}${sure}${taken ? `, settled, ${taken.rule}` : ""}` };
   };
 }
 
@@ -58,7 +58,7 @@ export function canvasView(context) {
       .filter((x) => x?.canvas).slice(0, ROWS);
     const columns = around(at, COLUMNS, (among[0] + among[1]) >> 1);
     const wide = Math.max(6, Math.min(22, Math.floor((width - SIDES) / columns.length)));
-    table.draw(columns, passes.map((of) => ({ of, step: of.i, cell: cellOf(of), after: fed(of.canvas) })),
+    table.draw(columns, passes.map((of) => ({ of, step: of.i, cell: cellOf(of), after: fedLine(of.canvas) })),
       { every: wide < 16 ? 8 : 4, from: start, at: i, place, wide, end: "rows fed",
         bring: SIDES + columns.length * wide > width });
     const rules = [...new Set(passes.flatMap((x) => x.canvas.now.map(([, rule]) => rule)))];
@@ -68,17 +68,17 @@ export function canvasView(context) {
   }
   /** The places after the pass: tokens, those that wait for others before them, and masks. */
   function text(store, i, chosen) {
-    const { canvas: fill } = store.steps[i], [start, length] = fill.at, out = start + emitted(store.steps[i]);
-    const all = settled(store, i), open = offered(fill), places = around(fill.at, SHOWN, fill.among[0]);
-    const waits = new Set(heldUp(store, i).map(({ place }) => place));
+    const { canvas: fill } = store.steps[i], [start, length] = fill.at, out = start + emittedCount(store.steps[i]);
+    const all = settledAt(store, i), open = openPlaces(fill), places = around(fill.at, SHOWN, fill.among[0]);
+    const waits = new Set(waitingPlaces(store, i).map(({ place }) => place));
     const held = list.contains(document.activeElement);
     places.forEach((place, k) => {
       const one = all.get(place), guess = open?.get(place), now = one?.step === i, button = items.at(k).firstChild;
       const words = one
-        ? `${said(one)}, settled in pass ${one.step}${waits.has(place) ? ", waits for places before it"
+        ? `${quotedText(one)}, settled in pass ${one.step}${waits.has(place) ? ", waits for places before it"
           : place < out ? "" : ", behind the end of the text"}`
-        : guess ? `open, candidate ${said(guess)}, ${prob(guess.c)}` : fill.cache === "kept" ? "open" : "a mask";
-      say(button, shown(one));
+        : guess ? `open, candidate ${quotedText(guess)}, ${prob(guess.c)}` : fill.cache === "kept" ? "open" : "a mask";
+      say(button, cellText(one));
       set(button, { "data-node": place - start + 1, title: `place ${place - start + 1}: ${words}`,
         "aria-label": `place ${place - start + 1}: ${words}`, "aria-pressed": place === chosen,
         tabindex: place === chosen ? 0 : -1, style: one || !guess ? null : `--p:${Math.round(100 * guess.c)}%`,
@@ -97,18 +97,18 @@ export function canvasView(context) {
 }
 
 /** Rows that a pass fed, and how old the entries are that it read beside them. */
-function fed({ fed: rows, stale, cache }) {
-  return [`${rows}${stale ? `, ${stale} old` : ""}`, fedSays({ fed: rows, stale, cache })];
+function fedLine({ fed: rows, stale, cache }) {
+  return [`${rows}${stale ? `, ${stale} old` : ""}`, fedText({ fed: rows, stale, cache })];
 }
 /** What a pass decided, as a table. */
 const openTable = ({ i, canvas: fill }) =>
   grid(`Open places in pass ${i}`, ["place", "candidate", "its confidence", "rank", "bar", "settled"],
-    [...(offered(fill) ?? new Map()).values()].map((x) =>
+    [...(openPlaces(fill) ?? new Map()).values()].map((x) =>
       [x.place - fill.at[0] + 1, tokenOf(x.text), prob(x.c), x.rank, x.bar ?? "–", x.rule ?? "–"]));
 
 /** A place of a canvas. */
 function canvasCard(store, i, at) {
-  const { title, mark, text, where, agrees, rows, lines, before } = placeSays(store, i, at);
+  const { title, mark, text, where, agrees, rows, lines, before } = placeText(store, i, at);
   return [shell(mark, title, text === null ? "" : tokenOf(text, 16), where, { agrees }),
     rows.length ? numbersTable(rows) : null,
     lines.map((line) => h("p", { class: "line" }, line)),

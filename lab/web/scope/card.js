@@ -1,13 +1,13 @@
 /* The decision behind one node. */
-import { dart, lawTable, numbersTable, stretch } from "./arrow.js";
+import { arrow, distributionTable, numbersTable, stretch } from "./arrow.js";
 import { decision, OWN } from "./decision.js";
 import { h, s, see, set } from "./elements.js";
 import { extra } from "./extras.js";
 import { fixedOf, rederives } from "./judge.js";
 import { glyph, tokenOf, statusWord } from "./marks.js";
-import { notedOf } from "./note_text.js";
-import { apart, plural, prob } from "./numbers.js";
-import { tallyOf, weighed } from "./tally.js";
+import { nodeNotes } from "./note_text.js";
+import { formatApart, plural, prob } from "./numbers.js";
+import { tallyOf, tallyAgrees } from "./tally.js";
 
 function derivedMark(decided) {
   if (decided.agrees === false) return h("span", { class: "lie", role: "alert" }, "does not re-derive");
@@ -48,7 +48,7 @@ function wholeTable(decided) {
 function testRows(decided) {
   if (!decided.test) return null;
   const sign = decided.test[2], bad = decided.status === "reject" ? "bad" : decided.status === "accept" ? "good" : "";
-  const [symbol, a, , b] = decided.test, [x, y] = typeof a === "number" ? apart(a, b) : [a || "", ""];
+  const [symbol, a, , b] = decided.test, [x, y] = typeof a === "number" ? formatApart(a, b) : [a || "", ""];
   const between = () => [decided.test[1], decided.test[3], decided.test[5]].map(prob)
     .map((v, k) => v + (k < 2 ? ` ${decided.test[2 + 2 * k]} ` : "")).join("");
   const shown = decided.test.length > 4 ? between() : a === null ? `${sign} token` : `${x} ${sign} ${y}`;
@@ -60,7 +60,7 @@ function testRows(decided) {
   return long ? [row, h("tr", { class: "numbers" }, value)] : (row.append(value), row);
 }
 /** The distributions at the place of a decision, and what was tried next. */
-function lawsBeside(context, store, step, decided, half) {
+function rightSide(context, store, step, decided, half) {
   const right = [];
   if (decided.laws) {
     const residual = decided.laws.left, chance = step.proposal === "onehot" || decided.form === "greedy";
@@ -72,7 +72,7 @@ function lawsBeside(context, store, step, decided, half) {
       : decided.laws.total === null ? ""
       : `∝ max(0, ${decided.numbers.some((n) => n[1] === "r(x)") ? "r" : "p"} − q), `
         + `${prob(decided.laws.total)} in all`;
-    right.push(...lawTable(decided.laws, title, note, half < 300 ? 8 : 12));
+    right.push(...distributionTable(decided.laws, title, note, half < 300 ? 8 : 12));
     if (decided.status === "reject" && !residual && decided.form === "drawn")
       right.push(h("p", { class: "line" }, "What was left after that many rejections is not in the record."));
   } else if (decided.form !== "root" && decided.status !== "unreached" && (step.few || step.cut))
@@ -80,7 +80,7 @@ function lawsBeside(context, store, step, decided, half) {
   if (decided.then) {
     const next = decided.then, num = next.num ?? next.r, den = next.den ?? next.q,
       drawn = num !== null && next.u !== null && den && decided.form === "drawn",
-      [a, b] = drawn ? apart(next.u, num / den) : [];
+      [a, b] = drawn ? formatApart(next.u, num / den) : [];
     const numbers = drawn
       ? `${next.parent === decided.after?.id && decided.status === "reject" ? " against what is left" : ""}: ${a} `
         + `${next.u * den < num ? "<" : "≥"} ${b}` : "";
@@ -102,18 +102,18 @@ function cardOf(context, store, step, decided, width, two) {
     : decided.where ? [decided.where] : [];
   const left = [
     shell(decided.status, decided.title, tokenOf(decided.text, 16), [where, ...after], decided), lieOf(decided),
-    decided.box ? dart(decided.box, half, decided.status) : decided.line ? stretch(decided.line, half) : null,
+    decided.box ? arrow(decided.box, half, decided.status) : decided.line ? stretch(decided.line, half) : null,
     odds !== null ? h("p", { class: "odds" }, odds >= 1 ? h("span", null, "accepts any u")
       : [h("span", null, `accept ${(100 * odds).toFixed(1)} %`),
         h("span", null, `reject ${(100 * (1 - odds)).toFixed(1)} %`)]) : null,
     decided.numbers?.length ? numbersTable(decided.numbers, testRows(decided)) : null,
     decided.table ? wholeTable(decided) : null,
-    decided.lines.map((line) => h("p", { class: "line" }, line)), notedOn(store.head, step, decided.id ?? 0)];
-  const right = lawsBeside(context, store, step, decided, half);
+    decided.lines.map((line) => h("p", { class: "line" }, line)), notesOn(store.head, step, decided.id ?? 0)];
+  const right = rightSide(context, store, step, decided, half);
   return two && right.length ? [h("div", null, left), h("div", null, right)] : [left, right];
 }
-function notedOn(head, step, id) {
-  const rows = notedOf(head, step, id);
+function notesOn(head, step, id) {
+  const rows = nodeNotes(head, step, id);
   return rows.length ? [h("h3", null, "Noted"), numbersTable(rows)] : null;
 }
 /** A pass over a row of places that is settled from its beginning on. */
@@ -139,7 +139,7 @@ function chainCard(step, at) {
 const tallyCard = (context, store, step, at, under, tally = step.tally) => [
   under ? h("h3", null, tally.title)
     : shell("", tally.title, step.made[0] ? tokenOf(step.made.map(([, text]) => text).join(""), 24) : "",
-      tally.says, { agrees: weighed(tally) }),
+      tally.says, { agrees: tallyAgrees(tally) }),
   ...tallyOf(tally, () => context.absent(store, "What was tried"), under ? 0 : at)];
 
 /** The decision behind one node. It shows the first refusal of a step until a node is chosen. */
@@ -177,7 +177,7 @@ export function cardView(context) {
       else if (step.threads) {
         parts = ofPart("threads", "threadsCard", store, i, step, at);
         if (step.tally) parts.push(tallyCard(context, store, step, at, true));
-      } else if (step.tree) parts = ofPart("trees", "grownCard", context, store, step, at, tallyCard);
+      } else if (step.tree) parts = ofPart("trees", "searchTreeCard", context, store, step, at, tallyCard);
       else if (step.tally) parts = tallyCard(context, store, step, at);
       else {
         const decided = at === null ? null : decision(step, store.head, at);

@@ -1,7 +1,7 @@
 /* Cell labels: words around the cells of the cache's map: ticks, rows, parts of the text, and the columns that stand
  * out. */
 import { plural } from "./numbers.js";
-import { spoken } from "./tokens.js";
+import { visibleText } from "./tokens.js";
 
 /** How much each column holds, as ticks above. */
 export function ticks(pen, { left, top, room, columns }, score, c) {
@@ -44,7 +44,7 @@ export function columnWords(pen, { left, right, room, bin, columns }, texts, sco
   for (let q = 0; q < columns; q++) {
     const x = left + (q * room) / columns;
     if (!/[\p{L}\p{N}]{2}/u.test(String(texts(q * bin))) || x < free || (score && score[q] < bound)) continue;
-    const text = spoken(texts(q * bin)).slice(0, 12).replace(/^␣/, "");
+    const text = visibleText(texts(q * bin)).slice(0, 12).replace(/^␣/, "");
     if (x + pen.measureText(text).width > right) break;
     pen.fillText(text, x, 8);
     free = x + pen.measureText(text).width + (score ? 14 : 60);
@@ -69,10 +69,10 @@ export function zonesOf(store, i, length) {
 }
 
 /** What stands in a column of these rows at step i, in words. */
-export function columnSays({ bin, length, rows }, column, store, i) {
+export function columnText({ bin, length, rows }, column, store, i) {
   const { map } = store, { at, text, block } = store.columns(i), seen = store.seenAt(i);
   const from = column * bin, to = Math.min(length, from + bin) - 1,
-    words = block && from >= block[0] ? "right of the block" : spoken(text(from));
+    words = block && from >= block[0] ? "right of the block" : visibleText(text(from));
   let kept = 0, all = 0, read = 0;
   for (const k of rows)
     for (let p = from; p <= to; p++) (all++, map.kept(k, p, i) && (kept++, seen?.(k, p) && read++));

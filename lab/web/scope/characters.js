@@ -1,5 +1,5 @@
 /* Characters: one that several tokens hold parts of, bytes or signs that combine, is told as one. */
-import { hidden, running } from "./tokens.js";
+import { isHidden, textParts } from "./tokens.js";
 
 // what begins with one of these may be one character with what stands before it
 const COMBINES = /^[\u200C\u200D\p{M}\u{1F3FB}-\u{1F3FF}\u{1F1E6}-\u{1F1FF}\u1160-\u11FF]/u;
@@ -7,7 +7,7 @@ const JOINER = /\u200D$/u, ASCII = /^[\0-\x7f]/;
 const LARGEST = 64; // UTF-16 units of a character that grows
 
 /** The text of UTF-8 bytes in hex; null while they break off within a character, undefined where they are no text. */
-function decoded(codes) {
+function decodeUtf8(codes) {
   const bytes = Uint8Array.from(codes, (code) => parseInt(code, 16)), reader = new TextDecoder();
   const text = reader.decode(bytes, { stream: true });
   if (text.includes("\uFFFD")) return undefined;
@@ -20,7 +20,7 @@ function combine(before, text) {
   if (!before || before.length > LARGEST || ASCII.test(before) || !(COMBINES.test(text) || JOINER.test(before)))
     return false;
   segments = segments || new Intl.Segmenter(undefined, { granularity: "grapheme" });
-  const all = before + text, seen = (char) => !hidden(char) || /[\u200C\u200D]/.test(char);
+  const all = before + text, seen = (char) => !isHidden(char) || /[\u200C\u200D]/.test(char);
   return [...segments.segment(all)].length === 1 && [...all].every(seen);
 }
 
@@ -32,8 +32,8 @@ export function joiner() {
     if (!Array.isArray(text)) open = [];
     else {
       open.push({ key, codes: text });
-      let whole = decoded(open.flatMap(({ codes }) => codes));
-      if (whole === undefined) (open = [{ key, codes: text }]), (last = null), (whole = decoded(text));
+      let whole = decodeUtf8(open.flatMap(({ codes }) => codes));
+      if (whole === undefined) (open = [{ key, codes: text }]), (last = null), (whole = decodeUtf8(text));
       if (whole === undefined) open = [];
       if (typeof whole !== "string") return null;
       text = whole;
@@ -48,7 +48,7 @@ export function joiner() {
 
 /** Texts of tokens in a row as they are drawn together: a character of several stands with the last of them, and ""
  *  with the others. */
-export function spelled(texts) {
+export function joinTokens(texts) {
   const join = joiner(), parts = [...texts];
   texts.forEach((text, k) => {
     const whole = join(text, k);
@@ -60,10 +60,10 @@ export function spelled(texts) {
 }
 
 /** A piece of text in one line. */
-export const plainly = (text) => running(text).map(([, shown]) => shown.replaceAll("\n", "")).join("");
+export const oneLine = (text) => textParts(text).map(([, shown]) => shown.replaceAll("\n", "")).join("");
 /** The end of a text in `room` letters, in pieces of its tokens; the first is "…" where there was more. */
 export function tailOf(texts, whole, room) {
-  const pieces = spelled(texts).map(plainly);
+  const pieces = joinTokens(texts).map(oneLine);
   let from = pieces.length, left = room;
   while (from > 0 && (left -= pieces[from - 1].length) >= 0) from--;
   from = Math.min(from, pieces.length - 1);

@@ -2,7 +2,7 @@
 import { byToken } from "./alignment.js";
 import { button, grid, h, say, see, set, toggle } from "./elements.js";
 import { lanesView } from "./lanes.js";
-import { grouped, milli, plural } from "./numbers.js";
+import { formatCount, formatTime, plural } from "./numbers.js";
 import { transport } from "./time.js";
 
 const PACE = 120; // ms between two drawings of the lanes while steps come
@@ -34,8 +34,8 @@ export function clocks(letters, stores, place, { moves, seek, follow, seekTime, 
     set(slider, tokens ? { min: 1, max: most, step: 1, "aria-label": "token" }
       : { min: 0, max: Math.ceil(1000 * longest) / 1000, step: 0.001, "aria-label": "seconds" });
     slider.value = place.here();
-    say(where, tokens ? `token ${grouped(place.token)} of ${grouped(most)}`
-      : `${milli(place.seconds)} of ${milli(longest)}`);
+    say(where, tokens ? `token ${formatCount(place.token)} of ${formatCount(most)}`
+      : `${formatTime(place.seconds)} of ${formatTime(longest)}`);
     set(slider, { "aria-valuetext": where.textContent });
     see(live, !(place.following || place.ended()));
     steps.draw();
@@ -62,7 +62,7 @@ export function clocks(letters, stores, place, { moves, seek, follow, seekTime, 
     const last = course.at(-1), end = stores[k].end, all = plural(last.tokens, "token");
     if (place.way === "token") {
       if (!reached) return end ? `ended after ${all}` : `not yet: ${all}`;
-      return `${k ? "" : `token ${grouped(place.token)} at `}${milli(course[step].end)}`;
+      return `${k ? "" : `token ${formatCount(place.token)} at `}${formatTime(course[step].end)}`;
     }
     if (place.seconds >= last.end && end) return `ended, ${all}`;
     return `step ${step}, ${plural(step ? course[step - 1].tokens : 0, "token")} before it`;

@@ -1,6 +1,6 @@
 /* Copies: where in the text a token stands of which another one is a copy, and the marks that join both. */
 import { button, h, say, see } from "./elements.js";
-import { running } from "./tokens.js";
+import { textParts } from "./tokens.js";
 
 const SHOWN_RUNS = 2; // stretches that are said of a step
 
@@ -61,7 +61,7 @@ export function copiesOf(context, box) {
         for (const copy of at(pointed)?.copies ?? []) if (copy.step <= i) mark(copy, "copy");
       }
       const runs = runsOf(all).sort((a, b) => b[1] - b[0] - a[1] + a[0]), words = ([from, to]) => {
-        const shown = Array.from({ length: to - from + 1 }, (_, k) => running(texts(from + k)).map(([, x]) => x)
+        const shown = Array.from({ length: to - from + 1 }, (_, k) => textParts(texts(from + k)).map(([, x]) => x)
           .join("").replaceAll("\n", "")).join("");
         const where = from === to ? `position ${from}` : `positions ${from} to ${to}`;
         const text = shown.length > 48 ? `${shown.slice(0, 47)}…` : shown;

@@ -1,10 +1,10 @@
 /* What the card says of one node, from the record alone. */
-import { lawsAt } from "./distributions.js";
+import { distributionsAt } from "./distributions.js";
 import { rederives, testsOf } from "./judge.js";
-import { certain } from "./note_text.js";
+import { isCertain } from "./note_text.js";
 import { prob } from "./numbers.js";
 import { nodesOf } from "./store.js";
-import { spoken } from "./tokens.js";
+import { visibleText } from "./tokens.js";
 
 /** Where a reader looks first: a refusal, else the target's own token, else the last kept. */
 export function firstOf(step) {
@@ -32,7 +32,7 @@ export function decision(step, head, id) {
   const refused = (upto) => family.filter((n) => n.r !== null && n.status === "reject" && n.id <= upto);
   const decided = { form: "plain", status: node.status, title: "", text: node.text, id, depth: depthOf(node),
     after: by.get(node.parent), lines: [], numbers: [], agrees: null };
-  const said = (n) => "“" + spoken(n.text) + "”";
+  const said = (n) => "“" + visibleText(n.text) + "”";
   if (OWN.has(node.status)) return extraOf(step, testsOf(step, head), node, decided, refused(Infinity));
   const tests = testsOf(step, head), { telling } = tests, trial = tests.at(node),
     again = trial < 0 ? null : tests.stays(trial);
@@ -54,7 +54,7 @@ export function decision(step, head, id) {
   if (trial < 0) {
     const parent = by.get(node.parent), kept = family.find((n) => n.status === "accept" && n.id !== id);
     const own = nodes.some((n) => OWN.has(n.status));
-    if (!certain(step)) decided.numbers = [["draft", "q(x)", node.q]];
+    if (!isCertain(step)) decided.numbers = [["draft", "q(x)", node.q]];
     if (rode(node)) decided.lines.push("A passenger: it rode for later drafts.");
     else if (kept) decided.lines.push(`${said(kept)} was accepted at the same place before its turn came.`);
     else if (parent && parent.status === "reject")
@@ -67,7 +67,7 @@ export function decision(step, head, id) {
   }
   if (tests.matching) {
     decided.form = "greedy";
-    decided.laws = lawsAt(step, node.parent, []);
+    decided.laws = distributionsAt(step, node.parent, []);
     const choice = nodes.find((n) => n.parent === node.parent && (OWN.has(n.status) || n.status === "accept"));
     decided.numbers = [["draft", "proposes", node], ["target", "chooses", choice || null]];
     decided.test = ["the same token", null, node.p === 1 ? "same" : "another", null];
@@ -80,7 +80,7 @@ export function decision(step, head, id) {
   }
   decided.word = telling?.title;
   const owed = !telling || telling.rest || telling.also; // what a refusal leaves is p, or r, less q
-  decided.laws = lawsAt(step, node.parent, owed && node.status === "reject" ? refused(node.id) : []);
+  decided.laws = distributionsAt(step, node.parent, owed && node.status === "reject" ? refused(node.id) : []);
   if (tests.path === "last") wholeOf(decided, step, head, tests, trial);
   else if (tests.bounded(trial)) boundOf(decided, tests, trial);
   else drawnOf(decided, step, tests, trial, refused(node.id).filter((n) => n.id !== node.id));
@@ -97,12 +97,12 @@ export function decision(step, head, id) {
 }
 
 /** The numbers of a trial as its rule lists them; those that are not recorded are left out. */
-const listed = (tests, i) =>
+const testList = (tests, i) =>
   tests.telling.numbers.map(([word, symbol, value]) =>
     [word, tests.said(i, symbol) ?? tests.telling.den, tests.value(i, value)]).filter(([, , x]) => x !== null);
 
 /** What u is held against, in symbols. */
-const against = ({ num, den }) => (den ? `${num} / ${den.includes("·") ? `(${den})` : den}` : num);
+const ratioText = ({ num, den }) => (den ? `${num} / ${den.includes("·") ? `(${den})` : den}` : num);
 
 /** A chain on which its tests decide together: the numbers that are counted stand in a table. */
 function wholeOf(decided, step, head, tests, trial) {
@@ -124,7 +124,7 @@ function wholeOf(decided, step, head, tests, trial) {
 function boundOf(decided, tests, i) {
   const { num } = tests.telling, share = tests.num(i), bound = tests.den(i);
   decided.form = "bound";
-  decided.numbers = listed(tests, i);
+  decided.numbers = testList(tests, i);
   decided.test = [`${num}(x) > bound`, share, tests.passed(i) ? ">" : "≤", bound];
   decided.box = { ink: share, box: 1, mark: bound };
 }
@@ -133,9 +133,9 @@ function boundOf(decided, tests, i) {
 function drawnOf(decided, step, tests, i, before) {
   const node = tests.tried[i], { telling } = tests, num = tests.num(i), den = tests.den(i), stays = tests.passed(i);
   const own = telling?.numbers.length > 0, name = !own && before.length ? "r" : telling?.num ?? "p",
-    symbol = against({ num: name, den: telling?.den ?? "q" });
+    symbol = ratioText({ num: name, den: telling?.den ?? "q" });
   decided.form = "drawn";
-  if (own) decided.numbers = listed(tests, i);
+  if (own) decided.numbers = testList(tests, i);
   else {
     decided.numbers = [["target", "p(x)", node.p]];
     if (before.length) decided.numbers.push(["residual", "r(x)", node.r]);
@@ -147,7 +147,7 @@ function drawnOf(decided, step, tests, i, before) {
       decided.lines.push("The test's q is that of this draw: the tokens drawn before it are out, and the rest is "
         + "scaled to one. The table's q is that of the first draw.");
     } else decided.numbers.push(["draft", "q(x)", node.q]);
-    if (certain(step)) decided.lines.push("The draft chose this token without a draw: the test takes q = 1.");
+    if (isCertain(step)) decided.lines.push("The draft chose this token without a draw: the test takes q = 1.");
     decided.numbers.push(["threshold", symbol, den ? num / den : null]);
     if (node.u !== null) decided.numbers.push(["draw", "u", node.u]);
   }
@@ -181,7 +181,7 @@ function extraOf(step, { telling, given }, node, decided, refused) {
   const who = node.status === "draft" ? "small model" : "target";
   if (node.status === "draft") decided.lines.push("The small model wrote it by itself: nobody checked it.");
   const residual = node.status === "resample" && telling?.rest && refused.length;
-  decided.laws = lawsAt(step, node.parent, residual && u !== null ? refused : []);
+  decided.laws = distributionsAt(step, node.parent, residual && u !== null ? refused : []);
   if (u === null) {
     const sure = telling?.likeliest && given(telling.likeliest), known = decided.laws?.rows ?? [];
     const best = known.reduce((a, b) => (b.token !== null && b.p > (a?.p ?? 0) ? b : a), null);
@@ -190,7 +190,7 @@ function extraOf(step, { telling, given }, node, decided, refused) {
     decided.lines.push(sure ? `This rule adds what is surest: ${most}`
       : !best || own >= best.p ? `The sampler is greedy: ${most}`
       : `The sampler is greedy: of what it leaves of the ${who}'s distribution the likeliest is taken, nothing is `
-        + `drawn. Before it “${spoken(best.text)}” has ${prob(best.p)}, and this token `
+        + `drawn. Before it “${visibleText(best.text)}” has ${prob(best.p)}, and this token `
         + `${own === undefined ? "less" : prob(own)}.`);
     return decided;
   }

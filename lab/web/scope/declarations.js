@@ -1,5 +1,5 @@
 /* Declarations: formulas and sentences that a header declares, worked out and said of one thing. */
-import { holds, workOut } from "./formulas.js";
+import { holds, evaluate } from "./formulas.js";
 import { prob } from "./numbers.js";
 
 /** Says sentences of a thing. own(name): its entry, a number or a text; above(name): the same of what it goes on from;
@@ -17,7 +17,7 @@ export function scopeOf(own, above = () => null) {
     if (typeof one === "string") return one;
     const [what, form] = one, text = typeof what === "string" ? own(what) : null;
     if (typeof text === "string") return text;
-    const x = workOut(what, number);
+    const x = evaluate(what, number);
     if (x === null) return null;
     if (form === "g" || (!form && Number.isInteger(x))) return String(x);
     return form && form !== "p" ? x.toFixed(form) : prob(x);
@@ -26,7 +26,7 @@ export function scopeOf(own, above = () => null) {
     const parts = applies(sentence) ? sentence[0].map(part) : [null];
     return parts.includes(null) ? null : parts.join("");
   }
-  return { value: (formula) => (formula === null ? null : workOut(formula, number)),
+  return { value: (formula) => (formula === null ? null : evaluate(formula, number)),
     /** All sentences that are said. */
     all: (sentences) => sentences.map(say).filter((said) => said !== null),
     /** The first that is said; "" for none. */
@@ -34,6 +34,6 @@ export function scopeOf(own, above = () => null) {
 }
 
 /** A text whose numbers have the sign of minus in the place of a hyphen. */
-export const signed = (text) => text.replace(/-(?=\d)/g, "\u2212");
+export const minusSigns = (text) => text.replace(/-(?=\d)/g, "\u2212");
 /** A noun at the beginning of a title. */
-export const capital = (noun) => noun.charAt(0).toUpperCase() + noun.slice(1);
+export const capitalize = (noun) => noun.charAt(0).toUpperCase() + noun.slice(1);

@@ -2,8 +2,8 @@
 import { figures, grid, h, hatch, inks, say, see, set, sheet, toggle } from "./elements.js";
 import { bring } from "./extras.js";
 import { tokenOf } from "./marks.js";
-import { plural, two } from "./numbers.js";
-import { spoken } from "./tokens.js";
+import { plural, formatFixed } from "./numbers.js";
+import { visibleText } from "./tokens.js";
 
 const MARGIN = 34, ABOVE = 4, BELOW = 18, BROAD = 24, SLIM = 14; // px around the cells, and of a column
 /** What became of a layer: its letter, a word, and how it is painted. */
@@ -36,7 +36,7 @@ export function laterBy(store, i, layers) {
 }
 
 /** Letters in words: "layers 0 to 4 ran, 5 to 7 propagated". */
-export const inWords = (letters) =>
+export const layersText = (letters) =>
   "layers " + [...letters.matchAll(/(.)\1*/g)].map(({ 0: run, 1: one, index }) =>
     `${index}${run.length > 1 ? ` to ${index + run.length - 1}` : ""} ${DID[one][1]}`).join(", ");
 
@@ -46,10 +46,11 @@ function scoresOfPass({ open, over, scores }, layers) {
   const title = open === undefined ? "Routers chose what ran"
     : `${Math.round(100 * open)} % of ${2 * layers} sub-layers ran`;
   const lines = ["In front of every sub-layer a router scores the token; it runs the block where the score is above "
-    + `${two(over ?? 0)}.`];
+    + `${formatFixed(over ?? 0)}.`];
   if (!scores) lines.push("Each of the pass's rows chose alone.");
   return { title, lines, heads: ["layer", "attention", "", "feed-forward", ""], rows: !scores ? []
-    : Array.from({ length: layers }, (_, i) => [i, two(scores[2 * i]), ran(scores[2 * i]), two(scores[2 * i + 1]),
+    : Array.from({ length: layers },
+      (_, i) => [i, formatFixed(scores[2 * i]), ran(scores[2 * i]), formatFixed(scores[2 * i + 1]),
       ran(scores[2 * i + 1])]) };
 }
 
@@ -74,10 +75,10 @@ export function testsOfPass(left, layers) {
     + "sure decided for all.");
   if (known) lines.push(`Of ${plural(known[1], "state")} that entered layer ${layers - depth}, ${known[0]} stood in `
     + `the table of ${known[2].toLocaleString("en")} bytes; the rest was worked out from three tokens alone.`);
-  if (agreed) lines.push(`At full depth it would have been “${spoken(agreed[1])}”.`);
+  if (agreed) lines.push(`At full depth it would have been “${visibleText(agreed[1])}”.`);
   const heads = [closed ? "behind layer" : "before layer", "score", "bound", ...(named ? ["best token"] : []), ""];
-  return { title, lines, heads, rows: tests.map((test) => [test[0], two(test[1]),
-    `${test[1] < test[2] ? "<" : "≥"} ${two(test[2])}`,
+  return { title, lines, heads, rows: tests.map((test) => [test[0], formatFixed(test[1]),
+    `${test[1] < test[2] ? "<" : "≥"} ${formatFixed(test[2])}`,
     ...(named ? [[tokenOf(test[4]), agreed?.[0] === test[3] ? " ◆" : ""]] : []),
     passed(test) ? (closed ? "left out above" : "it leaves") : closed ? "it runs" : "it goes on"]) };
 }
@@ -205,19 +206,20 @@ export function depthView(context) {
       const used = [...new Set(shown.flatMap((x) => [...x.letters]))], marks = shown.some((x) => x.exit?.whole);
       say(key, `${used.map((x) => `${DID[x][0] || "blank"} ${DID[x][1]}`).join(", ")}.`
         + `${line ? " Line: where passes left." : ""}${marks ? " ◆ the full depth's own choice." : ""}`);
-      const rest = one ? `${one.row[1] > 1 ? `, ${one.row[1]} rows` : ""}: ${inWords(one.letters)}.` : "";
+      const rest = one ? `${one.row[1] > 1 ? `, ${one.row[1]} rows` : ""}: ${layersText(one.letters)}.` : "";
       const words = one ? `Step ${i}${one.row[2] ? `, draft ${one.k + 1}` : ""}`
-        + `${one.name ? `, “${spoken(one.name)}”` : ""}${rest}` : "";
+        + `${one.name ? `, “${visibleText(one.name)}”` : ""}${rest}` : "";
       say(spot, words);
       set(plot, { "aria-valuemin": 0, "aria-valuemax": store.count - 1, "aria-valuenow": i, "aria-valuetext": words });
       if (tabled) twin.replaceChildren(grid("Layers by pass", ["step", "pass", "token", "layers"],
         shown.map((x) => [x.step, x.row[2] ? "draft" : "target", x.name ? tokenOf(x.name) : "–",
-          inWords(x.letters)])));
+          layersText(x.letters)])));
       const saved = store.steps.slice(0, i + 1).map((x) => x?.depth?.saved ?? 0), { tokens } = step.sum;
       const all = saved.reduce((a, b) => a + b, 0) / (tokens || 1);
-      sums.tell([[two(Math.abs(saved[i])), ` layers ${saved[i] < -0.005 ? "more than plain, with" : "saved, net of"} `
+      sums.tell([[formatFixed(Math.abs(saved[i])),
+        ` layers ${saved[i] < -0.005 ? "more than plain, with" : "saved, net of"} `
         + "tests"],
-        [two(Math.abs(all)), ` ${all < 0 ? "more" : "saved"} a token so far`]]);
+        [formatFixed(Math.abs(all)), ` ${all < 0 ? "more" : "saved"} a token so far`]]);
       if (one) tests(store, step, one, layers);
     },
   };

@@ -1,5 +1,5 @@
 /* In which settings several runs differ: a line, and a table behind it. */
-import { differing } from "./alignment.js";
+import { differingSettings } from "./alignment.js";
 import { h, see } from "./elements.js";
 import { plural } from "./numbers.js";
 
@@ -21,7 +21,7 @@ export function differences(letters) {
     see(element, all);
     if (!all || drawn?.every((head, k) => head === heads[k])) return;
     drawn = heads;
-    const { rows, apart } = differing(...heads);
+    const { rows, apart } = differingSettings(...heads);
     element.classList.toggle("same", !rows.length);
     const names = rows.map(([what]) => what).join(", "),
       cells = (values) => values.map((x) => h("td", null, x ?? "–"));

@@ -6,7 +6,7 @@ const SURE = 1e-4;
 /** The laws at a place, after the trials in `refused` took their share: rows with the rest as the last one, so that p
  *  and left each add up to one; total is what was left before it was scaled. Null where none are recorded; left is null
  *  where it cannot be told. */
-export function lawsAt(step, place, refused = [], most = 5) {
+export function distributionsAt(step, place, refused = [], most = 5) {
   const tops = (step.tops || []).find(([at]) => at === place);
   if (!tops) return null;
   const [, entropy, rest, shown] = tops, by = new Map(nodesOf(step).map((n) => [n.id, n]));

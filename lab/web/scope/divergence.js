@@ -1,11 +1,11 @@
 /* Divergence: where the texts of several runs part from that of one of them, in sentences. */
-import { parting } from "./alignment.js";
+import { divergenceOf } from "./alignment.js";
 import { button, h, see } from "./elements.js";
 import { tokenOf } from "./marks.js";
-import { grouped, plural } from "./numbers.js";
+import { formatCount, plural } from "./numbers.js";
 
 /** show(token): go there; why(k, split): more about it, or nothing; mark(k, token): mark it in run k, or null. */
-export function partings(letters, stores, { show, why, mark }) {
+export function divergences(letters, stores, { show, why, mark }) {
   const element = h("div", { class: "parts" });
   const compared = letters.map(() => []);
   let drawn = "";
@@ -14,7 +14,7 @@ export function partings(letters, stores, { show, why, mark }) {
   function splits(base) {
     return stores.map((store, k) => {
       const known = compared[base];
-      if (!known[k] || known[k].count > store.count) known[k] = { split: parting(stores[base], store) };
+      if (!known[k] || known[k].count > store.count) known[k] = { split: divergenceOf(stores[base], store) };
       known[k].count = store.count;
       return known[k].split();
     });
@@ -28,7 +28,7 @@ export function partings(letters, stores, { show, why, mark }) {
       if (plain < 0) return "";
       const split = splits(plain)[k], whose = `plain decoding (${letters[plain]})`;
       return split.same ? `as ${whose} for ${plural(split.at, "token")}`
-        : `parted from ${whose} at token ${grouped(split.at + 1)}`;
+        : `parted from ${whose} at token ${formatCount(split.at + 1)}`;
     });
   }
   /** Per run, the token from which on its text is another; that of `base` is the first of them. */
@@ -51,7 +51,8 @@ export function partings(letters, stores, { show, why, mark }) {
       if (split.same)
         return h("p", null, both, ended ? "wrote the same " : "are the same so far: ", plural(split.at, "token"), ".");
       return h("p", null, both,
-        split.at ? `are the same up to token ${grouped(split.at)}; then ` : "part at the first token: ", `${one} has `,
+        split.at ? `are the same up to token ${formatCount(split.at)}; then ` : "part at the first token: ",
+        `${one} has `,
         spelt(split.a), `, ${letters[k]} `, spelt(split.b), ". ", why?.(k, split), " ",
         button("go there", () => show(split.at + 1), { class: "small" }));
     }));

@@ -1,6 +1,6 @@
 /* Why a run ended, and which parts did nothing in it, in sentences. */
 import { plural } from "./numbers.js";
-import { named } from "./strip.js";
+import { spaced } from "./strip.js";
 
 const ENDS = {
   stop_token: "The model ended the text.",
@@ -10,9 +10,9 @@ const ENDS = {
   interrupted: "The run was interrupted; these are the steps that were kept.",
 };
 /** Why a run ended, and what is noted there. */
-export function ending(end) {
+export function endText(end) {
   const all = !end.message || ["stop_token", "max_new_tokens", "context_full"].includes(end.reason);
-  return [end.message || ENDS[end.reason] || `The run ended: ${named(end.reason)}.`,
+  return [end.message || ENDS[end.reason] || `The run ended: ${spaced(end.reason)}.`,
     all ? "" : `${plural(end.steps, "step")} ${end.steps === 1 ? "is" : "are"} kept and can be looked at.`,
     ...(end.notes || [])].filter(Boolean).join(" ");
 }

@@ -14,7 +14,7 @@ export const extra = (name) => brought[name] ?? null;
 
 /** The parts that a message asks for; a head where pictures are written, a prompt was cut, a model was made of another
  *  or a depth rule was chosen. */
-export const asked = (message) => (message.kind !== "head" ? Object.keys(ASKS).filter((key) => message[key])
+export const partsOf = (message) => (message.kind !== "head" ? Object.keys(ASKS).filter((key) => message[key])
   .map((key) => ASKS[key]) : [message.picture && "picture", message.shortened && "prompt_compression",
     Object.values(message.built ?? {}).some((one) => one.changed) && "model",
     message.parts?.depth?.usual === false && "depth"].filter(Boolean));
@@ -22,9 +22,9 @@ export const asked = (message) => (message.kind !== "head" ? Object.keys(ASKS).f
 /** Fetches what messages ask for. loads: part -> a function that begins to load it, of those that this place can fetch;
  *  arrived(): one came, or did not. `has`: whether a part is here or can come; `want` asks for it by name. `due`: how
  *  many are on their way for the first time: until then nothing is drawn that would have to change. */
-export function fetching(loads, arrived) {
+export function partFetcher(loads, arrived) {
   const begun = new Set(), has = (name) => !!(brought[name] || loads?.[name]);
-  const way = { ask: (message) => asked(message).forEach(want), has, want, due: 0 };
+  const way = { ask: (message) => partsOf(message).forEach(want), has, want, due: 0 };
   function want(name) {
     if (brought[name] || begun.has(name) || !loads?.[name]) return;
     begun.add(name);
@@ -37,7 +37,7 @@ export function fetching(loads, arrived) {
 }
 
 /** A view of a part: nothing, until the part is here; make(what it gives) is the view. */
-export function late(name, make) {
+export function lateView(name, make) {
   const place = h("template");
   let view = null;
   const now = () => {

@@ -7,18 +7,18 @@ const HOLDS = { "==": (a, b, within) => Math.abs(a - b) <= within,
   ">=": (a, b, within) => a >= b - within };
 
 /** The number that a formula gives (a number, a name, or what is done and to what); null where one is not recorded. */
-export function workOut(formula, names) {
+export function evaluate(formula, names) {
   if (typeof formula !== "object") return typeof formula === "number" ? formula : names(formula);
   const [does, ...parts] = formula;
   if (does === "before") return names(parts[0], true);
-  const numbers = parts.map((part) => workOut(part, names)),
+  const numbers = parts.map((part) => evaluate(part, names)),
     result = numbers.includes(null) ? null : DOES[does]?.(...numbers);
   return Number.isFinite(result) ? result : null;
 }
 
 /** Whether a relation, [formula, sign, formula, how far they may be apart], holds; null where a number is missing. */
 export function holds([left, sign, right, within = 1e-9], names) {
-  const a = workOut(left, names), b = workOut(right, names);
+  const a = evaluate(left, names), b = evaluate(right, names);
   return a === null || b === null ? null : HOLDS[sign](a, b, within * Math.max(1, Math.abs(a), Math.abs(b)));
 }
 
@@ -26,5 +26,5 @@ export function holds([left, sign, right, within = 1e-9], names) {
  *  relation that must hold or null]; a part is a text, or [a formula, its form]. */
 export const sayAll = (sentences, names) => sentences.filter(([, given, where]) => (!where || holds(where, names))
   && Object.entries(given).every(([name, value]) => names(name) === value))
-  .map(([parts]) => parts.map((part) => (typeof part === "string" ? part : workOut(part[0], names))))
+  .map(([parts]) => parts.map((part) => (typeof part === "string" ? part : evaluate(part[0], names))))
   .filter((parts) => !parts.includes(null)).flat().join("");

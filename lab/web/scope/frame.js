@@ -9,17 +9,17 @@ let frame = 0;
 
 /** Draw `view` with the next frame: look() reads sizes, draw() none. All look before one draws: one layout. A view with
  *  `since`, the time at which it was drawn last, is a rest: it is drawn behind the others, in a frame that is free. */
-export function soon(view) {
+export function requestDraw(view) {
   waiting.add(view);
-  frame = frame || requestAnimationFrame(all);
+  frame = frame || requestAnimationFrame(drawFrame);
 }
 /** Paint once all elements of this frame have changed: a canvas that is given a type asks for the page's styles. */
-export const last = (paint) => paints.push(paint);
-export const never = (view) => waiting.delete(view);
+export const paintLast = (paint) => paints.push(paint);
+export const cancelDraw = (view) => waiting.delete(view);
 /** Whether something waits to be drawn. */
-export const waits = () => waiting.size > 0;
+export const isWaiting = () => waiting.size > 0;
 
-function all(time) {
+function drawFrame(time) {
   frame = 0;
   const looked = new Set(waiting), drawn = new Set(), begin = performance.now();
   for (const view of looked) view.look?.();
@@ -38,6 +38,6 @@ function all(time) {
     }
     paints.splice(0).forEach((paint) => paint());
   } finally {
-    if (waiting.size) frame = frame || requestAnimationFrame(all);
+    if (waiting.size) frame = frame || requestAnimationFrame(drawFrame);
   }
 }

@@ -1,8 +1,8 @@
 /* What came out of the step, and the figures of the run so far. */
 import { figures, h, say, see } from "./elements.js";
 import { rederives } from "./judge.js";
-import { percent, plural, two } from "./numbers.js";
-import { termed } from "./terms.js";
+import { percent, plural, formatFixed } from "./numbers.js";
+import { addTerm } from "./terms.js";
 
 /** "Step 14: 7 tokens from one pass", and the figures of the run so far at the right end. */
 export function headline(context) {
@@ -33,12 +33,12 @@ export function headline(context) {
       say(rest, words);
       const { tokens, passes, tried, ok, decode } = step.sum;
       const list = [
-        [decode ? two(tokens / decode) : "–", " tokens/s"],
-        [passes ? two(tokens / passes) : "–", " tokens / pass"],
+        [decode ? formatFixed(tokens / decode) : "–", " tokens/s"],
+        [passes ? formatFixed(tokens / passes) : "–", " tokens / pass"],
       ];
       if (tried) list.push([percent(ok / tried), " of trials accepted"]);
       sums.tell(list);
-      for (const { lastChild } of sums.element.children) termed(lastChild);
+      for (const { lastChild } of sums.element.children) addTerm(lastChild);
       const same = step.brief || step.cut || !step.nodes ? null : rederives(step, store.head);
       element.classList.toggle("lies", same === false);
       say(agrees, step.forced ? "forced" : same === false ? "does not re-derive" : same ? "✓ re-derived" : "");

@@ -1,12 +1,12 @@
 /* Verdicts judged again from the numbers of the record, by what the rule says of itself: the head's `telling`, or the
  * step's. */
-import { follows } from "./fills.js";
-import { holds, workOut } from "./formulas.js";
+import { agrees } from "./fills.js";
+import { holds, evaluate } from "./formulas.js";
 import { prob } from "./numbers.js";
 import { nodesOf } from "./store.js";
-import { weighed } from "./tally.js";
+import { tallyAgrees } from "./tally.js";
 
-const written = (x, form) => (form === "g" ? String(x) : form ? x.toFixed(form) : prob(x));
+const formatNumber = (x, form) => (form === "g" ? String(x) : form ? x.toFixed(form) : prob(x));
 
 /** What the rule of a step says of itself; null where that is not known. */
 export const tellingOf = (step, head) => (step.telling === undefined ? head?.telling : step.telling) ?? null;
@@ -32,7 +32,7 @@ export function testsOf(step, head) {
   function stays(i) {
     if (step.forced || (!telling && !matching)) return null;
     if (matching || !telling.also || passed(i)) return passed(i);
-    const [value, bound] = telling.also.map((one) => workOut(one, names(i)));
+    const [value, bound] = telling.also.map((one) => evaluate(one, names(i)));
     return value === null || bound === null ? null : value > bound;
   }
   const last = () => tried.reduce((most, _, i) => (stays(i) ? i + 1 : most), 0);
@@ -51,7 +51,7 @@ export function testsOf(step, head) {
   function said(i, parts) {
     const all = parts.map((part) =>
       (typeof part === "string" ? part
-      : ((x) => (x === null ? null : written(x, part[1])))(workOut(part[0], names(i))))
+      : ((x) => (x === null ? null : formatNumber(x, part[1])))(evaluate(part[0], names(i))))
     );
     return all.includes(null) ? null : all.join("");
   }
@@ -61,13 +61,13 @@ export function testsOf(step, head) {
     matching || !telling
     || telling.relations.every((one) => !given(one[4]) || tried.every((_, i) => holds(one, names(i)) !== false));
   return { telling, tried, matching, path, num, den, bounded, passed, stays, last, said, given, sound,
-    value: (i, formula) => workOut(formula, names(i)), at: (node) => tried.indexOf(node) };
+    value: (i, formula) => evaluate(formula, names(i)), at: (node) => tried.indexOf(node) };
 }
 
 /** Do the verdicts follow from the numbers? null where the rule says more than these. */
 export function rederives(step, head) {
-  if (step.canvas) return follows(step.canvas);
-  if (step.tally) return weighed(step.tally);
+  if (step.canvas) return agrees(step.canvas);
+  if (step.tally) return tallyAgrees(step.tally);
   if (step.chain) return fixedOf(step) === step.chain.fixed;
   const tests = testsOf(step, head), { tried, path: settled } = tests, { path, extra, ok } = step.verdict;
   const drawn = !extra || extra[0] === null ? null : extra[1] - 1e-12 <= extra[0] && extra[0] < extra[2] + 1e-12;

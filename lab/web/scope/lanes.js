@@ -1,7 +1,7 @@
 /* The clocks of several runs under each other, on one axis of time, joined at the place that is shown. */
 import { byClock } from "./alignment.js";
 import { h, hatch, inks, s, set, sheet } from "./elements.js";
-import { milli } from "./numbers.js";
+import { formatTime } from "./numbers.js";
 import { zoom } from "./zoom.js";
 
 const LANES = { left: 26, right: 64, top: 20, tall: 22, each: 52 }; // px
@@ -168,16 +168,16 @@ export function lanesView(context) {
       for (const [k, { steps }] of runs.entries()) {
         const long = steps.at(-1)?.end || 0;
         if (!steps.length || long > to) continue;
-        c.fillText(milli(long), Math.max(LANES.left, at(long)) + 8, laneTop(k) + LANES.tall / 2);
+        c.fillText(formatTime(long), Math.max(LANES.left, at(long)) + 8, laneTop(k) + LANES.tall / 2);
       }
       c.font = "600 " + colours.small;
       captions(c, colours, place.words, x.map((there) =>
         there === null ? null : Math.max(LANES.left, Math.min(LANES.left + span, there))), width);
       set(canvas, {
-        "aria-label": `${runs.length} lanes on one axis of ${milli(most)}${stretch.near()
+        "aria-label": `${runs.length} lanes on one axis of ${formatTime(most)}${stretch.near()
           ? `, ${(1000 * from).toFixed(1)} to ${(1000 * to).toFixed(1)} ms seen` : ""}: `
           + `${runs.map(({ steps, at: now }, k) => `run ${"ABCD"[k]} step ${now} of ${steps.length - 1}, `
-          + `${milli(steps.at(-1)?.end || 0)} in all`).join("; ")}`,
+          + `${formatTime(steps.at(-1)?.end || 0)} in all`).join("; ")}`,
       });
     },
   };

@@ -1,7 +1,7 @@
 /* Layer rows: a layer of a model as elements: its bar of bytes, and its heads by KV head. A part that can be pressed is
  * {element, words, says}: its words at their longest and shorter, and what it is as {title, lines}. */
 import { h } from "./elements.js";
-import { bitsOf, headMarks, headsOf, linesFound, matrixSays, shadeOf, summed } from "./matrices.js";
+import { bitsOf, headMarks, headsOf, findingLines, matrixText, shadeOf, sumOf } from "./matrices.js";
 import { plural, size } from "./numbers.js";
 
 const CELLS = 2048; // heads that are drawn one by one; of more, KV heads with their number
@@ -14,13 +14,13 @@ const pressable = (cls, style, label, words, says) => ({ words, says, element: h
 export function bytesBar(list, most, enlarged, model) {
   const items = [], width = (bytes) => `width:${((100 * bytes) / most).toFixed(3)}%`;
   for (const one of list) {
-    const says = () => matrixSays(one, model), label = `${one.name}${one.where}`, bits = bitsOf(one.bits);
+    const says = () => matrixText(one, model), label = `${one.name}${one.where}`, bits = bitsOf(one.bits);
     if (one.bytes) items.push(pressable(`piece bits-${shadeOf(one.bits)}`, width(one.bytes),
       `${label}, ${bits} bits a weight, ${size(one.bytes)}`, [`${one.name} ${bits}`, bits], says));
     if (one.gone && !enlarged)
       items.push(pressable("piece cut", width(one.gone), `${label}, ${size(one.gone)} gone`, [], says));
   }
-  const saved = enlarged ? 0 : summed(list, "saved");
+  const saved = enlarged ? 0 : sumOf(list, "saved");
   return { items, element: h("div", { class: "bytes" }, items.map((x) => x.element),
     saved > 0 && h("span", { class: "spare", style: width(saved) })) };
 }
@@ -35,7 +35,7 @@ function knownBoxes(i, model, known) {
       const lines = [`It reads KV head ${g}, with ${plural(heads.length - 1, "other")} in the whole model. `
         + (there ? "It is there." : left ? "It is gone: neither stored nor computed."
           : "It is gone, neither stored nor computed, and so is that KV head, with its part of the cache."),
-      ...linesFound(model, "head", (values) => values[i][head])];
+      ...findingLines(model, "head", (values) => values[i][head])];
       return pressable(there ? "head" : "head cut", share === null ? null : `--worth:${Math.round(70 * share)}%`,
         `${title}, ${there ? "there" : "gone"}`, place === null ? [] : [String(place)], () => ({ title, lines }));
     });

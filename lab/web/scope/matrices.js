@@ -1,5 +1,5 @@
 /* Matrices: what a header tells of a model, as bytes and in sentences; the same sums as lab/figures/model.py. */
-import { grouped, plural, size } from "./numbers.js";
+import { formatCount, plural, size } from "./numbers.js";
 
 const NAMED = [["qkv", "queries, keys and values"], ["out", "output of attention"], ["gate_up", "gate and up"],
   ["down", "down"]];
@@ -12,7 +12,7 @@ export const bitsOf = (bits) => String(Math.round(100 * bits) / 100);
 /** The shade of a number of bits: 1 to 5. */
 export const shadeOf = (bits) => SHADES.find(([below]) => bits < below)[1];
 /** The sum of one number of each. */
-export const summed = (list, what) => list.reduce((all, one) => all + one[what], 0);
+export const sumOf = (list, what) => list.reduce((all, one) => all + one[what], 0);
 
 /** The matrices of layer i: [{name, word, rows, columns, bits, bytes, gone, saved}, ...]: bytes that are there, those
  *  of what is gone, in the model's type, and what fewer bits save. */
@@ -31,27 +31,27 @@ export const endsOf = ({ ends, usual }) => ends.map(([name, rows, columns, bits]
   saved: (rows * columns * (usual - bits)) / 8 }));
 
 /** A value that was found, with its unit. */
-const valued = (x, unit) => (typeof x === "boolean" ? (x ? "yes" : "no") : typeof x === "string" ? x
+const valueText = (x, unit) => (typeof x === "boolean" ? (x ? "yes" : "no") : typeof x === "string" ? x
   : `${Number(x.toPrecision(4))}${unit ? ` ${unit}` : ""}`);
 /** What transforms found of one place, as lines; pick(values) gives the value of the place. */
-export const linesFound = ({ findings }, over, pick) => findings.filter((x) => x.over === over)
+export const findingLines = ({ findings }, over, pick) => findings.filter((x) => x.over === over)
   .map((x) => [x, pick(x.values)]).filter(([, value]) => value !== null && value !== undefined)
-  .map(([{ word, unit, what, by }, value]) => `${word} ${valued(value, unit)}${what ? `: ${what}` : ""} (${by}).`);
+  .map(([{ word, unit, what, by }, value]) => `${word} ${valueText(value, unit)}${what ? `: ${what}` : ""} (${by}).`);
 
 /** What a matrix is: {title, lines}. */
-export function matrixSays(one, model) {
+export function matrixText(one, model) {
   const { usual } = model;
   const many = one.rows * one.columns, there = many > 0, lines = [];
-  if (there) lines.push(`${grouped(one.rows)} × ${grouped(one.columns)} = ${plural(many, "weight")}, `
+  if (there) lines.push(`${formatCount(one.rows)} × ${formatCount(one.columns)} = ${plural(many, "weight")}, `
     + `${bitsOf(one.bits)} bits each${one.bits === usual ? ", as the model's type has them" : ", scales included"}: `
     + `${size(one.bytes)}.`);
   if (one.gone) lines.push(`${there ? "" : "It is gone. "}The model that this one was made of has `
-    + `${grouped(one.tall)} × ${grouped(one.wide)} here: ${size(one.gone)} are gone.`);
+    + `${formatCount(one.tall)} × ${formatCount(one.wide)} here: ${size(one.gone)} are gone.`);
   if (there && one.saved > 0)
     lines.push(`In the model's type these weights would take ${size(one.bytes + one.saved)}.`);
   const [row, k] = one.place, last = (values) => values[values.length - 1][0];
-  lines.push(...linesFound(model, "matrix", row === null ? (k ? last : () => null) : (values) => values[row][k]),
-    ...(row === null ? [] : linesFound(model, "sublayer", (values) => values[row][k >> 1])));
+  lines.push(...findingLines(model, "matrix", row === null ? (k ? last : () => null) : (values) => values[row][k]),
+    ...(row === null ? [] : findingLines(model, "sublayer", (values) => values[row][k >> 1])));
   return { title: `${one.name}${one.where}${one.word === one.name ? "" : `: ${one.word}`}`, lines };
 }
 

@@ -3,8 +3,8 @@
 import { figures, grid, h, say, see, set, toggle } from "./elements.js";
 import { bring } from "./extras.js";
 import { bytesBar, headBoxes } from "./layer_rows.js";
-import { bitsOf, endsOf, headMarks, matricesOf, SHADES, shadeOf, summed } from "./matrices.js";
-import { grouped, short, size } from "./numbers.js";
+import { bitsOf, endsOf, headMarks, matricesOf, SHADES, shadeOf, sumOf } from "./matrices.js";
+import { formatCount, formatShort, size } from "./numbers.js";
 import { roundsView } from "./rounds.js";
 
 const TORN = 2; // the longest bar of embedding and head, in those of a layer
@@ -69,7 +69,7 @@ function matrixTable(model) {
     const value = i !== null ? x.values[i][k] : k ? x.values[x.values.length - 1][0] : null;
     return value === null ? "–" : String(Number(value.toPrecision(4)));
   });
-  const row = (name, x) => [name, x.name, x.bytes ? `${grouped(x.rows)} × ${grouped(x.columns)}` : "gone",
+  const row = (name, x) => [name, x.name, x.bytes ? `${formatCount(x.rows)} × ${formatCount(x.columns)}` : "gone",
     x.bytes ? bitsOf(x.bits) : "–", size(x.bytes), x.gone ? size(x.gone) : "–", ...values(x)];
   return grid(`Matrices of ${model.name}`, ["layer", "matrix", "rows × columns", "bits", "bytes", "gone",
     ...own.map((x) => x.word.toLowerCase())],
@@ -79,7 +79,7 @@ function matrixTable(model) {
 
 /** A row: its name, its bar, bytes and bits. */
 function layerRow(name, bar, cells, cls) {
-  const bytes = summed(cells, "bytes"), many = cells.reduce((all, x) => all + x.rows * x.columns, 0);
+  const bytes = sumOf(cells, "bytes"), many = cells.reduce((all, x) => all + x.rows * x.columns, 0);
   return h("div", { class: cls }, h("span", { class: "who" }, name), bar.element, h("span", { class: "much" },
     h("b", null, bytes ? size(bytes) : "gone"), many ? ` ${bitsOf((8 * bytes) / many)} bits` : ""));
 }
@@ -103,7 +103,7 @@ export function modelView() {
 
   function build() {
     const model = models[role], rows = model.layers.map((_, i) => matricesOf(model, i)), ends = endsOf(model);
-    const long = (list) => summed(list, "bytes") + (enlarged ? 0 : summed(list, "gone") + summed(list, "saved"));
+    const long = (list) => sumOf(list, "bytes") + (enlarged ? 0 : sumOf(list, "gone") + sumOf(list, "saved"));
     const layer = Math.max(...rows.map(long));
     const most = Math.max(layer, Math.min(TORN * layer, ...ends.map((x) => long([x]))));
     const all = rows.map((cells, i) => {
@@ -121,7 +121,7 @@ export function modelView() {
     items.forEach((x, k) => say(x.element, x.words.find((words) => 6.5 * words.length + 4 <= room[k]) ?? ""));
     parts(all.map((x) => x.items));
     legend.replaceChildren(...legendOf([...rows.flat(), ...ends], model));
-    sums.tell([[short(model.params), " parameters"],
+    sums.tell([[formatShort(model.params), " parameters"],
       [size(model.bytes), model.changed ? ` of ${size(model.dense)}` : ""],
       [bitsOf((8 * model.bytes) / model.params), " bits a parameter"]]);
     card.replaceChildren(h("p", { class: "quiet" }, "Press a part, or go there with the arrow keys: what it is, and "

@@ -1,14 +1,14 @@
 /* Model link: the pane of a run's models, closed until somebody opens it; its part is fetched then. */
 import { h, say, see } from "./elements.js";
 import { extra } from "./extras.js";
-import { short, size } from "./numbers.js";
+import { formatShort, size } from "./numbers.js";
 
 /** What a model is, in a line. */
-const inOneLine = ({ name, params, bytes, dense }) => `${name}, ${short(params)} parameters, ${size(bytes)}`
+const inOneLine = ({ name, params, bytes, dense }) => `${name}, ${formatShort(params)} parameters, ${size(bytes)}`
   + (bytes < dense ? ` instead of ${size(dense)}` : "");
 
 /** For a place that has the part, or can fetch it; of a model that was made of another it stands open. */
-export function modelDoor(context, want) {
+export function modelLink(context, want) {
   const about = h("span", { class: "quiet" }), lacks = h("p", { class: "quiet" }, "This trace does not tell what its "
     + "model is made of.");
   const door = h("details", null, h("summary", null, h("h2", null, "Model"), about));

@@ -3,12 +3,12 @@ import { cacheView } from "./cache.js";
 import { cardView } from "./card.js";
 import { cursor } from "./cursor.js";
 import { button, h, say, see, toggle } from "./elements.js";
-import { ending } from "./ends.js";
-import { fetching, late } from "./extras.js";
-import { never, soon } from "./frame.js";
+import { endText } from "./ends.js";
+import { partFetcher, lateView } from "./extras.js";
+import { cancelDraw, requestDraw } from "./frame.js";
 import { headline } from "./headline.js";
 import { keyList, runKey } from "./keys.js";
-import { modelDoor } from "./model_link.js";
+import { modelLink } from "./model_link.js";
 import { notesView } from "./notes.js";
 import { plural } from "./numbers.js";
 import { roofView } from "./roof.js";
@@ -17,7 +17,7 @@ import { Store } from "./store.js";
 import { stripView } from "./strip.js";
 import { tips } from "./terms.js";
 import { textView } from "./text.js";
-import { themed } from "./theme.js";
+import { watchTheme } from "./theme.js";
 import { timeView } from "./time.js";
 import { legend, treeView } from "./tree.js";
 
@@ -43,21 +43,21 @@ function fill(root, context, chosen, outcome, extras) {
   }
   if (chosen.includes("card")) card = add(cardView(context));
   if (chosen.includes("depth")) {
-    add(late("depth", ({ depthView }) => depthView(context)));
-    add(late("turns", ({ turnsView }) => turnsView(context)));
-    add(late("scale", ({ scaleView }) => scaleView(context)));
+    add(lateView("depth", ({ depthView }) => depthView(context)));
+    add(lateView("turns", ({ turnsView }) => turnsView(context)));
+    add(lateView("scale", ({ scaleView }) => scaleView(context)));
   }
   if (chosen.includes("text")) {
-    add(late("picture", ({ pictureView }) => pictureView(context)));
-    add(late("prompt_compression", ({ shorterView }) => shorterView(context)));
+    add(lateView("picture", ({ pictureView }) => pictureView(context)));
+    add(lateView("prompt_compression", ({ compressionView }) => compressionView(context)));
     add(textView(context));
   }
   if (chosen.includes("cache")) add(cacheView(context));
   if (chosen.includes("notes")) {
     add(notesView(context));
-    add(late("repeats", ({ repeatsView }) => repeatsView(context)));
+    add(lateView("repeats", ({ repeatsView }) => repeatsView(context)));
   }
-  if (chosen.includes("model") && extras.has("model")) add(modelDoor(context, extras.want));
+  if (chosen.includes("model") && extras.has("model")) add(modelLink(context, extras.want));
   if (chosen.includes("time")) add(timeView(context), root, now);
   if (chosen.includes("roof")) add(roofView(context));
   root.classList.toggle("roofed", chosen.includes("roof") && chosen.includes("time"));
@@ -65,7 +65,7 @@ function fill(root, context, chosen, outcome, extras) {
 }
 
 /** What tells the rest of a step, to be drawn in a frame of its own. wide(): px of the page. */
-function restOf(parts, store, context, wide, ask) {
+function restView(parts, store, context, wide, ask) {
   return { since: -Infinity, draw() {
     const i = context.at;
     for (const part of parts) part.draw(store, i, wide());
@@ -75,7 +75,7 @@ function restOf(parts, store, context, wide, ask) {
 }
 
 /** Ask for steps, each stretch once: ask(from, to). */
-function asking(onGap) {
+function gapRequests(onGap) {
   const asked = new Set();
   const ask = (from, to) => {
     const key = `${from}-${to}`;
@@ -99,10 +99,10 @@ function measure(parts, all) {
  *  has come; spare: what may be missing of a step, as `Store.whole` takes it; loads: name -> how a part that few runs
  *  need is fetched, of those that are not here. */
 export function mount(element, options = {}) {
-  const store = new Store(), { ask, forget } = asking(options.onGap), turn = { look, draw,
+  const store = new Store(), { ask, forget } = gapRequests(options.onGap), turn = { look, draw,
     patient: () => context.following && !store.end };
   let width = 0, looked = 0, heard = 0, across = 0, gone = false;
-  const request = () => gone || (options.onDue?.(), soon(turn)), extras = fetching(options.loads, request);
+  const request = () => gone || (options.onDue?.(), requestDraw(turn)), extras = partFetcher(options.loads, request);
   const help = keyList(options.keys);
   const empty = h("p", { class: "empty" }, options.empty || "No run yet.");
   const veil = h("p", { class: "veil", role: "status" }), outcome = h("p", { class: "outcome", role: "status" }),
@@ -112,7 +112,7 @@ export function mount(element, options = {}) {
   const context = cursor(store, options, { request, ask, tell: (sentence) => say(reader, sentence) });
   context.help = () => ((help.open ? help.close() : help.showModal()), help.open && help.focus());
   const { now, then, parts, tree, card } = fill(root, context, options.views || VIEWS, outcome, extras);
-  const rest = restOf(then, store, context, () => width, ask);
+  const rest = restView(then, store, context, () => width, ask);
   root.append(veil, help, reader);
   element.append(root);
   tips(root);
@@ -132,8 +132,8 @@ export function mount(element, options = {}) {
     if (!width || extras.due) return; // not to be seen: it is drawn when its width changes, or all of it is here
     see(empty, !(store.head || store.count));
     for (const part of now) part.draw(store, i, width);
-    soon(rest);
-    say(outcome, end && i === store.count - 1 ? ending(end) : "");
+    requestDraw(rest);
+    say(outcome, end && i === store.count - 1 ? endText(end) : "");
     see(outcome, outcome.textContent);
     outcome.classList.toggle("bad", !!end && !PLAIN_ENDS.includes(end.reason));
     if (store.steps[i]) read(store.steps[i], i);
@@ -156,7 +156,7 @@ export function mount(element, options = {}) {
     looked = 0;
     request();
   };
-  const theme = themed(root, restyle);
+  const theme = watchTheme(root, restyle);
   document.fonts?.ready.then(restyle);
   root.addEventListener("keydown", (event) => runKey(event, context, store, { tree, card, help }));
 
@@ -204,7 +204,7 @@ export function mount(element, options = {}) {
     destroy() {
       context.play(false);
       gone = true;
-      [turn, rest].forEach(never);
+      [turn, rest].forEach(cancelDraw);
       resize.disconnect();
       theme.stop();
       root.remove();

@@ -1,7 +1,7 @@
 /* Note kinds: each kind of note lays out the values that were noted over the steps, and paints them on a canvas. */
-import { milli } from "./numbers.js";
+import { formatTime } from "./numbers.js";
 import { wordOf } from "./note_text.js";
-import { laidTrack, paintTrack, trackAxis } from "./track.js";
+import { layTrack, paintTrack, trackAxis } from "./track.js";
 
 export const LEFT = 76; // px: what stands left of a plot
 const PX = { tall: 40, row: 11, gap: 2, lane: 18 }; // a plot, a row, what lies between two, a clock
@@ -110,7 +110,7 @@ function members(values) {
  *  is what it is held against. */
 export const NOTE_KINDS = {
   track: {
-    lay: laidTrack,
+    lay: layTrack,
     axis: (laid, wide, i) => trackAxis(laid, wide, LEFT, i),
     paint: (pen, ink, axis, columns, laid) => paintTrack(pen, ink, axis, laid, beside),
   },
@@ -173,7 +173,7 @@ export const NOTE_KINDS = {
   clock: {
     lay(columns) {
       const [, most] = extent((take) => columns.forEach(({ values }) => values.forEach((x) => take(x))));
-      return { most, tall: columns.length * (PX.lane + 4), said: `each lane is ${milli(most)} high` };
+      return { most, tall: columns.length * (PX.lane + 4), said: `each lane is ${formatTime(most)} high` };
     },
     paint(pen, ink, axis, columns, { most }) {
       columns.forEach(({ note, values }, k) => {

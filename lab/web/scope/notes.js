@@ -1,8 +1,8 @@
 /* Notes: what the parts of the method noted over the steps, drawn by kind; no method is known here. */
 import { h, inks, rgb, say, see, set, sheet } from "./elements.js";
 import { axisOf, LEFT, NOTE_KINDS } from "./note_kinds.js";
-import { heldAgainst, saidOf } from "./note_text.js";
-import { named } from "./strip.js";
+import { referenceText, noteText } from "./note_text.js";
+import { spaced } from "./strip.js";
 
 const MANY_SHADES = 16;
 
@@ -52,7 +52,7 @@ export function notesView(context) {
     (read = []), (come = -1);
     for (const [part, notes] of Object.entries(head.tells ?? {})) {
       const mine = picturesOf(part, notes).map(rowOf), own = head.method[part];
-      const names = (own?.stages || [own]).map((x) => named(x?.name ?? "")).join(" → ");
+      const names = (own?.stages || [own]).map((x) => spaced(x?.name ?? "")).join(" → ");
       const title = h("h2", null, part[0].toUpperCase() + part.slice(1));
       const header = h("header", null, title, h("span", { class: "quiet" }, names));
       element.append(h("div", { class: "part" }, header, mine.map((x) => x.line)));
@@ -76,8 +76,8 @@ export function notesView(context) {
   }
   function tell(row, step, i, count) {
     const { note, own, plot, laid } = row;
-    const words = saidOf(own.map((x) => x.note), own.map((x) => x.values[i]));
-    const against = words ? heldAgainst(note, step?.notes?.[row.part]) : "";
+    const words = noteText(own.map((x) => x.note), own.map((x) => x.values[i]));
+    const against = words ? referenceText(note, step?.notes?.[row.part]) : "";
     say(row.now, words || "–");
     say(row.against, against);
     say(row.more, [note.what, laid?.said].filter(Boolean).join("; "));
@@ -116,7 +116,7 @@ export function notesView(context) {
       for (const part of element.children) see(part, shown.some((x) => x.line.parentNode === part));
       width = width || shown[0]?.plot.clientWidth;
       if (!width) return;
-      ink = ink || shaded(inks(element, "ink", "muted", "line", "time-3", "bg", "accept", "accept-soft", "branch",
+      ink = ink || withShades(inks(element, "ink", "muted", "line", "time-3", "bg", "accept", "accept-soft", "branch",
         "mass-low", "mass-high"));
       for (const row of shown) paint(row, store, i), tell(row, store.steps[i], i, store.count);
     },
@@ -124,7 +124,7 @@ export function notesView(context) {
 }
 
 /** Shades from weak to strong beside the colours. */
-function shaded(ink) {
+function withShades(ink) {
   const [low, high] = [ink["mass-low"], ink["mass-high"]].map(rgb);
   const mixed = (t) => `rgb(${low.map((x, k) => Math.round(x + t * (high[k] - x))).join()})`;
   return { ...ink, shades: Array.from({ length: MANY_SHADES }, (_, k) => mixed(k / (MANY_SHADES - 1))) };

@@ -1,15 +1,15 @@
 /* Pair: two to four runs side by side under one scrubber, joined by the token that they wrote or by the clock. */
 import { clocks } from "./clocks.js";
 import { differences } from "./differences.js";
-import { partings } from "./divergence.js";
+import { divergences } from "./divergence.js";
 import { button, h, set } from "./elements.js";
 import { bring } from "./extras.js";
-import { never, soon } from "./frame.js";
+import { cancelDraw, requestDraw } from "./frame.js";
 import { mount } from "./mount.js";
 import { places } from "./places.js";
 import { runHead } from "./run_header.js";
-import { joined } from "./run_sync.js";
-import { themed } from "./theme.js";
+import { runSync } from "./run_sync.js";
+import { watchTheme } from "./theme.js";
 
 /** Draw runs into `element`. options: count (2 to 4), base (what the others are measured against), views (of each),
  *  align ("token" or "clock"), pace, theme, empty, labels; onGap(which, from, to), onSeek({token, seconds}),
@@ -17,9 +17,9 @@ import { themed } from "./theme.js";
  *  text parts there; spare, loads: as `mount` takes them. What is pushed goes into views[0], views[1], ..., which are
  *  as `mount` gives them. */
 export function pair(element, options = {}) {
-  const letters = [..."ABCD"].slice(0, options.count || 2), turn = { look, draw }, request = () => soon(turn);
+  const letters = [..."ABCD"].slice(0, options.count || 2), turn = { look, draw }, request = () => requestDraw(turn);
   const views = [], stores = [], place = places(stores, options.align);
-  const { replay, to, arrive, moved, seek, seekTime, follow, align } = joined(place, views, options, request);
+  const { replay, to, arrive, moved, seek, seekTime, follow, align } = runSync(place, views, options, request);
   let base = options.base || 0, width = 0;
 
   // ---- parts
@@ -30,7 +30,7 @@ export function pair(element, options = {}) {
   const moves = { to, play: () => replay.play(!replay.playing), playing: () => replay.playing, speed: replay.speed,
     faster: () => (replay.faster(), request()) };
   const clock = clocks(letters, stores, place, { moves, seek, follow, seekTime, request });
-  const parts = partings(letters, stores, { show: (token) => align("token", token), why: options.why,
+  const parts = divergences(letters, stores, { show: (token) => align("token", token), why: options.why,
     mark: (k, token) => views[k].part(token) });
   const hosts = letters.map(() => h("div", { class: "host" }));
   const root = h("div", { class: "ds pair", role: "region", "aria-label": `${letters.length} decoding runs`,
@@ -83,11 +83,11 @@ export function pair(element, options = {}) {
   // ---- keys, sizes, theme
 
   // before the views, which would move only themselves
-  root.addEventListener("keydown", (event) => keyed(event, { to, align, place, replay, views, options }), true);
+  root.addEventListener("keydown", (event) => pairKey(event, { to, align, place, replay, views, options }), true);
   let across = 0;
   const resize = new ResizeObserver(([entry]) => across !== (across = entry.contentRect.width) && request());
   resize.observe(element);
-  const theme = themed(root, () => (clock.restyle(), request()));
+  const theme = watchTheme(root, () => (clock.restyle(), request()));
 
   const api = {
     views,
@@ -103,7 +103,7 @@ export function pair(element, options = {}) {
     against: (k = base) => ((base = k), request()),
     theme: (name) => (theme.set(name), views.forEach((view) => view.theme(name))),
     destroy() {
-      never(turn);
+      cancelDraw(turn);
       clock.stop();
       replay.play(false);
       resize.disconnect();
@@ -130,7 +130,7 @@ export function pair(element, options = {}) {
 }
 
 /** A key on the runs together. */
-function keyed(event, { to, align, place, replay, views, options }) {
+function pairKey(event, { to, align, place, replay, views, options }) {
   // the slider of the clock has them too: most moments show what the one before shows
   const clock = place.way === "clock" && event.target.matches(".along");
   if ((event.target.closest("input, textarea, select, [contenteditable]") && !clock) || event.ctrlKey || event.metaKey

@@ -1,7 +1,7 @@
 /* Picture: the cells of a picture as they fill in, in grey, and beside it the pass in which each of them came. */
 import { figures, h, pool, say, see, set } from "./elements.js";
 import { bring } from "./extras.js";
-import { settled } from "./fills.js";
+import { settledAt } from "./fills.js";
 import { sayAll } from "./formulas.js";
 import { tokenOf } from "./marks.js";
 import { plural } from "./numbers.js";
@@ -13,7 +13,7 @@ const WIDEST = 26, NARROWEST = 4, NUMBERED = 18; // px of a cell, and from which
 export function cellsAt({ head, steps }, i) {
   const { begin, known } = head.picture, at = new Map(known.map((token, cell) => [cell, { token, step: -1 }]));
   if (steps[i]?.canvas) {
-    for (const [place, { token, step }] of settled({ steps }, i)) at.set(place - begin, { token, step });
+    for (const [place, { token, step }] of settledAt({ steps }, i)) at.set(place - begin, { token, step });
     return at;
   }
   for (let k = 0; k <= i; k++)

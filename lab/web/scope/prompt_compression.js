@@ -2,9 +2,9 @@
  * budget's cut from the record, and what the look at it cost beside what it saved. */
 import { button, figures, h, pool, say, see, set } from "./elements.js";
 import { bring } from "./extras.js";
-import { grouped, milli, percent, plural } from "./numbers.js";
-import { scaled } from "./roof.js";
-import { running, spoken } from "./tokens.js";
+import { formatCount, formatTime, percent, plural } from "./numbers.js";
+import { formatScaled } from "./roof.js";
+import { textParts, visibleText } from "./tokens.js";
 
 const OUTSIDE = 0, BY_SCORE = 1, BY_PLACE = 2, SETTLED = 3; // 4: out with what it stands in
 const REASONS = ["left out: it is worth less than what was read", "read: it is among the best",
@@ -52,10 +52,10 @@ function ranksOf(scores) {
   return scores.map((x) => first.get(x) / Math.max(1, scores.length - 1));
 }
 
-const clocked = (s) => (s === null ? "" : milli(s));
+const clockText = (s) => (s === null ? "" : formatTime(s));
 
 /** The whole prompt, what was left out struck through, tinted by score; shown where a context left tokens out. */
-export function shorterView(context) {
+export function compressionView(context) {
   const sums = figures(), body = h("div", { class: "text cut", tabindex: 0, "aria-label": "prompt" });
   const why = h("p", { class: "took", role: "status" });
   const range = h("input", { type: "range", step: 1, "aria-label": "tokens to be read" }), due = h("output");
@@ -94,7 +94,7 @@ export function shorterView(context) {
     const unit = one.units ? one.units.findLastIndex((x) => x <= at) : at, whole = one.units && one.unit !== "token";
     const score = one.scores ? `score ${one.scores[at].toPrecision(3)}` : "";
     const worth = whole && one.worth ? `its ${one.unit} ${one.worth[unit].toPrecision(3)}` : "";
-    say(why, `Token ${at + 1}, “${spoken(one.texts[at])}”, ${REASONS[fates[at]]}.`
+    say(why, `Token ${at + 1}, “${visibleText(one.texts[at])}”, ${REASONS[fates[at]]}.`
       + (score && ` ${[score, worth].filter(Boolean).join(", ")}.`));
   }
   /** Show what a budget leaves. */
@@ -106,7 +106,7 @@ export function shorterView(context) {
       span.classList.toggle("stays", fates[i] === SETTLED);
     });
     range.value = budget;
-    say(due, `${grouped(read)} of ${plural(fates.length, "token")}` + (budget === own ? ""
+    say(due, `${formatCount(read)} of ${plural(fates.length, "token")}` + (budget === own ? ""
       : one.guess ? ", a guess: with another budget later segments are judged anew" : ", what a run would read"));
     set(back, { "aria-disabled": budget === own ? "true" : null });
     see(back, budget !== own);
@@ -118,7 +118,7 @@ export function shorterView(context) {
     const tint = one.scores ? ranksOf(one.scores) : [];
     spans = one.texts.map((text, i) => h("span", { class: "tok", "data-at": i,
       style: tint.length ? `--worth:${(38 * tint[i]).toFixed(0)}%` : null },
-      running(text).map(([kind, shown]) => (kind === "nl" ? h("span", { class: "nl" }, shown) : shown))));
+      textParts(text).map(([kind, shown]) => (kind === "nl" ? h("span", { class: "nl" }, shown) : shown))));
     body.replaceChildren(...spans);
     own = one.budget ?? 0;
     see(slider, one.budget !== null);
@@ -138,12 +138,12 @@ export function shorterView(context) {
       set(line, { class: cls });
       say(first, name);
       set(bar.firstChild, { style: `width:${all ? ((100 * flops) / all).toFixed(1) : 0}%` });
-      say(value, flops ? `${scaled(flops)}FLOP`.trim() : "–");
-      say(last, [plural(fed, "row"), took ? clocked(took) : ""].filter(Boolean).join(", "));
+      say(value, flops ? `${formatScaled(flops)}FLOP`.trim() : "–");
+      say(last, [plural(fed, "row"), took ? clockText(took) : ""].filter(Boolean).join(", "));
     });
     const spent = looked[1] + read[1], kept = read[2] && read[0] ? (read[2] * (whole[0] - read[0])) / read[0] : 0;
-    const clock = kept && looked[2] ? ` By the clock looking took ${milli(looked[2])}, and what was left out would`
-      + ` have taken ${milli(kept)} at the speed of the reading.` : "";
+    const clock = kept && looked[2] ? ` By the clock looking took ${formatTime(looked[2])}, and what was left out would`
+      + ` have taken ${formatTime(kept)} at the speed of the reading.` : "";
     say(note, (whole[1] && spent
       ? `By operations looking and reading are ${percent(spent / whole[1])} of reading all.` : "") + clock);
   }
@@ -153,10 +153,10 @@ export function shorterView(context) {
     if (!given) return;
     if (given !== one) begin(given);
     const read = one.reason.filter((x) => x !== OUTSIDE && x <= SETTLED).length;
-    sums.tell([[grouped(one.texts.length), " tokens"], [grouped(read), " read"],
+    sums.tell([[formatCount(one.texts.length), " tokens"], [formatCount(read), " read"],
       [percent(1 - read / one.texts.length), " left out"]]);
   }
   return { element, draw };
 }
 
-bring("prompt_compression", { shorterView });
+bring("prompt_compression", { compressionView });

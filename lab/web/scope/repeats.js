@@ -13,7 +13,7 @@ const ROUND_LINES = [["TP", "mean probability of a token", "accept", []],
 
 /** The stretches up to step i, [[at, period, tokens], ...], each as far as it goes there, and the rounds of its loop by
  *  where it begins. */
-export function saidAgain(store, i) {
+export function repeatsAt(store, i) {
   const stretches = new Map(), rounds = new Map();
   for (const step of store.steps.slice(0, i + 1)) {
     for (const one of step?.again ?? []) stretches.set(one[0], one);
@@ -135,7 +135,7 @@ export function repeatsView(context) {
       (wide = Math.min(560, curve.parentNode.clientWidth || element.clientWidth))),
     restyle: () => (ink = null),
     draw(store, i) {
-      const { stretches, rounds } = saidAgain(store, i);
+      const { stretches, rounds } = repeatsAt(store, i);
       const loops = stretches.filter(([, period, lasts]) => lasts >= period);
       see(element, loops.length);
       if (!loops.length || !width) return;

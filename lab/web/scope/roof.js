@@ -1,9 +1,9 @@
 /* The roofline: what the machine can do at best, and where the passes of the step stand under it. */
 import { grid, h, inks, say, see, set, sheet, toggle } from "./elements.js";
-import { grouped, milli } from "./numbers.js";
+import { formatCount, formatTime } from "./numbers.js";
 
 /** A number with its prefix, two figures where it is small: 2.6 G. */
-export function scaled(x) {
+export function formatScaled(x) {
   for (const [limit, unit] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]])
     if (x >= limit) return `${(x / limit).toFixed(x / limit >= 99.5 ? 0 : x / limit >= 9.95 ? 1 : 2)} ${unit}`;
   return `${x.toFixed(x >= 10 ? 0 : 2)} `;
@@ -16,17 +16,18 @@ export const passWord = ({ lane, phase }) =>
   (phase === "catch_up" ? `${lane} reads on`
     : lane === "target" || phase !== "prefill" ? PHASES[phase] ?? phase : `${lane} reads prompt`);
 export const passName = (row) =>
-  `${passWord(row)}, ${row.n > 1 ? `${row.n} passes, ` : ""}${grouped(row.rows)} ${row.rows === 1 ? "row" : "rows"}`;
+  `${passWord(row)}, ${row.n > 1 ? `${row.n} passes, ` : ""}`
+    + `${formatCount(row.rows)} ${row.rows === 1 ? "row" : "rows"}`;
 
 /** The same passes by the model that a row's was made of, at best: on the roof; s in all. */
 function bestBefore(machine, { before, ...row }) {
-  const { x, roof } = placedUnder(machine, { ...row, ...before });
+  const { x, roof } = roofPoint(machine, { ...row, ...before });
   return { ...row, ...before, x, y: roof, s: before.flops / roof };
 }
 
 /** A row of passes under a machine's roof: FLOP per byte, FLOP/s, the roof there, and what bounds it. Weights and cache
  *  that fit into the processor's cache have its bandwidth for a roof. was: of a model that was made of another. */
-export function placedUnder(machine, row) {
+export function roofPoint(machine, row) {
   const x = row.flops / row.bytes, y = row.flops / row.s;
   if (!machine) return { ...row, x, y };
   const near = !!machine.cache_bandwidth && row.kept <= machine.cache_bytes,
@@ -43,8 +44,9 @@ const DECIDES = ["verify", "canvas"]; // as in engine/trace/records/phases.py
 export const decides = ({ lane, phase }) => lane === "target" && DECIDES.includes(phase);
 
 function passSentence(row) {
-  const words = `${passName(row)}: ${scaled(row.bytes)}B moved, ${scaled(row.flops)}FLOP in ${milli(row.s)}`;
-  const was = row.was && `; by ${row.was.name} ${scaled(row.was.bytes)}B, ${milli(row.was.s)} at best`;
+  const words = `${passName(row)}: ${formatScaled(row.bytes)}B moved, ${formatScaled(row.flops)}FLOP `
+    + `in ${formatTime(row.s)}`;
+  const was = row.was && `; by ${row.was.name} ${formatScaled(row.was.bytes)}B, ${formatTime(row.was.s)} at best`;
   return row.roof ? `${words}, ${(100 * row.share).toFixed(0)} % of roof, bound by ${row.bound}${was || ""}` : words;
 }
 
@@ -75,13 +77,13 @@ function roofAxes(c, at, to, { low, high, down, up, span, tall }) {
   for (let k = low; k <= high; k++) {
     c.beginPath(), c.moveTo(at(10 ** k), PLOT.top), c.lineTo(at(10 ** k), PLOT.top + tall), c.stroke();
     c.textAlign = "center";
-    c.fillText(k < 0 ? (10 ** k).toFixed(-k) : grouped(10 ** k), at(10 ** k), PLOT.top + tall + 10);
+    c.fillText(k < 0 ? (10 ** k).toFixed(-k) : formatCount(10 ** k), at(10 ** k), PLOT.top + tall + 10);
   }
   c.textAlign = "right";
   c.fillText("FLOP per byte", PLOT.left + span, PLOT.top + tall + 23);
   for (let k = down; k <= up; k++) {
     c.beginPath(), c.moveTo(PLOT.left, to(10 ** k)), c.lineTo(PLOT.left + span, to(10 ** k)), c.stroke();
-    c.fillText(scaled(10 ** k).replace(/\.0+(?= )/, "").trim(), PLOT.left - 6, to(10 ** k));
+    c.fillText(formatScaled(10 ** k).replace(/\.0+(?= )/, "").trim(), PLOT.left - 6, to(10 ** k));
   }
 }
 
@@ -163,11 +165,13 @@ export function roofView(context) {
     set(canvas, { "aria-label": `roofline of ${machine.name}: ${rows.map(passSentence).join("; ")}` });
   }
   function table(machine, rows) {
-    const cells = (row) => [passName(row), row.x.toFixed(2), `${scaled(row.bytes)}B`, `${scaled(row.flops)}FLOP`,
-      (1000 * row.s).toFixed(2), `${scaled(row.y)}FLOP/s`,
+    const cells = (row) => [passName(row), row.x.toFixed(2), `${formatScaled(row.bytes)}B`,
+      `${formatScaled(row.flops)}FLOP`,
+      (1000 * row.s).toFixed(2), `${formatScaled(row.y)}FLOP/s`,
       ...(machine ? [`${(100 * row.share).toFixed(0)} %`, row.bound] : [])];
     const best = ({ was, ...row }) => [`${passName(row)}, by ${was.name} at best`, was.x.toFixed(2),
-      `${scaled(was.bytes)}B`, `${scaled(was.flops)}FLOP`, (1000 * was.s).toFixed(2), `${scaled(was.y)}FLOP/s`, "100 %",
+      `${formatScaled(was.bytes)}B`, `${formatScaled(was.flops)}FLOP`, (1000 * was.s).toFixed(2),
+      `${formatScaled(was.y)}FLOP/s`, "100 %",
       ""];
     twin.replaceChildren(
       grid("The prompt and the passes of this step; bytes and FLOP by the cost model, time by the clock", ["pass",
@@ -187,11 +191,12 @@ export function roofView(context) {
       if (drawn === step && drawnAs === as) return;
       drawn = step;
       drawnAs = as;
-      const present = passes.map((row) => placedUnder(machine, row)),
-        rows = [...(store.head.passes || []).map((row) => placedUnder(machine, row)), ...present];
+      const present = passes.map((row) => roofPoint(machine, row)),
+        rows = [...(store.head.passes || []).map((row) => roofPoint(machine, row)), ...present];
       const last = present.filter(decides).at(-1) || present.at(-1) || null;
       say(name,
-        machine ? `${machine.name}, ${machine.kind}: ${scaled(machine.bandwidth)}B/s, ${scaled(machine.peak)}FLOP/s`
+        machine ? `${machine.name}, ${machine.kind}: ${formatScaled(machine.bandwidth)}B/s, `
+          + `${formatScaled(machine.peak)}FLOP/s`
           : "");
       say(reading, last ? passSentence(last)
         : step.passes ? "The record holds no passes of this step that can be priced."
@@ -209,7 +214,7 @@ export function roofView(context) {
       else if (pictured)
         paint(machine, rows,
           store.near(i).flatMap((x) =>
-            (x === step ? [] : (x?.passes || []).filter(decides).map((row) => placedUnder(machine, row)))), last);
+            (x === step ? [] : (x?.passes || []).filter(decides).map((row) => roofPoint(machine, row)))), last);
     },
   };
 }

@@ -1,6 +1,6 @@
 /* Run header: what stands over one of several runs: its name, its figures, and how fast it is against another. */
 import { figures, h, say, see } from "./elements.js";
-import { grouped, keptBytes, size, two } from "./numbers.js";
+import { formatCount, keptBytes, size, formatFixed } from "./numbers.js";
 
 /** Tokens per second of decoding, 0 where none is known. */
 const rate = (store) => {
@@ -27,16 +27,17 @@ export function runHead(letter, tools) {
     say(text, [...store.head.text ?? [], away].filter(Boolean).join(", "));
     const times = rate(store) / rate(base.store), known = Number.isFinite(times) && times > 0;
     const [much, small] = base.store === store ? ["baseline", ""]
-      : ratio() || (known ? [`× ${two(times)}`, `tokens/s of ${base.letter}${ended ? ", one run each" : " so far"}`]
+      : ratio() || (known ? [`× ${formatFixed(times)}`,
+        `tokens/s of ${base.letter}${ended ? ", one run each" : " so far"}`]
         : ["", ""]);
     say(large, much);
     say(under, small);
     const step = store.steps[store.count - 1], sum = step?.sum, target = step?.kv?.find((x) => x.lane === "target");
     const list = sum
       ? [
-        [sum.decode ? two(sum.tokens / sum.decode) : "–", " tokens/s"],
-        [sum.passes ? two(sum.tokens / sum.passes) : "–", " tokens / pass"],
-        [grouped(sum.tokens), " tokens"],
+        [sum.decode ? formatFixed(sum.tokens / sum.decode) : "–", " tokens/s"],
+        [sum.passes ? formatFixed(sum.tokens / sum.passes) : "–", " tokens / pass"],
+        [formatCount(sum.tokens), " tokens"],
       ] : [];
     if (target) list.push([size(keptBytes(target)), " KV kept"]);
     sums.tell(list);

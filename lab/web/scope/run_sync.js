@@ -5,7 +5,7 @@ import { player } from "./player.js";
 
 /** place: of the runs; views: of them, as `mount` gives them. options: pace, onPlay, onSeek and onAlign of the pair;
  *  request(): ask for a drawing. */
-export function joined(place, views, options, request) {
+export function runSync(place, views, options, request) {
   let own = false; // whether it is we who move the views
   const replay = player({
     pace: options.pace,

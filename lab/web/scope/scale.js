@@ -3,8 +3,8 @@ import { button, figures, h, pool, say, see, set } from "./elements.js";
 import { bring } from "./extras.js";
 import { tokenOf } from "./marks.js";
 import { percent, plural } from "./numbers.js";
-import { scaled } from "./roof.js";
-import { spoken } from "./tokens.js";
+import { formatScaled } from "./roof.js";
+import { visibleText } from "./tokens.js";
 
 const SUMS = ["by-small", "by-large"]; // the looks of the lanes' bars; of further ones as of the last
 
@@ -47,7 +47,7 @@ export function scaleView(context) {
   /** A text as the name of its row; pressed, the card tells it. */
   const pressed = (step, k, word, text) => ({ of: `${step} ${k} ${text}`, element: () => button(tokenOf(text, 60),
     () => context.ring({ step, node: k + 1 }),
-    { class: "answer", "aria-label": `${word} ${k + 1}: ${spoken(text)}` }) });
+    { class: "answer", "aria-label": `${word} ${k + 1}: ${visibleText(text)}` }) });
   /** One row: its name, its bar from 0 to 1 of the axis, the number, and words. */
   function row(line, cls, name, share, figure, words) {
     const [head, bar, value, last] = line.childNodes;
@@ -69,7 +69,7 @@ export function scaleView(context) {
     const all = each.reduce((sum, x) => ({ rows: sum.rows + x.rows, flops: sum.flops + x.flops,
       passes: sum.passes + x.passes }), { rows: 0, flops: 0, passes: 0 });
     const cost = ({ flops, rows, passes }) => [all.flops ? flops / all.flops : null,
-      flops ? `${scaled(flops)}FLOP`.trim() : "–",
+      flops ? `${formatScaled(flops)}FLOP`.trim() : "–",
       rows ? `${plural(rows, "row")} in ${plural(passes, "pass").replace("passs", "passes")}` : "not asked"];
     const model = (lane) => (lane === "target" ? store.head.model.name : store.head.lanes[lane]?.name) ?? lane;
     form.lanes.forEach(([lane, word], k) => row(priced.at(k), SUMS[Math.min(k, SUMS.length - 1)],

@@ -16,25 +16,25 @@ import { extra } from "./extras.js";
 export { button, grid, h, icon, rgb, s, toggle } from "./elements.js";
 export { decision, firstOf } from "./decision.js";
 export { draws, glyph, tokenOf, statusWord, WORDS } from "./marks.js";
-export { waits } from "./frame.js";
+export { isWaiting } from "./frame.js";
 export { mount } from "./mount.js";
-export { between, grouped, keptBytes, milli, plural, prob, size, two } from "./numbers.js";
+export { formatRange, formatCount, keptBytes, formatTime, plural, prob, size, formatFixed } from "./numbers.js";
 export { extra } from "./extras.js";
 export { passesView } from "./passes.js";
-export { decides, passName, passWord, placedUnder, scaled } from "./roof.js";
+export { decides, passName, passWord, roofPoint, formatScaled } from "./roof.js";
 export { rederives, tellingOf } from "./judge.js";
-export { termed, tips } from "./terms.js";
-export { spoken } from "./tokens.js";
+export { addTerm, tips } from "./terms.js";
+export { visibleText } from "./tokens.js";
 
 /** Hear what comes to the model and which of its traits change; the result stops that. */
-function hear(model, message, changes) {
+function listenTo(model, message, changes) {
   const all = [["msg:custom", message], ...Object.entries(changes).map(([name, act]) => ["change:" + name, act])];
   for (const [name, act] of all) model.on(name, act);
   return () => all.forEach(([name, act]) => model.off(name, act));
 }
 
 /** One run: steps come as custom messages, a finished trace and the cursor as traits. */
-function one({ model, el }) {
+function renderRun({ model, el }) {
   const put = (name, value) => (model.set(name, value), model.save_changes());
   const view = mount(el, {
     views: model.get("views") || undefined,
@@ -63,12 +63,12 @@ function one({ model, el }) {
       view.select({ step, node });
   };
   take();
-  const stop = hear(model, listen, { messages: take, step: cursor, selection: chosen });
+  const stop = listenTo(model, listen, { messages: take, step: cursor, selection: chosen });
   return () => (stop(), view.destroy());
 }
 
 /** Two finished traces: their messages lie in one trait, what is missing is asked for by run. */
-function couple({ model, el }) {
+function renderPair({ model, el }) {
   const both = extra("pair").pair(el, {
     views: model.get("views") || undefined,
     align: model.get("align"),
@@ -81,7 +81,7 @@ function couple({ model, el }) {
   const listen = ({ which, messages }) => messages.forEach((message) => both.views[which].push(message));
   const cursor = () => model.get("token") !== both.at.token && both.seek({ token: model.get("token") });
   const way = () => model.get("align") !== both.way && both.align(model.get("align"));
-  const stop = hear(model, listen, { token: cursor, align: way });
+  const stop = listenTo(model, listen, { token: cursor, align: way });
   return () => (stop(), both.destroy());
 }
 
@@ -98,7 +98,7 @@ function keepKeys(el) {
 /** The adapter of a notebook widget. */
 export default {
   render(host) {
-    const end = host.model.get("runs") ? couple(host) : one(host), free = keepKeys(host.el);
+    const end = host.model.get("runs") ? renderPair(host) : renderRun(host), free = keepKeys(host.el);
     return () => (free(), end());
   },
 };

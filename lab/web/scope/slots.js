@@ -3,7 +3,7 @@ import { OWN } from "./decision.js";
 import { h, pool, say, see, set } from "./elements.js";
 import { statusWord, tokenOf } from "./marks.js";
 import { plural } from "./numbers.js";
-import { spoken } from "./tokens.js";
+import { visibleText } from "./tokens.js";
 
 /** The root, what was drafted, and behind them the slots in grey, those together that hang on one token. */
 export function slotsView(context) {
@@ -25,7 +25,8 @@ export function slotsView(context) {
       const rows = nodes.filter(({ status }) => !OWN.has(status)), chosen = context.chosen(store, i);
       const total = slots.reduce((sum, x) => sum + x, 0), end = verdict.path.at(-1) ?? 0;
       rows.forEach(({ id, text, status, u }, k) => {
-        const cell = cells.at(k).firstChild, words = `${spoken(text)}, ${id ? statusWord(status, u !== null) : "root"}`;
+        const cell = cells.at(k).firstChild,
+          words = `${visibleText(text)}, ${id ? statusWord(status, u !== null) : "root"}`;
         set(cell, { class: status, "data-node": id, "aria-pressed": id === chosen, title: words, "aria-label": words });
         say(cell, tokenOf(text, 6).textContent);
       });
@@ -33,7 +34,7 @@ export function slotsView(context) {
       const hung = slots.map((count, id) => [count, id]).filter(([count]) => count);
       hung.forEach(([count, id], k) => {
         const bunch = bunches.at(k), [boxes, word] = bunch.childNodes, on = nodes.find((one) => one.id === id);
-        const behind = id ? `behind “${spoken(on?.text ?? "")}”` : "behind the root";
+        const behind = id ? `behind “${visibleText(on?.text ?? "")}”` : "behind the root";
         set(boxes, { style: `width:${10 * count}px` });
         say(word, id ? tokenOf(on?.text ?? "", 6).textContent : "root");
         set(bunch, { class: id === end ? "next" : null, title: `${plural(count, "slot")} ${behind}` });

@@ -1,5 +1,5 @@
 /* The messages of one run, by number, and what follows from them. */
-import { CacheMap, went } from "./cache_map.js";
+import { CacheMap, leaveWord } from "./cache_map.js";
 
 const ROW = ["parent", "text", "token", "q", "p", "u", "status", "r", "threshold", "num", "den"];
 
@@ -57,7 +57,7 @@ export class Store {
   mapped() {
     if (!this.head) return null;
     const { n_layers: layers, n_kv_heads: heads } = this.head.model;
-    if (!this.map && layers && heads) this.map = new CacheMap(layers, heads, went(this.head));
+    if (!this.map && layers && heads) this.map = new CacheMap(layers, heads, leaveWord(this.head));
     this.map?.follow(this.steps);
     return this.map;
   }

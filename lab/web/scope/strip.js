@@ -1,6 +1,6 @@
 /* The method as a row of stations. */
 import { h, pool, say, see, set } from "./elements.js";
-import { milli, short } from "./numbers.js";
+import { formatTime, formatShort } from "./numbers.js";
 import { nodesOf } from "./store.js";
 
 const STATIONS = [
@@ -17,7 +17,7 @@ const STATIONS = [
   ["sampler", "Sampler", null],
 ];
 const QUIET = ["schedule", "context", "codec", "law"]; // where they are the usual ones there is nothing to see
-export const named = (word) => String(word).replaceAll("_", " ");
+export const spaced = (word) => String(word).replaceAll("_", " ");
 const LONGEST = 32; // characters of a knob's text, such as a grammar, that a station has room for
 function value(v) {
   const text = String(typeof v === "number" ? +v.toFixed(3) : v);
@@ -25,7 +25,7 @@ function value(v) {
 }
 function knobs(part) {
   return Object.entries(part || {}).filter(([k]) => k !== "name" && k !== "stages")
-    .map(([k, v]) => `${named(k)} ${value(v)}`).join(", ");
+    .map(([k, v]) => `${spaced(k)} ${value(v)}`).join(", ");
 }
 
 const ACTED = { accept: "Rule", reject: "Rule", unreached: "Draft", bonus: "Sampler", resample: "Sampler",
@@ -46,7 +46,7 @@ export function stripView(context) {
       if (!head) return;
       const m = head.method, parts = head.parts, uses = parts.strategy?.uses, shown = [];
       if (m.strategy && !parts.strategy.usual)
-        shown.push(["Strategy", named(m.strategy.name), knobs(m.strategy), null]);
+        shown.push(["Strategy", spaced(m.strategy.name), knobs(m.strategy), null]);
       for (const [kind, title, clock] of STATIONS) {
         if (!m[kind] || (uses && !uses.includes(kind))) continue;
         if (QUIET.includes(kind) && parts[kind]?.usual) continue;
@@ -54,10 +54,11 @@ export function stripView(context) {
         const stages = m[kind].stages || [m[kind]];
         // a model that drafts by itself is shown in its drafter's place
         const lane = head.lanes[parts[kind].speaks]?.name;
-        shown.push([title, lane || stages.map((x) => named(x.name)).join(" → "),
+        shown.push([title, lane || stages.map((x) => spaced(x.name)).join(" → "),
           stages.map(knobs).filter(Boolean).join("; "), clock ? step?.dt[clock] : null]);
         if (kind === "drafter")
-          shown.push(["Verify", head.model.name, head.model.params ? `${short(head.model.params)} parameters` : "",
+          shown.push(["Verify", head.model.name,
+            head.model.params ? `${formatShort(head.model.params)} parameters` : "",
             step?.dt.verify]);
       }
       say(mark, (head.text ?? []).filter(Boolean).join(", "));
@@ -74,7 +75,7 @@ export function stripView(context) {
         stations.at(k).classList.toggle("lit", lit);
         set(stations.at(k), { title: lit ? "this part made what is selected" : null });
         const [, what, bold, line] = stations.at(k).childNodes;
-        say(what, title + (time > 5e-5 && title !== "Rule" ? "  " + milli(time) : ""));
+        say(what, title + (time > 5e-5 && title !== "Rule" ? "  " + formatTime(time) : ""));
         say(bold, name);
         say(line, under);
       });

@@ -2,20 +2,20 @@
  * the rows of its tally. */
 import { h, inks, pool, rgb, say, see, set, sheet } from "./elements.js";
 import { bring } from "./extras.js";
-import { holds, workOut } from "./formulas.js";
-import { grouped } from "./numbers.js";
-import { running, spoken } from "./tokens.js";
+import { holds, evaluate } from "./formulas.js";
+import { formatCount } from "./numbers.js";
+import { textParts, visibleText } from "./tokens.js";
 
 // px: words at the left, the head, a row, a row with a text
 const SIDE_PX = 84, HEAD_PX = 16, MAPPED_PX = 15, BESIDE_PX = 26;
 const MAP_MOST = 12000, WORD_PX = 11, CELL_MOST = 44; // px of a map, of a row that has room for its word, of a cell
 const TURNS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
 
-const lined = (text) => running(text).map(([, shown]) => shown.replaceAll("\n", "")).join("");
-const alike = (a, b) => !!a && !!b && a[0] === b[0] && a[1] === b[1];
-const thirds = (x) => x.toFixed(3).replace("-", "−");
+const lineText = (text) => textParts(text).map(([, shown]) => shown.replaceAll("\n", "")).join("");
+const sameCell = (a, b) => !!a && !!b && a[0] === b[0] && a[1] === b[1];
+const threeDecimals = (x) => x.toFixed(3).replace("-", "−");
 /** A number in the form of a sentence: a count of decimals, "n" with its thousands apart, "of" 100 cases, "g" or "". */
-const formNumber = (x, form) => (form === "n" ? grouped(x)
+const formNumber = (x, form) => (form === "n" ? formatCount(x)
   : form === "of" ? `${Number((100 * x).toPrecision(3))} of 100 cases`
   : form === "g" || Number.isInteger(x) && !form ? String(x)
   : form ? x.toFixed(Number(form)).replace("-", "−") : String(Number(x.toPrecision(4))));
@@ -36,7 +36,7 @@ function matrixCells(survey) {
     : name === "rank" ? rank(k)
     : marks.has(name) ? Number(marks.get(name).has(k)) : null);
   if (survey.judged !== null)
-    list.forEach((x, k) => Number.isFinite(x) && (worth[k] = workOut(survey.judged, named(k)) ?? NaN));
+    list.forEach((x, k) => Number.isFinite(x) && (worth[k] = evaluate(survey.judged, named(k)) ?? NaN));
   const low = survey.strong === "low", sorted = worth.filter((x) => !isNaN(x)).sort();
   if (!low) sorted.reverse();
   const rank = (k) => sorted.findIndex((x) => (low ? x >= worth[k] : x <= worth[k])) + 1;
@@ -54,7 +54,7 @@ const joinSentences = (sentences, names, label) =>
   sentences.filter(([, where]) => !where || holds(where, names)).map(([parts]) => {
     const said = parts.map((part) => {
       if (typeof part === "string") return part;
-      const number = label(part[0]) === null ? workOut(part[0], names) : null;
+      const number = label(part[0]) === null ? evaluate(part[0], names) : null;
       return label(part[0]) ?? (number === null ? null : formNumber(number, part[1]));
     });
     return said.includes(null) ? "" : said.join("");
@@ -62,12 +62,12 @@ const joinSentences = (sentences, names, label) =>
 const noName = () => null;
 
 /** The chosen cell in words. */
-function cellSaid(survey, row, column) {
-  const names = matrixCells(survey).names(row, column), reach = workOut(survey.reach ?? 1, names) ?? 1;
+function surveyCellText(survey, row, column) {
+  const names = matrixCells(survey).names(row, column), reach = evaluate(survey.reach ?? 1, names) ?? 1;
   return joinSentences(survey.cell, names, (name) => {
     if (typeof name !== "string" || !Object.hasOwn(survey.labels, name)) return null;
     const [ofRows, texts] = survey.labels[name];
-    return (ofRows ? texts.slice(row, row + reach) : texts.slice(column, column + 1)).map(spoken).join("");
+    return (ofRows ? texts.slice(row, row + reach) : texts.slice(column, column + 1)).map(visibleText).join("");
   });
 }
 
@@ -79,7 +79,7 @@ function shadesOf(element) {
   return { ...ink, shade };
 }
 /** A frame around a cell, also seen on its own colour. */
-function framed(pen, ink, [x, y, wide, high], colour, dash = []) {
+function strokeFrame(pen, ink, [x, y, wide, high], colour, dash = []) {
   pen.setLineDash([]);
   Object.assign(pen, { lineWidth: 4, strokeStyle: ink.bg });
   pen.strokeRect(x + 1, y + 1, wide - 2, high - 2);
@@ -90,8 +90,9 @@ function framed(pen, ink, [x, y, wide, high], colour, dash = []) {
 }
 /** The frames of marks; of several on a cell the first. box(row, column): where a cell is drawn */
 function markFrames(pen, ink, { marks }, box) {
-  for (const [row, column, , status] of marks.filter((one, k) => marks.findIndex((x) => alike(x, one)) === k).reverse())
-    framed(pen, ink, box(row, column), ink[status], status === "reject" ? [3, 2] : []);
+  for (const [row, column, , status] of marks.filter((one, k) =>
+      marks.findIndex((x) => sameCell(x, one)) === k).reverse())
+    strokeFrame(pen, ink, box(row, column), ink[status], status === "reject" ? [3, 2] : []);
 }
 /** The colour of a number between the ends of its scale. */
 const matrixShade = (ink, { weak, strong }, x) =>
@@ -105,7 +106,7 @@ function cellMap(context) {
   function choose(down, across) {
     if (isNaN(matrixCells(of).judged(down, across))) return;
     at = [down, across];
-    const own = of.listed?.find(([, ...cell]) => alike(cell, at));
+    const own = of.listed?.find(([, ...cell]) => sameCell(cell, at));
     if (own) context.select((row = own[0] + 1));
     else context.redraw();
   }
@@ -132,7 +133,7 @@ function cellMap(context) {
     pen.textAlign = "right";
     for (let down = 0; down < rows; down++) {
       pen.fillStyle = down === at?.[0] ? ink.ink : ink.muted;
-      const word = survey.side ? lined(survey.side[down]).slice(0, 11) : String(down + 1);
+      const word = survey.side ? lineText(survey.side[down]).slice(0, 11) : String(down + 1);
       if (gap) pen.fillText(word, SIDE_PX - 6, HEAD_PX + down * high + high - 4);
       for (let across = 0; across < columns; across++) {
         const value = cells.judged(down, across);
@@ -147,12 +148,12 @@ function cellMap(context) {
     const every = cell < 18 ? 5 : 1;
     for (let across = 0; across < columns; across++)
       if (across === 0 || (across + 1) % every === 0)
-        pen.fillText(survey.head ? lined(survey.head[across]).slice(0, Math.floor(cell * every / 6))
+        pen.fillText(survey.head ? lineText(survey.head[across]).slice(0, Math.floor(cell * every / 6))
           : String(across + 1), SIDE_PX + (across + 0.5) * cell, HEAD_PX - 4);
     const box = (down, across) =>
       [SIDE_PX + across * cell - 1, HEAD_PX + down * high - 1, cell + 1, Math.max(6, high + 1)];
     markFrames(pen, ink, survey, box);
-    if (at && !alike(at, survey.marks[0])) framed(pen, ink, box(...at), ink.ring);
+    if (at && !sameCell(at, survey.marks[0])) strokeFrame(pen, ink, box(...at), ink.ring);
   }
   return {
     element,
@@ -167,7 +168,7 @@ function cellMap(context) {
       row = chosen;
       paint(survey, width);
       set(element, { "aria-label": survey.label });
-      return at ? cellSaid(survey, ...at) : "";
+      return at ? surveyCellText(survey, ...at) : "";
     },
   };
 }
@@ -209,8 +210,8 @@ function rowMap(context) {
     }));
     const box = (a, b) => [columns.indexOf(b) * size, order.indexOf(a) * BESIDE_PX, size, BESIDE_PX];
     markFrames(pen, ink, survey, box);
-    if (order.includes(at)) framed(pen, ink, [0, order.indexOf(at) * BESIDE_PX, n * size, BESIDE_PX], ink.ring);
-    if (pair !== null) framed(pen, ink, box(at, pair), ink.ink);
+    if (order.includes(at)) strokeFrame(pen, ink, [0, order.indexOf(at) * BESIDE_PX, n * size, BESIDE_PX], ink.ring);
+    if (pair !== null) strokeFrame(pen, ink, box(at, pair), ink.ink);
   }
   return {
     element,
@@ -224,16 +225,17 @@ function rowMap(context) {
       survey.order.forEach((k, place) => {
         const row = rows.at(place), [n, meter, rate, text, why] = row.firstChild.childNodes;
         const [words, number, holds, word] = survey.rows[k], first = k === survey.first;
-        say(n, String(k + 1)), say(rate, number === null ? "" : thirds(number)), say(text, lined(words));
+        say(n, String(k + 1)), say(rate, number === null ? "" : threeDecimals(number)), say(text, lineText(words));
         const share = most > least && number !== null ? (number - least) / (most - least) : 0;
         set(meter.firstChild, { style: `width:${(100 * share).toFixed(0)}%` });
         say(why, first ? `★ ${word}` : word);
         set(row, { class: first ? "best" : holds ? null : "shut" });
-        set(row.firstChild, { "aria-pressed": k === at, title: lined(words) });
+        set(row.firstChild, { "aria-pressed": k === at, title: lineText(words) });
       });
       rows.trim(survey.order.length);
       paint(survey, width);
-      return pair === null ? joinSentences(survey.rows[at]?.[5] ?? [], noName, noName) : cellSaid(survey, at, pair);
+      return pair === null ? joinSentences(survey.rows[at]?.[5] ?? [], noName, noName)
+        : surveyCellText(survey, at, pair);
     },
   };
 }

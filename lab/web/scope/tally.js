@@ -4,9 +4,10 @@ import { tokenOf } from "./marks.js";
 import { prob } from "./numbers.js";
 
 /** Does what the record says of each follow from number and threshold? null where the rows were left out. */
-export const weighed = ({ rows }) => rows?.every(([, x, bar, holds]) => bar === null || x >= bar === !!holds) ?? null;
+export const tallyAgrees = ({ rows }) => rows?.every(([, x, bar, holds]) => bar === null || x >= bar === !!holds)
+  ?? null;
 
-const figured = (x) => (x === null ? "" : Number.isInteger(x) ? String(x) : x < 0 ? x.toFixed(2) : prob(x));
+const figureText = (x) => (x === null ? "" : Number.isInteger(x) ? String(x) : x < 0 ? x.toFixed(2) : prob(x));
 
 /** The rows as a table, the sentences under it. absent: what is said where rows were left out; at: the chosen one. */
 export const tallyOf = ({ rows, heads, lines }, absent, at) => [
@@ -15,7 +16,7 @@ export const tallyOf = ({ rows, heads, lines }, absent, at) => [
       .map((x) => h("th", { scope: "col" }, x)))),
     h("tbody", null, rows.map(([text, x, bar, holds, word], k) =>
       h("tr", { class: k + 1 === at ? "tried" : null }, h("th", { scope: "row" }, tokenOf(text, 24)),
-        h("td", null, figured(x)), h("td", null, bar === null ? "" : `${x < bar ? "<" : "≥"} ${figured(bar)}`),
+        h("td", null, figureText(x)), h("td", null, bar === null ? "" : `${x < bar ? "<" : "≥"} ${figureText(bar)}`),
         h("td", { class: `word ${holds ? "yes" : "no"}` }, word)))))
     : h("p", { class: "quiet" }, absent()),
   lines.map((line) => h("p", { class: "line" }, line))];

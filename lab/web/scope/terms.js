@@ -1,5 +1,5 @@
-/* Terms: what the field's symbols and words mean, each once; they are shown at whatever element `termed` was given, and
- * all together in a list with the keys. */
+/* Terms: what the field's symbols and words mean, each once; each is shown at the elements that `addTerm`
+ * was given, and all together in a list with the keys. */
 import { h, say, see, set } from "./elements.js";
 
 export const TERMS = {
@@ -29,7 +29,7 @@ const ALSO = { "p(x)": "p", "q(x)": "q", "r(x)": "residual", "mean p": "p", "mea
 
 /** Let an element say what its word means, to a pointer and to a screen reader; a word that is no term is left as it
  *  is. It is no stop of the Tab key, which would have too many. */
-export function termed(element, word = element.textContent.trim()) {
+export function addTerm(element, word = element.textContent.trim()) {
   const term = ALSO[word] ?? word, known = Object.hasOwn(TERMS, term);
   set(element, { "data-term": known ? term : null, "aria-description": known ? TERMS[term] : null });
   return element;

@@ -3,9 +3,9 @@ import { joiner } from "./characters.js";
 import { copiesOf } from "./copies.js";
 import { figures, h, see, set } from "./elements.js";
 import { drafts, draws, routes, statusWord } from "./marks.js";
-import { heldUp } from "./fills.js";
-import { grouped, plural } from "./numbers.js";
-import { running, spoken } from "./tokens.js";
+import { waitingPlaces } from "./fills.js";
+import { formatCount, plural } from "./numbers.js";
+import { textParts, visibleText } from "./tokens.js";
 
 // tokens shown at once, besides the prompt's
 const WINDOW = 2000;
@@ -17,7 +17,7 @@ const CURSIVE = /[\u0600-\u0DFF]/;
 
 /** Puts a text into a token's element, in place of what stands there. */
 function write(span, text) {
-  span.replaceChildren(...running(text).map(([kind, shown]) =>
+  span.replaceChildren(...textParts(text).map(([kind, shown]) =>
     kind === "text" ? h("i", { class: CURSIVE.test(shown) && "cursive" }, shown)
       : kind === "space" ? h("i", { class: "lead" }, shown) : h("span", { class: kind }, shown)
   ));
@@ -29,7 +29,7 @@ function tokens() {
   const join = joiner();
   return (text, cls, step = null, title = "") => {
     const span = h("span", { class: "tok " + cls }), whole = join(text, span);
-    const said = spoken(text) + (title && ": ") + title;
+    const said = visibleText(text) + (title && ": ") + title;
     Object.assign(span, { step: step ?? -1, takenAt: Infinity, said, parts: [] });
     if (step !== null) set(span, { "data-step": step, title });
     write(span, whole ? whole.text : text);
@@ -45,26 +45,26 @@ function tokens() {
 /** The tokens of a canvas that stand behind the text of step i and wait for places before them: [places with masks
  *  between them, the same in words]; null where none waits. */
 function behindText(store, i) {
-  const all = store.steps[i]?.canvas ? heldUp(store, i) : [], step = store.steps[i];
+  const all = store.steps[i]?.canvas ? waitingPlaces(store, i) : [], step = store.steps[i];
   if (!all.length) return null;
   const first = step.canvas.at[0], out = step.n + step.made.length, parts = [];
   let next = out;
   for (const { place, text } of all.slice(0, WAITING)) {
     if (place > next) parts.push(h("span", { class: "gap" }, "▁".repeat(Math.min(8, place - next))));
-    parts.push(h("span", { class: "waits" }, running(text).map(([, shown]) => shown)));
+    parts.push(h("span", { class: "waits" }, textParts(text).map(([, shown]) => shown)));
     next = place + 1;
   }
-  const list = all.slice(0, WAITING).map(({ place, text }) => `“${spoken(text)}” at place ${place - first + 1}`);
+  const list = all.slice(0, WAITING).map(({ place, text }) => `“${visibleText(text)}” at place ${place - first + 1}`);
   return [parts, `${plural(all.length, "settled token")} ${all.length === 1 ? "waits" : "wait"} for places before: `
     + list.join(", ") + (all.length > WAITING ? ", …" : "")];
 }
 
 /** What is said of a token by whoever read along (head.along): [KL in nats, what it would have been, or null]. */
-const aside = (along, [kl, other]) =>
+const alongText = (along, [kl, other]) =>
   `KL to ${along} ${kl > 0 && kl < 0.0005 ? "< 0.001" : kl.toFixed(3)} nats, which would `
-  + (other === null ? "say the same" : `say “${spoken(other)}”`);
+  + (other === null ? "say the same" : `say “${visibleText(other)}”`);
 /** The tint of such a token in percent, the whole of it from 1 nat on; of small numbers it still shows. */
-const farness = (kl) => `${(TINT * Math.sqrt(Math.min(1, kl))).toFixed(0)}%`;
+const tint = (kl) => `${(TINT * Math.sqrt(Math.min(1, kl))).toFixed(0)}%`;
 
 const SIGN = { accept: "accepted", draft: "drafted" };
 /** The text so far, underlined by origin; a click on a token goes to the step that made it. */
@@ -112,7 +112,7 @@ export function textView(context) {
     read = prompt.filter((_, k) => head.prompt[k][2] !== 0);
     read.forEach((span, k) => (span.place = readTokens() - read.length + k));
     const left = before + head.prompt_tokens - prompt.length;
-    if (left) prompt.unshift(h("span", { class: "quiet" }, `… ${grouped(left)} tokens before `));
+    if (left) prompt.unshift(h("span", { class: "quiet" }, `… ${formatCount(left)} tokens before `));
     lines.replaceChildren(...prompt, caret);
   }
   const readTokens = () => head.prompt_read ?? head.prompt_tokens;
@@ -139,8 +139,8 @@ export function textView(context) {
           const what = `step ${added}, ${statusWord(origin, draws(head))}`, row = beside?.[k];
           if (!row) return make(text, SIGN[origin] ?? "target", added, what);
           const span = make(text, `${SIGN[origin] ?? "target"} far${row[1] === null ? "" : " otherwise"}`, added,
-            `${what}; ${aside(head.along, row)}`);
-          span.style.setProperty("--far", farness(row[0]));
+            `${what}; ${alongText(head.along, row)}`);
+          span.style.setProperty("--far", tint(row[0]));
           return span;
         });
         spans[added] = group;
@@ -172,8 +172,8 @@ export function textView(context) {
       set(later, { "aria-label": behind?.[1] ?? null, title: behind?.[1] ?? null });
       if (behind) caret.after(later);
       else later.remove();
-      sums.tell([[grouped(store.steps[i]?.sum.tokens ?? 0), " new"], [grouped(head.prompt_tokens), " prompt"],
-        ...(head.prompt_read ? [[grouped(head.prompt_read), " of it read"]] : [])]);
+      sums.tell([[formatCount(store.steps[i]?.sum.tokens ?? 0), " new"], [formatCount(head.prompt_tokens), " prompt"],
+        ...(head.prompt_read ? [[formatCount(head.prompt_read), " of it read"]] : [])]);
     },
   };
 }

@@ -1,7 +1,7 @@
 /* Theme: light or dark, as it was chosen, as the page or the notebook has it, or as the system has it. */
 
 /** Keeps root.dataset.theme right; `changed` is called when it changed. set("auto" | "light" | "dark"), stop(). */
-export function themed(root, changed) {
+export function watchTheme(root, changed) {
   let scheme = "auto";
   const media = matchMedia("(prefers-color-scheme: dark)");
   function dye() {

@@ -1,7 +1,7 @@
 /* Threads: the texts that a pass writes side by side, as lanes with their forks, a round a column. */
 import { numbersTable } from "./arrow.js";
 import { shell } from "./card.js";
-import { plainly, spelled, tailOf } from "./characters.js";
+import { oneLine, joinTokens, tailOf } from "./characters.js";
 import { h, pool, s, say, see, set } from "./elements.js";
 import { bring } from "./extras.js";
 import { tokenOf } from "./marks.js";
@@ -34,7 +34,7 @@ export function threadsOf(store, i) {
 }
 
 /** What the threads took: rounds, tokens on the longest way down, tokens of all. */
-export function took(lanes) {
+export function threadCounts(lanes) {
   const steps = new Set(lanes.flatMap(({ tokens }) => tokens.map(({ step }) => step)));
   return { rounds: steps.size, longest: Math.max(0, ...lanes.map(({ way, tokens }) => way + tokens.length)),
     sum: lanes.reduce((sum, { tokens }) => sum + tokens.length, 0) };
@@ -65,7 +65,7 @@ export function threadsView(choose) {
     say(text, before + (writes ? pieces.slice(0, -1) : pieces).join(""));
     say(last, writes ? pieces.at(-1) ?? "" : "");
     set(rows.at(k).firstChild, { "aria-pressed": chosen, "aria-disabled": writes ? null : true,
-      title: spelled(texts).map(plainly).join("") });
+      title: joinTokens(texts).map(oneLine).join("") });
   }
   /** The lanes of `back` rounds: a dot a token, a curve from where a thread forked, a bar where it ended. */
   function draw(i, chosen, back) {
@@ -99,7 +99,7 @@ export function threadsView(choose) {
       lanes.forEach((lane, k) => line(k, lane, room, lane.number === alive[chosen]));
       rows.trim(lanes.length);
       draw(i, alive[chosen], back);
-      const { rounds, longest, sum } = took(lanes);
+      const { rounds, longest, sum } = threadCounts(lanes);
       say(sums, `${plural(rounds, "round")}, a pass each; critical path ${plural(longest, "token")}, sum `
         + `${plural(sum, "token")}.`);
       see(sums, lanes.length);
@@ -111,7 +111,7 @@ export function threadsView(choose) {
 function threadsCard(store, i, step, at) {
   const { alive, tokens } = step.threads, k = Math.min(alive.length - 1, Math.max(0, at - 1));
   const lanes = threadsOf(store, i), lane = lanes.find(({ number }) => number === alive[k]);
-  const { rounds, longest, sum } = took(lanes), { form } = step.threads, why = whyOf(lane ?? {}, form);
+  const { rounds, longest, sum } = threadCounts(lanes), { form } = step.threads, why = whyOf(lane ?? {}, form);
   const { parent, given = [], many = 0, at: behind = 0, tokens: own = [] } = lane ?? { parent: -1 };
   const before = given.map(([, text]) => text).join("");
   return [

@@ -1,6 +1,6 @@
 /* The clock: one block per step, and the scrubber. */
 import { button, h, hatch, icon, inks, say, see, set, sheet } from "./elements.js";
-import { grouped, milli, plural, two } from "./numbers.js";
+import { formatCount, formatTime, plural, formatFixed } from "./numbers.js";
 import { zoom } from "./zoom.js";
 
 const TOP = 18, TALL = 20, HIGH = 54; // px of the blocks, and of all
@@ -47,7 +47,7 @@ function column(store, from, to) {
 export function surroundings(step) {
   if (!step?.environment) return "";
   const { before, after, slower } = step.environment;
-  const why = slower ? `a pass took ${two(slower)}× as long` : "all numbers were timed again";
+  const why = slower ? `a pass took ${formatFixed(slower)}× as long` : "all numbers were timed again";
   return before === after ? `still ${plural(after, "thread")}: ${why}, and no other number is better`
     : `${before} → ${plural(after, "thread")}: ${why}`;
 }
@@ -139,10 +139,10 @@ export function timeView(context) {
   const lane = document.createElement("canvas"); // the blocks, as they were painted last
   /** Where one stands, in words. */
   function place(store, i, from, wide) {
-    const reading = store.total > store.count ? `, reading ${grouped(store.total)}` : "",
+    const reading = store.total > store.count ? `, reading ${formatCount(store.total)}` : "",
       seen = stretch.near() ? `; steps ${Math.floor(from)} to ${Math.ceil(from + wide) - 1} are seen` : "";
     const done = surroundings(store.steps[i]);
-    return `${milli(store.steps[i].sum.decode)}, step ${i} of ${store.count - 1}${reading}${seen}`
+    return `${formatTime(store.steps[i].sum.decode)}, step ${i} of ${store.count - 1}${reading}${seen}`
       + (done && `; ${done}`);
   }
   return {

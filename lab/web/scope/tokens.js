@@ -5,10 +5,10 @@ const SPACE = /\p{Zs}/u;
 const code = (char) => "‹U+" + char.codePointAt(0).toString(16).toUpperCase().padStart(4, "0") + "›";
 
 /** Whether a character has no glyph. */
-export const hidden = (char) => HIDDEN.test(char);
+export const isHidden = (char) => HIDDEN.test(char);
 
 /** One character as it is shown: white space, controls and bidi marks become visible. */
-export function visible(char) {
+export function visibleChar(char) {
   const at = char.codePointAt(0);
   if (char === " ") return "␣";
   if (char === "\n") return "⏎";
@@ -41,7 +41,7 @@ export function pieces(text, most = 40) {
       add("␣×" + run, true);
       i += run;
     } else {
-      const shown = visible(chars[i]);
+      const shown = visibleChar(chars[i]);
       add(/\p{M}/u.test(chars[i]) && i === 0 ? "◌" + shown : shown, shown !== chars[i]);
       i++;
     }
@@ -50,22 +50,22 @@ export function pieces(text, most = 40) {
 }
 
 /** The same as one string, for labels that are read aloud. */
-export const spoken = (text) => pieces(text).map(([shown]) => shown).join("");
+export const visibleText = (text) => pieces(text).map(([shown]) => shown).join("");
 
 // joiners stay what they are within signs that they join: emoji, Arabic, scripts of India
 const JOINED = /(?<=[\p{Extended_Pictographic}\p{M}\p{Emoji_Modifier}\u0600-\u0DFF])[\u200C\u200D]/gu;
 /** A token in running text -> [[kind, shown]]: line breaks stay line breaks and spaces spaces; "nl" and "sign" are
  *  symbols. */
-export function running(text) {
+export function textParts(text) {
   if (Array.isArray(text)) return [["sign", "⟨" + text.join(" ").toUpperCase() + "⟩"]];
   const parts = [], joins = new Set([...text.matchAll(JOINED)].map(({ index }) => index));
   let at = 0;
   for (const char of text) {
     const kind = char === "\n" ? "nl"
-      : char === " " || char === "\t" ? "space" : visible(char) === char || joins.has(at) ? "text" : "sign";
+      : char === " " || char === "\t" ? "space" : visibleChar(char) === char || joins.has(at) ? "text" : "sign";
     at += char.length;
     const last = parts[parts.length - 1];
-    const shown = kind === "nl" ? "⏎\n" : kind === "sign" ? visible(char) : char;
+    const shown = kind === "nl" ? "⏎\n" : kind === "sign" ? visibleChar(char) : char;
     if (last && last[0] === kind) last[1] += shown;
     else parts.push([kind, shown]);
   }

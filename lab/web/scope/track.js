@@ -8,7 +8,7 @@ const BAR_EDGES = ["time-3", "accept", "branch"];
 
 /** What the chart holds: bars with the step that told them, the runs that they make, and what lanes and time they
  *  take. A token that goes on in its lane is one run. */
-export function laidTrack([{ note, values }]) {
+export function layTrack([{ note, values }]) {
   const rank = (word) => Math.max(0, note.rows.indexOf(word));
   const bars = values.flatMap((list, step) =>
     list.map(([lane, from, to, token, word]) => ({ step, lane, from, to, token, rank: rank(word) })));

@@ -1,16 +1,16 @@
 /* The draft tree, and its legend. */
-import { insteadViews } from "./alternatives.js";
+import { alternativeViews } from "./alternatives.js";
 import { placesOf } from "./copies.js";
 import { OWN } from "./decision.js";
 import { grid, h, pool, ruler, s, say, see, set } from "./elements.js";
 import { tellingOf } from "./judge.js";
 import { children, fold, GAP_TEXT, layLying, layStanding } from "./layout.js";
 import { WORDS, draws, glyph, outline, radius, routes, statusWord, tokenOf } from "./marks.js";
-import { certain, notedUnder } from "./note_text.js";
-import { two } from "./numbers.js";
+import { isCertain, noteLabel } from "./note_text.js";
+import { formatFixed } from "./numbers.js";
 import { chainOf } from "./store.js";
-import { termed } from "./terms.js";
-import { spoken } from "./tokens.js";
+import { addTerm } from "./terms.js";
+import { visibleText } from "./tokens.js";
 import { brush } from "./tree_painter.js";
 
 // nodes above which a tree is a picture at first
@@ -21,10 +21,10 @@ const ORDER = { unreached: 0, reject: 1, accept: 2, root: 2, bonus: 3, resample:
 const STILL = 200;
 
 /** What a view of one tried node says under its label. */
-function under(node, telling) {
+function textUnder(node, telling) {
   if (node.r === null || node.u === null || !node.q || !telling?.rest) return "";
   const bound = node.r / node.q, ok = node.u * node.q < node.r;
-  return `${two(node.u)} ${ok ? "<" : "≥"} ${two(bound)}`;
+  return `${formatFixed(node.u)} ${ok ? "<" : "≥"} ${formatFixed(bound)}`;
 }
 
 /** The label of a node: [[text, class or null], ...]. */
@@ -33,7 +33,7 @@ function labelOf({ node, parts }) {
   return node.more ? [...pieces, [` +${node.more}`, "more"]] : pieces;
 }
 /** Put that label into an element. */
-function labelled(text, wanted) {
+function setLabel(text, wanted) {
   const spans = [...text.childNodes];
   wanted.forEach(([shown, kind], k) => {
     const span = spans[k] || text.appendChild(s("tspan"));
@@ -71,7 +71,7 @@ function tableOf(nodes, step) {
   return grid(`Draft tree of step ${step.i}`, ["node", "token", "after", "q", "p", "r", "u", "threshold", "verdict"],
       nodes.map((n) =>
         [n.id, tokenOf(n.text), parents.has(n.parent) ? tokenOf(parents.get(n.parent).text) : "–",
-        ...[certain(step) && n.u === null ? null : n.q, n.p, n.r, n.u, n.threshold].map((x) => x ?? "–"),
+        ...[isCertain(step) && n.u === null ? null : n.q, n.p, n.r, n.u, n.threshold].map((x) => x ?? "–"),
         step.passengers?.includes(n.id) ? "passenger" : statusWord(n.status, n.u !== null)]
       ));
 }
@@ -100,7 +100,7 @@ export function treeView(context) {
     group.addEventListener("pointerleave", () => link(null));
     return group;
   });
-  const instead = insteadViews(context);
+  const instead = alternativeViews(context);
   const note = h("p", { class: "quiet" }), twin = h("div", { class: "twin" });
   const painted = brush(), element = h("div", { class: "tree-box", tabindex: -1 }, svg, painted.element,
     instead.elements, twin, note);
@@ -169,7 +169,7 @@ export function treeView(context) {
     if (!nodes) return;
     if (tabled) return twin.replaceChildren(tableOf(nodes, step));
     const telling = tellingOf(step, store.head), narrow = width < 560;
-    const sub = (n) => under(n, telling) || notedUnder(store.head, step, n.id);
+    const sub = (n) => textUnder(n, telling) || noteLabel(store.head, step, n.id);
     const chosen = context.chosen(store, i), folded = narrow || nodes.length > 128 ? fold(nodes, chosen) : nodes;
     let laid = narrow ? null : layLying(folded, { width, measure, small, sub });
     if (!laid) laid = layStanding(folded === nodes ? fold(nodes, chosen) : folded, { width, measure });
@@ -196,14 +196,14 @@ export function treeView(context) {
       const linked = context.linked !== null && places[node.id] === context.linked ? " linked" : "";
       set(group, { class: "node " + node.status + linked, transform: `translate(${item.x},${item.y})`,
         "data-node": node.id,
-        "aria-label": describe(node, item.depth, certain(step) ? notedUnder(store.head, step, node.id) : null),
+        "aria-label": describe(node, item.depth, isCertain(step) ? noteLabel(store.head, step, node.id) : null),
         "aria-level": item.depth + 1, "aria-selected": node.id === chosen,
         tabindex: node.id === stop ? 0 : -1 });
       set(reach, { width: Math.max(24, item.end - item.x + 14) });
       if (held && node.id === stop && document.activeElement !== group) group.focus({ preventScroll: true });
       set(mark, { class: "mark " + node.status, d: outline(node.status, radius(node)) });
       set(text, { x: GAP_TEXT, y: 4.5 });
-      labelled(text, labelOf(item));
+      setLabel(text, labelOf(item));
       if (line) set(numbered, { x: line.x - item.x, y: line.y - item.y, "text-anchor": line.end ? "end" : "start" });
       say(numbered, line ? line.text : "");
       if (node.id === chosen) set(ring, { cx: item.x, cy: item.y });
@@ -219,7 +219,7 @@ export function treeView(context) {
 
 /** A node as it is read aloud. shaped: of one that was chosen without a draw, what was noted of it; else null. */
 function describe(n, depth, shaped) {
-  const said = [spoken(n.text)];
+  const said = [visibleText(n.text)];
   if (n.status !== "root") said.push(`depth ${depth}`);
   if (shaped) said.push(shaped);
   if (n.q !== null && shaped === null) said.push(`draft ${n.q.toFixed(2)}`);
@@ -229,7 +229,7 @@ function describe(n, depth, shaped) {
 
 const LEGEND = ["accept", "reject", "bonus", "resample", "target", "draft", "unreached"];
 export function legend(...tools) {
-  const entries = new Map(LEGEND.map((status) => [status, termed(h("span", null, glyph(status), WORDS[status]))]));
+  const entries = new Map(LEGEND.map((status) => [status, addTerm(h("span", null, glyph(status), WORDS[status]))]));
   const keys = h("div", { class: "legend" }, ...entries.values()),
     element = h("div", { class: "under" }, tools, keys);
   return {
@@ -241,7 +241,7 @@ export function legend(...tools) {
       see(element, nodes && !branches && !threads && !tally && !tree);
       see(keys, !plain || store.steps[i]?.drafted);
       entries.get("resample").lastChild.data = statusWord("resample", draws(store.head));
-      termed(entries.get("resample"));
+      addTerm(entries.get("resample"));
       for (const [status, entry] of entries)
         see(entry, status === "draft" ? !!store.head && routes(store.head)
           : none ? status === "target" : status !== "target");

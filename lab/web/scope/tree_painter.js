@@ -1,7 +1,7 @@
 /* Tree painter: the tree as a picture: a large one is painted while its steps go by, in the inks and types that the
  * sheet gives its elements. */
 import { h, ruler, s, sheet } from "./elements.js";
-import { last } from "./frame.js";
+import { paintLast } from "./frame.js";
 import { GAP_TEXT } from "./layout.js";
 import { outline, radius, WORDS } from "./marks.js";
 
@@ -84,7 +84,7 @@ export function brush() {
       styles = styles || read();
       items = laid.items;
       Object.assign(element.style, { width: wide + "px", height: high + "px" });
-      last(() => {
+      paintLast(() => {
         const pen = roomy(canvas, wide, high), texts = new Map();
         shapes(pen, lines);
         const put = (kind, ...text) => texts.get(kind)?.push(text) ?? texts.set(kind, [text]);

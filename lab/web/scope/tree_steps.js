@@ -3,8 +3,8 @@
 import { numbersTable } from "./arrow.js";
 import { treeLines } from "./branches.js";
 import { shell } from "./card.js";
-import { plainly, spelled, tailOf } from "./characters.js";
-import { capital, scopeOf, signed } from "./declarations.js";
+import { oneLine, joinTokens, tailOf } from "./characters.js";
+import { capitalize, scopeOf, minusSigns } from "./declarations.js";
 import { h, pool, s, say, see, set, toggle } from "./elements.js";
 import { tokenOf } from "./marks.js";
 import { plural } from "./numbers.js";
@@ -35,7 +35,7 @@ function nodeAt(store, i, k, fate = "open") {
 /** The number of such a node; null where it has none. */
 const numberAt = (store, i, k, fate) => nodeAt(store, i, k, fate).value(formAt(store, i).number);
 /** The same, written. */
-const worthAt = (store, i, k, fate) => signed(nodeAt(store, i, k, fate).first(formAt(store, i).worth));
+const worthAt = (store, i, k, fate) => minusSigns(nodeAt(store, i, k, fate).first(formAt(store, i).worth));
 /** The group of node k of step i; null where there are none. */
 const groupAt = (store, i, k) => store.steps[i].branches.open.columns[formAt(store, i).group]?.[k] ?? null;
 
@@ -102,7 +102,7 @@ function stepView(choose) {
     say(apart, pieces.slice(split, -1).join(""));
     say(last, pieces.at(-1) ?? "");
     set(rows.at(k).firstChild, { "aria-pressed": chosen,
-      title: spelled(own.map(({ token }) => token[1])).map(plainly).join(""), class: best ? "best" : null });
+      title: joinTokens(own.map(({ token }) => token[1])).map(oneLine).join(""), class: best ? "best" : null });
   }
   /** Which went on from which: ranks of the last steps under each other, those that lead to a row that is kept darker,
    *  those of the chosen one in ink. */
@@ -157,13 +157,13 @@ function stepView(choose) {
       over.replaceChildren(...ended.map(({ step, k }) => other(store, step, k, "ended", room, (line) =>
         `${fateAt(store, step, k, "ended")} in step ${step}  ${worthAt(store, step, k, "ended")}  `
           + `${plural(line.length, "token")}  `)));
-      say(won, best ? wonSays(store, i, best, text.length) : "");
+      say(won, best ? winnerText(store, i, best, text.length) : "");
       see(won, best);
     },
   };
 }
 /** Which node is the text, and its number. */
-function wonSays(store, i, { rank, ended }, count) {
+function winnerText(store, i, { rank, ended }, count) {
   const { noun, won } = formAt(store, i);
   const which = ended ? `the ${noun} that ended in step ${ended.step}` : `${noun} ${rank + 1}`;
   const worth = ended ? worthAt(store, ended.step, ended.k, "ended") : worthAt(store, i, rank);
@@ -178,7 +178,7 @@ export function branchCard(store, i, step, at) {
     return [shell("", `No ${form.noun} goes on`, "", "all texts have ended", { agrees: null })];
   const node = nodeAt(store, i, k);
   return [
-    shell("", `${capital(form.noun)} ${k + 1} of ${tokens.length}`, tokens[k] ? tokenOf(tokens[k][1]) : "",
+    shell("", `${capitalize(form.noun)} ${k + 1} of ${tokens.length}`, tokens[k] ? tokenOf(tokens[k][1]) : "",
       before ? `goes on from ${form.noun} ${parents[k] + 1}` : "", { agrees: null }),
     numbersTable(form.figures.map(([word, name, says]) => [node.first(word), name, node.first(says) || null])),
     node.all(form.card).map((line) => h("p", { class: "line" }, line)),
@@ -210,15 +210,15 @@ function allNodes(store, more) {
         bar: kept.length ? Math.min(...kept) : null };
       const reasons = scopeOf((name) => at[name] ?? null), brief = reasons.first(form.briefly);
       node.over = `left in step ${steps}`;
-      node.brief = brief && `: ${signed(brief)}`;
-      node.why = signed(reasons.first(form.why));
+      node.brief = brief && `: ${minusSigns(brief)}`;
+      node.why = minusSigns(reasons.first(form.why));
     });
     if (more) left?.tokens.forEach((_, k) => born("left", k, { over: over("left", k), left: true }));
   }
   return { nodes, before, steps };
 }
 
-const wordsOf = (nodes) => spelled(nodes.map(({ token }) => token?.[1] ?? "")).map(plainly).join("");
+const wordsOf = (nodes) => joinTokens(nodes.map(({ token }) => token?.[1] ?? "")).map(oneLine).join("");
 
 /** The tree as branches, each going on with the kid that leads to the winner, else with the one that lived longest:
  *  [{nodes, from: [depth, row] or null, kind, over, group}], each behind the one that it leaves, the latest first. */

@@ -3,11 +3,11 @@
 import { numbersTable } from "./arrow.js";
 import { treeLines } from "./branches.js";
 import { shell } from "./card.js";
-import { plainly } from "./characters.js";
-import { capital, scopeOf, signed } from "./declarations.js";
+import { oneLine } from "./characters.js";
+import { capitalize, scopeOf, minusSigns } from "./declarations.js";
 import { button, h, pool, s, say, see, set } from "./elements.js";
 import { bring } from "./extras.js";
-import { workOut } from "./formulas.js";
+import { evaluate } from "./formulas.js";
 import { tokenOf } from "./marks.js";
 import { plural, prob, share } from "./numbers.js";
 import { branchCard, branchesView } from "./tree_steps.js";
@@ -35,11 +35,11 @@ function nodeOf(tree, node) {
 const numberOf = (tree, form, node) => nodeOf(tree, node).value(form.number) ?? 0;
 
 /** The candidates of a node by their scores: [{id, text, p, node, names, sum, closed}]. */
-function scored(tree, { growth }, { visits, values, closed, kids }, at) {
+function childScores(tree, { growth }, { visits, values, closed, kids }, at) {
   return tree.offers[at].map(([id, text, p]) => {
     const node = kids[at].get(id), shut = node !== undefined && closed[node];
     const own = { ...tree.knobs, p, N: visits[at], n: node ? visits[node] : 0, q: node ? values[node] : 0 };
-    const names = (name) => own[name] ?? null, sum = workOut(growth.score, names);
+    const names = (name) => own[name] ?? null, sum = evaluate(growth.score, names);
     return { id, text, p, node, names, sum: shut || sum === null ? -Infinity : sum, closed: shut };
   });
 }
@@ -48,7 +48,7 @@ const grownOnce = new WeakMap(); // a tree -> what it was behind each node that 
 /** The tree behind its first `upto` nodes, made again from candidates and numbers: {visits, values, closed, words,
  *  kids} by node, `best`: the node with the largest number so far, `walk`: the choices on the way to the last node,
  *  [{at, rows, taken}], `agrees`: whether each node is the one that was due. */
-function grown(tree, form, upto) {
+function growTree(tree, form, upto) {
   const all = grownOnce.get(tree) ?? new Map();
   grownOnce.set(tree, all);
   if (all.has(upto)) return all.get(upto);
@@ -59,7 +59,7 @@ function grown(tree, form, upto) {
     const number = numberOf(tree, form, born);
     now.walk = [];
     for (let at = 0; at !== undefined && offers[at].length;) {
-      const rows = scored(tree, form, now, at), sums = rows.map((row) => row.sum);
+      const rows = childScores(tree, form, now, at), sums = rows.map((row) => row.sum);
       const k = sums.indexOf(Math.max(...sums));
       now.walk.push({ at, rows, taken: k });
       at = rows[k].node;
@@ -86,7 +86,7 @@ function grown(tree, form, upto) {
 /** The first outcome of a fate. */
 const firstWord = (form, fate) => Object.keys(form.outcomes).find((word) => form.outcomes[word].fate === fate) ?? "";
 /** A tree that cannot be made again, as it is at the end. */
-function finished(tree, form, text) {
+function finishedState(tree, form, text) {
   const { parents, outcomes } = tree, kids = parents.map(() => new Map());
   parents.forEach((parent, node) => parent >= 0 && kids[parent].set(node, node));
   const lies = (node) => pathOf(tree, node).every((at, k) => tree.tokens[at][0] === text[k]?.[0]);
@@ -94,25 +94,26 @@ function finished(tree, form, text) {
   return { kids, best: through.at(-1) ?? -1, agrees: null, walk: [], words: outcomes,
     closed: outcomes.map((word) => (form.outcomes[word]?.fate ?? "open") !== "open") };
 }
-const stateOf = (tree, form, upto, text) => (form.growth ? grown(tree, form, upto) : finished(tree, form, text));
+const stateOf = (tree, form, upto, text) =>
+  (form.growth ? growTree(tree, form, upto) : finishedState(tree, form, text));
 
 /** From the first node to this one. */
-function way({ parents }, node) {
+function nodePath({ parents }, node) {
   const line = [];
   for (let at = node; at >= 0; at = parents[at]) line.unshift(at);
   return line;
 }
 /** The same, those that have a token. */
-const pathOf = (tree, node) => way(tree, node).filter((at) => tree.tokens[at]);
+const pathOf = (tree, node) => nodePath(tree, node).filter((at) => tree.tokens[at]);
 /** The text of a node, up to it. */
-const begun = (tree, node) => pathOf(tree, node).map((at) => plainly(tree.tokens[at][1])).join("");
+const textBefore = (tree, node) => pathOf(tree, node).map((at) => oneLine(tree.tokens[at][1])).join("");
 /** A whole text: up to its node, and what followed. */
-const textOf = (tree, node) => begun(tree, node) + plainly(tree.rest[node]);
+const textOf = (tree, node) => textBefore(tree, node) + oneLine(tree.rest[node]);
 
 /** The nodes that are drawn, each behind its parent, siblings with the likeliest first: [{node, depth}]; of a large
  *  tree the first ones, and those that lead to `must`. */
-function laid(tree, { kids }, upto, must) {
-  const kept = new Set(must.filter((node) => node >= 0).flatMap((node) => way(tree, node)));
+function layRows(tree, { kids }, upto, must) {
+  const kept = new Set(must.filter((node) => node >= 0).flatMap((node) => nodePath(tree, node)));
   for (let node = 0; node <= upto && kept.size < MOST_NODES; node++) kept.add(node);
   const roots = tree.parents.flatMap((parent, node) => (parent < 0 && kept.has(node) ? [[node, 0]] : []));
   const rows = [], due = roots.reverse();
@@ -153,14 +154,14 @@ function writeRow(row, { node }, tree, form, state, { upto, chosen }) {
   say(n, has ? String(label) : "");
   set(meter, { style: `visibility:${number === null ? "hidden" : "visible"}` });
   set(meter.firstChild, { style: `width:${(100 * wide).toFixed(0)}%` });
-  say(figure, number === null ? "" : signed(said.first(form.short)));
-  say(before, has ? begun(tree, tree.parents[node]) : form.root);
-  say(token, has ? plainly(tree.tokens[node][1]) : "");
-  say(rest, plainly(tree.rest[node]));
+  say(figure, number === null ? "" : minusSigns(said.first(form.short)));
+  say(before, has ? textBefore(tree, tree.parents[node]) : form.root);
+  say(token, has ? oneLine(tree.tokens[node][1]) : "");
+  say(rest, oneLine(tree.rest[node]));
   say(why, [best ? (form.growth ? "★ best so far" : "★ the text") : "", fresh ? "new" : "",
     ...(outcome ? said.all(outcome.words) : [])].filter(Boolean).join(", "));
   set(row, { class: best ? "best" : shut ? "shut" : null });
-  const worth = number === null ? "" : `, ${signed(said.first(form.worth))}`;
+  const worth = number === null ? "" : `, ${minusSigns(said.first(form.worth))}`;
   set(row.firstChild, { "aria-pressed": has && node === chosen, "aria-disabled": has ? null : true,
     title: has ? textOf(tree, node) : "",
     "aria-label": has ? `${form.noun} ${label}, depth ${pathOf(tree, node).length}${worth}: ${textOf(tree, node)}`
@@ -168,7 +169,7 @@ function writeRow(row, { node }, tree, form, state, { upto, chosen }) {
 }
 /** Draws the lines of the tree beside its rows. */
 function drawBranches(svg, drawn, tree, state, chosen, width) {
-  const deepest = Math.max(1, ...drawn.map(({ depth }) => depth)), own = new Set(way(tree, state.best));
+  const deepest = Math.max(1, ...drawn.map(({ depth }) => depth)), own = new Set(nodePath(tree, state.best));
   const stride = Math.max(5, Math.min(16, ((width < 560 ? 0.2 : 0.3) * width) / deepest));
   const place = new Map(drawn.map(({ node, depth }, k) => [node, [depth, k]]));
   const lines = drawn.map(({ node }) => ({ from: place.get(tree.parents[node]), at: place.get(node),
@@ -178,7 +179,7 @@ function drawBranches(svg, drawn, tree, state, chosen, width) {
 
 /** The tree as rows, one a node, with its lines at the left; where it can be made again, a slider goes through the
  *  nodes as they came. */
-function grownView(context) {
+function searchTreeView(context) {
   const rewards = s("svg", { class: "rewards", "aria-hidden": "true" }),
     along = h("input", { type: "range", min: 1, class: "along" }), count = h("b");
   const now = h("p", { class: "won", role: "status" });
@@ -224,11 +225,11 @@ function grownView(context) {
       const ring = Math.min((chosen ?? 1) - shift(tree), last);
       see(passing, form.growth), see(rewards, form.growth);
       if (form.growth) slide(tree, form, width);
-      drawn = laid(tree, state, last, [state.best, ring, last]);
+      drawn = layRows(tree, state, last, [state.best, ring, last]);
       drawn.forEach((row, k) => writeRow(rows.at(k), row, tree, form, state, { upto: last, chosen: ring }));
       rows.trim(drawn.length);
       drawBranches(svg, drawn, tree, state, ring, width);
-      say(now, state.best < 0 ? "" : bestSays(tree, form, state, last));
+      say(now, state.best < 0 ? "" : bestText(tree, form, state, last));
       see(now, state.best >= 0);
       say(note, drawn.length <= last ? `${plural(last + 1 - drawn.length, "node")} more are not drawn.` : "");
       return drawn.map(({ node }) => ({ id: node + shift(tree),
@@ -237,8 +238,8 @@ function grownView(context) {
   };
 }
 /** Which node is the best, or the text. */
-function bestSays(tree, form, { best }, upto) {
-  const worth = form.number ? `${signed(nodeOf(tree, best).first(form.worth))}, ` : "";
+function bestText(tree, form, { best }, upto) {
+  const worth = form.number ? `${minusSigns(nodeOf(tree, best).first(form.worth))}, ` : "";
   return `${form.growth && upto < tree.count ? "Best so far" : form.won}: ${form.noun} ${best + shift(tree)}, ${worth}`
     + textOf(tree, best);
 }
@@ -246,14 +247,14 @@ function bestSays(tree, form, { best }, upto) {
 /** One choice on the way: the candidates, each with what it was worth and the bar of its terms. */
 function choiceTable(tree, { growth }, { at, rows, taken }) {
   const bars = growth.terms.filter(([, , , , bar]) => bar);
-  const value = (row, [, formula]) => workOut(formula, row.names) ?? 0;
+  const value = (row, [, formula]) => evaluate(formula, row.names) ?? 0;
   const most = Math.max(...rows.map((row) => bars.reduce((sum, term) => sum + value(row, term), 0)), 1e-9);
   const wide = (x) => `width:${((100 * x) / most).toFixed(1)}%`;
   const cell = (row, [, formula, form, tried]) => {
-    const x = workOut(formula, row.names);
+    const x = evaluate(formula, row.names);
     return x === null || (tried && !row.node) ? "–" : form === "share" ? share(x) : form === "g" ? String(x) : prob(x);
   };
-  const heads = ["", ...growth.terms.map(([word]) => word), "sum"], behind = begun(tree, at);
+  const heads = ["", ...growth.terms.map(([word]) => word), "sum"], behind = textBefore(tree, at);
   return [h("h3", null, behind ? "Behind " : "At the beginning", behind ? tokenOf(behind.slice(-24), 24) : null),
     h("table", { class: "laws terms-of" },
       h("thead", null, h("tr", null, heads.map((x) => h("th", { scope: "col" }, x)))),
@@ -268,7 +269,7 @@ function choiceTable(tree, { growth }, { at, rows, taken }) {
 
 /** Why a node was begun as it was: the choices that led to it, with their terms; and what a tally says of the step.
  *  tallyCard: makes the card of a tally that tells of something else. */
-function grownCard(context, store, step, at, tallyCard) {
+function searchTreeCard(context, store, step, at, tallyCard) {
   const { tally } = step, { judged } = formOf(store, step), parts = nodeCard(context, store, step, at);
   const lines = judged ? tally?.lines.map((line) => h("p", { class: "line" }, line)) : null;
   return [tally && !judged ? tallyCard(context, store, step, at) : null, parts, lines];
@@ -277,11 +278,11 @@ function nodeCard(context, store, step, at) {
   const { tree } = step, form = formOf(store, step), { growth } = form;
   if (!tree.parents) return [h("p", { class: "quiet" }, context.absent(store, ABSENT))];
   const k = Math.max(1, Math.min(tree.count, at ?? 1)), node = k - shift(tree);
-  const { walk, agrees } = growth ? grown(tree, form, node) : { walk: [], agrees: null };
+  const { walk, agrees } = growth ? growTree(tree, form, node) : { walk: [], agrees: null };
   const said = nodeOf(tree, node), about = said.all(form.about), left = walk.length - MOST_CHOICES;
   const figure = ([word, name, says]) => [said.first(word), name, said.first(says) || null];
   return [
-    shell("", `${capital(form.noun)} ${k} of ${tree.count}`, tree.tokens[node] ? tokenOf(tree.tokens[node][1]) : "",
+    shell("", `${capitalize(form.noun)} ${k} of ${tree.count}`, tree.tokens[node] ? tokenOf(tree.tokens[node][1]) : "",
       `depth ${pathOf(tree, node).length}`, { agrees }),
     h("p", { class: "line" }, tokenOf(textOf(tree, node), 80)),
     form.figures.length ? numbersTable(form.figures.map(figure)) : null,
@@ -293,4 +294,4 @@ function nodeCard(context, store, step, at) {
   ];
 }
 
-bring("trees", { branchCard, branchesView, grownCard, grownView });
+bring("trees", { branchCard, branchesView, searchTreeCard, searchTreeView });

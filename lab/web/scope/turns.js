@@ -2,8 +2,8 @@
 import { figures, grid, h, hatch, inks, say, see, set, sheet, toggle } from "./elements.js";
 import { bring } from "./extras.js";
 import { tokenOf } from "./marks.js";
-import { percent, plural, two } from "./numbers.js";
-import { spoken } from "./tokens.js";
+import { percent, plural, formatFixed } from "./numbers.js";
+import { visibleText } from "./tokens.js";
 
 const EDGE = 40, SLOT = 22, OVER = 8, CHART = 84, BAND = 20, FOOT = 18; // px
 
@@ -41,7 +41,7 @@ export function turnsView(context) {
       OVER + CHART * (1 - Math.min(1, Math.max(0, value / most)));
     pen.font = ink.less;
     [pen.textAlign, pen.textBaseline, pen.fillStyle] = ["center", "middle", ink.muted];
-    [[two(most), OVER + 4], ["0", OVER + CHART - 4], ...lanes.map(([sign], k) => [sign, lane(k + 0.5)]),
+    [[formatFixed(most), OVER + 4], ["0", OVER + CHART - 4], ...lanes.map(([sign], k) => [sign, lane(k + 0.5)]),
       ["read", lane(count + 0.5)]].forEach(([word, at]) => pen.fillText(word, EDGE / 2 - 2, at));
     shown.forEach(({ who, stays, caught, number, step, first }, n) => {
       const left = EDGE + n * SLOT, upper = place.get(who) === 0, top = lane(place.get(who) ?? 0) + 1;
@@ -112,17 +112,18 @@ export function turnsView(context) {
       say(key, `${signs}${form.back ? `, × ${form.back}` : ""}. Square: ${form.what}`
         + `${form.mean ? "; line: its mean" : ""}${bar === null ? "" : `; dashed: ${form.bar}, ${+bar.toFixed(3)}`}. `
         + (form.caught ? "Read: rows that a model had to catch up on." : ""));
-      const words = `Step ${i}: ${tried.map(([who, text, number, mean, stays]) => `“${spoken(text)}” by the `
+      const words = `Step ${i}: ${tried.map(([who, text, number, mean, stays]) => `“${visibleText(text)}” by the `
         + fateOf(form, { who, stays })
-        + (number === null ? "" : ` (${two(number)}${mean === null ? "" : `, mean ${two(mean)}`})`))
+        + (number === null ? "" : ` (${formatFixed(number)}${mean === null ? "" : `, mean ${formatFixed(mean)}`})`))
         .join(", ")}${caught ? `; ${plural(caught, "row")} read first` : ""}.`;
       say(spot, words);
       set(plot, { "aria-label": `${name}: ${form.says}`, "aria-valuemin": 0, "aria-valuemax": store.count - 1,
         "aria-valuenow": i, "aria-valuetext": words });
       const heads = ["step", "token", "by", form.head, ...(form.mean ? ["mean"] : []), "rows read"];
       if (tabled) twin.replaceChildren(grid(form.says.charAt(0).toUpperCase() + form.says.slice(1), heads,
-        shown.map((one) => [one.step, tokenOf(one.text), fateOf(form, one), one.number === null ? "–" : two(one.number),
-        ...(form.mean ? [one.mean === null ? "–" : two(one.mean)] : []), one.caught || ""])));
+        shown.map((one) => [one.step, tokenOf(one.text), fateOf(form, one),
+          one.number === null ? "–" : formatFixed(one.number),
+        ...(form.mean ? [one.mean === null ? "–" : formatFixed(one.mean)] : []), one.caught || ""])));
       tell(store, i, form);
     },
   };
