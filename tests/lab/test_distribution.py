@@ -114,6 +114,7 @@ def test_the_recorded_temperature_gives_the_recorded_numbers(sums: Drawn) -> Non
     )
 
 
+@pytest.mark.nightly
 def test_what_the_run_cut_away_stays_away(sums: Drawn) -> None:
     """Of three tokens that were kept all is known, at every temperature."""
     z = logits(2)
