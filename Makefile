@@ -15,7 +15,7 @@ help:
 	@echo 'make lint       ruff and mypy only'
 	@echo 'make notebooks  the notebooks, in JupyterLab'
 	@echo 'make bench      measure the methods on this machine'
-	@echo 'make nightly    the tests at their full size: an hour on two cores'
+	@echo 'make nightly    the tests that make test leaves out: two hours on two cores'
 	@echo 'make release    the same with a million texts of each case'
 	@echo 'make identity   greedy text equals plain decoding, 200 prompts of LabBench: an hour or two'
 	@echo 'make soak       hours of runs, stops and faults'

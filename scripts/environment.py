@@ -22,6 +22,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from changed import BY_NAME, changed_files, test_files, tests_for
@@ -81,8 +82,8 @@ def lint(arguments: list[str]) -> int:
 def test(arguments: list[str]) -> int:
     """Run ruff, mypy and pytest, browser tests included; all three run even if one of them fails."""
     browser, not_run = browser_for_tests()
-    # more than cores: tests of the page wait a third of their time
-    workers = min(4, (os.cpu_count() or 1) + 2)
+    # one more than cores: tests of the page wait a third of their time, and each worker collects all tests
+    workers = min(4, (os.cpu_count() or 1) + 1)
     env = {
         "HF_HUB_OFFLINE": "1",  # everything the tests read is in the repository
         "GRADIO_ANALYTICS_ENABLED": "False",
@@ -94,12 +95,19 @@ def test(arguments: list[str]) -> int:
     if not browser:
         command += ["-m", f"{default_markers()} and not browser"]
     compiling = None if (ROOT / "tests" / "__pycache__").exists() else compile_tests(env)
-    unread = lint([])
-    if compiling is not None:
-        compiling.wait()
-    status = call([*command, *arguments], env=env)
+    with tempfile.TemporaryFile() as output:
+        # ruff and mypy use one core; the tests need not wait for them
+        linting = subprocess.Popen(
+            [sys.executable, str(Path(__file__).resolve()), "lint"], cwd=ROOT, stdout=output, stderr=output
+        )
+        if compiling is not None:
+            compiling.wait()
+        status = call([*command, *arguments], env=env)
+        unread = linting.wait()
+        output.seek(0)
+        print(output.read().decode(errors="replace"), end="", flush=True)
     if unread:
-        print("Not passed: the code check at the beginning of this output failed.", file=sys.stderr)
+        print("Not passed: the code check failed; its messages stand above.", file=sys.stderr)
     if not_run:
         print(not_run)
     return status or unread

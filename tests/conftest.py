@@ -5,8 +5,9 @@ they get a second and a third try, in the open. A skip whose reason is not writt
 
 from __future__ import annotations
 
+import gc
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,17 @@ class Closing:
             say(f"{unmade:6} nightly or more, which this run did not make: pytest -m nightly")
         for reason in self.unknown():
             say(f"FAILED: skipped for a reason that tests/conftest.py does not know: {reason}", red=True)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without Python's garbage collector: it takes a third of the time, and collected tests are no garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.fixture(scope="session")

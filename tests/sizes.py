@@ -39,10 +39,11 @@ def prepare(config: pytest.Config) -> None:
 
 
 def nightly(cases: Iterable[Any]) -> Iterator[Any]:
-    """The `cases`, made with `pytest.param`, but for the nightly ones where no run of this session can reach them."""
+    """The `cases`, the nightly ones among them made with `pytest.param`, but for those where no run of this session can reach
+    them."""
     global left_out
     for case in cases:
-        if making or not any(mark.name == "nightly" for mark in case.marks):
+        if making or not any(mark.name == "nightly" for mark in getattr(case, "marks", ())):
             yield case
         else:
             left_out += 1
@@ -54,6 +55,11 @@ def sizes(names: str, *, usual: Any, full: Any) -> Callable[[Any], Any]:
     both = [(usual, "usual", ()), (full, "full", pytest.mark.nightly)]
     values = [pytest.param(*(x if several else (x,)), id=name, marks=marks) for x, name, marks in both]
     return pytest.mark.parametrize(names, [*nightly(values)])
+
+
+def first_of(first: Any, *others: Any) -> list[Any]:
+    """Values of a parameter, for `pytest.mark.parametrize`: a commit takes the first one, the night all of them."""
+    return [first, *nightly(pytest.param(value, marks=pytest.mark.nightly) for value in others)]
 
 
 def thinned(every: int, *values: Iterable[Any]) -> list[Any]:
@@ -71,13 +77,12 @@ def thinned(every: int, *values: Iterable[Any]) -> list[Any]:
     ]
 
 
-def in_turns(variants: Iterable[tuple[str, Any]], *values: Iterable[Any]) -> list[Any]:
+def first_settings(variants: Iterable[tuple[str, Any]], *values: Iterable[Any]) -> list[Any]:
     """All crossings of parts in their settings, (name, settings), with `values`, for `pytest.mark.parametrize`. A commit takes
-    all crossings of a part's first settings, and one crossing, in turns, of each further settings; the rest is nightly."""
-    crossings, names, cases = [*product(*values)], set[str](), []
-    for turn, (name, settings) in enumerate(variants):
-        for i, crossing in enumerate(crossings):
-            here = name not in names or i == turn % len(crossings)
-            cases.append(pytest.param(name, settings, *crossing, marks=() if here else pytest.mark.nightly))
+    those of each part's first settings; the rest is nightly."""
+    names, cases = set[str](), []
+    for name, settings in variants:
+        marks = pytest.mark.nightly if name in names else ()
+        cases += [pytest.param(name, settings, *crossing, marks=marks) for crossing in product(*values)]
         names.add(name)
     return [*nightly(cases)]

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from browser import Lab, served
+from sizes import first_of
 from starlette.testclient import TestClient
 from toylab import HERE, guarded, toy_play
 
@@ -46,21 +47,20 @@ def losing(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
         play.close()
 
 
-@pytest.mark.parametrize(
-    ("part", "times"),
-    [
-        ("/ds/web/page.js", 1),
-        ("/ds/web/runs.js", 2),
-        ("/assets/index-", 1),
-        ("/ds/examples", 3),
-        ("/ds/web/library.js", 1),
-    ],
-)
-def test_a_page_that_lost_a_part_comes_up_by_itself(
-    losing: tuple[Lab, Losing], part: str, times: int
-) -> None:
+# part of the page -> how often it is lost
+LOST = {
+    "/ds/web/runs.js": 2,
+    "/ds/web/page.js": 1,
+    "/assets/index-": 1,
+    "/ds/examples": 3,
+    "/ds/web/library.js": 1,
+}
+
+
+@pytest.mark.parametrize("part", first_of(*LOST))
+def test_a_page_that_lost_a_part_comes_up_by_itself(losing: tuple[Lab, Losing], part: str) -> None:
     lab, between = losing
-    between.part, between.times = part, times
+    between.part, between.times = part, LOST[part]
     library = "library" in part
     page = lab.open("/#library" if library else "/", ready=not library)
     if library:
@@ -70,6 +70,7 @@ def test_a_page_that_lost_a_part_comes_up_by_itself(
     assert not between.times, "the test needs the part to be lost"
 
 
+@pytest.mark.nightly
 def test_a_part_that_never_comes_is_told_and_the_page_is_not_loaded_for_ever(
     losing: tuple[Lab, Losing],
 ) -> None:
@@ -81,6 +82,7 @@ def test_a_part_that_never_comes_is_told_and_the_page_is_not_loaded_for_ever(
     assert 6 <= asked <= 12, "one visit and five more, with a preload each at the most"
 
 
+@pytest.mark.nightly
 def test_a_page_opened_while_the_server_is_starting_comes_up_by_itself(driver: Any, tmp_path: Path) -> None:
     go, play = threading.Event(), toy_play(tmp_path)
 

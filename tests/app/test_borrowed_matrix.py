@@ -234,6 +234,7 @@ def test_both_of_its_maps_are_drawn_and_say_what_is_chosen(driver: Any) -> None:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
+@pytest.mark.nightly
 def test_a_matrix_without_a_tally_is_drawn_too(driver: Any) -> None:
     scope = Scope(driver)
     trace = alone("field")

@@ -148,6 +148,7 @@ def test_the_run_leads_to_the_curve_of_its_knob(calm: Lab, folder: Path) -> None
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
+@pytest.mark.nightly
 def test_another_one_of_the_same_name_is_not_taken_for_the_run_s(calm: Lab, folder: Path) -> None:
     run = ran(calm)
     write(replace(ONE, delta=0.15), folder / "calm.json")
@@ -161,6 +162,7 @@ def test_another_one_of_the_same_name_is_not_taken_for_the_run_s(calm: Lab, fold
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
+@pytest.mark.nightly
 def test_the_library_lists_them_and_a_run_without_has_no_button(calm: Lab) -> None:
     page = calm.open("/#library", ready=False)
     page.wait_for_selector(".calibrations tbody tr")

@@ -11,6 +11,7 @@ import pytest
 import toys
 from browser import DRAWN, LONG, TIMERS, passes
 from followed import followed
+from sizes import first_of, thinned
 from toylab import Words
 
 from decodescope.engine import Session
@@ -155,7 +156,9 @@ def test_a_click_and_the_keyboard_alone_show_the_same_decision(scope: Scope) -> 
     assert scope.page.evaluate("document.activeElement.getAttribute('role')") == "treeitem"
 
 
-@pytest.mark.parametrize("name", ["chain", "tree", "copied", "block", "typical", "greedy", "plain"])
+@pytest.mark.parametrize(
+    "name", thinned(2, ["chain", "tree", "copied", "block", "typical", "greedy", "plain"])
+)
 def test_every_verdict_is_derived_again_and_a_changed_one_is_not(scope: Scope, name: str) -> None:
     trace = known(name)
     head, *told = [m for m in messages(trace) if m["kind"] != "end"]
@@ -294,7 +297,7 @@ POLICIES = {
 }
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize("name", first_of(*POLICIES))
 def test_the_map_holds_what_the_engine_holds_at_every_step(scope: Scope, name: str) -> None:
     target = toys.target()
     made = Session(target, toys.method(policy=(name, POLICIES[name])), toys.PROMPT, max_new_tokens=24)
@@ -409,7 +412,7 @@ def test_states_nothing_lost_failed(scope: Scope) -> None:
     assert "memory of the device is full" in said and "30 steps are kept" in said
 
 
-@pytest.mark.parametrize("width", [390, 900, 1440])
+@pytest.mark.parametrize("width", first_of(390, 900, 1440))
 def test_card_and_map_stay_inside_and_targets_can_be_hit(driver: Any, width: int) -> None:
     scope = Scope(driver, width, has_touch=width == 390)
     for name in ("tree", "block", "typical", "plain"):

@@ -10,6 +10,7 @@ from typing import Any
 
 import gradio as gr
 import pytest
+from sizes import thinned
 from toylab import speculative
 
 from decodescope.app.page import controls, layout
@@ -118,7 +119,7 @@ def test_parts_that_the_first_method_does_not_use_are_hidden_from_the_start(draf
         )
 
 
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", thinned(3, PRESETS))
 def test_the_controls_make_the_method_of_a_preset_that_is_put_into_them(name: str) -> None:
     """Also of one that leaves a knob at its default, which the controls may have begun elsewhere."""
     with gr.Blocks():

@@ -83,6 +83,7 @@ def test_the_sliders_change_the_distribution_and_go_back_to_what_was_drawn(lab: 
     assert "the entropy: what these leave open is a range" in page.inner_text(f"{VIEW} .quiet")
 
 
+@pytest.mark.nightly
 def test_it_goes_along_the_text_and_with_the_chosen_node(lab: Lab) -> None:
     page = opened(lab, "first-rejection")
     where = f"{VIEW} header b"
@@ -100,6 +101,7 @@ def test_it_goes_along_the_text_and_with_the_chosen_node(lab: Lab) -> None:
     assert page.locator(f"{VIEW} .drawn th").inner_text() == "␣named"
 
 
+@pytest.mark.nightly
 def test_a_greedy_run_is_drawn_at_temperature_zero_and_shows_its_softmax(lab: Lab) -> None:
     page = opened(lab, "eagle", width=390)
     assert page.locator(f"{VIEW} output").first.inner_text() == "0, greedy"
@@ -109,6 +111,7 @@ def test_a_greedy_run_is_drawn_at_temperature_zero_and_shows_its_softmax(lab: La
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
 
 
+@pytest.mark.nightly
 def test_a_run_without_distributions_says_so(lab: Lab) -> None:
     with closing(open_trace(EXAMPLES["beam"].path)) as trace:
         assert all(step.tops is None for step in trace.steps), "the test needs a run that records none"
@@ -119,6 +122,7 @@ def test_a_run_without_distributions_says_so(lab: Lab) -> None:
     assert not page.locator(f"{VIEW} table").is_visible()
 
 
+@pytest.mark.nightly
 def test_of_two_runs_side_by_side_it_follows_the_one_that_is_chosen(lab: Lab) -> None:
     first, second = EXAMPLES["first-rejection"], EXAMPLES["eagle"]
     page = lab.open(f"/#run={first.run}&with={second.run}", ready=False)

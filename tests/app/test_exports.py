@@ -165,6 +165,7 @@ def saved(page: Any, view: str, kind: str) -> bytes:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
+@pytest.mark.nightly
 def test_every_view_is_saved_as_a_picture_that_stands_alone(hostile: Lab) -> None:
     channel = finished(hostile.play, prompt="abcdefghijklmnop", max_new=40)
     page = hostile.open(f"/#run={channel.run}")
@@ -228,6 +229,7 @@ def test_the_menu_gives_the_run_in_other_forms_and_is_walked_by_keys(lab: Lab) -
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
+@pytest.mark.nightly
 def test_an_address_leads_to_its_step_and_node(lab: Lab) -> None:
     page = lab.open(f"/#run={FIRST.run}&step=17&node=2")
     page.wait_for_function(
@@ -251,6 +253,7 @@ def test_an_address_leads_to_its_step_and_node(lab: Lab) -> None:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
+@pytest.mark.nightly
 def test_every_run_in_compare_has_the_menu_of_the_lab(lab: Any) -> None:
     first, second = (x.run for x in examples()[:2])
     page = lab.open(f"/#compare&runs={first},{second}", ready=False)

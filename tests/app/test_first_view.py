@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from browser import KEPT, STEP, Lab, option, passes, served
+from sizes import first_of
 from toylab import speculative
 
 from decodescope.app.http.guard import Guard
@@ -59,6 +60,7 @@ def test_the_page_opens_on_an_example_that_plays_before_a_model_is_there(bare: L
     assert shown == "Example: " + examples()[0].title and examples()[0].about in page.inner_text(".ds-shown")
 
 
+@pytest.mark.nightly
 def test_an_example_stands_still_for_those_who_ask_for_it_and_where_somebody_went(bare: Lab) -> None:
     still = bare.open(clock=True)
     still.wait_for_selector(".ds .node:visible")
@@ -71,6 +73,7 @@ def test_an_example_stands_still_for_those_who_ask_for_it_and_where_somebody_wen
         assert one.evaluate(STEP) == 0
 
 
+@pytest.mark.nightly
 def test_another_example_can_be_chosen_and_linked(bare: Lab) -> None:
     page, other = bare.open(), examples()[1]
     page.wait_for_selector(".ds .node:visible")
@@ -106,6 +109,7 @@ def test_a_run_takes_the_place_of_the_example_and_can_be_saved(lab: Lab) -> None
         assert got.value.suggested_filename == name and Path(got.value.path()).stat().st_size > 500
 
 
+@pytest.mark.nightly
 def test_an_example_of_the_library_puts_its_prompt_into_the_controls(bare: Lab) -> None:
     page = bare.open()
     due = page.evaluate(
@@ -117,6 +121,7 @@ def test_an_example_of_the_library_puts_its_prompt_into_the_controls(bare: Lab) 
     page.wait_for_function("due => document.querySelector('#ds-prompt textarea').value == due", arg=due)
 
 
+@pytest.mark.nightly
 def test_settings_survive_a_reload(bare: Lab) -> None:
     page = bare.open()
     option(page, "#ds-policy", "H2O (heavy-hitter oracle)")
@@ -189,6 +194,7 @@ def test_a_damaged_link_is_refused_beside_the_controls(bare: Lab) -> None:
     assert page.locator("#ds-prompt textarea").input_value()
 
 
+@pytest.mark.nightly
 def test_a_model_that_does_not_fit_is_refused_with_its_sentence(bare: Lab) -> None:
     page = bare.open()
     option(page, "#ds-draft", re.compile("^other"))
@@ -198,7 +204,7 @@ def test_a_model_that_does_not_fit_is_refused_with_its_sentence(bare: Lab) -> No
     assert bare.play.models == {}
 
 
-@pytest.mark.parametrize("width", [1440, 900, 390])
+@pytest.mark.parametrize("width", first_of(390, 900, 1440))
 def test_the_first_view_does_not_scroll_sideways(lab: Lab, width: int) -> None:
     page = lab.open(width=width)
     page.wait_for_selector(".ds .node:visible")
@@ -214,6 +220,7 @@ def test_the_first_view_does_not_scroll_sideways(lab: Lab, width: int) -> None:
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")
 
 
+@pytest.mark.nightly
 def test_an_old_run_by_its_address_goes_before_the_example(lab: Lab) -> None:
     channel = lab.play.start(speculative(max_new=8))
     assert lab.play._jobs[channel.run].wait(300)
@@ -222,6 +229,7 @@ def test_an_old_run_by_its_address_goes_before_the_example(lab: Lab) -> None:
     assert page.evaluate("location.hash") == f"#run={channel.run}"
 
 
+@pytest.mark.nightly
 def test_two_methods_run_side_by_side_under_one_scrubber(lab: Lab) -> None:
     page = lab.open()
     option(page, "#ds-other", PRESETS["plain"].title)
@@ -259,6 +267,7 @@ def test_two_methods_run_side_by_side_under_one_scrubber(lab: Lab) -> None:
     assert "with=" not in page.evaluate("location.hash")
 
 
+@pytest.mark.nightly
 def test_a_method_that_cannot_be_compared_starts_nothing(lab: Lab) -> None:
     page = lab.open()
     before = len(lab.play._jobs)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from browser import Lab
+from sizes import first_of
 from toylab import finished
 from waiting import eventually
 
@@ -53,6 +54,7 @@ def test_after_a_stop_and_in_every_tab(paused: Lab) -> None:
         assert f"ds-tab-{tab}" in somewhere(page)
 
 
+@pytest.mark.nightly
 def test_after_a_dialog_is_closed(lab: Lab) -> None:
     page = lab.open()
     for close in ("Escape", "Close"):
@@ -77,6 +79,7 @@ def test_after_a_dialog_is_closed(lab: Lab) -> None:
     page.wait_for_function("document.activeElement.textContent === 'terms'")
 
 
+@pytest.mark.nightly
 def test_after_a_trace_is_deleted(lab: Lab) -> None:
     page = lab.open()
     first = run(page)
@@ -92,6 +95,7 @@ def test_after_a_trace_is_deleted(lab: Lab) -> None:
         assert "ds-page" not in somewhere(page)
 
 
+@pytest.mark.nightly
 def test_while_a_step_is_on_its_way(lab: Lab) -> None:
     """The tree is hidden then; what has the focus meanwhile gives it back to the step's node, however late it comes."""
     done = finished(lab.play, max_new=24)
@@ -115,6 +119,7 @@ def test_while_a_step_is_on_its_way(lab: Lab) -> None:
     page.wait_for_function("document.activeElement.matches('.ds .node')")
 
 
+@pytest.mark.nightly
 def test_after_a_line_with_its_button_has_gone(lab: Lab) -> None:
     page = lab.open()
     run(page)
@@ -128,8 +133,9 @@ def test_after_a_line_with_its_button_has_gone(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    "away", ["remove()", "hidden = true", "parentElement.style.display = 'none'", "disabled = true"]
+    "away", first_of("remove()", "hidden = true", "parentElement.style.display = 'none'", "disabled = true")
 )
+@pytest.mark.nightly
 def test_whatever_goes_away_leaves_the_focus_to_a_neighbour(lab: Lab, away: str) -> None:
     """Also what no page of today takes away; who presses the empty page leaves."""
     page = lab.open()

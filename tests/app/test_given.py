@@ -98,6 +98,7 @@ def test_the_page_has_notes_on_special_tokens_in_a_prompt(play: RunService, tmp_
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
+@pytest.mark.nightly
 def test_a_note_comes_under_the_prompt_and_goes_with_what_it_is_about(shipped: Lab) -> None:
     page = shipped.open()
     page.wait_for_selector("#ds-models .room")
@@ -143,6 +144,7 @@ def test_the_switches_say_what_the_model_is_given_and_are_run_and_copied(shipped
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
+@pytest.mark.nightly
 def test_the_switch_is_disabled_with_the_reason_where_there_is_no_template(lab: Lab) -> None:
     page = lab.open()
     page.wait_for_selector("#ds-chat >> text=toy has no chat template.")

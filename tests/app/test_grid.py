@@ -6,6 +6,7 @@ from contextlib import closing
 
 import pytest
 from browser import Lab
+from sizes import first_of
 
 from decodescope.app.runs.catalogue.examples import examples
 from decodescope.engine.trace import open_trace
@@ -17,7 +18,7 @@ CELLS = """() => [...document.querySelectorAll('.ds-grid tbody td[data-place][ti
   ...x.title.match(/pass (\\d+), place (\\d+)/).slice(1).map(Number), x.className.replace(/ ?at$/, '')])"""
 
 
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", first_of(390, 1280))
 def test_each_cell_says_what_the_record_says(lab: Lab, width: int) -> None:
     page = lab.open(f"/#run={EXAMPLES['jacobi'].run}&step=0", width=width)
     page.wait_for_selector(".ds h1:text-is('Step 0')")
@@ -60,6 +61,7 @@ def test_each_cell_says_what_the_record_says(lab: Lab, width: int) -> None:
     page.wait_for_selector(".ds-grid .own .at", state="detached")
 
 
+@pytest.mark.nightly
 def test_a_run_without_blocks_has_no_grid(lab: Lab) -> None:
     page = lab.open(f"/#run={EXAMPLES['recycling'].run}")
     page.wait_for_selector(".ds .node:visible")

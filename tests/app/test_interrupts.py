@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sizes import first_of
 
 from decodescope.app.basis.parser import BENCHES
 from decodescope.app.commands.notebooks import COURSE
@@ -158,7 +159,7 @@ WORK: dict[
 }
 
 
-@pytest.mark.parametrize("name", WORK)
+@pytest.mark.parametrize("name", first_of(*WORK))
 def test_an_interrupt_in_other_long_work(
     name: str, folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -186,6 +186,7 @@ def test_run_step_go_on_pause_read_the_card_stop(paused: Lab, endless: None, mou
             hands.stays(".ds .node")  # while the steps go by
 
 
+@pytest.mark.nightly
 def test_a_preset_and_a_part_are_chosen(lab: Lab, mouse: bool) -> None:
     page = lab.open()
     hands = Hands(page, mouse)
@@ -196,6 +197,7 @@ def test_a_preset_and_a_part_are_chosen(lab: Lab, mouse: bool) -> None:
     page.wait_for_selector("label:has-text('size') >> visible=true")
 
 
+@pytest.mark.nightly
 def test_a_run_is_found_again_after_a_reload(paused: Lab, mouse: bool) -> None:
     page = paused.open()
     hands = Hands(page, mouse)
@@ -215,6 +217,7 @@ def test_a_run_is_found_again_after_a_reload(paused: Lab, mouse: bool) -> None:
     hands.status("cancelled")
 
 
+@pytest.mark.nightly
 def test_two_methods_under_one_scrubber(lab: Lab, mouse: bool) -> None:
     page = lab.open()
     hands = Hands(page, mouse)
@@ -246,6 +249,7 @@ def test_two_methods_under_one_scrubber(lab: Lab, mouse: bool) -> None:
         page.wait_for_function("document.activeElement.getAttribute('aria-label') == 'run B'")
 
 
+@pytest.mark.nightly
 def test_a_run_is_taken_away_and_replayed_without_a_network(lab: Lab, mouse: bool, tmp_path: Path) -> None:
     page = lab.open()
     hands = Hands(page, mouse)
@@ -288,6 +292,7 @@ def test_a_run_is_taken_away_and_replayed_without_a_network(lab: Lab, mouse: boo
     assert not said and not [x for x in asked if not x.startswith(("file:", "blob:", "data:"))]
 
 
+@pytest.mark.nightly
 def test_an_example_sets_the_controls_and_run_repeats_its_settings(lab: Lab, mouse: bool) -> None:
     page = lab.open()
     hands = Hands(page, mouse)
@@ -337,6 +342,7 @@ def chosen(example: Any) -> Any:
         trace.close()
 
 
+@pytest.mark.nightly
 def test_an_example_is_paused_stepped_and_played_on(lab: Lab, mouse: bool) -> None:
     page = lab.open(reduced_motion="no-preference", clock=True)
     hands = Hands(page, mouse)
@@ -353,6 +359,7 @@ def test_an_example_is_paused_stepped_and_played_on(lab: Lab, mouse: bool) -> No
     page.wait_for_function(f"{STEP} >= {at + 3}")
 
 
+@pytest.mark.nightly
 def test_on_a_narrow_page_everything_is_behind_one_button(lab: Lab, mouse: bool) -> None:
     page = lab.open(width=390, height=844)
     hands = Hands(page, mouse)
@@ -367,6 +374,7 @@ def test_on_a_narrow_page_everything_is_behind_one_button(lab: Lab, mouse: bool)
     page.wait_for_function("location.hash.startsWith('#run=')")
 
 
+@pytest.mark.nightly
 def test_skip_links_lead_to_picture_and_controls(lab: Lab) -> None:
     hands = Hands(lab.open(), mouse=False)
     hands.press("Tab", "Tab", "Enter")

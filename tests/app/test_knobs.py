@@ -137,6 +137,7 @@ def copied(page: Any, which: str = "") -> str:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
+@pytest.mark.nightly
 def test_a_list_is_checked_as_it_is_written_run_and_copied(lab: Lab) -> None:
     page = lab.open()
     box = drafter(page, "RSD-C (constant branching)").get_by_label("branching")
@@ -212,6 +213,7 @@ def test_a_file_is_brought_refused_run_kept_and_taken_away(lab: Lab, tmp_path: P
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
+@pytest.mark.nightly
 def test_a_text_of_several_lines_is_written_and_comes_back(lab: Lab) -> None:
     page = lab.open()
     box = drafter(page, "Inference with reference (LLMA)").locator("textarea")
@@ -234,6 +236,7 @@ def test_a_text_of_several_lines_is_written_and_comes_back(lab: Lab) -> None:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
+@pytest.mark.nightly
 def test_until_the_knobs_are_declared_their_panel_says_so_and_keeps_what_is_set(lab: Lab) -> None:
     page, held = lab.open("/", ready=False), []
 

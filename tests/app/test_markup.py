@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from browser import Lab, served, settled
+from sizes import first_of
 from toylab import HOSTILE, finished, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
@@ -136,6 +137,7 @@ def test_as_tokens_prompt_and_name_they_stay_text_on_every_page(hostile: Lab) ->
         harmless(page)
 
 
+@pytest.mark.nightly
 def test_as_a_prompt_on_the_page_they_are_read_as_they_are(hostile: Lab) -> None:
     page = hostile.open()
     page.locator("#ds-prompt textarea").fill("".join(x for x in PAYLOADS if x.isprintable())[:400])
@@ -144,6 +146,7 @@ def test_as_a_prompt_on_the_page_they_are_read_as_they_are(hostile: Lab) -> None
     harmless(page)
 
 
+@pytest.mark.nightly
 def test_as_names_of_files_they_are_refused_as_text(hostile: Lab) -> None:
     page = hostile.open("/#library", ready=False)
     page.wait_for_selector("#ds-page-library .card")
@@ -155,6 +158,7 @@ def test_as_names_of_files_they_are_refused_as_text(hostile: Lab) -> None:
     harmless(page)
 
 
+@pytest.mark.nightly
 def test_in_a_refusal_they_are_said_as_text(hostile: Lab) -> None:
     page = hostile.open(f"/#debugger&run={finished(hostile.play, max_new=12).run}", ready=False)
     box = page.locator("#ds-page-debugger .breaks form input")
@@ -168,7 +172,8 @@ def test_in_a_refusal_they_are_said_as_text(hostile: Lab) -> None:
     harmless(page)
 
 
-@pytest.mark.parametrize("what", ["run/{}/export.html", "report.html?runs={}"])
+@pytest.mark.parametrize("what", first_of("run/{}/export.html", "report.html?runs={}"))
+@pytest.mark.nightly
 def test_in_a_file_that_is_taken_along_they_stay_text(hostile: Lab, what: str, tmp_path: Path) -> None:
     run = finished(hostile.play, max_new=150).run
     path = tmp_path / "taken.html"

@@ -90,6 +90,7 @@ def test_a_picture_whose_controls_have_changed_is_marked_and_copied_as_it_is(shi
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
+@pytest.mark.nightly
 def test_after_a_link_the_controls_are_marked_and_can_follow_it(lab: Lab) -> None:
     assert "plain" in PRESETS
     run = finished(lab.play, prompt="hello", max_new=6, seed=3)
@@ -105,6 +106,7 @@ def test_after_a_link_the_controls_are_marked_and_can_follow_it(lab: Lab) -> Non
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
+@pytest.mark.nightly
 def test_a_prompt_that_the_models_do_well_is_put_into_the_controls(shipped: Lab) -> None:
     page = shipped.open()
     page.wait_for_selector("#ds-models .room")
@@ -129,6 +131,7 @@ def test_a_prompt_that_the_models_do_well_is_put_into_the_controls(shipped: Lab)
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
+@pytest.mark.nightly
 def test_a_preset_for_a_model_chooses_it_and_one_for_any_goes_back(shipped: Lab) -> None:
     page = shipped.open()
     option(page, "#ds-preset", PRESETS["canvas"].title)

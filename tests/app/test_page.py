@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from browser import KEPT, STEP, Lab, option, seek, served
+from sizes import first_of
 from toylab import HOSTILE, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
@@ -74,6 +75,7 @@ def test_a_refusal_stands_beside_the_controls(lab: Lab) -> None:
     assert "Traceback" not in page.content()
 
 
+@pytest.mark.nightly
 def test_what_is_recorded_is_chosen_from_its_list_and_travels_with_the_run(lab: Lab) -> None:
     page = lab.open()
     assert page.input_value("#ds-level input") == "decisions"
@@ -92,6 +94,7 @@ def test_what_is_recorded_is_chosen_from_its_list_and_travels_with_the_run(lab: 
     trace.close()
 
 
+@pytest.mark.nightly
 def test_an_example_begins_at_its_first_step_however_late_the_list_of_examples_comes(lab: Lab) -> None:
     held: list[Any] = []
 
@@ -108,6 +111,7 @@ def test_an_example_begins_at_its_first_step_however_late_the_list_of_examples_c
     page.wait_for_selector(".ds h1:text-is('Step 0')")
 
 
+@pytest.mark.nightly
 def test_only_parts_that_the_strategy_uses_are_shown(lab: Lab) -> None:
     page = lab.open()
     page.wait_for_selector("#ds-drafter")
@@ -144,6 +148,7 @@ def test_what_a_model_says_stays_text(hostile: Lab) -> None:
     assert not hostile.troubles, hostile.troubles
 
 
+@pytest.mark.nightly
 def test_a_hostile_prompt_and_refusal_stay_text(hostile: Lab) -> None:
     page = hostile.open()
     page.locator("#ds-prompt textarea").fill("".join(HOSTILE).replace("\0", "") * 40)
@@ -153,6 +158,7 @@ def test_a_hostile_prompt_and_refusal_stay_text(hostile: Lab) -> None:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no folder can be called so")
+@pytest.mark.nightly
 def test_a_hostile_name_of_a_model_stays_text(hostile: Lab) -> None:
     page = hostile.open()
     option(page, "#ds-preset", "Plain greedy")  # the toy's draft model does not go with it
@@ -162,6 +168,7 @@ def test_a_hostile_name_of_a_model_stays_text(hostile: Lab) -> None:
     assert page.evaluate("window.trap") is None and page.locator("#ds-grid img").count() == 0
 
 
+@pytest.mark.nightly
 def test_what_of_a_models_files_is_not_read_is_shown_as_text(hostile: Lab) -> None:
     remarks = hostile.play.models["target"].remarks
     remarks.append(f"The config.json of toy gives {EVIL} = 1, which is not read.")
@@ -174,7 +181,7 @@ def test_what_of_a_models_files_is_not_read_is_shown_as_text(hostile: Lab) -> No
     assert page.evaluate("window.trap") is None and page.locator("#ds-grid img").count() == 0
 
 
-@pytest.mark.parametrize("width", [1440, 900, 390])
+@pytest.mark.parametrize("width", first_of(390, 900, 1440))
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_nothing_in_a_tree_overlaps_and_the_page_does_not_scroll_sideways(
     lab: Lab, width: int, scheme: str

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from browser import STEP, Lab
+from sizes import first_of
 from toylab import occupied, speculative
 from waiting import eventually
 
@@ -51,7 +52,7 @@ def away(lab: Lab, page: Any, channel: Channel, way: str) -> Any:
     return page
 
 
-@pytest.mark.parametrize("way", ["reloaded", "closed", "back", "asleep"])
+@pytest.mark.parametrize("way", first_of("closed", "reloaded", "back", "asleep"))
 def test_no_step_is_lost_on_a_page_that_was_away(paused: Lab, way: str) -> None:
     channel = paused.play.start(speculative(max_new=100))
     stepped(paused, channel, 3)
@@ -68,6 +69,7 @@ def test_no_step_is_lost_on_a_page_that_was_away(paused: Lab, way: str) -> None:
     assert page.evaluate(LAST) == channel.count - 1
 
 
+@pytest.mark.nightly
 def test_two_tabs_see_the_same_and_either_stops_the_run(paused: Lab) -> None:
     channel = paused.play.start(speculative(max_new=100))
     one, two = (paused.open(f"/#run={channel.run}") for _ in range(2))
@@ -83,6 +85,7 @@ def test_two_tabs_see_the_same_and_either_stops_the_run(paused: Lab) -> None:
     assert channel.end.reason == "stopped_by_user"  # type: ignore[union-attr] # it is over
 
 
+@pytest.mark.nightly
 def test_a_second_tab_waits_its_turn_and_says_behind_whom(paused: Lab) -> None:
     second = paused.open()
     with occupied(paused.play) as running:
@@ -96,6 +99,7 @@ def test_a_second_tab_waits_its_turn_and_says_behind_whom(paused: Lab) -> None:
     second.wait_for_selector(".ds .outcome >> text=Stopped.")
 
 
+@pytest.mark.nightly
 def test_a_run_in_the_way_is_told_while_it_goes_and_can_be_stopped_for_the_next(paused: Lab) -> None:
     page = paused.open()
     page.click("#ds-run")
@@ -112,7 +116,7 @@ def test_a_run_in_the_way_is_told_while_it_goes_and_can_be_stopped_for_the_next(
     page.wait_for_selector("text=Your run is still going", state="hidden")
 
 
-@pytest.mark.parametrize("clicks", [2, 12, pytest.param(100, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("clicks", first_of(12, 2, 100))
 def test_many_clicks_make_one_run(paused: Lab, clicks: int) -> None:
     page = paused.open()
     before = len(paused.play._jobs)

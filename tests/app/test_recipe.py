@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import toys
+from sizes import thinned
 
 from decodescope.app.basis.refusal import Refused
 from decodescope.app.cli import main
@@ -62,7 +63,7 @@ CHOICES = [
 ]
 
 
-@pytest.mark.parametrize("choice", CHOICES)
+@pytest.mark.parametrize("choice", thinned(2, CHOICES))
 def test_command_and_python_do_what_the_page_does(choice: Choice, capsys: pytest.CaptureFixture[str]) -> None:
     method = Method.named(choice.names, choice.settings)
     draft = load("lab-draft") if "draft" in method.lanes else None
@@ -197,7 +198,7 @@ def test_a_preset_that_goes_with_any_model_goes_back_to_the_page_s_own() -> None
     assert [x.models["target"] for x in choices_of(said)] == ["lab+cllm", "lab"]
 
 
-@pytest.mark.parametrize("name", [name for name, x in PRESETS.items() if not x.models])
+@pytest.mark.parametrize("name", thinned(4, [name for name, x in PRESETS.items() if not x.models]))
 def test_a_preset_runs_and_is_known_again(name: str) -> None:
     """On a long prompt its drafts are taken, and its policy evicts: what is held is the budget in the header."""
     preset, prompt = PRESETS[name], "\n\n".join(PROMPTS.values())

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from browser import Lab, seek
+from sizes import first_of
 
 from decodescope.app.runs.catalogue.examples import examples
 
@@ -23,7 +24,7 @@ def label_boxes(page: Any) -> list[list[float]]:
     return found
 
 
-@pytest.mark.parametrize("width", [1920, 1280])
+@pytest.mark.parametrize("width", first_of(1280, 1920))
 def test_larger_type_is_kept_and_everything_still_fits(lab: Lab, width: int) -> None:
     page = lab.open(f"/#run={examples()[0].run}&step=3", width=width, height=1080)
     page.wait_for_selector(".ds .node >> visible=true")
@@ -55,6 +56,7 @@ def test_larger_type_is_kept_and_everything_still_fits(lab: Lab, width: int) -> 
     page.wait_for_function("document.documentElement.dataset.dsSize == 'usual'")
 
 
+@pytest.mark.nightly
 def test_in_forced_colours_what_is_chosen_is_told_from_the_rest(lab: Lab) -> None:
     page = lab.open(forced_colors="active")
     page.click(".browse")
@@ -65,6 +67,7 @@ def test_in_forced_colours_what_is_chosen_is_told_from_the_rest(lab: Lab) -> Non
     assert page.evaluate(ground, ".ds-catalogue .families [aria-pressed=true]") == chosen
 
 
+@pytest.mark.nightly
 def test_lists_of_further_draft_models_come_with_a_method_that_reads_them(lab: Lab) -> None:
     page = lab.open()
     assert not page.locator("#ds-draft2").is_visible()

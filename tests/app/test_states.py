@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from browser import STEP, Lab, served
+from sizes import first_of
 from toylab import finished, occupied, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
@@ -65,6 +66,7 @@ def test_loading_is_told_in_words_and_seconds(lab: Lab) -> None:
     page.wait_for_selector("#ds-models", state="hidden")
 
 
+@pytest.mark.nightly
 def test_what_a_run_does_before_its_first_step_is_told_with_its_seconds(lab: Lab) -> None:
     read, loaded = Event(), Event()
 
@@ -106,6 +108,7 @@ def test_what_a_run_does_before_its_first_step_is_told_with_its_seconds(lab: Lab
         lab.play.bring = bring
 
 
+@pytest.mark.nightly
 def test_a_stop_at_a_breakpoint_is_told_over_the_picture(paused: Lab) -> None:
     run = paused.play.start(speculative(max_new=60)).run
     page = paused.open(f"/#run={run}")
@@ -126,6 +129,7 @@ def test_a_stop_at_a_breakpoint_is_told_over_the_picture(paused: Lab) -> None:
     page.wait_for_function("location.hash.startsWith('#debugger')")
 
 
+@pytest.mark.nightly
 def test_a_run_that_waits_says_behind_how_many_and_can_be_cancelled(lab: Lab) -> None:
     page = lab.open()
     with occupied(lab.play):
@@ -157,6 +161,7 @@ def test_a_lost_stream_is_veiled_and_goes_on_from_its_last_step(paused: Lab) -> 
     page.wait_for_selector(".ds .outcome >> text=Stopped.")
 
 
+@pytest.mark.nightly
 def test_a_run_that_waits_says_for_which_and_anybody_can_stop_that_one(lab: Lab) -> None:
     page = lab.open()
     page.get_by_label("New tokens").fill("8")
@@ -170,6 +175,7 @@ def test_a_run_that_waits_says_for_which_and_anybody_can_stop_that_one(lab: Lab)
     assert other.end is not None and other.end.reason == "stopped_by_user"
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_paused_on_a_page_that_is_gone_holds_nobody_up_and_is_listed(paused: Lab) -> None:
     first = paused.open()
     first.click("#ds-run")
@@ -210,6 +216,7 @@ def test_a_server_that_stays_away_is_named_with_what_to_do(paused: Lab) -> None:
     page.wait_for_selector(".ds .outcome >> text=Stopped.")
 
 
+@pytest.mark.nightly
 def test_a_link_whose_run_is_no_number_says_so(lab: Lab) -> None:
     page = lab.open("/#run=nonsense")
     page.wait_for_selector(".ds-none .ds-refusal >> text=cannot be read")
@@ -217,7 +224,7 @@ def test_a_link_whose_run_is_no_number_says_so(lab: Lab) -> None:
     page.wait_for_selector(".ds .node:visible")
 
 
-@pytest.mark.parametrize("reason", ["out_of_memory", "device_lost"])
+@pytest.mark.parametrize("reason", first_of("out_of_memory", "device_lost"))
 def test_a_run_that_fails_keeps_its_steps_and_says_what_to_do(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, reason: Any
 ) -> None:
@@ -256,6 +263,7 @@ def test_a_run_that_fails_keeps_its_steps_and_says_what_to_do(
     )
 
 
+@pytest.mark.nightly
 def test_a_damaged_trace_is_shown_as_far_as_it_goes(lab: Lab) -> None:
     whole = finished(lab.play, max_new=60).path.read_bytes()
     path: Path = lab.play.folder / "00000000000000aa.dstrace"
@@ -265,7 +273,8 @@ def test_a_damaged_trace_is_shown_as_far_as_it_goes(lab: Lab) -> None:
     assert page.evaluate(STEP) > 2
 
 
-@pytest.mark.parametrize("trouble", ["no trace at all", "gone"])
+@pytest.mark.parametrize("trouble", first_of("gone", "no trace at all"))
+@pytest.mark.nightly
 def test_where_nothing_can_be_shown_an_example_is_offered(lab: Lab, trouble: str) -> None:
     run, sentence = "00000000000000bb", "not here any more"
     if trouble != "gone":

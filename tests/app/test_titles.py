@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from browser import Lab, option
+from sizes import first_of
 from starlette.testclient import TestClient
 from toylab import finished, occupied, speculative
 
@@ -47,6 +48,7 @@ def test_a_fork_is_named_after_itself(play: RunService, client: TestClient) -> N
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
+@pytest.mark.nightly
 def test_panes_that_wait_have_names(lab: Lab) -> None:
     with occupied(lab.play):
         runs = [
@@ -61,7 +63,8 @@ def test_panes_that_wait_have_names(lab: Lab) -> None:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", first_of("light", "dark"))
+@pytest.mark.nightly
 def test_the_title_of_every_example_has_room_on_a_small_screen(lab: Lab, scheme: str) -> None:
     page = lab.open(width=390, color_scheme=scheme)
     page.wait_for_selector(".ds-shown select >> visible=true")
@@ -77,7 +80,8 @@ def test_the_title_of_every_example_has_room_on_a_small_screen(lab: Lab, scheme:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
-@pytest.mark.parametrize("width", [390, 1280, 1440])
+@pytest.mark.parametrize("width", first_of(390, 1280, 1440))
+@pytest.mark.nightly
 def test_the_longest_method_names_are_not_cut(lab: Lab, width: int) -> None:
     page = lab.open(width=width)
 

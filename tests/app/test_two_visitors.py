@@ -67,6 +67,7 @@ def test_each_runs_the_model_that_it_chose_and_a_new_visitor_the_first_one(lab: 
         )
 
 
+@pytest.mark.nightly
 def test_the_models_of_a_page_are_kept_and_go_with_its_link(lab: Lab) -> None:
     page = lab.open()
     option(page, "#ds-target", re.compile("bare"))

@@ -96,7 +96,7 @@ def test_feature_is_what_the_unembedding_reads() -> None:
     assert torch.equal(r.early, cyclic().states(ids)[1]) and torch.equal(r.embedded, cyclic().states(ids)[0])
 
 
-@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("kind", thinned(3, HEADS))
 def test_trained_heads_draft_the_cycle_without_a_fault(kind: str, tmp_path: Path) -> None:
     """Training and drafting agree on every shift: all that is drafted is accepted, in every step."""
     head = trained(kind)

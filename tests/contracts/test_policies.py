@@ -9,6 +9,7 @@ import pytest
 import torch
 import toys
 from entries import entry
+from sizes import first_settings
 from toys import fed
 
 from decodescope.engine import Session
@@ -159,7 +160,7 @@ def test_policy_keeps_its_bound_and_what_left_never_returns(name: str, settings:
         )
 
 
-@pytest.mark.parametrize(("name", "settings"), POLICIES)
+@pytest.mark.parametrize(("name", "settings"), first_settings(POLICIES))
 def test_a_policy_does_what_it_says_of_itself(name: str, settings: dict) -> None:
     """Only one that evicts loses entries; the first and the newest ones that it speaks of are held everywhere; and the column
     that it shows is among its own."""
@@ -179,7 +180,7 @@ def test_a_policy_does_what_it_says_of_itself(name: str, settings: dict) -> None
     )
 
 
-@pytest.mark.parametrize(("name", "settings"), POLICIES)
+@pytest.mark.parametrize(("name", "settings"), first_settings(POLICIES))
 def test_prompt_read_in_chunks_leaves_the_same_entries(
     name: str, settings: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,7 +217,7 @@ def test_any_sharing_of_keys_among_heads_will_do(
     assert left is ("evict" in lanes[0].policy.does)
 
 
-@pytest.mark.parametrize(("name", "settings"), POLICIES)
+@pytest.mark.parametrize(("name", "settings"), first_settings(POLICIES))
 def test_bytes_follow_the_entries(name: str, settings: dict) -> None:
     """Behind a long prompt and after every token: what the storages take is what the entries need and some free pages, and what
     left gave its memory back."""
@@ -268,7 +269,7 @@ def test_half_types_decide_alike(name: str, settings: dict) -> None:
     assert same / of >= HALF
 
 
-@pytest.mark.parametrize(("name", "settings"), POLICIES)
+@pytest.mark.parametrize(("name", "settings"), first_settings(POLICIES))
 @torch.inference_mode()
 def test_two_sequences_in_one_lane_are_two_single_ones(name: str, settings: dict) -> None:
     texts = toys.prompts(2, 30, seed=7)
@@ -309,7 +310,7 @@ LEVEL = {
 }  # nobody has fewer neighbours than others, and all are asked by the same rows
 
 
-@pytest.mark.parametrize(("name", "settings"), POLICIES)
+@pytest.mark.parametrize(("name", "settings"), first_settings(POLICIES))
 def test_of_what_is_worth_as_much_the_lower_position_stays(name: str, settings: dict) -> None:
     """Where all keys and values are zero each row gives as much to all that it sees: what leaves stood behind all that stays,
     but for what is kept for its place. In every layer and head, whatever slots they stand in."""
@@ -340,7 +341,7 @@ def test_of_what_is_worth_as_much_the_lower_position_stays(name: str, settings: 
     )
 
 
-@pytest.mark.parametrize(("name", "settings"), POLICIES)
+@pytest.mark.parametrize(("name", "settings"), first_settings(POLICIES))
 def test_policy_is_deterministic_and_told_in_the_trace(name: str, settings: dict) -> None:
     """What the trace says was evicted is what the cache no longer holds."""
     parts = dict(policy=(name, settings), drafter=("prompt_lookup", {"length": 4, "ngram": 1}))
@@ -358,7 +359,7 @@ def test_policy_is_deterministic_and_told_in_the_trace(name: str, settings: dict
     assert trace.steps[-1].cache[0].held == runs[0].target.cache.held
 
 
-@pytest.mark.parametrize(("name", "settings"), POLICIES)
+@pytest.mark.parametrize(("name", "settings"), first_settings(POLICIES))
 def test_refused_nodes_leave_no_trace(name: str, settings: dict) -> None:
     """Block semantics: equal to reading the same rows without the refused ones, evicting at the same commits."""
     target, _ = toys.pair()

@@ -8,7 +8,7 @@ import pytest
 import torch
 import toys
 from entries import entry
-from sizes import sizes
+from sizes import first_settings, nightly, sizes
 
 from decodescope.engine import Method, MethodError
 from decodescope.engine.core.component import KINDS, build, registry
@@ -18,7 +18,8 @@ from decodescope.engine.trace import check
 
 STRATEGIES = toys.variants("strategy")
 PROMPTS = [toys.PROMPT, *toys.prompts(4, seed=3)]
-AT_LEAST = sizes("prompts", usual=2, full=len(PROMPTS))  # how many of them are read
+AT_LEAST = sizes("prompts", usual=1, full=len(PROMPTS))  # how many of them are read
+COUNTS = [1, 7, *(pytest.param(count, marks=pytest.mark.nightly) for count in (2, 30))]
 # how a strategy that may change the text is set to leave it alone, and a depth rule to run all layers
 PLAIN = {
     "aligned": dict(samples=1),
@@ -69,7 +70,7 @@ BOTH = pytest.mark.parametrize("prompt", [[4], toys.PROMPT], ids=["one token", "
 
 
 @pytest.mark.parametrize(("name", "settings"), STRATEGIES)
-@pytest.mark.parametrize("count", [1, 2, 7, 30])
+@pytest.mark.parametrize("count", [*nightly(COUNTS)])
 @BOTH
 def test_strategy_emits_within_its_limit_and_says_so(
     name: str, settings: dict, count: int, prompt: list[int]
@@ -80,7 +81,7 @@ def test_strategy_emits_within_its_limit_and_says_so(
     assert 1 <= len(session.sink.steps) <= count * texts, "every step brings a text forward"
 
 
-@pytest.mark.parametrize(("name", "settings"), STRATEGIES)
+@pytest.mark.parametrize(("name", "settings"), first_settings(STRATEGIES))
 @BOTH
 def test_strategy_ends_with_a_stop_token_and_says_so(name: str, settings: dict, prompt: list[int]) -> None:
     stop = toys.decode(toys.method(strategy=(name, settings)), prompt, 2).end.tokens[0]
@@ -102,7 +103,7 @@ def test_strategy_that_promises_the_targets_text_keeps_it(name: str, settings: d
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"), [x for x in STRATEGIES if not registry("strategy")[x[0]].lossless]
+    ("name", "settings"), first_settings(x for x in STRATEGIES if not registry("strategy")[x[0]].lossless)
 )
 @AT_LEAST
 def test_strategy_that_promises_nothing_says_so_repeats_itself_and_has_a_setting_that_keeps_the_text(
@@ -156,7 +157,7 @@ def test_depth_that_never_leaves_is_all_layers_bit_for_bit(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "settings"), toys.variants("depth"))
+@pytest.mark.parametrize(("name", "settings"), first_settings(toys.variants("depth")))
 def test_depth_leaves_in_each_layer_what_its_gap_says(name: str, settings: dict) -> None:
     knob = next((x for x in registry("depth")[name].params() if x.name == "gap"), None)
     for gap in (build("depth", name, settings).gap,) if knob is None or "gap" in settings else knob.choices:

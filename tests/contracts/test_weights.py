@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import toys
-from sizes import in_turns
+from sizes import first_settings
 
 from decodescope.engine.core.component import KINDS, OF_MODEL, build, registry
 from decodescope.engine.core.params import ParamError
@@ -49,7 +49,7 @@ def test_kinds_of_a_model_are_none_of_a_method() -> None:
     assert set(OF_MODEL) == {"weights"} and not set(OF_MODEL) & set(KINDS)
 
 
-@pytest.mark.parametrize(("name", "settings"), EVERY)
+@pytest.mark.parametrize(("name", "settings"), first_settings(EVERY))
 def test_the_model_that_it_was_made_of_stays_as_it_was(name: str, settings: dict[str, Any]) -> None:
     fresh = toys.decoder().packed()
     before, after = transformed(name, settings)
@@ -61,7 +61,7 @@ def test_the_model_that_it_was_made_of_stays_as_it_was(name: str, settings: dict
 
 
 @pytest.mark.parametrize(
-    ("name", "settings", "dtype"), in_turns(EVERY, [torch.float32, torch.bfloat16, torch.float64])
+    ("name", "settings", "dtype"), first_settings(EVERY, [torch.float32, torch.bfloat16, torch.float64])
 )
 def test_a_text_has_one_law_however_it_is_read(
     name: str, settings: dict[str, Any], dtype: torch.dtype
@@ -80,7 +80,7 @@ def test_a_text_has_one_law_however_it_is_read(
     assert torch.allclose(logits(after.to(dtype), toys.PROMPT)[0], once, atol=slack), "moved"
 
 
-@pytest.mark.parametrize(("name", "settings"), EVERY)
+@pytest.mark.parametrize(("name", "settings"), first_settings(EVERY))
 def test_bits_are_counted_from_storages(name: str, settings: dict[str, Any]) -> None:
     _, after = transformed(name, settings)
     said = bits_of(after)
@@ -98,7 +98,7 @@ def test_bits_are_counted_from_storages(name: str, settings: dict[str, Any]) -> 
     assert len(said) == len(after.layers) + 1
 
 
-@pytest.mark.parametrize(("name", "settings"), EVERY)
+@pytest.mark.parametrize(("name", "settings"), first_settings(EVERY))
 def test_what_it_tells_has_the_shape_of_the_model_that_it_was_given(
     name: str, settings: dict[str, Any]
 ) -> None:
@@ -120,7 +120,7 @@ def test_what_it_tells_has_the_shape_of_the_model_that_it_was_given(
                 assert error == pytest.approx(float((was - now).norm() / was.norm()), rel=1e-5)
 
 
-@pytest.mark.parametrize(("name", "settings"), EVERY)
+@pytest.mark.parametrize(("name", "settings"), first_settings(EVERY))
 def test_its_words_are_read_back(name: str, settings: dict[str, Any]) -> None:
     one = build("weights", name, settings)
     text = spelled([one, one])  # type: ignore[list-item] # a WeightTransform

@@ -13,6 +13,7 @@ import pytest
 import torch
 from checkpoints import made
 from safetensors.torch import load_file, save_file
+from sizes import sizes
 from torch import Tensor
 
 from decodescope.engine import Method, Session
@@ -227,7 +228,9 @@ def test_drafting_on_an_adapted_model_writes_its_own_greedy_text_and_the_trace_n
         same_models(header, {"target": base}, [])
 
 
-def test_shipped_adapters_do_what_their_cards_say() -> None:
+@sizes("most", usual=1, full=100)
+def test_shipped_adapters_do_what_their_cards_say(most: int) -> None:
+    """most: adapters under which texts are written; a card is read of each"""
     shipped = [x for x in models() if x["adapter"]]
     due = {
         "lab+cllm",
@@ -239,7 +242,7 @@ def test_shipped_adapters_do_what_their_cards_say() -> None:
         "lab-mdm+cloze",
     }
     assert due <= {x["name"] for x in shipped}
-    for row in (x for x in shipped if x["path"].name == "lab"):
+    for turn, row in enumerate(x for x in shipped if x["path"].name == "lab"):
         card = json.loads((row["path"] / "adapters" / row["adapter"] / "config.json").read_text())
         nats = card["measured"]["nats"]
         # with all layers that which learnt to run six of ten blocks loses most
@@ -249,6 +252,8 @@ def test_shipped_adapters_do_what_their_cards_say() -> None:
         for size in (8, 16) if row["adapter"] == "cllm" else ():
             passes = card["measured"][f"passes of a block of {size}"]
             assert passes["adapted"] < passes["base"] <= size, row["name"]
+        if turn >= most:
+            continue
         model = load(row["name"], "float32", "cpu")
         for text in ("Once upon a time there was a small", "def area(width, height):\n    "):
             written = []

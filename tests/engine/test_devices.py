@@ -12,6 +12,7 @@ import torch
 import toys
 from creations import homeless, leaving, read
 from pretended import ENGINE, PLACE, Pretended, pretended
+from sizes import thinned
 
 from decodescope.engine import Session
 from decodescope.engine.core.component import KINDS
@@ -269,7 +270,7 @@ def whole(kind: str, part: tuple[str, dict[str, Any]]) -> dict[str, Any]:
 EVERY = {f"{kind} {part[0]}": whole(kind, part) for kind in KINDS for part in toys.representatives(kind)}
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", thinned(3, EVERY))
 def test_every_method_writes_on_a_device_what_it_writes_here(name: str) -> None:
     """A prompt and the steps of three tokens: nothing of two devices meets, and nothing that lies there is read as if here."""
     with pretended():

@@ -31,7 +31,7 @@ SAMPLERS = [
 
 @pytest.mark.parametrize(
     "drafter, sampler",
-    thinned(2, DRAFTING, SAMPLERS),
+    thinned(4, DRAFTING, SAMPLERS),
     ids=lambda part: part if isinstance(part, str) else "-".join(map(str, [part[0], *part[1].values()])),
 )
 def test_laws_and_what_is_left_of_them_add_up(drafter, sampler) -> None:
@@ -56,9 +56,10 @@ def test_laws_and_what_is_left_of_them_add_up(drafter, sampler) -> None:
 
 
 @pytest.mark.parametrize(
-    "policy", toys.variants("policy"), ids=lambda p: "-".join(map(str, [p[0], *p[1].values()]))
+    ("policy", "level"),
+    thinned(3, toys.variants("policy"), ["counts", "decisions", "fields"]),
+    ids=lambda x: x if isinstance(x, str) else "-".join(map(str, [x[0], *x[1].values()])),
 )
-@pytest.mark.parametrize("level", ["counts", "decisions", "fields"])
 def test_cache_is_accounted_for_at_every_level(policy, level: str) -> None:
     session = toys.decode(toys.method(policy=policy, drafter="prompt_lookup"), count=30, level=level)
     changes = [session.sink.prefill.cache[0], *(step.cache[0] for step in session.sink.steps)]

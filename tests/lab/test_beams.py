@@ -79,6 +79,7 @@ def test_every_step_has_the_texts_scores_and_origins_of_its_hypotheses(drawn: Dr
     assert reordered, "the test needs hypotheses that overtake each other"
 
 
+@pytest.mark.nightly
 def test_lines_lead_from_each_hypothesis_to_the_one_that_it_went_on_from(drawn: Drawn) -> None:
     trace = search()
     open_run(drawn, told(trace))
@@ -114,6 +115,7 @@ def test_the_hypothesis_that_won_is_told_at_the_end(drawn: Drawn) -> None:
     assert drawn.page.locator(WON).is_hidden() and drawn.page.locator(".beams .best").count() == 0
 
 
+@pytest.mark.nightly
 def test_one_that_ended_is_listed_and_may_win(drawn: Drawn) -> None:
     found = None
     for stop in range(13):
@@ -236,6 +238,7 @@ def test_all_hypotheses_are_one_tree_whose_branches_say_why_they_were_left(
     assert branches.filter(has_text="left, −").count() == left and branches.count() < 96
 
 
+@pytest.mark.nightly
 def test_the_words_are_those_of_the_header(drawn: Drawn) -> None:
     """The same tree under another name and in other words, as a strategy elsewhere may declare them."""
     trace = run(GROUPS, 8)

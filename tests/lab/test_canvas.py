@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import toys
+from sizes import thinned
 from toylab import Words
 
 from decodescope.engine import Session
@@ -119,7 +120,7 @@ def row(drawn: Drawn, step: int) -> list[list[str | None]]:
 
 
 @drawing
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("name", thinned(3, RULES))
 def test_each_row_shows_what_was_open_settled_and_how_sure(name: str, drawn: Drawn) -> None:
     trace = run(name)
     open_run(drawn, told(trace))
@@ -216,6 +217,7 @@ def test_a_row_and_a_cell_lead_there_by_mouse_and_keys(drawn: Drawn) -> None:
 
 
 @drawing
+@pytest.mark.nightly
 def test_a_link_to_no_place_of_a_canvas_shows_one_that_was_settled(drawn: Drawn) -> None:
     trace = run("low_confidence")
     open_run(drawn, told(trace))
@@ -231,6 +233,7 @@ def test_a_link_to_no_place_of_a_canvas_shows_one_that_was_settled(drawn: Drawn)
 
 
 @drawing
+@pytest.mark.nightly
 def test_places_that_are_masked_again_are_masks_again(drawn: Drawn) -> None:
     trace = run("mask_predict")
     open_run(drawn, told(trace))
@@ -242,7 +245,7 @@ def test_places_that_are_masked_again_are_masks_again(drawn: Drawn) -> None:
 
 
 @drawing
-@pytest.mark.parametrize("name", sorted({*RULES} - {"mask_predict"}))
+@pytest.mark.parametrize("name", thinned(3, sorted({*RULES} - {"mask_predict"})))
 def test_card_tells_confidence_bar_rule_and_since_when_the_candidate_was_right(
     name: str, drawn: Drawn
 ) -> None:
@@ -282,6 +285,7 @@ def test_what_does_not_follow_is_said(drawn: Drawn) -> None:
 
 
 @drawing
+@pytest.mark.nightly
 def test_rows_fed_and_old_entries_stand_beside_the_pass(drawn: Drawn) -> None:
     trace = run("low_confidence", cache="dual")
     open_run(drawn, told(trace))

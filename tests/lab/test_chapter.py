@@ -9,6 +9,7 @@ from typing import Any
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from sizes import first_of
 
 from decodescope.lab.figures.chart import chart
 from decodescope.lab.views.chapter import CLAIMS, PLOT, STATE, VIEW, Chapter, chapter
@@ -92,7 +93,7 @@ def test_a_notebook_is_not_changed() -> None:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
-@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("width", first_of(390, 1440))
 def test_runs_are_drawn_where_the_cells_showed_them(
     driver: Any, made: Chapter, width: int, tmp_path: Path
 ) -> None:

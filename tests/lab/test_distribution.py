@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from sizes import thinned
 
 from decodescope.engine.decoding.bases.sampler import softmax
 from decodescope.engine.decoding.values.draft import Draft, Verdict
@@ -86,7 +87,7 @@ def asked(
     return tokens, said
 
 
-@pytest.mark.parametrize("heat", HEATS)
+@pytest.mark.parametrize("heat", thinned(2, HEATS))
 def test_the_ranges_hold_the_truth_and_are_narrow_where_the_record_settles_it(
     sums: Drawn, heat: float
 ) -> None:
@@ -114,6 +115,7 @@ def test_the_recorded_temperature_gives_the_recorded_numbers(sums: Drawn) -> Non
     )
 
 
+@pytest.mark.nightly
 def test_what_the_run_cut_away_stays_away(sums: Drawn) -> None:
     """Of three tokens that were kept all is known, at every temperature."""
     z = logits(2)

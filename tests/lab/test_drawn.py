@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sizes import first_of
 
 from decodescope.lab import export_html, open_trace
 from decodescope.lab.wire.messages import wire_of
@@ -69,6 +70,7 @@ CELLS = """(row, from, to) => {
 }"""
 
 
+@pytest.mark.nightly
 def test_one_entry_among_two_thousand_is_seen_kept_or_evicted(drawn: Drawn) -> None:
     show(drawn, long_cache({0: [[500, 1002], [1004, 1500]], 1: [1003]}))
     assert "one column is 5 positions" in drawn.text(".cache-pane .rule")
@@ -91,6 +93,7 @@ def test_a_column_is_as_dark_as_its_strongest_entry(drawn: Drawn) -> None:
     assert drawn.run(CELLS, 0, 100, 400) == strong
 
 
+@pytest.mark.nightly
 def test_what_was_held_and_not_read_is_pale(drawn: Drawn) -> None:
     seen = np.zeros(LONG, np.uint8)
     seen[500:1000] = 1
@@ -116,6 +119,7 @@ def test_a_cut_file_says_what_is_missing_and_never_waits(drawn: Drawn, tmp_path:
     assert "steps 3 to 6 are here in full" in text and f"cut to steps 3 to 6 of {len(trace.steps)}" in text
 
 
+@pytest.mark.nightly
 def test_a_view_that_can_ask_says_that_it_fetches(drawn: Drawn) -> None:
     trace = known("tree")
     wire = wire_of(trace)
@@ -128,6 +132,7 @@ def test_a_view_that_can_ask_says_that_it_fetches(drawn: Drawn) -> None:
     assert "fetching this step…" in drawn.text(".tree-pane") and drawn.run("() => asked") == [[1, 2]]
 
 
+@pytest.mark.nightly
 def test_the_part_that_made_what_is_selected_is_lit(drawn: Drawn) -> None:
     trace = known("tree")
     step = next(
@@ -151,6 +156,7 @@ def test_the_part_that_made_what_is_selected_is_lit(drawn: Drawn) -> None:
             assert token == step.draft.tokens[known_as]
 
 
+@pytest.mark.nightly
 def test_play_can_be_governed_from_outside(drawn: Drawn) -> None:
     drawn.page.clock.install()
     drawn.run("() => { window.view = S.mount(place, { pace: '8/s', onPlay: (on) => told.push(on) }); }")
@@ -169,6 +175,7 @@ def test_play_can_be_governed_from_outside(drawn: Drawn) -> None:
     assert drawn.run("() => told") == [True, False, True, False], "a reader's seek stops it"
 
 
+@pytest.mark.nightly
 def test_with_forced_colours_marks_differ_by_more_than_colour(driver: Any) -> None:
     made = Drawn(driver, forced_colors="active")
     trace = known("tree")
@@ -201,7 +208,7 @@ def test_with_reduced_motion_nothing_moves_by_itself(driver: Any) -> None:
     made.close()
 
 
-@pytest.mark.parametrize("width", [390, 900, 1440])
+@pytest.mark.parametrize("width", first_of(390, 900, 1440))
 def test_no_row_of_the_card_touches_its_edge(driver: Any, width: int) -> None:
     made = Drawn(driver, width)
     trace = open_trace("first-rejection")  # its probabilities have many digits
@@ -277,6 +284,7 @@ def test_a_card_says_which_q_is_which_when_siblings_are_drawn_without_replacemen
     assert "The test's q is that of this draw" in drawn.text(".decision")
 
 
+@pytest.mark.nightly
 def test_nothing_left_is_never_and_not_less_than_one_of_a_hundred(drawn: Drawn) -> None:
     trace = known("copied")
     data, node = told(trace), None
@@ -331,6 +339,7 @@ def test_only_who_drafts_has_an_accepted_draft(drawn: Drawn) -> None:
     assert any("final" in x for x in said) and not any("accepted" in x for x in said)
 
 
+@pytest.mark.nightly
 def test_of_a_long_text_in_a_knob_the_beginning_is_shown(drawn: Drawn) -> None:
     head, *steps = told(known("plain"))
     rules = "start: thing+\nthing: WORD\n" + "x" * 20_000

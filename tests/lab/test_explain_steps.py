@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import toys
+from sizes import first_settings
 
 from decodescope.engine.core.component import declared, registry
 from decodescope.engine.core.params import ParamError
@@ -182,7 +183,9 @@ def test_a_wrong_question_is_refused_in_one_sentence() -> None:
             explain("h2o", 3, what=what)
 
 
-@pytest.mark.parametrize(("name", "settings"), [x for x in toys.variants("depth") if x[0] != "all_layers"])
+@pytest.mark.parametrize(
+    ("name", "settings"), first_settings(x for x in toys.variants("depth") if x[0] != "all_layers")
+)
 def test_every_depth_rule_is_explained_by_its_own_tests(name: str, settings: dict) -> None:
     trace = toys.decode(toys.method(depth=(name, settings)), count=8).sink
     for step in trace.steps:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import toys
+from sizes import thinned
 
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.passes import spec_of
@@ -149,7 +150,7 @@ def test_the_model_that_was_changed_is_drawn_unless_another_role_is_named() -> N
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
-@pytest.mark.parametrize("kind", [x for x in KINDS if x != "plain"])
+@pytest.mark.parametrize("kind", thinned(2, [x for x in KINDS if x != "plain"]))
 def test_parts_are_as_long_as_their_bytes_and_heads_stand_by_kv_head(drawn: Drawn, kind: str) -> None:
     trace = made(kind)[1]
     model = built(trace.header)["target"]
@@ -206,6 +207,7 @@ def test_keys_lead_from_part_to_part_and_each_says_what_it_is(drawn: Drawn) -> N
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
+@pytest.mark.nightly
 def test_a_plain_model_s_pane_is_closed_and_holds_nothing_until_it_is_opened(drawn: Drawn) -> None:
     drawn.run(OPEN, told(made("plain")[1]))
     assert drawn.page.locator(PANE).is_visible() and not drawn.page.locator(f"{PANE} .layers").count()
@@ -313,6 +315,7 @@ def test_charts_have_what_was_found() -> None:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
+@pytest.mark.nightly
 def test_a_part_says_what_was_found_of_it(drawn: Drawn) -> None:
     rows, trace = reported(TWICE)
     drawn.run(OPEN, told(trace))

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import toys
+from sizes import first_of
 
 from .drawn import Drawn, told
 from .planted import NOTES, planted
@@ -66,6 +67,7 @@ def test_each_kind_has_its_row_with_the_value_of_the_step(drawn: Drawn) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_a_series_goes_up_and_down_with_its_values_and_leaves_a_gap_where_there_is_none(drawn: Drawn) -> None:
     show(drawn, told(planted()))
     high = [min(inked(drawn, "level", k)) for k in range(4)]
@@ -145,6 +147,7 @@ def test_a_run_whose_parts_tell_nothing_shows_nothing(drawn: Drawn) -> None:
     assert not drawn.run(ROWS), "declared, but never told"
 
 
+@pytest.mark.nightly
 def test_of_many_members_the_most_frequent_are_shown_and_the_others_counted(drawn: Drawn) -> None:
     messages = told(planted())
     for message in messages[1:]:
@@ -160,6 +163,7 @@ def test_of_many_members_the_most_frequent_are_shown_and_the_others_counted(draw
     assert tall == 12 * 13 + 2
 
 
+@pytest.mark.nightly
 def test_two_hundred_thousand_steps_are_drawn_in_bins_and_painted_once(drawn: Drawn) -> None:
     head, *steps = [x for x in told(planted()) if x["kind"] != "end"]
     count = 200_000
@@ -190,6 +194,7 @@ def test_two_hundred_thousand_steps_are_drawn_in_bins_and_painted_once(drawn: Dr
     assert drawn.run(ROWS)["level"]["spoken"].startswith("step 150000")
 
 
+@pytest.mark.nightly
 def test_dark_and_light_have_their_own_ink(drawn: Drawn) -> None:
     show(drawn, told(planted()))
     ink = """() => { const row = [...document.querySelectorAll('.note')].find((x) => x.innerText.startsWith('crew'));
@@ -200,7 +205,7 @@ def test_dark_and_light_have_their_own_ink(drawn: Drawn) -> None:
     assert drawn.run(ink) > light + 20
 
 
-@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("width", first_of(390, 1440))
 def test_nothing_is_wider_than_its_place(driver: Any, width: int) -> None:
     made = Drawn(driver, width)
     show(made, told(planted()))
@@ -211,6 +216,7 @@ def test_nothing_is_wider_than_its_place(driver: Any, width: int) -> None:
     made.close()
 
 
+@pytest.mark.nightly
 def test_mu_and_tau_and_the_layers_left_out_are_seen_in_real_runs(drawn: Drawn) -> None:
     trace = toys.decode(toys.method(sampler="mirostat")).sink
     rows = show(drawn, told(trace))

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from browser import TIMERS
+from sizes import first_of
 
 from decodescope.engine.trace import Trace
 from decodescope.lab import compare, export_html, show
@@ -118,6 +119,7 @@ AROUND = """async (head, brief, whole, end) => { window.asked = [];
 }"""
 
 
+@pytest.mark.nightly
 def test_steps_around_the_one_that_stands_are_there_before_somebody_goes_to_them(drawn: Drawn) -> None:
     drawn.page.route(
         "http://scope.test/prefetch.js",
@@ -224,6 +226,7 @@ def test_each_run_says_whose_text_it_is_and_where_it_parts_from_plain_decoding(
     assert f"are the same up to token {at - 1}" in drawn.text(".parts") or at == 1
 
 
+@pytest.mark.nightly
 def test_two_streams_that_arrive_are_followed_and_then_held(
     drawn: Drawn, plain: Trace, guessed: Trace
 ) -> None:
@@ -297,6 +300,7 @@ def test_a_notebook_s_one_run_moves_by_its_traits(drawn: Drawn, guessed: Trace) 
     drawn.run("() => gone()")
 
 
+@pytest.mark.nightly
 def test_play_goes_through_both_and_a_reader_stops_it(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
     drawn.run("() => { window.both = S.pair(place, { pace: '8/s', onPlay: (on) => told.push(on) }); }")
     for which, trace in enumerate((plain, guessed)):
@@ -321,7 +325,7 @@ def test_lanes_have_a_table_with_the_same_times(drawn: Drawn, plain: Trace, gues
     assert abs(float(begun) - start) < 0.01 and abs(float(whole) - step.wall_us / 1000) < 0.01
 
 
-@pytest.mark.parametrize("width", [390, 900, 1440])
+@pytest.mark.parametrize("width", first_of(390, 900, 1440))
 def test_nothing_sticks_out_at_any_width(driver: Any, plain: Trace, guessed: Trace, width: int) -> None:
     made = Drawn(driver, width)
     open_pair(made, plain, guessed)
@@ -347,6 +351,7 @@ LONG = """(head, count) => {
 }"""
 
 
+@pytest.mark.nightly
 def test_four_runs_of_ten_thousand_steps_stand_together(drawn: Drawn, plain: Trace) -> None:
     count = 10_000
     drawn.run(LONG, told(plain)[0], count)
@@ -370,6 +375,7 @@ def test_four_runs_of_ten_thousand_steps_stand_together(drawn: Drawn, plain: Tra
     )
 
 
+@pytest.mark.nightly
 def test_any_run_can_be_what_the_others_are_measured_against(
     drawn: Drawn, plain: Trace, guessed: Trace
 ) -> None:
@@ -389,6 +395,7 @@ def test_any_run_can_be_what_the_others_are_measured_against(
     assert head == "ABC"
 
 
+@pytest.mark.nightly
 def test_a_setting_that_one_run_has_alone_is_listed_apart(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
     open_pair(drawn, plain, guessed)
     known, alone = plain.header.method["drafter"], guessed.header.method["drafter"]
@@ -399,6 +406,7 @@ def test_a_setting_that_one_run_has_alone_is_listed_apart(drawn: Drawn, plain: T
     assert "–" not in drawn.text(".differs table"), "both have what is said to differ"
 
 
+@pytest.mark.nightly
 def test_a_fork_is_no_run_of_the_same_settings(drawn: Drawn, plain: Trace) -> None:
     forked = copy(plain)
     forked.header = replace(plain.header, run="f" * 16, fork={"of": "a" * 16, "step": 3, "name": "what if"})

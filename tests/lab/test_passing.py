@@ -112,12 +112,14 @@ def test_keys_walk_the_tree_while_it_is_a_picture_and_the_focus_keeps_its_elemen
     assert drawn.run("() => view.selection.node") != before
 
 
+@pytest.mark.nightly
 def test_a_small_tree_is_elements_at_once(drawn: Drawn) -> None:
     held(drawn)
     put(drawn, large(0), 3)
     assert drawn.run(SEEN, "svg.tree") and not drawn.run(SEEN, ".tree-picture")
 
 
+@pytest.mark.nightly
 def test_inks_of_the_picture_follow_the_theme(drawn: Drawn) -> None:
     held(drawn)
     put(drawn, large(), 3)
@@ -128,6 +130,7 @@ def test_inks_of_the_picture_follow_the_theme(drawn: Drawn) -> None:
     assert (np.abs(dark - np.median(dark)) > 60).sum() > 1500, "light ink on a dark ground"
 
 
+@pytest.mark.nightly
 def test_trees_that_go_by_share_one_picture(drawn: Drawn) -> None:
     """To make a new one for each takes longer than to draw it; what is seen is as high as the tree."""
     messages = large()
@@ -151,6 +154,7 @@ def test_trees_that_go_by_share_one_picture(drawn: Drawn) -> None:
     assert all(high >= tree for tree, (_, high) in zip(seen, made, strict=True))
 
 
+@pytest.mark.nightly
 def test_on_a_narrow_page_the_chosen_node_is_not_folded_away(driver: Any) -> None:
     made = Drawn(driver, 390)
     put(made, large(), 3)

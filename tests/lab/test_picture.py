@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import toys
+from sizes import first_of
 from toylab import Words
 
 from decodescope.engine import Session
@@ -112,7 +113,7 @@ def board(drawn: Drawn, which: int) -> list[tuple[str, str, str, str]]:
 
 
 @drawing
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", first_of(*METHODS))
 def test_each_cell_has_its_level_its_pass_and_its_marks(name: str, drawn: Drawn) -> None:
     trace = opened(drawn, name)
     final, last = cells(trace), len(trace.steps) - 1
@@ -193,7 +194,7 @@ def test_a_cell_leads_to_its_pass_and_arrows_go_from_cell_to_cell(drawn: Drawn) 
 
 
 @drawing
-@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("width", first_of(390, 1280))
 def test_it_fits_in_a_small_window_and_a_run_of_text_has_none(width: int, driver: Any) -> None:
     page = Drawn(driver, width)
     opened(page, "zipar")

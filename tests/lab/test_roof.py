@@ -185,6 +185,7 @@ def test_the_reading_says_how_far_below_the_roof_and_what_bounds_it(driver: Any,
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
+@pytest.mark.nightly
 def test_without_a_machine_no_roof_is_drawn_and_that_is_said(driver: Any) -> None:
     made = opened(driver, 4, None)
     assert "of roof" not in made.text(".reading") and "moved" in made.text(".reading")
@@ -195,6 +196,7 @@ def test_without_a_machine_no_roof_is_drawn_and_that_is_said(driver: Any) -> Non
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
+@pytest.mark.nightly
 def test_the_tree_stays_on_a_screen_of_900_px(driver: Any) -> None:
     made = opened(driver, 4, MACHINE)
     box = made.page.locator(".tree-pane").bounding_box()

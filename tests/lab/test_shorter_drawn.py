@@ -9,6 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 import toys
+from sizes import thinned
 from toylab import Words
 
 from decodescope.engine import Session
@@ -88,7 +89,7 @@ def test_the_chart_has_a_bar_for_each_token_by_its_reason() -> None:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
-@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("context", thinned(2, CONTEXTS))
 def test_another_budget_on_the_page_is_the_rule_in_python(drawn: Drawn, context: str) -> None:
     trace = run(context)
     cut, one = trace.prefill.cut, told(trace)[0]["shortened"]

@@ -28,6 +28,7 @@ def test_the_headline_says_which_text_was_drawn_and_not_that_nothing_was_kept(dr
     ]
 
 
+@pytest.mark.nightly
 def test_the_headline_of_samples_that_have_all_ended_speaks_of_the_text(drawn: Drawn) -> None:
     sampler = ("temperature", {"temperature": 0.9})
     made = toys.method(strategy=("samples", {"samples": 2}), sampler=sampler)

@@ -103,6 +103,7 @@ def test_a_thread_that_is_chosen_is_told_in_the_card_and_keys_go_from_one_to_the
     assert "critical path" in drawn.text(".decision")
 
 
+@pytest.mark.nightly
 def test_a_round_is_told_in_words() -> None:
     trace = forked()
     step = next(

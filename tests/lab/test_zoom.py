@@ -152,6 +152,7 @@ def test_the_wheel_zooms_with_ctrl_or_focus_and_else_the_page_scrolls(alone: Han
     )
 
 
+@pytest.mark.nightly
 def test_a_drag_goes_along_and_a_click_goes_to_the_step(alone: Hands) -> None:
     alone.box.focus()
     alone.press("+")
@@ -167,6 +168,7 @@ def test_a_drag_goes_along_and_a_click_goes_to_the_step(alone: Hands) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_two_fingers_zoom(alone: Hands) -> None:
     alone.box.evaluate(
         """(box) => {
@@ -184,6 +186,7 @@ def test_two_fingers_zoom(alone: Hands) -> None:
     assert last - first == pytest.approx(30, abs=1), "twice as far apart, half as much"
 
 
+@pytest.mark.nightly
 def test_clocks_of_two_runs_are_seen_closer_on_one_axis(beside: Hands) -> None:
     assert clock(beside) is None
     beside.wheel(0.3, -60, "Control")
@@ -218,6 +221,7 @@ def test_clocks_of_two_runs_are_seen_closer_on_one_axis(beside: Hands) -> None:
     assert beside.drawn.run("() => both.at.seconds") > 0, "while all is seen arrows go by steps"
 
 
+@pytest.mark.nightly
 def test_the_table_of_the_clocks_lists_all_steps_however_near_one_is(beside: Hands) -> None:
     beside.box.focus()
     beside.press("+", "+", "+")

@@ -13,6 +13,7 @@ import torch
 import toys
 from law.cases import PROPOSALS, SAMPLERS, layered
 from law.statistics import ONE_PERCENT, alarms, chi_square, critical, total_variation
+from sizes import nightly
 
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.session.method import Method
@@ -29,7 +30,10 @@ TABLES = [
     "token recycling", "trie", "drafter that is taught",
 ]  # fmt: skip
 TURNS = ["T=1", "T=0.7", "T=1.5, top-p 0.8", "penalty, mirostat"]
-CASES = [(name, TURNS[i % 4]) for i, name in enumerate(TABLES[:12])]  # of every commit
+CASES = [
+    pytest.param(name, TURNS[i % 4], marks=pytest.mark.nightly if i % 3 else ())
+    for i, name in enumerate(TABLES[:12])
+]  # every third with every commit
 LAYERS = [name for name, x in PROPOSALS.items() if x.on == "layers"]
 TEXTS = int(os.environ.get("DECODESCOPE_TEXTS", 20_000))  # per case of a nightly run
 CERTAIN = 1e-6
@@ -112,9 +116,9 @@ def holds(record_property: Callable[[str, object], None]) -> Callable[..., None]
     return judge
 
 
-@pytest.mark.parametrize("name, sampler", CASES)
+@pytest.mark.parametrize("name, sampler", [*nightly(CASES)])
 def test_2_000_texts_have_the_transformers_law(name, sampler, holds):
-    holds(name, sampler, seed=1 + CASES.index((name, sampler)), n=2_000)
+    holds(name, sampler, seed=1 + TABLES.index(name), n=2_000)
 
 
 @pytest.mark.nightly

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 import toys
-from sizes import sizes
+from sizes import sizes, thinned
 from torch import Tensor
 
 from decodescope.engine import Method, MethodError, Session
@@ -130,7 +130,7 @@ def due(i: int, blocks: bool = False) -> tuple[list[int], list[int]]:
 
 
 @pytest.mark.parametrize("parts", [*METHODS.values(), *OWN.values()], ids=[*METHODS, *OWN])
-@sizes("count, tokens", usual=(4, 24), full=(10, LONGEST))
+@sizes("count, tokens", usual=(2, 24), full=(10, LONGEST))
 def test_in_double_precision_the_text_is_the_same_always(parts: dict, count: int, tokens: int) -> None:
     """The first text is written by itself; the others by threes that go together, each shorter than the one before it."""
     prompt, text = due(0, (method := toys.method(**parts)).strategy.writes == "blocks")
@@ -166,9 +166,8 @@ def compare_made(weights: str, parts: dict[str, Any], count: int, tokens: int) -
         assert session.end.tokens == text[:tokens] and session.header.lossless
 
 
-@pytest.mark.parametrize("name", FEW)
-@pytest.mark.parametrize("weights", MADE)
-def test_on_a_model_made_of_another_the_text_is_that_models(weights: str, name: str) -> None:
+@pytest.mark.parametrize(("name", "weights"), thinned(3, FEW, MADE))
+def test_on_a_model_made_of_another_the_text_is_that_models(name: str, weights: str) -> None:
     compare_made(weights, METHODS[name], 1, 24)
 
 

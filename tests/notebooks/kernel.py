@@ -9,8 +9,10 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sizes import nightly
 
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -29,10 +31,14 @@ def commit() -> str:
 def drawn(count: int, commit: str) -> list[Path]:
     """`count` notebooks, drawn by a commit, so that in time every one has its turn."""
     seed = int.from_bytes(hashlib.sha256(commit.encode()).digest()[:8], "big")
-    return sorted(random.Random(seed).sample(NOTEBOOKS, count))
+    return random.Random(seed).sample(NOTEBOOKS, count)
 
 
-DRAWN = drawn(1, commit())  # those that a run of the tests opens in a real JupyterLab
+def in_turns(count: int) -> list[Any]:
+    """The notebooks as parameters of a test: `count` of them with every commit, all of them every night."""
+    here = [pytest.param(path, id=path.stem) for path in drawn(count, commit())]
+    every = [pytest.param(path, id=f"{path.stem}, nightly", marks=pytest.mark.nightly) for path in NOTEBOOKS]
+    return [*here, *nightly(every)]
 
 
 def at_home(folder: Path, patch: pytest.MonkeyPatch) -> dict[str, str]:

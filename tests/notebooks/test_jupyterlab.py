@@ -19,7 +19,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 from waiting import eventually
 
-from .kernel import DRAWN, NOTEBOOKS, at_home
+from .kernel import at_home, in_turns
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("jupyterlab")]  # beside the page's tests
 NEWS = "@jupyterlab/apputils-extension:announcements"  # asks for permission to fetch news
@@ -34,11 +34,6 @@ from decodescope.lab.views.scope import Scope
 picture = next(x for x in Out.values() if isinstance(x, (Scope, Comparison)))
 f"the kernel reads {picture.step if isinstance(picture, Scope) else picture.token}."
 """
-# one with every commit, all of them every night
-DRAWN_PARAMS = [pytest.param(path, id=path.stem) for path in DRAWN]
-NIGHTLY_PARAMS = [
-    pytest.param(path, id=f"{path.stem}, nightly", marks=pytest.mark.nightly) for path in NOTEBOOKS
-]
 # every cell has its number, those that stand folded show none; or one has failed, after which no other runs
 ALL_RAN = """() => {
     const all = [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt:not(.jp-Placeholder-prompt)')];
@@ -199,7 +194,7 @@ def with_a_question(path: Path, work: Path) -> None:
     nbformat.write(book, work / path.name)
 
 
-@pytest.mark.parametrize("path", [*DRAWN_PARAMS, *NIGHTLY_PARAMS])
+@pytest.mark.parametrize("path", in_turns(1))
 def test_a_chapter_lives_in_jupyterlab(path: Path, driver: Any, visited: tuple[str, Path]) -> None:
     """It opens and runs, its pictures and charts are drawn, a slider that is moved is read in the kernel, and no request leaves
     the machine."""

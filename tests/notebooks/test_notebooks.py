@@ -10,12 +10,12 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from .kernel import NOTEBOOKS, at_home, drawn
+from .kernel import NOTEBOOKS, at_home, drawn, in_turns
 
 LONGEST_CELL_S = 300  # a guard against hanging; all cells together take under two minutes on two free cores
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", in_turns(1))
 def test_notebook_runs_from_top_to_bottom_offline(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -34,6 +34,12 @@ def test_notebook_runs_from_top_to_bottom_offline(
 def code(notebook: Any) -> list[Any]:
     """The code cells."""
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_notebook_imports_names_that_exist(path: Path) -> None:
+    """A name that the package no longer has is found in every chapter, also where the chapter is not run."""
+    exec(compile(code(nbformat.read(path, as_version=4))[0].source, path.name, "exec"), {})
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

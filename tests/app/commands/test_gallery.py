@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
+from sizes import first_of
 
 from decodescope.app.cli import main
 from decodescope.app.runs.catalogue.examples import examples
@@ -134,7 +135,7 @@ def test_a_damaged_trace_is_left_out_or_cut_and_the_others_are_written(said: Sai
 # ---- in the browser
 
 
-@pytest.fixture(scope="module", params=["disk", "server"])
+@pytest.fixture(scope="module", params=first_of("server", "disk"))
 def base(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
     """The address of the gallery: on the disk, and on a server that only hands out files."""
     if request.param == "disk":
@@ -183,7 +184,7 @@ class Visit:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
-@pytest.mark.parametrize("width", [390, 1440])
+@pytest.mark.parametrize("width", first_of(390, 1440))
 def test_from_the_index_to_a_run_and_through_its_tour_by_keyboard(driver: Any, base: str, width: int) -> None:
     example = examples()[0]
     stops = tours()[example.name]
@@ -213,6 +214,7 @@ def test_from_the_index_to_a_run_and_through_its_tour_by_keyboard(driver: Any, b
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
+@pytest.mark.nightly
 def test_an_address_leads_to_a_step_and_a_node(driver: Any, base: str) -> None:
     visit = Visit(driver, base, 1440)
     page = visit.open("first-rejection.html#step=17&node=2")
@@ -233,6 +235,7 @@ def test_an_address_leads_to_a_step_and_a_node(driver: Any, base: str) -> None:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
+@pytest.mark.nightly
 def test_the_search_finds_by_idea_and_is_kept_in_the_address(driver: Any, base: str) -> None:
     visit = Visit(driver, base, 390)
     page = visit.open("index.html")
@@ -253,6 +256,7 @@ def test_the_search_finds_by_idea_and_is_kept_in_the_address(driver: Any, base: 
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
+@pytest.mark.nightly
 def test_light_and_dark_follow_the_system_until_they_are_chosen(driver: Any, base: str) -> None:
     ground = "getComputedStyle(document.body).backgroundColor"
     visit = Visit(driver, base, 1440, color_scheme="dark")
@@ -275,6 +279,7 @@ VISIBLE = SEEN % "getComputedStyle(f).visibility === 'visible'"
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
+@pytest.mark.nightly
 def test_thumbnails_move_unless_that_is_not_wanted(driver: Any, base: str) -> None:
     visit = Visit(driver, base, 1440)
     page = visit.open("index.html")

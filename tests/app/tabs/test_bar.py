@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from browser import STEP, Lab, seek, settled
+from sizes import first_of
 
 from decodescope.app.runs.catalogue.examples import examples
 
@@ -42,6 +43,7 @@ def test_the_lab_stays_as_it_was_while_another_page_is_looked_at(lab: Lab) -> No
     page.wait_for_function(f"{SHOWN} == 'lab'")
 
 
+@pytest.mark.nightly
 def test_an_address_opens_its_page_and_an_unknown_one_the_lab(lab: Lab) -> None:
     other = examples()[1]
     page = lab.open(f"/#library&run={other.run}", ready=False)
@@ -58,6 +60,7 @@ def test_an_address_opens_its_page_and_an_unknown_one_the_lab(lab: Lab) -> None:
     assert page.evaluate(SHOWN) == "lab" and page.title() == "DecodeScope"
 
 
+@pytest.mark.nightly
 def test_settings_in_a_link_are_read_behind_another_page_too(lab: Lab) -> None:
     page = lab.open("/#library&set=%7B%22nonsense%22", ready=False)
     page.wait_for_selector("#ds-page-library h1:visible")
@@ -92,6 +95,7 @@ def test_arrows_walk_along_the_bar_and_the_focus_stays_there(lab: Lab) -> None:
     assert page.evaluate("!!document.activeElement.closest('.ds-page')")
 
 
+@pytest.mark.nightly
 def test_every_tab_names_its_panel(lab: Lab) -> None:
     page = lab.open()
     for tab in page.locator(".ds-tabs [role=tab]").all():
@@ -101,7 +105,7 @@ def test_every_tab_names_its_panel(lab: Lab) -> None:
         assert panel.get_attribute("aria-labelledby") == tab.get_attribute("id")
 
 
-@pytest.mark.parametrize("width", [1440, 900, 390])
+@pytest.mark.parametrize("width", first_of(390, 900, 1440))
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_no_page_scrolls_sideways(lab: Lab, width: int, scheme: str) -> None:
     page = lab.open(f"/#run={examples()[0].run}", width, color_scheme=scheme)
@@ -128,6 +132,7 @@ def test_a_page_that_does_not_come_is_a_sentence_and_can_be_asked_for_again(lab:
     page.wait_for_selector("#ds-page-library h1")
 
 
+@pytest.mark.nightly
 def test_a_page_that_is_on_its_way_is_a_sentence(lab: Lab) -> None:
     page, held = lab.open(), []
     page.route("**/ds/web/library.css", lambda route: held.append(route))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import Lab
+from sizes import first_of
 from starlette.testclient import TestClient
 from toylab import HOSTILE, Words, finished, toy_play
 from waiting import eventually
@@ -379,6 +380,7 @@ class TestTheTab:
         page.wait_for_selector(f"{PAGE} .cell")
         return page
 
+    @pytest.mark.nightly
     def test_keeping_all_saves_nothing_and_costs_nothing(self, lab: Lab) -> None:
         """Entries are held against entries; the pages that they lie in are told beside them."""
         page = self.opened(lab, ran(lab.play, replace(ALL, prompt=OTHER)).run)
@@ -396,6 +398,7 @@ class TestTheTab:
         )
         assert none is None, "more than a thousand heads are told by the table alone"
 
+    @pytest.mark.nightly
     def test_what_hypotheses_share_is_a_tree_of_nodes(self, lab: Lab) -> None:
         beams = ran(lab.play, replace(BEAMS, prompt=OTHER))
         page = self.opened(lab, beams.run, 20)
@@ -494,7 +497,7 @@ class TestTheTab:
             == 1
         )
 
-    @pytest.mark.parametrize("width", [390, 900, 1920])
+    @pytest.mark.parametrize("width", first_of(390, 900, 1920))
     def test_it_fits_and_a_run_is_recorded_again_with_attention(self, lab: Lab, width: int) -> None:
         page = self.opened(
             lab, ran(lab.play, ALL).run, 5, width=width, color_scheme="dark" if width == 900 else "light"
@@ -514,6 +517,7 @@ class TestTheTab:
         page.wait_for_selector(f"{PAGE} .seen tbody tr")
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")
 
+    @pytest.mark.nightly
     def test_the_steps_stay_at_the_bottom_of_the_window(self, lab: Lab) -> None:
         page = self.opened(lab, ran(lab.play, H2O).run, 5)
         bar = page.locator(f"{PAGE} .steps").bounding_box()
@@ -522,6 +526,7 @@ class TestTheTab:
             and 895 <= bar["y"] + bar["height"] <= 901
         )
 
+    @pytest.mark.nightly
     def test_a_run_that_is_gone_is_said_with_what_to_do(self, lab: Lab) -> None:
         page = lab.open(f"/#cache&run={'0' * 14}ee&step=3", ready=False)
         page.wait_for_selector(

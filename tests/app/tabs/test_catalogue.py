@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from browser import Lab
+from sizes import first_of, thinned
 from starlette.testclient import TestClient
 
 from decodescope.app.basis.parser import parser
@@ -122,7 +123,7 @@ def test_every_preset_has_a_link_that_brings_it_back(client: TestClient) -> None
     assert {name for name, x in found.items() if "text may differ" in x["idea"].lower()} <= lossy
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", thinned(3, KINDS))
 def test_a_part_is_used_in_the_place_of_the_one_of_its_kind(play: RunService, kind: str) -> None:
     before = Choice("words", PRESETS["tree"].names, PRESETS["tree"].settings, seed=3, max_new=9)
     for name in set(registry(kind)) - {"chain"}:
@@ -226,7 +227,8 @@ def test_by_keyboard_a_method_is_found_and_put_into_the_controls(lab: Lab) -> No
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("tabs")
-@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("width", first_of(390, 1440))
+@pytest.mark.nightly
 def test_a_preset_is_used_from_a_list_that_fits_the_page(lab: Lab, width: int) -> None:
     page = opened(lab, width=width)
     box = page.locator(OPEN).bounding_box()

@@ -139,6 +139,7 @@ def test_three_methods_run_on_one_prompt_and_one_slider_moves_them(lab: Lab) -> 
     shows(page, *(working(x, at) for x in traces))
 
 
+@pytest.mark.nightly
 def test_repeats_put_an_interval_behind_every_ratio(lab: Lab) -> None:
     one, two = greedy(lab, PLAIN).run, greedy(lab, CHAIN).run
     page = opened(lab, one, two)
@@ -163,6 +164,7 @@ def test_repeats_put_an_interval_behind_every_ratio(lab: Lab) -> None:
     page.wait_for_selector(f"{P} .told.ds-refusal >> text=must lie in [3, 40]")
 
 
+@pytest.mark.nightly
 def test_a_ratio_whose_interval_holds_one_is_no_headline_and_repeats_come_with_the_link(lab: Lab) -> None:
     one, two, three = (greedy(lab, names).run for names in (PLAIN, CHAIN, PLAIN))
     ratios = {
@@ -209,6 +211,7 @@ def test_a_ratio_whose_interval_holds_one_is_no_headline_and_repeats_come_with_t
     page.wait_for_function("!location.hash.includes('repeat=')")  # they are of other runs
 
 
+@pytest.mark.nightly
 def test_methods_on_a_set_of_prompts_are_sorted_filtered_opened_and_kept_with_the_link(lab: Lab) -> None:
     page = lab.open("/#compare", ready=False)
     title = "Run methods on a set of prompts"
@@ -257,6 +260,7 @@ def test_methods_on_a_set_of_prompts_are_sorted_filtered_opened_and_kept_with_th
     assert page.locator(f"{P} .over-prompts .save a").count() == 2
 
 
+@pytest.mark.nightly
 def test_where_texts_part_is_named_with_the_gap_of_the_law_there(lab: Lab) -> None:
     channels = [finished(lab.play, seed=seed) for seed in (3, 4)]
     at = agreement(*(open_trace(x.path).emitted for x in channels))
@@ -311,6 +315,7 @@ def test_a_live_run_an_example_and_a_trace_stand_beside_each_other(paused: Lab) 
     )
 
 
+@pytest.mark.nightly
 def test_the_lab_s_two_panes_open_here_and_the_lab_keeps_its_own(lab: Lab) -> None:
     one, two = greedy(lab, PLAIN).run, greedy(lab, CHAIN).run
     page = lab.open(f"/#run={one}&with={two}")
@@ -360,6 +365,7 @@ def test_keys_alone_add_a_run_and_move_all_panes(lab: Lab) -> None:
     assert page.evaluate("document.activeElement.textContent") == "Run methods on one prompt"
 
 
+@pytest.mark.nightly
 def test_on_a_narrow_page_one_pane_is_seen_and_the_switcher_brings_the_others(lab: Lab) -> None:
     runs = [greedy(lab, PLAIN).run, greedy(lab, CHAIN).run]
     page = lab.open(f"/#compare&runs={','.join(runs)}", 390, ready=False)
@@ -377,6 +383,7 @@ def test_on_a_narrow_page_one_pane_is_seen_and_the_switcher_brings_the_others(la
     assert tops[0] == tops[1] and page.locator(f"{P} .switcher").is_hidden()
 
 
+@pytest.mark.nightly
 def test_runs_that_are_gone_and_addresses_that_make_no_sense_are_said(lab: Lab) -> None:
     one, two = greedy(lab, PLAIN).run, greedy(lab, CHAIN).run
     page = lab.open(f"/#compare&runs={one},{'0' * 16},{two}", ready=False)

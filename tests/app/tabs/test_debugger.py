@@ -89,6 +89,7 @@ def rejections(run: Any) -> list[tuple[int, int]]:
 # ---- a recorded run
 
 
+@pytest.mark.nightly
 def test_continue_goes_from_rejection_to_rejection_and_back(lab: Lab) -> None:
     page = opened(lab, EXAMPLE.run)
     all_hits = [x for x in rejections(EXAMPLE.path) if x[0] > 0]
@@ -144,6 +145,7 @@ def test_the_verdict_flips_under_another_draw_or_rule_and_the_record_stays(lab: 
     assert "the trace stays as it is" in page.inner_text(f"{PAGE} .whatif header")
 
 
+@pytest.mark.nightly
 def test_a_verdict_that_the_record_cannot_tell_is_called_not_known(lab: Lab) -> None:
     page = opened(lab, EXAMPLE.run)
     page.locator(f"{PAGE} .node[data-node='7']").click()
@@ -156,6 +158,7 @@ def test_a_verdict_that_the_record_cannot_tell_is_called_not_known(lab: Lab) -> 
     ]
 
 
+@pytest.mark.nightly
 def test_what_needs_a_run_fills_the_fork(lab: Lab) -> None:
     page = opened(lab, EXAMPLE.run)
     heat = page.locator(f"{PAGE} .whatif input[aria-label=T]")
@@ -200,6 +203,7 @@ def test_what_needs_a_run_fills_the_fork(lab: Lab) -> None:
     assert lab.play._jobs[made.run].wait(300) and made.wire.header.method["drafter"]["branching"] == "2,2"
 
 
+@pytest.mark.nightly
 def test_the_path_of_a_what_if_is_drawn_beside_that_of_the_record(lab: Lab) -> None:
     found: list[Any] = []
     page = opened(lab, EXAMPLE.run)
@@ -238,6 +242,7 @@ def test_the_path_of_a_what_if_is_drawn_beside_that_of_the_record(lab: Lab) -> N
     )
 
 
+@pytest.mark.nightly
 def test_decisions_and_steps_are_walked_in_their_order(lab: Lab) -> None:
     trace = open_trace(EXAMPLE.path)
     tried = [[node + 1 for node in x.trials.node] + [len(x.draft.tokens) + 1] for x in list(trace.steps)[:3]]
@@ -263,6 +268,7 @@ def test_decisions_and_steps_are_walked_in_their_order(lab: Lab) -> None:
             page.wait_for_function(f"{CHOSEN}?.dataset.node == '{node}'")
 
 
+@pytest.mark.nightly
 def test_breakpoints_stay_in_the_browser_and_are_set_at_a_decision(lab: Lab) -> None:
     page = opened(lab, EXAMPLE.run, 3)
     page.locator(f"{PAGE} .ds .node[tabindex='0']").focus()
@@ -282,6 +288,7 @@ def test_breakpoints_stay_in_the_browser_and_are_set_at_a_decision(lab: Lab) -> 
     page.wait_for_function(f"!document.querySelector('{PAGE} .breaks li')")
 
 
+@pytest.mark.nightly
 def test_watches_are_drawn_and_stand_in_a_table_too(lab: Lab) -> None:
     page = opened(lab, EXAMPLE.run, 2)
     page.wait_for_function(f"document.querySelectorAll('{PAGE} .watches path[d*=L]').length >= 3")
@@ -302,6 +309,7 @@ def test_watches_are_drawn_and_stand_in_a_table_too(lab: Lab) -> None:
     page.wait_for_selector(f"{PAGE} .watches .said.ds-refusal")
 
 
+@pytest.mark.nightly
 def test_a_bad_condition_gets_one_sentence_and_is_not_taken(lab: Lab) -> None:
     page = opened(lab, EXAMPLE.run, width=390)
     for text in [
@@ -326,6 +334,7 @@ def test_a_bad_condition_gets_one_sentence_and_is_not_taken(lab: Lab) -> None:
 # ---- forks
 
 
+@pytest.mark.nightly
 def test_a_fork_with_a_forced_verdict_opens_beside_its_run(lab: Lab) -> None:
     run = finished(lab.play, max_new=24)
     step, node = rejections(run.path)[0]
@@ -383,6 +392,7 @@ def test_a_run_that_goes_pauses_at_a_breakpoint_and_goes_on_to_its_end(paused: L
     assert channel.end.reason in ("max_new_tokens", "stop_token")
 
 
+@pytest.mark.nightly
 def test_the_lab_says_that_a_breakpoint_paused_its_run_and_leads_there(paused: Lab) -> None:
     page = paused.open()
     page.evaluate(
@@ -439,6 +449,7 @@ def test_the_main_story_with_the_keyboard_alone(lab: Lab) -> None:
     page.wait_for_function(f"{AT} > 5")
 
 
+@pytest.mark.nightly
 def test_without_a_run_or_without_its_decisions_the_page_says_so(lab: Lab) -> None:
     page = lab.open("/#debugger&run=00000000000000dd", ready=False)
     page.wait_for_selector(f"{PAGE} .empty >> text=press Run in the Lab")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from browser import Lab
+from sizes import first_of
 from starlette.testclient import TestClient
 from toylab import finished
 
@@ -280,6 +281,7 @@ class TestThePage:
         heads = page.locator(f"{PAGE} table").first.locator("thead th").all_inner_texts()
         assert {"measured", "model, here", "model, there"} <= set(heads)
 
+    @pytest.mark.nightly
     def test_all_columns_of_the_passes_fit_in_larger_type(self, lab: Lab) -> None:
         page = self.opened(lab, width=1280, height=900)
         page.click(".ds-top .size")
@@ -288,6 +290,7 @@ class TestThePage:
         box = f"document.querySelector('{PAGE} .scroll')"
         assert page.evaluate(f"{box}.scrollWidth <= {box}.clientWidth")
 
+    @pytest.mark.nightly
     def test_the_step_moves_with_the_scrubber_here_and_in_the_lab(self, lab: Lab) -> None:
         page = self.opened(lab)
         for i in (2, 5):
@@ -312,6 +315,7 @@ class TestThePage:
         page.click("#ds-tab-lab")
         page.wait_for_selector(".ds h1:text-is('Step 4')")
 
+    @pytest.mark.nightly
     def test_own_figures_are_asked_for_and_a_wrong_one_is_answered_beside_them(self, lab: Lab) -> None:
         page = self.opened(lab)
         assert page.locator(f"{PAGE} .own").is_hidden()
@@ -324,6 +328,7 @@ class TestThePage:
         page.keyboard.press("Tab")
         page.wait_for_selector(f"{PAGE} aside .ds-refusal", state="detached")
 
+    @pytest.mark.nightly
     def test_the_surface_says_where_the_run_stands(self, lab: Lab) -> None:
         page = self.opened(lab)
         mine = page.locator(f"{PAGE} .surface .mine")
@@ -344,6 +349,7 @@ class TestThePage:
         )
         assert slow and max(slow) <= 1
 
+    @pytest.mark.nightly
     def test_a_price_elsewhere_stands_beside_the_error_of_the_model_here(self, lab: Lab) -> None:
         page = self.opened(lab)
         assert page.locator(f"{PAGE} .error").count() == 0, "no price of another machine stands here"
@@ -370,6 +376,7 @@ class TestThePage:
         heads = page.locator(f"{PAGE} .bars .over").all_inner_texts()
         assert len(heads) == 2 and all("modelled / modelled" in x for x in heads)
 
+    @pytest.mark.nightly
     def test_the_legend_and_the_menu_stay_in_one_row(self, lab: Lab) -> None:
         page = self.opened(lab, width=1280)
         legend, menu = (
@@ -378,6 +385,7 @@ class TestThePage:
         assert abs(legend["y"] + legend["height"] / 2 - menu["y"] - menu["height"] / 2) < 2
         assert legend["x"] + legend["width"] < menu["x"] < menu["x"] + menu["width"] <= 1280 - 360 - 24
 
+    @pytest.mark.nightly
     def test_the_steps_stay_at_the_bottom_of_the_window(self, lab: Lab) -> None:
         page = self.opened(lab)
         for down in (0, 300):
@@ -385,6 +393,7 @@ class TestThePage:
             bar = page.locator(f"{PAGE} .steps").bounding_box()
             assert page.evaluate("scrollY") == down and 895 <= bar["y"] + bar["height"] <= 901
 
+    @pytest.mark.nightly
     def test_a_run_that_is_gone_is_said_with_what_to_do(self, lab: Lab) -> None:
         page = lab.open(f"/#hardware&run={'0' * 14}ee", ready=False)
         page.wait_for_selector(
@@ -395,7 +404,7 @@ class TestThePage:
         page.wait_for_selector(f"{PAGE} .chart svg:visible")
         assert page.locator(f"{PAGE} .nothing").is_hidden()
 
-    @pytest.mark.parametrize("width", [900, 390])
+    @pytest.mark.parametrize("width", first_of(390, 900))
     def test_on_a_narrow_page_nothing_is_cut_off(self, lab: Lab, width: int) -> None:
         page = self.opened(lab, width=width)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")

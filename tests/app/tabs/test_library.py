@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from browser import STEP, Lab, served
+from sizes import first_of
 from toylab import HOSTILE, finished, toy_play
 
 from decodescope.app.http.guard import Guard
@@ -59,6 +60,7 @@ def told(page: Any, text: str) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_the_list_is_a_table_with_heads_and_the_size_is_said(library: tuple[Lab, list[str]]) -> None:
     lab, runs = library
     page = opened(lab)
@@ -73,6 +75,7 @@ def test_the_list_is_a_table_with_heads_and_the_size_is_said(library: tuple[Lab,
     assert page.locator(f"{PAGE} .card").count() == len(examples())
 
 
+@pytest.mark.nightly
 def test_words_of_name_text_method_and_model_filter_the_list(library: tuple[Lab, list[str]]) -> None:
     lab, runs = library
     page = opened(lab)
@@ -138,6 +141,7 @@ def test_by_keyboard_alone_a_trace_is_named_starred_deleted_and_brought_back(
     )
 
 
+@pytest.mark.nightly
 def test_escape_leaves_a_name_as_it_was(library: tuple[Lab, list[str]]) -> None:
     lab, runs = library
     page = opened(lab)
@@ -208,6 +212,7 @@ def test_a_dropped_trace_is_added_and_a_hostile_one_is_refused(
     told(page, "was deleted")
 
 
+@pytest.mark.nightly
 def test_a_chosen_file_is_added_like_a_dropped_one(library: tuple[Lab, list[str]], tmp_path: Path) -> None:
     lab, _ = library
     example = examples()[0]
@@ -222,6 +227,7 @@ def test_a_chosen_file_is_added_like_a_dropped_one(library: tuple[Lab, list[str]
     )
 
 
+@pytest.mark.nightly
 def test_a_trace_is_saved_in_three_forms(library: tuple[Lab, list[str]]) -> None:
     lab, runs = library
     page = opened(lab)
@@ -239,7 +245,8 @@ def test_a_trace_is_saved_in_three_forms(library: tuple[Lab, list[str]]) -> None
             page.click(f"{PAGE} .count")
 
 
-@pytest.mark.parametrize("height", [700, 320])
+@pytest.mark.parametrize("height", first_of(320, 700))
+@pytest.mark.nightly
 def test_the_menu_of_the_last_row_can_be_reached_whole(library: tuple[Lab, list[str]], height: int) -> None:
     lab, runs = library
     page = opened(lab, width=1920, height=height)
@@ -256,7 +263,7 @@ def test_the_menu_of_the_last_row_can_be_reached_whole(library: tuple[Lab, list[
     assert box["y"] + box["height"] <= height, "the page reaches down to its end"
 
 
-@pytest.mark.parametrize("width", [900, 390])
+@pytest.mark.parametrize("width", first_of(390, 900))
 def test_on_a_narrow_page_every_row_keeps_its_controls(library: tuple[Lab, list[str]], width: int) -> None:
     lab, runs = library
     page = opened(lab, width=width)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from browser import STEP, Lab
+from sizes import first_of
 from starlette.testclient import TestClient
 from toylab import HOSTILE, finished, toy_play
 
@@ -136,7 +137,7 @@ def test_an_example_is_reported_and_saved(lab: Lab) -> None:
 
 
 @browsed
-@pytest.mark.parametrize("width", [390, 900, 1440])
+@pytest.mark.parametrize("width", first_of(390, 900, 1440))
 def test_no_word_of_a_table_is_broken_and_none_is_cut_off(lab: Lab, width: int) -> None:
     page = lab.open(f"/#report&of={examples()[0].run}", ready=False, width=width)
     page.wait_for_selector("#ds-page-report .out table")
@@ -166,6 +167,7 @@ def test_no_word_of_a_table_is_broken_and_none_is_cut_off(lab: Lab, width: int) 
 
 
 @browsed
+@pytest.mark.nightly
 def test_the_method_that_is_reported_is_marked(lab: Lab) -> None:
     page = lab.open(f"/#report&of={examples()[0].run}", ready=False)
     page.wait_for_selector("#ds-page-report .out table")
@@ -177,6 +179,7 @@ def test_the_method_that_is_reported_is_marked(lab: Lab) -> None:
 
 
 @browsed
+@pytest.mark.nightly
 def test_runs_are_chosen_with_ticks_and_what_is_refused_is_said(lab: Lab) -> None:
     first, second = (finished(lab.play, prompt=x, max_new=16) for x in ("one", "two"))
     page = lab.open("/#report", ready=False)
@@ -199,6 +202,7 @@ def test_runs_are_chosen_with_ticks_and_what_is_refused_is_said(lab: Lab) -> Non
 
 
 @browsed
+@pytest.mark.nightly
 def test_each_row_of_a_rejection_opens_the_debugger_at_its_run_step_and_node(lab: Lab) -> None:
     runs = [finished(lab.play, prompt=x, max_new=40) for x in ("three", "four!")]
     due = report([open_trace(x.path) for x in runs])
@@ -239,6 +243,7 @@ def test_each_row_of_a_rejection_opens_the_debugger_at_its_run_step_and_node(lab
 
 
 @browsed
+@pytest.mark.nightly
 def test_runs_of_one_method_are_told_apart_and_lead_to_themselves(lab: Lab) -> None:
     runs = [finished(lab.play, prompt=x, max_new=20, seed=77) for x in ("abc", "bcd")]
     page = lab.open("/#report", ready=False)
@@ -277,6 +282,7 @@ def test_a_method_is_run_on_prompts_with_progress_and_the_report_over_them_is_sh
 
 
 @browsed
+@pytest.mark.nightly
 def test_a_batch_is_found_again_by_its_address_and_stopped(paused: Lab) -> None:
     model = finished_with(paused.play)
     page = paused.open("/#report", ready=False)
@@ -299,6 +305,7 @@ def test_a_batch_is_found_again_by_its_address_and_stopped(paused: Lab) -> None:
 
 
 @browsed
+@pytest.mark.nightly
 def test_batches_are_listed_each_with_its_report(lab: Lab) -> None:
     play = lab.play
     runs = [finished(play, prompt=x, max_new=9).run for x in ("one", "two")]
@@ -324,6 +331,7 @@ def test_batches_are_listed_each_with_its_report(lab: Lab) -> None:
 
 
 @browsed
+@pytest.mark.nightly
 def test_kinds_of_a_file_and_of_labbench_are_chosen(lab: Lab, tmp_path: Path) -> None:
     file, bad = tmp_path / "p.jsonl", tmp_path / "bad.txt"
     lines = [
@@ -415,6 +423,7 @@ def test_an_interval_of_a_change_is_that_of_prompts_drawn_together() -> None:
 
 
 @browsed
+@pytest.mark.nightly
 def test_two_reports_stand_side_by_side_and_come_with_the_link(lab: Lab) -> None:
     run = finished(lab.play, prompt="side", max_new=24).run
     page = lab.open(f"/#report&of={run}", ready=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from browser import Lab
+from sizes import thinned
 from toured import NEAR, TOURS, opened, rows, text_of, told
 
 from decodescope.app.runs.catalogue.examples import examples
@@ -19,7 +20,7 @@ def test_every_example_has_a_tour_and_every_tour_an_example() -> None:
     assert list(TOURS) == [x.name for x in examples()]
 
 
-@pytest.mark.parametrize("name", TOURS)
+@pytest.mark.parametrize("name", thinned(3, TOURS))
 def test_every_stop_is_a_node_of_that_status(name: str) -> None:
     steps = told(name)
     assert 5 <= len(TOURS[name]) <= 8
@@ -71,6 +72,7 @@ def test_a_tour_is_walked_with_the_keyboard_and_left(lab: Lab) -> None:
 
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
+@pytest.mark.nightly
 def test_a_tour_begins_in_the_library(lab: Lab) -> None:
     other = examples()[2]
     page = lab.open("/#library", ready=False)
