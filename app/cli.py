@@ -7,12 +7,12 @@ import os
 import sys
 from collections.abc import Sequence
 
-from decodescope.app.basis.arguments import BAD_INPUT, take_weights
-from decodescope.app.basis.extras import check
-from decodescope.app.basis.own_parts import load_own
-from decodescope.app.basis.parser import parser
+from decodescope.app.basis.arguments import BAD_INPUT, add_weight_transforms
+from decodescope.app.basis.extras import check_extras
+from decodescope.app.basis.own_parts import load_own_parts
+from decodescope.app.basis.parser import build_parser
 from decodescope.app.basis.refusal import sentence
-from decodescope.app.runs.processors import given_back
+from decodescope.app.runs.threads import restore_threads
 from decodescope.engine.core.refusal import Refusal
 
 FAILED = 1
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ):  # a stream of another kind, or one that was closed
             stream.reconfigure(errors="replace")  # type: ignore[union-attr] # a terminal that knows no umlaut gets a ?
     try:
-        code = _do(argv)
+        code = _run_command(argv)
         sys.stdout.flush()
         return code
     except KeyboardInterrupt:
@@ -40,21 +40,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         return PIPE_CLOSED
 
 
-def _do(argv: Sequence[str] | None) -> int:
+def _run_command(argv: Sequence[str] | None) -> int:
     import importlib
 
     try:
-        commands = parser()
+        commands = build_parser()
         args = commands.parse_args(argv)
         if args.command is None:
             commands.print_help()
             return 0
-        check(args)
-        load_own(args.parts)
-        take_weights(args)
+        check_extras(args)
+        load_own_parts(args.parts)
+        add_weight_transforms(args)
         module, function = args.home
         home = importlib.import_module(f".{module}", __package__)
-        with given_back():
+        with restore_threads():
             code: int = getattr(home, function)(args)
         return code
     except SystemExit as leave:  # from argparse, which has said why

@@ -6,24 +6,24 @@ import argparse
 import gc
 from dataclasses import fields
 
-from decodescope.app.basis.limits import Limits
-from decodescope.app.commands.shared.run import further
+from decodescope.app.basis.limits import LabLimits
+from decodescope.app.commands.shared.run import further_models
 
 
 def app(args: argparse.Namespace) -> int:
     """Serve until it is stopped."""
     gc.disable()  # until the page is made nearly all that is made stays; then `serve` collects
     try:
-        _served(args)
+        _serve(args)
     finally:
         gc.enable()
     return 0
 
 
-def _served(args: argparse.Namespace) -> None:
+def _serve(args: argparse.Namespace) -> None:
     from .server import serve
 
-    names = further(args)
+    names = further_models(args)
     serve(
         model=args.model,
         draft=names.pop("draft", "lab-draft" if args.model == "lab" else None),
@@ -36,5 +36,5 @@ def _served(args: argparse.Namespace) -> None:
         models=args.models,
         threads=args.threads,
         compile=args.compile,
-        limits=Limits(**{x.name: getattr(args, x.name) for x in fields(Limits)}),
+        limits=LabLimits(**{x.name: getattr(args, x.name) for x in fields(LabLimits)}),
     )

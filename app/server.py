@@ -19,12 +19,12 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
-from decodescope.app.basis.limits import Limits
-from decodescope.app.basis.places import traces, writable
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.limits import LabLimits
+from decodescope.app.basis.refusal import RequestRefusal
+from decodescope.app.basis.storage import ensure_writable, traces_folder
 from decodescope.app.http.guard import Guard
-from decodescope.app.http.late import Late
-from decodescope.app.page.library import spared
+from decodescope.app.http.startup import StartupApp
+from decodescope.app.page.gradio_import import skip_unused_imports
 from decodescope.app.routes import batch as batches
 from decodescope.app.routes import cache as caching
 from decodescope.app.routes import calibrations, runs, sets, web
@@ -37,7 +37,7 @@ from decodescope.app.routes import library as files
 from decodescope.app.routes import recipe as recipes
 from decodescope.app.routes import report as reports
 from decodescope.app.runs.run_service import RunService
-from decodescope.engine.core.paths import expanded
+from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.refusal import Refusal
 
 PORT = 7860
@@ -53,54 +53,56 @@ class ServeError(Refusal):
     """The server cannot be started like this. One sentence."""
 
 
-def app(play: RunService, *, page: bool = True) -> FastAPI:
+def build_app(play: RunService, *, page: bool = True) -> FastAPI:
     """The application over `play`, without its guard. page=False leaves the mounted page out."""
     os.environ.update(UNCOUNTED)
     api = FastAPI(title="DecodeScope", docs_url=None, redoc_url=None, openapi_url=None)
-    _errors(api)
-    web.add(api, play, refused)
+    _add_error_handlers(api)
+    web.add(api, play, refusal_response)
     for route in (debugging, recipes):  # before what takes any other word behind a run
-        route.add(api, play, refused)
+        route.add(api, play, refusal_response)
     for route in (runs, files, knob_files, pricing, sets, comparing, methods, caching, reports, batches):
-        route.add(api, play, refused)
+        route.add(api, play, refusal_response)
 
-    calibrations.add(api, refused)
+    calibrations.add(api, refusal_response)
 
     @api.api_route("/ds/{rest:path}", methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
     def nothing(rest: str) -> Response:
-        return refused(404, "There is nothing here.")
+        return refusal_response(404, "There is nothing here.")
 
     if page:
-        _page(api, play)
+        _mount_page(api, play)
     return api
 
 
-def refused(status: int, sentence: str) -> Response:
+def refusal_response(status: int, sentence: str) -> Response:
     """A refusal as an answer."""
     return JSONResponse({"error": sentence}, status, headers={"cache-control": "no-store"})
 
 
-def _errors(api: FastAPI) -> None:
+def _add_error_handlers(api: FastAPI) -> None:
     """What goes wrong is told in a sentence."""
 
-    @api.exception_handler(Refused)
-    def unreadable(request: Request, error: Refused) -> Response:
-        return refused(error.status, str(error))
+    @api.exception_handler(RequestRefusal)
+    def unreadable(request: Request, error: RequestRefusal) -> Response:
+        return refusal_response(error.status, str(error))
 
     @api.exception_handler(Exception)
     def failed(request: Request, error: Exception) -> Response:
         what = f"Something went wrong inside ({type(error).__name__})"
-        return refused(500, f"{what}: load the page again, and please report it if that does not help.")
+        return refusal_response(
+            500, f"{what}: load the page again, and please report it if that does not help."
+        )
 
 
-def _page(api: FastAPI, play: RunService) -> None:
+def _mount_page(api: FastAPI, play: RunService) -> None:
     """Mount the page behind the routes."""
-    with spared():
+    with skip_unused_imports():
         import gradio as gr
 
-        from decodescope.app.page.head import Head
+        from decodescope.app.page.head import HeadMiddleware
         from decodescope.app.page.layout import STYLES
-        from decodescope.app.page.layout import page as layout
+        from decodescope.app.page.layout import build_page as layout
         from decodescope.app.page.theme import theme
 
         gr.mount_gradio_app(
@@ -120,20 +122,20 @@ def _page(api: FastAPI, play: RunService) -> None:
             theme=theme(),
             head=STYLES,
         )
-    api.add_middleware(Head)
+    api.add_middleware(HeadMiddleware)
 
 
-def names_of(host: str, allow_host: str | None) -> list[str]:
+def allowed_hosts(host: str, allow_host: str | None) -> list[str]:
     """The further hosts that are answered for; raises ServeError if `host` is open to others and none is named."""
     names = [x.strip() for x in (allow_host or "").split(",") if x.strip()]
-    if not loopback(host) and not names:
+    if not is_loopback(host) and not names:
         raise ServeError(
             f"--host {host} lets other machines in: say under which name with --allow-host NAME, or leave --host out."
         )
     return names
 
 
-def loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
     """Whether only this machine can reach `host`."""
     if host == "localhost":
         return True
@@ -169,21 +171,21 @@ def serve(  # noqa: PLR0913, PLR0915
     open_browser: bool = True,
     allow_host: str | None = None,
     models: str | Path | None = None,
-    limits: Limits | None = None,
+    limits: LabLimits | None = None,
     further: Mapping[str, str] | None = None,
     threads: int | None = None,
     compile: bool = False,
 ) -> None:
     """Open the lab and serve it until it is interrupted. threads: of a pass; None: chosen by timing, and watched. compile:
     short passes run compiled. Raises ServeError for settings that cannot work."""
-    names = names_of(host, allow_host)
-    folder = None if models is None else expanded(models)
+    names = allowed_hosts(host, allow_host)
+    folder = None if models is None else expand_path(models)
     if folder is not None and not folder.is_dir():
         raise ServeError(
             f"There is no folder {str(folder)[:200]}: give --models one that holds folders of models."
         )
-    kept = writable(traces(data))
-    token = None if loopback(host) else secrets.token_urlsafe(24)
+    kept = ensure_writable(traces_folder(data))
+    token = None if is_loopback(host) else secrets.token_urlsafe(24)
     listening = bind(host, port)
     number = listening.getsockname()[1]
     if names and token:
@@ -203,7 +205,7 @@ def serve(  # noqa: PLR0913, PLR0915
 
     def build() -> FastAPI:
         try:
-            return app(play)
+            return build_app(play)
         except BaseException:
             server.should_exit = True
             raise
@@ -212,7 +214,7 @@ def serve(  # noqa: PLR0913, PLR0915
             gc.enable()
             play.load()
 
-    late = Late(build)
+    late = StartupApp(build)
     guard = Guard(late, number, names, token, play.limits.upload << 20)
     config = uvicorn.Config(
         guard, http="h11", log_level="warning", server_header=False, timeout_graceful_shutdown=2

@@ -29,11 +29,11 @@ import torch
 from decodescope.app.basis.refusal import sentence
 from decodescope.app.commands.shared.output import table
 from decodescope.engine import Method, Session, load
-from decodescope.engine.bench.answers import QUESTIONS, Bench
-from decodescope.engine.bench.kv import texts
+from decodescope.engine.bench.kv import select_texts
+from decodescope.engine.bench.labbench import QUESTIONS, Bench
 from decodescope.engine.bench.questions.questions import read_questions
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.session.load import Model, find
+from decodescope.engine.session.load import Model, find_model
 
 PROMPT, NEW = 1024, 32  # tokens of a prompt, and of an answer
 SHARES = (0.5, 0.25, 0.1)
@@ -63,30 +63,38 @@ class Pair:
 
 
 PAIRS = (
-    Pair("streaming_llm", lambda b: {"sinks": 4, "recent": b - 4}, "StreamingLLMPress", {"n_sink": 4}),
-    Pair("key_norm", lambda b: {"short": b, "recent": 0}, "KnormPress"),
+    Pair("streaming_llm", lambda b: {"sink_tokens": 4, "recent": b - 4}, "StreamingLLMPress", {"n_sink": 4}),
+    Pair("key_norm", lambda b: {"low_norm_entries": b, "recent": 0}, "KnormPress"),
     Pair("tova", lambda b: {"size": b}, "TOVAPress"),
     Pair(
         "snapkv",
-        lambda b: {"chosen": b - 64, "window": 64},
+        lambda b: {"prompt_budget": b - 64, "window": 64},
         "SnapKVPress",
         {"window_size": 64, "kernel_size": 5},
     ),
     Pair(
         "pyramidkv",
-        lambda b: {"chosen": b - 64, "window": 64},
+        lambda b: {"prompt_budget": b - 64, "window": 64},
         "PyramidKVPress",
         {"window_size": 64, "kernel_size": 5},
     ),
     Pair(
         "adakv",
-        lambda b: {"chosen": b - 64, "window": 64, "reach": 2, "pool": "mean", "floor": 0.5},
+        lambda b: {
+            "prompt_budget": b - 64,
+            "window": 64,
+            "pool_radius": 2,
+            "pool": "mean",
+            "min_head_share": 0.5,
+        },
         "SnapKVPress",
         {"window_size": 64, "kernel_size": 5},
         ("AdaKVPress", {"alpha_safeguard": 0.5}),
     ),
     Pair(
-        "expected_attention", lambda b: {"sinks": 4, "chosen": b - 4, "future": 512}, "ExpectedAttentionPress"
+        "expected_attention",
+        lambda b: {"sink_tokens": 4, "prompt_budget": b - 4, "future_positions": 512},
+        "ExpectedAttentionPress",
     ),
 )
 
@@ -104,8 +112,8 @@ class Found:
 @torch.inference_mode()
 def ours(model: Model, pair: Pair, budget: int, prompt: Sequence[int]) -> Found:
     """What our policy makes of a prompt."""
-    method = Method.named({"policy": pair.policy}, {"policy": pair.ours(budget)})
-    session = Session(model, method, list(prompt), max_new_tokens=NEW + 1, stop_tokens=[], level="counts")
+    method = Method.from_names({"policy": pair.policy}, {"policy": pair.ours(budget)})
+    session = Session(model, method, list(prompt), max_new_tokens=NEW + 1, stop_tokens=[], level="summary")
     begun = time.perf_counter()
     session.start()
     session.step()
@@ -115,8 +123,8 @@ def ours(model: Model, pair: Pair, budget: int, prompt: Sequence[int]) -> Found:
         places = store.positions()[0].expand(len(heads), -1)
         here = (
             torch.ones_like(places, dtype=torch.bool)
-            if store.present is None
-            else store.present[0, :, : store.n]
+            if store.present_mask is None
+            else store.present_mask[0, :, : store.n]
         )
         for h, row in enumerate(heads):
             row[places[h][here[h]].numpy()] = True
@@ -136,7 +144,9 @@ def theirs(
         raise Refusal(
             f"{model.name} has an adapter, which kvpress would leave out: measure the model without it."
         )
-    job = dict(model=str(find(model.name)[1]), threads=threads, new=NEW, prompts=prompts, presses=presses)
+    job = dict(
+        model=str(find_model(model.name)[1]), threads=threads, new=NEW, prompts=prompts, presses=presses
+    )
     with tempfile.TemporaryDirectory() as folder:
         asked, found = Path(folder) / "job.json", Path(folder) / "found.npz"
         asked.write_text(json.dumps(job))
@@ -176,8 +186,8 @@ def compare(args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads)
     model = load(args.model, "float32")
     bench = Bench(model, {})
-    chosen = [x for x in texts(read_questions(QUESTIONS)[0], args.texts) if x.kind == "text"]
-    prompts = [bench.first(x)[:PROMPT] for x in chosen]
+    chosen = [x for x in select_texts(read_questions(QUESTIONS)[0], args.texts) if x.kind == "text"]
+    prompts = [bench.first_prompt(x)[:PROMPT] for x in chosen]
     entries = [(pair, round(share * PROMPT)) for pair in PAIRS for share in SHARES]
     other = theirs(
         args.peer, model, args.threads, prompts, [pair.theirs(budget, PROMPT) for pair, budget in entries]

@@ -18,24 +18,24 @@ from math import prod
 import torch
 
 from decodescope.app.commands.shared.output import table
-from decodescope.engine.bench.parallel import ParallelBench, chance, usual
-from decodescope.engine.bench.questions.parallel_tasks import Question, answers, at_once
+from decodescope.engine.bench.parallel import ParallelBench, default_methods, question_chance
+from decodescope.engine.bench.questions.parallel_tasks import ParallelQuestion, chance_at_once, right_answers
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import Model, load
-from decodescope.engine.session.run import encode
+from decodescope.engine.session.run import encode_text_or_ids
 
 
 @torch.inference_mode()
-def drawn_at_once(model: Model, question: Question) -> float:
+def drawn_at_once(model: Model, question: ParallelQuestion) -> float:
     """The chance that places drawn independently, each by the model's law of it beside masks alone, are a right answer."""
-    mask, prompt = model.spec.mask_token, encode(model, question.prompt)
+    mask, prompt = model.spec.mask_token, encode_text_or_ids(model, question.prompt)
     assert mask is not None and model.tokenizer is not None
     text = [*prompt, *[mask] * (question.slots + 1)]
-    logits = model.decoder.forward(Feed.causal(text, 0), None)[0, len(prompt) :].double()
+    logits = model.decoder.forward(Feed.causal_chain(text, 0), None)[0, len(prompt) :].double()
     laws = logits.index_fill(-1, torch.tensor([mask]), -torch.inf).softmax(-1)
-    ids = {word: model.tokenizer.plain(" " + word)[0] for word in question.items}
+    ids = {word: model.tokenizer.encode_plain(" " + word)[0] for word in question.items}
     right = sum(
-        prod(float(laws[i, ids[word]]) for i, word in enumerate(answer)) for answer in answers(question)
+        prod(float(laws[i, ids[word]]) for i, word in enumerate(answer)) for answer in right_answers(question)
     )
     return right * float(laws[-1, model.stop_tokens].sum())
 
@@ -47,13 +47,18 @@ def main() -> None:
     model, drawing = load("lab-mdm", "float32", "cpu"), "all at once (drawn)"
     found: dict[int, list[tuple[float, float, float, float]]] = defaultdict(list)
     for seed in range(parser.parse_args().seeds):
-        bench = ParallelBench(model, {drawing: usual()[drawing]}, seed=seed)
+        bench = ParallelBench(model, {drawing: default_methods()[drawing]}, seed=seed)
         for question in bench.questions():
             if question.kind == "shuffle":
                 x = bench.tasks[str(question.id)]
                 right = float(bench.row(question, drawing).right)
                 found[x.length].append(
-                    (right, drawn_at_once(model, x), chance(x), float(at_once(x.task, x.length)))
+                    (
+                        right,
+                        drawn_at_once(model, x),
+                        question_chance(x),
+                        float(chance_at_once(x.task, x.length)),
+                    )
                 )
     every = [row for rows in found.values() for row in rows]
     lines = [

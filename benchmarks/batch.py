@@ -7,7 +7,8 @@
 The first turns of LabBench's questions as raw text, without a chat template, spread over its kinds, and cut to N tokens if that
 is asked for; greedy, no stop token.
 There are as many as the largest batch, or as --prompts says, so that a table can be made in pieces with the same texts.
-The time is that of the whole call, the prompts included. Sessions that go together (`engine/session/batch/together.py`) write
+The time is that of the whole call, the prompts included. Sessions that go together
+(`engine/session/batch/shared_passes.py`) write
 plainly, with `prompt_lookup` and with `draft_model` (4 tokens); "prefix" is `decodescope batch` without a method, which pads
 and shares what prompts begin with; `generate` gets them padded on the left, and uses no setting of the model's folder. "same
 text" counts the texts of `generate` that equal those of plain sessions; for the others the times of two texts are compared.
@@ -36,34 +37,39 @@ from typing import Any
 import numpy as np
 import torch
 
-from decodescope.app.basis.arguments import parameters
-from decodescope.app.commands.shared.measuring import unused_settings
+from decodescope.app.basis.arguments import parameter_count
+from decodescope.app.commands.shared.bench import unused_settings
 from decodescope.app.commands.shared.output import table
 from decodescope.engine import Session
-from decodescope.engine.bench.answers import QUESTIONS
 from decodescope.engine.bench.clock.speed import Reference
+from decodescope.engine.bench.labbench import QUESTIONS
 from decodescope.engine.bench.models import random_decoder
 from decodescope.engine.bench.questions.questions import read_questions
 from decodescope.engine.cost.speedup import expected_tokens
-from decodescope.engine.decoding.bases.state import Stop
-from decodescope.engine.model.forward.batched import Asked as Pass
-from decodescope.engine.model.forward.batched import forward
+from decodescope.engine.decoding.bases.state import StoppingCriteria
+from decodescope.engine.model.forward.batched import PassRequest as Pass
+from decodescope.engine.model.forward.batched import forward_batched
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.cache import KVCache
-from decodescope.engine.session.batch.decode import Asked, decode
-from decodescope.engine.session.batch.together import Figures, Seat, Served, together
+from decodescope.engine.session.batch.decode import BatchSettings, decode_batch
+from decodescope.engine.session.batch.shared_passes import (
+    SharedExecutor,
+    SharedPass,
+    SharedPassStats,
+    decode_together,
+)
 from decodescope.engine.session.load import Model, load
 from decodescope.engine.session.method import Method
-from decodescope.engine.timing.measure import machine
+from decodescope.engine.timing.measure import machine_name
 from decodescope.engine.trace import Trace
 
 LENGTH, MOST = 4, 8  # tokens that draft_model drafts, and of which goodput may choose
 HELD = 64  # entries of each sequence before a pass of random weights
 METHODS = {
-    "plain": Method.named(),
-    "prompt_lookup": Method.named({"drafter": "prompt_lookup"}),
-    "draft_model": Method.named({"drafter": "draft_model"}, {"drafter": {"length": LENGTH}}),
+    "plain": Method.from_names(),
+    "prompt_lookup": Method.from_names({"drafter": "prompt_lookup"}),
+    "draft_model": Method.from_names({"drafter": "draft_model"}, {"drafter": {"max_draft_tokens": LENGTH}}),
 }
 
 
@@ -81,7 +87,7 @@ class Bench:
         reference = Reference(model, None)
         self.theirs, self.set_aside = reference.model, reference.set_aside
         self.texts: dict[str, list[list[int]]] = {}  # what a contestant wrote last
-        self.passes: dict[str, list[Served]] = {model.name: [], draft.name: []}
+        self.passes: dict[str, list[SharedPass]] = {model.name: [], draft.name: []}
         self.judged = self.accepted = 0
         self.contestants: dict[str, Callable[[int], float]] = {
             **{name: lambda count, name=name: self.sessions(name, count) for name in METHODS},
@@ -102,20 +108,20 @@ class Bench:
                 models={"draft": self.draft} if name == "draft_model" else {},
                 max_new_tokens=self.new,
                 stop_tokens=[],
-                level="counts",
-                executor=Seat(self.model.decoder.device),
+                level="summary",
+                executor=SharedExecutor(self.model.decoder.device),
             )
             traces.append(Trace())
             session.sink = traces[-1]
             made.append(session)
-        figures = together(made, count)
+        figures = decode_together(made, count)
         took = time.perf_counter() - began
         assert all(len(x.tokens) - x.prompt == self.new for x in made)
         self.texts[name] = [x.tokens[x.prompt :] for x in made]
         self._learn(figures, traces if name == "draft_model" else [])
         return took
 
-    def _learn(self, figures: Figures, traces: Sequence[Trace]) -> None:
+    def _learn(self, figures: SharedPassStats, traces: Sequence[Trace]) -> None:
         for one in figures.passes:
             if one.rows <= (MOST + 1) * one.sequences:  # the others read prompts
                 self.passes[one.model].append(one)
@@ -126,8 +132,10 @@ class Bench:
     def plainly(self, count: int) -> float:
         """Seconds of `decodescope batch` without a method."""
         began = time.perf_counter()
-        done = decode(
-            self.model, self.prompts[:count], Asked(METHODS["plain"].sampler, Stop(), self.new, most=count)
+        done = decode_batch(
+            self.model,
+            self.prompts[:count],
+            BatchSettings(METHODS["plain"].sampler, StoppingCriteria(), self.new, max_draft_tokens=count),
         )
         assert all(len(x.tokens) == self.new for x in done.texts)
         return time.perf_counter() - began
@@ -152,7 +160,7 @@ class Bench:
         return [count * expected_tokens(alpha, k) / seconds for k, seconds in enumerate(times)]
 
 
-def fitted(passes: Sequence[Served]) -> Callable[[int, int], float]:
+def fitted(passes: Sequence[SharedPass]) -> Callable[[int, int], float]:
     """Seconds of a pass by its rows and sequences: least squares of relative errors, no coefficient below 0."""
     seconds = np.array([x.seconds for x in passes])
     columns = np.array([(1, x.rows, x.sequences) for x in passes]) / seconds[:, None]
@@ -191,7 +199,7 @@ def larger(
 ) -> list[dict[str, Any]]:
     """A row for each batch: milliseconds of passes of a random target and its draft model, and what drafting would gain."""
     kind = getattr(torch, dtype)
-    target, draft = (random_decoder(count, kind).packed() for count in (params, params // 10))
+    target, draft = (random_decoder(count, kind).pack_weights() for count in (params, params // 10))
     shapes = {"plain": (target, 1), "verify": (target, LENGTH + 1), "draft": (draft, 1)}
     rows = []
     for count in batches:
@@ -220,11 +228,11 @@ def shared(decoder: Decoder, count: int, fed: int) -> Callable[[], None]:
                 torch.arange(HELD)[None],
             )
         cache.commit(range(HELD))
-    asked = [Pass(decoder, Feed.causal([7] * fed, HELD, decoder.device), cache) for cache in caches]
+    asked = [Pass(decoder, Feed.causal_chain([7] * fed, HELD, decoder.device), cache) for cache in caches]
 
     @torch.inference_mode()
     def work() -> None:
-        forward(asked)
+        forward_batched(asked)
         for cache in caches:
             cache.rollback()
 
@@ -237,7 +245,7 @@ def tell_larger(args: argparse.Namespace) -> None:
         args.random, args.dtype, [int(x) for x in args.batches.split(",")], args.rounds, args.accepted
     )
     about = {
-        "machine": machine(torch.device("cpu")),
+        "machine": machine_name(torch.device("cpu")),
         "threads": args.threads,
         "dtype": args.dtype,
         "accepted": args.accepted,
@@ -269,7 +277,7 @@ def main() -> None:
     parser.add_argument("--prompt-tokens", type=int)
     parser.add_argument("--prompts", type=int, help="prompts among which those of a batch are the first")
     parser.add_argument(
-        "--random", type=parameters, metavar="N", help="time passes of N random weights, such as 300M"
+        "--random", type=parameter_count, metavar="N", help="time passes of N random weights, such as 300M"
     )
     parser.add_argument(
         "--accepted", type=float, default=0.59, help="share of judged tokens that --random reckons with"
@@ -286,7 +294,7 @@ def main() -> None:
     rows, alpha = measured(bench, batches, args.rounds), bench.accepted / bench.judged
     lengths = [len(x) for x in bench.prompts]
     about = {
-        "machine": machine(model.decoder.device),
+        "machine": machine_name(model.decoder.device),
         "threads": args.threads,
         "dtype": args.dtype,
         "accepted": alpha,

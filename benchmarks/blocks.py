@@ -9,7 +9,7 @@ import argparse
 
 import torch
 
-from decodescope.engine.methods.weights.shared.times import measured
+from decodescope.engine.methods.weights.shared.block_times import measure_times
 from decodescope.engine.session.load import load
 
 
@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    print(measured(load(args.model, args.dtype).decoder, args.rows).record())
+    print(measure_times(load(args.model, args.dtype).decoder, args.rows).record())
 
 
 if __name__ == "__main__":

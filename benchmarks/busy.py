@@ -53,15 +53,15 @@ class Savings:
 
 def child(arm: dict[str, Any]) -> dict[str, Any]:
     """In a process of its own: tokens a second of each method, and the threads in the end."""
-    from decodescope.engine.decoding.shared.thread_count import Threads
+    from decodescope.engine.decoding.shared.thread_count import ThreadCount
     from decodescope.engine.session.load import load
-    from decodescope.engine.session.run import encode
+    from decodescope.engine.session.run import encode_text_or_ids
     from decodescope.engine.session.session import Session
 
     model, draft = load("lab", arm["dtype"], "cpu"), load("lab-draft", arm["dtype"], "cpu")
-    threads = Threads(arm["threads"])
+    threads = ThreadCount(arm["threads"])
     threads.choose(model.decoder)
-    prompt, speeds = encode(model, PROMPT), {}
+    prompt, speeds = encode_text_or_ids(model, PROMPT), {}
     for name, method in METHODS.items():
         tokens = 0
         spent = 0.0
@@ -69,7 +69,7 @@ def child(arm: dict[str, Any]) -> dict[str, Any]:
         while spent < arm["seconds"]:
             models = {"draft": draft} if name == "draft_model" else {}
             session = Session(
-                model, method, prompt, models=models, max_new_tokens=96, stop_tokens=[], level="counts"
+                model, method, prompt, models=models, max_new_tokens=96, stop_tokens=[], level="summary"
             )
             session.threads = threads
             session.start()

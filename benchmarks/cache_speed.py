@@ -22,8 +22,8 @@ from dataclasses import replace
 import torch
 from large import SHAPES
 
-from decodescope.app.commands.shared.output import note, table
-from decodescope.engine.bench.models import random_of
+from decodescope.app.commands.shared.output import print_note, table
+from decodescope.engine.bench.models import random_decoder_of
 from decodescope.engine.core.component import build
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec, Rope
@@ -46,8 +46,8 @@ HEADS = {"12 KV heads": 12, "4 KV heads": 4}
 SHARE = 0.1
 # knobs for so many entries
 POLICIES = {
-    "streaming_llm": lambda entries: dict(sinks=4, recent=entries - 4),
-    "key_norm": lambda entries: dict(short=entries - entries // 2, recent=entries // 2),
+    "streaming_llm": lambda entries: dict(sink_tokens=4, recent=entries - 4),
+    "key_norm": lambda entries: dict(low_norm_entries=entries - entries // 2, recent=entries // 2),
     "h2o": lambda entries: dict(heavy=entries - entries // 2, recent=entries // 2),
 }
 HEAD = (
@@ -64,8 +64,8 @@ HEAD = (
 
 def decoder(spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> Decoder:
     """A model of random weights; on a processor its matrices are as a loaded one has them."""
-    made = random_of(spec, dtype, device=device)
-    return made.packed() if device.type == "cpu" else made
+    made = random_decoder_of(spec, dtype, device=device)
+    return made.pack_weights() if device.type == "cpu" else made
 
 
 def filled(
@@ -84,7 +84,7 @@ def filled(
             store.append(kv, positions)
             store.commit(range(piece))
     lane.cache.length, lane.tokens = entries, [0] * entries
-    lane.prompt, lane.needs = None, lane.needs.written
+    lane.prompt, lane.needs = None, lane.needs.decode_needs
     for store in lane.cache.layers:
         for column in lane.policy.columns:
             store.column(column).uniform_(generator=torch.Generator(model.device).manual_seed(store.layer))
@@ -100,7 +100,7 @@ def timed(lanes: Sequence[Lane], rounds: int) -> list[tuple[float, float]]:
     for _ in range(rounds + 2):
         for lane, times in zip(lanes, took, strict=True):
             lane.policy_us = 0.0
-            lane.forward(Feed.causal([1], len(lane.tokens), lane.decoder.device))
+            lane.forward(Feed.causal_chain([1], len(lane.tokens), lane.decoder.device))
             lane.commit([0])
             times.append((lane.take_passes()[0].wall_us, lane.policy_us))
     return [tuple(statistics.median(x) for x in zip(*times[2:], strict=True)) for times in took]  # type: ignore[misc] # two each
@@ -112,7 +112,7 @@ def rows(
     """The table's rows of one shape; a pass with rows beside the fused one is the last of each size."""
     spec, bits = model.spec, 8 * model.dtype.itemsize
     for entries in sizes:
-        note(f"{shape}: {entries:,} entries")
+        print_note(f"{shape}: {entries:,} entries")
         kept = int(entries * SHARE)
         full = filled(model, entries, "keep_all", {})
         small = [filled(model, entries, name, knobs(kept)) for name, knobs in POLICIES.items()]
@@ -186,7 +186,7 @@ def main() -> None:
     for shape, spec in shapes.items():
         model = decoder(spec, dtype, device)
         lines += rows(model, shape, words.entries or sizes, rounds, machine)
-        note(f"{shape}: a prompt of {tokens:,} tokens")
+        print_note(f"{shape}: a prompt of {tokens:,} tokens")
         slower[shape] = prefill(model, tokens, 1 if words.quick else 2)
     print(table(HEAD, lines))
     for shape, times in slower.items():

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from presets import model, weights
 
-from decodescope.app.runs.preset_prompts import MOST, OWN, Asked
+from decodescope.app.runs.preset_prompts import MOST, OWN, PresetPrompt
 from decodescope.engine import Method, run
-from decodescope.engine.trace.query.repeats import said_again
+from decodescope.engine.trace.query.repeats import repeated_share
 
 ROOT = Path(__file__).resolve().parents[1]
 FILE = Path(__file__).resolve().with_suffix(".json")
@@ -29,19 +29,19 @@ SEARCHED = ("jacobi", "cllm")  # all eight guesses of a block are one token: wha
 SAID = 80  # characters that are kept
 OTHERS = (  # beside those of presets
     *(
-        Asked(x, False)
+        PresetPrompt(x, False)
         for x in ("Once upon a time, there was a little girl", "One day, a girl named", "Max was a dog who")
     ),
     *(
-        Asked(x, False)
+        PresetPrompt(x, False)
         for x in ("There once was a shepherd called Jakob", "On Sunday, Bertha and Oliver went to the")
     ),
-    Asked(
+    PresetPrompt(
         '{"id": 64, "name": "Oliver", "city": "Sydney", "tags": ["brown", "red"], "active": false}\nRepeat this.'
     ),
-    Asked("Say this once more: red brown silver gold green blue white black"),
-    Asked("Write the expression for the sum of 10 and 19."),
-    Asked("Write a function that tests whether a number is prime."),
+    PresetPrompt("Say this once more: red brown silver gold green blue white black"),
+    PresetPrompt("Write the expression for the sum of 10 and 19."),
+    PresetPrompt("Write a function that tests whether a number is prime."),
 )
 
 
@@ -55,15 +55,15 @@ def recording() -> ModuleType:
     return module
 
 
-def pool() -> list[Asked]:
+def pool() -> list[PresetPrompt]:
     """The prompts that are tried, each once; those of the models of pictures and canvases are not among them."""
     return [*dict.fromkeys([*(x for x in OWN.values() if x.chat), *OTHERS])]
 
 
-def settings(name: str, prompt: Asked) -> str:
+def settings(name: str, prompt: PresetPrompt) -> str:
     """A digest of all that an example's text behind a prompt depends on, but for the program itself."""
     what = recording().EXAMPLES[name]
-    lanes = Method.named(what["names"], what["settings"]).lanes
+    lanes = Method.from_names(what["names"], what["settings"]).lanes
     models = {
         "target": what.get("model", "lab"),
         **{x: y for x, y in recording().ROLES.items() if x in lanes},
@@ -72,11 +72,11 @@ def settings(name: str, prompt: Asked) -> str:
     return hashlib.sha256(json.dumps([said, [weights(x) for x in models.values()]]).encode()).hexdigest()[:16]
 
 
-def written(name: str, prompt: Asked) -> dict[str, Any]:
+def written(name: str, prompt: PresetPrompt) -> dict[str, Any]:
     """A run of the example behind a prompt: its settings, how it begins, its tokens and steps, and the share of 4-grams that is
     said again."""
     what, roles = recording().EXAMPLES[name], recording().ROLES
-    method = Method.named(what["names"], what["settings"])
+    method = Method.from_names(what["names"], what["settings"])
     models = {role: model(x) for role, x in roles.items() if role in method.lanes}
     more: dict[str, Any] = {
         "models": models,
@@ -84,9 +84,9 @@ def written(name: str, prompt: Asked) -> dict[str, Any]:
         "max_new_tokens": what["new"],
         "seed": what["seed"],
     }
-    done = run(model(what.get("model", "lab")), method, prompt.prompt, level="counts", **more)
+    done = run(model(what.get("model", "lab")), method, prompt.prompt, level="summary", **more)
     found = {"settings": settings(name, prompt), "tokens": len(done.tokens), "steps": len(done.trace.steps)}
-    return found | {"again": round(said_again(done.tokens), 2), "text": done.text[:SAID]}
+    return found | {"again": round(repeated_share(done.tokens), 2), "text": done.text[:SAID]}
 
 
 def kept() -> list[dict[str, Any]]:

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from decodescope.app.commands.bench.labbench import COLUMNS, cells
-from decodescope.app.commands.shared.measuring import MET, by_position, share
-from decodescope.engine.bench.figures.answers import VERSION
+from decodescope.app.commands.shared.bench import MET, acceptance_by_position, format_share
+from decodescope.engine.bench.figures.labbench import VERSION
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -39,13 +39,15 @@ def page(found: Mapping[str, Any]) -> str:
         f"{s['device']}, {s['threads']} threads, torch {s['torch']}."
     )
     kinds = [
-        [f"{kind} ({n})", *(share(one["by_kind"][kind]["accuracy"]) for one in methods.values())]
+        [f"{kind} ({n})", *(format_share(one["by_kind"][kind]["accuracy"]) for one in methods.values())]
         for kind, n in found["kinds"].items()
     ]
     deep = max((len(x["offered_by_position"]) for x in methods.values()), default=0)
-    places = [[name, *by_position(one)] for name, one in methods.items() if one["offered_by_position"]]
+    places = [
+        [name, *acceptance_by_position(one)] for name, one in methods.items() if one["offered_by_position"]
+    ]
     goals = [
-        [x["what"], f"{100 * x['goal']:.0f} %", share(x["value"]), str(x["questions"]), MET[x["met"]]]
+        [x["what"], f"{100 * x['goal']:.0f} %", format_share(x["value"]), str(x["questions"]), MET[x["met"]]]
         for x in found["targets"]
     ]
     parts = [

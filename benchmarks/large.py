@@ -20,7 +20,7 @@ from operators import STEPS, steps
 
 from decodescope.app.commands.shared.output import table
 from decodescope.engine import Method
-from decodescope.engine.bench.models import random_of
+from decodescope.engine.bench.models import random_decoder_of
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.spec import ModelSpec, Rope
 from decodescope.engine.cost.cost import PassShape, pass_cost
@@ -45,8 +45,8 @@ NEW = 64  # tokens that `beside` writes
 
 def model(name: str, device: torch.device, seed: int = 0) -> Model:
     """A model of that shape, without a tokenizer."""
-    made = random_of(SHAPES[name], torch.bfloat16, seed, device)
-    decoder = made if device.type == "cuda" else made.packed()
+    made = random_decoder_of(SHAPES[name], torch.bfloat16, seed, device)
+    decoder = made if device.type == "cuda" else made.pack_weights()
     return Model(decoder.spec.name, None, decoder.spec, decoder, None, "0" * 16, [])
 
 
@@ -65,7 +65,7 @@ def passes(name: str, device: torch.device, rounds: int) -> str:
     lane.read(prompt(SHAPES[name]))
     ms: dict[int, float] = {}
     for rows in ROWS:
-        feed, taken = Feed.causal([7] * rows, HELD, device), []
+        feed, taken = Feed.causal_chain([7] * rows, HELD, device), []
         for _ in range(rounds + 2):
             lane.take_passes()
             lane.forward(feed)
@@ -89,7 +89,7 @@ def drafted(name: str, device: torch.device) -> str:
     cells = [
         steps(target, draft, asked, method, level)
         for method in ("none", "draft_model")
-        for level in ("counts", "decisions")
+        for level in ("summary", "decisions")
     ]
     return table(STEPS, cells)
 
@@ -118,7 +118,7 @@ def beside(name: str, device: torch.device, rounds: int) -> str:
         more["cache_implementation"] = "static"  # which transformers then compiles
 
     def plain() -> None:
-        session = Session(ours, Method(), prompt(spec), max_new_tokens=NEW, stop_tokens=[], level="counts")
+        session = Session(ours, Method(), prompt(spec), max_new_tokens=NEW, stop_tokens=[], level="summary")
         assert len(list(session.stream())) == NEW
 
     ways = {"decodescope": plain, "generate": lambda: theirs.generate(ids, **more)}

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from decodescope.engine.model.layers.compressed_matrices import Int4, Int8
+from decodescope.engine.model.layers.compressed_matrices import Int4Matrix, Int8Matrix
 from decodescope.engine.model.layers.matrix import linear, pack
 
 ROWS = (1, 8, 16, 32, 128)
@@ -44,15 +44,15 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|")
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         q, scale = torch.randint(-127, 128, (out, inner), dtype=torch.int8), torch.rand(out).to(dtype)
-        eight, dense = Int8.stored(q, scale), pack(torch.randn(out, inner).to(dtype))
+        eight, dense = Int8Matrix.from_codes(q, scale), pack(torch.randn(out, inner).to(dtype))
         groups = torch.rand(out, inner // 64).to(dtype)
-        four = Int4.stored(torch.randint(0, 16, (out, inner), dtype=torch.uint8), groups, groups)
+        four = Int4Matrix.from_codes(torch.randint(0, 16, (out, inner), dtype=torch.uint8), groups, groups)
         for rows in ROWS:
             x = torch.randn(rows, inner).to(dtype)
             ways: list[Callable[[], object]] = [
                 lambda x=x, w=dense: linear(x, w),
                 lambda x=x, w=eight: torch.ops.aten._weight_int8pack_mm(x, w.parts["q"], w.parts["scale"]),
-                lambda x=x, w=eight: F.linear(x, w.dense()),
+                lambda x=x, w=eight: F.linear(x, w.dense_weight()),
                 lambda x=x, w=eight: linear(x, w),
                 lambda x=x, w=four: linear(x, w),
             ]

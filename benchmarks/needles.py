@@ -18,16 +18,16 @@ from dataclasses import replace
 import torch
 from labbench import table
 
-from decodescope.engine.bench.answers import QUESTIONS
-from decodescope.engine.bench.kv import PLAIN, KVBench, usual
-from decodescope.engine.bench.questions.passkeys import hidden, longest, passkeys
-from decodescope.engine.bench.questions.questions import Question, read_questions
+from decodescope.engine.bench.kv import PLAIN, KVBench, default_methods
+from decodescope.engine.bench.labbench import QUESTIONS
+from decodescope.engine.bench.questions.passkeys import hide_key, longest_prompt, make_passkeys
+from decodescope.engine.bench.questions.questions import BenchQuestion, read_questions
 from decodescope.engine.bench.questions.score import score
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.session.load import load
 from decodescope.engine.session.method import Method, MethodError
-from decodescope.engine.session.run import encode
+from decodescope.engine.session.run import encode_text_or_ids
 
 ALL = "full cache"
 
@@ -35,29 +35,29 @@ ALL = "full cache"
 def methods(bench: KVBench, shares: Sequence[float]) -> Iterator[tuple[str, float, Method]]:
     """The full cache, then every policy at every budget."""
     yield ALL, 1.0, PLAIN
-    for name, method in usual(bench.model)[0].items():
+    for name, method in default_methods(bench.model)[0].items():
         for share in shares:
             policy = copy(method.policy)
-            policy.share = share
+            policy.budget_share = share
             yield name, share, replace(method, policy=policy)
 
 
-def prompt(bench: KVBench, key: Question, tokens: int) -> list[int]:
+def prompt(bench: KVBench, key: BenchQuestion, tokens: int) -> list[int]:
     """The prompt that hides a key and asks for it, as near to `tokens` as whole sentences allow."""
 
     def length(turn: str) -> int:
-        return len(encode(bench.model, turn, True))
+        return len(encode_text_or_ids(bench.model, turn, True))
 
-    turn = longest(key, length, tokens)
-    if turn is None or length(hidden(key, 0)) > tokens:
+    turn = longest_prompt(key, length, tokens)
+    if turn is None or length(hide_key(key, 0)) > tokens:
         raise SystemExit(
             f"{key.id} cannot be asked in {tokens} tokens: give more of them, and at most what its stories have."
         )
-    return encode(bench.model, turn, True)
+    return encode_text_or_ids(bench.model, turn, True)
 
 
 def counted(
-    bench: KVBench, method: Method, keys: Sequence[Question], prompts: Sequence[list[int]]
+    bench: KVBench, method: Method, keys: Sequence[BenchQuestion], prompts: Sequence[list[int]]
 ) -> tuple[int, int]:
     """How many keys are found, and the bytes held behind all answers."""
     hits = held = 0
@@ -85,7 +85,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     bench = KVBench(load(args.model, "float32", "cpu"), {})
-    keys = passkeys(read_questions(QUESTIONS)[0], args.keys)
+    keys = make_passkeys(read_questions(QUESTIONS)[0], args.keys)
     right: dict[tuple[str, float], list[str]] = {}
     for tokens in args.tokens:
         prompts = [prompt(bench, key, tokens) for key in keys]

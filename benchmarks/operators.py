@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from decodescope.app.commands.shared.output import table
 from decodescope.engine import load
-from decodescope.engine.model.forward.compiled import Compiled
+from decodescope.engine.model.forward.compiled import CompiledPackage
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.session.load import Model
@@ -74,9 +74,9 @@ def in_turns(*work: Callable[[], Any], clock: Callable[[], float] = time.perf_co
 
 def passes(name: str, model: Model, rows: int, entries: int) -> list[str]:
     """A row of the table: a pass of so many rows over so many entries."""
-    decoder, feed = model.decoder, Feed.causal([7] * rows, entries)
+    decoder, feed = model.decoder, Feed.causal_chain([7] * rows, entries)
     cache = KVCache(decoder.spec, dtype=decoder.dtype)
-    decoder.forward(Feed.causal([5] * entries, 0, logits="last"), cache)
+    decoder.forward(Feed.causal_chain([5] * entries, 0, logits="last"), cache)
     cache.commit(range(entries))
 
     def whole() -> None:
@@ -104,12 +104,12 @@ def passes(name: str, model: Model, rows: int, entries: int) -> list[str]:
 
 def both_ways(name: str, model: Model, rows: int, entries: int) -> list[str]:
     """A row of the table: a pass plain and compiled, in turns; of processor time too, which others do not lengthen."""
-    decoder, feed = model.decoder, Feed.causal([7] * rows, entries)
+    decoder, feed = model.decoder, Feed.causal_chain([7] * rows, entries)
     cache, package = KVCache(decoder.spec, dtype=decoder.dtype), decoder.compiled
-    decoder.forward(Feed.causal([5] * entries, 0, logits="last"), cache)
+    decoder.forward(Feed.causal_chain([5] * entries, 0, logits="last"), cache)
     cache.commit(range(entries))
 
-    def way(compiled: Compiled | None) -> Callable[[], None]:
+    def way(compiled: CompiledPackage | None) -> Callable[[], None]:
         def whole() -> None:
             decoder.compiled = compiled
             decoder.forward(feed, cache)
@@ -199,7 +199,7 @@ def main() -> None:
             "calls, that reckon, products",
         )
         print(f"{dtype}, {args.threads} threads, {args.entries} entries\n\n{table(head, made)}\n")
-        kinds: tuple[tuple[str, Level], ...] = (("none", "counts"), ("none", "decisions"), *_drafted())
+        kinds: tuple[tuple[str, Level], ...] = (("none", "summary"), ("none", "decisions"), *_drafted())
         tokenizer = models["lab"].tokenizer
         assert tokenizer is not None
         cells = [steps(models["lab"], models["lab-draft"], tokenizer.encode(PROMPT), *kind) for kind in kinds]
@@ -208,7 +208,7 @@ def main() -> None:
 
 def _drafted() -> tuple[tuple[str, Level], ...]:
     return tuple(
-        (method, level) for method in ("draft_model", "prompt_lookup") for level in ("counts", "decisions")
+        (method, level) for method in ("draft_model", "prompt_lookup") for level in ("summary", "decisions")
     )
 
 

@@ -12,7 +12,7 @@ live    replays them to the page at a fixed rate, as if they were being made; so
 slow    the same with four runs at 60 steps a second, to a browser that has a sixth of the processor: whether it gets every
         step, and how long after the server had it each step, or a later one, stands on the page.
 long    opens traces of --long steps: the steps of one recorded run over and over, each with its number, place and time,
-        written by the engine's own writer; above 50,000 steps at the level "counts", so that the file stays small.
+        written by the engine's own writer; above 50,000 steps at the level "summary", so that the file stays small.
 export  writes a run as one HTML file and opens that.
 
 Needs playwright and Chromium (DECODESCOPE_BROWSER names it); the browser's processor time is told on Linux only.
@@ -42,11 +42,11 @@ import uvicorn
 
 from decodescope.app.http.guard import Guard
 from decodescope.app.routes.compare import SPARED
-from decodescope.app.runs.record_stream import Channel
+from decodescope.app.runs.record_stream import RecordStream
 from decodescope.app.runs.run_service import RunService
-from decodescope.app.server import app
+from decodescope.app.server import build_app
 from decodescope.engine import Method, load
-from decodescope.engine.session.run import LazyWriter, Tee, encode
+from decodescope.engine.session.run import LazyWriter, Tee, encode_text_or_ids
 from decodescope.engine.session.session import Session
 from decodescope.engine.trace import Trace, TraceWriter
 from decodescope.engine.trace.records.events import Level
@@ -118,7 +118,7 @@ SLOW_PANES = 4
 LOOKED_MS = 4000
 PARTS = ("first", "live", "slow", "long", "export")
 VISITS = 7
-COUNTS = 50_000  # steps above which a long trace is recorded at the level "counts"
+COUNTS = 50_000  # steps above which a long trace is recorded at the level "summary"
 
 
 class Feed:
@@ -126,7 +126,7 @@ class Feed:
 
     status = "running"
 
-    def __init__(self, trace: Trace, channel: Channel, rate: float):
+    def __init__(self, trace: Trace, channel: RecordStream, rate: float):
         self.trace = trace
         self.channel = channel
         self.rate = rate
@@ -151,11 +151,17 @@ class Feed:
 def record(steps: int, nodes: int, path: Path, seed: int, level: Level = "decisions") -> Trace:
     """A run of `steps` steps, in memory and on disk."""
     model, trace = load("lab", "float32", "cpu"), Trace()
-    method = Method.named(
+    method = Method.from_names(
         {"drafter": "token_recycling", "sampler": ["temperature"]}, {"drafter": {"nodes": str(nodes)}}
     )
     session = Session(
-        model, method, encode(model, PROMPT), max_new_tokens=1500, seed=seed, stop_tokens=[], level=level
+        model,
+        method,
+        encode_text_or_ids(model, PROMPT),
+        max_new_tokens=1500,
+        seed=seed,
+        stop_tokens=[],
+        level=level,
     )
     session.sink = Tee(LazyWriter(path), trace)
     session.start()
@@ -189,7 +195,7 @@ def served(play: RunService) -> Iterator[str]:
     listening = socket.create_server(("127.0.0.1", 0))
     port = listening.getsockname()[1]
     server = uvicorn.Server(
-        uvicorn.Config(Guard(app(play), port), log_level="warning", timeout_graceful_shutdown=1)
+        uvicorn.Config(Guard(build_app(play), port), log_level="warning", timeout_graceful_shutdown=1)
     )
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
     thread.start()
@@ -307,7 +313,7 @@ def played(feeds: list[Feed]) -> float:
     return time.perf_counter() - start
 
 
-def slowed(traces: list[Trace], channels: list[Channel], play: RunService) -> list[tuple[str, str]]:
+def slowed(traces: list[Trace], channels: list[RecordStream], play: RunService) -> list[tuple[str, str]]:
     """Rows of the table, for a browser that is too slow for what arrives."""
     feeds = [Feed(trace, channel, SLOW_RATE) for trace, channel in zip(traces, channels, strict=True)]
     with served(play) as address, browser() as page:
@@ -349,7 +355,7 @@ def slowed(traces: list[Trace], channels: list[Channel], play: RunService) -> li
 
 
 def measured(
-    traces: list[Trace], channels: list[Channel], play: RunService, rate: float, down: bool
+    traces: list[Trace], channels: list[RecordStream], play: RunService, rate: float, down: bool
 ) -> list[tuple[str, str]]:
     """Rows of the table, for one to four runs; down: with the window at the trees, below the clocks of a comparison."""
     feeds = [Feed(trace, channel, rate) for trace, channel in zip(traces, channels, strict=True)]
@@ -473,7 +479,9 @@ def main() -> None:
             continue
         with tempfile.TemporaryDirectory() as folder:
             play = RunService("lab", None, Path(folder))
-            channels = [Channel(str(k) * 16, Path(folder) / f"{str(k) * 16}.dstrace") for k in range(panes)]
+            channels = [
+                RecordStream(str(k) * 16, Path(folder) / f"{str(k) * 16}.dstrace") for k in range(panes)
+            ]
             traces = [record(args.steps, args.nodes, x.path, seed) for seed, x in enumerate(channels, 1)]
             play._channels.update((x.run, x) for x in channels)
             title = f"{panes} {'pane' if panes == 1 else 'panes'}"
@@ -483,7 +491,7 @@ def main() -> None:
                 tables[f"{title}, a browser {SLOWED} times slower"] = slowed(traces, channels, play)
     for steps in args.long if "long" in args.parts else []:
         with tempfile.TemporaryDirectory() as folder:
-            level: Level = "counts" if steps > COUNTS else "decisions"
+            level: Level = "summary" if steps > COUNTS else "decisions"
             path = Path(folder) / f"{'1' * 16}.dstrace"
             stretch(record(args.steps, args.nodes, Path(folder) / "short.dstrace", 1, level), path, steps)
             tables[f"a trace of {steps:,} steps, level {level}"] = opened(

@@ -20,9 +20,9 @@ from decodescope.engine.session.run import run
 
 WINDOWS: dict[str, dict[str, Any]] = {
     "8 (usual)": {},
-    "8, repeat": {"refill": "repeat"},
+    "8, repeat": {"initial_guess": "repeat"},
     "16 (the authors')": {"window": 16},
-    "16, repeat": {"window": 16, "refill": "repeat"},
+    "16, repeat": {"window": 16, "initial_guess": "repeat"},
 }
 RULES = ("lossless", "lantern")
 STRATEGIES: dict[str, tuple[str, dict[str, Any]]] = {
@@ -38,7 +38,7 @@ HEAD = ("window, or strategy", "rule", "tokens", "passes", "tokens a pass", "row
 def drafting(window: dict[str, Any], rule: str) -> Method:
     """Speculative Jacobi decoding with this window and rule."""
     names = {"drafter": "sjd", "sampler": "temperature", "acceptance": rule}
-    return Method.named(names, {"drafter": window, "sampler": {"temperature": 1.0}})
+    return Method.from_names(names, {"drafter": window, "sampler": {"temperature": 1.0}})
 
 
 def counted(model: Model, method: Method, seeds: int, classes: int) -> tuple[int, int, int]:
@@ -77,7 +77,7 @@ def main() -> None:
     ]
     for name, (strategy, knobs) in STRATEGIES.items():
         settings = {"strategy": knobs, "sampler": {"temperature": 1.0}}
-        method = Method.named({"strategy": strategy, "sampler": "temperature"}, settings)
+        method = Method.from_names({"strategy": strategy, "sampler": "temperature"}, settings)
         todo.append((name, "-", other if strategy == "randar" else model, method))
     for name, rule, which, method in todo:
         tokens, passes, rows = counted(which, method, args.seeds, args.classes)

@@ -16,7 +16,7 @@ from decodescope.engine import load, run
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.timing.measure import measure
 from decodescope.engine.trace import Trace
-from decodescope.lab.cost.elsewhere import Off, Pricer, Run, off
+from decodescope.lab.cost.pricer import CostDeviation, PricedRun, Pricer, cost_deviation
 
 METHODS = ("none", "prompt_lookup", "draft_model")  # drafters
 TEXT = (
@@ -24,9 +24,9 @@ TEXT = (
 )
 
 
-def error(trace: Trace, profile: HardwareProfile) -> Off:
+def error(trace: Trace, profile: HardwareProfile) -> CostDeviation:
     """Of all passes of a trace, on that machine."""
-    far = off(Pricer(Run(trace.header, trace.prefill, trace.steps), profile).rows())
+    far = cost_deviation(Pricer(PricedRun(trace.header, trace.prefill, trace.steps), profile).rows())
     assert far is not None
     return far
 

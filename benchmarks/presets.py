@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.preset_prompts import OWN, Asked
-from decodescope.app.runs.recipe import opening
+from decodescope.app.runs.preset_prompts import OWN, PresetPrompt
+from decodescope.app.runs.recipe import initial_choice
 from decodescope.engine import Method, load, run
 from decodescope.engine.core.reference import without_weights
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.session.load import SHIPPED, Model, fingerprint
-from decodescope.engine.trace.query.repeats import said_again
+from decodescope.engine.trace.query.repeats import repeated_share
 
 FILE = Path(__file__).resolve().with_suffix(".json")
 NEW, SEED = 48, 7  # tokens that are written, and the seed of the example that the page opens on
@@ -30,16 +30,16 @@ OTHERS = {"draft": "lab-draft", "draft2": "lab-draft-plain"}
 SAID = 80  # characters that are kept
 
 
-def asked(name: str) -> Asked:
+def asked(name: str) -> PresetPrompt:
     """The prompt that a preset is shown on."""
-    begin = opening()
-    return {name: Asked(begin.prompt, begin.chat), **OWN}[name]
+    begin = initial_choice()
+    return {name: PresetPrompt(begin.prompt, begin.chat), **OWN}[name]
 
 
 def models_of(name: str) -> dict[str, str]:
     """Role -> model of a preset's run on the page."""
     preset = PRESETS[name]
-    lanes = Method.named(preset.names, preset.settings).lanes
+    lanes = Method.from_names(preset.names, preset.settings).lanes
     return {TARGET: "lab", **{x: OTHERS[x] for x in lanes if x in OTHERS}, **preset.models}
 
 
@@ -77,16 +77,16 @@ def written(name: str) -> dict[str, Any]:
     """A run of the preset: its settings, how it begins, how many tokens, and the share of their 4-grams that is said again."""
     preset, prompt = PRESETS[name], asked(name)
     models = {role: model(x) for role, x in models_of(name).items()}
-    target, method = models.pop(TARGET), Method.named(preset.names, preset.settings)
+    target, method = models.pop(TARGET), Method.from_names(preset.names, preset.settings)
     more: dict[str, Any] = {
         "models": models,
         "chat": prompt.chat,
         "max_new_tokens": NEW,
         "seed": SEED,
-        "level": "counts",
+        "level": "summary",
     }
     done = run(target, method, prompt.prompt, **more)
-    share = round(said_again(done.tokens), 2)
+    share = round(repeated_share(done.tokens), 2)
     return {"settings": settings(name), "tokens": len(done.tokens), "again": share, "text": done.text[:SAID]}
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from labbench import read, table
 
 from decodescope.app.commands.bench.prompts import COLUMNS, cells
-from decodescope.engine.bench.figures.shortened import VERSION
+from decodescope.engine.bench.figures.prompt_compression import VERSION
 
 
 def page(found: Mapping[str, Any]) -> str:

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from replay_steps import UNEMBED
 
-from decodescope.engine.bench.models import random_decoder, timed, transformed
+from decodescope.engine.bench.models import apply_transforms, random_decoder, time_passes
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.files import NETS
-from decodescope.engine.timing.measure import machine
+from decodescope.engine.timing.measure import machine_name
 
 ROWS = (1, 2, 4, 5, 8, 16, 26, 32, 64)
 HELD = 256  # entries that a measured pass finds
@@ -111,20 +111,23 @@ def measured(
     }
     short = {role: first_layers(x) for role, x in plain.items()}
     models = {
-        f"{role} {form}": x.packed()
+        f"{role} {form}": x.pack_weights()
         for form, of in (("whole", plain), ("part", short))
         for role, x in of.items()
     }
-    ms = dict(timed(models, ROWS, rounds, HELD, say))
+    ms = dict(time_passes(models, ROWS, rounds, HELD, say))
     passes = {
         role: curve(plain[role], short[role], ROWS, ms[f"{role} whole"], ms[f"{role} part"]) for role in plain
     }
-    few = {"dense": models["target whole"], **{words: transformed(plain["target"], words) for words in BITS}}
-    one = {name: each[0] for name, each in timed(few, (1,), 2 * rounds, HELD, say)}
+    few = {
+        "dense": models["target whole"],
+        **{words: apply_transforms(plain["target"], words) for words in BITS},
+    }
+    one = {name: each[0] for name, each in time_passes(few, (1,), 2 * rounds, HELD, say)}
     big = {role: models[f"{role} whole"] for role in plain}
     heads = called(steps, big, rounds, say)
     settings = {
-        "machine": machine(torch.device("cpu")), "threads": torch.get_num_threads(), "torch": torch.__version__,
+        "machine": machine_name(torch.device("cpu")), "threads": torch.get_num_threads(), "torch": torch.__version__,
         "params": {role: x.spec.params for role, x in plain.items()}, "held": HELD, "rounds": rounds,
         "specs": {role: x.spec.record() for role, x in plain.items()}, "ms": ms, "one": one,
     }  # fmt: skip
@@ -161,7 +164,7 @@ def called(
         decoder, told = big[role], steps["settings"]["sizes"][role]
         if kind != UNEMBED and (role, kind) not in nets:
             sizes = enlarged(kind, told["heads"][kind], decoder.spec)
-            nets[role, kind] = _random(NETS[kind](**sizes)).moved(dtype=decoder.dtype).packed()
+            nets[role, kind] = _random(NETS[kind](**sizes)).copy_to(dtype=decoder.dtype).pack_weights()
         # states of three depths, side by side
         sizes = {3 * told["spec"]["d_model"]: 3 * decoder.spec.d_model}
         sizes |= {told["spec"][x]: getattr(decoder.spec, x) for x in ("vocab", "d_model")}

@@ -12,16 +12,16 @@ from typing import Any
 
 from torch import Tensor
 
-from decodescope.engine.bench.clock.contest import Written
+from decodescope.engine.bench.clock.contest import DecodeResult
 from decodescope.engine.bench.clock.head_clock import HeadClock
 from decodescope.engine.bench.figures.speculation import SpecResult, SpecRow
-from decodescope.engine.bench.questions.questions import Question
-from decodescope.engine.bench.speculation import Speculation
-from decodescope.engine.cost.passes import Passes
+from decodescope.engine.bench.questions.questions import BenchQuestion
+from decodescope.engine.bench.speculation import SpeculationBench
+from decodescope.engine.cost.passes import PassPricer
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.trace.records.events import Pass, Step
-from decodescope.engine.trace.records.passes import which_of
-from decodescope.engine.trace.records.phases import decides
+from decodescope.engine.trace.records.passes import resolve_layers
+from decodescope.engine.trace.records.phases import is_deciding_pass
 
 VERSION = 1
 UNEMBED = "unembed"
@@ -35,7 +35,7 @@ class Heard(HeadClock):
         self.calls: list[Counter[str]] = []
         self._now: Counter[str] = Counter()
 
-    def heard(self, work: Any, given: Sequence[Any]) -> None:
+    def record_work(self, work: Any, given: Sequence[Any]) -> None:
         """Note a call as [model, kind of head, method, what it read]; of tensors the sizes."""
         owner, name = (work.__self__, work.__name__) if hasattr(work, "__self__") else (work, "forward")
         mine = owner in (self.model.decoder, *self.model.decoder.heads.values())
@@ -80,7 +80,7 @@ class ReplayResult(SpecResult):
         return {**super().record(), "replayed": VERSION}
 
 
-class Recording(Speculation):
+class Recording(SpeculationBench):
     """Lets every method write the answer to each first turn `repeats` times, and keeps what the steps did."""
 
     clock = Heard
@@ -98,11 +98,11 @@ class Recording(Speculation):
         }
         return {**super().settings(), "sizes": sizes}
 
-    def rows(self, question: Question, turn: int, clock: HeadClock) -> Sequence[SpecRow]:
+    def rows(self, question: BenchQuestion, turn: int, clock: HeadClock) -> Sequence[SpecRow]:
         """A row for each method, in turns beginning with number `turn`."""
         assert isinstance(clock, Heard)
-        prompt, made = self.greedy.first(question), {}
-        field_ = self.field(list(self.entries), self.new_tokens, clock)
+        prompt, made = self.greedy.first_prompt(question), {}
+        field_ = self.contestants(list(self.entries), self.new_tokens, clock)
         shift = turn % len(field_)
         for one in field_[shift:] + field_[:shift]:
             written, calls = [], []
@@ -115,12 +115,12 @@ class Recording(Speculation):
 
 
 def recorded(
-    question: Question, name: str, calls: Sequence[Written], heads: Iterable[Counter[str]]
+    question: BenchQuestion, name: str, calls: Sequence[DecodeResult], heads: Iterable[Counter[str]]
 ) -> ReplayRow:
     """The row of several calls that wrote the same; heads: what they called in each step of the last one."""
     last = calls[-1]
     assert last.began is not None
-    specs = Passes(last.began[0]).specs
+    specs = PassPricer(last.began[0]).specs
     passes = Counter(json.dumps(asked(x, specs[x.lane].n_layers)) for step in last.steps for x in step.passes)
     each = [(step, us) for call in calls for step, us in zip(call.steps, call.heads_us, strict=True)]
     own = statistics.median(_own_us(step, us) for step, us in each) if each else 0.0
@@ -130,7 +130,7 @@ def recorded(
         name,
         tokens=len(last.tokens),
         steps=len(last.steps),
-        passes=sum(decides(x) for step in last.steps for x in step.passes),
+        passes=sum(is_deciding_pass(x) for step in last.steps for x in step.passes),
         drafted=sum(step.drafted for step in last.steps),
         accepted=sum(step.accepted for step in last.steps),
         seconds=[call.decode_s for call in calls],
@@ -151,10 +151,10 @@ def asked(one: Pass, layers: int) -> list[Any]:
     rows, shares = one.tokens * one.batch, []
     for block, said in (("attn", one.attn), ("ffn", one.ffn)):
         ran = 0.0
-        for i in which_of(said, range(layers)) if one.routed is None else range(layers):
+        for i in resolve_layers(said, range(layers)) if one.routed is None else range(layers):
             own = one.tokens if one.rows is None else one.rows[i]
-            own = own if one.routed is None else len(one.running(i, block))
-            ran += own / one.tokens + one.along(i) / one.tokens
+            own = own if one.routed is None else len(one.running_rows(i, block))
+            ran += own / one.tokens + one.joined_tokens(i) / one.tokens
         shares.append(round(ran / layers, 4))
     # states; whoever unembeds them is heard
     alone = one.attn is not None and one.gap == "" and one.logits is not None

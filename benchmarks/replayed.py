@@ -32,12 +32,12 @@ from replay_costs import ROWS, Costs, Curve, measured
 from replay_steps import VERSION, Recording, ReplayResult, ReplayRow
 from speculation import with_section
 
-from decodescope.app.basis.arguments import parameters
-from decodescope.app.commands.bench.speculation import by_kind, chosen, goal_rows, quickest
-from decodescope.app.commands.shared.measuring import figure, share
-from decodescope.engine.bench.answers import QUESTIONS
-from decodescope.engine.bench.questions.questions import even_of_each, read_questions
-from decodescope.engine.bench.speculation import NEW_TOKENS, SHORT, speculation
+from decodescope.app.basis.arguments import parameter_count
+from decodescope.app.commands.bench.speculation import goal_rows, kind_cells, names_by_gain, parse_variants
+from decodescope.app.commands.shared.bench import format_number, format_share
+from decodescope.engine.bench.labbench import QUESTIONS
+from decodescope.engine.bench.questions.questions import read_questions, spread_over_kinds
+from decodescope.engine.bench.speculation import NEW_TOKENS, SHORT, measure_speculation
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.session.load import load
 
@@ -90,10 +90,10 @@ def page(steps: Mapping[str, Any], costs: Costs, beside: bool = False) -> str:
     found = replayed(steps, costs)
     s = steps["settings"]
     c = costs.settings
-    order, kinds = quickest(found), found["kinds"]
+    order, kinds = names_by_gain(found), found["kinds"]
     lines = [[f"`{name}`", *_cells(found["methods"][name], steps["methods"][name])] for name in order]
     for words, times in costs.bits.items():
-        lines.append([f"`autoregressive`, {words} weights", "1.00", "-", figure(times), *["-"] * 5])
+        lines.append([f"`autoregressive`, {words} weights", "1.00", "-", format_number(times), *["-"] * 5])
     best = [[kind, *_best(found, order, kind)] for kind in kinds]
     sizes = {role: f"{n / 1e6:.0f} M" for role, n in c["params"].items()}
     how = (
@@ -119,7 +119,7 @@ def page(steps: Mapping[str, Any], costs: Costs, beside: bool = False) -> str:
             table(("kind", "best", "times plain", "then"), best),
             table(
                 ("times plain, 300 M (questions)", *(f"{kind} ({n})" for kind, n in kinds.items())),
-                [[f"`{name}`", *by_kind(found["methods"][name], kinds)] for name in order],
+                [[f"`{name}`", *kind_cells(found["methods"][name], kinds)] for name in order],
             ),
             table(("goal, on 300 M", "at least", "reached", "", "by"), goal_rows(found)),
             table(("a pass of 300 M", *(f"{n} rows" if n > 1 else "1 row" for n in ROWS)), _pass_lines(c)),
@@ -131,20 +131,20 @@ def _pass_lines(c: Mapping[str, Any]) -> list[list[str]]:
     target, draft = (c["ms"][f"{role} whole"] for role in ("target", "draft"))
     return [
         ["ms", *(f"{x:.1f}" for x in target)],
-        ["times one row", *(figure(x / target[0]) for x in target)],
-        ["draft model, of the target's one row", *(share(x / target[0]) for x in draft)],
+        ["times one row", *(format_number(x / target[0]) for x in target)],
+        ["draft model, of the target's one row", *(format_share(x / target[0]) for x in draft)],
     ]
 
 
 def _cells(one: Mapping[str, Any], before: Mapping[str, Any]) -> list[str]:
     times, then = one["ratio"] or {}, before["ratio"] or {}
     return [
-        figure(one["tau"]),
-        figure(then.get("median")),
-        figure(times.get("median")),
-        " to ".join(figure(x) for x in times["interval"]) if times else "-",
-        *(share(one[key]) for key in ("passes", "heads", "overhead")),
-        figure(None if one["step_us"] is None else one["step_us"] / 1e3),
+        format_number(one["tau"]),
+        format_number(then.get("median")),
+        format_number(times.get("median")),
+        " to ".join(format_number(x) for x in times["interval"]) if times else "-",
+        *(format_share(one[key]) for key in ("passes", "heads", "overhead")),
+        format_number(None if one["step_us"] is None else one["step_us"] / 1e3),
     ]
 
 
@@ -155,7 +155,7 @@ def _best(found: Mapping[str, Any], order: Sequence[str], kind: str) -> list[str
     }
     first, *others = sorted(times, key=lambda name: -times[name])[:BEST]
     then = ", ".join(f"`{name}` {times[name]:.2f}" for name in others)
-    return [f"`{first}`", figure(times[first]), then]
+    return [f"`{first}`", format_number(times[first]), then]
 
 
 def commands(s: Mapping[str, Any], c: Mapping[str, Any]) -> list[str]:
@@ -208,13 +208,13 @@ def as_plain(costs: Costs) -> dict[str, Any]:
 def record(args: argparse.Namespace) -> None:
     """Write the steps of every method, or of some."""
     questions, about = read_questions(QUESTIONS)
-    methods = None if args.method is None else chosen(args.method)
+    methods = None if args.method is None else parse_variants(args.method)
     model, drafts = load(args.model, args.dtype, "cpu"), {"draft": load(args.draft, args.dtype, "cpu")}
     if args.draft2 is not None:
         drafts["draft2"] = load(args.draft2, args.dtype, "cpu")
     bench = Recording(model, drafts, methods, new_tokens=args.new_tokens, repeats=args.repeats, temperature=0)
-    asked_, short = {**about, "short": True}, even_of_each(questions, SHORT)
-    result = speculation(
+    asked_, short = {**about, "short": True}, spread_over_kinds(questions, SHORT)
+    result = measure_speculation(
         bench, short[: args.questions], asked=asked_, out=args.out, resume=args.resume, say=_say
     )
     if not result.complete:
@@ -242,8 +242,8 @@ def parsed() -> argparse.Namespace:
     one.add_argument("--method", action="append", metavar="NAME[=RECIPE]")
     one.add_argument("--resume", action="store_true")
     two = ways.add_parser("measure")
-    two.add_argument("--params", type=parameters, default=parameters("300M"))
-    two.add_argument("--draft-params", type=parameters, default=parameters("25M"))
+    two.add_argument("--params", type=parameter_count, default=parameter_count("300M"))
+    two.add_argument("--draft-params", type=parameter_count, default=parameter_count("25M"))
     two.add_argument("--rounds", type=int, default=5)
     three = ways.add_parser("price")
     for way in (two, three):

@@ -25,10 +25,13 @@ from decodescope.engine.trace import Trace
 from decodescope.lab.views.export import export_html
 
 CONTEXTS: dict[str, dict[str, Any]] = {
-    "gemfilter": {"context.share": 0.5},
-    "specpc": {"context.share": 0.5},
-    "selective_context": {"context.ratio": 0.5, "context.reads": "prompt"},
-    "llmlingua": {"context.rate": 0.5},
+    "gemfilter": {"prompt_compression.budget_share": 0.5},
+    "specpc": {"prompt_compression.budget_share": 0.5},
+    "selective_context": {
+        "prompt_compression.reduce_ratio": 0.5,
+        "prompt_compression.scorer_context": "prompt",
+    },
+    "llmlingua": {"prompt_compression.keep_rate": 0.5},
 }
 TEXT = Path(__file__).resolve().parents[1] / "docs" / "exactness.md"
 MOVE = """(moves) => { const pane = document.querySelector('.prompt-pane'), range = pane.querySelector('input[type=range]');
@@ -46,7 +49,7 @@ MOVE = """(moves) => { const pane = document.querySelector('.prompt-pane'), rang
 
 def cut(model: Model, draft: Model, context: str, ids: list[int]) -> Trace:
     """The trace of two tokens behind the cut prompt."""
-    method, trace = Method.named({"context": context}, CONTEXTS[context]), Trace()
+    method, trace = Method.from_names({"prompt_compression": context}, CONTEXTS[context]), Trace()
     models = {"draft": draft} if "draft" in method.lanes else {}
     session = Session(model, method, ids, models=models, max_new_tokens=2, stop_tokens=[])
     session.sink = trace
@@ -67,7 +70,7 @@ def main() -> None:
     args = parser.parse_args()
     model, draft = load("lab", "float32", "cpu"), load("lab-draft", "float32", "cpu")
     assert model.tokenizer is not None
-    ids = model.tokenizer.plain(TEXT.read_text(encoding="utf-8"))[: args.tokens]
+    ids = model.tokenizer.encode_plain(TEXT.read_text(encoding="utf-8"))[: args.tokens]
     load_s = f", load {os.getloadavg()[0]:.1f}" if hasattr(os, "getloadavg") else ""
     print(
         f"{platform.system()} {platform.machine()}, {os.cpu_count()} processors{load_s}; {args.moves} moves, ms"

@@ -24,14 +24,14 @@ from labbench import table
 from decodescope.app.commands.bench.speculation import (
     COLUMNS,
     GOALS,
-    by_kind,
-    by_position,
+    acceptance_by_position,
     cells,
-    doubtful,
-    figure,
+    format_number,
+    gain_warning,
     goal_rows,
     heading,
-    quickest,
+    kind_cells,
+    names_by_gain,
 )
 from decodescope.app.runs.catalogue.parts import BOOK
 from decodescope.engine.bench.figures.speculation import VERSION
@@ -69,10 +69,10 @@ def page(found: Mapping[str, Any]) -> str:
     """The section in Markdown: how it was taken, the figures by method and by kind, and the goals."""
     methods = found["methods"]
     kinds = found["kinds"]
-    order = quickest(found)
+    order = names_by_gain(found)
     deep = max((len(x["offered_by_position"]) for x in methods.values()), default=0)
     drafted = [name for name in order if methods[name]["offered_by_position"]]
-    places = [[_code(name), *by_position(methods[name])] for name in drafted]
+    places = [[_code(name), *acceptance_by_position(methods[name])] for name in drafted]
     parts = [
         TITLE,
         f"    {command(found)}",
@@ -81,14 +81,14 @@ def page(found: Mapping[str, Any]) -> str:
         table(("method", *COLUMNS), [[_code(name), *cells(methods[name])] for name in order]),
         table(
             ("times plain (questions)", *(f"{kind} ({n})" for kind, n in kinds.items())),
-            [[_code(name), *by_kind(methods[name], kinds)] for name in order],
+            [[_code(name), *kind_cells(methods[name], kinds)] for name in order],
         ),
         table(
             ("accepted at position", *map(str, range(1, deep + 1))),
             [[*x, *[""] * (deep + 1 - len(x))] for x in places],
         ),
         table(GOALS, goal_rows(found)),
-        *([doubtful(found)] if doubtful(found) else []),
+        *([gain_warning(found)] if gain_warning(found) else []),
         *[f"Left out: {_code(name)}: {why}" for name, why in found["settings"]["left_out"].items()],
     ]
     return "\n\n".join(parts)
@@ -169,7 +169,9 @@ def _table(lines: list[str], kind: str, begin: str, told: Mapping[str, Any]) -> 
     for line in lines[first + 2 : last]:
         name, what = (cell.strip() for cell in line.strip().strip("|").split("|")[:2])
         tau, ratio = figures.get(name.strip("`"), (None, None))
-        made.append(_line([name, what, headlines.get(name.strip("`"), ""), figure(tau), figure(ratio)]))
+        made.append(
+            _line([name, what, headlines.get(name.strip("`"), ""), format_number(tau), format_number(ratio)])
+        )
     after = lines[last:]
     while after and (not after[0] or after[0].startswith(SAID)):
         after.pop(0)
@@ -186,7 +188,7 @@ def draw(found: Mapping[str, Any]) -> Any:
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
-    order = [name for name in quickest(found) if found["methods"][name]["side"] == "decodescope"]
+    order = [name for name in names_by_gain(found) if found["methods"][name]["side"] == "decodescope"]
     ones, kinds = [found["methods"][name] for name in order], list(found["kinds"])
     made = make_subplots(1, 2, column_widths=[0.6, 0.4], shared_yaxes=True, horizontal_spacing=0.03)
     gains = [[(one["by_kind"][kind]["ratio"] or {}).get("median") for kind in kinds] for one in ones]

@@ -34,14 +34,14 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from decodescope.app.basis.refusal import sentence
-from decodescope.app.commands.bench.speculation import chosen
+from decodescope.app.commands.bench.speculation import parse_variants
 from decodescope.app.commands.shared.output import table
 from decodescope.engine import Method, load
-from decodescope.engine.bench.answers import QUESTIONS, Bench
-from decodescope.engine.bench.clock.head_clock import HeadClock, watching
+from decodescope.engine.bench.clock.head_clock import HeadClock, attach_clock
 from decodescope.engine.bench.figures.speculation import VERSION
-from decodescope.engine.bench.questions.questions import Question, read_questions
-from decodescope.engine.bench.speculation import Entry, Speculation
+from decodescope.engine.bench.labbench import QUESTIONS, Bench
+from decodescope.engine.bench.questions.questions import BenchQuestion, read_questions
+from decodescope.engine.bench.speculation import SpecEntry, SpeculationBench
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.session.session import Session
 from decodescope.engine.trace.records.events import Step
@@ -108,15 +108,15 @@ class Away(HeadClock):
 
 
 def profiled(
-    bench: Bench, method: Method, question: Question, new: int, overhead: bool
+    bench: Bench, method: Method, question: BenchQuestion, new: int, overhead: bool
 ) -> tuple[pstats.Stats, list[Step]]:
     """Statistics of the steps alone, and their records; the prompt is read before."""
-    with watching(Away(bench.model, bench.models(method))) as away:
+    with attach_clock(Away(bench.model, bench.models(method))) as away:
         return _profiled(bench, method, question, new, away, overhead)
 
 
 def _profiled(
-    bench: Bench, method: Method, question: Question, new: int, away: Away, overhead: bool
+    bench: Bench, method: Method, question: BenchQuestion, new: int, away: Away, overhead: bool
 ) -> tuple[pstats.Stats, list[Step]]:
     for _ in range(2):
         session = _begun(bench, method, question, new, away)
@@ -129,20 +129,20 @@ def _profiled(
     return pstats.Stats(watch), steps
 
 
-def _begun(bench: Bench, method: Method, question: Question, new: int, away: Away) -> Session:
+def _begun(bench: Bench, method: Method, question: BenchQuestion, new: int, away: Away) -> Session:
     """A session that has read the question."""
-    prompt, stops = bench.first(question), bench.model.stop_tokens
+    prompt, stops = bench.first_prompt(question), bench.model.stop_tokens
     session = Session(
-        away.model, method, prompt, models=away.drafts, max_new_tokens=new, stop_tokens=stops, level="counts"
+        away.model, method, prompt, models=away.drafts, max_new_tokens=new, stop_tokens=stops, level="summary"
     )
     session.start()
     return session
 
 
-def share(name: str, entry: Entry, question: Question, new: int) -> list[str]:
+def share(name: str, entry: SpecEntry, question: BenchQuestion, new: int) -> list[str]:
     """A method's row: steps, microseconds of a step beside passes and heads, their share, operators of torch."""
     bench, method = entry.bench, entry.method
-    with watching(Away(bench.model, bench.models(method))) as away:
+    with attach_clock(Away(bench.model, bench.models(method))) as away:
         session, taken = _begun(bench, method, question, new, away), []
         with Operators() as operators:
             away.watch = operators
@@ -226,7 +226,7 @@ def main() -> None:
     try:
         methods = {
             **({} if args.found is None else slowest(args.found)),
-            **({} if args.shares else chosen(args.methods)),
+            **({} if args.shares else parse_variants(args.methods)),
         }
         if not methods and not args.shares:
             raise Refusal("Name a method, or give --from with a result of bench speculation.")
@@ -238,7 +238,7 @@ def main() -> None:
             )
         models = load(args.model, args.dtype), load(args.draft, args.dtype)
         if args.shares:
-            entries = Speculation(models[0], {"draft": models[1]}).entries
+            entries = SpeculationBench(models[0], {"draft": models[1]}).entries
             if unknown := [name for name in args.methods if name not in entries]:
                 raise Refusal(
                     f"{unknown[0]} is none of the methods that bench speculation compares: {', '.join(entries)}."

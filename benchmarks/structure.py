@@ -17,17 +17,17 @@ import time
 import torch
 from torch import Tensor
 
-from decodescope.engine.decoding.bases.weights import Calibration, transforms
+from decodescope.engine.decoding.bases.weights import CalibrationData, parse_transform_list
 from decodescope.engine.methods.weights.evopress import EvoPress
-from decodescope.engine.methods.weights.shared.evolution import Plan, every
-from decodescope.engine.methods.weights.shared.texts import LENGTH, divergence, logits, loss
+from decodescope.engine.methods.weights.shared.evolution import BlockPlan, all_plans
+from decodescope.engine.methods.weights.shared.texts import LENGTH, kl_divergence, text_logits, text_loss
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.session.load import calibration, find, load
+from decodescope.engine.session.load import calibration, find_model, load
 
 HEADS = (
-    *(f"head_sensitivity cut={x}" for x in (0.125, 0.25, 0.5)),
-    *(f"head_subset keep={x}" for x in (42, 36, 24)),
-    *(f"head_gates price={x}" for x in (1, 3)),
+    *(f"head_sensitivity cut_share={x}" for x in (0.125, 0.25, 0.5)),
+    *(f"head_subset kept_heads={x}" for x in (42, 36, 24)),
+    *(f"head_gates l0_penalty={x}" for x in (1, 3)),
     "sparse_nm",
 )
 
@@ -41,31 +41,31 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    place = find(args.model)
+    place = find_model(args.model)
     text = calibration(place.folder, place.name)
     held = max(LENGTH, args.tokens // LENGTH * LENGTH)
-    model, seen = load(args.model).decoder, Calibration(lambda: text[:-held])
+    model, seen = load(args.model).decoder, CalibrationData(lambda: text[:-held])
     rows = text[-held:].view(-1, LENGTH)
     (heads if args.what == "heads" else plans)(model, seen, rows)
 
 
-def heads(model: Decoder, seen: Calibration, rows: Tensor) -> None:
+def heads(model: Decoder, seen: CalibrationData, rows: Tensor) -> None:
     """Each way to cut, by what it leaves."""
     with torch.inference_mode():
-        dense = logits(model, rows)
+        dense = text_logits(model, rows)
         print(
             json.dumps(
-                {"weights": "", "loss": round(float(loss(model, rows)), 4), "params": model.spec.params}
+                {"weights": "", "loss": round(float(text_loss(model, rows)), 4), "params": model.spec.params}
             ),
             flush=True,
         )
     for words in HEADS:
         start, cut = time.perf_counter(), model
-        for one in transforms(words):
-            cut = one.made(cut, seen)
+        for one in parse_transform_list(words):
+            cut = one.transform(cut, seen)
         took, layers = time.perf_counter() - start, range(cut.spec.n_layers)
         with torch.inference_mode():
-            far, own = divergence(dense, logits(cut, rows)), float(loss(cut, rows))
+            far, own = kl_divergence(dense, text_logits(cut, rows)), float(text_loss(cut, rows))
         kept = {"heads": sum(map(cut.spec.heads_at, layers)), "kv_heads": sum(map(cut.spec.kv_at, layers))}
         print(
             json.dumps(
@@ -75,19 +75,20 @@ def heads(model: Decoder, seen: Calibration, rows: Tensor) -> None:
         )
 
 
-def plans(model: Decoder, seen: Calibration, rows: Tensor) -> None:
+def plans(model: Decoder, seen: CalibrationData, rows: Tensor) -> None:
     """All of them, the sum of their blocks' own divergences beside theirs, and where the search ends."""
     blocks = range(model.spec.n_layers)
     with torch.inference_mode():
-        dense = logits(model, rows)
+        dense = text_logits(model, rows)
 
-        def far(plan: Plan) -> float:
-            return divergence(dense, logits(model, rows, plan.skip))
+        def far(plan: BlockPlan) -> float:
+            return kl_divergence(dense, text_logits(model, rows, plan.skip))
 
-        alone = {plan: far(plan) for counts in ((1, 0), (0, 1)) for plan in every(blocks, blocks, counts)}
-        table = {plan: far(plan) for plan in every(blocks, blocks, (2, 2))}
+        alone = {plan: far(plan) for counts in ((1, 0), (0, 1)) for plan in all_plans(blocks, blocks, counts)}
+        table = {plan: far(plan) for plan in all_plans(blocks, blocks, (2, 2))}
     total = {
-        plan: sum(alone[Plan((i,), ())] for i in plan.attn) + sum(alone[Plan((), (i,))] for i in plan.ffn)
+        plan: sum(alone[BlockPlan((i,), ())] for i in plan.attn)
+        + sum(alone[BlockPlan((), (i,))] for i in plan.ffn)
         for plan in table
     }
     order, by_sum = sorted(table, key=table.__getitem__), min(total, key=total.__getitem__)
@@ -116,7 +117,7 @@ def plans(model: Decoder, seen: Calibration, rows: Tensor) -> None:
     for seed in range(3):
         start = time.perf_counter()
         with torch.inference_mode():
-            last = EvoPress(attn=2, ffn=2, seed=seed).history(model, seen)[-1].best
+            last = EvoPress(attention_blocks=2, ffn_blocks=2, seed=seed).history(model, seen)[-1].best
         took = round(time.perf_counter() - start, 1)
         rank = order.index(last) + 1
         print(

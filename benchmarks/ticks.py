@@ -14,8 +14,8 @@ from itertools import product
 
 from decodescope.app.commands.shared.output import table
 from decodescope.engine import Method, Session
-from decodescope.engine.bench.answers import QUESTIONS, Bench
-from decodescope.engine.bench.questions.questions import even_of_each, read_questions
+from decodescope.engine.bench.labbench import QUESTIONS, Bench
+from decodescope.engine.bench.questions.questions import read_questions, spread_over_kinds
 from decodescope.engine.methods.strategies.predictive import Predictive
 from decodescope.engine.methods.strategies.speed import Speed
 from decodescope.engine.session.load import Model, load
@@ -24,7 +24,7 @@ from decodescope.engine.session.load import Model, load
 def written(model: Model, method: Method, prompt: list[int], count: int) -> Session:
     """A run of at most `count` tokens, to its end."""
     session = Session(model, method, prompt, max_new_tokens=count)
-    while not session.done:
+    while not session.is_done:
         session.step()
     return session
 
@@ -39,7 +39,7 @@ def main() -> None:
     model = load("lab", "float32", "cpu")
     layers, bench = model.spec.n_layers, Bench(model, {})
     questions, _ = read_questions(QUESTIONS)
-    prompts = [bench.first(x) for x in even_of_each(questions, args.each)]
+    prompts = [bench.first_prompt(x) for x in spread_over_kinds(questions, args.each)]
     plain = [written(model, Method(), x, args.new_tokens).tokens for x in prompts]
     lines = []
     middle = product(range(layers // 2, layers), (1, 3, 8))

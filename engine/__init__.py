@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from decodescope.engine.session.run import Run as Run
     from decodescope.engine.session.run import run as run
     from decodescope.engine.session.session import Session as Session
-    from decodescope.engine.session.start import Running as Running
+    from decodescope.engine.session.start import BackgroundRun as BackgroundRun
     from decodescope.engine.session.start import start as start
 
 _HOME = {
@@ -35,7 +35,7 @@ _HOME = {
     "Run": "session.run",
     "run": "session.run",
     "Session": "session.session",
-    "Running": "session.start",
+    "BackgroundRun": "session.start",
     "start": "session.start",
 }
 __all__ = list(_HOME)

@@ -36,7 +36,7 @@ _HOME = {  # name -> its module, and its name there
     "figure": (_LAB + "charts", "figure"),
     "frame": (_ENGINE + "trace", "frame"),
     "open_trace": (_ENGINE + "trace.file.named_trace", "open_named"),
-    "report": (_LAB + "reports.shown", "report"),
+    "report": (_LAB + "reports.notebook_report", "report"),
     "show": (_LAB + "notebook", "show"),
 }
 _WIDGETS = ("anywidget", "ipywidgets", "plotly")

@@ -7,25 +7,25 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from decodescope.engine.core.arguments import choice
+from decodescope.engine.core.arguments import check_choice
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.file.named_trace import trace_of
-from decodescope.lab.cost.elsewhere import Pricer, Run, off
+from decodescope.lab.cost.pricer import PricedRun, Pricer, cost_deviation
 from decodescope.lab.figures import (
     attention,
+    cache_entries,
     canvas,
     distribution,
     exits,
-    held,
     layers,
     matrix,
-    missed,
     model,
     notes,
     picture,
     prompt,
+    reference_loss,
     repeats,
     roofline,
     rounds,
@@ -38,7 +38,7 @@ from decodescope.lab.figures import (
 )
 from decodescope.lab.figures.measured import surface
 from decodescope.lab.reports import figures as reported
-from decodescope.lab.reports.report import Report, report
+from decodescope.lab.reports.report import AcceptanceReport, count_report
 
 
 class Chart(NamedTuple):
@@ -72,7 +72,7 @@ def figure(  # noqa: PLR0913
     Raises ParamError for a name that is none, or what it does not take, TraceError for a step that the trace does not have, and
     ValueError where the trace does not hold what is drawn.
     """
-    chart = CHARTS[choice(name, "name", tuple(CHARTS))]
+    chart = CHARTS[check_choice(name, "name", tuple(CHARTS))]
     asked = dict(
         step=step,
         node=node,
@@ -92,7 +92,7 @@ def figure(  # noqa: PLR0913
     return chart.draw(trace_of(given), **more)
 
 
-def _machine(trace: Trace, profile: HardwareProfile | None) -> HardwareProfile:
+def _resolve_machine(trace: Trace, profile: HardwareProfile | None) -> HardwareProfile:
     if profile is not None:
         return profile
     if trace.header.machine is None:
@@ -103,18 +103,18 @@ def _machine(trace: Trace, profile: HardwareProfile | None) -> HardwareProfile:
 
 
 def _roofline(trace: Trace, profile: HardwareProfile | None = None) -> go.Figure:
-    machine = _machine(trace, profile)
+    machine = _resolve_machine(trace, profile)
     drawing = roofline.figure(machine, trace)
     far = (
-        off(Pricer(Run(trace.header, trace.prefill, trace.steps), machine).rows())
+        cost_deviation(Pricer(PricedRun(trace.header, trace.prefill, trace.steps), machine).rows())
         if profile is None
         else None
     )
-    return drawing if far is None else roofline.remarked(drawing, str(far))
+    return drawing if far is None else roofline.add_remark(drawing, str(far))
 
 
 def _surface(trace: Trace, profile: HardwareProfile | None = None) -> go.Figure:
-    return surface.figure(trace, _machine(trace, profile))
+    return surface.figure(trace, _resolve_machine(trace, profile))
 
 
 def _worth(trace: Trace, plain: Any = None) -> go.Figure:
@@ -132,8 +132,8 @@ def _notes(trace: Trace, note: str | None = None, part: str | None = None) -> go
     return notes.figure(trace, known[0] if note is None else note, part)
 
 
-def _of_report(draw: Callable[[Report], go.Figure]) -> Callable[[Trace], go.Figure]:
-    return lambda trace: draw(report(trace))
+def _report_chart(draw: Callable[[AcceptanceReport], go.Figure]) -> Callable[[Trace], go.Figure]:
+    return lambda trace: draw(count_report(trace))
 
 
 CHARTS: dict[str, Chart] = {
@@ -143,10 +143,12 @@ CHARTS: dict[str, Chart] = {
         "the probabilities at one place, and what a rejection left", distribution.figure, ("step", "node")
     ),
     "time": Chart("what each step took, by phase", time.figure),
-    "spent": Chart("the time of all steps, by phase", _of_report(reported.time)),
-    "cache": Chart("entries that the cache held, and lost", held.figure),
-    "lives": Chart("which entries were in the cache, and when", held.lives, ("layer", "head")),
-    "missed": Chart("what a full cache, or the whole model, says that was lost", missed.figure),
+    "spent": Chart("the time of all steps, by phase", _report_chart(reported.time)),
+    "cache": Chart("entries that the cache held, and lost", cache_entries.figure),
+    "lives": Chart(
+        "which entries were in the cache, and when", cache_entries.entry_lifetimes, ("layer", "head")
+    ),
+    "missed": Chart("what a full cache, or the whole model, says that was lost", reference_loss.figure),
     "attention": Chart("how few entries drew the attention", attention.figure),
     "layers": Chart("what became of each layer in each pass, and where passes left", layers.figure),
     "exits": Chart("how deep each step went, and how sure it was", exits.figure),
@@ -164,11 +166,13 @@ CHARTS: dict[str, Chart] = {
         "a search as a tree: what was begun, kept and left, and its worth", search.figure, ("step", "node")
     ),
     "notes": Chart("what a part told over the steps", _notes, ("note", "part")),
-    "depth": Chart("the share accepted, by depth of the guess", _of_report(reported.depth)),
-    "entropy": Chart("the share accepted, by the target's entropy", _of_report(reported.entropy)),
-    "kinds": Chart("guesses by kind of token, accepted and rejected", _of_report(reported.kinds)),
-    "calibration": Chart("the share accepted, by what the draft believed", _of_report(reported.calibration)),
-    "lengths": Chart("speed by length of the draft, by the model", _of_report(reported.lengths)),
+    "depth": Chart("the share accepted, by depth of the guess", _report_chart(reported.depth)),
+    "entropy": Chart("the share accepted, by the target's entropy", _report_chart(reported.entropy)),
+    "kinds": Chart("guesses by kind of token, accepted and rejected", _report_chart(reported.kinds)),
+    "calibration": Chart(
+        "the share accepted, by what the draft believed", _report_chart(reported.calibration)
+    ),
+    "lengths": Chart("speed by length of the draft, by the model", _report_chart(reported.lengths)),
     "model": Chart(
         "what a model of the run is: bytes and bits by matrix, heads, and what is gone",
         model.figure,

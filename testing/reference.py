@@ -21,10 +21,10 @@ def softmax(z: list[float]) -> list[float]:
 
 def temperature(z: list[float], text: list[int], T: float) -> list[float]:
     """Logits divided by T; T = 0 is greedy."""
-    return greedy(z, text) if T == 0 else [x / T for x in z]
+    return greedy_logits(z, text) if T == 0 else [x / T for x in z]
 
 
-def greedy(z: list[float], text: list[int]) -> list[float]:
+def greedy_logits(z: list[float], text: list[int]) -> list[float]:
     """Only the largest logit stays, of equal ones the first."""
     best = z.index(max(z))
     return [0.0 if x == best else NONE for x in range(len(z))]
@@ -68,26 +68,26 @@ class Warp:
     stages: list[Callable[[list[float], list[int]], list[float]]] = field(default_factory=list)
     mirostat: tuple[float, float] | None = None
 
-    def law(self, logits: Logits, text: list[int], prompt: int) -> list[float]:
+    def next_distribution(self, logits: Logits, text: list[int], prompt: int) -> list[float]:
         """P(next | text) for every id."""
-        z = self._staged(logits, text)
+        z = self._apply_stages(logits, text)
         if self.mirostat is None:
             return softmax(z)
         tau, rate = self.mirostat
         mu = 2 * tau
         for end in range(prompt, len(text)):
-            surprise = -math.log2(softmax(self._staged(logits, text[:end]))[text[end]])
+            surprise = -math.log2(softmax(self._apply_stages(logits, text[:end]))[text[end]])
             mu = min(max(mu - rate * (surprise - tau), 0.0), 4 * tau)
         return softmax(mirostat_cut(z, mu))
 
-    def _staged(self, logits: Logits, text: list[int]) -> list[float]:
+    def _apply_stages(self, logits: Logits, text: list[int]) -> list[float]:
         z = logits(tuple(enumerate(text))).tolist()
         for stage in self.stages:
             z = stage(z, text)
         return z
 
 
-def text_law(
+def text_distribution(
     logits: Logits, warp: Warp, prompt: list[int], length: int, vocab: int, stop: frozenset[int] = frozenset()
 ) -> dict[tuple[int, ...], float]:
     """P(text) of every text of `length` tokens, or of fewer with a stop id at the end; impossible ones included, as 0."""
@@ -95,7 +95,7 @@ def text_law(
 
     def p(head: tuple[int, ...], x: int) -> float:
         if head not in laws:
-            laws[head] = warp.law(logits, [*prompt, *head], len(prompt))
+            laws[head] = warp.next_distribution(logits, [*prompt, *head], len(prompt))
         return laws[head][x]
 
     law: dict[tuple[int, ...], float] = {}

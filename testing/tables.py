@@ -21,17 +21,17 @@ Logits = Callable[[Seen], Tensor]  # -> float64 [V]
 PROMPT = [1, 2, 1]
 
 
-def table(vocab: int, seed: int, scale: float = 1.5) -> Logits:
+def logit_table(vocab: int, seed: int, scale: float = 1.5) -> Logits:
     """Independent normal logits for everything that can be seen."""
 
     def logits(seen: Seen) -> Tensor:
         flat = [x for entry in seen for x in entry]
         return torch.from_numpy(np.random.default_rng([seed, *flat]).normal(0, scale, vocab))
 
-    return remembered(logits)
+    return memoize_logits(logits)
 
 
-def constant(*probs: float) -> Logits:
+def constant_logits(*probs: float) -> Logits:
     """The same law after every text."""
     logits = torch.tensor(probs, dtype=torch.float64).log()
     return lambda seen: logits
@@ -40,7 +40,7 @@ def constant(*probs: float) -> Logits:
 def draft_table(kind: str, target: Logits, vocab: int, seed: int = 77) -> Logits:
     """equal: the target's own. mixed: 0.7 of each. independent. support: nothing on the half of the ids that the target
     likes best. onehot: all on one id."""
-    other = table(vocab, seed)
+    other = logit_table(vocab, seed)
 
     def logits(seen: Seen) -> Tensor:
         own = other(seen)
@@ -54,13 +54,13 @@ def draft_table(kind: str, target: Logits, vocab: int, seed: int = 77) -> Logits
             return torch.full_like(own, -torch.inf).index_fill(0, own.argmax(), 0.0)
         return own
 
-    return remembered(logits)
+    return memoize_logits(logits)
 
 
 KINDS = ("equal", "mixed", "independent", "support", "onehot")
 
 
-def remembered(logits: Logits) -> Logits:
+def memoize_logits(logits: Logits) -> Logits:
     """The same function, each value decoder once."""
     memo: dict[Seen, Tensor] = {}
 
@@ -123,7 +123,7 @@ class TableDecoder(Decoder):
         return torch.stack(rows)[None, :, : self.vocab]
 
 
-def model(logits: Logits, vocab: int, skipped: Logits | None = None) -> Model:
+def table_model(logits: Logits, vocab: int, skipped: Logits | None = None) -> Model:
     """A loaded model that is a table."""
     decoder = TableDecoder(logits, vocab, skipped)
     return Model("table", cast(Path, None), decoder.spec, decoder, None, "0" * 16, [])

@@ -12,20 +12,20 @@ from typing import Any, TypeVar, cast
 import torch
 
 from decodescope.engine.core.component import registry
-from decodescope.engine.core.spec import ModelSpec, Picture, Rope
+from decodescope.engine.core.spec import ModelSpec, PictureSpec, Rope
 from decodescope.engine.decoding.bases.lane import Lane
-from decodescope.engine.decoding.bases.weights import Calibration, transforms
+from decodescope.engine.decoding.bases.weights import CalibrationData, parse_transform_list
 from decodescope.engine.model.forward.decoder import Decoder, Layer
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.files import GATES, NETS
 from decodescope.engine.model.stores.cache import KVCache
-from decodescope.engine.session.batch.together import Figures, together
+from decodescope.engine.session.batch.shared_passes import SharedPassStats, decode_together
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method
 from decodescope.engine.session.session import Session
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.details.pictured import begins
+from decodescope.engine.trace.details.picture_passes import picture_start
 
 T = TypeVar("T")
 
@@ -62,7 +62,7 @@ def decoder(
     embed = w(spec.vocab, d) * d**0.5
     toy = Decoder(spec, embed, layers, torch.ones(d, dtype=dtype), w(spec.vocab, d) * sharp)
     sizes = {kind: {name: getattr(spec, name) for name in NETS[kind].of_target} for kind in spec.heads}
-    toy.heads = Heads(spec.heads, lambda kind: heads(kind, d, seed, **sizes[kind]).moved(dtype=dtype))
+    toy.heads = Heads(spec.heads, lambda kind: heads(kind, d, seed, **sizes[kind]).copy_to(dtype=dtype))
     return toy
 
 
@@ -140,7 +140,7 @@ def heads(kind: str, d: int, seed: int = 0, **changes: int) -> Head:
     return net
 
 
-def noisy(base: Decoder, noise: float, seed: int = 1) -> Decoder:
+def noisy_decoder(base: Decoder, noise: float, seed: int = 1) -> Decoder:
     """A decoder whose weights are those of `base` and some noise: a draft model that is right now and then."""
     g = torch.Generator().manual_seed(seed)
 
@@ -158,13 +158,13 @@ def noisy(base: Decoder, noise: float, seed: int = 1) -> Decoder:
     return toy
 
 
-def made_by(weights: str, base: Decoder) -> Decoder:
+def transformed_decoder(weights: str, base: Decoder) -> Decoder:
     """The model that transforms, joined with +, make of another; those that look at text see random tokens."""
-    text = Calibration(
+    text = CalibrationData(
         lambda: torch.randint(base.spec.vocab, (4096,), generator=torch.Generator().manual_seed(3))
     )
-    for one in transforms(weights):
-        base = one.made(base, text)
+    for one in parse_transform_list(weights):
+        base = one.transform(base, text)
     return base
 
 
@@ -180,10 +180,10 @@ def target(dtype: torch.dtype = torch.float32, seed: int = 0) -> Model:
 
 def draft(dtype: torch.dtype = torch.float32, noise: float = 0.4, seed: int = 0) -> Model:
     """Its draft model."""
-    return model(noisy(decoder(seed=seed, dtype=dtype), noise))
+    return model(noisy_decoder(decoder(seed=seed, dtype=dtype), noise))
 
 
-def by_type(make: Callable[..., T]) -> Callable[..., T]:
+def cache_by_dtype(make: Callable[..., T]) -> Callable[..., T]:
     """Keeps what `make` gives for each type of numbers; without one it is double precision, and the same object."""
     kept = cache(make)
     return lambda dtype=torch.float64, *rest, **more: kept(dtype, *rest, **more)
@@ -192,77 +192,82 @@ def by_type(make: Callable[..., T]) -> Callable[..., T]:
 LIVELY = 3  # the seed of a target whose greedy text does not run into a loop
 
 
-@by_type
+@cache_by_dtype
 def pair(dtype: torch.dtype, noise: float = 0.08) -> tuple[Model, Model]:
     """A target with lively greedy text, and a draft model that is right about every second time."""
     return target(dtype, LIVELY), draft(dtype, noise, LIVELY)
 
 
-@by_type
-def both(dtype: torch.dtype) -> Model:
+@cache_by_dtype
+def bidirectional_target(dtype: torch.dtype) -> Model:
     """A lively target without a causal mask, whose last id is its mask token."""
-    spec = shaped(causal=False, heads=("learn2pd", "edit"), mask_token=SPEC.vocab - 1)
+    spec = toy_spec(causal=False, heads=("learn2pd", "edit"), mask_token=SPEC.vocab - 1)
     return model(decoder(spec, LIVELY, dtype))
 
 
 @cache
-def tagging(seed: int = 3) -> Model:
+def tagging_target(seed: int = 3) -> Model:
     """The same with a head that wants all four tags."""
-    tags = model(copy.copy(both().decoder))
+    tags = model(copy.copy(bidirectional_target().decoder))
     head: Any = heads("edit", tags.spec.d_model, seed)
     with torch.no_grad():
         head.tags.weight.mul_(6)
         head.tags.bias.zero_()
         head.replace.weight.mul_(4)
         head.insert.weight.mul_(4)
-    tags.decoder.heads = {"edit": head.moved(dtype=torch.float64)}
+    tags.decoder.heads = {"edit": head.copy_to(dtype=torch.float64)}
     return tags
 
 
 LEVELS = (0, 2, 6, 7, 8, 10, 11, 12)  # the last token of PROMPT is none: pictures begin behind it
 
 
-@by_type
-def raster(dtype: torch.dtype) -> Model:
+@cache_by_dtype
+def raster_target(dtype: torch.dtype) -> Model:
     """A lively target that writes pictures of 8 x 8 cells in raster order."""
-    return model(decoder(shaped(heads=(), picture=Picture(8, 8, LEVELS)), LIVELY, dtype))
+    return model(decoder(toy_spec(heads=(), picture=PictureSpec(8, 8, LEVELS)), LIVELY, dtype))
 
 
-@by_type
-def told(dtype: torch.dtype) -> Model:
+@cache_by_dtype
+def any_order_target(dtype: torch.dtype) -> Model:
     """A lively target that writes the cells of such pictures in any order, each behind an instruction."""
     instructions = tuple(range(SPEC.vocab, SPEC.vocab + 64))
-    spec = shaped(heads=(), vocab=SPEC.vocab + 64, picture=Picture(8, 8, LEVELS, instructions))
+    spec = toy_spec(heads=(), vocab=SPEC.vocab + 64, picture=PictureSpec(8, 8, LEVELS, instructions))
     return model(decoder(spec, LIVELY, dtype))
 
 
-@by_type
-def blocks(dtype: torch.dtype) -> Model:
+@cache_by_dtype
+def block_target(dtype: torch.dtype) -> Model:
     """A lively token decoder of a Block Transformer, whose blocks have 4 tokens."""
-    return model(decoder(shaped(heads=("block_transformer",), block_length=4), LIVELY, dtype))
+    return model(decoder(toy_spec(heads=("block_transformer",), block_length=4), LIVELY, dtype))
 
 
-def fitting(strategy: Any, dtype: torch.dtype = torch.float64) -> Model:
+def strategy_target(strategy: Any, dtype: torch.dtype = torch.float64) -> Model:
     """The lively target that a strategy writes with."""
     if strategy.sides == "both":
-        return both(dtype)
-    kinds = {"text": lambda _: pair(dtype)[0], "rows": raster, "cells": told, "blocks": blocks}
+        return bidirectional_target(dtype)
+    kinds = {
+        "text": lambda _: pair(dtype)[0],
+        "rows": raster_target,
+        "cells": any_order_target,
+        "blocks": block_target,
+    }
     return kinds[strategy.writes](dtype)
 
 
-@by_type
-def helpers(dtype: torch.dtype) -> dict[str, Model]:
+@cache_by_dtype
+def helper_models(dtype: torch.dtype) -> dict[str, Model]:
     """A model in every role: the lively pair's draft model, who is an amateur too, two more that err elsewhere, and one that
     fills gaps."""
     target, small = pair(dtype)
-    more = {f"draft{n}": model(noisy(target.decoder, 0.08, seed=n)) for n in (2, 3)}
-    return {"draft": small, "amateur": small, "short": small, "infill": both(dtype), **more}
+    more = {f"draft{n}": model(noisy_decoder(target.decoder, 0.08, seed=n)) for n in (2, 3)}
+    return {"draft": small, "amateur": small, "short": small, "infill": bidirectional_target(dtype), **more}
 
 
 @torch.inference_mode()
-def fed(lane: Lane, *tokens: int) -> torch.Tensor:
+def feed_tokens(lane: Lane, *tokens: int) -> torch.Tensor:
     """Logits [T, V] of a chain of tokens behind what a lane has read, which is committed."""
-    logits = lane.forward(Feed.causal(list(tokens), len(lane.tokens)))
+    logits = lane.forward(Feed.causal_chain(list(tokens), len(lane.tokens)))
     lane.commit(list(range(len(tokens))))
     return logits[0]
 
@@ -274,17 +279,17 @@ def prompts(count: int, length: int = 12, seed: int = 0, vocab: int = SPEC.vocab
 
 
 @torch.inference_mode()
-def greedy(toy: Decoder, prompt: list[int], count: int) -> list[int]:
+def greedy_text(toy: Decoder, prompt: list[int], count: int) -> list[int]:
     """The greedy text, by reading everything anew for every token: no cache, no session. A model that reads both sides fills
     masked places from left to right, one that is told which cell comes next writes all in raster order."""
     if toy.spec.picture is not None and toy.spec.picture.cells:
-        return in_raster(toy, prompt, count)
+        return greedy_picture_levels(toy, prompt, count)
     if toy.spec.block_length:
-        return in_blocks(toy, prompt, count)
+        return greedy_block_text(toy, prompt, count)
     text, mask = list(prompt), toy.spec.mask_token
     for left in range(count, 0, -1):
         behind = [] if mask is None else [mask] * left
-        row = toy.forward(Feed.causal(text + behind, 0), None)[0, len(text) - (mask is None)]
+        row = toy.forward(Feed.causal_chain(text + behind, 0), None)[0, len(text) - (mask is None)]
         text.append(
             int((row if mask is None else row.index_fill(0, torch.tensor(mask), -torch.inf)).argmax())
         )
@@ -292,26 +297,26 @@ def greedy(toy: Decoder, prompt: list[int], count: int) -> list[int]:
 
 
 @cache
-def _read(toy: Decoder, prompt: tuple[int, ...], count: int) -> tuple[int, ...]:
-    return tuple(greedy(toy, list(prompt), count))
+def _cached_greedy_text(toy: Decoder, prompt: tuple[int, ...], count: int) -> tuple[int, ...]:
+    return tuple(greedy_text(toy, list(prompt), count))
 
 
-def due(toy: Model, prompt: list[int], count: int = 40) -> list[int]:
+def cached_greedy_text(toy: Model, prompt: list[int], count: int = 40) -> list[int]:
     """The greedy text of one of the models above, which no test changes: it is read once, whoever asks."""
-    return [*_read(toy.decoder, tuple(prompt), count)]
+    return [*_cached_greedy_text(toy.decoder, tuple(prompt), count)]
 
 
 @torch.inference_mode()
-def in_blocks(toy: Decoder, prompt: list[int], count: int) -> list[int]:
+def greedy_block_text(toy: Decoder, prompt: list[int], count: int) -> list[int]:
     """The greedy text of a Block Transformer: all blocks anew for every token, and the last one's tokens behind its prefix."""
     size, head = toy.spec.block_length, cast(Any, toy.heads["block_transformer"])
     text = [cast(int, toy.spec.pad_token)] * (-len(prompt) % size) + prompt
     for _ in range(count):
         whole = len(text) // size * size
-        feed = Feed.causal([0] * (whole // size), 0)
+        feed = Feed.causal_chain([0] * (whole // size), 0)
         feed.embed_rows = torch.ones(whole // size, dtype=torch.bool)
-        feed.embeds = head.embedded(torch.tensor([text[:whole]]))
-        own = Feed.causal([0, *text[whole:]], 0)
+        feed.embeds = head.embed_blocks(torch.tensor([text[:whole]]))
+        own = Feed.causal_chain([0, *text[whole:]], 0)
         own.embeds = head.decoder(toy.spec).forward(feed, None)[:, -1:].expand(-1, own.length, -1)
         own.embed_rows = torch.arange(own.length) == 0
         text.append(int(toy.forward(own, None)[0, -1].argmax()))
@@ -319,20 +324,20 @@ def in_blocks(toy: Decoder, prompt: list[int], count: int) -> list[int]:
 
 
 @torch.inference_mode()
-def in_raster(toy: Decoder, prompt: list[int], count: int) -> list[int]:
+def greedy_picture_levels(toy: Decoder, prompt: list[int], count: int) -> list[int]:
     """The greedy levels of a picture's cells, asked for in raster order, behind those that the prompt ends with."""
     picture = toy.spec.picture
     assert picture is not None
-    begin = begins(prompt, picture.levels)
+    begin = picture_start(prompt, picture.levels)
     levels = prompt[begin:]
     while len(levels) < len(prompt) - begin + count:
         asked_before = [x for pair in zip(picture.cells, levels, strict=False) for x in pair]
         asked = [*prompt[:begin], *asked_before, picture.cells[len(levels)]]
-        levels.append(int(toy.forward(Feed.causal(asked, 0), None)[0, -1].argmax()))
+        levels.append(int(toy.forward(Feed.causal_chain(asked, 0), None)[0, -1].argmax()))
     return levels[len(prompt) - begin :]
 
 
-LONG = dict(text="[a-l]{60}")  # a grammar of texts that no test writes to their end
+LONG = dict(definition="[a-l]{60}")  # a grammar of texts that no test writes to their end
 
 
 def method(**parts: str | tuple[str, dict[str, Any]]) -> Method:
@@ -341,15 +346,17 @@ def method(**parts: str | tuple[str, dict[str, Any]]) -> Method:
     named = {kind: part if isinstance(part, str) else part[0] for kind, part in parts.items()}
     if named.get("strategy") == "aligned" and "sampler" not in parts:
         parts, named["sampler"] = {**parts, "sampler": ("grammar", LONG)}, "grammar"
-    return Method.named(named, {kind: part[1] for kind, part in parts.items() if not isinstance(part, str)})
+    return Method.from_names(
+        named, {kind: part[1] for kind, part in parts.items() if not isinstance(part, str)}
+    )
 
 
-def routed(router: str) -> str:
+def router_strategy(router: str) -> str:
     """A strategy whose turns or answers this router decides about."""
     return "switch" if "token" in registry("router")[router].of else "cascade"  # type: ignore[attr-defined] # a Router's
 
 
-class Letters:
+class LetterTokenizer:
     """A tokenizer of a toy: the first ids are letters, the last of SPEC's ends a text."""
 
     end = SPEC.vocab - 1
@@ -368,23 +375,23 @@ class Letters:
         """The text of some ids."""
         return "".join(map(self.piece, ids))
 
-    def __deepcopy__(self, memo: object) -> Letters:
+    def __deepcopy__(self, memo: object) -> LetterTokenizer:
         return self
 
 
-LETTERS = Letters()
+LETTERS = LetterTokenizer()
 
 
-def spoken(silent: Model) -> Model:
+def add_tokenizer(silent: Model) -> Model:
     """The same model, whose ids are letters."""
     return replace(silent, tokenizer=LETTERS, stop_tokens=[LETTERS.end])  # type: ignore[arg-type] # stands in for one
 
 
-def company(chosen: Method, dtype: torch.dtype = torch.float64) -> tuple[Model, dict[str, Model]]:
+def method_models(chosen: Method, dtype: torch.dtype = torch.float64) -> tuple[Model, dict[str, Model]]:
     """The target that a method fits, and a model in every role; with a tokenizer where its sampler reads text."""
-    big, others = fitting(chosen.strategy, dtype), helpers(dtype)
+    big, others = strategy_target(chosen.strategy, dtype), helper_models(dtype)
     return (
-        (spoken(big), {role: spoken(x) for role, x in others.items()})
+        (add_tokenizer(big), {role: add_tokenizer(x) for role, x in others.items()})
         if chosen.sampler.reads_text
         else (big, others)
     )
@@ -395,19 +402,19 @@ def decode(
 ) -> Session:
     """A finished session of the lively pair, or of the model that reads both sides, its trace in `sink`."""
     toy = toy or Method()
-    given, (big, models) = more.pop("pair", None), company(toy)
-    if given is not None and fitting(toy.strategy) is pair()[0]:
+    given, (big, models) = more.pop("pair", None), method_models(toy)
+    if given is not None and strategy_target(toy.strategy) is pair()[0]:
         big, models = given[0], {**models, "draft": given[1]}
-    return finished(Session(big, toy, prompt or PROMPT, models=models, max_new_tokens=count, **more))
+    return finish_session(Session(big, toy, prompt or PROMPT, models=models, max_new_tokens=count, **more))
 
 
-def trace_of(session: Session) -> Trace:
+def session_trace(session: Session) -> Trace:
     """The trace of a session whose sink it is."""
     assert isinstance(session.sink, Trace)
     return session.sink
 
 
-def finished(session: Session) -> Session:
+def finish_session(session: Session) -> Session:
     """The session at its end, its trace in `sink`."""
     session.sink = Trace()
     for _ in session.stream():
@@ -415,21 +422,21 @@ def finished(session: Session) -> Session:
     return session
 
 
-def in_step(sessions: list[Session]) -> Figures:
+def decode_in_lockstep(sessions: list[Session]) -> SharedPassStats:
     """Decode sessions that go together to their ends; raises what was raised in one of them."""
 
     def over(session: Session, error: Exception | None) -> None:
         if error is not None:
             raise error
 
-    return together(sessions, len(sessions), over=over)
+    return decode_together(sessions, len(sessions), over=over)
 
 
 @torch.inference_mode()
-def same_as_fresh(lane: Lane, atol: float = 1e-9) -> bool:
+def matches_fresh_reading(lane: Lane, atol: float = 1e-9) -> bool:
     """Whether a lane that keeps everything holds what a new reading of its tokens would leave, and nothing pending."""
     cache = KVCache(lane.decoder.spec, dtype=lane.decoder.dtype)
-    lane.decoder.forward(Feed.causal(lane.tokens, 0), cache)
+    lane.decoder.forward(Feed.causal_chain(lane.tokens, 0), cache)
     cache.commit(range(len(lane.tokens)))
     pairs = list(zip(lane.cache.layers, cache.layers, strict=True))
     return all(
@@ -441,12 +448,12 @@ def same_as_fresh(lane: Lane, atol: float = 1e-9) -> bool:
     )
 
 
-def shaped(**changes: Any) -> ModelSpec:
+def toy_spec(**changes: Any) -> ModelSpec:
     """The toy's shape with some changes."""
     return replace(SPEC, **changes)
 
 
-def rough(smooth: Model, size: float = 0.05) -> Model:
+def add_row_noise(smooth: Model, size: float = 0.05) -> Model:
     """The same model, but no two rows of its passes round alike: to each logit comes noise of up to `size`. In half types a row
     differs so from an equal row, and from itself in another pass."""
     toy, noise = copy.copy(smooth.decoder), torch.Generator().manual_seed(5)

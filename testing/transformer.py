@@ -11,7 +11,7 @@ from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 
 from . import toys
-from .tables import Logits, Seen, remembered
+from .tables import Logits, Seen, memoize_logits
 
 V = 6
 SPEC = ModelSpec("tiny", 2, 4, 2, 8, 32, 64, V, max_positions=64, rope=Rope(dim=8))
@@ -21,10 +21,10 @@ SPEC = ModelSpec("tiny", 2, 4, 2, 8, 32, 64, V, max_positions=64, rope=Rope(dim=
 def decoders() -> tuple[Decoder, Decoder]:
     """A transformer over six ids, and one that is somewhat like it."""
     target = toys.decoder(SPEC, dtype=torch.float64)
-    return target, toys.noisy(target, 0.5)
+    return target, toys.noisy_decoder(target, 0.5)
 
 
-def by_prefix(decoder: Decoder) -> Logits:
+def logits_by_prefix(decoder: Decoder) -> Logits:
     """The decoder's logits after each text, read from the beginning without any cache; each text once."""
 
     @torch.inference_mode()
@@ -32,13 +32,13 @@ def by_prefix(decoder: Decoder) -> Logits:
         assert [position for position, _ in seen] == list(range(len(seen))), (
             "a row sees something else than a text"
         )
-        return decoder.forward(Feed.causal([token for _, token in seen], 0, logits="last"), None)[0, 0]
+        return decoder.forward(Feed.causal_chain([token for _, token in seen], 0, logits="last"), None)[0, 0]
 
-    return remembered(logits)
+    return memoize_logits(logits)
 
 
 @cache
-def memo() -> tuple[Logits, Logits]:
+def decoder_logits() -> tuple[Logits, Logits]:
     """Their logits by prefix."""
     target, draft = decoders()
-    return by_prefix(target), by_prefix(draft)
+    return logits_by_prefix(target), logits_by_prefix(draft)

@@ -14,13 +14,13 @@ from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method
 from decodescope.engine.session.session import Session
 
-from .forking import ForkingChance, outcomes
+from .chances import ForkingChance, outcomes
 from .tables import PROMPT
 
 Text = tuple[int, ...]
 
 
-class Round(NamedTuple):
+class StepOutcome(NamedTuple):
     """What one path of a step did."""
 
     emitted: Text
@@ -30,7 +30,7 @@ class Round(NamedTuple):
     verdict: Any
 
     @property
-    def accepted(self) -> int:
+    def accepted_count(self) -> int:
         """Drafted tokens that were kept."""
         return len(self.verdict.path)
 
@@ -71,10 +71,10 @@ class Walk:
         self.kept = self.refused = 0
         self.until: float | None = None
 
-    def place(self, tokens: list[int], state: Any) -> None:
+    def go_to(self, tokens: list[int], state: Any) -> None:
         """Bring the session to the point where `tokens` have been written."""
         s, read = self.s, tokens[:-1]
-        same = s.target.common(read)
+        same = s.target.common_prefix_length(read)
         s.target.truncate(same)
         if same < len(read):
             s.target.read(read)
@@ -82,19 +82,19 @@ class Walk:
         s.target.passes.clear()
 
     @torch.inference_mode()
-    def rounds(self, text: Text = (), state: Any = None) -> list[tuple[float, Round]]:
+    def step_outcomes(self, text: Text = (), state: Any = None) -> list[tuple[float, StepOutcome]]:
         """(weight, round) of every path of the step after `text`; for drafters that remember nothing."""
         start = self.first if not text else state
 
-        def step(chance: ForkingChance) -> Round:
-            self.place([*self.prompt, *text], start)
+        def step(chance: ForkingChance) -> StepOutcome:
+            self.go_to([*self.prompt, *text], start)
             return self._step(chance)
 
         ways = outcomes(step, self.chance)
         self.paths += len(ways)
         return ways
 
-    def _step(self, chance: ForkingChance) -> Round:
+    def _step(self, chance: ForkingChance) -> StepOutcome:
         s = self.s
         s.chance = chance
         before = len(s.tokens)
@@ -104,9 +104,11 @@ class Walk:
         assert move.verdict is not None, "the walk is of strategies that verify"
         self.kept += bool(move.verdict.path)
         self.refused += any(not trial.ok for trial in move.verdict.trials)
-        return Round(tuple(move.emitted), move.end is not None, s.sampler_state, move.draft, move.verdict)
+        return StepOutcome(
+            tuple(move.emitted), move.end is not None, s.sampler_state, move.draft, move.verdict
+        )
 
-    def law(self) -> dict[Text, float]:
+    def text_distribution(self) -> dict[Text, float]:
         """P(text), the rounds after each prefix walked once."""
         law: dict[Text, float] = defaultdict(float)
         seen: dict[Text, Any] = {}
@@ -115,7 +117,7 @@ class Walk:
             text = min(ahead, key=len)
             mass = ahead.pop(text)
             after: dict[tuple[Text, bool], float] = defaultdict(float)
-            for weight, move in self.rounds(text, seen.get(text)):
+            for weight, move in self.step_outcomes(text, seen.get(text)):
                 whole = (*text, *move.emitted)
                 assert seen.setdefault(whole, move.state) == move.state, (
                     "the sampler's state depends on the way"
@@ -126,7 +128,7 @@ class Walk:
         return dict(law)
 
     @torch.inference_mode()
-    def whole(self, most: int | None = None) -> dict[Text, float]:
+    def full_run_distribution(self, most: int | None = None) -> dict[Text, float]:
         """P(text), whole runs walked: for drafters that remember what they saw.
 
         Raises TooManyWays if there are more than `most` paths, or behind `until`.
@@ -137,7 +139,7 @@ class Walk:
                 raise TooManyWays("The time for this walk is over.")
             if self.s.target.needs:
                 self.s.target.truncate(0)  # the drafter is to see the states of the whole prompt
-            self.place(self.prompt, self.first)
+            self.go_to(self.prompt, self.first)
             self.s.method.strategy.begin(self.s)
             while not self._step(chance).ended:
                 pass
@@ -156,7 +158,7 @@ class Walk:
         return dict(law)
 
 
-def distance(law: Mapping[Text, float], true: Mapping[Text, float]) -> float:
+def distribution_distance(law: Mapping[Text, float], true: Mapping[Text, float]) -> float:
     """The largest difference of a text's probability, and of the sum from 1; infinite if an impossible text came."""
     if any(p > 0 and not true.get(text, 0.0) > 0 for text, p in law.items()):
         return float("inf")

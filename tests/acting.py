@@ -26,9 +26,9 @@ DRAWS_NOTHING = (  # parts that refuse a sampler which draws
     "aligned",  # takes a grammar, which toys.method gives it
 )
 BESIDE: dict[str, dict[str, Any]] = {
-    "schedule": {"drafter": ("draft_model", {"length": 4})},
-    "acceptance": {"drafter": ("draft_model", {"length": 3, "width": 2})},
-    "selector": {"strategy": ("masked", {"block": 8})},
+    "schedule": {"drafter": ("draft_model", {"max_draft_tokens": 4})},
+    "acceptance": {"drafter": ("draft_model", {"max_draft_tokens": 3, "width": 2})},
+    "unmasking": {"strategy": ("masked", {"block": 8})},
 }
 Part = tuple[str, str, dict[str, Any]]  # kind, name and settings
 PARTS: list[Part] = [(kind, *part) for kind in KINDS for part in toys.variants(kind)]
@@ -40,13 +40,13 @@ def method_with(part: Part, warm: bool = True) -> Method:
     kind, name, settings = part
     parts: dict[str, Any] = {**BESIDE.get(kind, {}), kind: (name, settings)}
     if kind == "router":
-        parts["strategy"] = toys.routed(name)
+        parts["strategy"] = toys.router_strategy(name)
     if kind == "acceptance":
         rule: Any = build(kind, name, settings)
         if rule.chain_only:
-            parts["drafter"] = ("draft_model", {"length": 3})
+            parts["drafter"] = ("draft_model", {"max_draft_tokens": 3})
         elif "without_replacement" not in rule.exact_for:
-            parts["drafter"] = ("chains", {"length": 3, "count": 3})
+            parts["drafter"] = ("chains", {"max_draft_tokens": 3, "chains": 3})
     if warm and kind != "sampler" and name not in DRAWS_NOTHING:
         parts["sampler"] = WARM
     return toys.method(**parts)

@@ -18,9 +18,9 @@ from torch import Tensor
 from decodescope.engine.core.moments import Moments
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.decoding.bases.policy import CachePolicy
-from decodescope.engine.decoding.values.prompt import Prompt
+from decodescope.engine.decoding.values.prompt_attention import PromptAttention
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.model.layers.column import Column, beside
+from decodescope.engine.model.layers.column import EntryColumn, expand_index
 
 
 class Bare:
@@ -30,7 +30,7 @@ class Bare:
     heads = present = None
     m = 0
 
-    def __init__(self, whole: Whole, layer: int, batch: int, columns: dict[str, Column]):
+    def __init__(self, whole: Whole, layer: int, batch: int, columns: dict[str, EntryColumn]):
         self.whole, self.layer, self._columns = whole, layer, columns
         self.at = torch.zeros(batch, whole.spec.n_kv_heads, 0, dtype=torch.int64)
         self.columns = {name: x.table(*self.at.shape, "cpu") for name, x in columns.items()}
@@ -58,7 +58,7 @@ class Bare:
 
     def _of(self, table: Tensor) -> Tensor:
         """[B, H_kv, n, D]: the rows of a table by position that are held."""
-        return table.gather(2, beside(self.at.clamp(min=0), table, 2))
+        return table.gather(2, expand_index(self.at.clamp(min=0), table, 2))
 
     def positions(self) -> Tensor:
         return self.at
@@ -89,7 +89,7 @@ class Bare:
     def keep_where(self, keep: Tensor) -> None:
         keep = keep & (self.at >= 0)
         order = (~keep).to(torch.int8).argsort(dim=2, stable=True)[..., : int(keep.sum(2).max())]
-        self.columns = {name: x.gather(2, beside(order, x, 2)) for name, x in self.columns.items()}
+        self.columns = {name: x.gather(2, expand_index(order, x, 2)) for name, x in self.columns.items()}
         self.at = self.at.gather(2, order).masked_fill(~keep.gather(2, order), -1)
         seen = torch.zeros(*self.at.shape[:2], self.whole.n + 1, dtype=torch.bool)
         self.whole.seen[self.layer] = seen.scatter(2, self.at % (self.whole.n + 1), True)[..., :-1]
@@ -128,7 +128,7 @@ class Beside:
         self.policy, self.rule = policy, rule
         self.whole = Whole(decoder, batch, policy.sink_places, policy.band if policy.strict else None)
         self.layers = [Bare(self.whole, i, batch, policy.columns) for i in range(decoder.spec.n_layers)]
-        self.prompt: Prompt | None = Prompt(decoder, Needs(queries=10**6) | policy.needs)
+        self.prompt: PromptAttention | None = PromptAttention(decoder, Needs(queries=10**6) | policy.needs)
         self.evidence = Evidence(self.whole)
         self.spec = decoder.spec
 

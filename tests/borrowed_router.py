@@ -6,8 +6,8 @@ import math
 from typing import ClassVar
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.answers import Candidate, Judged, answers_form
-from decodescope.engine.decoding.bases.router import Question, Router
+from decodescope.engine.decoding.bases.answers import AnswerJudgement, Candidate, answers_form
+from decodescope.engine.decoding.bases.router import Router, RouterQuestion
 
 LUCK = answers_form(
     "luck", "An answer is kept where its luck reaches tau.", "exp(sum(logp))", score="exp(sum(logp))"
@@ -25,5 +25,5 @@ class BorrowedRouter(Router):
 
     tau: float = param(0.1, low=0.0, high=1.1, help="luck from which on an answer is kept")
 
-    def judge(self, answers: list[Candidate], question: Question) -> Judged:
-        return Judged(math.exp(sum(answers[0].logp)))
+    def judge(self, answers: list[Candidate], question: RouterQuestion) -> AnswerJudgement:
+        return AnswerJudgement(math.exp(sum(answers[0].logp)))

@@ -5,10 +5,15 @@ from __future__ import annotations
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, left_over, match
+from decodescope.engine.decoding.bases.acceptance import (
+    AcceptanceRule,
+    Cursor,
+    match_greedy,
+    residual_distribution,
+)
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import Draft, Origin, Trial, Verdict
-from decodescope.engine.trace.records.evidence import Column, Quantity, Relation, Telling, line
+from decodescope.engine.trace.records.evidence import Column, Quantity, Relation, Telling, make_line
 
 
 @component
@@ -37,7 +42,7 @@ class BorrowedRule(AcceptanceRule):
         ],
         card=["The target is unsure by {H} nats here, so its word counts {1 + gain * H:2}-fold."],
         lines=[
-            line(
+            make_line(
                 "Patience stretches the target's residual by how unsure it is.",
                 "f = r · (1 + {gain:g} · H) = {r} · (1 + {gain:g} · {H}) = {num}",
             )
@@ -49,7 +54,7 @@ class BorrowedRule(AcceptanceRule):
 
     def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
         if at.greedy:
-            return match(draft, at)
+            return match_greedy(draft, at)
         path: list[int] = []
         trials: list[Trial] = []
         entropies: list[float] = []
@@ -70,7 +75,7 @@ class BorrowedRule(AcceptanceRule):
                     path.append(child)
                     at = at.descend(child)
                     break
-                r = left_over(f, q, x)
+                r = residual_distribution(f, q, x)
             else:
                 drawn = chance.draw(r, at.position)
                 origin: Origin = "residual" if children else "bonus" if draft.tokens else "target"

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.plain_move import moved
+from decodescope.engine.decoding.record.plain_move import plain_move
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.details.declarations import (
     DetailColumn,
@@ -96,9 +96,9 @@ class BorrowedStrategy(Strategy):
         beside: list[tuple[int, float]] = []  # the second best of each place
         read = len(s.target.tokens)
         for fresh in (s.tokens[read:], tokens):
-            if len(tokens) == s.left:
+            if len(tokens) == s.remaining_tokens:
                 break
-            feed = Feed.causal(fresh, len(s.target.tokens), s.target.decoder.device, logits="last")
+            feed = Feed.causal_chain(fresh, len(s.target.tokens), s.target.decoder.device, logits="last")
             logits = s.target.forward(feed)[0][-1]
             # what the first pass read stays; the gift is read again by the next step, as its text
             s.target.commit([] if tokens else list(range(len(fresh))))
@@ -124,4 +124,4 @@ class BorrowedStrategy(Strategy):
             "outcome": ["climbed"] * len(tokens) + ["missed"] * len(tokens),
         }
         ladder = TreeDetail("ladder", parents * 2, columns, {"steps": 2 * len(tokens)})
-        return moved(s, tokens[:count], end, started, verified, details=[purse, ladder])
+        return plain_move(s, tokens[:count], end, started, verified, details=[purse, ladder])

@@ -11,7 +11,7 @@ import torch
 import toys
 from tokenizers import decoders, models, pre_tokenizers
 
-from decodescope.engine.bench.questions.questions import Question
+from decodescope.engine.bench.questions.questions import BenchQuestion
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.model.forward.decoder import Decoder, Layer
@@ -55,13 +55,13 @@ def scripted(rules: dict[str, str], template: str | None = LAST, **shape: Any) -
 
 def lively(seed: int = 5) -> Model:
     """A random model with the same tokens, which is lively and never ends."""
-    spec = toys.shaped(vocab=257, heads=(), name="random")
+    spec = toys.toy_spec(vocab=257, heads=(), name="random")
     return Model("random", Path("random"), spec, toys.decoder(spec, seed), letters(), "2" * 16, [])
 
 
 def question(
     name: int | str, turns: str | tuple[str, ...], due: str | tuple[str, ...] = (), **more: Any
-) -> Question:
+) -> BenchQuestion:
     turns, due = (turns,) if isinstance(turns, str) else turns, (due,) if isinstance(due, str) else due
     scorer = more.pop("scorer", "exact" if due else None)
-    return Question(name, more.pop("kind", "qa"), turns, due, scorer, more)
+    return BenchQuestion(name, more.pop("kind", "qa"), turns, due, scorer, more)

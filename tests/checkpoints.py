@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from decodescope.engine.model.checkpoint.config import spec_from_config
-from decodescope.engine.model.checkpoint.weights import shapes
+from decodescope.engine.model.checkpoint.weights import tensor_shapes
 
 CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
@@ -37,7 +37,7 @@ def made(folder: Path, dtype: torch.dtype = torch.float32, **changes: Any) -> Pa
     config = {**CONFIG, **changes}
     (folder / "config.json").write_text(json.dumps(config))
     g = torch.Generator().manual_seed(0)
-    wanted = shapes(spec_from_config(config, "made"))
+    wanted = tensor_shapes(spec_from_config(config, "made"))
     tensors = {name: torch.randn(shape, generator=g).to(dtype) for name, shape in wanted.items()}
     save_file(tensors, folder / "model.safetensors")
     return folder

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Probe
-from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.adaptive_depth import AdaptiveDepth
 from decodescope.engine.model.forward.attention_block import AttentionBlock
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.layers.partial import NOTHING, Block, Skip
+from decodescope.engine.model.layers.partial_pass import NOTHING, Block, Skip
 from decodescope.engine.trace.records.exits import Exit
 
 
@@ -23,7 +23,7 @@ def runs(tokens: Tensor, positions: Tensor, layer: int, block: Block, share: int
 
 
 @component
-class Choosing(Depth):
+class Choosing(AdaptiveDepth):
     """Of sub-layers a row runs `share` of seven."""
 
     title = "Choosing"
@@ -32,7 +32,7 @@ class Choosing(Depth):
     reads: ClassVar[bool] = True
 
     share: int = param(5, low=0, high=7, help="of seven sub-layers")
-    gap: str = param("propagate", choices=("propagate", "absent"), help="of rows left out")
+    skipped_kv: str = param("propagate", choices=("propagate", "absent"), help="of rows left out")
     numbers: bool = param(False, help="say which rows by number")
 
     def plan(self, position: int, feed: Feed) -> Skip:
@@ -43,10 +43,10 @@ class Choosing(Depth):
         chosen = runs(self._feed.tokens[0], self._feed.positions[0], layer, block, self.share)
         return chosen.nonzero()[:, 0] if self.numbers else chosen
 
-    def took(self) -> Exit | None:
+    def take_exit(self) -> Exit | None:
         return Exit(self._lane.decoder.spec.n_layers, "choice")
 
-    def meet(self, lane) -> None:
+    def attach_lane(self, lane) -> None:
         self._lane = lane
 
 
@@ -76,4 +76,4 @@ def masked(decoder: Decoder, feed: Feed, share: int, gap: str) -> tuple[Tensor, 
         x = torch.where(
             runs(tokens, positions, i, "ffn", share)[:, None], decoder.stack.ffn(i, x[None])[0], x
         )
-    return decoder.unembed(decoder.normed(x)), pairs, left
+    return decoder.unembed(decoder.apply_norm(x)), pairs, left

@@ -16,11 +16,11 @@ from torch.utils.flop_counter import FlopCounterMode
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import ops_of
 from decodescope.engine.cost.operators import Op
-from decodescope.engine.cost.passes import Passes
+from decodescope.engine.cost.passes import PassPricer
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.session.session import Session
 from decodescope.engine.trace.records.events import DraftTree, Pass
-from decodescope.engine.trace.records.phases import decides
+from decodescope.engine.trace.records.phases import is_deciding_pass
 
 Shape = Sequence[int]
 
@@ -110,7 +110,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[Counted]:
 
         monkeypatch.setattr(Lane, name, run)
 
-    for name in ("forward", "shallow"):
+    for name in ("forward", "states_before"):
         watched(name)
     return counted
 
@@ -149,8 +149,10 @@ def entries(spec: ModelSpec, attention: Op, bits: int) -> float:
 def compared(session: Session, counted: list[Counted]) -> list[tuple[Counted, Priced]]:
     """The counted passes of a finished session whose model is priced, beside their prices."""
     trace = session.sink
-    prices, pairs = Passes(trace.header), list[tuple[Counted, Priced]]()
-    drafts = {id(one): step.draft if decides(one) else None for step in trace.steps for one in step.passes}
+    prices, pairs = PassPricer(trace.header), list[tuple[Counted, Priced]]()
+    drafts = {
+        id(one): step.draft if is_deciding_pass(one) else None for step in trace.steps for one in step.passes
+    }
     drafts |= {id(one): None for one in trace.prefill.passes}
     for one in counted:
         if id(one.record) in drafts and one.record.lane in prices.specs:

@@ -6,7 +6,7 @@ from functools import cache
 
 import torch
 
-from decodescope.training.net import Net, Shape
+from decodescope.training.net import Net, NetShape
 
 V, D = 13, 32
 NEXT = [5, 0, 7, 1, 9, 3, 11, 4, 12, 2, 6, 8, 10]  # one cycle through all ids
@@ -20,7 +20,7 @@ def cyclic(*swapped: int) -> Net:
     for x, y in zip(swapped, swapped[1:] + swapped[:1], strict=True):
         follows[x] = NEXT[y]
     torch.manual_seed(0)
-    net = Net(Shape(3, D, 2, 1, 16, 64, V, 256))
+    net = Net(NetShape(3, D, 2, 1, 16, 64, V, 256))
     last = net.model.layers[2].mlp
     with torch.no_grad():
         for name, weight in net.named_parameters():
@@ -48,7 +48,7 @@ def looking(slots: int = 3) -> Net:
     that stands for no token can say what comes later: where its input has mark 2 h, it says the token h + 2 behind the one
     that head h sees, where it has mark 2 h + 1, the one behind that."""
     width = 32
-    shape = Shape(2, 64, slots, 1, width, V + 2 * slots * V, V, 256, theta=10.0)
+    shape = NetShape(2, 64, slots, 1, width, V + 2 * slots * V, V, 256, theta=10.0)
     one, marks = V * (slots + 1), V * (slots + 1) + 1  # where a row has a one; its first mark
     assert marks + 2 * slots <= shape.width
     net, eye = Net(shape), torch.eye(V)
@@ -80,7 +80,7 @@ def looking(slots: int = 3) -> Net:
 def sharp() -> Net:
     """A random net whose attention works, sharp enough to have an opinion."""
     torch.manual_seed(3)
-    made = Net(Shape(2, 32, 4, 2, 8, 48, 13, 128))
+    made = Net(NetShape(2, 32, 4, 2, 8, 48, 13, 128))
     with torch.no_grad():
         for weight in made.parameters():
             if weight.ndim == 2:

@@ -25,7 +25,7 @@ def feature_of(
     side by side."""
     probe = Probe(Needs(hidden=frozenset(places)))
     with torch.inference_mode():
-        (decoder or toys.pair()[0].decoder).forward(Feed.causal(text, 0), None, probe)
+        (decoder or toys.pair()[0].decoder).forward(Feed.causal_chain(text, 0), None, probe)
     return torch.cat([probe.hidden[place][0] for place in places], -1)
 
 

@@ -13,7 +13,7 @@ from decodescope.engine.trace.details.shapes import CanvasDetail
 
 def filled(session: Session) -> Session:
     """The session at its end; check has found nothing wrong, and nothing that it could not derive."""
-    report = check(toys.finished(session).sink)
+    report = check(toys.finish_session(session).sink)
     assert report.ok and report.counts["fills"] == len(session.sink.steps) and not report.notes, str(report)
     return session
 

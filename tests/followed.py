@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from decodescope.engine.trace import Header, Step, Trace
-from decodescope.engine.trace.detail_checks.tree_search import Regrowth, regrown
-from decodescope.engine.trace.detail_checks.trees import tree_reading, trees
+from decodescope.engine.trace.detail_checks.tree_search import SearchReplay, replay_rounds
+from decodescope.engine.trace.detail_checks.trees import declared_trees, tree_reading
 from decodescope.engine.trace.details.shapes import TreeDetail
 
 
@@ -115,12 +115,12 @@ class Searched:
             node = self.parents[node]
         return tokens[::-1]
 
-    def behind(self, upto: int) -> tuple[Regrowth, list[float]]:
+    def behind(self, upto: int) -> tuple[SearchReplay, list[float]]:
         """The tree behind so many texts, and the scores by which the last one was chosen."""
-        detail, form = trees(self.header, self.step)[0]
+        detail, form = declared_trees(self.header, self.step)[0]
         scores: list[float] = []
         for count, (again, due) in enumerate(
-            regrown(tree_reading(self.header, self.step, detail, form), upto)
+            replay_rounds(tree_reading(self.header, self.step, detail, form), upto)
         ):
             if count == upto:
                 return again, scores

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from decodescope.lab.views.script import pieces
+from decodescope.lab.views.script import split_script
 
 CONTROL = re.compile(r"\b(?:if|for|while|switch|catch)\s*$")
 PAIRS = {"(": ")", "[": "]", "{": "}"}
@@ -22,7 +22,7 @@ def code(text: str, literals: list[str] | None = None) -> str:
     """A script without comments, strings and patterns; what is left stands in the line where it stood. literals: takes the
     texts of its templates."""
     out: list[str] = []
-    for kind, part in pieces(text):
+    for kind, part in split_script(text):
         if kind == "template" and literals is not None:
             literals.append(part[1:].removesuffix("${").removesuffix("`"))
         out.append(part if kind == "code" else "\n" * part.count("\n") + (" " if kind == "text" else "+"))

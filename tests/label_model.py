@@ -12,8 +12,8 @@ from decodescope.engine.session.load import Model
 
 TOKENIZER = bytewise.letters()
 TEXT = "Ann met Bo."
-PROMPT = TOKENIZER.plain(TEXT)
-IDS = {letter: TOKENIZER.plain(letter)[0] for letter in "0123456789#=x\n"}
+PROMPT = TOKENIZER.encode_plain(TEXT)
+IDS = {letter: TOKENIZER.encode_plain(letter)[0] for letter in "0123456789#=x\n"}
 LETTERS = {token: letter for letter, token in IDS.items()}
 COUNT, MENTION = "\n{label}#", "\nM{index}="
 COUNTS = {

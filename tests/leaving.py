@@ -10,7 +10,7 @@ from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.records.exits import Exit
 
-DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
+DEEP = toys.model(toys.decoder(toys.toy_spec(n_layers=6), 3, torch.float64))
 
 
 def reader() -> Lane:
@@ -23,11 +23,11 @@ def reader() -> Lane:
 
 def asked(lane: Lane, name: str, settings: dict, tokens: list[int]) -> Exit:
     """The exit of one pass over `tokens` behind the prompt, which is taken back."""
-    rule = build("depth", name, settings)
-    rule.meet(lane)
+    rule = build("adaptive_depth", name, settings)
+    rule.attach_lane(lane)
     rule.begin(DEEP.spec)
-    feed = Feed.causal(tokens, len(lane.tokens))
+    feed = Feed.causal_chain(tokens, len(lane.tokens))
     with torch.inference_mode():
         lane.forward(feed, skip=rule.plan(0, feed), depth=rule)
     lane.rollback()
-    return rule.took()
+    return rule.take_exit()

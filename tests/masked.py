@@ -9,8 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.model.forward.feed import Band, Sinks
-from decodescope.engine.model.layers.norm import single
+from decodescope.engine.model.forward.feed import AttentionSinks, Band
+from decodescope.engine.model.layers.norm import single_weight
 
 # (positions still kept, their mass by position float32 [n], tokens read) -> positions kept from now on
 Keep = Callable[[list[int], Tensor, int], list[int]]
@@ -45,7 +45,7 @@ class Whole:
     narrow: Callable[[int, Tensor], Tensor] | None = None
 
     def __init__(
-        self, decoder: Decoder, batch: int = 1, sinks: Sinks | None = None, band: Band | None = None
+        self, decoder: Decoder, batch: int = 1, sinks: AttentionSinks | None = None, band: Band | None = None
     ):
         self.decoder, self.spec, self.sinks, self.band = decoder, decoder.spec, sinks, band
         L, H = self.spec.n_layers, self.spec.n_kv_heads
@@ -65,7 +65,7 @@ class Whole:
         x = F.embedding(tokens, self.decoder.embed)
         for i, w in enumerate(self.decoder.layers):
             # a loaded one stands twice
-            y = F.rms_norm(x, (s.d_model,), single(w.attn_norm, s.d_model), s.norm_eps)
+            y = F.rms_norm(x, (s.d_model,), single_weight(w.attn_norm, s.d_model), s.norm_eps)
             qkv = (y @ w.qkv.T).view(B, T, -1, s.head_dim).transpose(1, 2)  # [B, H + 2 H_kv, T, D]
             self.asked[i] = qkv[:, : s.n_heads].unflatten(1, (s.n_kv_heads, s.group))
             self._pending.append(qkv[:, s.n_heads :].unflatten(1, (2, s.n_kv_heads)).transpose(0, 1))
@@ -80,10 +80,10 @@ class Whole:
             self.given[i] = scores.softmax(-1)
             out = self.given[i] @ v[:, :, None]  # [B, H_kv, g, T, D]
             x = x + out.flatten(1, 2).transpose(1, 2).flatten(2) @ w.out.T
-            y = F.rms_norm(x, (s.d_model,), single(w.mlp_norm, s.d_model), s.norm_eps)
+            y = F.rms_norm(x, (s.d_model,), single_weight(w.mlp_norm, s.d_model), s.norm_eps)
             gate, up = (y @ w.gate_up.T).chunk(2, -1)
             x = x + (F.silu(gate) * up) @ w.down.T
-        return self.decoder.unembed(self.decoder.normed(x))
+        return self.decoder.unembed(self.decoder.apply_norm(x))
 
     def _sight(self, i: int) -> tuple[Tensor, Tensor]:
         """Of layer i the distance of each row to each position and row, int64, and whether it sees it, bool, both
@@ -143,7 +143,7 @@ class Masked(Whole):
     """
 
     def __init__(self, decoder: Decoder, keep: Keep | list[list[Keep]], in_cache: bool = False):
-        super().__init__(decoder, sinks=Sinks(0) if in_cache else None)
+        super().__init__(decoder, sinks=AttentionSinks(0) if in_cache else None)
         s = self.spec
         self.keep = keep if isinstance(keep, list) else [[keep] * s.n_kv_heads] * s.n_layers
         self.kept = [[[] for _ in range(s.n_kv_heads)] for _ in range(s.n_layers)]

@@ -11,12 +11,14 @@ from decodescope.engine import MethodError, Session
 
 def whole(parts: dict) -> dict:
     """A schedule is for those who draft, a selector for a canvas, a router for two models."""
-    beside = {"drafter": ("draft_model", {"length": 4})} if "schedule" in parts else {}
+    beside = {"drafter": ("draft_model", {"max_draft_tokens": 4})} if "schedule" in parts else {}
     beside |= (
-        {"strategy": ("masked", {"block": 8})} if "selector" in parts and "schedule" not in parts else {}
+        {"strategy": ("masked", {"block": 8})} if "unmasking" in parts and "schedule" not in parts else {}
     )
     beside |= (
-        {"strategy": toys.routed(parts["router"][0])} if "router" in parts and "schedule" not in parts else {}
+        {"strategy": toys.router_strategy(parts["router"][0])}
+        if "router" in parts and "schedule" not in parts
+        else {}
     )
     return {**beside, **parts}
 
@@ -24,7 +26,7 @@ def whole(parts: dict) -> dict:
 def opened(parts: dict, count: int = 12, **more) -> Session | str:
     """The run of these parts before its first step, or the sentence with which they are refused before anything runs."""
     method = toys.method(**whole(parts))
-    target, models = toys.company(method)
+    target, models = toys.method_models(method)
     try:
         return Session(target, method, toys.PROMPT, models=models, max_new_tokens=count, **more)
     except MethodError as refusal:

@@ -26,7 +26,7 @@ class SecondOpinion(Strategy):
 
     def step(self, s: State) -> Move:
         n = len(s.tokens)
-        own = s.target.forward(Feed.causal([s.tokens[-1]], n - 1, s.target.decoder.device))[0, 0]  # [V]
+        own = s.target.forward(Feed.causal_chain([s.tokens[-1]], n - 1, s.target.decoder.device))[0, 0]  # [V]
         s.target.commit([0])
         other = s.lanes["large"].read(s.tokens, "verify")  # [V]
         emitted = [int(((1 - self.share) * own + self.share * other).argmax())]

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from decodescope.app.runs.catalogue.examples import examples
-from decodescope.app.runs.catalogue.tours import Stop, tours
+from decodescope.app.runs.catalogue.tours import TourStop, tours
 from decodescope.engine.trace import Step, Trace, open_trace
 from decodescope.lab.wire.messages import messages
 
@@ -66,7 +66,7 @@ def rows(step: dict[str, Any]) -> list[list[Any]]:
     return [step["nodes"][0], *(row if k < block["fixed"] else row[:4] for k, row in enumerate(after))]
 
 
-def says(stop: Stop, *numbers: float, digits: int = 4) -> None:
+def says(stop: TourStop, *numbers: float, digits: int = 4) -> None:
     """The text of the stop has these numbers, as they are recorded."""
     for number in numbers:
         assert f"{number:.{digits}f}" in stop.text, (stop.title, number)

@@ -13,9 +13,9 @@ import toys
 from waiting import eventually
 
 from decodescope.app.http.guard import Guard
-from decodescope.app.runs.record_stream import Channel
-from decodescope.app.runs.run_service import Choice, RunService
-from decodescope.app.server import app
+from decodescope.app.runs.record_stream import RecordStream
+from decodescope.app.runs.run_service import RunChoice, RunService
+from decodescope.app.server import build_app
 from decodescope.engine import Session
 from decodescope.engine.session.load import Model
 
@@ -67,10 +67,10 @@ class ToyPlay(RunService):
 
     def _launch(
         self, names: Mapping[str, str], make: Make, visitor: str, paused: bool = False, **more: Any
-    ) -> Channel:
+    ) -> RecordStream:
         return super()._launch(names, make, visitor, paused or self.pausing, **more)
 
-    def launch(self, names: Mapping[str, str], make: Make) -> Channel:
+    def launch(self, names: Mapping[str, str], make: Make) -> RecordStream:
         with self._lock:
             return super()._launch(names, make, "")
 
@@ -87,7 +87,7 @@ def toy_play(folder: Path, texts: list[str] | None = None) -> ToyPlay:
 
 
 @contextmanager
-def occupied(play: ToyPlay) -> Iterator[Channel]:
+def occupied(play: ToyPlay) -> Iterator[RecordStream]:
     """A run of somebody else, that the worker makes a step of until the block is left; then it is stopped."""
     free, before = Event(), play.pausing
     play.pausing = True
@@ -105,13 +105,13 @@ def occupied(play: ToyPlay) -> Iterator[Channel]:
         assert play._jobs[channel.run].wait(60)
 
 
-def speculative(prompt: str = "hello", max_new: int = 32, **more: Any) -> Choice:
+def speculative(prompt: str = "hello", max_new: int = 32, **more: Any) -> RunChoice:
     """A run with a small tree at temperature 1."""
     names = {"drafter": "draft_model", "sampler": ["temperature"]}
-    return Choice(
+    return RunChoice(
         prompt,
         names,
-        {"drafter": {"length": 3, "width": 2}, "temperature": {"temperature": 1.0}},
+        {"drafter": {"max_draft_tokens": 3, "width": 2}, "temperature": {"temperature": 1.0}},
         max_new=max_new,
         **more,
     )
@@ -126,4 +126,4 @@ def finished(play: RunService, **more: Any) -> Any:
 
 def guarded(play: RunService, page: bool = False, **more: Any) -> Guard:
     """What the server serves, here on the port PORT."""
-    return Guard(app(play, page=page), **{"port": PORT, **more})
+    return Guard(build_app(play, page=page), **{"port": PORT, **more})

@@ -18,7 +18,7 @@ from decodescope.engine.model.forward.feed import Feed
 def sharp(seed: int = 0, by: float = 2, **changes: Any) -> Decoder:
     """A toy in float64 whose heads look at few entries, so that their votes differ; by: how much longer queries and keys are
     than a toy's usual ones."""
-    made = toys.decoder(toys.shaped(**{"n_layers": 2, **changes}), seed, torch.float64)
+    made = toys.decoder(toys.toy_spec(**{"n_layers": 2, **changes}), seed, torch.float64)
     for layer in made.layers:
         layer.qkv *= by
     return made
@@ -28,7 +28,7 @@ def sharp(seed: int = 0, by: float = 2, **changes: Any) -> Decoder:
 def maps(decoder: Decoder, text: list[int]) -> list[Tensor]:
     """Per layer what every token of `text` gives to every other: float32 [H_kv, g, n, n]."""
     lane = Lane("full", decoder, build("policy", "keep_all"), needs=Needs("rows"))
-    lane.forward(Feed.causal(text, 0))
+    lane.forward(Feed.causal_chain(text, 0))
     assert lane.probe is not None
     return [rows[0] for _, rows in sorted(lane.probe.rows.items())]
 

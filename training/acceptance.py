@@ -40,7 +40,7 @@ def overlap(target: Net, draft: Net, rows: Tensor) -> tuple[float, float]:
 
 
 @torch.no_grad()
-def chances(target: Net, draft: Net, rows: Tensor, temperature: float) -> Tensor:
+def acceptance_chances(target: Net, draft: Net, rows: Tensor, temperature: float) -> Tensor:
     """float [N, T - 1]: the chance that each token of `rows` after the first came from the draft, given that it stands there.
 
     `rows` are the target's own text at `temperature`, 0 or 1.
@@ -77,13 +77,13 @@ def own_text(target: Net, rows: Tensor, new: int, temperature: float, seed: int 
         return target.write(rows, new, temperature, torch.Generator(rows.device).manual_seed(seed))
 
 
-def measured(target: Net, draft: Net, rows: Tensor, new: int = 128, prompt: int = 96) -> dict[str, float]:
+def measure(target: Net, draft: Net, rows: Tensor, new: int = 128, prompt: int = 96) -> dict[str, float]:
     """Overlap and same first choice on windows int64 [N, T], and tau greedily and at temperature 1 after their beginnings."""
     same, shared = overlap(target, draft, rows)
     found = {"overlap": shared, "same": same}
     for name, temperature in (("tau greedy", 0.0), ("tau T=1", 1.0)):
         written = own_text(target, rows[:, :prompt], new, temperature)
-        found[name] = tau(chances(target, draft, written, temperature)[:, prompt - 1 :])
+        found[name] = tau(acceptance_chances(target, draft, written, temperature)[:, prompt - 1 :])
     return found
 
 
@@ -104,7 +104,7 @@ def main() -> None:
         draft = Net.from_folder(folder)
         for group, kinds in data.groups(valid, MIXTURE).items():
             rows = data.windows({k: valid[k] for k in kinds}, 257, args.windows)
-            m = measured(target, draft, rows)
+            m = measure(target, draft, rows)
             print(
                 f"| {folder.name} | {group} | {m['overlap']:.3f} | {m['same']:.1%} | {m['tau greedy']:.2f} | "
                 f"{m['tau T=1']:.2f} |",

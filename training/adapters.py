@@ -23,28 +23,28 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 
-from .adapted import ALPHA, Adapted
+from .adapter_training import ALPHA, AdapterTraining
 from .cacheparts import train
-from .cllm import Consistency
-from .cloze import Cloze
+from .cllm import ConsistencyAdapter
+from .cloze import ClozeAdapter
 from .data import BUILD
-from .ditto import Ditto
+from .ditto import DittoAdapter
 from .heads import MODELS
-from .hyperfit import Hyperfit
-from .lud import Units
+from .hyperfit import HyperfitAdapter
+from .lud import LexicalUnitsAdapter
 from .net import Net
-from .outline import Templates
-from .skipdecode import Staircase
+from .outline import OutlineAdapter
+from .skipdecode import SkipDecodeAdapter
 
 # name of an adapter, which is that of its folder -> a fresh one for a model, with a seed and a number of texts
-ADAPTERS: dict[str, Callable[[Net, int, int], Adapted]] = {
-    "cllm": Consistency,
-    "cloze": Cloze,
-    "ditto": Ditto,
-    "hyperfit": Hyperfit,
-    "lud": Units,
-    "outline": Templates,
-    "skipdecode": Staircase,
+ADAPTERS: dict[str, Callable[[Net, int, int], AdapterTraining]] = {
+    "cllm": ConsistencyAdapter,
+    "cloze": ClozeAdapter,
+    "ditto": DittoAdapter,
+    "hyperfit": HyperfitAdapter,
+    "lud": LexicalUnitsAdapter,
+    "outline": OutlineAdapter,
+    "skipdecode": SkipDecodeAdapter,
 }
 EMBEDDING = "model.embed_tokens.weight"
 KEPT = 100  # steps between two states that are kept
@@ -86,7 +86,7 @@ def main(words: Sequence[str] | None = None) -> None:  # noqa: PLR0915
     print(f"{made} in {time.monotonic() - began:.0f} s", flush=True)
 
     def say(text: str) -> None:
-        print(f"{text}, {part.said()}", flush=True)
+        print(f"{text}, {part.loss_summary()}", flush=True)
         if part.steps % KEPT == 0:
             torch.save(part.tensors(), state)
 
@@ -95,7 +95,7 @@ def main(words: Sequence[str] | None = None) -> None:  # noqa: PLR0915
     print(f"{steps} steps, {time.monotonic() - began:.1f} s", flush=True)
     torch.save(part.tensors(), state)
     with torch.autocast("cpu", torch.bfloat16):
-        figures = part.measured()
+        figures = part.measure()
     print(figures, flush=True)
 
     from decodescope.engine.model.checkpoint.adapter import write

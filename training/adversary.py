@@ -47,7 +47,7 @@ class Adversary:
         self.net.to(device)
         return self
 
-    def against(self, p: Tensor, q: Tensor) -> Tensor:
+    def adversarial_loss(self, p: Tensor, q: Tensor) -> Tensor:
         """float []: `weight` times - log D of the head's logits q [n, V]. Keeps them and the target's p [n, V] for `learn`."""
         self.shown.append((p.detach(), q.detach()))
         return self.weight * F.softplus(-self.net(q)).mean()

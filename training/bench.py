@@ -43,7 +43,7 @@ def questions() -> Iterator[Task]:
                 yield task
 
 
-def line(number: int, task: Task) -> str:
+def question_line(number: int, task: Task) -> str:
     """One question in Spec-Bench's format with our fields."""
     return (
         json.dumps(
@@ -60,9 +60,9 @@ def line(number: int, task: Task) -> str:
     )
 
 
-def text() -> str:
+def bench_text() -> str:
     """The whole file."""
-    return "".join(line(i, task) for i, task in enumerate(questions(), 1))
+    return "".join(question_line(i, task) for i, task in enumerate(questions(), 1))
 
 
 def main() -> None:
@@ -78,7 +78,7 @@ def main() -> None:
             f"Questions of {', '.join(too_long)} take more than {CONTEXT} tokens: make the kind's texts shorter."
         )
     FILE.parent.mkdir(parents=True, exist_ok=True)
-    FILE.write_text(text(), encoding="utf-8", newline="\n")
+    FILE.write_text(bench_text(), encoding="utf-8", newline="\n")
     print(f"{FILE.relative_to(ASSETS.parent)}: {FILE.stat().st_size / 1000:.0f} kB")
 
 

@@ -32,22 +32,22 @@ from decodescope.engine.model.heads.block_transformer import BlockDecoder
 from decodescope.engine.session.load import fingerprint
 
 from . import data, train
-from .net import Layer, Net, Norm, Shape
+from .net import Net, NetLayer, NetShape, Norm
 
 NAME = "lab-blocks"
 BLOCK = 4
 LAYERS = 2
 VOCABULARY = 512
-SHAPE = Shape(
+SHAPE = NetShape(
     layers=2, width=64, heads=4, kv_heads=4, head_width=16, inner=144, vocabulary=VOCABULARY, context=1024
 )
 RATES = (0.006, 0.008)  # Muon's, AdamW's
 KINDS = {"story": 0.8, "talk": 0.2}
 WINDOW, PAD = 256, 1
-PLAN = train.Plan(8192, {WINDOW: 1.0}, {WINDOW: 1.0}, warmup=40, check=2.0)
+PLAN = train.TrainingPlan(8192, {WINDOW: 1.0}, {WINDOW: 1.0}, warmup=40, check=2.0)
 
 
-def shortened(file: Path = data.TOKENIZER, size: int = VOCABULARY) -> str:
+def shorten_tokenizer(file: Path = data.TOKENIZER, size: int = VOCABULARY) -> str:
     """A tokenizer.json of the first `size` entries of another, with the merges that make them."""
     said = json.loads(file.read_text())
     kept = {token: at for token, at in said["model"]["vocab"].items() if at < size}
@@ -57,22 +57,22 @@ def shortened(file: Path = data.TOKENIZER, size: int = VOCABULARY) -> str:
     return json.dumps(said, ensure_ascii=False)
 
 
-def texts(split: str, corpus: Path = data.CORPUS) -> dict[str, data.Text]:
+def texts(split: str, corpus: Path = data.CORPUS) -> dict[str, data.CorpusText]:
     """Kind -> text of a split of the corpus, in the ids of the short vocabulary."""
     with open(corpus, encoding="utf-8") as lines:
         wanted = [d for d in map(json.loads, lines) if d["kind"] in KINDS and d["split"] == split]
-    return {kind: text for (_, kind), text in data.encoded(wanted, shortened()).items()}
+    return {kind: text for (_, kind), text in data.encode_documents(wanted, shorten_tokenizer()).items()}
 
 
 class BlockNet(nn.Module):
     """Embedder, block decoder and token decoder."""
 
-    def __init__(self, shape: Shape = SHAPE, block: int = BLOCK, layers: int = LAYERS) -> None:
+    def __init__(self, shape: NetShape = SHAPE, block: int = BLOCK, layers: int = LAYERS) -> None:
         super().__init__()
         self.shape, self.block = shape, block
         self.tokens = Net(shape)
         self.embed_blocks = nn.Embedding(shape.vocabulary, shape.width // block)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(layers))
+        self.layers = nn.ModuleList(NetLayer(shape) for _ in range(layers))
         self.norm = Norm(shape.width, shape.epsilon)
         self.prefix = nn.Linear(shape.width, shape.width, bias=False)
         for name, weight in self.named_parameters():
@@ -120,29 +120,29 @@ class BlockNet(nn.Module):
 
 
 @dataclass
-class Rows:
+class PaddedWindows:
     """Windows int64 [B, T], the same padding in front of all."""
 
     ids: Tensor
 
-    def to(self, device: torch.device) -> Rows:
+    def to(self, device: torch.device) -> PaddedWindows:
         """The same elsewhere."""
-        return Rows(self.ids.to(device))
+        return PaddedWindows(self.ids.to(device))
 
 
-def padded(rows: Tensor, pad: int) -> Tensor:
+def pad_windows(rows: Tensor, pad: int) -> Tensor:
     """The windows int64 [B, T] behind so much padding, the last tokens left out."""
     return torch.cat((rows.new_full((len(rows), pad), PAD), rows[:, : rows.shape[1] - pad]), 1)
 
 
-class Training(train.Steps):
+class BlockTrainer(train.Trainer):
     """The training on windows in which blocks begin anywhere."""
 
     def __init__(
         self,
         net: BlockNet,
-        some: dict[str, data.Text],
-        plan: train.Plan,
+        some: dict[str, data.CorpusText],
+        plan: train.TrainingPlan,
         rates: tuple[float, float],
         seed: int = 0,
     ) -> None:
@@ -155,25 +155,25 @@ class Training(train.Steps):
         super().load_state(state)
         self.mixer.load_state(self.place)
 
-    def batch(self, step: int, cooling: bool) -> tuple[Rows, dict]:
+    def batch(self, step: int, cooling: bool) -> tuple[PaddedWindows, dict]:
         """The windows of a step, and the place in the text after them."""
         pad = Random(f"{self.seed}/{step}").randrange(BLOCK)
         rows = self.mixer.rows(WINDOW, self.plan.batch // WINDOW)[:, :WINDOW]
-        return Rows(padded(rows, pad)), self.mixer.state()
+        return PaddedWindows(pad_windows(rows, pad)), self.mixer.state()
 
-    def loss(self, rows: Rows) -> tuple[Tensor, Tensor, int]:
+    def loss(self, rows: PaddedWindows) -> tuple[Tensor, Tensor, int]:
         """The loss of windows, and the tokens that were predicted."""
         # attention written out: on a processor the fused one is slow backwards through windows this short
         with sdpa_kernel(SDPBackend.MATH):
             loss = nats(self.net, rows.ids).mean()
         return loss, loss.detach()[None], rows.ids.numel()
 
-    def measured(self, check: dict[str, Tensor]) -> dict[str, float]:
+    def measure(self, check: dict[str, Tensor]) -> dict[str, float]:
         """Nats a token of held-out windows by kind."""
         with torch.no_grad():
             return {kind: float(nats(self.net, rows).mean()) for kind, rows in check.items()}
 
-    def about(self) -> dict:
+    def describe(self) -> dict:
         """Objective and text."""
         return {"objective": {"next token": True, "block": BLOCK}, "mixture": KINDS}
 
@@ -184,12 +184,12 @@ def nats(net: BlockNet, ids: Tensor) -> Tensor:
     return F.cross_entropy(logits.float().flatten(0, 2), due.flatten(), reduction="none").view(due.shape)
 
 
-def card(training: Training, valid: dict[str, data.Text]) -> dict:
+def card(training: BlockTrainer, valid: dict[str, data.CorpusText]) -> dict:
     """What the head's config tells of a training: its size, and nats a byte of the held-out text by kind."""
     a_byte = {}
     for kind, text in valid.items():
         rows = data.windows({kind: text}, WINDOW, len(text.ids))
-        a_byte[kind] = round(training.measured({kind: rows})[kind] * len(text.ids) / text.size, 4)
+        a_byte[kind] = round(training.measure({kind: rows})[kind] * len(text.ids) / text.size, 4)
     return {
         "steps": training.step,
         "tokens": training.tokens,
@@ -201,7 +201,7 @@ def card(training: Training, valid: dict[str, data.Text]) -> dict:
 def write(net: BlockNet, folder: Path, notes: dict | None = None) -> None:
     """Write the model folder: the token decoder, its tokenizer, and the head around it, whose config gets `notes`."""
     net.tokens.to_folder(folder, {"block_length": net.block})
-    (folder / "tokenizer.json").write_text(shortened(), encoding="utf-8")
+    (folder / "tokenizer.json").write_text(shorten_tokenizer(), encoding="utf-8")
     said = json.loads(data.TOKENIZER.with_name("tokenizer_config.json").read_text())
     said["model_max_length"] = net.shape.context
     (folder / "tokenizer_config.json").write_text(json.dumps(said, indent=2) + "\n")
@@ -215,11 +215,11 @@ def write(net: BlockNet, folder: Path, notes: dict | None = None) -> None:
         head_dim=s.head_width,
         d_ff=s.inner,
     )
-    head = BlockDecoder.around(
+    head = BlockDecoder.from_tensors(
         sizes, {name: x.detach().float().contiguous() for name, x in net.parts().items()}
     )
     head.made_for = fingerprint(folder)
-    files.write(head, folder / "heads" / head.kind, notes)
+    files.write_head(head, folder / "heads" / head.kind, notes)
 
 
 def main() -> None:
@@ -241,8 +241,8 @@ def main() -> None:
     args.source = args.cooldown = None
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
-    training = Training(BlockNet(), texts("train", args.corpus), PLAN, RATES, args.seed)
-    file = train.opened(training, args)
+    training = BlockTrainer(BlockNet(), texts("train", args.corpus), PLAN, RATES, args.seed)
+    file = train.open_checkpoint(training, args)
     valid = texts("valid", args.corpus)
     check = {kind: data.windows({kind: text}, WINDOW, 16) for kind, text in valid.items()}
     if train.run(training, args, None if args.trial else file, check) and not args.trial:

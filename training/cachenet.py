@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .net import Net, turned
+from .net import Net, apply_rotary
 
 # layer, queries [B, H, T, d], keys and values [B, G, T, d], queries and keys rotated -> [B, H, T, d]
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
@@ -25,18 +25,18 @@ def features(net: Net, x: Tensor, attend: Attend, first: int = 0) -> Tensor:
             p(y).unflatten(2, (n, s.head_width)).transpose(1, 2)
             for p, n in ((a.q_proj, s.heads), (a.k_proj, s.kv_heads), (a.v_proj, s.kv_heads))
         )
-        y = attend(i, turned(q, turn), turned(k, turn), v)
+        y = attend(i, apply_rotary(q, turn), apply_rotary(k, turn), v)
         x = x + a.o_proj(y.transpose(1, 2).flatten(2).to(x.dtype))
         x = x + layer.mlp(layer.post_attention_layernorm(x))
     return net.model.norm(x)
 
 
-def grouped(q: Tensor, kv_heads: int) -> Tensor:
+def group_queries(q: Tensor, kv_heads: int) -> Tensor:
     """[B, G, g, T, d] of queries [B, H, T, d]: each beside the others that read its key/value head."""
     return q.unflatten(1, (kv_heads, q.shape[1] // kv_heads))
 
 
-def causal(rows: int, columns: int, device: torch.device) -> Tensor:
+def causal_mask(rows: int, columns: int, device: torch.device) -> Tensor:
     """bool [1, 1, rows, columns]: each row sees all columns up to its own, the last row the last one."""
     return torch.ones(1, 1, rows, columns, dtype=torch.bool, device=device).tril(columns - rows)
 

@@ -25,13 +25,13 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.model.heads.base import Head
-from decodescope.engine.model.heads.files import write
+from decodescope.engine.model.heads.files import write_head
 
-from .head_gates import Gates
-from .heads import MODELS, go_on, rate
+from .head_gates import GatesPart
+from .heads import MODELS, load_weights, rate
 from .net import Net
-from .prefix_state import Prefix
-from .soft_prompt import Soft
+from .prefix_state import PrefixPart
+from .soft_prompt import SoftPromptPart
 
 SAYS = 25  # steps between two lines
 
@@ -45,15 +45,15 @@ class CachePart(Protocol):
     def loss(self) -> Tensor:
         """Of a batch of its own."""
 
-    def measured(self) -> dict[str, Any]:
+    def measure(self) -> dict[str, Any]:
         """Figures on unseen text, with the part and without it, as plain data for the part's card."""
 
 
 # name of a part, which is that of its folder -> a fresh one for a model, with a seed
 PARTS: dict[str, Callable[[Net, int], CachePart]] = {
-    "ntk_attention": Prefix,
-    "compress_then_prompt": Soft,
-    "duo_attention": Gates,
+    "ntk_attention": PrefixPart,
+    "compress_then_prompt": SoftPromptPart,
+    "duo_attention": GatesPart,
 }
 
 
@@ -108,12 +108,12 @@ def main(words: Sequence[str] | None = None) -> None:
 
     folder = MODELS / args.model
     part = PARTS[args.name](Net.from_folder(folder).requires_grad_(False), args.seed)
-    earlier = {"from": go_on(part.head, args.source)} if args.source else {}
+    earlier = {"from": load_weights(part.head, args.source)} if args.source else {}
     print(f"{sum(p.numel() for p in part.head.parameters()):,} parameters", flush=True)
     began = time.monotonic()
     steps = train(part, args.within * 60, args.steps, lambda text: print(text, flush=True))
     print(f"{steps} steps, {time.monotonic() - began:.1f} s", flush=True)
-    figures = part.measured()
+    figures = part.measure()
     print(figures, flush=True)
     part.head.made_for = fingerprint(folder)
     made_with: dict[str, Any] = {
@@ -123,7 +123,7 @@ def main(words: Sequence[str] | None = None) -> None:
         "threads": torch.get_num_threads(),
     }
     made_with |= {"machine": platform.processor() or platform.machine(), **earlier}
-    write(
+    write_head(
         part.head, (args.into or folder / "heads") / args.name, {"measured": figures, "made_with": made_with}
     )
 

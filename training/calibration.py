@@ -14,8 +14,8 @@ from random import Random
 
 import numpy as np
 
-from .corpus import made_by_rule
-from .data import encoded
+from .corpus import generate_all_documents
+from .data import encode_documents
 
 FILE = Path(__file__).resolve().parents[1] / "assets" / "calibration.npy"
 IDS = 32768
@@ -24,8 +24,8 @@ SHARE, SEED = 0.004, 0  # of the training text that documents are drawn from, an
 
 def ids() -> np.ndarray:
     """uint16 [IDS]."""
-    documents = [x for x in made_by_rule(SHARE, SEED) if x["split"] == "train"]
-    texts = encoded(documents).values()
+    documents = [x for x in generate_all_documents(SHARE, SEED) if x["split"] == "train"]
+    texts = encode_documents(documents).values()
     parts = [text.ids[start:end] for text in texts for start, end in text.bounds]
     Random(SEED).shuffle(parts)
     return np.concatenate(parts)[:IDS]

@@ -21,10 +21,10 @@ from torch import Tensor
 
 from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.drafting.cerberus import CerberusGate
-from decodescope.engine.model.heads.files import write
+from decodescope.engine.model.heads.files import write_head
 
 from .correctness import auc
-from .heads import MODELS, ROWS, UNSEEN, guesses, mixed, read, texts, unembed
+from .heads import MODELS, ROWS, UNSEEN, head_guesses, load_texts, mix_text, read_states, unembed
 from .net import Net
 
 WINDOWS = 256  # of the text, evenly spread: three numbers need no more
@@ -36,14 +36,18 @@ def examples(net: Net, head: Head, windows: Tensor) -> tuple[Tensor, Tensor]:
     """float64 [N, 2], what the gate sees at all places of int64 [M, T]; bool [N], whether the head's first guess is right."""
     seen, right = [], []
     for part in windows.split(ROWS):
-        r = read(net, part)
-        s, x = guesses(head, r)[0]
-        seen.append(CerberusGate.looks(unembed(net, s.at(r.feature, 0))).double().flatten(0, 1))
-        right.append((unembed(net, x).argmax(-1) == unembed(net, s.law(r.feature)).argmax(-1)).flatten())
+        r = read_states(net, part)
+        s, x = head_guesses(head, r)[0]
+        seen.append(
+            CerberusGate.distribution_features(unembed(net, s.align(r.feature, 0))).double().flatten(0, 1)
+        )
+        right.append(
+            (unembed(net, x).argmax(-1) == unembed(net, s.align_target(r.feature)).argmax(-1)).flatten()
+        )
     return torch.cat(seen), torch.cat(right)
 
 
-def fitted(gate: CerberusGate, seen: Tensor, right: Tensor, steps: int = 25, ridge: float = 1e-3) -> None:
+def fit_gate(gate: CerberusGate, seen: Tensor, right: Tensor, steps: int = 25, ridge: float = 1e-3) -> None:
     """Newton's method on the mean cross-entropy of `right` (bool [N]), for float64 [N, 2]; `ridge` weighs the squares of w."""
     x, y = torch.cat([seen, seen.new_ones(len(seen), 1)], 1), right.double()
     w, pull = x.new_zeros(3), torch.diag(x.new_tensor([ridge, ridge, 0.0]))
@@ -58,7 +62,7 @@ def fitted(gate: CerberusGate, seen: Tensor, right: Tensor, steps: int = 25, rid
         gate.weigh.bias.copy_(w[2:])
 
 
-def held(gate: CerberusGate, seen: Tensor, right: Tensor) -> dict[str, object]:
+def evaluate_gate(gate: CerberusGate, seen: Tensor, right: Tensor) -> dict[str, object]:
     """What the gate is worth: of pairs of a right and a wrong place the share in which it is surer of the right one, and by
     threshold the share of steps that draft, and of these the share whose first token is right."""
     chance = gate.weigh(seen.to(gate.dtype))[:, 0].sigmoid()
@@ -89,22 +93,22 @@ def main() -> None:
     parser.add_argument("--into", type=Path, help="folder to write; by default the model's heads/cerberus")
     args = parser.parse_args()
 
-    from decodescope.engine.model.heads.files import read as read_head
+    from decodescope.engine.model.heads.files import load_head as read_head
     from decodescope.engine.session.load import describe, fingerprint
 
     folder = MODELS / args.model
     made_for, net = fingerprint(folder), Net.from_folder(folder).requires_grad_(False)
     head = read_head(folder / "heads" / "hydra", describe(folder, folder.name), "hydra")
-    corpus, own, held_out = texts(net, made_for, args.text, args.seed, args.unseen)
+    corpus, own, held_out = load_texts(net, made_for, args.text, args.seed, args.unseen)
     gate = CerberusGate(d=net.shape.width)
-    text = mixed(own, corpus, 0.25)
-    fitted(gate, *examples(net, head, text[:: max(1, len(text) // WINDOWS)]))
+    text = mix_text(own, corpus, 0.25)
+    fit_gate(gate, *examples(net, head, text[:: max(1, len(text) // WINDOWS)]))
     gate.requires_grad_(False)
-    figures = held(gate, *examples(net, head, held_out))
+    figures = evaluate_gate(gate, *examples(net, head, held_out))
     for name, x in figures.items():
         print(f"{name}: {x}", flush=True)
     gate.made_for = made_for
-    write(
+    write_head(
         gate,
         args.into or folder / "heads" / "cerberus",
         {**figures, "made_with": {"text": args.text, "seed": args.seed}},

@@ -20,9 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .adapted import Adapted, beginnings, lengths, logits_of, states
+from .adapter_training import AdapterTraining, counted_lengths, logits_of, masked_states, sample_beginnings
 from .data import load
-from .lowrank import switched
+from .lowrank import enable_deltas
 from .net import Net
 
 # tokens: before the text that the model writes, of that text, of a block
@@ -64,7 +64,9 @@ class Trajectories:
 
 
 @torch.no_grad()
-def collected(net: Net, prompts: Tensor, seed: int, block: int = BLOCK, new: int = NEW) -> Trajectories:
+def collect_trajectories(
+    net: Net, prompts: Tensor, seed: int, block: int = BLOCK, new: int = NEW
+) -> Trajectories:
     """The model's greedy text after each prompt [N, P], and how Jacobi reaches it block by block from tokens of the prompt."""
     draw = torch.Generator().manual_seed(seed)
     made = []
@@ -74,15 +76,15 @@ def collected(net: Net, prompts: Tensor, seed: int, block: int = BLOCK, new: int
     for part in prompts.split(ROWS):
         texts = net.write(part, new, 0.0)
         places = torch.arange(length)
-        _, kv = states(net, texts, places, seen[:length, :length])
-        points = [guesses(texts[:, :size], new, draw)]
+        _, kv = masked_states(net, texts, places, seen[:length, :length])
+        points = [draw_guesses(texts[:, :size], new, draw)]
         for _ in range(block - 1):
-            after = choices(net, states(net, points[-1], places[size:], seen[length:], kv)[0])
+            after = likeliest_tokens(net, masked_states(net, points[-1], places[size:], seen[length:], kv)[0])
             after = torch.cat((texts[:, size : size + 1], after[:, :-1]), 1)
             first = torch.arange(0, new, block)
             after[:, first] = texts[:, size:][:, first]  # of the text before it, which stands
             points.append(after)
-        made.append((texts, lengths(texts[:, size:]), torch.stack(points).to(torch.int16)))
+        made.append((texts, counted_lengths(texts[:, size:]), torch.stack(points).to(torch.int16)))
     texts, counted = (torch.cat([x[i] for x in made]) for i in (0, 1))
     points = torch.cat([x[2] for x in made], 1)
     right = (points.long() == texts[:, size:]).unflatten(2, (-1, block)).all(3)  # [J, N, blocks]
@@ -90,17 +92,17 @@ def collected(net: Net, prompts: Tensor, seed: int, block: int = BLOCK, new: int
     return Trajectories(texts, counted, points, solved)
 
 
-def guesses(prompts: Tensor, new: int, draw: torch.Generator) -> Tensor:
+def draw_guesses(prompts: Tensor, new: int, draw: torch.Generator) -> Tensor:
     """int64 [N, new]: tokens of each prompt [N, P], drawn with replacement."""
     return prompts.gather(1, torch.randint(prompts.shape[1], (len(prompts), new), generator=draw))
 
 
-def choices(net: Net, features: Tensor) -> Tensor:
+def likeliest_tokens(net: Net, features: Tensor) -> Tensor:
     """int64 [B, T]: the likeliest next token of each row."""
     return logits_of(net, features).argmax(2)
 
 
-def passes(t: Trajectories, block: int) -> tuple[float, int]:
+def mean_passes(t: Trajectories, block: int) -> tuple[float, int]:
     """Mean passes that Jacobi needs for a block, and how many blocks that is over: the first guess counts as read once, and
     the last token of a block need not be guessed right. Blocks that lie within the counted text, the shorter `block` the
     beginning of each recorded one."""
@@ -111,7 +113,7 @@ def passes(t: Trajectories, block: int) -> tuple[float, int]:
     return float(needed[whole].float().mean()), int(whole.sum())
 
 
-class Consistency(Adapted):
+class ConsistencyAdapter(AdapterTraining):
     """The adapter as adapters.py trains it."""
 
     rank = 8
@@ -125,11 +127,11 @@ class Consistency(Adapted):
 
     def gather(self) -> str:
         """Collect the trajectories of the frozen model."""
-        switched(self.head, False)
-        self.known = collected(
-            self.net, beginnings(load("train"), self.texts, PROMPT, self.seed), self.seed + 1
+        enable_deltas(self.head, False)
+        self.known = collect_trajectories(
+            self.net, sample_beginnings(load("train"), self.texts, PROMPT, self.seed), self.seed + 1
         )
-        switched(self.head, True)
+        enable_deltas(self.head, True)
         return f"the model wrote {len(self.known.texts)} texts"
 
     def state(self, t: Trajectories, rows: Tensor) -> Tensor:
@@ -141,7 +143,7 @@ class Consistency(Adapted):
         ).long()  # [B, blocks]
         at = at.repeat_interleave(BLOCK, 1)
         point = t.points[:, rows].long().gather(0, at[None])[0]
-        point = torch.where(at == 0, guesses(t.texts[rows, :PROMPT], NEW, self.draw), point)
+        point = torch.where(at == 0, draw_guesses(t.texts[rows, :PROMPT], NEW, self.draw), point)
         mended = torch.rand(len(rows), 1, generator=self.draw) < MENDED
         half = torch.rand(point.shape, generator=self.draw) < 0.5
         return torch.where((at > 0) & mended & half, truth, point)
@@ -150,8 +152,8 @@ class Consistency(Adapted):
         """Consistency: nats of the guesses' distributions against those of the text at the same places, the latter without
         gradient, from the first wrong guess of a block on. And nats of the text's distributions against the frozen model's."""
         length = PROMPT + NEW
-        base = self.base(texts)
-        features, _ = states(self.net, torch.cat((texts, point), 1), self.places, self.seen)
+        base = self.base_logits(texts)
+        features, _ = masked_states(self.net, torch.cat((texts, point), 1), self.places, self.seen)
         text, guessed = logits_of(self.net, features[:, :length]), logits_of(self.net, features[:, length:])
         upto = torch.arange(length) < (PROMPT + counted)[:, None]  # [B, L]
         stay = -(base.softmax(2) * text.log_softmax(2)).sum(2)[upto].mean()
@@ -175,19 +177,19 @@ class Consistency(Adapted):
             self.known.texts[rows], self.known.counted[rows], self.state(self.known, rows)
         )
         self.count(WINDOWS * (PROMPT + 2 * NEW), consistency=jump, **{"own text": stay})
-        return jump + KEEP * (stay + self.kept())
+        return jump + KEEP * (stay + self.retention_loss())
 
     @torch.no_grad()
-    def measured(self) -> dict[str, Any]:
+    def measure(self) -> dict[str, Any]:
         """Passes a block on prompts of unseen text, each model on its own greedy text, and nats of unseen text; with the
         adapter and without."""
-        prompts = beginnings(load("valid"), HELD_OUT, PROMPT, self.seed + 2)
+        prompts = sample_beginnings(load("valid"), HELD_OUT, PROMPT, self.seed + 2)
         figures: dict[str, Any] = {"prompts": len(prompts)}
         for name, on in (("base", False), ("adapted", True)):
-            switched(self.head, on)
-            made = collected(self.net, prompts, self.seed + 3)
+            enable_deltas(self.head, on)
+            made = collect_trajectories(self.net, prompts, self.seed + 3)
             for block in (8, 16):
-                mean, blocks = passes(made, block)
+                mean, blocks = mean_passes(made, block)
                 figures.setdefault(f"passes of a block of {block}", {})[name] = round(mean, 3)
                 figures.setdefault(f"blocks of {block}", {})[name] = blocks
         return figures | {"nats": self.nats()}

@@ -28,10 +28,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from decodescope.engine.bench.questions.parallel_tasks import NAMES
 
 from . import data
-from .adapted import Adapted
-from .lowrank import switched
+from .adapter_training import AdapterTraining
+from .lowrank import enable_deltas
 from .net import MASK, Net
-from .tasks.task import pick, sentences, story
+from .tasks.task import pick, split_sentences, story
 
 FILE = data.ROOT / "assets" / "bench" / "cloze.jsonl"
 LABELS = {"kind": ("text", "code", "list"), "claim": ("true", "false"), "same": ("true", "false")}
@@ -43,7 +43,7 @@ LONGEST = 88  # tokens of a window
 
 
 @dataclass(frozen=True)
-class Question:
+class LabelQuestion:
     """A question that ends with the place of its label, and which of the labels is right."""
 
     sort: str
@@ -52,16 +52,16 @@ class Question:
     answer: str
 
 
-class Questions:
+class LabelQuestions:
     """Questions of a split, made by rule from its text."""
 
     def __init__(self, split: str, seed: int, stories: int) -> None:
         texts, r = data.load(split), Random(seed)
         self.split, self.tokenizer = split, Tokenizer.from_file(str(data.TOKENIZER))
         self.texts = {label: texts[kind].ids for label, kind in TEXTS.items()}
-        self.told = [sentences(story(r, split)[0].text) for _ in range(stories)]
+        self.told = [split_sentences(story(r, split)[0].text) for _ in range(stories)]
 
-    def ask(self, sort: str, r: Random) -> Question:
+    def ask(self, sort: str, r: Random) -> LabelQuestion:
         """A question of that sort."""
         makers: dict[str, Callable[[Random], tuple[str, str]]] = {
             "kind": self.kind,
@@ -69,7 +69,7 @@ class Questions:
             "same": self.same,
         }
         prompt, answer = makers[sort](r)
-        return Question(sort, prompt, LABELS[sort], answer)
+        return LabelQuestion(sort, prompt, LABELS[sort], answer)
 
     def kind(self, r: Random) -> tuple[str, str]:
         """A piece of 8 to 32 tokens, and what it is."""
@@ -98,7 +98,7 @@ class Questions:
             second[r.randrange(len(second))] = r.choice([x for x in NAMES if x not in first])
         return f"same: {' '.join(first)} / {' '.join(second)} ->", label
 
-    def ids(self, q: Question) -> list[int]:
+    def ids(self, q: LabelQuestion) -> list[int]:
         """The question's tokens, the mask, and <|end|> up to a multiple of FILL."""
         row = [*self.tokenizer.encode(q.prompt).ids, MASK]
         return row + [data.END] * (-len(row) % FILL)
@@ -124,7 +124,7 @@ class Questions:
         return torch.tensor([row + [data.END] * (longest - len(row)) for row in rows]), torch.tensor(due)
 
 
-class Cloze(Adapted):
+class ClozeAdapter(AdapterTraining):
     """The adapter as adapters.py trains it."""
 
     rank = 8
@@ -133,7 +133,7 @@ class Cloze(Adapted):
 
     def learn(self) -> str:
         """Make the stories that questions are asked about."""
-        self.asked, self.chance = Questions("train", self.seed, 4000), Random(self.seed)
+        self.asked, self.chance = LabelQuestions("train", self.seed, 4000), Random(self.seed)
         return "4000 stories"
 
     def loss(self) -> Tensor:
@@ -147,39 +147,39 @@ class Cloze(Adapted):
         return nats
 
     @torch.no_grad()
-    def measured(self) -> dict[str, Any]:
+    def measure(self) -> dict[str, Any]:
         """Shares of the file's questions whose label is the likeliest of theirs, by sort, without the adapter and with it."""
         found: dict[str, Any] = {}
-        asked = Questions("valid", 0, 0)
+        asked = LabelQuestions("valid", 0, 0)
         for name, on in (("base", False), ("adapted", True)):
-            switched(self.head, on)
+            enable_deltas(self.head, on)
             for sort in LABELS:
-                some = [q for q in read() if q.sort == sort]
-                right = [best(self.net, asked, q) == q.answer for q in some]
+                some = [q for q in load_cloze_questions() if q.sort == sort]
+                right = [likeliest_label(self.net, asked, q) == q.answer for q in some]
                 found.setdefault(sort, {})[name] = round(sum(right) / len(right), 4)
-        return {"questions": len(read()), "right": found}
+        return {"questions": len(load_cloze_questions()), "right": found}
 
 
-def best(net: Net, asked: Questions, q: Question) -> str:
+def likeliest_label(net: Net, asked: LabelQuestions, q: LabelQuestion) -> str:
     """The likeliest label of a question."""
     ids = torch.tensor([asked.ids(q)])
     logits = net.head(net.states(ids)[-1][ids == MASK])[0]
     return max(q.labels, key=lambda label: float(logits[asked.token(label)]))
 
 
-def read() -> list[Question]:
+def load_cloze_questions() -> list[LabelQuestion]:
     """The questions of the file."""
     rows = (json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines())
-    return [Question(x["sort"], x["prompt"], tuple(x["labels"]), x["answer"]) for x in rows]
+    return [LabelQuestion(x["sort"], x["prompt"], tuple(x["labels"]), x["answer"]) for x in rows]
 
 
 def main() -> None:
     """Write the file of questions."""
-    asked = Questions("valid", 1, 200)
+    asked = LabelQuestions("valid", 1, 200)
     r = Random(1)
-    chosen = list[Question]()
+    chosen = list[LabelQuestion]()
     for sort in LABELS:
-        some: list[Question] = []
+        some: list[LabelQuestion] = []
         while len(some) < ASKED:
             q = asked.ask(sort, r)
             if len(asked.ids(q)) <= LONGEST and q not in some:

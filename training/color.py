@@ -23,14 +23,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from decodescope.engine.decoding.bases.prompt_context import Reading
-from decodescope.engine.methods.contexts.shared.units import Text
+from decodescope.engine.decoding.bases.prompt_compression import UnreadPrompt
+from decodescope.engine.methods.prompt_compression.shared.units import PromptText
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.heads.color import SentenceScorer
-from decodescope.engine.model.heads.relevance import features
+from decodescope.engine.model.heads.relevance import span_relevance_features
 from decodescope.engine.session.load import Model
 
-from .cot_influx import Episode, averaged, descend, embedded, learn, logp, nats
+from .cot_influx import Episode, average_figures, descend, embed_text, learn, logp, nats
 from .tasks import KINDS
 
 DRAWS = 4  # short versions of each prompt
@@ -44,7 +44,7 @@ PRICE, GAP, BETA = (
 )  # nats for the whole passage; nats by which two versions must differ; DPO's beta
 
 
-def left(one: Episode, stays: Tensor) -> list[int]:
+def select_ids(one: Episode, stays: Tensor) -> list[int]:
     """The ids that stay where of the spans those of `stays`, bool [u], do; what lies in no span does."""
     kept = torch.ones(len(one.prompt), dtype=torch.bool)
     for (a, b), x in zip(one.spans, stays.tolist(), strict=True):
@@ -52,7 +52,7 @@ def left(one: Episode, stays: Tensor) -> list[int]:
     return [one.prompt[i] for i in kept.nonzero()[:, 0].tolist()]
 
 
-def asking(e: Tensor, one: Episode) -> Tensor:
+def question_embeddings(e: Tensor, one: Episode) -> Tensor:
     """float [a, d]: of a text's tokens [n, d] those in no span."""
     rest = torch.ones(len(e), dtype=torch.bool)
     for a, b in one.spans:
@@ -60,19 +60,19 @@ def asking(e: Tensor, one: Episode) -> Tensor:
     return e[rest]
 
 
-def step(
+def step_loss(
     head: SentenceScorer, decoder: Decoder, one: Episode, price: float, draw: torch.Generator
 ) -> Tensor | None:
     """The loss of the pairs of DRAWS short versions, of which half are drawn by the scorer's chances and half by one half; None
     where no two differ enough."""
-    e = embedded(decoder, one.prompt)
-    logits = head(e, asking(e, one), one.spans)
+    e = embed_text(decoder, one.prompt)
+    logits = head(e, question_embeddings(e, one), one.spans)
     may_go = sum(b - a for a, b in one.spans)
     logs, worth = [], []
     for k in range(DRAWS):
         chance = logits.detach().sigmoid() if k % 2 else torch.full_like(logits, 0.5)
         stays = torch.rand(len(logits), generator=draw) < chance
-        kept = left(one, stays)
+        kept = select_ids(one, stays)
         worth.append(-nats(decoder, kept, one.answer) - price * (1 - (len(one.prompt) - len(kept)) / may_go))
         logs.append(logp(logits, stays).sum())
     ranked = sorted(range(DRAWS), key=lambda i: -worth[i])
@@ -95,44 +95,46 @@ def train(
     draw = torch.Generator().manual_seed(seed)
 
     def taught(one: Episode) -> tuple[Tensor | None, float]:
-        loss = step(head, decoder, one, price, draw)
+        loss = step_loss(head, decoder, one, price, draw)
         return loss, 0.0 if loss is None else float(loss.detach())
 
     descend(head, episodes, taught, lr, batch, "loss", say)
 
 
-def nearest(decoder: Decoder, one: Episode) -> Tensor:
+def rank_by_similarity(decoder: Decoder, one: Episode) -> Tensor:
     """int64 [u]: the sentences, the one first whose tokens are most like those that ask."""
-    e = embedded(decoder, one.prompt)
-    return features(e, asking(e, one), one.spans)[2][:, 1].argsort(descending=True)
+    e = embed_text(decoder, one.prompt)
+    return span_relevance_features(e, question_embeddings(e, one), one.spans)[2][:, 1].argsort(
+        descending=True
+    )
 
 
-def episode(model: Model, chat: tuple[list[int], list[int]], r: Random, split: str) -> Episode:
+def make_episode(model: Model, chat: tuple[list[int], list[int]], r: Random, split: str) -> Episode:
     """A training task with a passage of at least three sentences that may go; `chat` as from `around`."""
     assert model.tokenizer is not None
     while True:
         task = KINDS[r.choice(ASKED)](r, split)
-        ids = [*chat[0], *model.tokenizer.plain(task.turns[0]), *chat[1]]
-        answer = model.tokenizer.plain(task.answers[0])
+        ids = [*chat[0], *model.tokenizer.encode_plain(task.turns[0]), *chat[1]]
+        answer = model.tokenizer.encode_plain(task.answers[0])
         piece, marks, front = model.words
-        text = Text(Reading(ids, *2 * (lambda *_: None,), model.decoder, piece, marks, front))  # type: ignore[arg-type] # unread
-        starts, stays = text.starts("sentence"), text.stays("both")
+        text = PromptText(UnreadPrompt(ids, *2 * (lambda *_: None,), model.decoder, piece, marks, front))  # type: ignore[arg-type] # unread
+        starts, stays = text.unit_starts("sentence"), text.protected_mask("both")
         spans = [x for x in zip(starts, [*starts[1:], text.n], strict=True) if not stays[slice(*x)].any()]
         if len(ids) <= LENGTH and 0 < len(answer) <= 64 and len(spans) > 2:
             return Episode(ids, spans, 0, answer, task.kind)
 
 
-def measured(
+def measure(
     head: SentenceScorer, decoder: Decoder, unseen: Sequence[Episode], r: Random
 ) -> dict[str, tuple[float, float]]:
     """Of each way to choose: the mean -ln p a token of the answer, and the share of the passages' tokens that is read. The
     floors take as many sentences as the scorer."""
     rows: dict[str, list[tuple[float, float]]] = {}
     for one in unseen:
-        e, u = embedded(decoder, one.prompt), len(one.spans)
-        stays = head.scores(e, asking(e, one), one.spans) > 0
+        e, u = embed_text(decoder, one.prompt), len(one.spans)
+        stays = head.scores(e, question_embeddings(e, one), one.spans) > 0
         near, drawn = torch.zeros_like(stays), torch.zeros_like(stays)
-        near[nearest(decoder, one)[: int(stays.sum())]] = True
+        near[rank_by_similarity(decoder, one)[: int(stays.sum())]] = True
         drawn[r.sample(range(u), int(stays.sum()))] = True
         every = torch.ones_like(stays)
         for name, some in {
@@ -142,17 +144,17 @@ def measured(
             "all": every,
             "none": ~every,
         }.items():
-            kept, may_go = left(one, some), sum(b - a for a, b in one.spans)
+            kept, may_go = select_ids(one, some), sum(b - a for a, b in one.spans)
             rows.setdefault(name, []).append(
                 (nats(decoder, kept, one.answer), 1 - (len(one.prompt) - len(kept)) / may_go)
             )
-    return averaged(rows)
+    return average_figures(rows)
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train, measure, and keep the scorer."""
     columns = "sentences | nats a token | tokens of passages read"
-    learn(words, str(__doc__), lambda d: SentenceScorer(d, RANK), episode, train, measured, columns)
+    learn(words, str(__doc__), lambda d: SentenceScorer(d, RANK), make_episode, train, measure, columns)
 
 
 if __name__ == "__main__":

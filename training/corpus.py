@@ -129,17 +129,17 @@ def packages() -> Iterator[tuple[importlib.metadata.Distribution, str]]:
 def package_files(dist: importlib.metadata.Distribution) -> list[tuple[str, Path]]:
     """Names and paths of a distribution's own Python files, sorted."""
     files = [(str(f), Path(str(dist.locate_file(f)))) for f in dist.files or [] if f.suffix == ".py"]
-    return sorted(pair for pair in files if wanted(pair[0]))
+    return sorted(pair for pair in files if is_library_path(pair[0]))
 
 
 def stdlib_files() -> list[tuple[str, Path]]:
     """Names and paths of the standard library's Python files, sorted."""
     base = Path(sysconfig.get_paths()["stdlib"])
     files = [(f"python/{path.relative_to(base).as_posix()}", path) for path in base.rglob("*.py")]
-    return sorted(pair for pair in files if wanted(pair[0]))
+    return sorted(pair for pair in files if is_library_path(pair[0]))
 
 
-def wanted(name: str) -> bool:
+def is_library_path(name: str) -> bool:
     """Whether a path looks like hand-written library code."""
     parts = name.lower().split("/")
     return not SKIPPED_DIRS.intersection(parts) and not parts[-1].startswith(
@@ -195,14 +195,14 @@ def doc_sheet(name: str, tree: ast.Module) -> str:
     return "\n\n".join(parts)
 
 
-class Seen:
+class DuplicateFilter:
     """Remembers what was taken, so that copies, whole or in large part, are dropped."""
 
     def __init__(self) -> None:
         self.windows: set[int] = set()
 
     def is_new(self, text: str, size: int = 4) -> bool:
-        """Whether more than half of the text's windows of `size` lines are new; if so, remember them all."""
+        """Whether more than half of the text's windows of `total_bytes` lines are new; if so, remember them all."""
         lines = [line.strip() for line in text.split("\n") if line.strip()]
         windows = [digest("\n".join(lines[i : i + size])) for i in range(max(1, len(lines) - size + 1))]
         if 2 * sum(w in self.windows for w in windows) > len(windows):
@@ -219,7 +219,7 @@ def digest(text: str) -> int:
 
 
 def source_documents(
-    files: list[tuple[str, Path]], megabytes: float, r: Random, seen: Seen
+    files: list[tuple[str, Path]], megabytes: float, r: Random, seen: DuplicateFilter
 ) -> Iterator[dict]:
     """Code documents, and doc sheets for a share of the files, until `megabytes` are full."""
     budget, files = megabytes * 1e6, files.copy()
@@ -253,7 +253,7 @@ def topics() -> Iterator[dict]:
         yield {"kind": "docs", "origin": f"python/help/{name}", "text": text.strip("\n") + "\n"}
 
 
-def readme(dist: importlib.metadata.Distribution, seen: Seen) -> Iterator[dict]:
+def readme(dist: importlib.metadata.Distribution, seen: DuplicateFilter) -> Iterator[dict]:
     """The description in a package's metadata: mostly its readme, without badges, pictures and markup of the page."""
     text = str(dist.metadata.get_payload() or dist.metadata.get("Description") or "").replace("\r\n", "\n")
     lines = [line.rstrip() for line in text.split("\n") if not MARKUP.search(line)]
@@ -264,7 +264,7 @@ def readme(dist: importlib.metadata.Distribution, seen: Seen) -> Iterator[dict]:
         yield {"kind": "docs", "origin": f"{dist.metadata['Name']}/readme", "text": text}
 
 
-def generated(
+def generate_documents(
     kind: str, megabytes: float, seed: str, make: Callable[[Random, str], str], chat: bool = False
 ) -> Iterator[dict]:
     """Documents of a kind, each different, for both splits: `make(r, split)` draws one of that split."""
@@ -289,21 +289,23 @@ def generated(
             yield document | {"chat": True} if chat else document
 
 
-def tale(r: Random, split: str) -> str:
+def make_tale(r: Random, split: str) -> str:
     """A story whose seed belongs to the split, in three of ten cases under its title."""
     told, _ = story(r, split)
     return f"{told.title}\n\n{told.text}" if r.random() < 0.3 else told.text
 
 
-def made_by_rule(scale: float, seed: int) -> Iterator[dict]:
+def generate_all_documents(scale: float, seed: int) -> Iterator[dict]:
     """All generated documents. A task of the split "held_out" is never among them."""
-    yield from generated("story", STORIES * scale, f"{seed}", tale)
-    yield from generated("talk", TALKS * scale, f"{seed}", lambda r, split: talk(r))
+    yield from generate_documents("story", STORIES * scale, f"{seed}", make_tale)
+    yield from generate_documents("talk", TALKS * scale, f"{seed}", lambda r, split: talk(r))
     for kind, (make, share) in DRILLS.items():
-        yield from generated(kind, DRILL * share * scale, f"{seed}", lambda r, split, make=make: make(r))
+        yield from generate_documents(
+            kind, DRILL * share * scale, f"{seed}", lambda r, split, make=make: make(r)
+        )
     for kind, task in KINDS.items():
         kind = "coding" if kind == "code" else kind  # "code" is source
-        yield from generated(
+        yield from generate_documents(
             kind,
             TASKS / len(KINDS) * scale,
             f"{seed}",
@@ -314,7 +316,7 @@ def made_by_rule(scale: float, seed: int) -> Iterator[dict]:
 
 def build(scale: float, seed: int, only_generated: bool = False) -> tuple[list[dict], list[dict]]:
     """All documents in random order, and a list of the sources with version, licence and bytes."""
-    seen = Seen()
+    seen = DuplicateFilter()
     documents = []
     sources = []
 
@@ -322,7 +324,13 @@ def build(scale: float, seed: int, only_generated: bool = False) -> tuple[list[d
         if new := list(found):
             documents.extend(new)
             sources.append(
-                {"name": name, "version": version, "licence": stated, "files": len(new), "bytes": size(new)}
+                {
+                    "name": name,
+                    "version": version,
+                    "licence": stated,
+                    "files": len(new),
+                    "bytes": total_bytes(new),
+                }
             )
 
     def standard_library() -> Iterator[dict]:
@@ -339,7 +347,7 @@ def build(scale: float, seed: int, only_generated: bool = False) -> tuple[list[d
         add("Python standard library", platform.python_version(), "PSF-2.0", standard_library())
         for dist, stated in packages():
             add(dist.metadata["Name"], dist.version, stated, package(dist))
-    add("made by rule", "", "own", made_by_rule(scale, seed))
+    add("made by rule", "", "own", generate_all_documents(scale, seed))
     for document in documents:
         document.setdefault(
             "split", "valid" if digest(document["origin"]) % 10_000 < VALID * 10_000 else "train"
@@ -348,7 +356,7 @@ def build(scale: float, seed: int, only_generated: bool = False) -> tuple[list[d
     return documents, sources
 
 
-def size(documents: list[dict]) -> int:
+def total_bytes(documents: list[dict]) -> int:
     """The bytes of their text."""
     return sum(len(d["text"].encode()) for d in documents)
 
@@ -373,15 +381,17 @@ def kinds_table(documents: list[dict]) -> str:
     for d in documents:
         groups.setdefault(d["kind"] + (" (chat)" if d.get("chat") else ""), []).append(d)
     rows = sorted(
-        ((size(some), kind, some) for kind, some in groups.items()), reverse=True, key=lambda row: row[0]
+        ((total_bytes(some), kind, some) for kind, some in groups.items()),
+        reverse=True,
+        key=lambda row: row[0],
     )
-    total = size(documents)
+    total = total_bytes(documents)
     lines = ["| kind | documents | bytes | share | held out |", "|---|---|---|---|---|"]
     lines += [
-        f"| {kind} | {len(some):,} | {n:,} | {n / total:.1%} | {size([d for d in some if d['split'] == 'valid']):,} |"
+        f"| {kind} | {len(some):,} | {n:,} | {n / total:.1%} | {total_bytes([d for d in some if d['split'] == 'valid']):,} |"
         for n, kind, some in rows
     ]
-    held_out = size([d for d in documents if d["split"] == "valid"])
+    held_out = total_bytes([d for d in documents if d["split"] == "valid"])
     return "\n".join([*lines, f"| all | {len(documents):,} | {total:,} | | {held_out:,} |"]) + "\n"
 
 

@@ -31,10 +31,10 @@ from torch import Tensor
 
 from decodescope.engine.methods.samplers.greedy import Greedy
 from decodescope.engine.model.heads.correctness import CorrectnessHead
-from decodescope.engine.model.heads.files import write
-from decodescope.engine.session.batch.decode import Asked, decode
+from decodescope.engine.model.heads.files import write_head
+from decodescope.engine.session.batch.decode import BatchSettings, decode_batch
 from decodescope.engine.session.load import Model, load
-from decodescope.engine.session.session import ending
+from decodescope.engine.session.session import stop_condition
 
 from .drills import counting, listing, recall, records
 from .heads import MODELS
@@ -58,7 +58,7 @@ BINS = 10  # of the table of calibration
 
 
 @dataclass
-class Examples:
+class CorrectnessExamples:
     """Of n answers: prompt [n, d], the state of the prompt's last token; mean [n, d], of the states that wrote the answer;
     logp [n, 2], mean and lowest log-probability of its tokens; right bool [n]; kinds: what each asked for."""
 
@@ -68,10 +68,12 @@ class Examples:
     right: Tensor
     kinds: list[str]
 
-    def rows(self, which: Tensor) -> Examples:
+    def rows(self, which: Tensor) -> CorrectnessExamples:
         """Some of them, by number."""
         kinds = [self.kinds[i] for i in which.tolist()]
-        return Examples(self.prompt[which], self.mean[which], self.logp[which], self.right[which], kinds)
+        return CorrectnessExamples(
+            self.prompt[which], self.mean[which], self.logp[which], self.right[which], kinds
+        )
 
 
 def prompts(model: Model, split: str, each: int, seed: int) -> list[tuple[str, list[int]]]:
@@ -90,24 +92,27 @@ def prompts(model: Model, split: str, each: int, seed: int) -> list[tuple[str, l
     return [(kind, ids) for kind, ids in made if len(ids) <= LENGTH]
 
 
-def examples(small: Model, large: Model, net: Net, split: str, each: int, seed: int) -> Examples:
+def examples(small: Model, large: Model, net: Net, split: str, each: int, seed: int) -> CorrectnessExamples:
     """The small model's answers to prompts, what it made of them, and whether the large one answers alike; `net` is the small
     model."""
     asked = prompts(small, split, each, seed)
     ids = [x for _, x in asked]
-    found = [decode(x, ids, Asked(Greedy(), ending(x, None, []), max_new=MOST)).texts for x in (small, large)]
+    found = [
+        decode_batch(x, ids, BatchSettings(Greedy(), stop_condition(x, None, []), max_new=MOST)).texts
+        for x in (small, large)
+    ]
     rows = [
-        (*looked(net, prompt, a.tokens), a.tokens == b.tokens, kind)
+        (*answer_features(net, prompt, a.tokens), a.tokens == b.tokens, kind)
         for (kind, prompt), a, b in zip(asked, *found, strict=True)
     ]
     prompt, mean, logp, right, kinds = zip(*rows, strict=True)
-    return Examples(
+    return CorrectnessExamples(
         torch.stack(prompt), torch.stack(mean), torch.stack(logp), torch.tensor(right), list(kinds)
     )
 
 
 @torch.no_grad()
-def looked(net: Net, prompt: Sequence[int], answer: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
+def answer_features(net: Net, prompt: Sequence[int], answer: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
     """float [d], [d] and [2]: the state of the prompt's last token, the mean of those that wrote the answer, and the mean and
     lowest log-probability of its tokens, in nats."""
     ids = torch.tensor([[*prompt, *answer]])
@@ -117,22 +122,24 @@ def looked(net: Net, prompt: Sequence[int], answer: Sequence[int]) -> tuple[Tens
     return states[0], states.mean(0), torch.stack([logp.mean(), logp.min()])
 
 
-def ranking(sure: Tensor, right: Tensor, margin: float = MARGIN) -> Tensor:
+def ranking_loss(sure: Tensor, right: Tensor, margin: float = MARGIN) -> Tensor:
     """The mean of max(0, margin - (c_i - c_j)) over right answers i and wrong ones j; sure float [n], right bool [n]."""
     gaps = sure[right][:, None] - sure[~right][None]
     return (margin - gaps).clamp(min=0).mean() if gaps.numel() else sure.sum() * 0
 
 
-def loss_of(head: CorrectnessHead, some: Examples) -> Tensor:
+def loss_of(head: CorrectnessHead, some: CorrectnessExamples) -> Tensor:
     """Both nets' losses, summed."""
     right, said = some.right.float(), head.sure_logit(some.mean, some.logp)
     wrong = F.binary_cross_entropy_with_logits(head.wrong_logit(some.prompt), 1 - right)
     return (
-        wrong + F.binary_cross_entropy_with_logits(said, right) + WEIGHT * ranking(said.sigmoid(), some.right)
+        wrong
+        + F.binary_cross_entropy_with_logits(said, right)
+        + WEIGHT * ranking_loss(said.sigmoid(), some.right)
     )
 
 
-def new_head(found: Examples, inner: int = INNER, seed: int = 0) -> CorrectnessHead:
+def new_head(found: CorrectnessExamples, inner: int = INNER, seed: int = 0) -> CorrectnessHead:
     """A fresh head whose first layers see inputs of unit variance."""
     torch.manual_seed(seed)
     head = CorrectnessHead(d=found.mean.shape[1], inner=inner)
@@ -149,7 +156,7 @@ def new_head(found: Examples, inner: int = INNER, seed: int = 0) -> CorrectnessH
 
 def train(
     head: CorrectnessHead,
-    found: Examples,
+    found: CorrectnessExamples,
     steps: int,
     lr: float,
     seed: int,
@@ -177,7 +184,7 @@ def auc(score: Tensor, right: Tensor) -> float:
     return float((gaps > 0).double().mean() + 0.5 * (gaps == 0).double().mean())
 
 
-def calibration(said: Tensor, so: Tensor) -> list[tuple[float, int, float, float]]:
+def calibration_table(said: Tensor, so: Tensor) -> list[tuple[float, int, float, float]]:
     """(from, answers, mean of what is said, share that is so) of every tenth that has answers; said float [n], so bool [n]."""
     place = (said * BINS).long().clamp(max=BINS - 1)
     here = [(i, place == i) for i in range(BINS)]
@@ -188,10 +195,10 @@ def calibration(said: Tensor, so: Tensor) -> list[tuple[float, int, float, float
     ]
 
 
-def measured(head: CorrectnessHead, unseen: Examples) -> dict[str, object]:
+def measure(head: CorrectnessHead, unseen: CorrectnessExamples) -> dict[str, object]:
     """The figures on unseen tasks."""
-    sure = head.sure(unseen.mean, unseen.logp)
-    wrong = head.wrong(unseen.prompt)
+    sure = head.confidence(unseen.mean, unseen.logp)
+    wrong = head.wrong_probability(unseen.prompt)
     right = unseen.right
     base = float(right.double().mean())
     return {
@@ -208,8 +215,8 @@ def measured(head: CorrectnessHead, unseen: Examples) -> dict[str, object]:
             "constant": round(base * (1 - base), 4),
         },
         "calibration": {
-            "sure": [[round(x, 4) for x in row] for row in calibration(sure, right)],
-            "wrong": [[round(x, 4) for x in row] for row in calibration(wrong, ~right)],
+            "sure": [[round(x, 4) for x in row] for row in calibration_table(sure, right)],
+            "wrong": [[round(x, 4) for x in row] for row in calibration_table(wrong, ~right)],
         },
     }
 
@@ -242,12 +249,12 @@ def main(words: Sequence[str] | None = None) -> None:
     unseen = examples(small, large, net, "held_out", args.unseen, args.seed + 1)
     head = new_head(found, seed=args.seed)
     train(head, found, args.steps, args.lr, args.seed + 2, say=lambda text: print(text, flush=True))
-    figures = measured(head, unseen)
+    figures = measure(head, unseen)
     print(figures)
     head.made_for = fingerprint(folder)
     made_with = {name: getattr(args, name) for name in ("large", "prompts", "unseen", "steps", "lr", "seed")}
     notes = {"large": fingerprint(MODELS / args.large), **figures, "made_with": made_with}
-    write(head, (args.into or folder / "heads") / head.kind, notes)
+    write_head(head, (args.into or folder / "heads") / head.kind, notes)
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ from torch import Tensor, nn
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.cot_influx import ShotPolicies
-from decodescope.engine.model.heads.files import write
-from decodescope.engine.model.heads.relevance import features, meant
+from decodescope.engine.model.heads.files import write_head
+from decodescope.engine.model.heads.relevance import center_embeddings, span_relevance_features
 from decodescope.engine.session.load import Model, load
 
 from .heads import MODELS
@@ -68,18 +68,18 @@ class Episode:
 def nats(decoder: Decoder, prompt: Sequence[int], answer: Sequence[int]) -> float:
     """-ln p a token of the answer behind the prompt."""
     at = list(range(len(prompt) - 1, len(prompt) + len(answer) - 1))
-    laws = decoder.forward(Feed.causal([*prompt, *answer[:-1]], 0, decoder.device, logits=at), None)[
+    laws = decoder.forward(Feed.causal_chain([*prompt, *answer[:-1]], 0, decoder.device, logits=at), None)[
         0
     ].log_softmax(-1)
     return -float(laws.gather(1, torch.tensor(answer, device=laws.device)[:, None]).mean())
 
 
-def embedded(decoder: Decoder, ids: list[int]) -> Tensor:
+def embed_text(decoder: Decoder, ids: list[int]) -> Tensor:
     """float [n, d]: what the policies read of a text."""
-    return meant(decoder.embed_rows(Feed.causal(ids, 0, decoder.device))[0])
+    return center_embeddings(decoder.embed_rows(Feed.causal_chain(ids, 0, decoder.device))[0])
 
 
-def left(one: Episode, shots: Tensor, tokens: Sequence[Tensor]) -> list[int]:
+def select_ids(one: Episode, shots: Tensor, tokens: Sequence[Tensor]) -> list[int]:
     """The ids that stay: all but what the actions, bool [s] and of each example bool [t], leave out."""
     kept = torch.ones(len(one.prompt), dtype=torch.bool)
     for (a, b), stays, some in zip(one.spans, shots.tolist(), tokens, strict=True):
@@ -87,11 +87,11 @@ def left(one: Episode, shots: Tensor, tokens: Sequence[Tensor]) -> list[int]:
     return [one.prompt[i] for i in kept.nonzero()[:, 0].tolist()]
 
 
-def step(
+def step_loss(
     head: ShotPolicies, decoder: Decoder, one: Episode, budget: float, price: float, draw: torch.Generator
 ) -> tuple[Tensor, float]:
     """The loss whose gradient is REINFORCE's, of DRAWS draws of actions, and their mean reward."""
-    e = embedded(decoder, one.prompt)
+    e = embed_text(decoder, one.prompt)
     by_shot, by_token = (
         head.shots(e, e[one.first :], one.spans).float(),
         head.tokens(e, e[one.first :], one.spans),
@@ -102,7 +102,7 @@ def step(
     for _ in range(DRAWS):
         shots = torch.rand(len(by_shot), generator=draw) < by_shot.detach().sigmoid()
         tokens = [torch.rand(len(x), generator=draw) < x.detach().sigmoid() for x in by_token]
-        kept = left(one, shots, tokens)
+        kept = select_ids(one, shots, tokens)
         over = (len(kept) - len(one.prompt) + may_go) / may_go - budget
         rewards.append(-nats(decoder, kept, one.answer) - price * max(0.0, over))
         said = [logp(x, y).mean() for x, y, stays in zip(by_token, tokens, shots, strict=True) if stays]
@@ -166,24 +166,30 @@ def train(  # noqa: PLR0913
     """Adam, a step for each `batch` of episodes, until these end."""
     draw = torch.Generator().manual_seed(seed)
     descend(
-        head, episodes, lambda one: step(head, decoder, one, budget, price, draw), lr, batch, "reward", say
+        head,
+        episodes,
+        lambda one: step_loss(head, decoder, one, budget, price, draw),
+        lr,
+        batch,
+        "reward",
+        say,
     )
 
 
-def chosen(head: ShotPolicies, decoder: Decoder, one: Episode) -> tuple[Tensor, list[Tensor]]:
+def choose_actions(head: ShotPolicies, decoder: Decoder, one: Episode) -> tuple[Tensor, list[Tensor]]:
     """What the policies take where nothing is drawn: actions of at least one half."""
-    e = embedded(decoder, one.prompt)
+    e = embed_text(decoder, one.prompt)
     shots, tokens = head.chances(e, e[one.first :], one.spans)
     return shots >= 0.5, [x >= 0.5 for x in tokens]
 
 
-def nearest(decoder: Decoder, one: Episode) -> Tensor:
+def rank_by_similarity(decoder: Decoder, one: Episode) -> Tensor:
     """int64 [s]: the examples, the one first whose tokens are most like those that ask."""
-    e = embedded(decoder, one.prompt)
-    return features(e, e[one.first :], one.spans)[2][:, 1].argsort(descending=True)
+    e = embed_text(decoder, one.prompt)
+    return span_relevance_features(e, e[one.first :], one.spans)[2][:, 1].argsort(descending=True)
 
 
-def around(model: Model) -> tuple[list[int], list[int]]:
+def chat_frame(model: Model) -> tuple[list[int], list[int]]:
     """The ids of a conversation before and behind what its user says."""
     assert model.tokenizer is not None
     whole = model.tokenizer.chat([{"role": "user", "content": "@"}])
@@ -191,8 +197,8 @@ def around(model: Model) -> tuple[list[int], list[int]]:
     return whole[:at], whole[at + 1 :]
 
 
-def episode(model: Model, chat: tuple[list[int], list[int]], r: Random, split: str) -> Episode:
-    """A prompt of training tasks: SHOTS examples, at least one of the kind that is asked for; `chat` as from `around`."""
+def make_episode(model: Model, chat: tuple[list[int], list[int]], r: Random, split: str) -> Episode:
+    """A prompt of training tasks: SHOTS examples, at least one of the kind that is asked for; `chat` as from `chat_frame`."""
     assert model.tokenizer is not None
     while True:
         kind = r.choice(ASKED)
@@ -203,16 +209,16 @@ def episode(model: Model, chat: tuple[list[int], list[int]], r: Random, split: s
         texts = [f"{' '.join(x.turns[0].split())}\n{' '.join(x.answers[0].split())}\n\n" for x in worked]
         ids, spans = chat[0], []
         for text in texts:
-            spans.append((len(ids), len(ids) + len(part := model.tokenizer.plain(text))))
+            spans.append((len(ids), len(ids) + len(part := model.tokenizer.encode_plain(text))))
             ids = [*ids, *part]
         first = len(ids)
-        ids = [*ids, *model.tokenizer.plain(" ".join(asked.turns[0].split())), *chat[1]]
-        answer = model.tokenizer.plain(asked.answers[0])
+        ids = [*ids, *model.tokenizer.encode_plain(" ".join(asked.turns[0].split())), *chat[1]]
+        answer = model.tokenizer.encode_plain(asked.answers[0])
         if len(ids) <= LENGTH and 0 < len(answer) <= 64:
             return Episode(ids, spans, first, answer, kind)
 
 
-def measured(
+def measure(
     head: ShotPolicies, decoder: Decoder, unseen: Sequence[Episode], r: Random
 ) -> dict[str, tuple[float, float]]:
     """Of each way to choose: the mean -ln p a token of the answer, and the share of the examples' tokens that is read. The
@@ -220,24 +226,24 @@ def measured(
     rows: dict[str, list[tuple[float, float]]] = {}
     for one in unseen:
         whole = [torch.ones(b - a, dtype=torch.bool) for a, b in one.spans]
-        shots, tokens = chosen(head, decoder, one)
+        shots, tokens = choose_actions(head, decoder, one)
         count, s = int(shots.sum()), len(one.spans)
         near = torch.zeros(s, dtype=torch.bool)
-        near[nearest(decoder, one)[:count]] = True
+        near[rank_by_similarity(decoder, one)[:count]] = True
         drawn = torch.zeros(s, dtype=torch.bool)
         drawn[r.sample(range(s), count)] = True
         every = torch.ones_like(near)
         ways = {"policies": (shots, tokens), "their examples whole": (shots, whole), "nearest": (near, whole)}
         ways |= {"random": (drawn, whole), "all": (every, whole), "none": (~every, whole)}
         for name, (some, parts) in ways.items():
-            kept, may_go = left(one, some, parts), sum(b - a for a, b in one.spans)
+            kept, may_go = select_ids(one, some, parts), sum(b - a for a, b in one.spans)
             rows.setdefault(name, []).append(
                 (nats(decoder, kept, one.answer), 1 - (len(one.prompt) - len(kept)) / may_go)
             )
-    return averaged(rows)
+    return average_figures(rows)
 
 
-def averaged(rows: dict[str, list[tuple[float, float]]]) -> dict[str, tuple[float, float]]:
+def average_figures(rows: dict[str, list[tuple[float, float]]]) -> dict[str, tuple[float, float]]:
     """Of each way its means."""
     return {
         name: (sum(x for x, _ in some) / len(some), sum(y for _, y in some) / len(some))
@@ -272,7 +278,7 @@ def learn(
     torch.manual_seed(args.seed)
     folder = MODELS / args.model
     model = load(folder, "float32", "cpu")
-    head, chat = made(model.spec.d_model), around(model)
+    head, chat = made(model.spec.d_model), chat_frame(model)
     shown = (episode(model, chat, Random(f"{args.seed}/{i}"), "train") for i in range(args.prompts))
     train(head, model.decoder, shown, lr=args.lr, seed=args.seed, say=lambda text: print(text, flush=True))
     unseen = [episode(model, chat, Random(f"unseen/{args.seed}/{i}"), "valid") for i in range(args.unseen)]
@@ -285,13 +291,13 @@ def learn(
         "unseen": {name: [round(x, 4) for x in row] for name, row in table.items()},
         "made_with": {"prompts": args.prompts, "seed": args.seed},
     }
-    write(head, (args.into or folder / "heads") / head.kind, notes)
+    write_head(head, (args.into or folder / "heads") / head.kind, notes)
 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train, measure, and keep the policies."""
     columns = "examples | nats a token | tokens of examples read"
-    learn(words, str(__doc__), lambda d: ShotPolicies(d, RANK), episode, train, measured, columns)
+    learn(words, str(__doc__), lambda d: ShotPolicies(d, RANK), make_episode, train, measure, columns)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ LANES = 4  # so many pieces of a plain kind are open at a time: neighbouring win
 
 
 @dataclass(frozen=True)
-class Text:
+class CorpusText:
     """The documents of one kind and split: ids uint16 [n] in a row, where each document ends, and their bytes."""
 
     ids: np.ndarray
@@ -53,9 +53,9 @@ class Text:
         """How much it counts beside other texts of its group."""
         return float(len(self.ids))
 
-    def streams(self, kind: str, share: float, lengths: Sequence[int], seed: int) -> list[Source]:
+    def streams(self, kind: str, share: float, lengths: Sequence[int], seed: int) -> list[TextSource]:
         """Where a mixer takes it from, `share` of all tokens in sum."""
-        parts = by_length(self, lengths) if self.chat else lanes(self)
+        parts = units_by_length(self, lengths) if self.chat else cut_units(self)
         shares = [share * float((units[:, 1] - units[:, 0]).sum()) / len(self.ids) for _, units, _ in parts]
         return [
             Stream(f"{kind}/{name}", self.chat, largest, part, seed, self.ids, units)
@@ -64,7 +64,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Fresh:
+class GeneratedText:
     """Documents of one kind that are made when they are read, each but once: `make(r, split, window)` writes one for a window
     of so many tokens, and what does not fit it is drawn again. Windows below `least` tokens have none, if there are others."""
 
@@ -74,27 +74,29 @@ class Fresh:
     least: int = 0
     weight: float = 1.0
 
-    def first(self, length: int, count: int) -> np.ndarray:
+    def first_documents(self, length: int, count: int) -> np.ndarray:
         """uint16 [n]: its first documents for windows of `length` tokens, `count` windows of them."""
         spring, parts = self.streams("first", 1.0, [length], 0)[0], []
         while sum(map(len, parts)) < length * count:
             parts.append(spring.take(length + 1))
         return np.concatenate(parts)
 
-    def streams(self, kind: str, share: float, lengths: Sequence[int], seed: int) -> list[Source]:
+    def streams(self, kind: str, share: float, lengths: Sequence[int], seed: int) -> list[TextSource]:
         """Where a mixer takes it from, `share` of all tokens in sum; those of every longer window have half as much."""
         some = [length for length in sorted(lengths) if length >= self.least] or lengths
         parts = {length: 0.5**i for i, length in enumerate(some)}
         whole = sum(parts.values())
         return [
-            Spring(
+            GeneratedSource(
                 f"{kind}/{length}", self.chat, length + 1, share * part / whole, seed, self.make, self.split
             )
             for length, part in parts.items()
         ]
 
 
-def encoded(documents: Iterable[dict], tokenizer: str | None = None) -> dict[tuple[str, str], Text]:
+def encode_documents(
+    documents: Iterable[dict], tokenizer: str | None = None
+) -> dict[tuple[str, str], CorpusText]:
     """(split, kind) -> text. In documents with "chat" the special tokens count, in others they are plain characters.
 
     tokenizer: a tokenizer.json, as it stands in its file; that of `lab` without one
@@ -111,9 +113,9 @@ def encoded(documents: Iterable[dict], tokenizer: str | None = None) -> dict[tup
             )
         parts = []
         for at in range(0, len(some), 2000):
-            coded = coder(is_chat, tokenizer).encode_batch([d["text"] for d in some[at : at + 2000]])
+            coded = load_tokenizer(is_chat, tokenizer).encode_batch([d["text"] for d in some[at : at + 2000]])
             parts += [np.array([*c.ids, END], dtype=np.uint16) for c in coded]
-        out[key] = Text(
+        out[key] = CorpusText(
             np.concatenate(parts),
             np.cumsum([len(p) for p in parts]),
             sum(len(d["text"].encode()) for d in some),
@@ -122,7 +124,7 @@ def encoded(documents: Iterable[dict], tokenizer: str | None = None) -> dict[tup
     return out
 
 
-def write(texts: dict[tuple[str, str], Text], file: BinaryIO, stamp: int = 0) -> None:
+def write(texts: dict[tuple[str, str], CorpusText], file: BinaryIO, stamp: int = 0) -> None:
     """Write the texts' arrays, and of which corpus they are."""
     arrays = {"stamp": np.array(stamp)}
     for (split, kind), text in texts.items():
@@ -134,12 +136,12 @@ def write(texts: dict[tuple[str, str], Text], file: BinaryIO, stamp: int = 0) ->
     np.savez(file, **arrays)
 
 
-def read(file: BinaryIO | Path, split: str | None = None) -> dict[tuple[str, str], Text]:
+def read(file: BinaryIO | Path, split: str | None = None) -> dict[tuple[str, str], CorpusText]:
     """(split, kind) -> text of a file that `write` wrote; those of one split where one is given."""
     with np.load(file) as arrays:
         keys = [(k.split("/")[0], k.split("/")[1]) for k in sorted(arrays) if k.endswith("/ids")]
         return {
-            (s, k): Text(
+            (s, k): CorpusText(
                 arrays[f"{s}/{k}/ids"],
                 arrays[f"{s}/{k}/ends"],
                 int(arrays[f"{s}/{k}/about"][0]),
@@ -150,7 +152,7 @@ def read(file: BinaryIO | Path, split: str | None = None) -> dict[tuple[str, str
         }
 
 
-def save(texts: dict[tuple[str, str], Text], path: Path = TOKENS, stamp: int = 0) -> None:
+def save(texts: dict[tuple[str, str], CorpusText], path: Path = TOKENS, stamp: int = 0) -> None:
     """Write the texts whole under this process's own name, then in one move. `stamp` tells the corpus they were made from."""
     partial = path.with_suffix(f".{os.getpid()}.partial")
     with open(partial, "wb") as f:
@@ -158,11 +160,11 @@ def save(texts: dict[tuple[str, str], Text], path: Path = TOKENS, stamp: int = 0
     partial.rename(path)
 
 
-def load(split: str, file: Path = TOKENS) -> dict[str, Text]:
+def load(split: str, file: Path = TOKENS) -> dict[str, CorpusText]:
     """Kind -> text of a split; encodes the corpus first where that was not done since it was built."""
-    if file == TOKENS and CORPUS.exists() and (stamp := CORPUS.stat().st_mtime_ns) != stamped(file):
+    if file == TOKENS and CORPUS.exists() and (stamp := CORPUS.stat().st_mtime_ns) != read_stamp(file):
         with open(CORPUS, encoding="utf-8") as f:
-            save(encoded(json.loads(line) for line in f), stamp=stamp)
+            save(encode_documents(json.loads(line) for line in f), stamp=stamp)
     if not file.exists():
         raise FileNotFoundError(
             f"There is no {file}: build the corpus first, with python -m decodescope.training.corpus."
@@ -170,7 +172,7 @@ def load(split: str, file: Path = TOKENS) -> dict[str, Text]:
     return {kind: text for (_, kind), text in read(file, split).items()}
 
 
-def stamped(file: Path) -> int | None:
+def read_stamp(file: Path) -> int | None:
     """The stamp that `file` was saved with; None where there is no such file."""
     if not file.exists():
         return None
@@ -178,7 +180,7 @@ def stamped(file: Path) -> int | None:
         return int(arrays["stamp"]) if "stamp" in arrays else 0
 
 
-def shares(texts: Mapping[str, Text | Fresh], mixture: dict[str, float]) -> dict[str, float]:
+def shares(texts: Mapping[str, CorpusText | GeneratedText], mixture: dict[str, float]) -> dict[str, float]:
     """Kind -> share of the tokens. `mixture` names kinds, "tasks" for all other chats and "stories" for all other text.
 
     Within "tasks" every kind has the same share of the tokens; within "stories" it is that of the corpus.
@@ -190,7 +192,9 @@ def shares(texts: Mapping[str, Text | Fresh], mixture: dict[str, float]) -> dict
     return {k: share / sum(raw.values()) for k, share in raw.items() if share > 0}
 
 
-def groups(texts: Mapping[str, Text | Fresh], mixture: dict[str, float]) -> dict[str, list[str]]:
+def groups(
+    texts: Mapping[str, CorpusText | GeneratedText], mixture: dict[str, float]
+) -> dict[str, list[str]]:
     """Name in `mixture` -> the kinds that it stands for."""
     out: dict[str, list[str]] = {}
     for kind, text in texts.items():
@@ -199,7 +203,7 @@ def groups(texts: Mapping[str, Text | Fresh], mixture: dict[str, float]) -> dict
 
 
 @dataclass
-class Source:
+class TextSource:
     """Where a mixer takes one kind of text from, and how far it has read."""
 
     name: str
@@ -216,7 +220,7 @@ class Source:
         """The ids of the unit at `cursor`."""
         raise NotImplementedError
 
-    def turn(self) -> None:
+    def close_unit(self) -> None:
         """Close the unit."""
         self.cursor, self.offset = self.cursor + 1, 0
 
@@ -229,10 +233,10 @@ class Source:
         self.offset += len(part)
         self.taken += len(part)
         if self.offset == len(unit):
-            self.turn()
+            self.close_unit()
         return part
 
-    def go_on(self, epoch: int, cursor: int, offset: int, taken: int) -> None:
+    def restore(self, epoch: int, cursor: int, offset: int, taken: int) -> None:
         """Stand where `Mixer.state` says; in a unit that is another one since, at its beginning."""
         self.epoch = epoch
         self.cursor = cursor
@@ -241,7 +245,7 @@ class Source:
 
 
 @dataclass
-class Stream(Source):
+class Stream(TextSource):
     """The units of text of one kind and size in random order, read again in another order when they are used up."""
 
     ids: np.ndarray
@@ -262,22 +266,22 @@ class Stream(Source):
         start, end = self.units[self.order[self.cursor]]
         return self.ids[start:end]
 
-    def turn(self) -> None:
+    def close_unit(self) -> None:
         """Close the unit, and begin the next epoch after the last one."""
-        super().turn()
+        super().close_unit()
         if self.cursor == len(self.units):
             self.cursor, self.epoch = 0, self.epoch + 1
             self.shuffle()
 
-    def go_on(self, epoch: int, cursor: int, offset: int, taken: int) -> None:
+    def restore(self, epoch: int, cursor: int, offset: int, taken: int) -> None:
         """Stand where `Mixer.state` says; a text that has shrunk since begins anew."""
         self.epoch, known = epoch, cursor < len(self.units)
         self.shuffle()
-        super().go_on(epoch, cursor if known else 0, offset if known else 0, taken)
+        super().restore(epoch, cursor if known else 0, offset if known else 0, taken)
 
 
 @dataclass
-class Spring(Source):
+class GeneratedSource(TextSource):
     """Documents that are made when they are read: the n-th one is the same whenever it is made, and none comes again."""
 
     make: Callable[[Random, str, int], str]
@@ -290,7 +294,7 @@ class Spring(Source):
         if self.made[0] != self.cursor:
             r = Random(f"{self.seed}/{self.name}/{self.split}/{self.cursor}")
             while (
-                len(ids := coder(self.whole).encode(self.make(r, self.split, self.largest - 1)).ids)
+                len(ids := load_tokenizer(self.whole).encode(self.make(r, self.split, self.largest - 1)).ids)
                 >= self.largest
             ):
                 pass
@@ -299,7 +303,7 @@ class Spring(Source):
 
 
 @cache
-def coder(chat: bool, text: str | None = None) -> Tokenizer:
+def load_tokenizer(chat: bool, text: str | None = None) -> Tokenizer:
     """A tokenizer.json, as its text stands in a file, that of `lab` without one; of a chat the special tokens count, elsewhere
     they are plain characters."""
     tokenizer = Tokenizer.from_str(text or TOKENIZER.read_text(encoding="utf-8"))
@@ -315,7 +319,11 @@ class Mixer:
     """
 
     def __init__(
-        self, texts: Mapping[str, Text | Fresh], mixture: dict[str, float], lengths: Sequence[int], seed: int
+        self,
+        texts: Mapping[str, CorpusText | GeneratedText],
+        mixture: dict[str, float],
+        lengths: Sequence[int],
+        seed: int,
     ) -> None:
         self.streams = [
             source
@@ -355,10 +363,10 @@ class Mixer:
         anew = any(state.get(s.name, ())[4:] != (s.share,) for s in self.streams)
         for s in self.streams:
             *place, taken = state.get(s.name, (0, 0, 0, 0))[:4]
-            s.go_on(*place, round(total * s.share) if anew else taken)
+            s.restore(*place, round(total * s.share) if anew else taken)
 
 
-def by_length(text: Text, lengths: Sequence[int]) -> list[tuple[str, np.ndarray, int]]:
+def units_by_length(text: CorpusText, lengths: Sequence[int]) -> list[tuple[str, np.ndarray, int]]:
     """Name, units and longest unit by the shortest window that a document fits; documents longer than all are left out."""
     sizes = np.diff(text.bounds, axis=1)[:, 0]
     out = []
@@ -371,7 +379,7 @@ def by_length(text: Text, lengths: Sequence[int]) -> list[tuple[str, np.ndarray,
     return out
 
 
-def lanes(text: Text) -> list[tuple[str, np.ndarray, int]]:
+def cut_units(text: CorpusText) -> list[tuple[str, np.ndarray, int]]:
     """Name, units (documents cut to `PIECE` tokens) and 0, since a piece may be cut again."""
     pieces = np.array(
         [(at, min(at + PIECE, end)) for start, end in text.bounds for at in range(start, end, PIECE)]
@@ -379,17 +387,17 @@ def lanes(text: Text) -> list[tuple[str, np.ndarray, int]]:
     return [(str(i), pieces[i::LANES], 0) for i in range(LANES) if len(pieces[i::LANES])]
 
 
-def answers(rows: Tensor) -> Tensor:
+def answer_mask(rows: Tensor) -> Tensor:
     """bool, as rows int64 [B, T]: the tokens of an assistant's turn, the closing <|end|> included."""
-    return turns(rows, ASSISTANT)
+    return turn_mask(rows, ASSISTANT)
 
 
-def questions(rows: Tensor) -> Tensor:
+def question_mask(rows: Tensor) -> Tensor:
     """bool, as rows int64 [B, T]: the tokens of a user's turn, the closing <|end|> included."""
-    return turns(rows, USER)
+    return turn_mask(rows, USER)
 
 
-def turns(rows: Tensor, mark: int) -> Tensor:
+def turn_mask(rows: Tensor, mark: int) -> Tensor:
     """bool, as rows int64 [B, T]: the tokens of the turns that `mark` opens, the closing <|end|> included."""
     marks = (rows == END) | (rows == USER) | (rows == ASSISTANT) | (rows == SYSTEM)
     place = torch.arange(rows.shape[1], device=rows.device).expand_as(rows)
@@ -398,11 +406,13 @@ def turns(rows: Tensor, mark: int) -> Tensor:
     return (before >= 0) & (rows.gather(1, before.clamp(min=0)) == mark)
 
 
-def windows(texts: Mapping[str, Text | Fresh], length: int, count: int, kind: str | None = None) -> Tensor:
+def windows(
+    texts: Mapping[str, CorpusText | GeneratedText], length: int, count: int, kind: str | None = None
+) -> Tensor:
     """int64 [count or fewer, length]: windows of the documents of a kind (or all) in a row, spread evenly."""
     ids = np.concatenate(
         [
-            t.ids if isinstance(t, Text) else t.first(length, count)
+            t.ids if isinstance(t, CorpusText) else t.first_documents(length, count)
             for k, t in texts.items()
             if kind in (None, k)
         ]

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from .corpus import made_by_rule
+from .corpus import generate_all_documents
 
 STORE = Path(__file__).resolve().parents[1] / "assets" / "datastore.txt"
 SHARE, SEED = 0.005, 0  # of the training text, and its seed
@@ -21,7 +21,11 @@ MARK = re.compile(r"<\|\w+\|>\n?")
 
 def documents() -> list[str]:
     """The texts, in the order of the corpus before it is shuffled."""
-    return [MARK.sub("", x["text"]).strip("\n") for x in made_by_rule(SHARE, SEED) if x["split"] == "train"]
+    return [
+        MARK.sub("", x["text"]).strip("\n")
+        for x in generate_all_documents(SHARE, SEED)
+        if x["split"] == "train"
+    ]
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ any other cells; the loss of the instructions, which tell nothing but which cell
 pictures are soon known by heart: a picture is moved by a cell where it loses nothing by it, a share of what each part of a
 layer adds is dropped, and some levels are read wrong by one. In any order a level is of use only to rows that know its cell,
 which stands one token before it; a loss on the first layer's output at levels asks for that cell, and instructions begin as
-the authors' (`placed`). Without these two the model stayed for five million tokens at what class and cell alone tell, with
-the first alone for two million. Checkpoints and the fall of the rate are train.py's.
+the authors' (`init_instructions`). Without these two the model stayed for five million tokens at what class and cell alone
+tell, with the first alone for two million. Checkpoints and the fall of the rate are train.py's.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from . import digits_data as pictures
 from . import train
-from .digits_data import Pictures, Rows
-from .net import Net, Shape
+from .digits_data import Pictures, PictureWindows
+from .net import Net, NetShape
 
 SIZES = dict(layers=4, width=64, heads=4, kv_heads=4, head_width=16, inner=192)
 SHAPES = {
-    "lab-digits": Shape(**SIZES, vocabulary=pictures.size(False), context=128),
-    "lab-digits-any": Shape(**SIZES, vocabulary=pictures.size(True), context=256, theta=1e6),
+    "lab-digits": NetShape(**SIZES, vocabulary=pictures.vocabulary_size(False), context=128),
+    "lab-digits-any": NetShape(**SIZES, vocabulary=pictures.vocabulary_size(True), context=256, theta=1e6),
 }
 RATES = (0.004, 0.006)  # Muon's, AdamW's
 DROPPED = {
@@ -43,11 +43,12 @@ INSTRUCTIONS = 0.1  # the weight of an instruction as a prediction
 ORDERS = 4  # in which a held-out picture is read
 BOUND = 0.3  # the weight of the cell that a level is asked for
 PLANS = {
-    cells: train.Plan(batch, {}, {}, warmup=40, check=0.5) for cells, batch in ((False, 4096), (True, 2048))
+    cells: train.TrainingPlan(batch, {}, {}, warmup=40, check=0.5)
+    for cells, batch in ((False, 4096), (True, 2048))
 }
 
 
-def placed(net: Net) -> None:
+def init_instructions(net: Net) -> None:
     """Begin with the authors' instructions: one vector, turned by the cell's row in one half of its pairs and by its column in
     the other, so that two of them are as alike as their cells are near. From there each is learnt by itself."""
     D = net.shape.width
@@ -61,23 +62,23 @@ def placed(net: Net) -> None:
     net.model.embed_tokens.weight.data[pictures.FIRST_CELL :] = turned
 
 
-def rows_of(some: Pictures, cells: bool, chance: torch.Generator) -> Rows:
+def picture_windows(some: Pictures, cells: bool, chance: torch.Generator) -> PictureWindows:
     """The windows of pictures, with instructions for cells in any order or without."""
-    return pictures.in_any_order(some, chance, INSTRUCTIONS) if cells else pictures.raster(some)
+    return pictures.any_order_windows(some, chance, INSTRUCTIONS) if cells else pictures.raster_windows(some)
 
 
-def losses(net: Net, rows: Rows) -> Tensor:
+def losses(net: Net, rows: PictureWindows) -> Tensor:
     """float [B, T - 1]: nats of each token after the first."""
-    return of_logits(net(rows.ids[:, :-1]), rows)
+    return logit_losses(net(rows.ids[:, :-1]), rows)
 
 
-def of_logits(logits: Tensor, rows: Rows) -> Tensor:
+def logit_losses(logits: Tensor, rows: PictureWindows) -> Tensor:
     """float [B, T - 1]: nats of each token after the first under logits [B, T - 1, V]."""
     flat = F.cross_entropy(logits.float().flatten(0, 1), rows.ids[:, 1:].flatten(), reduction="none")
     return flat.view(len(rows.ids), -1)
 
 
-def binding(net: Net, state: Tensor, rows: Rows) -> Tensor:
+def binding_loss(net: Net, state: Tensor, rows: PictureWindows) -> Tensor:
     """The mean nats of the cell of each level, told by `state` [B, T - 1, D] at its row with the embeddings of the cells."""
     at = rows.levels[:, :-1]
     cells = net.model.embed_tokens.weight[pictures.FIRST_CELL :]
@@ -90,12 +91,12 @@ def nats(net: Net, held_out: Pictures, cells: bool, orders: int = ORDERS) -> flo
     """Nats a cell; of cells in any order the mean over so many orders of each picture, the same at every call."""
     chance, total = torch.Generator().manual_seed(0), 0.0
     for _ in range(orders if cells else 1):
-        rows = rows_of(held_out, cells, chance).to(next(net.parameters()).device)
+        rows = picture_windows(held_out, cells, chance).to(next(net.parameters()).device)
         total += float(losses(net, rows)[rows.levels[:, 1:]].mean())
     return total / (orders if cells else 1)
 
 
-class Training(train.Steps):
+class DigitsTrainer(train.Trainer):
     """A training on pictures that are drawn by seed and step."""
 
     FIGURES = ("loss", "cell", "bound")
@@ -105,7 +106,7 @@ class Training(train.Steps):
         net: Net,
         some: Pictures,
         cells: bool,
-        plan: train.Plan,
+        plan: train.TrainingPlan,
         rates: tuple[float, float],
         seed: int = 0,
     ) -> None:
@@ -120,32 +121,32 @@ class Training(train.Steps):
         """What a part adds, less the share that is dropped; all of it where nothing is learnt."""
         return F.dropout(added, DROPPED[self.cells], training=torch.is_grad_enabled())
 
-    def batch(self, step: int, cooling: bool) -> tuple[Rows, None]:
+    def batch(self, step: int, cooling: bool) -> tuple[PictureWindows, None]:
         """The windows of a step."""
         chance = torch.Generator().manual_seed(self.seed * 1_000_003 + step)
         B = self.plan.batch // (2 * pictures.CELLS if self.cells else pictures.CELLS)
-        some = self.pictures.of(torch.randint(len(self.pictures.classes), (B,), generator=chance))
-        some = Pictures(pictures.shifted(some.levels, chance), some.classes)
-        return rows_of(some, self.cells, chance), None
+        some = self.pictures.select(torch.randint(len(self.pictures.classes), (B,), generator=chance))
+        some = Pictures(pictures.shift_pictures(some.levels, chance), some.classes)
+        return picture_windows(some, self.cells, chance), None
 
-    def loss(self, rows: Rows) -> tuple[Tensor, Tensor, int]:
+    def loss(self, rows: PictureWindows) -> tuple[Tensor, Tensor, int]:
         """The loss of windows, float [3]: it, nats a cell and of a level's cell, and the tokens that were predicted."""
         # attention written out: on a processor the fused one is slow backwards through windows this short
         with (
             torch.autocast(rows.ids.device.type, torch.bfloat16, enabled=rows.ids.is_cuda),
             sdpa_kernel(SDPBackend.MATH),
         ):
-            states = self.net.states(pictures.blurred(rows, BLURRED)[:, :-1])
-            each, weight = of_logits(self.net.head(states[-1]), rows), rows.weight[:, 1:]
-            bound = binding(self.net, states[1], rows) if self.cells else each.new_zeros(())
+            states = self.net.states(pictures.blur_levels(rows, BLURRED)[:, :-1])
+            each, weight = logit_losses(self.net.head(states[-1]), rows), rows.weight[:, 1:]
+            bound = binding_loss(self.net, states[1], rows) if self.cells else each.new_zeros(())
         loss = (each * weight).sum() / weight.sum() + BOUND * bound
         return loss, torch.stack((loss, each[rows.levels[:, 1:]].mean(), bound)).detach(), each.numel()
 
-    def measured(self, check: dict) -> dict[str, float]:
+    def measure(self, check: dict) -> dict[str, float]:
         """Nats a cell of the held-out pictures."""
         return {"cell": nats(self.net, check["held out"], self.cells)}
 
-    def about(self) -> dict:
+    def describe(self) -> dict:
         """Objective and text."""
         weights = {"instructions": INSTRUCTIONS, "bound": BOUND} if self.cells else {}
         return {"objective": {"next token": True, **weights}, "mixture": {"scikit-learn's digits": 1.0}}
@@ -153,7 +154,7 @@ class Training(train.Steps):
 
 def write(net: Net, folder: Path, cells: bool) -> None:
     """Write the model folder."""
-    net.to_folder(folder, {"picture": pictures.picture(cells)})
+    net.to_folder(folder, {"picture": pictures.picture_config(cells)})
     pictures.save_tokenizer(folder, cells, net.shape.context)
 
 
@@ -183,12 +184,12 @@ def main() -> None:
     args.as_name, args.cooldown, cells = args.as_name or args.name, None, args.name.endswith("any")
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
-    some, held_out = pictures.pictures(args.pictures)
+    some, held_out = pictures.load_pictures(args.pictures)
     net = Net.from_folder(args.source) if args.source else Net(SHAPES[args.name])
     if cells and not args.source:
-        placed(net)
-    training = Training(net.to(args.device), some, cells, PLANS[cells], RATES, args.seed)
-    file = train.opened(training, args)
+        init_instructions(net)
+    training = DigitsTrainer(net.to(args.device), some, cells, PLANS[cells], RATES, args.seed)
+    file = train.open_checkpoint(training, args)
     if train.run(training, args, None if args.trial else file, {"held out": held_out}) and not args.trial:
         write(training.net, Path(args.out or train.MODELS / args.name), cells)
         train.note(training, args)

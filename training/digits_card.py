@@ -15,32 +15,33 @@ import torch
 from torch import Tensor
 
 from . import digits_data as pictures
-from .digits import SHAPES, losses, nats, rows_of
+from .digits import SHAPES, losses, nats, picture_windows
 from .digits_data import Pictures
 from .infill_card import table
-from .net import Net, size
+from .net import Net, count_weights
 from .train import MODELS, RECORDS
 
 SEED = 11
 
 
-def named(net: Net, held_out: Pictures, cells: bool) -> float:
+def class_accuracy(net: Net, held_out: Pictures, cells: bool) -> float:
     """The share of the held-out pictures that are likeliest under their own class."""
     scores = [
-        -each(net, Pictures(held_out.levels, torch.full_like(held_out.classes, k)), cells) for k in range(10)
+        -picture_nats(net, Pictures(held_out.levels, torch.full_like(held_out.classes, k)), cells)
+        for k in range(10)
     ]
     return float((torch.stack(scores).argmax(0) == held_out.classes).float().mean())
 
 
 @torch.no_grad()
-def each(net: Net, some: Pictures, cells: bool) -> Tensor:
+def picture_nats(net: Net, some: Pictures, cells: bool) -> Tensor:
     """float [N]: nats of each picture's levels; of cells in any order in one order, the same for every class."""
-    rows = rows_of(some, cells, torch.Generator().manual_seed(0))
+    rows = picture_windows(some, cells, torch.Generator().manual_seed(0))
     return (losses(net, rows) * rows.levels[:, 1:]).sum(1)
 
 
 @torch.no_grad()
-def drawn(net: Net, cells: bool) -> Tensor:
+def draw_pictures(net: Net, cells: bool) -> Tensor:
     """int64 [10, 8, 8]: levels of one picture of each class, drawn; cells in any order are asked for in one."""
     chance = torch.Generator().manual_seed(SEED)
     ids = pictures.FIRST_CLASS + torch.arange(10)[:, None]
@@ -55,7 +56,7 @@ def drawn(net: Net, cells: bool) -> Tensor:
     return found.view(10, pictures.SIDE, pictures.SIDE)
 
 
-def shown(levels: Tensor) -> str:
+def format_pictures(levels: Tensor) -> str:
     """Pictures [N, 8, 8] side by side, five in a row, as glyphs in an indented block."""
     lines = []
     for some in levels.split(5):
@@ -70,12 +71,16 @@ def card(folder: Path, train: Pictures, held_out: Pictures) -> str:
     """The card as Markdown, of the models that lie in `folder`."""
     names = [name for name in SHAPES if (folder / name / "model.safetensors").exists()]
     nets = {name: Net.from_folder(folder / name).eval() for name in names}
-    counts = pictures.counted(train, held_out)
+    counts = pictures.counted_baselines(train, held_out)
     rows = [[words, f"{counts[by]:.3f}", "-"] for by, words in COUNTED.items()]
     for name, net in nets.items():
         cells = name.endswith("any")
         rows.append(
-            [f"`{name}`", f"**{nats(net, held_out, cells):.3f}**", f"{named(net, held_out, cells):.0%}"]
+            [
+                f"`{name}`",
+                f"**{nats(net, held_out, cells):.3f}**",
+                f"{class_accuracy(net, held_out, cells):.0%}",
+            ]
         )
     made = [
         [f"`{name}`", f"{r['tokens'] / 1e6:.2f} M", f"{r['minutes']:.0f}", f"`{r['command']}`"]
@@ -84,7 +89,7 @@ def card(folder: Path, train: Pictures, held_out: Pictures) -> str:
     ]
     parts = [
         HEAD.format(
-            sizes=" and ".join(f"{size(net):,}" for net in nets.values()),
+            sizes=" and ".join(f"{count_weights(net):,}" for net in nets.values()),
             train=len(train.classes),
             glyphs=pictures.GLYPHS,
             held_out=len(held_out.classes),
@@ -100,7 +105,7 @@ def card(folder: Path, train: Pictures, held_out: Pictures) -> str:
         "One picture of each class, drawn at temperature 1, none chosen.\n",
     ]
     for name, net in nets.items():
-        parts += [f"`{name}`:\n", shown(drawn(net, name.endswith("any")))]
+        parts += [f"`{name}`:\n", format_pictures(draw_pictures(net, name.endswith("any")))]
     return "\n".join([*parts, WEAK]).rstrip() + "\n"
 
 
@@ -168,7 +173,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=MODELS / "DIGITS.md")
     args = parser.parse_args()
     torch.set_num_threads(1)
-    args.out.write_text(card(args.models, *pictures.pictures(args.pictures)), encoding="utf-8")
+    args.out.write_text(card(args.models, *pictures.load_pictures(args.pictures)), encoding="utf-8")
 
 
 if __name__ == "__main__":

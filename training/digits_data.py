@@ -41,13 +41,13 @@ class Pictures:
     levels: Tensor
     classes: Tensor
 
-    def of(self, which: Tensor) -> Pictures:
+    def select(self, which: Tensor) -> Pictures:
         """Those of an index or mask [N]."""
         return Pictures(self.levels[which], self.classes[which])
 
 
 @dataclass(frozen=True)
-class Rows:
+class PictureWindows:
     """Windows: ids int64 [B, T], and the weight of each as a prediction, float [B, T]; no row predicts the first."""
 
     ids: Tensor
@@ -58,12 +58,12 @@ class Rows:
         """bool [B, T]: which tokens are grey levels."""
         return (self.ids >= FIRST_LEVEL) & (self.ids < FIRST_CELL)
 
-    def to(self, device: torch.device) -> Rows:
+    def to(self, device: torch.device) -> PictureWindows:
         """The same on that device."""
-        return Rows(self.ids.to(device), self.weight.to(device))
+        return PictureWindows(self.ids.to(device), self.weight.to(device))
 
 
-def pictures(file: Path = FILE) -> tuple[Pictures, Pictures]:
+def load_pictures(file: Path = FILE) -> tuple[Pictures, Pictures]:
     """Those that are trained on and those that are held out, every sixth. Values of 0 to 16 become levels, 16 the last."""
     if not file.exists():
         try:
@@ -78,10 +78,10 @@ def pictures(file: Path = FILE) -> tuple[Pictures, Pictures]:
     levels = torch.from_numpy(stored["images"].astype(np.int64)).clamp_max(LEVELS - 1)
     both = Pictures(levels, torch.from_numpy(stored["target"].astype(np.int64)))
     out = torch.arange(len(levels)) % HELD_OUT == HELD_OUT - 1
-    return both.of(~out), both.of(out)
+    return both.select(~out), both.select(out)
 
 
-def shifted(levels: Tensor, chance: torch.Generator, share: float = 0.5) -> Tensor:
+def shift_pictures(levels: Tensor, chance: torch.Generator, share: float = 0.5) -> Tensor:
     """Pictures int64 [B, 8, 8] of which about `share` were drawn to be moved by a cell; what would lose ink stays."""
     out = levels.clone()
     ways = torch.randint(4, (len(levels),), generator=chance)
@@ -93,7 +93,7 @@ def shifted(levels: Tensor, chance: torch.Generator, share: float = 0.5) -> Tens
     return out
 
 
-def raster(some: Pictures) -> Rows:
+def raster_windows(some: Pictures) -> PictureWindows:
     """[B, 66]: class, levels in raster order, end."""
     B = len(some.classes)
     ids = torch.cat(
@@ -102,10 +102,10 @@ def raster(some: Pictures) -> Rows:
     )
     weight = torch.ones(ids.shape)
     weight[:, 0] = 0
-    return Rows(ids, weight)
+    return PictureWindows(ids, weight)
 
 
-def in_any_order(some: Pictures, chance: torch.Generator, instructions: float) -> Rows:
+def any_order_windows(some: Pictures, chance: torch.Generator, instructions: float) -> PictureWindows:
     """[B, 130]: class, (instruction, level) pairs in an order of each picture's own, end. instructions: the weight of one as a
     prediction, and of the end."""
     B = len(some.classes)
@@ -116,10 +116,10 @@ def in_any_order(some: Pictures, chance: torch.Generator, instructions: float) -
     ids = torch.cat((FIRST_CLASS + some.classes[:, None], pairs, torch.zeros(B, 1).long()), 1)
     weight = torch.full(ids.shape, instructions)
     weight[:, 0], weight[:, 2:-1:2] = 0, 1
-    return Rows(ids, weight)
+    return PictureWindows(ids, weight)
 
 
-def blurred(rows: Rows, share: float) -> Tensor:
+def blur_levels(rows: PictureWindows, share: float) -> Tensor:
     """ids [B, T] of windows of which about `share` of the levels stand for the next one up or down."""
     ids, device = rows.ids, rows.ids.device
     by = torch.randint(2, ids.shape, device=device) * 2 - 1
@@ -127,18 +127,18 @@ def blurred(rows: Rows, share: float) -> Tensor:
     return torch.where(some, (ids + by).clamp(FIRST_LEVEL, FIRST_CELL - 1), ids)
 
 
-def size(cells: bool) -> int:
+def vocabulary_size(cells: bool) -> int:
     """Ids of the vocabulary."""
     return FIRST_CELL + cells * CELLS
 
 
-def picture(cells: bool) -> dict:
+def picture_config(cells: bool) -> dict:
     """What the config says of the pictures."""
     said = {"height": SIDE, "width": SIDE, "levels": list(range(FIRST_LEVEL, FIRST_CELL))}
     return said | ({"cells": list(range(FIRST_CELL, FIRST_CELL + CELLS))} if cells else {})
 
 
-def tokenizer(cells: bool) -> Tokenizer:
+def make_tokenizer(cells: bool) -> Tokenizer:
     """A digit is a class, a glyph a level, `@r,c` an instruction where there are `cells`; white space is passed over."""
     words = [END, PAD, UNKNOWN, *map(str, range(CLASSES)), *GLYPHS]
     words += [f"@{r},{c}" for r in range(SIDE) for c in range(SIDE)] if cells else []
@@ -152,7 +152,7 @@ def tokenizer(cells: bool) -> Tokenizer:
 
 def save_tokenizer(folder: Path, cells: bool, context: int) -> None:
     """Write the two files of the tokenizer."""
-    tokenizer(cells).save(str(folder / "tokenizer.json"))
+    make_tokenizer(cells).save(str(folder / "tokenizer.json"))
     config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": context,
@@ -165,7 +165,7 @@ def save_tokenizer(folder: Path, cells: bool, context: int) -> None:
     os.replace(folder / "tokenizer_config.json.partial", folder / "tokenizer_config.json")
 
 
-def counted(train: Pictures, held_out: Pictures) -> dict[str, float]:
+def counted_baselines(train: Pictures, held_out: Pictures) -> dict[str, float]:
     """Nats a cell of the held-out pictures by laws that are counted, one added to each level of each.
 
     levels: how often each occurs;  place: by class and cell;  neighbours: by the level to the left and the one above

@@ -19,11 +19,11 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from decodescope.engine.bench.repetition import sentences
+from decodescope.engine.bench.repetition import sentence_pairs
 
-from .adapted import OPENINGS, Adapted, greedy, said
+from .adapter_training import OPENINGS, AdapterTraining, repetition_figures, write_greedily
 from .data import TOKENIZER, load
-from .lowrank import switched
+from .lowrank import enable_deltas
 from .net import Net
 
 GAMMA = 0.5
@@ -35,16 +35,16 @@ TIMES, ASKED = 8, 96  # copies, and sentences, by which it is measured
 Pair = tuple[list[int], list[int]]  # what stands in front, the sentence
 
 
-def pairs(split: str, seed: int) -> Iterator[Pair]:
+def shuffle_pairs(split: str, seed: int) -> Iterator[Pair]:
     """Sentences of a split's plain documents, in random order, each behind the one before it."""
     tokenizer, texts = Tokenizer.from_file(str(TOKENIZER)), [x for x in load(split).values() if not x.chat]
     documents = [text.ids[start:end] for text in texts for start, end in text.bounds]
     for i in np.random.default_rng(seed).permutation(len(documents)):
-        for before, sentence in sentences(tokenizer.decode(documents[i].tolist())):
+        for before, sentence in sentence_pairs(tokenizer.decode(documents[i].tolist())):
             yield tokenizer.encode(before).ids, tokenizer.encode(f" {sentence}").ids
 
 
-def repeated(some: list[Pair], length: int) -> tuple[Tensor, Tensor]:
+def repeat_sentences(some: list[Pair], length: int) -> tuple[Tensor, Tensor]:
     """int64 [B, length]: each sentence behind its front, over and over; and by place how far behind it stands in the copy
     before, 0 in the front and the first copy."""
     rows, back = [], torch.zeros(len(some), length, dtype=torch.long)
@@ -54,13 +54,13 @@ def repeated(some: list[Pair], length: int) -> tuple[Tensor, Tensor]:
     return torch.tensor(rows), back
 
 
-def chances(logits: Tensor, ids: Tensor) -> Tensor:
+def token_probabilities(logits: Tensor, ids: Tensor) -> Tensor:
     """float [B, T]: the probability of each token of ids int64 [B, T] where logits [B, T, V] were read; 1 for the first."""
     p = logits[:, :-1].log_softmax(2).gather(2, ids[:, 1:, None])[..., 0].exp()
     return torch.cat((torch.ones_like(p[:, :1]), p), 1)
 
 
-def penalty(p: Tensor, back: Tensor, gamma: float = GAMMA) -> Tensor:
+def copy_penalty(p: Tensor, back: Tensor, gamma: float = GAMMA) -> Tensor:
     """The mean of -ln(1 - |p_n - gamma p_(n-1)|) over the places that have a copy in front."""
     places = torch.arange(p.shape[1])
     wanted = gamma * p.detach().gather(1, (places - back).clamp(min=0))
@@ -68,7 +68,7 @@ def penalty(p: Tensor, back: Tensor, gamma: float = GAMMA) -> Tensor:
     return nats[back > 0].mean()
 
 
-class Ditto(Adapted):
+class DittoAdapter(AdapterTraining):
     """The adapter as adapters.py trains it."""
 
     only = ("q_proj", "v_proj", "o_proj", "down_proj")
@@ -82,7 +82,7 @@ class Ditto(Adapted):
 
     def gather(self) -> str:
         """Sentences of the training text, of which a window holds three copies at least."""
-        for pair in pairs("train", self.seed):
+        for pair in shuffle_pairs("train", self.seed):
             if len(pair[0]) + 3 * len(pair[1]) <= self.length:
                 self.known.append(pair)
             if len(self.known) == 16 * self.texts:
@@ -94,32 +94,39 @@ class Ditto(Adapted):
         some = [
             self.known[i] for i in torch.randint(len(self.known), (COPIED,), generator=self.draw).tolist()
         ]
-        ids, back = repeated(some, self.length)
-        fades, stay = penalty(chances(self.net(ids).float(), ids), back), self.kept()
+        ids, back = repeat_sentences(some, self.length)
+        fades, stay = (
+            copy_penalty(token_probabilities(self.net(ids).float(), ids), back),
+            self.retention_loss(),
+        )
         self.count((COPIED + self.corpus_windows) * self.length, fades=fades, stays=stay)
         return fades + KEEP * stay
 
     @torch.no_grad()
-    def measured(self) -> dict[str, Any]:
+    def measure(self) -> dict[str, Any]:
         """On sentences of unseen text the mean probability of a token by copy, and the ratio of that to the one before;
         how much of its own greedy text is said again; nats of unseen text. With the adapter and without."""
         some = []
-        for pair in pairs("valid", self.seed):
+        for pair in shuffle_pairs("valid", self.seed):
             if len(pair[0]) + TIMES * len(pair[1]) <= 2 * self.length:
                 some.append(pair)
             if len(some) == ASKED:
                 break
         figures: dict[str, Any] = {"sentences": len(some), "gamma": GAMMA, "prompts": OPENINGS}
         for name, on in (("base", False), ("adapted", True)):
-            switched(self.head, on)
+            enable_deltas(self.head, on)
             curve = np.mean([self.by_copy(pair) for pair in some], 0)
             figures.setdefault("tp", {})[name] = [round(float(x), 4) for x in curve]
             figures.setdefault("ratio", {})[name] = [round(float(x), 3) for x in curve[1:] / curve[:-1]]
-            figures.setdefault("greedy text", {})[name] = said(greedy(self.net, self.seed + 2))
+            figures.setdefault("greedy text", {})[name] = repetition_figures(
+                write_greedily(self.net, self.seed + 2)
+            )
         return figures | {"nats": self.nats()}
 
     def by_copy(self, pair: Pair) -> list[float]:
         """The mean probability of a token of the sentence, copy by copy."""
         before, one = pair
         ids = torch.tensor([before + one * TIMES])
-        return chances(self.net(ids).float(), ids)[0, len(before) :].view(TIMES, -1).mean(1).tolist()
+        return (
+            token_probabilities(self.net(ids).float(), ids)[0, len(before) :].view(TIMES, -1).mean(1).tolist()
+        )

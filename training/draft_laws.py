@@ -28,23 +28,23 @@ import torch
 
 from .data import BUILD
 from .heads import MODELS
-from .net import Net, Shape, size
-from .objectives import GOALS, measured, taught, teach, text_of, unseen_by
+from .net import Net, NetShape, count_weights
+from .objectives import GOALS, measure, read_target, teach, text_of, unseen_texts
 
-BASE = Shape(layers=2, width=128, heads=4, kv_heads=2, head_width=32, inner=384)
+BASE = NetShape(layers=2, width=128, heads=4, kv_heads=2, head_width=32, inner=384)
 LAYERS, TOKENS = (1, 2, 4), (0.05, 0.1, 0.2, 0.4)  # of the drafts; millions
 SHOWN = "tau drawn"
 
 
 @dataclass(frozen=True)
-class Law:
+class LogLaw:
     """y = a log10 x + b."""
 
     a: float
     b: float
 
     @classmethod
-    def of(cls, points: Sequence[tuple[float, float]]) -> Law:
+    def fit(cls, points: Sequence[tuple[float, float]]) -> LogLaw:
         """The least squares through points (x, y), x > 0. ValueError for fewer than two different x."""
         if len({x for x, _ in points}) < 2 or min(x for x, _ in points) <= 0:
             raise ValueError(f"A line needs two different places above 0, not {[x for x, _ in points]}.")
@@ -54,19 +54,19 @@ class Law:
         ).solution
         return cls(float(solved[0]), float(solved[1]))
 
-    def at(self, x: float) -> float:
+    def predict(self, x: float) -> float:
         """What it foretells."""
         return self.a * math.log10(x) + self.b
 
 
 def unseen_errors(points: Sequence[tuple[float, float]]) -> list[float]:
     """Of every point what the law of all others foretells, minus what was measured. ValueError for fewer than three."""
-    return [Law.of([*points[:i], *points[i + 1 :]]).at(x) - y for i, (x, y) in enumerate(points)]
+    return [LogLaw.fit([*points[:i], *points[i + 1 :]]).predict(x) - y for i, (x, y) in enumerate(points)]
 
 
-def told(name: str, points: Sequence[tuple[float, float]]) -> str:
+def law_row(name: str, points: Sequence[tuple[float, float]]) -> str:
     """A row: the law, its largest and mean error on points that it has not seen, and whether the points rise or fall."""
-    law = Law.of(points)
+    law = LogLaw.fit(points)
     errors = [abs(x) for x in unseen_errors(points)]
     ys = [y for _, y in sorted(points)]
     steps = [b - a for a, b in pairwise(ys)]
@@ -90,19 +90,19 @@ def table(found: dict[str, dict[str, float]]) -> str:
     ]
     rows += ["", "| law of | fit | error unseen, mean | largest | tau |", "|---|---|---|---|---|"]
     rows += [
-        told(f"tokens, {n:g} layers", [(x * 1e6, kept[n, x]) for x in tokens if (n, x) in kept])
+        law_row(f"tokens, {n:g} layers", [(x * 1e6, kept[n, x]) for x in tokens if (n, x) in kept])
         for n in layers
     ]
     rows += [
-        told(f"size, {x:g} M tokens", [(body(int(n)), kept[n, x]) for n in layers if (n, x) in kept])
+        law_row(f"size, {x:g} M tokens", [(body_size(int(n)), kept[n, x]) for n in layers if (n, x) in kept])
         for x in tokens
     ]
     return "\n".join(rows)
 
 
-def body(layers: int) -> int:
+def body_size(layers: int) -> int:
     """Weights of a draft outside its embedding."""
-    return size(Net(replace(BASE, layers=layers))) - BASE.vocabulary * BASE.width
+    return count_weights(Net(replace(BASE, layers=layers))) - BASE.vocabulary * BASE.width
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -120,15 +120,17 @@ def main(words: Sequence[str] | None = None) -> None:
     if args.points:
         try:
             print(
-                told("x", [(float(x), float(y)) for x, y in (point.split(":") for point in args.points[1:])])
+                law_row(
+                    "x", [(float(x), float(y)) for x, y in (point.split(":") for point in args.points[1:])]
+                )
             )
         except ValueError as error:
             parser.error(f"points are three or more pairs X:Y of numbers, X above 0 ({error})")
         return
     torch.set_num_threads(args.threads)
     target = Net.from_folder(MODELS / args.target).requires_grad_(False)
-    unseen = unseen_by(target)
-    text = taught(target, text_of(target, MODELS / args.target, TOKENS[-1], own=False))
+    unseen = unseen_texts(target)
+    text = read_target(target, text_of(target, MODELS / args.target, TOKENS[-1], own=False))
     found = json.loads(args.out.read_text()) if args.out.exists() else {}
     for layers, tokens in product(LAYERS, TOKENS):
         key, began = f"{layers}/{tokens}", time.time()
@@ -137,7 +139,7 @@ def main(words: Sequence[str] | None = None) -> None:
         torch.manual_seed(0)
         draft = Net(replace(BASE, layers=layers))
         teach(GOALS["fkl"], target, draft, text, int(tokens * 1e6), rates=(0.006, 0.008))
-        found[key] = measured(target, draft, unseen)
+        found[key] = measure(target, draft, unseen)
         args.out.write_text(json.dumps(found, indent=2) + "\n")
         print(f"{key}: {found[key]}, {time.time() - began:.0f} s", flush=True)
     print(table(found))

@@ -11,7 +11,19 @@ from random import Random
 
 from .tasks import split_of
 from .tasks.math import key
-from .words import CITIES, COLOURS, FOODS, GROUPS, JOBS, MONTHS, NAMES, THINGS, capital, counted, plural
+from .words import (
+    CITIES,
+    COLOURS,
+    FOODS,
+    GROUPS,
+    JOBS,
+    MONTHS,
+    NAMES,
+    THINGS,
+    capitalize,
+    count_noun,
+    pluralize,
+)
 
 SYLLABLES = [c + v for c in "bdfgklmnprstvz" for v in "aeiou"]
 
@@ -67,7 +79,7 @@ def settings(r: Random) -> dict:
 def recipe(r: Random) -> dict:
     """A nested record of a meal."""
     return {
-        "title": f"{capital(r.choice(FOODS))} with {r.choice(FOODS)}",
+        "title": f"{capitalize(r.choice(FOODS))} with {r.choice(FOODS)}",
         "serves": r.randint(1, 8),
         "minutes": r.randint(1, 18) * 5,
         "ingredients": [
@@ -131,11 +143,11 @@ def listing(r: Random) -> str:
     """A list of words: bullets or numbers, sometimes sorted, sometimes with how many of each."""
     group = r.choice(list(GROUPS))
     words = r.sample(GROUPS[group], r.randint(4, min(9, len(GROUPS[group]))))
-    head = f"{capital(plural(group))}:"
+    head = f"{capitalize(pluralize(group))}:"
     if r.random() < 0.4:
-        words, head = sorted(words), f"{capital(plural(group))}, sorted:"
+        words, head = sorted(words), f"{capitalize(pluralize(group))}, sorted:"
     elif group in ("animal", "thing") and r.random() < 0.6:
-        words, head = [counted(r.randint(1, 20), word) for word in words], f"How many {plural(group)}:"
+        words, head = [count_noun(r.randint(1, 20), word) for word in words], f"How many {pluralize(group)}:"
     mark = r.choice([lambda i: "- ", lambda i: "* ", lambda i: f"{i}. "])
     return head + "\n\n" + "".join(f"{mark(i)}{word}\n" for i, word in enumerate(words, 1))
 

@@ -28,20 +28,20 @@ from decodescope.engine.bench.questions.parallel_tasks import (
     LENGTHS,
     LISTS,
     NAMES,
-    Question,
-    answers,
-    drawn,
-    question,
-    questions,
-    score,
+    ParallelQuestion,
+    draw_answer,
+    is_right_text,
+    make_question,
+    make_questions,
+    right_answers,
 )
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.model.heads.edit import EditTagger, Places
-from decodescope.engine.model.heads.files import write
+from decodescope.engine.model.heads.edit import EditRows, EditTagger
+from decodescope.engine.model.heads.files import write_head
 from decodescope.engine.session.load import Model, fingerprint
 from decodescope.engine.trace.values.edits import DELETE, INSERT, KEEP, REPLACE
 
-from .infill import NAME, filled
+from .infill import NAME, fill_canvas
 from .infill_data import WEIGHTS
 from .net import Net
 from .train import MODELS
@@ -58,10 +58,10 @@ SEED, UNSEEN = 7_000_000, 7_500_000  # of questions to learn from, and to measur
 Tags = list[tuple[int, int]]  # of the prompt's end and of each token: the tag, and the word that comes in
 
 
-class Batch(NamedTuple):
+class DraftBatch(NamedTuple):
     """Drafts of one length behind prompts of one length: the rows of their pass, what it left of each, and what is wanted."""
 
-    at: Places
+    at: EditRows
     embedded: Tensor
     middle: Tensor
     last: Tensor
@@ -70,7 +70,7 @@ class Batch(NamedTuple):
     words: Tensor
 
 
-def distances(draft: Sequence[int], answer: Sequence[int]) -> list[list[int]]:
+def edit_distances(draft: Sequence[int], answer: Sequence[int]) -> list[list[int]]:
     """Edits that make the first j tokens of `answer` of the first i of `draft`, by i and j."""
     table = [[i + j if not i * j else 0 for j in range(len(answer) + 1)] for i in range(len(draft) + 1)]
     for i, x in enumerate(draft, 1):
@@ -79,10 +79,10 @@ def distances(draft: Sequence[int], answer: Sequence[int]) -> list[list[int]]:
     return table
 
 
-def wanted(draft: Sequence[int], right: Iterable[Sequence[int]]) -> Tags:
+def nearest_tags(draft: Sequence[int], right: Iterable[Sequence[int]]) -> Tags:
     """The tags that lead to the nearest of the `right` answers, the first of equals. Of several edits at one place the first in
     the text is done, a replacement before an insertion behind it; the others wait for the next pass."""
-    answer, table = min(((x, distances(draft, x)) for x in right), key=lambda pair: pair[1][-1][-1])
+    answer, table = min(((x, edit_distances(draft, x)) for x in right), key=lambda pair: pair[1][-1][-1])
     i, j = len(draft), len(answer)
     tags: Tags = [(KEEP, 0)] * (i + 1)
     while i or j:
@@ -99,7 +99,7 @@ def wanted(draft: Sequence[int], right: Iterable[Sequence[int]]) -> Tags:
     return tags
 
 
-def spoilt(answer: Sequence[int], r: Random, words: Sequence[int]) -> list[int]:
+def spoil_answer(answer: Sequence[int], r: Random, words: Sequence[int]) -> list[int]:
     """The answer with some mistakes."""
     draft = list(answer)
     for _ in range(r.choices(range(len(MISTAKES)), MISTAKES)[0]):
@@ -126,36 +126,36 @@ class Drafts:
         self.tokenizer, self.net, self.end = model.tokenizer, net, min(model.stop_tokens)
         self.ids = {name: self.tokenizer.encode(f" {name}")[0] for name in NAMES}
 
-    def of(
-        self, asked: Sequence[Question], r: Random, own: float
-    ) -> list[tuple[Question, list[int], list[int]]]:
+    def make_drafts(
+        self, asked: Sequence[ParallelQuestion], r: Random, own: float
+    ) -> list[tuple[ParallelQuestion, list[int], list[int]]]:
         """Each question with the ids of its prompt and of a draft, which the model writes in `own` of all cases."""
         words, out = [*self.ids.values()], []
         coded = sorted(((self.tokenizer.encode(q.prompt), q) for q in asked), key=lambda pair: len(pair[0]))
         for _, some in groupby(coded, key=lambda pair: len(pair[0])):
             prompts, those = zip(*some, strict=True)
-            texts = filled(self.net, torch.tensor(prompts), CANVAS, 1).tolist()
+            texts = fill_canvas(self.net, torch.tensor(prompts), CANVAS, 1).tolist()
             for q, prompt, text in zip(those, prompts, texts, strict=True):
                 if r.random() < own:
                     draft = text[: text.index(self.end)] if self.end in text else text
-                    draft = spoilt(draft, r, words) if own < 1 and r.random() < BOTH else draft
+                    draft = spoil_answer(draft, r, words) if own < 1 and r.random() < BOTH else draft
                 else:
-                    draft = spoilt([self.ids[x] for x in drawn(q, r)], r, words)
+                    draft = spoil_answer([self.ids[x] for x in draw_answer(q, r)], r, words)
                 out.append((q, prompt, draft))
         return out
 
-    def right(self, q: Question) -> list[list[int]]:
+    def right_ids(self, q: ParallelQuestion) -> list[list[int]]:
         """The ids of all right answers."""
-        return [[self.ids[x] for x in answer] for answer in answers(q)]
+        return [[self.ids[x] for x in answer] for answer in right_answers(q)]
 
 
-def batches(model: Model, drafts: Drafts, count: int, seed: int) -> list[Batch]:
+def batches(model: Model, drafts: Drafts, count: int, seed: int) -> list[DraftBatch]:
     """What the model's passes over `count` drafts leave, and the tags that are wanted."""
     r = Random(seed)
     rows = [
-        (prompt, draft, wanted(draft, drafts.right(q)))
-        for q, prompt, draft in drafts.of(
-            [question(r.choices(LISTS, WEIGHTS)[0], r) for _ in range(count)], r, OWN
+        (prompt, draft, nearest_tags(draft, drafts.right_ids(q)))
+        for q, prompt, draft in drafts.make_drafts(
+            [make_question(r.choices(LISTS, WEIGHTS)[0], r) for _ in range(count)], r, OWN
         )
     ]
     rows.sort(key=lambda row: (len(row[0]), len(row[1])))
@@ -163,14 +163,14 @@ def batches(model: Model, drafts: Drafts, count: int, seed: int) -> list[Batch]:
     for (before, size), same in groupby(rows, key=lambda row: (len(row[0]), len(row[1]))):
         some = list(same)
         for i in range(0, len(some), BATCH):
-            part, at = some[i : i + BATCH], Places(before, size, True)
+            part, at = some[i : i + BATCH], EditRows(before, size, True)
             tokens = torch.tensor([[*prompt, *draft, drafts.end] for prompt, draft, _ in part])
             tags, words = torch.tensor([x for *_, x in part]).unbind(2)
-            out.append(Batch(at, *evidence(model, at, tokens), tags, words))
+            out.append(DraftBatch(at, *evidence(model, at, tokens), tags, words))
     return out
 
 
-def evidence(model: Model, at: Places, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def evidence(model: Model, at: EditRows, tokens: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """What the head reads of a pass over tokens int64 [B, text], as `EditTagger.forward` has it."""
     mask, probe = model.spec.mask_token, Probe(Needs(hidden=frozenset({LAYER, "final"})))
     assert mask is not None
@@ -186,7 +186,7 @@ def evidence(model: Model, at: Places, tokens: Tensor) -> tuple[Tensor, Tensor, 
     return tuple(x.clone() for x in parts)  # type: ignore[return-value] # four: training reads them, so none is of inference
 
 
-def loss_of(head: EditTagger, batch: Batch, embed: Tensor) -> Tensor:
+def loss_of(head: EditTagger, batch: DraftBatch, embed: Tensor) -> Tensor:
     """The cross entropy of tags and, where one comes in, of words, over all places of a batch, summed. embed: [V, d]."""
     tags, features = head(batch.embedded, batch.middle, batch.last, batch.scores, batch.at)
     loss = F.cross_entropy(tags.flatten(0, 1), batch.tags.flatten(), reduction="sum")
@@ -196,7 +196,9 @@ def loss_of(head: EditTagger, batch: Batch, embed: Tensor) -> Tensor:
     return loss
 
 
-def fitted(head: EditTagger, train: list[Batch], embed: Tensor, epochs: int, seed: int) -> EditTagger:
+def fit_tagger(
+    head: EditTagger, train: list[DraftBatch], embed: Tensor, epochs: int, seed: int
+) -> EditTagger:
     """The head behind so many rounds over `train`, four batches a step, at a rate that falls to nothing."""
     r, optimizer = Random(seed), torch.optim.AdamW(head.parameters(), lr=RATE)
     steps = -(-len(train) // 4) * epochs
@@ -218,7 +220,7 @@ def fitted(head: EditTagger, train: list[Batch], embed: Tensor, epochs: int, see
 
 
 @torch.no_grad()
-def judged(head: EditTagger, data: list[Batch]) -> dict[str, float]:
+def tag_accuracy(head: EditTagger, data: list[DraftBatch]) -> dict[str, float]:
     """Of places of unseen drafts the share that gets the wanted tag, of all and by tag."""
     pairs = [(head(*x[1:5], x.at)[0].argmax(2).flatten(), x.tags.flatten()) for x in data]
     said, due = (torch.cat(x) for x in zip(*pairs, strict=True))
@@ -231,22 +233,22 @@ def judged(head: EditTagger, data: list[Batch]) -> dict[str, float]:
     }
 
 
-def edited(
-    model: Model, drafts: Drafts, asked: Sequence[Question], own: bool, rounds: int
+def edit_accuracy(
+    model: Model, drafts: Drafts, asked: Sequence[ParallelQuestion], own: bool, rounds: int
 ) -> dict[str, dict[str, float]]:
     """Task -> of `asked` the share of drafts that are right, of texts behind the edits, of right drafts that stood after one
     pass, and the passes that edit, a question; decoded by the engine."""
     found: dict[str, list[tuple[bool, bool, int]]] = {}
-    for q, prompt, draft in drafts.of(asked, Random(UNSEEN), float(own)):
+    for q, prompt, draft in drafts.make_drafts(asked, Random(UNSEEN), float(own)):
         text = drafts.tokenizer.decode(draft)
-        knobs = {"rounds": rounds, "block": CANVAS, "draft": "" if own else text}
-        method = Method.named({"strategy": "edit_tags"}, {"strategy": knobs})
+        knobs = {"max_rounds": rounds, "block": CANVAS, "draft": "" if own else text}
+        method = Method.from_names({"strategy": "edit_tags"}, {"strategy": knobs})
         session = Session(model, method, prompt, max_new_tokens=CANVAS if own else LONGEST + 2)
         steps = list(session.stream())
         passes = [x for x in steps[0].details or () if x.name == "edits"]
         said = drafts.tokenizer.decode([x for x in session.end.tokens if x not in model.stop_tokens])
         before = drafts.tokenizer.decode(passes[0].columns["token"][1:])
-        found.setdefault(q.task, []).append((score(q, before), score(q, said), len(passes)))
+        found.setdefault(q.task, []).append((is_right_text(q, before), is_right_text(q, said), len(passes)))
     every = [x for rows in found.values() for x in rows]
     return {task: _shares(rows) for task, rows in (found | {"all": every}).items()}
 
@@ -286,18 +288,18 @@ def main(words: Sequence[str] | None = None) -> None:
     train, unseen = (batches(model, drafts, *x) for x in ((args.drafts, SEED), (1000, UNSEEN)))
     print(f"{sum(x.tags.numel() for x in train):,} places", flush=True)
     head = EditTagger(model.spec.d_model, LAYER, WIDTH, HIDDEN)
-    head = fitted(head, train, model.decoder.embed.float(), args.epochs, args.seed)
+    head = fit_tagger(head, train, model.decoder.embed.float(), args.epochs, args.seed)
     head.made_for = fingerprint(args.model)
     notes: dict[str, Any] = {"made_with": {"drafts": args.drafts, "epochs": args.epochs, "seed": args.seed}}
-    write(head, folder, notes)
+    write_head(head, folder, notes)
     model, asked = (
         load(args.model, heads={EditTagger.kind: folder}),
-        questions(LISTS, args.questions, UNSEEN, LENGTHS),
+        make_questions(LISTS, args.questions, UNSEEN, LENGTHS),
     )
-    own, others = (edited(model, drafts, asked, x, args.rounds) for x in (True, False))
-    measured = {"tags of unseen drafts": judged(head, unseen), "rounds": args.rounds}
+    own, others = (edit_accuracy(model, drafts, asked, x, args.rounds) for x in (True, False))
+    measured = {"tags of unseen drafts": tag_accuracy(head, unseen), "rounds": args.rounds}
     measured |= {"its own drafts": own, "drafts with mistakes": others}
-    write(head, folder, notes | {"measured": measured})
+    write_head(head, folder, notes | {"measured": measured})
     print(own["all"], others["all"], flush=True)
 
 

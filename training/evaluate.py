@@ -18,16 +18,16 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from decodescope.engine.bench.clock.contest import ours
+from decodescope.engine.bench.clock.contest import engine_contestant
 from decodescope.engine.bench.questions.score import score
 from decodescope.engine.session.load import load
 from decodescope.engine.session.method import Method
-from decodescope.engine.trace.query.repeats import said_again
+from decodescope.engine.trace.query.repeats import repeated_share
 
 from . import acceptance, data
 from .data import ROOT
 from .losses import token_loss
-from .net import Net, size
+from .net import Net, count_weights
 from .train import MIXTURE, MODELS, RECORDS
 
 BENCH = ROOT / "assets" / "bench" / "labbench.jsonl"
@@ -73,7 +73,7 @@ def loss(net: Net, rows: Tensor) -> Tensor:
     return torch.cat([token_loss(net(part[:, :-1]), part) for part in rows.split(2)])
 
 
-def by_kind(net: Net, texts: dict[str, data.Text], count: int) -> dict[str, tuple[float, float]]:
+def losses_by_kind(net: Net, texts: dict[str, data.CorpusText], count: int) -> dict[str, tuple[float, float]]:
     """Nats a token and bits a byte by the name in the mixture, and for all text."""
     out = {}
     for name, kinds in {"all": list(texts), **data.groups(texts, MIXTURE)}.items():
@@ -84,14 +84,14 @@ def by_kind(net: Net, texts: dict[str, data.Text], count: int) -> dict[str, tupl
     return out
 
 
-def by_position(net: Net, texts: dict[str, data.Text], count: int) -> dict[str, float]:
+def losses_by_position(net: Net, texts: dict[str, data.CorpusText], count: int) -> dict[str, float]:
     """Nats a token along windows of 2048 tokens: a model that uses its context gets better."""
     nats = loss(net, data.windows(texts, 2048, count)).mean(0)
     return {f"{a} to {b}": float(nats[a:b].mean()) for a, b in pairwise([0, 128, 512, 1024, 2047])}
 
 
 @torch.no_grad()
-def by_exit(net: Net, rows: Tensor) -> list[tuple[float, float]]:
+def losses_by_exit(net: Net, rows: Tensor) -> list[tuple[float, float]]:
     """For every layer: nats a token if the text is read off after it, and agreement with the last layer's first choice."""
     total, same = torch.zeros(net.shape.layers), torch.zeros(net.shape.layers)
     for part in rows.split(2):
@@ -105,7 +105,7 @@ def by_exit(net: Net, rows: Tensor) -> list[tuple[float, float]]:
     return list(zip((total / count).tolist(), (same / count).tolist(), strict=True))
 
 
-def said(net: Net, tokenizer: Tokenizer, prompt: str, most: int) -> str:
+def continue_greedily(net: Net, tokenizer: Tokenizer, prompt: str, most: int) -> str:
     """The greedy continuation of a prompt up to <|end|>, at most `most` tokens."""
     ids = torch.tensor([tokenizer.encode(prompt).ids])
     most = min(most, net.shape.context - ids.shape[1])
@@ -115,13 +115,13 @@ def said(net: Net, tokenizer: Tokenizer, prompt: str, most: int) -> str:
     )
 
 
-def asked(question: dict, turn: int, answers: list[str]) -> str:
+def conversation_prompt(question: dict, turn: int, answers: list[str]) -> str:
     """The conversation up to the answer of `turn`, with the answers so far."""
     said = [f"<|user|>\n{t}<|end|>\n<|assistant|>\n" for t in question["turns"][: turn + 1]]
     return "".join(a + b for a, b in zip(said, [f"{x}<|end|>\n" for x in answers] + [""], strict=True))
 
 
-def tasks(net: Net, tokenizer: Tokenizer, each: int) -> dict[str, tuple[float, int]]:
+def task_scores(net: Net, tokenizer: Tokenizer, each: int) -> dict[str, tuple[float, int]]:
     """Category -> mean score of the first `each` questions of LabBench, 0 to 1, and how many those are."""
     questions: dict[str, list[dict]] = {}
     for line in BENCH.read_text(encoding="utf-8").splitlines():
@@ -133,7 +133,9 @@ def tasks(net: Net, tokenizer: Tokenizer, each: int) -> dict[str, tuple[float, i
         for q in some[::step][:each]:
             answers: list[str] = []
             for turn in range(len(q["turns"])):
-                answers.append(said(net, tokenizer, asked(q, turn, answers), ANSWER))
+                answers.append(
+                    continue_greedily(net, tokenizer, conversation_prompt(q, turn, answers), ANSWER)
+                )
             marks.append(
                 sum(score(q["scorer"], a, b) for a, b in zip(answers, q["reference"], strict=True))
                 / len(answers)
@@ -142,24 +144,24 @@ def tasks(net: Net, tokenizer: Tokenizer, each: int) -> dict[str, tuple[float, i
     return out
 
 
-def drafting(
-    names: list[str], texts: dict[str, data.Text], count: int, sampler: str
+def measure_drafting(
+    names: list[str], texts: dict[str, data.CorpusText], count: int, sampler: str
 ) -> dict[tuple[str, str], float]:
     """(drafter, kind of text) -> tokens a pass of `lab` after `count` held-out beginnings of that kind; drafters of which it
     has no heads are left out. Those of `names` draft as models. (AGAIN, kind) -> the mean share of 4-grams of what was written
     that its text had before. Counted in whole decodings, not timed."""
     lab, found = load(MODELS / "lab", "float32", "cpu"), {}
-    methods = {name: Method.named({"drafter": name, "sampler": sampler}) for name in DRAFTERS}
+    methods = {name: Method.from_names({"drafter": name, "sampler": sampler}) for name in DRAFTERS}
     fields = {
-        name: ours(name, lab, x, WRITTEN)
+        name: engine_contestant(name, lab, x, WRITTEN)
         for name, x in methods.items()
         if x.drafter.refuse(x, lab.spec) is None
     }
     for name in names:
-        fields[name] = ours(
+        fields[name] = engine_contestant(
             name,
             lab,
-            Method.named({"drafter": "draft_model", "sampler": sampler}),
+            Method.from_names({"drafter": "draft_model", "sampler": sampler}),
             WRITTEN,
             models={"draft": load(MODELS / name, "float32", "cpu")},
         )
@@ -168,7 +170,7 @@ def drafting(
         for name, one in fields.items():
             made = [one.write(prompt) for prompt in prompts]
             found[name, group] = sum(len(w.tokens) for w in made) / sum(w.passes for w in made)
-            again += [said_again(w.tokens) for w in made]
+            again += [repeated_share(w.tokens) for w in made]
         found[AGAIN, group] = sum(again) / len(again)
     return found
 
@@ -178,22 +180,24 @@ def measure(windows: int, questions: int) -> dict:
     names = [n for n in NAMES if (MODELS / n / "model.safetensors").exists()]
     tokenizer, texts = Tokenizer.from_file(str(data.TOKENIZER)), data.load("valid")
     nets = {n: Net.from_folder(MODELS / n).eval() for n in names}
-    found: dict = {"size": {n: size(net) for n, net in nets.items()}, "fit": {}}
+    found: dict = {"size": {n: count_weights(net) for n, net in nets.items()}, "fit": {}}
     for n, net in nets.items():
         print(f"{n}: losses, tasks and samples", flush=True)
-        found.setdefault("loss", {})[n] = by_kind(net, texts, windows)
-        found.setdefault("position", {})[n] = by_position(net, texts, windows)
-        found.setdefault("tasks", {})[n] = tasks(net, tokenizer, questions)
-        found.setdefault("samples", {})[n] = {k: p + said(net, tokenizer, p, 120) for k, p in PROMPTS.items()}
+        found.setdefault("loss", {})[n] = losses_by_kind(net, texts, windows)
+        found.setdefault("position", {})[n] = losses_by_position(net, texts, windows)
+        found.setdefault("tasks", {})[n] = task_scores(net, tokenizer, questions)
+        found.setdefault("samples", {})[n] = {
+            k: p + continue_greedily(net, tokenizer, p, 120) for k, p in PROMPTS.items()
+        }
         if n != "lab":
             for group, kinds in data.groups(texts, MIXTURE).items():
                 rows = data.windows({k: texts[k] for k in kinds}, 257, windows)
-                found["fit"][n, group] = acceptance.measured(nets["lab"], net, rows)
-    found["exits"] = by_exit(nets["lab"], data.windows(texts, 512, 2 * windows))
+                found["fit"][n, group] = acceptance.measure(nets["lab"], net, rows)
+    found["exits"] = losses_by_exit(nets["lab"], data.windows(texts, 512, 2 * windows))
     print("drafters", flush=True)
     drafts = [n for n in names if n != "lab"]
     found["drafting"] = {
-        x: drafting(drafts, texts, min(windows, DECODED), x) for x in ("greedy", "temperature")
+        x: measure_drafting(drafts, texts, min(windows, DECODED), x) for x in ("greedy", "temperature")
     }
     return found
 
@@ -203,12 +207,12 @@ def table(head: list[str], rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(r) + " |" for r in [head, ["---"] * len(head), *rows]) + "\n"
 
 
-def begun_earlier(name: str) -> bool:
+def began_before_records(name: str) -> bool:
     """Whether a model's first training came before records were kept."""
     return json.loads((RECORDS / f"{name}.json").read_text())[0]["origin"].startswith(OLD)
 
 
-def making(name: str) -> str:
+def training_table(name: str) -> str:
     """How a model was trained, from its record: a row for every training, commands, and the loss on the way, of each
     kind from when it was read."""
     runs = json.loads((RECORDS / f"{name}.json").read_text())
@@ -235,7 +239,7 @@ def making(name: str) -> str:
         for r in runs
     ]
     parts.append("```\n" + "\n".join(commands) + "\n```\n")
-    old = " Training 1 read and measured an earlier corpus." * begun_earlier(name)
+    old = " Training 1 read and measured an earlier corpus." * began_before_records(name)
     parts.append(f"Held-out loss on the way, nats a token.{old}\n")
     for i, r in enumerate(runs):
         kinds = list(r["held_out"][-1][1])
@@ -250,8 +254,8 @@ def making(name: str) -> str:
     return "\n".join(parts)
 
 
-def passes(found: dict[tuple[str, str], float]) -> str:
-    """The table of what `drafting` found."""
+def drafting_table(found: dict[tuple[str, str], float]) -> str:
+    """The table of what `measure_drafting` found."""
     groups = list(dict.fromkeys(group for _, group in found))
     drafters = dict.fromkeys(name for name, _ in found if name != AGAIN)
     rows = [[f"`{name}`", *(f"{found[name, group]:.2f}" for group in groups)] for name in drafters]
@@ -333,15 +337,20 @@ def card(found: dict) -> str:
             ],
         )
     )
-    if {"lab-draft", "lab-draft-plain"} <= set(names) and begun_earlier("lab-draft"):
+    if {"lab-draft", "lab-draft-plain"} <= set(names) and began_before_records("lab-draft"):
         out.append(UNLIKE)
-    out += [DRAFTING, passes(found["drafting"]["greedy"]), DRAWN, passes(found["drafting"]["temperature"])]
+    out += [
+        DRAFTING,
+        drafting_table(found["drafting"]["greedy"]),
+        DRAWN,
+        drafting_table(found["drafting"]["temperature"]),
+    ]
     if DIVERGENCES.exists():
         out.append(f"### The choice of the divergence\n\n{DIVERGENCES.read_text()}")
     if RECIPE.exists():
         out.append(f"### The choice of text and rate\n\n{RECIPE.read_text()}")
     for n in names:
-        out.append(f"## {n}\n\n`{n}` is {ROLES[n]}.\n\n{making(n)}")
+        out.append(f"## {n}\n\n`{n}` is {ROLES[n]}.\n\n{training_table(n)}")
         out.append(
             "Greedy samples, at most 120 tokens, the first ones drawn. The prompt is part of the text.\n"
         )

@@ -31,16 +31,16 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
-from decodescope.engine.model.heads.base import normed
+from decodescope.engine.model.heads.base import unit_rms_norm
 from decodescope.engine.model.heads.exits import ExitHeads
-from decodescope.engine.model.heads.files import write
+from decodescope.engine.model.heads.files import write_head
 
 from . import cloze
 from .data import held_out_windows, training_stream
-from .heads import LENGTH, MODELS, ROWS, WINDOWS, fit, go_on, unembed, windows_of
-from .judge import Examples, fitted
+from .heads import LENGTH, MODELS, ROWS, WINDOWS, fit, load_weights, unembed, windows_of
+from .judge import JudgeExamples, fit_judge
 from .net import MASK, Net
-from .specdec import shuffled
+from .specdec import shuffle_batches
 
 RANK = 16
 JUDGED = 20_000  # places of training text that the classifiers learn from
@@ -55,7 +55,7 @@ def new_head(net: Net, rank: int = RANK) -> ExitHeads:
 
 
 @torch.no_grad()
-def states(net: Net, ids: Tensor) -> list[Tensor]:
+def layer_states(net: Net, ids: Tensor) -> list[Tensor]:
     """float [B T, d] each: what enters layer 1, 2, ... and what leaves the last, for ids int64 [B, T]; of a model that
     reads both sides at the masks alone, and there are so many rows."""
     with torch.autocast("cpu", torch.bfloat16):
@@ -64,7 +64,7 @@ def states(net: Net, ids: Tensor) -> list[Tensor]:
         ]
 
 
-def diverging(net: Net, head: ExitHeads, x: Tensor, layer: int, law: Tensor) -> Tensor:
+def exit_divergence(net: Net, head: ExitHeads, x: Tensor, layer: int, law: Tensor) -> Tensor:
     """KL(law || exit), nats on average over n places: of the exit in front of `layer` from log-probabilities `law` [n, V]; x
     float [n, d] enters it."""
     return F.kl_div(unembed(net, head(x, layer)).log_softmax(-1), law, log_target=True, reduction="batchmean")
@@ -87,35 +87,35 @@ def train(
         nonlocal step
         ids, layer = next(batches), 1 + step % (net.shape.layers - 1)
         step += 1
-        found = states(net, ids)
+        found = layer_states(net, ids)
         law = unembed(net, net.model.norm(found[-1])).log_softmax(-1)
-        return diverging(net, head, found[layer - 1], layer, law)
+        return exit_divergence(net, head, found[layer - 1], layer, law)
 
     fit(head, optimizer, loss, steps, lr, say)
 
 
 @torch.no_grad()
-def judged(net: Net, head: ExitHeads, batches: Iterator[Tensor], count: int) -> None:
+def fit_classifiers(net: Net, head: ExitHeads, batches: Iterator[Tensor], count: int) -> None:
     """Give the exits their classifiers, from `count` places of text or a few more."""
     parts, seen = list[list[Tensor]](), 0
     while seen < count:
-        parts.append(states(net, next(batches)))
+        parts.append(layer_states(net, next(batches)))
         seen += len(parts[-1][0])
     found = [torch.cat(x) for x in zip(*parts, strict=True)]
-    best = choices(net, net.model.norm(found[-1]))
+    best = likeliest_tokens(net, net.model.norm(found[-1]))
     for layer, x in enumerate(found[:-1], 1):
-        agrees = choices(net, head(x, layer)) == best
+        agrees = likeliest_tokens(net, head(x, layer)) == best
         with torch.enable_grad():
-            says = fitted(Examples(normed(x), agrees, torch.zeros_like(agrees))).says
+            says = fit_judge(JudgeExamples(unit_rms_norm(x), agrees, torch.zeros_like(agrees))).says
         head.sure[layer - 1], head.bias[layer - 1] = says.weight[0], says.bias[0]
 
 
-def choices(net: Net, feature: Tensor) -> Tensor:
+def likeliest_tokens(net: Net, feature: Tensor) -> Tensor:
     """int64 [n]: the likeliest tokens of features [n, d]."""
     return torch.cat([unembed(net, x).argmax(-1) for x in feature.split(4096)])
 
 
-def ranked(score: Tensor, right: Tensor) -> float:
+def ranking_accuracy(score: Tensor, right: Tensor) -> float:
     """The chance that a right place has a larger score than a wrong one, for float [n] and bool [n]; 0.5: it cannot tell."""
     order = score.double().argsort().argsort().double() + 1
     n, m = int(right.sum()), int((~right).sum())
@@ -123,14 +123,14 @@ def ranked(score: Tensor, right: Tensor) -> float:
 
 
 @torch.no_grad()
-def measured(net: Net, head: ExitHeads, windows: Tensor | Sequence[Tensor]) -> list[dict[str, float]]:
+def measure(net: Net, head: ExitHeads, windows: Tensor | Sequence[Tensor]) -> list[dict[str, float]]:
     """Per exit on windows int64 [N, T], or several such: `agrees`, the share of places at which its best token is the whole
-    model's; `diverges`, in nats; `tells`, of its classifier, see `ranked`."""
+    model's; `diverges`, in nats; `tells`, of its classifier, see `ranking_accuracy`."""
     rows: list[dict[str, list[Tensor]]] = [
         {"agrees": [], "diverges": [], "meta": []} for _ in range(net.shape.layers - 1)
     ]
     for part in windows.split(ROWS) if isinstance(windows, Tensor) else windows:
-        found = states(net, part)
+        found = layer_states(net, part)
         whole = unembed(net, net.model.norm(found[-1]))
         best, law = whole.argmax(-1), whole.log_softmax(-1)
         for layer, x in enumerate(found[:-1], 1):
@@ -138,11 +138,11 @@ def measured(net: Net, head: ExitHeads, windows: Tensor | Sequence[Tensor]) -> l
             row = rows[layer - 1]
             row["agrees"].append(said.argmax(-1) == best)
             row["diverges"].append((law.exp() * (law - said)).sum(-1))
-            row["meta"].append(head.meta(x, layer))
+            row["meta"].append(head.confidence(x, layer))
     out = []
     for row in rows:
         agrees, diverges, meta = (torch.cat(row[x]) for x in ("agrees", "diverges", "meta"))
-        tells = ranked(meta, agrees)
+        tells = ranking_accuracy(meta, agrees)
         out.append(
             {
                 "agrees": float(agrees.double().mean()),
@@ -153,14 +153,14 @@ def measured(net: Net, head: ExitHeads, windows: Tensor | Sequence[Tensor]) -> l
     return out
 
 
-def asked(net: Net, adapter: Path, seed: int) -> tuple[Iterator[Tensor], list[Tensor]]:
+def add_cloze_adapter(net: Net, adapter: Path, seed: int) -> tuple[Iterator[Tensor], list[Tensor]]:
     """Put the cloze adapter of that folder around the net; batches of questions int64 [B, T] without end, and held-out ones."""
-    part = cloze.Cloze(net, seed, 0)
+    part = cloze.ClozeAdapter(net, seed, 0)
     part.load(load_file(adapter / "model.safetensors"))
     part.head.requires_grad_(False)
 
     def batches(split: str, stories: int) -> Iterator[Tensor]:
-        source, chance = cloze.Questions(split, seed + 1, stories), Random(seed + 1)
+        source, chance = cloze.LabelQuestions(split, seed + 1, stories), Random(seed + 1)
         while True:
             yield source.batch(chance)[0]
 
@@ -194,18 +194,22 @@ def main(words: Sequence[str] | None = None) -> None:
         head = new_head(net)
         steps = int(args.tokens * 1e6) // cloze.BATCH
         judge = JUDGED // 5
-        text, held_out = asked(net, folder / "adapters" / args.adapter, args.seed)
+        text, held_out = add_cloze_adapter(net, folder / "adapters" / args.adapter, args.seed)
     else:
         held_out, judge = held_out_windows(LENGTH, 64), JUDGED
         count = max(ROWS, int(args.tokens * 1e6) // LENGTH)
         corpus = windows_of(training_stream(), count, args.seed + 1)
-        head, text, steps = new_head(net), shuffled(corpus, args.seed + 2, "cpu", WINDOWS), count // WINDOWS
+        head, text, steps = (
+            new_head(net),
+            shuffle_batches(corpus, args.seed + 2, "cpu", WINDOWS),
+            count // WINDOWS,
+        )
     print(f"{sum(p.numel() for p in head.parameters()):,} parameters; {steps} steps", flush=True)
-    before = measured(net, head, held_out)
-    earlier = {"from": go_on(head, args.source)} if args.source else {}
+    before = measure(net, head, held_out)
+    earlier = {"from": load_weights(head, args.source)} if args.source else {}
     train(net, head, text, steps, args.lr, say=lambda line: print(line, flush=True))
-    judged(net, head, text, judge)
-    after = measured(net, head, held_out)
+    fit_classifiers(net, head, text, judge)
+    after = measure(net, head, held_out)
     table = [
         {
             "layer": i,
@@ -226,7 +230,7 @@ def main(words: Sequence[str] | None = None) -> None:
     head.made_for = fingerprint(folder, args.adapter or "")
     made_with = {k: vars(args)[k] for k in ("adapter", "tokens", "lr", "seed")} | earlier
     notes: dict[str, Any] = {"held_out": table, "made_with": made_with}
-    write(head, (args.into or folder / "heads") / head.kind, notes)
+    write_head(head, (args.into or folder / "heads") / head.kind, notes)
 
 
 if __name__ == "__main__":

@@ -22,10 +22,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from decodescope.engine.model.heads.duo_attention import HeadGates
+from decodescope.engine.model.heads.duo_attention import DuoAttentionGates
 
 from .cachenet import Attend, features
-from .data import coder
+from .data import load_tokenizer
 from .net import Net
 from .tasks import copy, retrieval
 from .tasks.task import story
@@ -50,7 +50,9 @@ def filler(r: Random, split: str, words: Callable[[str], list[int]], count: int)
 
 def passage(r: Random, split: str, words: Callable[[str], list[int]]) -> tuple[list[int], list[int]]:
     """(ids, places): a passage, stories, and the passage again."""
-    draw = r.choice([copy.words, copy.sounds, copy.code, copy.record, lambda r: story(r, split)[0].text])
+    draw = r.choice(
+        [copy.words, copy.nonsense_words, copy.code, copy.record, lambda r: story(r, split)[0].text]
+    )
     said: list[int] = []
     while len(said) < PASSAGE:
         said += words(draw(r) + "\n")
@@ -84,7 +86,7 @@ def pass_keys(r: Random, split: str, words: Callable[[str], list[int]]) -> tuple
 def windows(seed: int, split: str) -> Iterator[tuple[Tensor, Tensor]]:
     """(ids, marks) without end, both kinds by turns: int64 [LENGTH], and bool [LENGTH], the places whose next token was said
     before, far away."""
-    plain, r = coder(chat=False), Random(seed)
+    plain, r = load_tokenizer(chat=False), Random(seed)
     for draw in cycle((passage, pass_keys)):
         ids, places = draw(r, split, lambda text: plain.encode(text).ids)
         marks = torch.zeros(LENGTH, dtype=torch.bool)
@@ -92,7 +94,7 @@ def windows(seed: int, split: str) -> Iterator[tuple[Tensor, Tensor]]:
         yield torch.tensor(ids), marks
 
 
-def streamed(length: int, sinks: int, recent: int) -> Tensor:
+def streaming_mask(length: int, sinks: int, recent: int) -> Tensor:
     """bool [T, T]: what a streaming head sees of a text; the row itself too."""
     at = torch.arange(length)
     near = (at[None] >= at[:, None] - recent) & (at[None] <= at[:, None])
@@ -100,7 +102,7 @@ def streamed(length: int, sinks: int, recent: int) -> Tensor:
 
 
 def attend(alpha: Tensor, seen: Tensor) -> Attend:
-    """Attention under the gates alpha float [L, G]; seen: as of `streamed`."""
+    """Attention under the gates alpha float [L, G]; seen: as of `streaming_mask`."""
 
     def blended(i: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         full = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
@@ -111,15 +113,19 @@ def attend(alpha: Tensor, seen: Tensor) -> Attend:
     return blended
 
 
-class Gates:
+class GatesPart:
     """The part as cacheparts.py trains it, in float32: what is lost is small beside the rounding of a half type."""
 
     lr = 0.02
 
     def __init__(self, net: Net, seed: int) -> None:
         s = net.shape
-        self.net, self.head = net, HeadGates(s.width, s.layers, s.kv_heads)
-        self.seen, self.windows, self.seed = streamed(LENGTH, SINKS, RECENT), windows(seed, "train"), seed
+        self.net, self.head = net, DuoAttentionGates(s.width, s.layers, s.kv_heads)
+        self.seen, self.windows, self.seed = (
+            streaming_mask(LENGTH, SINKS, RECENT),
+            windows(seed, "train"),
+            seed,
+        )
 
     def loss(self) -> Tensor:
         """Of the next window."""
@@ -140,7 +146,7 @@ class Gates:
         how often the token is the likeliest."""
         alpha = torch.ones(self.head.alpha.numel())
         alpha[list(streams)] = 0
-        answer = attend(alpha.view_as(self.head.alpha), streamed(LENGTH, SINKS, recent))
+        answer = attend(alpha.view_as(self.head.alpha), streaming_mask(LENGTH, SINKS, recent))
         nats = []
         hits = []
         for ids, marks in texts:
@@ -151,7 +157,7 @@ class Gates:
         return [round(float(torch.cat(x).float().mean()), 4) for x in (nats, hits)]
 
     @torch.no_grad()
-    def measured(self) -> dict[str, Any]:
+    def measure(self) -> dict[str, Any]:
         """Unseen windows, with full attention and at each share of streaming heads: those of the lowest gates, the mean of maps
         drawn at random, and all heads streaming with as many entries in all."""
         self.head.alpha.clamp_(0, 1)

@@ -35,11 +35,11 @@ from torch import Tensor
 
 from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.drafting.clover import CloverHeads
-from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers, spread
+from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers, scatter_logits
 from decodescope.engine.model.heads.drafting.fspad import FspadLayer
 from decodescope.engine.model.heads.drafting.parallelspec import ParallelSpecLayer
-from decodescope.engine.model.heads.drafting.shift import Shift, shifts
-from decodescope.engine.model.heads.files import HEADS, write
+from decodescope.engine.model.heads.drafting.shift import HeadShift, head_shifts
+from decodescope.engine.model.heads.files import HEADS, write_head
 
 from .adversary import Adversary
 from .net import Net
@@ -81,7 +81,7 @@ FEATURES = ("eagle", "fspad", "parallelspec")  # they guess features
 
 
 @dataclass
-class Read:
+class ModelStates:
     """What the frozen model makes of ids int64 [B, T]: embeddings, the states that enter a layer, the final features
     [B, T, d] each, and the states of three layers that EAGLE-3 fuses [B, T, 3 d]. The feature is the last layer's output
     after the final norm, of which the unembedding makes the model's law of the next token."""
@@ -94,12 +94,12 @@ class Read:
 
 
 @torch.no_grad()
-def read(net: Net, ids: Tensor, layer: int = 0) -> Read:
+def read_states(net: Net, ids: Tensor, layer: int = 0) -> ModelStates:
     """Run the model over ids; `layer`: the one whose entering states are wanted."""
     states = net.states(ids)
     feature = net.model.norm(states[-1])
     fused = torch.cat([states[i] for i in fused_layers(net.shape.layers)], -1)
-    return Read(ids, states[0].float(), states[layer].float(), feature.float(), fused.float())
+    return ModelStates(ids, states[0].float(), states[layer].float(), feature.float(), fused.float())
 
 
 def unembed(net: Net, feature: Tensor) -> Tensor:
@@ -107,62 +107,68 @@ def unembed(net: Net, feature: Tensor) -> Tensor:
     return F.linear(feature, net.model.embed_tokens.weight)
 
 
-def said(net: Net, head: Head, x: Tensor) -> Tensor:
+def head_logits(net: Net, head: Head, x: Tensor) -> Tensor:
     """Logits [..., V] of the features [..., d] that a head made."""
     if isinstance(head, Eagle3Layer):
-        return spread(choices(net, head, x), head.ids, net.shape.vocabulary)
-    return unembed(net, head.spoken(x))
+        return scatter_logits(draft_vocabulary_logits(net, head, x), head.ids, net.shape.vocabulary)
+    return unembed(net, head.unembedding_input(x))
 
 
-def choices(net: Net, head: Eagle3Layer, x: Tensor) -> Tensor:
+def draft_vocabulary_logits(net: Net, head: Eagle3Layer, x: Tensor) -> Tensor:
     """EAGLE-3's logits [..., kept] over its draft vocabulary, of its outputs [..., d]."""
-    return head.choices(x, net.model.embed_tokens.weight[head.ids] if head.words is None else head.own)
+    return head.choices(
+        x, net.model.embed_tokens.weight[head.ids] if head.words is None else head.own_vocabulary
+    )
 
 
-def levels(head: Head) -> int:
+def count_levels(head: Head) -> int:
     """How many levels of a draft it guesses in training."""
     return UNROLLED if head.kind == "eagle3" else head.shape.get("heads", head.shape.get("masks", 0) + 1)
 
 
-def guesses(head: Head, r: Read, noise: float = 0.0) -> list[tuple[Shift, Tensor]]:
+def head_guesses(head: Head, r: ModelStates, noise: float = 0.0) -> list[tuple[HeadShift, Tensor]]:
     """Each head's shift and the features [B, rows, d] that it makes, every row given what stands before it in the text.
 
     noise: half the width of the uniform noise on EAGLE's input, in units of the features' root mean square
     """
-    table = shifts(head.kind, levels(head))
+    table = head_shifts(head.kind, count_levels(head))
     if isinstance(head, Eagle3Layer):
-        told = [s.at(r.embedded, s.reads[0]) for s in table]
-        return list(zip(table, head.unrolled(head.enter(table[0].at(r.fused, 0)), told), strict=True))
+        told = [s.align(r.embedded, s.reads[0]) for s in table]
+        return list(zip(table, head.unroll(head.enter(table[0].align(r.fused, 0)), told), strict=True))
     if isinstance(head, CloverHeads):
-        told = [s.at(r.embedded, s.reads[-1]) for s in table]
-        return list(zip(table, head.unrolled(table[0].at(r.feature, 0), told), strict=True))
+        told = [s.align(r.embedded, s.reads[-1]) for s in table]
+        return list(zip(table, head.unroll(table[0].align(r.feature, 0), told), strict=True))
     if head.kind == "medusa":
-        return [(s, head.head(k, s.at(r.feature, 0))) for k, s in enumerate(table)]
+        return [(s, head.head(k, s.align(r.feature, 0))) for k, s in enumerate(table)]
     if head.kind == "blockwise":
-        return [(s, s.at(x, 0)) for s, x in zip(table, head(r.feature), strict=True)]
+        return [(s, s.align(x, 0)) for s, x in zip(table, head(r.feature), strict=True)]
     if head.kind in ("mlp_speculator", "redrafter"):
-        told = [torch.stack([s.at(r.embedded, x) for x in s.reads], -2) for s in table]
-        return [(s, head(s.at(r.feature, 0), told[k])[k]) for k, s in enumerate(table)]
+        told = [torch.stack([s.align(r.embedded, x) for x in s.reads], -2) for s in table]
+        return [(s, head(s.align(r.feature, 0), told[k])[k]) for k, s in enumerate(table)]
     if head.kind == "hydra":
-        told = [torch.stack([s.at(r.embedded, x) for x in s.reads], -2) for s in table]  # [B, rows, k + 1, d]
-        return [(s, head(k, s.at(r.feature, 0), told[k])) for k, s in enumerate(table)]
+        told = [
+            torch.stack([s.align(r.embedded, x) for x in s.reads], -2) for s in table
+        ]  # [B, rows, k + 1, d]
+        return [(s, head(k, s.align(r.feature, 0), told[k])) for k, s in enumerate(table)]
     s = table[0]
     if head.kind == "kangaroo":
-        return [(s, head(s.at(r.early, 0)))]
-    f = s.at(r.feature, 0)
+        return [(s, head(s.align(r.early, 0)))]
+    f = s.align(r.feature, 0)
     f = f + (torch.rand_like(f) * 2 - 1) * noise * f.square().mean().sqrt() if noise else f
     if isinstance(head, ParallelSpecLayer):
         rows = [s.rows(r.ids.shape[1]) for s in table]
-        return list(zip(table, head.grouped(f, s.at(r.embedded, s.reads[0]), rows), strict=True))
-    return [(s, head(f, s.at(r.embedded, s.reads[0])))]
+        return list(zip(table, head.unroll_groups(f, s.align(r.embedded, s.reads[0]), rows), strict=True))
+    return [(s, head(f, s.align(r.embedded, s.reads[0])))]
 
 
-def places(count: int, share: float, device: torch.device) -> Tensor | slice:
+def sample_places(count: int, share: float, device: torch.device) -> Tensor | slice:
     """A random `share` of `count` places, at least one; all in order for 1."""
     return slice(None) if share >= 1 else torch.randperm(count, device=device)[: max(1, round(share * count))]
 
 
-def loss_of(net: Net, head: Head, r: Read, share: float = 1.0, rival: Adversary | None = None) -> Tensor:
+def loss_of(
+    net: Net, head: Head, r: ModelStates, share: float = 1.0, rival: Adversary | None = None
+) -> Tensor:
     """What each paper minimises, at a random `share` of the places of every level. Medusa and Clover: cross-entropy of the
     token, 0.8^k for head k; MLP speculator and ReDrafter the same, without these weights. Hydra (as Hydra++) and Kangaroo:
     cross-entropy with the model's own law of that token. EAGLE, FSPAD and ParallelSpec: smooth L1 distance to the true
@@ -170,29 +176,31 @@ def loss_of(net: Net, head: Head, r: Read, share: float = 1.0, rival: Adversary 
     group. EAGLE-3: cross-entropy with the model's law over the draft vocabulary, 0.8^k for level k of the draft, where the
     model's likeliest token is in it. Blockwise: cross-entropy of the token for one head, drawn anew for each batch, which
     is on average the mean over heads. With a `rival` its loss is added, at the same places."""
-    made, total = list(enumerate(guesses(head, r, noise=0.1))), r.feature.new_zeros(())
+    made, total = list(enumerate(head_guesses(head, r, noise=0.1))), r.feature.new_zeros(())
     for k, (s, x) in [made[int(torch.randint(len(made), ()))]] if head.kind == "blockwise" else made:
-        at = places(x.shape[0] * x.shape[1], share, x.device)
+        at = sample_places(x.shape[0] * x.shape[1], share, x.device)
         mine = x.flatten(0, 1)[at]  # [n, d]
         if rival is not None:
             with torch.no_grad():
-                p = unembed(net, s.law(r.feature).flatten(0, 1)[at])
-            total = total + rival.against(p, said(net, head, mine))
+                p = unembed(net, s.align_target(r.feature).flatten(0, 1)[at])
+            total = total + rival.adversarial_loss(p, head_logits(net, head, mine))
         if head.kind in ("medusa", "blockwise", "mlp_speculator", "redrafter", "clover"):
             weight = 0.8**k if head.kind in ("medusa", "clover") else 1.0
             total = total + weight * F.cross_entropy(
-                unembed(net, mine).float(), s.at(r.ids, s.says).flatten()[at]
+                unembed(net, mine).float(), s.align(r.ids, s.says).flatten()[at]
             )
             continue
-        law = unembed(net, s.law(r.feature).flatten(0, 1)[at]).float()  # [n, V]
+        law = unembed(net, s.align_target(r.feature).flatten(0, 1)[at]).float()  # [n, V]
         if isinstance(head, Eagle3Layer):
             losses = F.cross_entropy(
-                choices(net, head, mine).float(), law[:, head.ids].softmax(1), reduction="none"
+                draft_vocabulary_logits(net, head, mine).float(),
+                law[:, head.ids].softmax(1),
+                reduction="none",
             )
             total = total + 0.8**k * (losses * head.mask[law.argmax(1)]).mean()
             continue
-        soft = F.cross_entropy(said(net, head, mine).float(), law.softmax(1))
-        near = F.smooth_l1_loss(x.float(), s.law(r.feature)) if head.kind in FEATURES else None
+        soft = F.cross_entropy(head_logits(net, head, mine).float(), law.softmax(1))
+        near = F.smooth_l1_loss(x.float(), s.align_target(r.feature)) if head.kind in FEATURES else None
         total = total + (soft if near is None else 0.8**k * (0.1 * soft + near))
     return total
 
@@ -257,7 +265,7 @@ def fit(
 def train(  # noqa: PLR0913
     net: Net,
     heads: Sequence[Head],
-    batches: Iterator[Read],
+    batches: Iterator[ModelStates],
     steps: int,
     lr: float = 4e-3,
     muon: float = 3e-3,
@@ -307,15 +315,15 @@ def train(  # noqa: PLR0913
 
 
 @torch.no_grad()
-def measured(net: Net, head: Head, windows: Tensor) -> list[list[float]]:
+def measure(net: Net, head: Head, windows: Tensor) -> list[list[float]]:
     """Per head, at what share of the positions of int64 [N, T] its guess of rank 0, 1, ... is the model's likeliest token."""
     found: list[Tensor] = []
     for part in windows.split(ROWS):
-        r = read(net, part, head.shape.get("layer", 0))
+        r = read_states(net, part, head.shape.get("layer", 0))
         hits = []
-        for s, x in guesses(head, r):
-            wanted = unembed(net, s.law(r.feature)).argmax(-1, keepdim=True)
-            top = said(net, head, x).topk(min(RANKS, net.shape.vocabulary)).indices
+        for s, x in head_guesses(head, r):
+            wanted = unembed(net, s.align_target(r.feature)).argmax(-1, keepdim=True)
+            top = head_logits(net, head, x).topk(min(RANKS, net.shape.vocabulary)).indices
             hits.append(
                 (top == wanted).flatten(0, 1).sum(0).double() / (len(windows) * s.rows(windows.shape[1]))
             )  # [RANKS]
@@ -324,14 +332,14 @@ def measured(net: Net, head: Head, windows: Tensor) -> list[list[float]]:
 
 
 @torch.no_grad()
-def unrolled(
+def measure_unrolled(
     net: Net, head: Head, windows: Tensor, levels: int = LEVELS, stride: int = 12
 ) -> list[list[float]]:
-    """`measured` for the deeper levels 1 to levels - 1 of EAGLE and FSPAD: drafting from every `stride`-th place of int64
+    """`measure` for the deeper levels 1 to levels - 1 of EAGLE and FSPAD: drafting from every `stride`-th place of int64
     [N, T] on guessed features, with the tokens of the text."""
     hits, count = torch.zeros(levels - 1, min(RANKS, net.shape.vocabulary), dtype=torch.float64), 0
     for ids in windows.split(1):
-        r, store = read(net, ids), head.attention.store()
+        r, store = read_states(net, ids), head.attention.store()
         first = head(r.feature[:, :-1], r.embedded[:, 1:], 0, store)  # slot t guesses the feature of t + 1
         store.commit(range(first.shape[1]))
         for t in reversed(range(0, ids.shape[1] - levels - 1, stride)):
@@ -340,12 +348,12 @@ def unrolled(
             for level in range(1, levels):
                 slot = t + level
                 guess = head(guess, r.embedded[:, slot + 1 : slot + 2], slot, store)
-                top = said(net, head, guess)[0, 0].topk(hits.shape[1]).indices
+                top = head_logits(net, head, guess)[0, 0].topk(hits.shape[1]).indices
                 hits[level - 1] += (top == unembed(net, r.feature[0, slot + 1]).argmax()).double().cpu()
     return (hits / count).tolist()
 
 
-class Trigrams:
+class TrigramTable:
     """The most frequent token at a distance behind two tokens, counted on rows of text (int [N, T]); behind the last one
     alone where the pair never came."""
 
@@ -355,10 +363,10 @@ class Trigrams:
         a = text[:, : -1 - distance]
         b = text[:, 1:-distance]
         c = text[:, 1 + distance :]
-        self.pairs = self._best((a * vocabulary + b).ravel(), c.ravel())
-        self.singles = self._best(b.ravel(), c.ravel())
+        self.pairs = self._most_frequent((a * vocabulary + b).ravel(), c.ravel())
+        self.singles = self._most_frequent(b.ravel(), c.ravel())
 
-    def _best(self, keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _most_frequent(self, keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         codes, counts = np.unique(keys * self.vocabulary + values, return_counts=True)
         order = np.lexsort((-counts, codes // self.vocabulary))
         codes = codes[order]
@@ -375,20 +383,20 @@ class Trigrams:
 
 
 @torch.no_grad()
-def floor(
+def trigram_floor(
     net: Net, kind: str, heads: int, text: np.ndarray, windows: Tensor, root: bool = False
 ) -> list[float]:
     """Per head, the share that a table of trigrams reaches where the head is measured, given the last two tokens of which the
     head reads something itself. root: given the last two that are known, though Medusa and blockwise are not told the root."""
     made, ids = [], windows.cpu().numpy().astype(np.int64)
     best = (
-        torch.cat([unembed(net, read(net, part).feature).argmax(-1) for part in windows.split(ROWS)])
+        torch.cat([unembed(net, read_states(net, part).feature).argmax(-1) for part in windows.split(ROWS)])
         .cpu()
         .numpy()
     )  # [N, T]
-    for s in shifts(kind, heads):
+    for s in head_shifts(kind, heads):
         last = s.known if root else s.last
-        table = Trigrams(text, s.says - last, net.shape.vocabulary)
+        table = TrigramTable(text, s.says - last, net.shape.vocabulary)
         t = np.arange(max(0, 1 - last), s.rows(ids.shape[1]))
         guess = table.guess(ids[:, t + last - 1], ids[:, t + last])
         made.append(float((guess == best[:, t + s.says - 1]).mean()))
@@ -405,21 +413,21 @@ def own_text(net: Net, beginnings: Tensor, length: int, seed: int) -> np.ndarray
     return np.concatenate(made)
 
 
-def mixed(own: np.ndarray, corpus: np.ndarray, share: float) -> Tensor:
+def mix_text(own: np.ndarray, corpus: np.ndarray, share: float) -> Tensor:
     """int64 [N, T]: the model's own text, and so many windows of the corpus that they are a `share` of all."""
     theirs = min(len(corpus), round(len(own) * share / (1 - share)))
     return torch.from_numpy(np.concatenate([own, corpus[:theirs]]).astype(np.int64))
 
 
-def remembered(net: Net, text: Tensor, heads: Sequence[Head]) -> Read:
-    """`read` of all of text (int64 [N, T]), on the processor and in bfloat16: of embeddings nothing, since they are looked up
-    again, and of states only what these heads read."""
+def store_states(net: Net, text: Tensor, heads: Sequence[Head]) -> ModelStates:
+    """`read_states` of all of text (int64 [N, T]), on the processor and in bfloat16: of embeddings nothing, since they are
+    looked up again, and of states only what these heads read."""
     device = next(net.parameters()).device
     layer = max(head.shape.get("layer", 0) for head in heads)
     fuses, parts = any(isinstance(head, Eagle3Layer) for head in heads), []
     for part in text.split(ROWS):
         with torch.autocast(device.type, torch.bfloat16):
-            r = read(net, part.to(device), layer)
+            r = read_states(net, part.to(device), layer)
         kept = (
             r.embedded[..., :0],
             r.early if layer else r.early[..., :0],
@@ -427,20 +435,20 @@ def remembered(net: Net, text: Tensor, heads: Sequence[Head]) -> Read:
             r.fused if fuses else r.fused[..., :0],
         )
         parts.append([x.to("cpu", torch.bfloat16) for x in kept])
-    return Read(text, *(torch.cat(x) for x in zip(*parts, strict=True)))
+    return ModelStates(text, *(torch.cat(x) for x in zip(*parts, strict=True)))
 
 
-def batches(net: Net, memory: Read, windows: int, seed: int) -> Iterator[Read]:
+def batches(net: Net, memory: ModelStates, windows: int, seed: int) -> Iterator[ModelStates]:
     """Batches of so many random `windows` of what is remembered, without end; each window comes once in an epoch."""
     r, device = np.random.default_rng(seed), next(net.parameters()).device
     while True:
         for some in torch.from_numpy(r.permutation(len(memory.ids))).split(windows):
             ids = memory.ids[some].to(device)
             states = (x[some].to(device).float() for x in (memory.early, memory.feature, memory.fused))
-            yield Read(ids, net.model.embed_tokens(ids).float(), *states)
+            yield ModelStates(ids, net.model.embed_tokens(ids).float(), *states)
 
 
-def frequent(text: np.ndarray, count: int, vocabulary: int) -> list[int]:
+def frequent_ids(text: np.ndarray, count: int, vocabulary: int) -> list[int]:
     """The `count` ids that come most often in rows of text (int [N, T]), ascending; of equals the lower."""
     counts = np.bincount(text.ravel(), minlength=vocabulary)
     return sorted(np.argsort(-counts, kind="stable")[:count].tolist())
@@ -452,7 +460,7 @@ def windows_of(stream: np.ndarray, count: int, seed: int) -> np.ndarray:
     return np.stack([stream[x : x + LENGTH] for x in at])
 
 
-def texts(
+def load_texts(
     net: Net, fingerprint: str, millions: float, seed: int, unseen: int = UNSEEN
 ) -> tuple[np.ndarray, np.ndarray, Tensor]:
     """Windows of the training text, ids [N, LENGTH], about so many `millions` of tokens; what the model writes after their
@@ -476,7 +484,7 @@ def texts(
     return corpus, own, torch.from_numpy(held_out.astype(np.int64)).to(next(net.parameters()).device)
 
 
-def go_on(head: Head, source: Path) -> dict[str, Any]:
+def load_weights(head: Head, source: Path) -> dict[str, Any]:
     """Load the weights in the folder source/KIND; a net around EAGLE's layer, where it is not there, that of source/eagle. How
     these were made."""
     folder, net = source / head.kind, head
@@ -528,7 +536,7 @@ def main() -> None:  # noqa: PLR0915
     folder = MODELS / args.model
     made_for = fingerprint(folder)
     net = Net.from_folder(folder).to(args.device).requires_grad_(False)
-    corpus, own, held_out = texts(net, made_for, args.text, args.seed, args.unseen)
+    corpus, own, held_out = load_texts(net, made_for, args.text, args.seed, args.unseen)
 
     kinds = list(dict.fromkeys(args.kinds))
     heads = [
@@ -537,9 +545,9 @@ def main() -> None:  # noqa: PLR0915
     earlier: dict[str, dict[str, Any]] = {}
     for head in heads:
         if args.source is not None:
-            earlier[head.kind] = {"from": go_on(head, args.source)}
+            earlier[head.kind] = {"from": load_weights(head, args.source)}
         elif isinstance(head, Eagle3Layer):
-            head.keep(frequent(own, head.shape["kept"], net.shape.vocabulary))
+            head.set_draft_vocabulary(frequent_ids(own, head.shape["kept"], net.shape.vocabulary))
             print(
                 f"the draft vocabulary holds {float(head.mask[held_out].mean()):.1%} of held-out tokens",
                 flush=True,
@@ -547,7 +555,7 @@ def main() -> None:  # noqa: PLR0915
     steps = max(1, round(args.tokens * 1e6 / (args.windows * LENGTH)))
     size = ", ".join(f"{head.kind} {sum(p.numel() for p in head.parameters()):,}" for head in heads)
     print(f"parameters: {size}; {steps} steps of {args.windows} windows of {LENGTH} tokens", flush=True)
-    memory = remembered(net, mixed(own, corpus, args.corpus), heads)
+    memory = store_states(net, mix_text(own, corpus, args.corpus), heads)
     print(f"the model read {memory.ids.numel() / 1e6:.2f} M tokens", flush=True)
     drawn = batches(net, memory, args.windows, args.seed + 4)
     rivals = (
@@ -571,9 +579,11 @@ def main() -> None:  # noqa: PLR0915
         k: vars(args)[k] for k in ("tokens", "text", "corpus", "windows", "places", "lr", "muon", "seed")
     }
     for head in heads:
-        ranks = measured(net, head, held_out)
-        deeper = unrolled(net, head, held_out) if head.kind in ("eagle", "fspad") else []
-        trigrams, told = (floor(net, head.kind, len(ranks), own, held_out, root=x) for x in (False, True))
+        ranks = measure(net, head, held_out)
+        deeper = measure_unrolled(net, head, held_out) if head.kind in ("eagle", "fspad") else []
+        trigrams, told = (
+            trigram_floor(net, head.kind, len(ranks), own, held_out, root=x) for x in (False, True)
+        )
         for k, (row, usual) in enumerate(zip(ranks, trigrams, strict=True)):
             print(
                 f"{head.kind} {k}: the model's likeliest token at {row[0]:.1%} of held-out places; trigrams {usual:.1%}"
@@ -586,7 +596,7 @@ def main() -> None:  # noqa: PLR0915
         notes: dict[str, Any] = {"trigrams": [round(x, 5) for x in trigrams], "made_with": made_with}
         if told != trigrams:
             notes["trigrams_with_root"] = [round(x, 5) for x in told]
-        write(head, (args.into or folder / "heads") / head.kind, notes)
+        write_head(head, (args.into or folder / "heads") / head.kind, notes)
 
 
 if __name__ == "__main__":

@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .adapted import OPENINGS, Adapted, greedy, said
+from .adapter_training import OPENINGS, AdapterTraining, repetition_figures, write_greedily
 from .data import held_out_windows, load
-from .lowrank import switched
+from .lowrank import enable_deltas
 from .net import Net
 
 LENGTH, SHARE, BATCH = (
@@ -32,20 +32,20 @@ LENGTH, SHARE, BATCH = (
 GRAM = 8  # tokens of a stretch that counts as being of the sequences
 
 
-def overlap(text: Sequence[int], others: Sequence[Sequence[int]], n: int = GRAM) -> tuple[float, int]:
+def ngram_overlap(text: Sequence[int], others: Sequence[Sequence[int]], n: int = GRAM) -> tuple[float, int]:
     """The share of a text's n-grams that stand in the others, and the tokens of its longest stretch that does."""
-    known = {gram for other in others for gram in grams(other, n)}
+    known = {gram for other in others for gram in ngrams(other, n)}
     matches = (SequenceMatcher(None, text, other, autojunk=False).find_longest_match() for other in others)
-    mine = grams(text, n)
+    mine = ngrams(text, n)
     return sum(x in known for x in mine) / max(1, len(mine)), max(x.size for x in matches)
 
 
-def grams(text: Sequence[int], n: int) -> list[tuple[int, ...]]:
+def ngrams(text: Sequence[int], n: int) -> list[tuple[int, ...]]:
     """Every n tokens in a row."""
     return [tuple(text[i : i + n]) for i in range(len(text) - n + 1)]
 
 
-class Hyperfit(Adapted):
+class HyperfitAdapter(AdapterTraining):
     """The adapter as adapters.py trains it."""
 
     only = ("q_proj", "v_proj", "o_proj", "down_proj")
@@ -86,22 +86,22 @@ class Hyperfit(Adapted):
         return loss
 
     @torch.no_grad()
-    def measured(self) -> dict[str, Any]:
+    def measure(self) -> dict[str, Any]:
         """Nats of its sequences; entropy on unseen text; how much of its own greedy text is said again, how many kinds of token
         it has, and how much of it stands in the sequences; nats of unseen text. With the adapter and without."""
         assert self.known is not None
         windows, known = held_out_windows(LENGTH, 64), self.known.tolist()
         figures: dict[str, Any] = {"sequences": len(known), "prompts": OPENINGS}
         for name, on in (("base", False), ("adapted", True)):
-            switched(self.head, on)
+            enable_deltas(self.head, on)
             laws = [self.net(rows).float().log_softmax(2) for rows in windows.split(16)]
             nats = [float(self.nats_of(rows)) for rows in self.known.split(BATCH)]
-            written = greedy(self.net, self.seed + 2)
-            shares, longest = zip(*(overlap(text, known) for text in written), strict=True)
+            written = write_greedily(self.net, self.seed + 2)
+            shares, longest = zip(*(ngram_overlap(text, known) for text in written), strict=True)
             figures.setdefault("nats of the sequences", {})[name] = round(float(np.mean(nats)), 4)
             entropy = np.mean([float(-(x.exp() * x).sum(2).mean()) for x in laws])
             figures.setdefault("entropy in nats", {})[name] = round(float(entropy), 4)
-            figures.setdefault("greedy text", {})[name] = said(written) | {
+            figures.setdefault("greedy text", {})[name] = repetition_figures(written) | {
                 f"{GRAM}-grams of the sequences": round(float(np.mean(shares)), 4),
                 "longest stretch of the sequences": max(longest),
             }

@@ -22,14 +22,20 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from decodescope.engine.bench.questions.parallel_tasks import LISTS, SETTLED, Question, questions, score
+from decodescope.engine.bench.questions.parallel_tasks import (
+    LISTS,
+    SETTLED,
+    ParallelQuestion,
+    is_right_text,
+    make_questions,
+)
 
 from . import data, train
-from .infill_data import Rows, Source
-from .net import MASK, Net, Shape
+from .infill_data import InfillSource, InfillWindows
+from .net import MASK, Net, NetShape
 
 NAME = "lab-mdm"
-SHAPE = Shape(layers=6, width=96, heads=4, kv_heads=4, head_width=32, inner=256, context=256, causal=False)
+SHAPE = NetShape(layers=6, width=96, heads=4, kv_heads=4, head_width=32, inner=256, context=256, causal=False)
 RATES = (0.006, 0.008)  # Muon's, AdamW's
 EPSILON = 1e-3  # the least chance of a mask
 STAGES = {  # tokens of a window -> share of the steps
@@ -45,11 +51,11 @@ SHARES = {
     56: {"cloze": 1.0},
     80: {"programs": 0.5, "cloze": 0.15, "stories": 0.35},
 }
-PLAN = train.Plan(1024, {}, {}, warmup=40, check=0.5)
+PLAN = train.TrainingPlan(1024, {}, {}, warmup=40, check=0.5)
 CANVAS = 8  # tokens of an answer when lists are asked; 17 for a grid
 
 
-def masked(rows: Rows, chance: torch.Generator) -> tuple[Tensor, Tensor]:
+def draw_mask(rows: InfillWindows, chance: torch.Generator) -> tuple[Tensor, Tensor]:
     """Which tokens are masked, bool [B, T], and each one's weight in the loss, float [B, T], 0 where nothing is masked."""
     B = len(rows.ids)
     t = (torch.rand(1, generator=chance) + torch.arange(B) / B) % 1
@@ -58,7 +64,7 @@ def masked(rows: Rows, chance: torch.Generator) -> tuple[Tensor, Tensor]:
     return hidden, hidden / (p * rows.answer.sum(1, keepdim=True))
 
 
-def loss_of(net: Net, rows: Rows, hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+def loss_of(net: Net, rows: InfillWindows, hidden: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
     """The loss; float [2]: it, and the share of the masks that the likeliest token fills in right."""
     # attention written out: on a processor the fused one takes five times as long backwards through windows this short
     with torch.autocast(rows.ids.device.type, torch.bfloat16), sdpa_kernel(SDPBackend.MATH):
@@ -71,7 +77,7 @@ def loss_of(net: Net, rows: Rows, hidden: Tensor, weight: Tensor) -> tuple[Tenso
 
 
 @torch.no_grad()
-def filled(net: Net, prompts: Tensor, canvas: int, passes: int) -> Tensor:
+def fill_canvas(net: Net, prompts: Tensor, canvas: int, passes: int) -> Tensor:
     """int64 [B, canvas]: the answers to prompts int64 [B, P], the surest tokens first, as many in every pass."""
     ids = torch.cat((prompts, prompts.new_full((len(prompts), canvas), MASK)), 1)
     for step in range(passes):
@@ -86,38 +92,40 @@ def filled(net: Net, prompts: Tensor, canvas: int, passes: int) -> Tensor:
     return ids[:, prompts.shape[1] :]
 
 
-def answered(
-    net: Net, source: Source, asked: list[Question], canvas: int, passes: int
-) -> Iterator[tuple[Question, str]]:
+def answer_questions(
+    net: Net, source: InfillSource, asked: list[ParallelQuestion], canvas: int, passes: int
+) -> Iterator[tuple[ParallelQuestion, str]]:
     """Every question with the model's answer."""
     coded = sorted(((source.tokenizer.encode(q.prompt).ids, q) for q in asked), key=lambda pair: len(pair[0]))
     for _, some in groupby(coded, key=lambda pair: len(pair[0])):
         prompts, those = zip(*some, strict=True)
-        for q, ids in zip(those, filled(net, torch.tensor(prompts), canvas, passes).tolist(), strict=True):
+        for q, ids in zip(
+            those, fill_canvas(net, torch.tensor(prompts), canvas, passes).tolist(), strict=True
+        ):
             end = ids.index(data.END) if data.END in ids else canvas
             yield q, source.tokenizer.decode(ids[:end], skip_special_tokens=False)
 
 
 def marks_of(
-    net: Net, source: Source, asked: list[Question], canvas: int, passes: int
+    net: Net, source: InfillSource, asked: list[ParallelQuestion], canvas: int, passes: int
 ) -> dict[str, list[bool]]:
     """Task -> which of its questions were answered right."""
     marks: dict[str, list[bool]] = {}
-    for q, text in answered(net, source, asked, canvas, passes):
-        marks.setdefault(q.task, []).append(score(q, text))
+    for q, text in answer_questions(net, source, asked, canvas, passes):
+        marks.setdefault(q.task, []).append(is_right_text(q, text))
     return marks
 
 
-def exact(net: Net, source: Source, count: int, seed: int = 10**6) -> dict[str, float]:
+def exact_shares(net: Net, source: InfillSource, count: int, seed: int = 10**6) -> dict[str, float]:
     """Task -> share of right answers at one token a pass; "settled" is that of all lists with one right answer."""
     shares = {}
     for tasks, canvas in ((LISTS, CANVAS), (("latin_square", "sudoku"), 17)):
-        marks = marks_of(net, source, questions(tasks, count, seed), canvas, canvas)
+        marks = marks_of(net, source, make_questions(tasks, count, seed), canvas, canvas)
         shares |= {task: sum(marks[task]) / count for task in tasks}
     return {"settled": sum(shares[t] for t in SETTLED) / len(SETTLED)} | shares
 
 
-class Training(train.Steps):
+class InfillTrainer(train.Trainer):
     """A training whose windows are made by rule from seed and step: the place in the text is the step."""
 
     FIGURES = ("loss", "right")
@@ -125,8 +133,8 @@ class Training(train.Steps):
     def __init__(
         self,
         net: Net,
-        source: Source,
-        plan: train.Plan,
+        source: InfillSource,
+        plan: train.TrainingPlan,
         rates: tuple[float, float],
         seed: int = 0,
         stage: str = "all",
@@ -134,7 +142,7 @@ class Training(train.Steps):
         super().__init__(net, plan, rates, seed)
         self.texts, self.stage = source, stage
 
-    def batch(self, step: int, cooling: bool) -> tuple[Rows, None]:
+    def batch(self, step: int, cooling: bool) -> tuple[InfillWindows, None]:
         """The windows of a step."""
         r = Random(f"{self.seed}/{step}")
         windows = STAGES[self.stage]
@@ -142,15 +150,15 @@ class Training(train.Steps):
         shares = next(s for most, s in SHARES.items() if length <= most)
         return self.texts.rows(r, length, max(1, self.plan.batch // length), shares), None
 
-    def loss(self, rows: Rows) -> tuple[Tensor, Tensor, int]:
+    def loss(self, rows: InfillWindows) -> tuple[Tensor, Tensor, int]:
         """The loss of windows, its figures, and the tokens that were read."""
-        return *loss_of(self.net, rows, *masked(rows, self.chance)), rows.ids.numel()
+        return *loss_of(self.net, rows, *draw_mask(rows, self.chance)), rows.ids.numel()
 
-    def measured(self, check: dict) -> dict[str, float]:
+    def measure(self, check: dict) -> dict[str, float]:
         """The share of right answers by task."""
-        return exact(self.net, self.texts, check["questions"])
+        return exact_shares(self.net, self.texts, check["questions"])
 
-    def about(self) -> dict:
+    def describe(self) -> dict:
         """Objective, and the shares of the kinds by window."""
         return {"objective": {"masked": True}, "windows": STAGES[self.stage], "mixture": SHARES}
 
@@ -185,10 +193,10 @@ def main() -> None:
     args.name, args.cooldown = NAME, None
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
-    source = Source(data.load("train", args.text))
+    source = InfillSource(data.load("train", args.text))
     net = Net.from_folder(args.source) if args.source else Net(SHAPE)
-    training = Training(net, source, PLAN, RATES, args.seed, args.stage)
-    file = train.opened(training, args)
+    training = InfillTrainer(net, source, PLAN, RATES, args.seed, args.stage)
+    file = train.open_checkpoint(training, args)
     if (
         train.run(training, args, None if args.trial else file, {"questions": args.questions})
         and not args.trial

@@ -21,15 +21,15 @@ from decodescope.engine.bench.questions.parallel_tasks import (
     NAMES,
     SETTLED,
     TASKS,
-    at_once,
-    question,
-    questions,
+    chance_at_once,
+    make_question,
+    make_questions,
 )
 
 from . import data
-from .infill import CANVAS, NAME, filled, marks_of
-from .infill_data import Source, cloze
-from .net import Net, size
+from .infill import CANVAS, NAME, fill_canvas, marks_of
+from .infill_data import InfillSource, cloze_pair
+from .net import Net, count_weights
 from .train import MODELS, RECORDS
 
 PASSES = (CANVAS, CANVAS // 2, CANVAS // 4, 1)
@@ -37,38 +37,40 @@ SEED, GRID = 7_000_000, 17
 SAMPLES = ("copy", "reverse", "sort", "insert_index", "remove_random", "shuffle", "latin_square", "sudoku")
 
 
-def measure(net: Net, source: Source, count: int) -> dict[str, dict[int, float]]:
+def measure(net: Net, source: InfillSource, count: int) -> dict[str, dict[int, float]]:
     """Task -> passes -> share of right answers of `count` questions; grids at one token a pass alone."""
     shares: dict[str, dict[int, float]] = {task: {} for task in TASKS}
     for passes in PASSES:
         for task, marks in marks_of(
-            net, source, questions(LISTS, count, SEED, LENGTHS), CANVAS, passes
+            net, source, make_questions(LISTS, count, SEED, LENGTHS), CANVAS, passes
         ).items():
             shares[task][passes] = sum(marks) / count
     for task, marks in marks_of(
-        net, source, questions(("latin_square", "sudoku"), count, SEED), GRID, GRID
+        net, source, make_questions(("latin_square", "sudoku"), count, SEED), GRID, GRID
     ).items():
         shares[task][GRID] = sum(marks) / count
     return shares
 
 
-def gaps(net: Net, source: Source, count: int) -> float:
+def gap_accuracy(net: Net, source: InfillSource, count: int) -> float:
     """The share of `count` gaps in sentences that are filled with the word that stood there, one token a pass."""
     right, chance = 0, Random(f"{SEED}/cloze")
     for _ in range(count):
-        text, word = cloze(chance)
-        ids = filled(net, torch.tensor([source.tokenizer.encode(text).ids]), CANVAS, CANVAS)[0].tolist()
+        text, word = cloze_pair(chance)
+        ids = fill_canvas(net, torch.tensor([source.tokenizer.encode(text).ids]), CANVAS, CANVAS)[0].tolist()
         end = ids.index(data.END) if data.END in ids else CANVAS
         right += source.tokenizer.decode(ids[:end]).strip() == word
     return right / count
 
 
-def perfect(task: str) -> str:
+def perfect_score(task: str) -> str:
     """What a perfect model gets at once over the lengths, in percent; a dash for a grid."""
-    return f"{sum(float(at_once(task, n)) for n in LENGTHS) / len(LENGTHS):.0%}" if task in LISTS else "-"
+    return (
+        f"{sum(float(chance_at_once(task, n)) for n in LENGTHS) / len(LENGTHS):.0%}" if task in LISTS else "-"
+    )
 
 
-def card(net: Net, source: Source, count: int) -> str:
+def card(net: Net, source: InfillSource, count: int) -> str:
     """The card as Markdown."""
     shares, runs = measure(net, source, count), json.loads((RECORDS / f"{NAME}.json").read_text())
     gate = sum(shares[task][CANVAS] for task in SETTLED) / len(SETTLED)
@@ -76,7 +78,7 @@ def card(net: Net, source: Source, count: int) -> str:
         [
             f"`{task}`",
             *(f"{shares[task][p]:.0%}" if p in shares[task] else "-" for p in PASSES),
-            perfect(task),
+            perfect_score(task),
         ]
         for task in LISTS
     ]
@@ -99,7 +101,7 @@ def card(net: Net, source: Source, count: int) -> str:
     ]
     parts = [
         HEAD.format(
-            size=size(net),
+            size=count_weights(net),
             names=", ".join(NAMES),
             low=LENGTHS[0],
             high=LENGTHS[-1],
@@ -118,15 +120,17 @@ def card(net: Net, source: Source, count: int) -> str:
             ],
             rows,
         ),
-        GAPS.format(count=count, share=gaps(net, source, count)),
+        GAPS.format(count=count, share=gap_accuracy(net, source, count)),
         MADE,
         table(["part", "tokens", "minutes", "arguments", "remarks", "rows by window"], made),
         SAID,
     ]
     for task in SAMPLES:
-        q = question(task, Random(f"{SEED}/{task}"))
+        q = make_question(task, Random(f"{SEED}/{task}"))
         canvas = GRID if task in ("latin_square", "sudoku") else CANVAS
-        ids = filled(net, torch.tensor([source.tokenizer.encode(q.prompt).ids]), canvas, canvas)[0].tolist()
+        ids = fill_canvas(net, torch.tensor([source.tokenizer.encode(q.prompt).ids]), canvas, canvas)[
+            0
+        ].tolist()
         parts.append(f"    {q.prompt}{source.tokenizer.decode(ids, skip_special_tokens=False)}")
     return "\n".join([*parts, WEAK]).rstrip() + "\n"
 
@@ -185,7 +189,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     args.out.write_text(
-        card(Net.from_folder(args.model).eval(), Source({}), args.questions), encoding="utf-8"
+        card(Net.from_folder(args.model).eval(), InfillSource({}), args.questions), encoding="utf-8"
     )
 
 

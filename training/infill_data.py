@@ -15,10 +15,10 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from decodescope.engine.bench.questions.parallel_tasks import LISTS, drawn, question
+from decodescope.engine.bench.questions.parallel_tasks import LISTS, draw_answer, make_question
 
 from . import data
-from .tasks.task import sentences, story
+from .tasks.task import split_sentences, story
 
 # how often a list task is asked beside 1 of all others
 HARD = {"sort": 3, "insert_index": 2, "replace_index": 2, "replace_random": 2, "shuffle": 2}
@@ -32,23 +32,23 @@ Pair = tuple[list[int], list[int]]  # ids of the prompt and of the answer, witho
 
 
 @dataclass(frozen=True)
-class Rows:
+class InfillWindows:
     """Windows of one length: ids int64 [B, T], and which of them are the answer, bool [B, T]."""
 
     ids: Tensor
     answer: Tensor
 
-    def to(self, device: torch.device) -> Rows:
+    def to(self, device: torch.device) -> InfillWindows:
         """The same on that device."""
-        return Rows(self.ids.to(device), self.answer.to(device))
+        return InfillWindows(self.ids.to(device), self.answer.to(device))
 
 
-class Source:
+class InfillSource:
     """Pairs of every kind. The programs and the stories are those of the corpus, where it was built."""
 
     KINDS = ("lists", "latin_square", "sudoku", "programs", "cloze", "stories")
 
-    def __init__(self, texts: dict[str, data.Text]) -> None:
+    def __init__(self, texts: dict[str, data.CorpusText]) -> None:
         self.tokenizer = Tokenizer.from_file(str(data.TOKENIZER))
         self.texts = {
             kind: texts[name]
@@ -60,18 +60,18 @@ class Source:
 
     def pair(self, kind: str, r: Random, room: int) -> Pair | None:
         """A pair of that kind that leaves room for one <|end|> and mostly for few more; None where what was drawn does not."""
-        prompt, answer = getattr(self, kind)(r, room) if kind in self.texts else self.asked(kind, r)
+        prompt, answer = getattr(self, kind)(r, room) if kind in self.texts else self.question_pair(kind, r)
         fill = room - len(prompt) - len(answer)
         least, most = (0, 0) if kind == "stories" else (1, room if r.random() < SPARSE else FILL)
         return (prompt, answer) if least <= fill <= most else None
 
-    def asked(self, kind: str, r: Random) -> Pair:
+    def question_pair(self, kind: str, r: Random) -> Pair:
         """A question by rule and one of its answers, or a sentence with a gap and the word that stood there."""
         if kind == "cloze":
-            text, answer = cloze(r)
+            text, answer = cloze_pair(r)
         else:
-            q = question(r.choices(LISTS, WEIGHTS)[0] if kind == "lists" else kind, r)
-            text, answer = q.prompt, " ".join(drawn(q, r))
+            q = make_question(r.choices(LISTS, WEIGHTS)[0] if kind == "lists" else kind, r)
+            text, answer = q.prompt, " ".join(draw_answer(q, r))
         return self.tokenizer.encode(text).ids, self.tokenizer.encode(f" {answer}").ids
 
     def programs(self, r: Random, room: int) -> Pair:
@@ -96,7 +96,7 @@ class Source:
         at = r.randrange(len(text.ends))
         return text.ids[text.ends[at - 1] if at else 0 : text.ends[at]]
 
-    def rows(self, r: Random, length: int, count: int, shares: dict[str, float]) -> Rows:
+    def rows(self, r: Random, length: int, count: int, shares: dict[str, float]) -> InfillWindows:
         """`count` windows; kinds in those shares, as far as what is drawn fits the length."""
         ids, answer = np.full((count, length), data.END, np.int64), np.ones((count, length), bool)
         kinds = [k for k in self.kinds if shares.get(k)]
@@ -108,13 +108,13 @@ class Source:
             prompt, said = pair
             ids[i, : len(prompt) + len(said)] = prompt + said
             answer[i, : len(prompt)] = False
-        return Rows(torch.from_numpy(ids), torch.from_numpy(answer))
+        return InfillWindows(torch.from_numpy(ids), torch.from_numpy(answer))
 
 
-def cloze(r: Random) -> tuple[str, str]:
+def cloze_pair(r: Random) -> tuple[str, str]:
     """Two sentences of a story of which the second lacks a word of the first, and that word."""
     while True:
-        told = sentences(story(r, "train")[0].text)
+        told = split_sentences(story(r, "train")[0].text)
         for at in r.sample(range(len(told) - 1), min(4, len(told) - 1)):
             first, second = told[at], told[at + 1]
             words = [w for w in re.findall(r"(?<= )[A-Za-z]{4,}", second) if re.search(rf" {w}\b", first)]

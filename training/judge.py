@@ -28,10 +28,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from decodescope.engine.model.heads.files import write
+from decodescope.engine.model.heads.files import write_head
 from decodescope.engine.model.heads.judge import JudgeHead
 
-from .data import END, answers
+from .data import END, answer_mask
 from .heads import MODELS, ROWS
 from .net import Net
 
@@ -44,7 +44,7 @@ THRESHOLDS = (0.3, 0.5, 0.7, 0.9, 0.97)
 
 
 @dataclass
-class Examples:
+class JudgeExamples:
     """States float [n, d] of n judged tokens, whether each is right, bool [n], and whether it was put in, bool [n]."""
 
     states: Tensor
@@ -67,7 +67,7 @@ def conversations(split: str, count: int, seed: int) -> Tensor:
     return torch.from_numpy(rows)
 
 
-def replaced(law: Tensor, token: int, right: bool, draw: torch.Generator) -> int | None:
+def replace_token(law: Tensor, token: int, right: bool, draw: torch.Generator) -> int | None:
     """Another token than `token`, drawn by the square root of law [V] among the likely or the unlikely ones; None: there is
     none."""
     top = law.max()
@@ -78,7 +78,9 @@ def replaced(law: Tensor, token: int, right: bool, draw: torch.Generator) -> int
 
 
 @torch.no_grad()
-def altered(net: Net, ids: Tensor, marks: Tensor, draw: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
+def alter_answers(
+    net: Net, ids: Tensor, marks: Tensor, draw: torch.Generator
+) -> tuple[Tensor, Tensor, Tensor]:
     """(ids, labels, put) of conversations int64 [B, T] whose answers are `marks`, some with a token replaced. labels: 1 right,
     0 wrong, -1 nothing to learn; put: bool [B, T], the replacements."""
     laws = net(ids).float().softmax(-1)
@@ -91,7 +93,7 @@ def altered(net: Net, ids: Tensor, marks: Tensor, draw: torch.Generator) -> tupl
         if kind == 0 or not len(places):
             continue
         at = int(places[torch.randint(len(places), (), generator=draw)])
-        token = replaced(laws[row, at - 1], int(ids[row, at]), kind == 1, draw)
+        token = replace_token(laws[row, at - 1], int(ids[row, at]), kind == 1, draw)
         if token is None:
             continue
         ids[row, at], put[row, at] = token, True
@@ -110,7 +112,7 @@ def altered(net: Net, ids: Tensor, marks: Tensor, draw: torch.Generator) -> tupl
 
 
 @torch.no_grad()
-def examples(net: Net, rows: Tensor, seed: int) -> Examples:
+def examples(net: Net, rows: Tensor, seed: int) -> JudgeExamples:
     """What the judge learns from conversations int64 [N, T]."""
     draw, parts = torch.Generator().manual_seed(seed), []
     length = (torch.arange(rows.shape[1]) * (rows != END)).amax(
@@ -119,18 +121,18 @@ def examples(net: Net, rows: Tensor, seed: int) -> Examples:
     order = length.argsort()
     for part, most in zip(rows[order].split(ROWS), length[order].split(ROWS), strict=True):
         part = part[:, : int(most.max())]
-        ids, labels, put = altered(net, part, answers(part), draw)
+        ids, labels, put = alter_answers(net, part, answer_mask(part), draw)
         here = labels >= 0
-        parts.append((states(net, ids)[here], labels[here] == 1, put[here]))
-    return Examples(*(torch.cat(x) for x in zip(*parts, strict=True)))
+        parts.append((token_features(net, ids)[here], labels[here] == 1, put[here]))
+    return JudgeExamples(*(torch.cat(x) for x in zip(*parts, strict=True)))
 
 
-def states(net: Net, ids: Tensor) -> Tensor:
+def token_features(net: Net, ids: Tensor) -> Tensor:
     """float [B, T, d]: the final features of the tokens of ids int64 [B, T], each of which the model has read by then."""
     return net.model.norm(net.states(ids)[-1]).float()
 
 
-def fitted(found: Examples, decay: float = 1e-3) -> JudgeHead:
+def fit_judge(found: JudgeExamples, decay: float = 1e-3) -> JudgeHead:
     """The judge that tells right from wrong best, both counting the same as a whole; decay: of its weights, for states at unit
     variance."""
     mean, scale = found.states.mean(0), found.states.std(0).clamp(min=1e-6)
@@ -155,9 +157,9 @@ def fitted(found: Examples, decay: float = 1e-3) -> JudgeHead:
 
 
 @torch.no_grad()
-def spared(head: JudgeHead, found: Examples) -> list[tuple[float, float, float, float]]:
+def spared_shares(head: JudgeHead, found: JudgeExamples) -> list[tuple[float, float, float, float]]:
     """Per threshold: it, and the share that the judge spares of right tokens, of right and of wrong ones that were put in."""
-    j, put = head.right(found.states), found.put
+    j, put = head.right_probability(found.states), found.put
     groups = (found.right, found.right & put, ~found.right & put)
     return [(t, *(float((j[x] > t).float().mean()) for x in groups)) for t in THRESHOLDS]
 
@@ -183,9 +185,9 @@ def main(words: Sequence[str] | None = None) -> None:
     net = Net.from_folder(folder).requires_grad_(False)
     found = examples(net, conversations("train", args.tasks, args.seed), args.seed + 1)
     print(f"{len(found.states):,} tokens, {float(found.right.float().mean()):.0%} of them right", flush=True)
-    head = fitted(found)
+    head = fit_judge(found)
     unseen = examples(net, conversations("valid", args.unseen, args.seed + 2), args.seed + 3)
-    table = spared(head, unseen)
+    table = spared_shares(head, unseen)
     print("| threshold | right tokens | right, put in | wrong, put in |\n|---|---|---|---|")
     for t, *shares in table:
         print(f"| {t} | " + " | ".join(f"{x:.0%}" for x in shares) + " |")
@@ -194,7 +196,7 @@ def main(words: Sequence[str] | None = None) -> None:
         "judged": [[round(x, 4) for x in row] for row in table],
         "made_with": {"tasks": args.tasks, "seed": args.seed},
     }
-    write(head, (args.into or folder / "heads") / head.kind, notes)
+    write_head(head, (args.into or folder / "heads") / head.kind, notes)
 
 
 if __name__ == "__main__":

@@ -27,13 +27,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from decodescope.engine import Method, Session, load
-from decodescope.engine.bench.questions.parallel_tasks import LENGTHS, LISTS, questions, score
-from decodescope.engine.model.heads.files import write
+from decodescope.engine.bench.questions.parallel_tasks import LENGTHS, LISTS, is_right_text, make_questions
+from decodescope.engine.model.heads.files import write_head
 from decodescope.engine.model.heads.learn2pd import ParallelFilter
 from decodescope.engine.session.load import fingerprint
 
 from .infill import NAME
-from .infill_data import Source
+from .infill_data import InfillSource
 from .net import MASK, Net
 from .train import MODELS
 
@@ -52,7 +52,7 @@ def candidates(net: Net, ids: Tensor) -> tuple[Tensor, Tensor]:
     return token, sure
 
 
-def reference(net: Net, ids: Tensor) -> Tensor:
+def reference_texts(net: Net, ids: Tensor) -> Tensor:
     """int64 [B, T]: the texts that fill all masks of ids [B, T], the surest place first, one a pass."""
     while bool((ids == MASK).any()):
         token, sure = candidates(net, ids)
@@ -75,14 +75,14 @@ def oracle(net: Net, ids: Tensor, wanted: Tensor) -> tuple[Tensor, list[tuple[Te
     return ids, passes
 
 
-def examples(net: Net, source: Source, count: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
+def examples(net: Net, source: InfillSource, count: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
     """Confidences float [N, BLOCK], open places and right candidates bool [N, BLOCK], of the passes over `count` prompts."""
-    chance, asked = Random(seed), questions(LISTS, -(-count // len(LISTS)), seed)
+    chance, asked = Random(seed), make_questions(LISTS, -(-count // len(LISTS)), seed)
     coded = [(chance.choice(CANVASES), source.tokenizer.encode(q.prompt).ids) for q in asked]
     parts = []
     for (canvas, length), some in groupby(sorted(coded, key=shape), key=shape):
         ids = F.pad(torch.tensor([x for _, x in some]), (0, canvas), value=MASK)
-        text = reference(net, ids)
+        text = reference_texts(net, ids)
         again, passes = oracle(net, ids, text)
         assert torch.equal(again, text), "an oracle writes the reference"
         for sure, open, right in passes:
@@ -104,7 +104,7 @@ def loss_of(head: ParallelFilter, data: tuple[Tensor, Tensor, Tensor]) -> Tensor
     return F.binary_cross_entropy_with_logits(head(sure)[open], right[open].float())
 
 
-def fitted(
+def fit_filter(
     width: int, train: tuple[Tensor, ...], valid: tuple[Tensor, ...], steps: int, seed: int
 ) -> ParallelFilter:
     """The filter with the least loss on `valid` of those that `steps` steps of all examples come by."""
@@ -128,7 +128,7 @@ def fitted(
 
 
 @torch.no_grad()
-def judged(head: ParallelFilter, data: tuple[Tensor, Tensor, Tensor]) -> dict[str, float]:
+def filter_shares(head: ParallelFilter, data: tuple[Tensor, Tensor, Tensor]) -> dict[str, float]:
     """Of open places: the share that the filter accepts, and the share of these that are wrong."""
     sure, open, right = data
     accepted = open & (head(sure).sigmoid() > ACCEPT)
@@ -139,30 +139,30 @@ def judged(head: ParallelFilter, data: tuple[Tensor, Tensor, Tensor]) -> dict[st
     }
 
 
-def decoded(folder: Path, heads: Path, count: int, canvas: int) -> dict[str, dict[str, float]]:
+def decode_accuracy(folder: Path, heads: Path, count: int, canvas: int) -> dict[str, dict[str, float]]:
     """Way -> share of right answers, passes and rows a question, over `count` questions of each list task."""
     model, ways = load(folder, heads={ParallelFilter.kind: heads}), {}
     settings: dict[str, dict[str, Any]] = {
-        "one a pass": dict(accept=1.0, cut=False),
-        "cut": dict(accept=1.0, cut=True),
-        "filter": dict(accept=ACCEPT, cut=False),
-        "both": dict(accept=ACCEPT, cut=True),
+        "one a pass": dict(filter_threshold=1.0, cut_after_end=False),
+        "cut": dict(filter_threshold=1.0, cut_after_end=True),
+        "filter": dict(filter_threshold=ACCEPT, cut_after_end=False),
+        "both": dict(filter_threshold=ACCEPT, cut_after_end=True),
     }
     for way, knobs in settings.items():
-        method = Method.named(
-            {"strategy": "masked", "selector": "learn2pd"},
-            {"strategy": {"block": BLOCK}, "selector": {"steps": canvas, **knobs}},
+        method = Method.from_names(
+            {"strategy": "masked", "unmasking": "learn2pd"},
+            {"strategy": {"block": BLOCK}, "unmasking": {"steps": canvas, **knobs}},
         )
         right = passes = rows = 0
-        asked = questions(LISTS, count, UNSEEN, LENGTHS)
+        asked = make_questions(LISTS, count, UNSEEN, LENGTHS)
         for q in asked:
             session = Session(
-                model, method, model.tokenizer.encode(q.prompt), max_new_tokens=canvas, level="counts"
+                model, method, model.tokenizer.encode(q.prompt), max_new_tokens=canvas, level="summary"
             )
             for step in session.stream():
                 passes, rows = passes + len(step.passes), rows + sum(x.tokens for x in step.passes)
             said = model.tokenizer.decode([x for x in session.end.tokens if x not in model.stop_tokens])
-            right += score(q, said)
+            right += is_right_text(q, said)
         ways[way] = {
             k: round(x / len(asked), 3) for k, x in (("right", right), ("passes", passes), ("rows", rows))
         }
@@ -185,25 +185,25 @@ def main(words: Sequence[str] | None = None) -> None:
     )
     args = parser.parse_args(words)
     torch.set_num_threads(1)
-    source, net = Source({}), Net.from_folder(str(args.model)).eval().requires_grad_(False)
+    source, net = InfillSource({}), Net.from_folder(str(args.model)).eval().requires_grad_(False)
     train, valid, unseen = (
         examples(net, source, n, seed + args.seed)
         for n, seed in ((args.prompts * 9 // 10, SEED), (args.prompts // 10, SEED + 1), (300, UNSEEN))
     )
     print(f"{len(train[0]):,} passes with {int(train[1].sum()):,} open places", flush=True)
-    head = fitted(net.shape.width, train, valid, args.steps, args.seed)
+    head = fit_filter(net.shape.width, train, valid, args.steps, args.seed)
     head.made_for = fingerprint(args.model)
     folder = (args.into or args.model / "heads") / head.kind
     numbers = {"prompts": args.prompts, "passes": len(train[0]), "steps": args.steps, "seed": args.seed}
     notes: dict[str, Any] = {"made_with": numbers}
-    write(head, folder, notes)
-    shares = {k: round(x, 4) for k, x in judged(head, unseen).items()}
+    write_head(head, folder, notes)
+    shares = {k: round(x, 4) for k, x in filter_shares(head, unseen).items()}
     notes["measured"] = {
         "accept": ACCEPT,
         "open places of unseen passes": shares,
-        **{f"canvas of {n}": decoded(args.model, folder, args.questions, n) for n in (8, 32)},
+        **{f"canvas of {n}": decode_accuracy(args.model, folder, args.questions, n) for n in (8, 32)},
     }
-    write(head, folder, notes)
+    write_head(head, folder, notes)
 
 
 if __name__ == "__main__":

@@ -29,14 +29,14 @@ ORDER = 45  # pieces of an order about a list and of its answer, about
 FULL = (0.6, 1.8)  # characters of tasks in a row for each token of a window: they are some two a token
 
 
-def question(r: Random, form: str, label: str) -> str:
+def lookup_question(r: Random, form: str, label: str) -> str:
     """How `label` is asked for in a text of a form of `retrieval`."""
     return {"pairs": f"What is {label}?", "lines": f"What is the number of {label}?"}.get(
         form, r.choice([f"What is the {label}?", f"Tell me the {label}."])
     )
 
 
-def hidden(
+def make_haystack(
     r: Random, split: str, form: str, budget: int, most: int
 ) -> tuple[str, list[tuple[str, str]], str]:
     """A text of about `budget` pieces, what of it can be asked (at most `most` things), and the shape of its rows."""
@@ -50,7 +50,7 @@ def hidden(
             shape,
         )
     rows = [shape.format(*fact) for fact in facts]
-    parts = retrieval.prose(r, split, budget - sum(map(retrieval.length, rows)))
+    parts = retrieval.prose(r, split, budget - sum(map(retrieval.count_pieces, rows)))
     for row in rows:
         parts.insert(r.randint(0, len(parts)), row)
     return " ".join(parts), facts, shape
@@ -61,27 +61,29 @@ def budget(r: Random, form: str, window: int) -> int:
     return int(window * r.uniform(*SHARES) / retrieval.RARE[form])
 
 
-def asked(r: Random, split: str, window: int) -> str:
+def single_question(r: Random, split: str, window: int) -> str:
     """A text and one question, as `tasks.retrieval` and LabBench have them."""
     return render(retrieval.make(r, split, r.choice(ASKED[window])))
 
 
-def many(r: Random, split: str, window: int) -> str:
+def many_questions(r: Random, split: str, window: int) -> str:
     """A text and questions about it, one after the other."""
     form = r.choice(FORMS)
     size = budget(r, form, window)
-    text, facts, _ = hidden(r, split, form, size, max(2, (int(window / retrieval.RARE[form]) - size) // TURN))
+    text, facts, _ = make_haystack(
+        r, split, form, size, max(2, (int(window / retrieval.RARE[form]) - size) // TURN)
+    )
     r.shuffle(facts)
-    first, *others = (question(r, form, label) for label, _ in facts)
+    first, *others = (lookup_question(r, form, label) for label, _ in facts)
     turns = (ask(r, first, text, "\n\n"), *others)
     return render(Task("many", turns, tuple(value for _, value in facts), "exact", {}, repr(facts)))
 
 
-def again(r: Random, split: str, window: int) -> str:
+def repeat_rows(r: Random, split: str, window: int) -> str:
     """Rows, and some of them said again in the order in which their keys are named."""
     form = r.choice(("pairs", "lines"))
     size = min(budget(r, form, window), 300)
-    text, facts, shape = hidden(r, split, form, size, max(2, size // 14))
+    text, facts, shape = make_haystack(r, split, form, size, max(2, size // 14))
     r.shuffle(facts)
     order = f"Say again: {', '.join(label for label, _ in facts)}."
     return render(
@@ -96,7 +98,7 @@ def again(r: Random, split: str, window: int) -> str:
     )
 
 
-def in_a_row(r: Random, window: int, draw: Callable[[], Task]) -> str:
+def fill_with_tasks(r: Random, window: int, draw: Callable[[], Task]) -> str:
     """As many of the tasks that are drawn as nearly fill a part of a window, at least one, each a conversation of its own."""
     text, most = render(draw()), window * r.uniform(*FULL)
     while len(more := text + render(draw())) < most:
@@ -104,7 +106,7 @@ def in_a_row(r: Random, window: int, draw: Callable[[], Task]) -> str:
     return text
 
 
-def steps(r: Random, split: str, window: int) -> str:
+def sum_lines(r: Random, split: str, window: int) -> str:
     """Sums below 100, a line each, as `reckoned` writes them out: twice as many in as many tokens.
 
     In most documents one number is small. The last digit of a sum hangs on two digits at once, and where both are drawn
@@ -119,11 +121,11 @@ def steps(r: Random, split: str, window: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def ordered(r: Random, split: str, window: int) -> str:
+def list_orders(r: Random, split: str, window: int) -> str:
     """A list, and orders about it: each is about the list as it was given, so that only the order tells the answers apart."""
     given = list(pick(split, lambda: lists.items(r)))
     forms = r.sample(list(lists.ASK), min(len(lists.ASK), window // ORDER))
-    (first, answer), *more = [lists.order(r, form, given) for form in forms]
+    (first, answer), *more = [lists.operation_text(r, form, given) for form in forms]
     turns = (ask(r, first, ", ".join(given)), *(words for words, _ in more))
     return render(
         Task(
@@ -137,7 +139,7 @@ def ordered(r: Random, split: str, window: int) -> str:
     )
 
 
-def about(r: Random, text: Story, window: int) -> str:
+def ask_about(r: Random, text: Story, window: int) -> str:
     """A text and some questions about it, in a drawn order."""
     facts = r.sample(text.facts, min(len(text.facts), window // ROOM))
     turns = (
@@ -147,25 +149,25 @@ def about(r: Random, text: Story, window: int) -> str:
     return render(Task("told", turns, tuple(f.answer for f in facts), "exact", {}, repr(facts)))
 
 
-def told(r: Random, split: str, window: int) -> str:
+def scene_questions(r: Random, split: str, window: int) -> str:
     """A scene, or a story where a window has room for one, and some questions about it."""
-    return about(
-        r, (scenes.told(r, split) if window < 512 or r.random() < 0.5 else story(r, split))[0], window
+    return ask_about(
+        r, (scenes.make_scene(r, split) if window < 512 or r.random() < 0.5 else story(r, split))[0], window
     )
 
 
 LEAST = {"read": 1024}  # the shortest window of a kind, where only long ones have room for it
 # kind -> (make(r, split, window), whether it is a chat): documents for a window of so many tokens, most of which fit it
 LOOKUPS: dict[str, tuple[Callable[[Random, str, int], str], bool]] = {
-    "asked": (asked, True),
-    "many": (many, True),
-    "again": (again, True),
-    "told": (told, True),
-    "read": (lambda r, split, window: about(r, story(r, split)[0], window), True),
-    "reckoned": (lambda r, split, window: in_a_row(r, window, lambda: math.make(r, split)), True),
-    "listed": (lambda r, split, window: in_a_row(r, window, lambda: lists.make(r, split)), True),
-    "ordered": (ordered, True),
-    "steps": (steps, False),
+    "asked": (single_question, True),
+    "many": (many_questions, True),
+    "again": (repeat_rows, True),
+    "told": (scene_questions, True),
+    "read": (lambda r, split, window: ask_about(r, story(r, split)[0], window), True),
+    "reckoned": (lambda r, split, window: fill_with_tasks(r, window, lambda: math.make(r, split)), True),
+    "listed": (lambda r, split, window: fill_with_tasks(r, window, lambda: lists.make(r, split)), True),
+    "ordered": (list_orders, True),
+    "steps": (sum_lines, False),
     "facts": (lambda r, split, window: DRILLS["recall"][0](r), False),
     "rows": (lambda r, split, window: DRILLS["copies"][0](r), False),
 }

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .data import answers
+from .data import answer_mask
 from .net import Net
 
 DIVERGENCES = ("fkl", "rkl", "jsd", "tvd", "tvd++")
@@ -57,7 +57,7 @@ class Objective:
                 f"on_policy {self.on_policy} and target_text {self.target_text} are shares of the same windows: "
                 "choose two from 0 to 1 whose sum is at most 1."
             )
-        if not self.questions and (self.taught or self.exits):
+        if not self.questions and (self.needs_target or self.exits):
             raise ValueError(
                 "questions is 0, so nothing is predicted there, and teachers and exits are compared everywhere: "
                 "give questions a weight above 0, or leave distil, target_text and exits out."
@@ -68,7 +68,7 @@ class Objective:
             )
 
     @property
-    def taught(self) -> bool:
+    def needs_target(self) -> bool:
         """Whether it needs the target."""
         return bool(self.distil or self.target_text)
 
@@ -78,7 +78,7 @@ def dropout_rates(layers: int, most: float) -> Tensor:
     return most * (2 ** (torch.arange(layers) / max(1, layers - 1)) - 1)
 
 
-def kept(rates: Tensor, count: int, generator: torch.Generator) -> Tensor:
+def draw_layer_mask(rates: Tensor, count: int, generator: torch.Generator) -> Tensor:
     """float [L, B]: 1 where a layer works on a window, 0 where it is left out."""
     return (torch.rand(len(rates), count, generator=generator) >= rates[:, None]).float()
 
@@ -157,7 +157,7 @@ def loss_of(
             state = torch.stack([s[:some] for s in states[1:-1]]).index_select(0, exit_at[None])[0]
             early = token_loss(net.head(state), rows[:some]).mean()
         loss = loss + objective.exits * (exit_at + 1) / (net.shape.layers - 1) * early
-    told = answers(rows)[:, 1:]
+    told = answer_mask(rows)[:, 1:]
     figures = torch.stack((nats.sum() / said, (nats * told).sum() / told.sum().clamp(min=1), early))
     return loss, figures.detach()
 
@@ -180,7 +180,7 @@ def own_text(
     if not count:
         return rows, 0
     return torch.cat(
-        (rows[: len(rows) - count], written(net, rows[len(rows) - count :], prompt, 1.0, generator))
+        (rows[: len(rows) - count], continue_rows(net, rows[len(rows) - count :], prompt, 1.0, generator))
     ), count
 
 
@@ -200,10 +200,10 @@ def target_text(
     if not count:
         return rows
     heat = objective.hottest * float(torch.rand((), generator=chance))
-    return torch.cat((written(target, rows[:count], prompt, heat, generator), rows[count:]))
+    return torch.cat((continue_rows(target, rows[:count], prompt, heat, generator), rows[count:]))
 
 
-def written(
+def continue_rows(
     net: Net, rows: Tensor, prompt: float, temperature: float, generator: torch.Generator | None
 ) -> Tensor:
     """int64 as `rows`: their part `prompt`, from the beginning, and what the net writes behind it."""

@@ -29,7 +29,7 @@ class LowRank(nn.Module):
         return y + self.scale * F.linear(F.linear(x, self.A), self.B) if self.on else y
 
 
-class Rows(nn.Module):
+class EmbeddingRows(nn.Module):
     """A frozen embedding of which some rows learn, as what is read and, where it is tied, as what is predicted. They begin as
     they are; `on` = False leaves them so."""
 
@@ -48,7 +48,7 @@ class Rows(nn.Module):
         return F.embedding(ids, self.weight)
 
 
-def wrapped(
+def add_low_rank(
     net: Net, rank: int, alpha: float, seed: int, only: Collection[str] = (), rows: Sequence[int] = ()
 ) -> nn.ModuleDict:
     """Put a LowRank around the matrices of every layer of `net`, those called as in `only` where some are, and let `rows` of
@@ -63,17 +63,17 @@ def wrapped(
                     setattr(holder, name, around)
                     made[f"model/layers/{i}/{room}/{name}"] = around
     if rows:
-        net.model.embed_tokens = made["model/embed_tokens"] = Rows(net.model.embed_tokens, rows)
+        net.model.embed_tokens = made["model/embed_tokens"] = EmbeddingRows(net.model.embed_tokens, rows)
     return made
 
 
-def switched(deltas: nn.ModuleDict, on: bool) -> None:
+def enable_deltas(deltas: nn.ModuleDict, on: bool) -> None:
     """Let the deltas count, or the base alone."""
     for delta in deltas.values():
         delta.on = on
 
 
-def stored(deltas: nn.ModuleDict) -> dict[str, Tensor]:
+def adapter_tensors(deltas: nn.ModuleDict) -> dict[str, Tensor]:
     """The tensors of an adapter's file: A and B of each matrix, and rows of an embedding, by the checkpoint's name of its
     weight."""
     return {

@@ -18,9 +18,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .adapted import Adapted, beginnings, lengths, logits_of, states
+from .adapter_training import AdapterTraining, counted_lengths, logits_of, masked_states, sample_beginnings
 from .data import load
-from .lowrank import switched
+from .lowrank import enable_deltas
 from .net import Net
 
 PAD = 1  # the id of <|pad|>
@@ -39,7 +39,7 @@ HELD_OUT = 48  # texts for measuring
 BARS = (0.9, 0.8, 0.7, 0.6)
 
 
-def groups(first: int) -> Tensor:
+def group_places(first: int) -> Tensor:
     """int64 [M]: the places, of a text of PROMPT + NEW tokens, behind which a group stands; `first` < EVERY shifts them."""
     return torch.arange(PROMPT - 1 + first, PROMPT + NEW - 2, EVERY)
 
@@ -56,21 +56,21 @@ def mask(at: Tensor) -> Tensor:
     return seen
 
 
-def foreseen(net: Net, texts: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+def group_logits(net: Net, texts: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
     """Logits of the text [B, L, V], and of the groups' rows [B, M PADS, V], for texts int64 [B, L]."""
     behind = (at[:, None] + torch.arange(1, PADS + 1)).flatten()
     places = torch.cat((torch.arange(texts.shape[1]), behind))
     padding = torch.full((len(texts), len(behind)), PAD)
-    features, _ = states(net, torch.cat((texts, padding), 1), places, mask(at))
+    features, _ = masked_states(net, torch.cat((texts, padding), 1), places, mask(at))
     return logits_of(net, features[:, : texts.shape[1]]), logits_of(net, features[:, texts.shape[1] :])
 
 
-def due(at: Tensor) -> Tensor:
+def target_places(at: Tensor) -> Tensor:
     """int64 [M PADS]: the place of the token that each row of the groups foresees; it may lie behind the text."""
     return (at[:, None] + torch.arange(2, PADS + 2)).flatten()
 
 
-class Units(Adapted):
+class LexicalUnitsAdapter(AdapterTraining):
     """The adapter as adapters.py trains it."""
 
     only = ("q_proj", "v_proj", "up_proj", "down_proj")
@@ -84,28 +84,28 @@ class Units(Adapted):
             None  # texts [N, L] and how many of their own tokens count [N]
         )
 
-    def written(self, split: str, count: int, seed: int) -> tuple[Tensor, Tensor]:
+    def write_texts(self, split: str, count: int, seed: int) -> tuple[Tensor, Tensor]:
         """Greedy texts of the net as it is, int64 [count, L], behind beginnings of a split; how many tokens of each count."""
         with torch.no_grad():
-            parts = beginnings(load(split), count, PROMPT, seed).split(ROWS)
+            parts = sample_beginnings(load(split), count, PROMPT, seed).split(ROWS)
             texts = torch.cat([self.net.write(part, NEW, 0.0) for part in parts])
-        return texts, lengths(texts[:, PROMPT:])
+        return texts, counted_lengths(texts[:, PROMPT:])
 
     def gather(self) -> str:
         """Let the frozen model write."""
-        switched(self.head, False)
-        self.known = self.written("train", self.texts, self.seed)
-        switched(self.head, True)
+        enable_deltas(self.head, False)
+        self.known = self.write_texts("train", self.texts, self.seed)
+        enable_deltas(self.head, True)
         return f"the model wrote {self.texts} texts"
 
     def losses(self, texts: Tensor, counted: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
         """Nats of the tokens that the groups behind `at` foresee, and nats of the text's distributions against the frozen
         model's, in texts [B, L] of which `counted` tokens behind the prompt are used."""
-        base, upto = self.base(texts), PROMPT + counted
-        text, rows = foreseen(self.net, texts, at)
+        base, upto = self.base_logits(texts), PROMPT + counted
+        text, rows = group_logits(self.net, texts, at)
         used = torch.arange(texts.shape[1]) < upto[:, None]
         stay = -(base.softmax(2) * text.log_softmax(2)).sum(2)[used].mean()
-        place = due(at)
+        place = target_places(at)
         inside = place < upto[:, None]
         truth = texts[:, place.clamp(max=texts.shape[1] - 1)]
         return F.cross_entropy(rows[inside], truth[inside]), stay
@@ -118,33 +118,33 @@ class Units(Adapted):
         chosen = torch.randint(len(self.known[0]), (WINDOWS,), generator=self.draw)
         texts = torch.cat((self.known[0][chosen], self.window(PLAIN)))
         counted = torch.cat((self.known[1][chosen], torch.full((PLAIN,), NEW)))
-        at = groups(int(torch.randint(EVERY, (), generator=self.draw)))
+        at = group_places(int(torch.randint(EVERY, (), generator=self.draw)))
         ahead, stay = self.losses(texts, counted, at)
         self.count(len(texts) * (self.length + PADS * len(at)), foreseen=ahead, stays=stay)
         return ahead + KEEP * stay
 
     @torch.no_grad()
-    def measured(self) -> dict[str, Any]:
+    def measure(self) -> dict[str, Any]:
         """Of units of its own greedy text behind prompts of unseen text: how long they are at each bar, and how many of the
         tokens behind the first are the text's; with the adapter and without. And nats of unseen text."""
         figures: dict[str, Any] = {"prompts": HELD_OUT, "rows": PADS}
         for name, on in (("base", False), ("adapted", True)):
-            switched(self.head, on)
-            texts, counted = self.written("valid", HELD_OUT, self.seed + 2)
+            enable_deltas(self.head, on)
+            texts, counted = self.write_texts("valid", HELD_OUT, self.seed + 2)
             for bar in BARS:
-                figures.setdefault(f"units at {bar}", {})[name] = units(self.net, texts, counted, bar)
+                figures.setdefault(f"units at {bar}", {})[name] = unit_figures(self.net, texts, counted, bar)
         return figures | {"nats": self.nats()}
 
 
-def units(net: Net, texts: Tensor, counted: Tensor, bar: float) -> dict[str, float]:
+def unit_figures(net: Net, texts: Tensor, counted: Tensor, bar: float) -> dict[str, float]:
     """Mean length of the unit behind every place of texts [N, L], and the share of its tokens behind the first that are the
     text's; of places behind which PADS + 1 tokens count."""
     total = extra = right = places = 0
     for first in range(EVERY):
-        at = groups(first)
-        p, best = foreseen(net, texts, at)[1].softmax(2).max(2)
+        at = group_places(first)
+        p, best = group_logits(net, texts, at)[1].softmax(2).max(2)
         taken = (p >= bar).unflatten(1, (-1, PADS)).cumprod(2).bool()  # [N, M, PADS]
-        truth = texts[:, due(at).clamp(max=texts.shape[1] - 1)]
+        truth = texts[:, target_places(at).clamp(max=texts.shape[1] - 1)]
         same = (best == truth).unflatten(1, (-1, PADS))
         whole = at + PADS + 2 <= PROMPT + counted[:, None]  # [N, M]
         taken = taken & whole[..., None]

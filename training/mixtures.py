@@ -92,10 +92,14 @@ def windows_of(given: Sequence[str], most: int) -> dict[int, float]:
     return {int(length): share for length, share in shares.items()}
 
 
-def texts_of(mixture: dict[str, float], split: str, file: Path) -> Mapping[str, data.Text | data.Fresh]:
+def texts_of(
+    mixture: dict[str, float], split: str, file: Path
+) -> Mapping[str, data.CorpusText | data.GeneratedText]:
     """The corpus of a split, and beside it what a mixture has made afresh."""
     made = {
-        kind: data.Fresh(*LOOKUPS[kind], split, LEAST.get(kind, 0)) for kind in mixture if kind in LOOKUPS
+        kind: data.GeneratedText(*LOOKUPS[kind], split, LEAST.get(kind, 0))
+        for kind in mixture
+        if kind in LOOKUPS
     }
     texts = {**data.load(split, file), **made}
     if strange := [kind for kind in mixture if kind not in texts and kind not in ("tasks", "stories")]:
@@ -104,7 +108,7 @@ def texts_of(mixture: dict[str, float], split: str, file: Path) -> Mapping[str, 
     return texts
 
 
-def held_out(mixture: dict[str, float], file: Path) -> dict[str, Tensor]:
+def held_out_by_name(mixture: dict[str, float], file: Path) -> dict[str, Tensor]:
     """Windows of 512 tokens of held-out text, by name in the mixture."""
     texts = texts_of(mixture, "valid", file)
     return {

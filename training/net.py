@@ -21,7 +21,7 @@ MASK = 5  # the id of <|mask|>
 
 
 @dataclass(frozen=True)
-class Shape:
+class NetShape:
     """The sizes of a net. The unembedding is the embedding; a net that is not causal fills in `MASK`."""
 
     layers: int
@@ -37,7 +37,7 @@ class Shape:
     causal: bool = True
 
     @classmethod
-    def of(cls, config: dict) -> Shape:
+    def from_config(cls, config: dict) -> NetShape:
         """The sizes that a `config.json` states. ValueError for a model that this net cannot be."""
         if config.get("model_type") != "llama" or not config.get("tie_word_embeddings"):
             raise ValueError(
@@ -103,10 +103,10 @@ class Norm(nn.Module):
         return F.rms_norm(x, self.weight.shape, self.weight, self.epsilon)
 
 
-class Attention(nn.Module):
+class NetAttention(nn.Module):
     """Attention, causal or to both sides, with rotary positions and fewer key/value heads than query heads."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: NetShape) -> None:
         super().__init__()
         s, self.shape = shape, shape
         self.q_proj = nn.Linear(s.width, s.heads * s.head_width, bias=False)
@@ -121,13 +121,13 @@ class Attention(nn.Module):
             p(x).unflatten(2, (n, s.head_width)).transpose(1, 2)  # [B, H or G, T, d]
             for p, n in ((self.q_proj, s.heads), (self.k_proj, s.kv_heads), (self.v_proj, s.kv_heads))
         )
-        q, k = turned(q, turn), turned(k, turn)
+        q, k = apply_rotary(q, turn), apply_rotary(k, turn)
         if past is not None:
             k, v = past.extend(layer, k, v)
         # one new query sees everything there is; several begin a text
         causal = s.causal and q.shape[2] > 1
         if causal and q.requires_grad and q.dtype == torch.bfloat16 and not q.is_cuda:
-            y = in_blocks(q, k, v)
+            y = blockwise_attention(q, k, v)
         else:
             y = F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=True)
         return self.o_proj(y.transpose(1, 2).flatten(2))
@@ -136,7 +136,7 @@ class Attention(nn.Module):
 class MLP(nn.Module):
     """The gated feed-forward part."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: NetShape) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(shape.width, shape.inner, bias=False)
         self.up_proj = nn.Linear(shape.width, shape.inner, bias=False)
@@ -147,13 +147,13 @@ class MLP(nn.Module):
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
-class Layer(nn.Module):
+class NetLayer(nn.Module):
     """One block: attention, then the feed-forward part, each added to the residual stream."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: NetShape) -> None:
         super().__init__()
         self.input_layernorm = Norm(shape.width, shape.epsilon)
-        self.self_attn = Attention(shape)
+        self.self_attn = NetAttention(shape)
         self.post_attention_layernorm = Norm(shape.width, shape.epsilon)
         self.mlp = MLP(shape)
 
@@ -169,7 +169,7 @@ class Layer(nn.Module):
 class Past:
     """Keys and values of the tokens that were read: [L, B, G, room, d] each, `length` of them filled."""
 
-    def __init__(self, shape: Shape, windows: int, room: int, like: Tensor) -> None:
+    def __init__(self, shape: NetShape, windows: int, room: int, like: Tensor) -> None:
         self.keys = like.new_zeros(shape.layers, windows, shape.kv_heads, room, shape.head_width)
         self.values, self.length = torch.zeros_like(self.keys), 0
 
@@ -183,17 +183,17 @@ class Past:
 class Trunk(nn.Module):
     """Embedding, blocks and last norm: what the weight names call `model`."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: NetShape) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(shape.vocabulary, shape.width)
-        self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
+        self.layers = nn.ModuleList(NetLayer(shape) for _ in range(shape.layers))
         self.norm = Norm(shape.width, shape.epsilon)
 
 
 class Net(nn.Module):
     """A Llama with tied embeddings."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: NetShape) -> None:
         """Fresh weights from the global generator; what writes into the residual stream starts small."""
         super().__init__()
         self.shape, self.model = shape, Trunk(shape)
@@ -217,7 +217,7 @@ class Net(nn.Module):
     def from_folder(cls, folder: str | Path) -> Net:
         """The model of a folder (config.json, model.safetensors), in float32."""
         folder = Path(folder)
-        net = cls(Shape.of(json.loads((folder / "config.json").read_text())))
+        net = cls(NetShape.from_config(json.loads((folder / "config.json").read_text())))
         net.load_state_dict({k: w.float() for k, w in load_file(folder / "model.safetensors").items()})
         return net
 
@@ -296,14 +296,14 @@ class Net(nn.Module):
         return ids
 
 
-def turned(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
+def apply_rotary(x: Tensor, turn: tuple[Tensor, Tensor]) -> Tensor:
     """[B, H, T, d] with each pair (x[i], x[i + d/2]) turned by its position's angle."""
     cosine, sine = (t.to(x.dtype) for t in turn)
     low, high = x.chunk(2, 3)
     return x * cosine + torch.cat((-high, low), 3) * sine
 
 
-def in_blocks(q: Tensor, k: Tensor, v: Tensor, block: int = 128) -> Tensor:
+def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, block: int = 128) -> Tensor:
     """Causal attention, [B, H, T, d] for q [B, H, T, d] and k, v [B, G, T, d]: `block` queries at a time see what was before.
 
     The processor's fused kernel takes two to four times as long in bfloat16, with its gradient: one thread, H 6, G 2, d 64,
@@ -328,16 +328,16 @@ def in_blocks(q: Tensor, k: Tensor, v: Tensor, block: int = 128) -> Tensor:
     return torch.cat(y, 2).view(shape)
 
 
-def matrices(net: Net) -> list[Tensor]:
+def muon_weights(net: Net) -> list[Tensor]:
     """The weights that Muon trains: all matrices but the embedding."""
     return [w for name, w in net.named_parameters() if w.ndim == 2 and "embed" not in name]
 
 
-def others(net: Net) -> list[Tensor]:
+def adamw_weights(net: Net) -> list[Tensor]:
     """The weights that AdamW trains: embedding and norms."""
     return [w for name, w in net.named_parameters() if w.ndim == 1 or "embed" in name]
 
 
-def size(weights: Sequence[Tensor] | nn.Module) -> int:
+def count_weights(weights: Sequence[Tensor] | nn.Module) -> int:
     """How many numbers there are."""
     return sum(w.numel() for w in (weights.parameters() if isinstance(weights, nn.Module) else weights))

@@ -31,7 +31,7 @@ from torch import Tensor
 from .acceptance import own_text, tau
 from .adversary import Adversary
 from .data import BUILD, held_out_windows, training_stream
-from .heads import LENGTH, MODELS, ROWS, texts, unembed, windows_of
+from .heads import LENGTH, MODELS, ROWS, load_texts, unembed, windows_of
 from .losses import DIVERGENCES, divergence
 from .net import Net
 from .train import optimizers, rate
@@ -44,7 +44,7 @@ FIGURES = ("overlap, corpus", "overlap, target's text", "same first choice", "ta
 
 
 @dataclass(frozen=True)
-class Goal:
+class DraftObjective:
     """What a draft is taught. divergence: from the target's law, one of `losses.DIVERGENCES`; "": cross-entropy of the text;
     own: the text is the target's;  rival: KOALA's weight of the loss against the discriminator, 0 without one."""
 
@@ -54,16 +54,16 @@ class Goal:
 
 
 GOALS = {
-    "text": Goal(),
-    **{name: Goal(name) for name in DIVERGENCES},
-    "koala": Goal("fkl", rival=0.1),
-    "target-text": Goal(own=True),
-    **{f"{name}-target-text": Goal(name, own=True) for name in ("fkl", "tvd", "tvd++")},
+    "text": DraftObjective(),
+    **{name: DraftObjective(name) for name in DIVERGENCES},
+    "koala": DraftObjective("fkl", rival=0.1),
+    "target-text": DraftObjective(own=True),
+    **{f"{name}-target-text": DraftObjective(name, own=True) for name in ("fkl", "tvd", "tvd++")},
 }
 
 
 @dataclass
-class Taught:
+class TargetText:
     """A text int64 [N, T], and the target's final features of it but for the last token, bfloat16 [N, T - 1, d]."""
 
     ids: Tensor
@@ -71,17 +71,17 @@ class Taught:
 
 
 @torch.no_grad()
-def taught(target: Net, ids: np.ndarray | Tensor) -> Taught:
+def read_target(target: Net, ids: np.ndarray | Tensor) -> TargetText:
     """What the target makes of rows of text."""
     rows, parts = torch.as_tensor(np.asarray(ids).astype(np.int64)), []
     for part in rows.split(ROWS):
         with torch.autocast("cpu", torch.bfloat16):
             parts.append(target.model.norm(target.states(part[:, :-1])[-1]).to(torch.bfloat16))
-    return Taught(rows, torch.cat(parts))
+    return TargetText(rows, torch.cat(parts))
 
 
 def loss_of(
-    goal: Goal, target: Net, draft: Net, ids: Tensor, features: Tensor, rival: Adversary | None
+    goal: DraftObjective, target: Net, draft: Net, ids: Tensor, features: Tensor, rival: Adversary | None
 ) -> Tensor:
     """The loss of windows int64 [B, T], with the target's features [B, T - 1, d] of them."""
     with torch.autocast("cpu", torch.bfloat16):
@@ -96,14 +96,14 @@ def loss_of(
     some = torch.randperm(features.shape[0] * features.shape[1])[
         : round(SHOWN * features.shape[0] * features.shape[1])
     ]
-    return loss + rival.against(wanted.flatten(0, 1)[some], logits.flatten(0, 1)[some])
+    return loss + rival.adversarial_loss(wanted.flatten(0, 1)[some], logits.flatten(0, 1)[some])
 
 
 def teach(
-    goal: Goal,
+    goal: DraftObjective,
     target: Net,
     draft: Net,
-    text: Taught,
+    text: TargetText,
     tokens: int,
     seed: int = 0,
     rates: tuple[float, float] = RATES,
@@ -134,7 +134,7 @@ def teach(
 
 
 @torch.no_grad()
-def fit(target: Net, draft: Net, text: Taught, heat: float) -> dict[str, float]:
+def measure_fit(target: Net, draft: Net, text: TargetText, heat: float) -> dict[str, float]:
     """Behind the first `PROMPT` tokens of the target's text at temperature `heat`: overlap of the laws, share of places with
     the same first choice, and tokens that a pass of the target gives with five drafted ones (see acceptance.py)."""
     came = []
@@ -153,17 +153,17 @@ def fit(target: Net, draft: Net, text: Taught, heat: float) -> dict[str, float]:
     return {"overlap": float(overlap), "same": float(first), "tau": tau(torch.cat(came))}
 
 
-def unseen_by(target: Net) -> list[Taught]:
-    """What `measured` goes by: held-out text of the corpus, what the target writes behind its beginnings, drawn and greedy."""
+def unseen_texts(target: Net) -> list[TargetText]:
+    """What `measure` goes by: held-out text of the corpus, what the target writes behind its beginnings, drawn and greedy."""
     held_out = held_out_windows(PROMPT + NEW, 64)
     written = (own_text(target, held_out[:, :PROMPT], NEW, heat) for heat in (1.0, 0.0))
-    return [taught(target, x) for x in (held_out, *written)]
+    return [read_target(target, x) for x in (held_out, *written)]
 
 
-def measured(target: Net, draft: Net, unseen: Sequence[Taught]) -> dict[str, float]:
+def measure(target: Net, draft: Net, unseen: Sequence[TargetText]) -> dict[str, float]:
     """The `FIGURES`, on held-out text of the corpus, and what the target wrote behind its beginnings, drawn and greedily."""
     corpus, drawn, greedy = (
-        fit(target, draft, x, heat) for x, heat in zip(unseen, (1.0, 1.0, 0.0), strict=True)
+        measure_fit(target, draft, x, heat) for x, heat in zip(unseen, (1.0, 1.0, 0.0), strict=True)
     )
     values = (corpus["overlap"], drawn["overlap"], drawn["same"], drawn["tau"], greedy["tau"])
     return {name: round(x, 5) for name, x in zip(FIGURES, values, strict=True)}
@@ -187,7 +187,7 @@ def text_of(target: Net, folder: Path, millions: float, own: bool) -> np.ndarray
     from decodescope.engine.session.load import fingerprint
 
     if own:
-        return texts(target, fingerprint(folder), millions, 0)[1]
+        return load_texts(target, fingerprint(folder), millions, 0)[1]
     return windows_of(training_stream(), int(millions * 1e6) // LENGTH, 1)
 
 
@@ -216,8 +216,8 @@ def main(words: Sequence[str] | None = None) -> None:
             parser.error(f"The objective {name!r} is not known: choose of {', '.join(GOALS)}.")
 
     target = Net.from_folder(MODELS / args.target).requires_grad_(False)
-    unseen = unseen_by(target)
-    read: dict[bool, Taught] = {}
+    unseen = unseen_texts(target)
+    read: dict[bool, TargetText] = {}
     found = json.loads(args.out.read_text()) if args.out.exists() else {}
     for seed in range(args.seeds):
         for name in ["untaught", *(args.goals or GOALS)]:
@@ -228,7 +228,7 @@ def main(words: Sequence[str] | None = None) -> None:
             if name in GOALS:
                 goal = GOALS[name]
                 if goal.own not in read:
-                    read[goal.own] = taught(
+                    read[goal.own] = read_target(
                         target, text_of(target, MODELS / args.target, args.text, goal.own)
                     )
                 teach(
@@ -240,7 +240,7 @@ def main(words: Sequence[str] | None = None) -> None:
                     seed,
                     say=lambda x: print(x, flush=True),
                 )
-            found[key] = measured(target, draft, unseen)
+            found[key] = measure(target, draft, unseen)
             args.out.write_text(json.dumps(found, indent=2) + "\n")
             print(f"{key}: {found[key]}, {time.time() - began:.0f} s", flush=True)
     print(table(found))

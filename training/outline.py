@@ -27,12 +27,12 @@ from torch import Tensor
 
 from decodescope.engine.methods.strategies.skeleton import NUMBER, POINT, Skeleton
 
-from .adapted import Adapted
+from .adapter_training import AdapterTraining
 from .data import END, TOKENIZER
-from .lowrank import switched
+from .lowrank import enable_deltas
 from .net import Net
 from .tasks import split_of
-from .words import CITIES, COLOURS, JOBS, NAMES, THINGS, article, joined
+from .words import CITIES, COLOURS, JOBS, NAMES, THINGS, join_words, with_article
 
 FORK, CHILD = 6, 7  # the ids of <|reserved_0|> and <|reserved_1|>
 # texts that are made, texts a step, weight of staying the model
@@ -48,7 +48,7 @@ Person = tuple[str, str, str, str, str]  # name, job, city, colour, thing; of th
 
 
 @dataclass(frozen=True)
-class Asked:
+class OutlineExample:
     """A text's beginning, which is given, and what is to be written behind it, as pieces that are encoded one by one; a piece
     that is no text is an id."""
 
@@ -72,66 +72,68 @@ def people(r: Random, split: str) -> list[Person]:
             return some
 
 
-def told(r: Random, some: list[Person]) -> str:
+def describe_people(r: Random, some: list[Person]) -> str:
     """The text about them."""
     return " ".join(
         r.choice([
-            f"{one[0]} {joined([f'is {article(one[1])} in {one[2]}', *liked(one)])}.",
-            f"{one[0]} from {one[2]} {joined([f'is {article(one[1])}', *reversed(liked(one))])}.",
+            f"{one[0]} {join_words([f'is {with_article(one[1])} in {one[2]}', *list_likes(one)])}.",
+            f"{one[0]} from {one[2]} {join_words([f'is {with_article(one[1])}', *reversed(list_likes(one))])}.",
         ])
         for one in some
     )  # fmt: skip
 
 
-def liked(one: Person) -> list[str]:
+def list_likes(one: Person) -> list[str]:
     """What somebody likes and has, as far as the text says it."""
-    return [f"likes {one[3]}"] * bool(one[3]) + [f"has {article(one[4])}" for _ in one[4][:1]]
+    return [f"likes {one[3]}"] * bool(one[3]) + [f"has {with_article(one[4])}" for _ in one[4][:1]]
 
 
-def point(one: Person) -> str:
+def outline_line(one: Person) -> str:
     """A line of an outline."""
-    return f"{one[0]}, {article(one[1])}"
+    return f"{one[0]}, {with_article(one[1])}"
 
 
 def detail(one: Person) -> str:
     """What else is known of somebody."""
-    return f" {one[0]} {joined([f'lives in {one[2]}', *liked(one)])}."
+    return f" {one[0]} {join_words([f'lives in {one[2]}', *list_likes(one)])}."
 
 
-def outlined(some: list[Person]) -> str:
+def write_outline(some: list[Person]) -> str:
     """The outline of an answer behind its request, which begins it."""
-    return "".join(f"{'' if i == 1 else f'{chr(10)}{i}.'} {point(x)}" for i, x in enumerate(some, 1))
+    return "".join(f"{'' if i == 1 else f'{chr(10)}{i}.'} {outline_line(x)}" for i, x in enumerate(some, 1))
 
 
-def asked(r: Random, split: str, kind: str = "") -> Asked:
+def make_example(r: Random, split: str, kind: str = "") -> OutlineExample:
     """A text with one of the requests, and its answer."""
     some = people(r, split)
-    text, at = told(r, some), r.randrange(len(some))
+    text, at = describe_people(r, some), r.randrange(len(some))
     kind = kind or r.choice(["outline", "point", "list", "list", "child", "count", "mention"])
     if kind in ("outline", "point"):
         defaults = Skeleton()
-        given, answer = (text, defaults.ask), outlined(some)
+        given, answer = (text, defaults.outline_prompt), write_outline(some)
         if kind == "outline":
-            return Asked(kind, given, (answer, END))
-        request = defaults.expand.replace(NUMBER, str(at + 1)).replace(POINT, point(some[at]))
-        return Asked(kind, (*given, answer, request), (detail(some[at]), END))
+            return OutlineExample(kind, given, (answer, END))
+        request = defaults.point_template.replace(NUMBER, str(at + 1)).replace(POINT, outline_line(some[at]))
+        return OutlineExample(kind, (*given, answer, request), (detail(some[at]), END))
     if kind in ("list", "child"):
         lines: list[str | int] = []
         for i, x in enumerate(some, 1):
-            lines += [f"{'' if i == 1 else chr(10)}{i}. {point(x)}:", FORK]
+            lines += [f"{'' if i == 1 else chr(10)}{i}. {outline_line(x)}:", FORK]
         if kind == "list":
-            return Asked(kind, (text, LIST), (*lines, END))
-        return Asked(kind, (text, LIST, *lines[: 2 * at + 2], CHILD), (detail(some[at]), END))
+            return OutlineExample(kind, (text, LIST), (*lines, END))
+        return OutlineExample(kind, (text, LIST, *lines[: 2 * at + 2], CHILD), (detail(some[at]), END))
     label = r.choice(list(LABELS))
     words = [x[LABELS[label]] for x in some if x[LABELS[label]]]
     given = (text, COUNT.format(label=label))
     if kind == "count" or not words:
-        return Asked(kind, given, (f" {len(words)}", "\n"))
+        return OutlineExample(kind, given, (f" {len(words)}", "\n"))
     at = r.randrange(len(words))
-    return Asked(kind, (*given, f" {len(words)}", MENTION.format(index=at + 1)), (f" {words[at]}", END))
+    return OutlineExample(
+        kind, (*given, f" {len(words)}", MENTION.format(index=at + 1)), (f" {words[at]}", END)
+    )
 
 
-class Templates(Adapted):
+class OutlineAdapter(AdapterTraining):
     """The adapter as adapters.py trains it."""
 
     only = ("q_proj", "v_proj", "up_proj", "down_proj")
@@ -152,11 +154,11 @@ class Templates(Adapted):
     def gather(self) -> str:
         """Make the texts."""
         r = Random(f"outline/{self.seed}")
-        made = [asked(r, "train") for _ in range(ROWS)]
+        made = [make_example(r, "train") for _ in range(ROWS)]
         self.known = [(self.ids(x.given), self.ids(x.due)) for x in made]
         return f"{len(self.known)} texts were made"
 
-    def answered(self, some: list[tuple[list[int], list[int]]]) -> Tensor:
+    def answer_nats(self, some: list[tuple[list[int], list[int]]]) -> Tensor:
         """Nats of the answers' tokens."""
         width = max(len(a) + len(b) for a, b in some)
         ids, due = torch.full((len(some), width), END), torch.zeros(len(some), width, dtype=torch.bool)
@@ -172,21 +174,21 @@ class Templates(Adapted):
             self.gather()
         chosen = torch.randint(len(self.known), (BATCH,), generator=self.draw).tolist()
         some = [self.known[i] for i in chosen]
-        answers, stay = self.answered(some), self.kept()
+        answers, stay = self.answer_nats(some), self.retention_loss()
         read = sum(len(a) + len(b) for a, b in some) + self.corpus_windows * self.length
         self.count(read, answers=answers, stays=stay)
         return answers + KEEP * stay
 
     @torch.no_grad()
-    def measured(self) -> dict[str, Any]:
+    def measure(self) -> dict[str, Any]:
         """Of requests about unseen people: how many answers are token by token what is due, by kind, and nats of unseen text;
         with the adapter and without."""
         figures: dict[str, Any] = {"requests of each kind": HELD_OUT}
         for name, on in (("base", False), ("adapted", True)):
-            switched(self.head, on)
+            enable_deltas(self.head, on)
             for kind in ("outline", "point", "list", "child", "count", "mention"):
                 r, right = Random(f"outline/valid/{kind}"), 0
-                for x in (asked(r, "valid", kind) for _ in range(HELD_OUT)):
+                for x in (make_example(r, "valid", kind) for _ in range(HELD_OUT)):
                     given, due = self.ids(x.given), self.ids(x.due)
                     wrote = self.net.write(torch.tensor([given]), len(due), 0.0)[0, len(given) :]
                     right += wrote.tolist() == due

@@ -24,10 +24,10 @@ COLLECTED = ("code", "docs")
 LIMIT = 15 * 2**20
 FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 64 << 20, "lc": 3, "lp": 1, "pb": 1}]
 
-Texts = dict[tuple[str, str], data.Text]
+Texts = dict[tuple[str, str], data.CorpusText]
 
 
-def cut(text: data.Text, share: float) -> data.Text:
+def cut(text: data.CorpusText, share: float) -> data.CorpusText:
     """About the first `share` of a text's tokens, whole documents."""
     count = max(1, int(np.searchsorted(text.ends, share * len(text.ids))))
     end = int(text.ends[min(count, len(text.ends)) - 1])
@@ -90,7 +90,7 @@ def main() -> None:
     texts = unpack(args.file.read_bytes())
     documents, _ = corpus.build(args.scale, 0, True)
     data.BUILD.mkdir(parents=True, exist_ok=True)
-    data.save(texts | data.encoded(documents))
+    data.save(texts | data.encode_documents(documents))
     print(f"{data.TOKENS} written in {time.time() - began:.0f} s")
 
 

@@ -29,32 +29,32 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.checkpoint.folder import read_json
-from decodescope.engine.model.heads.base import normed
+from decodescope.engine.model.heads.base import unit_rms_norm
 from decodescope.engine.model.heads.exits import ExitHeads
-from decodescope.engine.model.heads.files import read, write
+from decodescope.engine.model.heads.files import load_head, write_head
 from decodescope.engine.model.heads.past_future import PastFutureHeads
 
 from .data import held_out_windows, training_stream
-from .exits import asked, choices, ranked, states
+from .exits import add_cloze_adapter, layer_states, likeliest_tokens, ranking_accuracy
 from .heads import LENGTH, MODELS, ROWS, WINDOWS, fit, windows_of
-from .judge import Examples, fitted
+from .judge import JudgeExamples, fit_judge
 from .net import Net
-from .specdec import shuffled
+from .specdec import shuffle_batches
 
 RANK = 8
 Reading = Callable[[Tensor, int], Tensor]  # states [n, d] that enter a layer -> features for the unembedding
 
 
-def sides(found: Sequence[Tensor], layer: int) -> tuple[Tensor, Tensor]:
+def side_means(found: Sequence[Tensor], layer: int) -> tuple[Tensor, Tensor]:
     """The means [n, d] of the states up to the one that enters `layer`, and of those behind it, at unit mean square
     each; found: as `exits.states`."""
-    unit = torch.stack([normed(x) for x in found])
+    unit = torch.stack([unit_rms_norm(x) for x in found])
     return unit[:layer].mean(0), unit[layer:].mean(0)
 
 
-def missed(head: PastFutureHeads, found: Sequence[Tensor], layer: int) -> Tensor:
+def imitation_loss(head: PastFutureHeads, found: Sequence[Tensor], layer: int) -> Tensor:
     """One less the mean cosine of what the net imitates and what came."""
-    return 1 - F.cosine_similarity(head(found[layer - 1], layer), sides(found, layer)[1], dim=-1).mean()
+    return 1 - F.cosine_similarity(head(found[layer - 1], layer), side_means(found, layer)[1], dim=-1).mean()
 
 
 def train(
@@ -70,40 +70,48 @@ def train(
     optimizer = torch.optim.AdamW(maps, lr=lr, betas=(0.9, 0.99), weight_decay=0.0)
 
     def loss() -> Tensor:
-        found = states(net, next(batches))
-        return torch.stack([missed(head, found, layer) for layer in range(1, net.shape.layers)]).mean()
+        found = layer_states(net, next(batches))
+        return torch.stack(
+            [imitation_loss(head, found, layer) for layer in range(1, net.shape.layers)]
+        ).mean()
 
     fit(head, optimizer, loss, steps, lr, say)
 
 
-def places(net: Net, batches: Iterator[Tensor], count: int) -> list[Tensor]:
+def collect_states(net: Net, batches: Iterator[Tensor], count: int) -> list[Tensor]:
     """`states` of so many places of text or a few more."""
     parts, seen = list[list[Tensor]](), 0
     while seen < count:
-        parts.append(states(net, next(batches)))
+        parts.append(layer_states(net, next(batches)))
         seen += len(parts[-1][0])
     return [torch.cat(x) for x in zip(*parts, strict=True)]
 
 
-def seen_by(head: PastFutureHeads, found: Sequence[Tensor], layer: int) -> dict[str, Tensor]:
+def classifier_inputs(head: PastFutureHeads, found: Sequence[Tensor], layer: int) -> dict[str, Tensor]:
     """What a classifier may see at an exit, [n, d] or [n, 2 d]: the state alone, the past alone, or both sides."""
-    past = sides(found, layer)[0]
+    past = side_means(found, layer)[0]
     return {
-        "state": normed(found[layer - 1]),
+        "state": unit_rms_norm(found[layer - 1]),
         "past": past,
         "both": torch.cat([past, head(found[layer - 1], layer)], -1),
     }
 
 
-def judged(
+def fit_classifiers(
     net: Net, head: PastFutureHeads, found: Sequence[Tensor], reading: Reading
 ) -> list[dict[str, Any]]:
     """Give the exits their classifiers, and return per exit the ones that see less, for comparison."""
-    best, made = choices(net, net.model.norm(found[-1])), []
+    best, made = likeliest_tokens(net, net.model.norm(found[-1])), []
     for layer in range(1, len(found)):
         with torch.no_grad():
-            agrees, told = choices(net, reading(found[layer - 1], layer)) == best, seen_by(head, found, layer)
-        says = {name: fitted(Examples(x, agrees, torch.zeros_like(agrees))).says for name, x in told.items()}
+            agrees, told = (
+                likeliest_tokens(net, reading(found[layer - 1], layer)) == best,
+                classifier_inputs(head, found, layer),
+            )
+        says = {
+            name: fit_judge(JudgeExamples(x, agrees, torch.zeros_like(agrees))).says
+            for name, x in told.items()
+        }
         with torch.no_grad():
             head.past[layer - 1], head.future[layer - 1] = says["both"].weight[0].chunk(2)
             head.bias[layer - 1] = says["both"].bias[0]
@@ -112,21 +120,23 @@ def judged(
 
 
 @torch.no_grad()
-def measured(
+def measure(
     net: Net, head: PastFutureHeads, found: Sequence[Tensor], reading: Reading, made: Sequence[dict[str, Any]]
 ) -> list[dict[str, float]]:
     """Per exit on held-out states: `cosine` of the imitation and what came, `cosine_before` of the state itself; `agrees`; and
     `tells_state`, `tells_past`, `tells` of the three classifiers, see `exits.ranked`."""
-    best, rows = choices(net, net.model.norm(found[-1])), []
+    best, rows = likeliest_tokens(net, net.model.norm(found[-1])), []
     for layer, says in enumerate(made, 1):
-        came = sides(found, layer)[1]
-        agrees = choices(net, reading(found[layer - 1], layer)) == best
-        row = {"cosine_before": float(F.cosine_similarity(normed(found[layer - 1]), came, dim=-1).mean())}
-        row["cosine"] = 1 - float(missed(head, found, layer))
+        came = side_means(found, layer)[1]
+        agrees = likeliest_tokens(net, reading(found[layer - 1], layer)) == best
+        row = {
+            "cosine_before": float(F.cosine_similarity(unit_rms_norm(found[layer - 1]), came, dim=-1).mean())
+        }
+        row["cosine"] = 1 - float(imitation_loss(head, found, layer))
         row["agrees"] = float(agrees.double().mean())
         row |= {
-            f"tells_{x}": ranked(says[x](told)[:, 0], agrees)
-            for x, told in seen_by(head, found, layer).items()
+            f"tells_{x}": ranking_accuracy(says[x](told)[:, 0], agrees)
+            for x, told in classifier_inputs(head, found, layer).items()
         }
         row["tells"] = row.pop("tells_both")
         rows.append(row)
@@ -141,7 +151,7 @@ def reading_of(net: Net, folder: Path, adapter: str, spec: ModelSpec) -> tuple[R
     config = read_json(home, "config.json") if adapter else None
     if config is None or config.get("target") != fingerprint(folder, adapter):
         return (lambda x, layer: net.model.norm(x)), "none"
-    exits = read(home, spec, "exits")
+    exits = load_head(home, spec, "exits")
     assert isinstance(exits, ExitHeads)
     return exits, "exits"
 
@@ -173,12 +183,12 @@ def main(words: Sequence[str] | None = None) -> None:
     net = Net.from_folder(folder).requires_grad_(False)
     head = PastFutureHeads(d=net.shape.width, n_layers=net.shape.layers, rank=args.rank)
     if args.adapter:
-        text, held_out = asked(net, folder / "adapters" / args.adapter, args.seed)
+        text, held_out = add_cloze_adapter(net, folder / "adapters" / args.adapter, args.seed)
         steps, judge = int(args.tokens * 1e6) // 1536, args.judged // 3
     else:
         held_out = [*held_out_windows(LENGTH, 16).split(ROWS)]
         corpus = windows_of(training_stream(), max(ROWS, int(args.tokens * 1e6) // LENGTH), args.seed + 1)
-        text = shuffled(corpus, args.seed + 2, "cpu", WINDOWS)
+        text = shuffle_batches(corpus, args.seed + 2, "cpu", WINDOWS)
         steps = len(corpus) // WINDOWS
         judge = args.judged
     reading, how = reading_of(net, folder, args.adapter or "", describe(folder, args.model))
@@ -187,11 +197,11 @@ def main(words: Sequence[str] | None = None) -> None:
         flush=True,
     )
     train(net, head, text, steps, args.lr, say=lambda line: print(line, flush=True))
-    made = judged(net, head, places(net, text, judge), reading)
-    unseen = [torch.cat(x) for x in zip(*(states(net, part) for part in held_out), strict=True)]
+    made = fit_classifiers(net, head, collect_states(net, text, judge), reading)
+    unseen = [torch.cat(x) for x in zip(*(layer_states(net, part) for part in held_out), strict=True)]
     table = [
         {"layer": i, **{k: round(x, 4) for k, x in row.items()}}
-        for i, row in enumerate(measured(net, head, unseen, reading, made), 1)
+        for i, row in enumerate(measure(net, head, unseen, reading, made), 1)
     ]
     print("| exit in front of | cosine, the state | imitated | agrees | state tells | past | both |")
     print("|---|---|---|---|---|---|---|")
@@ -203,7 +213,7 @@ def main(words: Sequence[str] | None = None) -> None:
     head.made_for = fingerprint(folder, args.adapter or "")
     settings = {k: vars(args)[k] for k in ("adapter", "tokens", "judged", "lr", "seed")}
     notes: dict[str, Any] = {"held_out": table, "made_with": settings, "read_by": how}
-    write(head, (args.into or folder / "heads") / head.kind, notes)
+    write_head(head, (args.into or folder / "heads") / head.kind, notes)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from .tale import Tale
 from .troubles import meet_trouble
-from .words import COLOURS, HIDING, THINGS, joined
+from .words import COLOURS, HIDING, THINGS, join_words
 
 PLOTS: list[Callable[[Tale], None]] = []
 LOOKS = [
@@ -117,14 +117,14 @@ def plot(tell: Callable[[Tale], None]) -> Callable[[Tale], None]:
     return tell
 
 
-def thing(t: Tale, key: str = "thing") -> None:
+def choose_thing(t: Tale, key: str = "thing") -> None:
     """Choose a thing that is not there yet: {thing} is the plain noun, {thing.look} its look, {thing.full} both."""
     taken = [value for name, value in t.fields.items() if name.startswith("thing")]
     noun, look = t.r.choice([w for w in THINGS if w not in taken]), t.r.choice(LOOKS)
     t.fields |= {key: noun, f"{key}.look": look, f"{key}.full": f"{look} {noun}"}
 
 
-def aim(t: Tale) -> None:
+def choose_goal(t: Tale) -> None:
     """Choose where to go: {goal}, {at} for in or at, {look} for what is seen there."""
     name, at, look = t.r.choice(GOALS)
     t.put(goal=f"the {name}", at=at, look=look)
@@ -152,7 +152,7 @@ def set_out(t: Tale) -> None:
             "[So|And so] {who} [set out|set off|went on {their} way] {now}, [with empty hands|with light feet|without a"
             " plan|without looking back]."
         )
-    t.maybe(0.6, f"It was {t.season}, and {t.weather}.", f"^{t.weather}.")
+    t.say_maybe(0.6, f"It was {t.season}, and {t.weather}.", f"^{t.weather}.")
 
 
 def ask_along(t: Tale) -> None:
@@ -185,10 +185,10 @@ def ask_along(t: Tale) -> None:
 def end(t: Tale, done: str) -> None:
     """The last paragraph: the gist of it all, and how the day ends."""
     t.rest()
-    t.later()
+    t.pass_time()
     told = t.r.sample(t.deeds, min(len(t.deeds), 2))
     begin = "[That was the day on which|And that is how|This is how|That is the story of how|So it was that] {who} "
-    t.gist = t.draw(begin) + joined([*told, t.draw(done)]) + "."
+    t.gist = t.draw(begin) + join_words([*told, t.draw(done)]) + "."
     feeling = (
         "[^{they} came home in the evening, [tired but happy|hungry and happy|with sore feet and a light heart].|In"
         " the evening {they} {was} home again.|That night {h} [could not sleep for joy|slept like a stone|dreamed of"
@@ -210,9 +210,9 @@ def end(t: Tale, done: str) -> None:
 
 
 @plot
-def lost(t: Tale) -> None:
+def lost_thing(t: Tale) -> None:
     """A thing is gone; somebody saw where."""
-    thing(t)
+    choose_thing(t)
     t.put(
         start="[from {h.his} [grandmother|grandfather|aunt|uncle]|as a birthday present|at the summer market|from an old"
         " sailor|for a [jar of honey|whole basket of plums|long day of work]]"
@@ -239,7 +239,7 @@ def lost(t: Tale) -> None:
     )
     t.line("h", "[Where is my {thing}|Has anyone seen my {thing}|Who took my {thing}]?")
     t.cast("e", unlike="h")
-    aim(t)
+    choose_goal(t)
     t.rest()
     t.say("{e} the {e.job} [was just coming by|stood at the window|heard it|looked over the fence].")
     t.line(
@@ -269,10 +269,10 @@ def lost(t: Tale) -> None:
 @plot
 def deliver(t: Tale) -> None:
     """Something must be brought to somebody."""
-    thing(t)
+    choose_thing(t)
     t.cast("e")
     t.cast("g", unlike="h")
-    aim(t)
+    choose_goal(t)
     t.say(
         "[One morning|One {season} morning|On a Tuesday|On the way to school], {e} the {e.job} [called|stopped] {h}."
     )
@@ -390,7 +390,7 @@ def make(t: Tale) -> None:
         t.fact("What did {who} have to do for {p}?", "{favour}")
         if i == 1 and t.r.random() < 0.5:
             meet_trouble(t)
-        t.later(t.r.choice([0, 1]))
+        t.pass_time(t.r.choice([0, 1]))
     t.rest()
     t.put(
         work="[stirred and tasted|mixed and cooked]"
@@ -420,7 +420,7 @@ def heal(t: Tale) -> None:
         " clover|a pine cone]",
         tea="[made a tea of it|cooked it with honey|mixed it with warm milk]",
     )
-    aim(t)
+    choose_goal(t)
     t.say(
         "{h}'s {sick} [was ill|had a bad fever|had been coughing for a week|lay in bed and would not eat].",
         "[{e} the {e.job} came, and|They sent for {e} the {e.job}, who] [looked serious|thought for a while].",
@@ -455,7 +455,7 @@ def heal(t: Tale) -> None:
     )
     t.fact("What did {h}'s {sick} ask for at the end?", "{dish}")
     t.title = "[The way to {goal}|What helps|^{cure}]"
-    end(t, "found {cure} for {h.his} {sick}" if t.alone else "found {cure} for the {sick} of {h}")
+    end(t, "found {cure} for {h.his} {sick}" if t.is_alone else "found {cure} for the {sick} of {h}")
 
 
 BROKEN = [
@@ -481,7 +481,7 @@ def repair(t: Tale) -> None:
     t.fields |= {"what": what, "part": part, "since": since}
     t.cast("e", unlike="h")
     t.cast("g")
-    aim(t)
+    choose_goal(t)
     t.say(
         "The {what} was broken[, and had been for weeks|]. [Since then|From that day on] {since}.",
         "{e} the {e.job}, who [knew about such things|had repaired it three times], looked at it [for a whole day|from all"
@@ -549,7 +549,7 @@ GHOSTS = [
 def mystery(t: Tale) -> None:
     """Something is heard at night; it turns out to be harmless."""
     sound, cause, after = t.r.choice(GHOSTS)
-    aim(t)
+    choose_goal(t)
     t.fields |= {"sound": sound, "cause": cause, "after": after}
     t.say(
         "[For three nights|For a week|Night after night] there had been {sound} {at} {goal}.",
@@ -688,7 +688,7 @@ def contest(t: Tale) -> None:
 @plot
 def owner(t: Tale) -> None:
     """A thing is found, and its owner looked for from door to door."""
-    thing(t)
+    choose_thing(t)
     t.cast("g", unlike="h")
     t.put(
         spot="[on the road|under a bench|by the well|in the grass|on the beach|on the steps of the school|at the bus"
@@ -720,7 +720,7 @@ def owner(t: Tale) -> None:
     )
     t.rest()
     t.cast("b")
-    aim(t)
+    choose_goal(t)
     t.say("[The next was|Then came|Next door lived] {b} the {b.job}.")
     t.line("h", "[And yours|Is it yours, perhaps|Have you lost a~ {thing}]?")
     t.line("b", "[No|Not mine], but I know who has been looking for one. [Try|Go to] {goal}.")
@@ -768,7 +768,7 @@ def learn(t: Tale) -> None:
     skill, fail, show = t.r.choice(SKILLS)
     t.put(skill=skill, fail=fail, show=show)
     t.cast("e", unlike="h")
-    aim(t)
+    choose_goal(t)
     t.say("{h} wanted to learn to {skill}. [The first try went badly|The beginning was hard]: {fail}.")
     t.line(
         "f",
@@ -881,7 +881,7 @@ def swap(t: Tale) -> None:
     """A thing is swapped for another, three times over."""
     keys = ("thing1", "thing2", "thing3", "thing4")
     for key in keys:
-        thing(t, key)
+        choose_thing(t, key)
     t.put(
         why="[it was the birthday of {f}|{f} had broken an old one|{f} had wished for one for years|the school needed"
         " one|the old one was gone]"
@@ -936,7 +936,7 @@ def swap(t: Tale) -> None:
 def newcomer(t: Tale) -> None:
     """A new neighbour is shy; a walk together helps."""
     t.cast("g", young=True, unlike="h")
-    thing(t)
+    choose_thing(t)
     t.put(
         origin="[from the city|from the other side of the mountains|from an island|from the north|from far away|from the"
         " coast]",
@@ -955,7 +955,7 @@ def newcomer(t: Tale) -> None:
     t.fact("Where did {g} come from?", "{origin}")
     t.fact("What did {g} always carry?", "{thing.full}")
     t.fact("Who moved into the empty house?", "{g}")
-    aim(t)
+    choose_goal(t)
     t.rest()
     t.line("h", "[Do you want to see|Shall I show you|Have you been to] {goal}?")
     t.say(
@@ -1000,7 +1000,7 @@ def rescue(t: Tale) -> None:
     if "ice" in spot:
         t.season, t.sky = "winter", "cloudy"
     t.cast("e", unlike="h")
-    aim(t)
+    choose_goal(t)
     t.fields |= {
         "pet": t.r.choice(["chick", "baby bird", "little bat"]) if t.furry else pet,
         "spot": spot,
@@ -1046,7 +1046,7 @@ def rescue(t: Tale) -> None:
 @plot
 def quarrel(t: Tale) -> None:
     """Two friends quarrel, and one makes the first step."""
-    thing(t)
+    choose_thing(t)
     t.put(
         reason="[who should have it first|who had broken it|whose turn it was|who had found it|what it was for]",
         days="[one day|two days|three days|a whole week]",
@@ -1067,7 +1067,7 @@ def quarrel(t: Tale) -> None:
     t.fact("About what did they quarrel?", "{reason}")
     t.rest()
     t.cast("e", unlike="h")
-    aim(t)
+    choose_goal(t)
     t.say(
         "For {days} {h} [played alone|talked only to the cat|sat at the window]. [It was no fun|Everything tasted of"
         " paper]. Then {h.she} told it to {e} the {e.job}."

@@ -25,11 +25,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from decodescope.engine.model.heads.drafting.ppd import PromptTokens
-from decodescope.engine.model.heads.files import write
+from decodescope.engine.model.heads.files import write_head
 
-from .heads import MODELS, UNSEEN, fit, floor, go_on, mixed, texts
+from .heads import MODELS, UNSEEN, fit, load_texts, load_weights, mix_text, trigram_floor
 from .net import Net
-from .slot_tokens import guessed, measured, read, wanted
+from .slot_tokens import measure, read_context, slot_logits, target_logits
 
 WINDOWS, PLACES = 4, 24  # windows a step, and places in each behind which prompt tokens hang
 HEADS = 3
@@ -37,9 +37,9 @@ HEADS = 3
 
 def loss_of(net: Net, head: PromptTokens, ids: Tensor, places: Tensor) -> Tensor:
     """Mean over prompt tokens of 0.8^k times the divergence of guess k from the model's law, in nats."""
-    past, features = read(net, ids)
-    made = guessed(net, head, past, places).float().log_softmax(-1)
-    law = wanted(net, features, places, made.shape[2]).log_softmax(-1)
+    past, features = read_context(net, ids)
+    made = slot_logits(net, head, past, places).float().log_softmax(-1)
+    law = target_logits(net, features, places, made.shape[2]).log_softmax(-1)
     each = F.kl_div(made, law, reduction="none", log_target=True).sum(-1).mean((0, 1))  # [K]
     return (each * 0.8 ** torch.arange(len(each), device=each.device)).mean()
 
@@ -82,7 +82,7 @@ def train(  # noqa: PLR0913
     fit(head, optimizer, loss, steps, lr, say)
 
 
-def shuffled(rows: Tensor, windows: int, seed: int, device: str) -> Iterator[Tensor]:
+def shuffle_batches(rows: Tensor, windows: int, seed: int, device: str) -> Iterator[Tensor]:
     """Batches of so many random rows of int64 [N, T], without end."""
     r = np.random.default_rng(seed)
     while True:
@@ -122,14 +122,14 @@ def main(words: Sequence[str] | None = None) -> None:
     folder = MODELS / args.model
     made_for = fingerprint(folder)
     net = Net.from_folder(folder).to(args.device).requires_grad_(False)
-    corpus, own, held_out = texts(net, made_for, args.text, args.seed, args.unseen)
+    corpus, own, held_out = load_texts(net, made_for, args.text, args.seed, args.unseen)
     head = new_head(net, args.ensemble, args.seed).to(args.device)
-    earlier = {"from": go_on(head, args.source)} if args.source else {}
+    earlier = {"from": load_weights(head, args.source)} if args.source else {}
     print(
         f"{sum(p.numel() for p in head.parameters()):,} parameters; {args.steps} steps of {WINDOWS} windows",
         flush=True,
     )
-    batches = shuffled(mixed(own, corpus, args.corpus), WINDOWS, args.seed + 4, args.device)
+    batches = shuffle_batches(mix_text(own, corpus, args.corpus), WINDOWS, args.seed + 4, args.device)
     train(
         net,
         head,
@@ -140,8 +140,8 @@ def main(words: Sequence[str] | None = None) -> None:
         half=True,
         say=lambda text: print(text, flush=True),
     )
-    ranks = measured(net, head, held_out)
-    trigrams = floor(net, head.kind, len(ranks), own, held_out)
+    ranks = measure(net, head, held_out)
+    trigrams = trigram_floor(net, head.kind, len(ranks), own, held_out)
     for k, (row, usual) in enumerate(zip(ranks, trigrams, strict=True)):
         print(
             f"ppd {k}: the model's likeliest token at {row[0]:.1%} of held-out places; trigrams {usual:.1%}"
@@ -149,7 +149,7 @@ def main(words: Sequence[str] | None = None) -> None:
     head.rates, head.made_for = tuple(tuple(round(x, 5) for x in row) for row in ranks), made_for
     settings = {k: vars(args)[k] for k in ("steps", "text", "corpus", "lr", "seed")} | earlier
     notes = {"trigrams": [round(x, 5) for x in trigrams], "made_with": settings}
-    write(head, (args.into or folder / "heads") / head.kind, notes)
+    write_head(head, (args.into or folder / "heads") / head.kind, notes)
 
 
 if __name__ == "__main__":

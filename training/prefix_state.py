@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decodescope.engine.model.attention.segments import joined, plain
+from decodescope.engine.model.attention.segments import eager_partial_attention, merge_partial_attention
 from decodescope.engine.model.heads.prefix_state import PrefixState
 
-from .cachenet import Attend, batches, causal, features, grouped, nats
+from .cachenet import Attend, batches, causal_mask, features, group_queries, nats
 from .data import held_out_windows, load
 from .net import Net
 
@@ -19,7 +19,7 @@ LENGTH, WINDOWS = 256, 2  # tokens a window, windows a step
 UNSEEN = 48  # windows on which it is measured
 
 
-class Prefix:
+class PrefixPart:
     """The part as cacheparts.py trains it. Queries are rotated when they meet the state, as in the authors' code, so windows
     stand at random places of the context: else it would learn the places of a window's tokens."""
 
@@ -37,13 +37,13 @@ class Prefix:
         kv_heads, scale = self.net.shape.kv_heads, self.net.shape.head_width**-0.5
 
         def attend(i: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-            q = grouped(q.float(), kv_heads)
-            seen = causal(q.shape[3], k.shape[2], q.device)
+            q = group_queries(q.float(), kv_heads)
+            seen = causal_mask(q.shape[3], k.shape[2], q.device)
             parts = [
-                plain(q, k.float(), v.float(), seen, scale),
+                eager_partial_attention(q, k.float(), v.float(), seen, scale),
                 self.head.segment(i, kv_heads).attend(q, None, scale),
             ]
-            return joined(parts).output().flatten(1, 2)
+            return merge_partial_attention(parts).output().flatten(1, 2)
 
         return attend
 
@@ -63,7 +63,7 @@ class Prefix:
         )
 
     @torch.no_grad()
-    def measured(self) -> dict[str, Any]:
+    def measure(self) -> dict[str, Any]:
         """Nats a token of unseen windows of its style, with the state and without."""
         windows = held_out_windows(LENGTH + 1, UNSEEN, self.kind)
         mine, plainly = [], []

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 
 from . import data
 from .infill_card import table
-from .net import Net, size
+from .net import Net, count_weights
 from .tasks import Task, render, retrieval
 from .train import RECORDS, SHAPES
 
@@ -54,7 +54,7 @@ def questions(form: str, tokens: int, count: int) -> list[Task]:
 
 
 @torch.no_grad()
-def right(net: Net, tokenizer: Tokenizer, task: Task) -> list[bool]:
+def token_correctness(net: Net, tokenizer: Tokenizer, task: Task) -> list[bool]:
     """Of every token of the right answer, and of the end behind it, whether it is the likeliest one."""
     prompt, _, _ = render(task).partition("<|assistant|>\n")
     asked = tokenizer.encode(f"{prompt}<|assistant|>\n").ids
@@ -64,38 +64,38 @@ def right(net: Net, tokenizer: Tokenizer, task: Task) -> list[bool]:
     return (said == ids[0, len(asked) :]).tolist()
 
 
-def measured(net: Net, tokenizer: Tokenizer, count: int, sizes: tuple[int, ...] = SIZES) -> Scores:
+def measure(net: Net, tokenizer: Tokenizer, count: int, sizes: tuple[int, ...] = SIZES) -> Scores:
     """(form, length) -> the share of answers that are right, and of their tokens."""
     out: Scores = {}
     for form in FORMS:
         for tokens in sizes:
-            out[form, tokens] = scored(net, tokenizer, questions(form, tokens, count))
+            out[form, tokens] = score_tasks(net, tokenizer, questions(form, tokens, count))
     return out
 
 
 @torch.no_grad()
-def scored(net: Net, tokenizer: Tokenizer, tasks: list[Task]) -> tuple[float, float]:
+def score_tasks(net: Net, tokenizer: Tokenizer, tasks: list[Task]) -> tuple[float, float]:
     """The share of tasks whose answers are right, and of the answers' tokens."""
-    marks = [right(net, tokenizer, task) for task in tasks]
+    marks = [token_correctness(net, tokenizer, task) for task in tasks]
     return sum(map(all, marks)) / len(marks), sum(map(sum, marks)) / sum(map(len, marks))
 
 
-def shares(scores: Scores) -> str:
+def score_table(scores: Scores) -> str:
     """The scores as a table: exact answers, in brackets their tokens and what was aimed at."""
     sizes = sorted({tokens for _, tokens in scores})
     return table(
         ["exact (tokens right)", *(f"{n:,} tokens" for n in sizes)],
-        [[said, *(cell(form, n, scores[form, n]) for n in sizes)] for form, said in FORMS.items()],
+        [[said, *(score_cell(form, n, scores[form, n]) for n in sizes)] for form, said in FORMS.items()],
     )
 
 
-def cell(form: str, tokens: int, score: tuple[float, float]) -> str:
+def score_cell(form: str, tokens: int, score: tuple[float, float]) -> str:
     """One score, beside the one that was aimed at."""
     aim = next((f", of {least:.0%} wanted" for place, least in WANTED.items() if place == (form, tokens)), "")
     return f"{score[0]:.0%} ({score[1]:.0%}{aim})"
 
 
-def aims(scores: Scores) -> str:
+def aims_report(scores: Scores) -> str:
     """What was aimed at, each reached or missed."""
     lines = []
     for (form, tokens), least in WANTED.items():
@@ -138,14 +138,14 @@ def card(net: Net, tokenizer: Tokenizer, count: int) -> str:
     )
     mixture = ", ".join(f"{k} {share:.0%}" for k, share in runs[-1]["mixture"].items())
     samples = [f"~~~~text\n{sample(net, tokenizer, questions(form, 128, 1)[0])}\n~~~~\n" for form in FORMS]
-    scores = measured(net, tokenizer, count)
+    scores = measure(net, tokenizer, count)
     first = "The first question drawn of each form, at 128 tokens, answered greedily:\n"
     return (
         "\n".join(
             [
-                HEAD.format(size=size(net), count=count, shape=net.shape),
-                shares(scores),
-                aims(scores),
+                HEAD.format(size=count_weights(net), count=count, shape=net.shape),
+                score_table(scores),
+                aims_report(scores),
                 MADE,
                 making,
                 f"Text: {mixture}.\n",
@@ -177,7 +177,7 @@ Questions are read and not predicted; an answer's token counts six times.
 """
 
 
-def opened(source: Path, name: str = NAME) -> Net:
+def load_net(source: Path, name: str = NAME) -> Net:
     """The model of a folder, or of a checkpoint of the training of `name`."""
     if source.is_dir():
         return Net.from_folder(source).eval()
@@ -199,11 +199,11 @@ def main() -> None:
         raise SystemExit(
             f"There is no {args.source}: train it first, with python -m decodescope.training.train {NAME}."
         )
-    net, tokenizer = opened(args.source), Tokenizer.from_file(str(data.TOKENIZER))
+    net, tokenizer = load_net(args.source), Tokenizer.from_file(str(data.TOKENIZER))
     if args.write:
         args.write.write_text(card(net, tokenizer, args.count), encoding="utf-8")
     else:
-        print(shares(measured(net, tokenizer, args.count)))
+        print(score_table(measure(net, tokenizer, args.count)))
 
 
 if __name__ == "__main__":

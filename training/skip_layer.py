@@ -29,14 +29,14 @@ import torch.nn.functional as F
 from safetensors.torch import load_file
 from torch import Tensor
 
-from decodescope.engine.model.heads.files import write
+from decodescope.engine.model.heads.files import write_head
 from decodescope.engine.model.heads.skip_layer import SkipRouters
 
-from .adapted import ALPHA, Adapted
+from .adapter_training import ALPHA, AdapterTraining
 from .data import BUILD, held_out_windows
-from .heads import MODELS, go_on, rate
-from .lowrank import switched
-from .net import Net, turned
+from .heads import MODELS, load_weights, rate
+from .lowrank import enable_deltas
+from .net import Net, apply_rotary
 
 RHO = 0.6  # share of sub-layers that run in the end
 BUDGET = 100.0  # weight of the budget's loss beside nats
@@ -44,7 +44,7 @@ RATES = {"adapter": 3e-3, "routers": 2e-2}
 KEPT = 20  # steps between two states that are kept
 
 
-def gated(
+def forward_gated(
     net: Net, ids: Tensor, gate: Callable[[Tensor, int], Tensor], absent: bool = False
 ) -> tuple[Tensor, Tensor]:
     """Logits float32 [B, T, V] of ids int64 [B, T], and the gates [2 L, B, T]. gate: states [B, T, D] in front of a sub-layer,
@@ -66,7 +66,7 @@ def gated(
         )
         seen = before & ((g[:, None, None] > 0) | torch.eye(ids.shape[1]).bool()) if absent else before
         y = F.scaled_dot_product_attention(
-            turned(q, turn), turned(k, turn), v, attn_mask=seen, enable_gqa=True
+            apply_rotary(q, turn), apply_rotary(k, turn), v, attn_mask=seen, enable_gqa=True
         )
         x = x + g[..., None] * a.o_proj(y.transpose(1, 2).flatten(2))
         h = gate(x, 2 * i + 1)
@@ -75,7 +75,7 @@ def gated(
     return net.head(x).float(), torch.stack(gates)
 
 
-def straight(score: Tensor, noise: float, draw: torch.Generator) -> Tensor:
+def straight_through(score: Tensor, noise: float, draw: torch.Generator) -> Tensor:
     """1 where the score and logistic noise (the difference of two Gumbels) are above 0, else 0; the gradient is a sigmoid's."""
     u = torch.rand(score.shape, generator=draw).clamp(1e-6, 1 - 1e-6)
     score = score + noise * (u.log() - (-u).log1p())
@@ -83,7 +83,7 @@ def straight(score: Tensor, noise: float, draw: torch.Generator) -> Tensor:
     return (score > 0).to(soft.dtype) + soft - soft.detach()
 
 
-class SkipLayer(Adapted):
+class SkipLayerAdapter(AdapterTraining):
     """Adapter and routers; the figures of a step are nats from the frozen model's law, and the mean gate."""
 
     only = ("q_proj", "v_proj", "o_proj", "up_proj", "down_proj")
@@ -99,21 +99,21 @@ class SkipLayer(Adapted):
 
     def gate(self, x: Tensor, place: int, noise: float = 0.0) -> Tensor:
         """The gates [B, T] of states in front of a sub-layer."""
-        return straight(self.routers(x.float(), place), noise, self.draw)
+        return straight_through(self.routers(x.float(), place), noise, self.draw)
 
     def batch(self, rho: float, noise: float) -> Tensor:
         """The loss of a batch that is to run a share `rho`."""
         texts = self.window(self.corpus_windows)
-        logits, gates = gated(self.net, texts, lambda x, place: self.gate(x, place, noise))
-        due = self.base(texts).log_softmax(2)
+        logits, gates = forward_gated(self.net, texts, lambda x, place: self.gate(x, place, noise))
+        due = self.base_logits(texts).log_softmax(2)
         nats = F.kl_div(logits.log_softmax(2), due, log_target=True, reduction="none").sum(2).mean()
         self.count(texts.numel(), nats=nats, open=gates.mean())
         return nats + BUDGET * (gates.mean() - rho) ** 2
 
     @torch.no_grad()
-    def calibrated(self, windows: int = 32) -> float:
+    def calibrate_biases(self, windows: int = 32) -> float:
         """Move all biases by the number that lets a share RHO of the sub-layers of training text run; how far."""
-        switched(self.head, True)
+        enable_deltas(self.head, True)
         texts = self.window(windows)
         low = -2.0
         high = 2.0
@@ -121,19 +121,19 @@ class SkipLayer(Adapted):
         for _ in range(9):
             middle = (low + high) / 2
             self.routers.bias.copy_((first + middle).bfloat16())
-            shares = [float(gated(self.net, x, self.gate)[1].mean()) for x in texts.split(16)]
+            shares = [float(forward_gated(self.net, x, self.gate)[1].mean()) for x in texts.split(16)]
             low, high = (middle, high) if sum(shares) / len(shares) < RHO else (low, middle)
         return (low + high) / 2
 
     @torch.no_grad()
-    def measured(self) -> dict[str, Any]:
+    def measure(self) -> dict[str, Any]:
         """On unseen text: nats a token, and how often the likeliest token is that of the frozen model with all layers; with
         routers, under both gaps, with gates drawn at the same share, and with all of them open."""
         windows = held_out_windows(self.length + 1, 64).split(16)
-        best = [self.base(ids[:, :-1]).argmax(2) for ids in windows]
-        opened = sum(gated(self.net, ids[:, :-1], self.gate)[1].mean((1, 2)) for ids in windows) / len(
-            windows
-        )
+        best = [self.base_logits(ids[:, :-1]).argmax(2) for ids in windows]
+        opened = sum(
+            forward_gated(self.net, ids[:, :-1], self.gate)[1].mean((1, 2)) for ids in windows
+        ) / len(windows)
         share = float(opened.mean())
         drawn = torch.Generator().manual_seed(self.seed)
         gates: dict[str, tuple[bool, Callable[[Tensor, int], Tensor], bool]] = {
@@ -154,10 +154,10 @@ class SkipLayer(Adapted):
             "by_block": [round(x, 3) for x in opened.tolist()],
         }
         for name, (on, gate, absent) in gates.items():
-            switched(self.head, on)
+            enable_deltas(self.head, on)
             nats = same = 0.0
             for ids, due in zip(windows, best, strict=True):
-                logits = gated(self.net, ids[:, :-1], gate, absent)[0]
+                logits = forward_gated(self.net, ids[:, :-1], gate, absent)[0]
                 nats += float(F.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten()))
                 same += float((logits.argmax(2) == due).float().mean())
             figures[name] = {"nats": round(nats / len(windows), 4), "same": round(same / len(windows), 4)}
@@ -167,14 +167,14 @@ class SkipLayer(Adapted):
         """All that has been learnt."""
         return self.tensors() | {f"routers.{name}": x.detach() for name, x in self.routers.named_parameters()}
 
-    def go_on(self, tensors: dict[str, Tensor]) -> None:
+    def restore(self, tensors: dict[str, Tensor]) -> None:
         """From a state that was kept."""
         self.load(tensors)
         self.routers.load_state_dict({name: tensors[f"routers.{name}"] for name in ("weight", "bias")})
 
 
 def train(
-    part: SkipLayer,
+    part: SkipLayerAdapter,
     seconds: float,
     steps: int,
     begun: float = 0.0,
@@ -202,7 +202,7 @@ def train(
         optimizer.zero_grad()
         step += 1
         if step % KEPT == 0:
-            say(f"step {step}, {part.said()}, {time.monotonic() - began:.0f} s")
+            say(f"step {step}, {part.loss_summary()}, {time.monotonic() - began:.0f} s")
             if keep is not None:
                 torch.save(
                     {**part.state(), "course": torch.tensor(course), "read": torch.tensor(part.read)}, keep
@@ -236,20 +236,23 @@ def main(words: Sequence[str] | None = None) -> None:  # noqa: PLR0915
     if args.threads:
         torch.set_num_threads(args.threads)
     folder, kept, begun = MODELS / args.model, BUILD / f"skip_layer-{args.model}.pt", 0.0
-    part, made_with = SkipLayer(Net.from_folder(folder).requires_grad_(False), args.seed), dict[str, Any]()
+    part, made_with = (
+        SkipLayerAdapter(Net.from_folder(folder).requires_grad_(False), args.seed),
+        dict[str, Any](),
+    )
     if args.source:
         part.load(load_file(args.source / "adapters" / "skip_layer" / "model.safetensors"))
-        made_with, begun = {"from": go_on(part.routers, args.source / "heads")}, 0.5
+        made_with, begun = {"from": load_weights(part.routers, args.source / "heads")}, 0.5
     if args.resume:
         state = torch.load(kept, weights_only=True)
         begun, part.read = float(state.pop("course")), int(state.pop("read"))
-        part.go_on(state)
+        part.restore(state)
     print(part.learn(), flush=True)
     began = time.monotonic()
     steps = train(part, args.within * 60, args.steps, begun, lambda line: print(line, flush=True), kept)
     print(f"{steps} steps, {time.monotonic() - began:.1f} s", flush=True)
-    moved = part.calibrated()
-    figures = part.measured()
+    moved = part.calibrate_biases()
+    figures = part.measure()
     print(figures, flush=True)
 
     from decodescope.engine.model.checkpoint.adapter import write as write_adapter
@@ -274,7 +277,7 @@ def main(words: Sequence[str] | None = None) -> None:  # noqa: PLR0915
     adapter, more = into / "adapters" / "skip_layer", {"rows": {}, "notes": notes}
     write_adapter(adapter, part.tensors(), rank=part.rank, alpha=ALPHA, base=base, **more)
     part.routers.made_for = fingerprint(folder, "skip_layer") if args.into is None else ""
-    write(part.routers, into / "heads" / "skip_layer", notes)
+    write_head(part.routers, into / "heads" / "skip_layer", notes)
 
 
 if __name__ == "__main__":

@@ -31,11 +31,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from decodescope.engine.model.heads.drafting.slot_tokens import SlotTokens, visible
-from decodescope.engine.model.heads.files import SLOTTED, write
+from decodescope.engine.model.heads.drafting.slot_tokens import SlotTokens, slot_mask
+from decodescope.engine.model.heads.files import SLOTTED, write_head
 
-from .heads import BUILD, MODELS, RANKS, floor, mixed, rate, texts
-from .net import Net, Past, turned
+from .heads import BUILD, MODELS, RANKS, load_texts, mix_text, rate, trigram_floor
+from .net import Net, Past, apply_rotary
 
 WINDOWS, PLACES = 2, 48  # windows a step, and places in each behind which slots hang
 SHAPES: dict[str, dict[str, int]] = {
@@ -46,7 +46,7 @@ LR = 1e-2
 KEEPS = 25  # steps between two files of what was reached, and two lines
 
 
-def guessed(net: Net, head: SlotTokens, past: Past, places: Tensor) -> Tensor:
+def slot_logits(net: Net, head: SlotTokens, past: Past, places: Tensor) -> Tensor:
     """float [B, P, K, V]: the logits of all K slots behind each of P places int64 [P] of the text that `past` holds, the same
     places in every window; each sees the text up to its place, its line of slots, and the prefix if there is one."""
     P = len(places)
@@ -55,7 +55,7 @@ def guessed(net: Net, head: SlotTokens, past: Past, places: Tensor) -> Tensor:
     rows = head.rows([K] * P).to(places.device)  # [3, S]
     stand = places[rows[0]] + 1 + rows[1]
     before = torch.arange(past.length, device=places.device) <= places[rows[0]][:, None]
-    sees = torch.cat([before, visible(rows)], 1)  # [S, T + S]
+    sees = torch.cat([before, slot_mask(rows)], 1)  # [S, T + S]
     turn, s = (net.cosine[stand], net.sine[stand]), net.shape
     x = head(rows).expand(past.keys.shape[1], -1, -1)  # [B, S, D]
     for i, layer in enumerate(net.model.layers):
@@ -64,7 +64,7 @@ def guessed(net: Net, head: SlotTokens, past: Past, places: Tensor) -> Tensor:
             p(y).unflatten(2, (n, s.head_width)).transpose(1, 2)
             for p, n in ((a.q_proj, s.heads), (a.k_proj, s.kv_heads), (a.v_proj, s.kv_heads))
         )
-        q, k = turned(bare, turn), turned(k, turn)
+        q, k = apply_rotary(bare, turn), apply_rotary(k, turn)
         k = torch.cat([past.keys[i, :, :, : past.length].to(k.dtype), k], 2)
         v = torch.cat([past.values[i, :, :, : past.length].to(v.dtype), v], 2)
         if head.prefix_kv is None:
@@ -92,13 +92,13 @@ def _with_prefix(q: Tensor, bare: Tensor, k: Tensor, v: Tensor, prefix: Tensor, 
 
 
 @torch.no_grad()
-def read(net: Net, ids: Tensor) -> tuple[Past, Tensor]:
+def read_context(net: Net, ids: Tensor) -> tuple[Past, Tensor]:
     """What the model holds after ids int64 [B, T], and its final features [B, T, D]."""
     past = Past(net.shape, len(ids), ids.shape[1], net.cosine)
     return past, net.model.norm(net.states(ids, past)[-1])
 
 
-def wanted(net: Net, features: Tensor, places: Tensor, count: int) -> Tensor:
+def target_logits(net: Net, features: Tensor, places: Tensor, count: int) -> Tensor:
     """float [B, P, K, V]: the model's logits of the tokens that K = `count` slots behind places int64 [P] guess: number k
     behind t guesses t + 2 + k, whose law stands at t + 1 + k."""
     at = places[:, None] + 1 + torch.arange(count, device=places.device)  # [P, K]
@@ -106,23 +106,28 @@ def wanted(net: Net, features: Tensor, places: Tensor, count: int) -> Tensor:
 
 
 @torch.no_grad()
-def measured(net: Net, head: SlotTokens, windows: Tensor, stride: int = 5) -> list[list[float]]:
+def measure(net: Net, head: SlotTokens, windows: Tensor, stride: int = 5) -> list[list[float]]:
     """Per slot, at what share of the places of int64 [N, T] its guess of rank 0, 1, ... is the model's likeliest."""
     K = head.shape["heads"]
     places = torch.arange(0, windows.shape[1] - 1 - K, stride, device=windows.device)
     hits = torch.zeros(K, min(RANKS, net.shape.vocabulary), dtype=torch.float64)
     for ids in windows.split(8):
-        past, features = read(net, ids)
-        top = guessed(net, head, past, places).topk(hits.shape[1]).indices  # [B, P, K, R]
-        hits += (top == wanted(net, features, places, K).argmax(-1, keepdim=True)).sum((0, 1)).double().cpu()
+        past, features = read_context(net, ids)
+        top = slot_logits(net, head, past, places).topk(hits.shape[1]).indices  # [B, P, K, R]
+        hits += (
+            (top == target_logits(net, features, places, K).argmax(-1, keepdim=True))
+            .sum((0, 1))
+            .double()
+            .cpu()
+        )
     return (hits / (len(windows) * len(places))).tolist()
 
 
 def loss_of(net: Net, head: SlotTokens, ids: Tensor, places: Tensor) -> Tensor:
     """Nats: the cross-entropy of each guess with the model's own law of its token, the mean over guesses."""
-    past, features = read(net, ids)
-    law = wanted(net, features, places, head.shape["heads"]).softmax(-1)
-    return F.cross_entropy(guessed(net, head, past, places).float().flatten(0, 2), law.flatten(0, 2))
+    past, features = read_context(net, ids)
+    law = target_logits(net, features, places, head.shape["heads"]).softmax(-1)
+    return F.cross_entropy(slot_logits(net, head, past, places).float().flatten(0, 2), law.flatten(0, 2))
 
 
 def new_head(kind: str, net: Net, seed: int = 0, **shape: int) -> SlotTokens:
@@ -141,9 +146,9 @@ def new_head(kind: str, net: Net, seed: int = 0, **shape: int) -> SlotTokens:
         head.embeds.copy_(net.model.embed_tokens.weight[ids])
         if head.prefix_kv is not None:
             count = head.prefix_kv.shape[3]
-            past = read(net, torch.randint(s.vocabulary, (1, count), generator=draw))[0]
+            past = read_context(net, torch.randint(s.vocabulary, (1, count), generator=draw))[0]
             # [L, G, P, d]
-            keys = torch.cat([turned(x, (net.cosine[:count], -net.sine[:count])) for x in past.keys])
+            keys = torch.cat([apply_rotary(x, (net.cosine[:count], -net.sine[:count])) for x in past.keys])
             head.prefix_kv.copy_(torch.stack([keys, past.values[:, 0]], 1))
     return head
 
@@ -233,16 +238,16 @@ def main(words: Sequence[str] | None = None) -> None:
     folder = MODELS / args.model
     fresh = fingerprint(folder)
     net = Net.from_folder(folder).requires_grad_(False)
-    corpus, own, held_out = texts(net, fresh, args.text, args.seed)
+    corpus, own, held_out = load_texts(net, fresh, args.text, args.seed)
     head = new_head(args.kind, net, args.seed)
     print(f"{sum(p.numel() for p in head.parameters()):,} parameters", flush=True)
     kept = BUILD / f"{args.kind}-{fresh}-{args.seed}-{args.steps}-{args.within:g}-{args.lr:g}.pt"
     steps = train(
-        net, head, mixed(own, corpus, args.corpus), args.steps, args.within * 60, lr=args.lr, seed=args.seed + 4, half=True,
+        net, head, mix_text(own, corpus, args.corpus), args.steps, args.within * 60, lr=args.lr, seed=args.seed + 4, half=True,
         kept=kept, say=lambda text: print(text, flush=True),
     )  # fmt: skip
-    ranks = measured(net, head, held_out)
-    trigrams = floor(net, head.kind, len(ranks), own, held_out)
+    ranks = measure(net, head, held_out)
+    trigrams = trigram_floor(net, head.kind, len(ranks), own, held_out)
     for k, (row, usual) in enumerate(zip(ranks, trigrams, strict=True)):
         print(
             f"{head.kind} {k}: the model's likeliest token at {row[0]:.1%} of held-out places; trigrams {usual:.1%}"
@@ -250,7 +255,7 @@ def main(words: Sequence[str] | None = None) -> None:
     head.rates, head.made_for = tuple(tuple(round(x, 5) for x in row) for row in ranks), fresh
     settings = {k: vars(args)[k] for k in ("within", "text", "corpus", "lr", "seed")} | {"steps": steps}
     notes = {"trigrams": [round(x, 5) for x in trigrams], "made_with": settings}
-    write(head, (args.into or folder / "heads") / head.kind, notes)
+    write_head(head, (args.into or folder / "heads") / head.kind, notes)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decodescope.engine.methods.codecs.kivi import Kivi
+from decodescope.engine.methods.kv_compression.kivi import Kivi
 from decodescope.engine.model.heads.soft_prompt import SoftPrompt
-from decodescope.engine.model.stores.packed import Side
+from decodescope.engine.model.stores.packed_store import Side
 
-from .cachenet import Attend, batches, causal, features, grouped, nats
+from .cachenet import Attend, batches, causal_mask, features, group_queries, nats
 from .data import END, held_out_windows, training_stream
 from .net import Net
 
@@ -22,7 +22,7 @@ UNSEEN = 48  # windows on which it is measured
 NOISE = 0.1  # of the soft tokens at the beginning, in units of a token's own spread
 
 
-class Soft:
+class SoftPromptPart:
     """The part as cacheparts.py trains it. A row sees what it sees when the text is written token by token: the soft tokens and
     the newest entries as they are, the older ones packed in blocks, as the codec does it. Gradients go through the rounding as
     if it were none (straight-through)."""
@@ -38,9 +38,9 @@ class Soft:
             self.head.embeds.copy_(mark + NOISE * mark.std() * noise)
         self._batches: Any = None
 
-    def packed(self, x: Tensor, side: Side) -> Tensor:
+    def quantize(self, x: Tensor, side: Side) -> Tensor:
         """x float [B, G, T, d] as it comes back from the codec, whole blocks only; its gradient is that of x."""
-        whole = x.shape[2] // self.codec.whole * self.codec.whole
+        whole = x.shape[2] // self.codec.pack_size * self.codec.pack_size
         with torch.no_grad():
             coded = self.codec.decode(self.codec.encode(x[:, :, :whole], side), side)
         return torch.cat([x[:, :, :whole] + (coded - x[:, :, :whole]).detach(), x[:, :, whole:]], 2)
@@ -49,11 +49,11 @@ class Soft:
         """Attention of a causal text behind `soft` tokens that are never packed; packs: whether anything is."""
         kv_heads = self.net.shape.kv_heads
         scale = self.net.shape.head_width**-0.5
-        block = self.codec.whole
+        block = self.codec.pack_size
 
         def attend(i: int, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
             # [B, G, g or 1, T, d]
-            q = grouped(q.float(), kv_heads)
+            q = group_queries(q.float(), kv_heads)
             k = k.float()[:, :, None]
             v = v.float()[:, :, None]
             T = q.shape[3]
@@ -61,10 +61,10 @@ class Soft:
             if packs:
                 at = torch.arange(T) - soft
                 old = (at >= 0) & (at < at[:, None] // block * block)  # [T, T]: packed when the row reads
-                coded = [torch.cat([x[:, :, 0, :soft], self.packed(x[:, :, 0, soft:], side)], 2)[:, :, None]
+                coded = [torch.cat([x[:, :, 0, :soft], self.quantize(x[:, :, 0, soft:], side)], 2)[:, :, None]
                          for x, side in ((k, "keys"), (v, "values"))]  # fmt: skip
                 scores = torch.where(old, q @ coded[0].mT, scores)
-            weights = (scores * scale).masked_fill(~causal(T, T, q.device), -torch.inf).softmax(-1)
+            weights = (scores * scale).masked_fill(~causal_mask(T, T, q.device), -torch.inf).softmax(-1)
             y = (weights * ~old) @ v + (weights * old) @ coded[1] if packs else weights @ v
             return y.flatten(1, 2)
 
@@ -83,7 +83,7 @@ class Soft:
         return self.loss_of(next(self._batches))
 
     @torch.no_grad()
-    def measured(self) -> dict[str, Any]:
+    def measure(self) -> dict[str, Any]:
         """Nats a token of unseen windows: the full cache and the packed one, each without the soft tokens and with them."""
         windows, cases = (
             held_out_windows(LENGTH + 1, UNSEEN),

@@ -37,11 +37,11 @@ from torch import Tensor
 
 from decodescope.engine import Method, Session
 from decodescope.engine.model.heads.drafting.specdec import AcceptanceHead
-from decodescope.engine.model.heads.files import read, write
+from decodescope.engine.model.heads.files import load_head, write_head
 from decodescope.engine.session.load import Model, fingerprint, load
-from decodescope.engine.trace.records.phases import decides
+from decodescope.engine.trace.records.phases import is_deciding_pass
 
-from .heads import MODELS, ROWS, UNSEEN, fit, go_on, texts
+from .heads import MODELS, ROWS, UNSEEN, fit, load_texts, load_weights
 from .net import Net
 
 BLOCKS = 3
@@ -54,7 +54,7 @@ BINS = 10  # of the table of calibration
 
 
 @dataclass
-class Examples:
+class AcceptanceExamples:
     """What the head learns from, for texts of T tokens.
 
     states: float [B, T - 1, d], the draft model's after each token but the first; labels: float [B, T - 1], the chance that
@@ -66,32 +66,34 @@ class Examples:
     drawn: Tensor
 
 
-def final(net: Net, ids: Tensor) -> Tensor:
+def final_states(net: Net, ids: Tensor) -> Tensor:
     """float [B, T, d]: the states after the final norm, for ids int64 [B, T]."""
     return net.model.norm(net.states(ids)[-1]).float()
 
 
-def law(net: Net, ids: Tensor) -> Tensor:
+def next_distribution(net: Net, ids: Tensor) -> Tensor:
     """float [B, T, V]: the law of the token after each place of ids int64 [B, T]."""
     return net(ids).float().softmax(-1)
 
 
 @torch.no_grad()
-def examples(target: Net, draft: Net, ids: Tensor, draw: torch.Generator, mixed: float = MIXED) -> Examples:
+def examples(
+    target: Net, draft: Net, ids: Tensor, draw: torch.Generator, mixed: float = MIXED
+) -> AcceptanceExamples:
     """Tokens drawn from the draft at each place of the target's text ids int64 [B, T], and what the draft makes of them.
     mixed: share of places at which it reads the target's token instead."""
     p, q = (
-        law(target, ids)[:, :-1],
-        law(draft, ids)[:, :-1],
+        next_distribution(target, ids)[:, :-1],
+        next_distribution(draft, ids)[:, :-1],
     )  # [B, T - 1, V], of the tokens from the second on
     y = torch.multinomial(q.flatten(0, 1), 1, generator=draw).view(len(ids), -1, 1)
     labels = (p.gather(2, y) / q.gather(2, y)).clamp(max=1)[:, :, 0]
     drawn = torch.rand(labels.shape, generator=draw, device=ids.device) >= mixed
     told = torch.where(drawn, y[:, :, 0], ids[:, 1:])
-    return Examples(final(draft, torch.cat([ids[:, :1], told], 1))[:, 1:], labels, drawn)
+    return AcceptanceExamples(final_states(draft, torch.cat([ids[:, :1], told], 1))[:, 1:], labels, drawn)
 
 
-def loss_of(head: AcceptanceHead, found: Examples, weight: float = WEIGHT) -> Tensor:
+def loss_of(head: AcceptanceHead, found: AcceptanceExamples, weight: float = WEIGHT) -> Tensor:
     """Mean cross-entropy with the soft labels, a refusal weighing `weight`, over the drawn tokens."""
     refused, accepted = F.log_softmax(head(found.states).float(), -1).unbind(-1)
     each = -(found.labels * accepted + weight * (1 - found.labels) * refused)
@@ -131,13 +133,13 @@ def train(
     fit(head, optimizer, loss, steps, lr, say)
 
 
-def unweighted(a: Tensor, weight: float = WEIGHT) -> Tensor:
+def undo_weight(a: Tensor, weight: float = WEIGHT) -> Tensor:
     """The share accepted that a head trained with `weight` means by a."""
     return weight * a / (weight * a + 1 - a)
 
 
 @dataclass
-class Calibration:
+class AcceptanceCalibration:
     """What a head says on unseen text, and what is so.
 
     rows: (from, to, tokens, mean of what it says, that without the weight, mean label) of every bin that has tokens
@@ -158,15 +160,15 @@ class Calibration:
 
 
 @torch.no_grad()
-def calibration(
+def measure_calibration(
     target: Net, draft: Net, head: AcceptanceHead, windows: Tensor, seed: int = 0, weight: float = WEIGHT
-) -> Calibration:
+) -> AcceptanceCalibration:
     """Of the head on windows int64 [N, T] of the target's text."""
     draw = torch.Generator(windows.device).manual_seed(seed)
     said, labels = list[Tensor](), list[Tensor]()
     for part in windows.split(ROWS):
         found = examples(target, draft, part, draw)
-        said.append(head.accepted(found.states)[found.drawn].double())
+        said.append(head.acceptance_probability(found.states)[found.drawn].double())
         labels.append(found.labels[found.drawn].double())
     a, true = torch.cat(said), torch.cat(labels)
     place = (a * BINS).long().clamp(max=BINS - 1)
@@ -174,11 +176,13 @@ def calibration(
     for i in range(BINS):
         here = place == i
         if here.any():
-            means = (a[here].mean(), unweighted(a[here], weight).mean(), true[here].mean())
+            means = (a[here].mean(), undo_weight(a[here], weight).mean(), true[here].mean())
             rows.append((i / BINS, (i + 1) / BINS, int(here.sum()), *(float(x) for x in means)))
     mean = true.mean()
     same = mean / (mean + weight * (1 - mean))  # what minimises the loss of one answer for all
-    return Calibration(rows, _entropy(a, true, weight), _entropy(same.expand_as(true), true, weight))
+    return AcceptanceCalibration(
+        rows, _entropy(a, true, weight), _entropy(same.expand_as(true), true, weight)
+    )
 
 
 def _entropy(a: Tensor, labels: Tensor, weight: float) -> float:
@@ -187,7 +191,7 @@ def _entropy(a: Tensor, labels: Tensor, weight: float) -> float:
 
 
 @dataclass
-class Chosen:
+class ThresholdChoice:
     """A threshold, and what was measured: (h, tokens a pass, drafted a pass) of each that was tried; `fixed`: the length that
     they are held against, and the same of it."""
 
@@ -200,37 +204,42 @@ class Chosen:
         return {"thresholds": [list(row) for row in self.tried], "fixed": list(self.fixed)}
 
 
-def drafted(
+def drafting_figures(
     target: Model, draft: Model, prompts: Sequence[Sequence[int]], method: Method, new: int
 ) -> tuple[float, float]:
     """Tokens and drafted tokens a pass of the target, over texts of `new` tokens behind the prompts."""
     tokens = guesses = passes = 0
     for prompt in prompts:
         session = Session(
-            target, method, list(prompt), models={"draft": draft}, max_new_tokens=new, level="counts"
+            target, method, list(prompt), models={"draft": draft}, max_new_tokens=new, level="summary"
         )
         for step in session.stream():
             tokens += len(step.emitted)
             guesses += step.drafted
-            passes += sum(map(decides, step.passes))
+            passes += sum(map(is_deciding_pass, step.passes))
     return round(tokens / passes, 4), round(guesses / passes, 4)
 
 
-def chosen(target: Model, draft: Model, prompts: Sequence[Sequence[int]], new: int = WRITTEN) -> Chosen:
+def choose_threshold(
+    target: Model, draft: Model, prompts: Sequence[Sequence[int]], new: int = WRITTEN
+) -> ThresholdChoice:
     """The least threshold of GRID whose drafts write NEARLY as many tokens a pass as drafts of a fixed length; the last one
     where none does. What lies behind the first that is enough is not tried."""
     parts: dict[str, str] = {"drafter": "draft_model"}
-    plain = Method.named(parts)
-    fixed = (int(plain.drafter.knobs()["length"]), *drafted(target, draft, prompts, plain, new))
+    plain = Method.from_names(parts)
+    fixed = (
+        int(plain.drafter.knobs()["max_draft_tokens"]),
+        *drafting_figures(target, draft, prompts, plain, new),
+    )
     tried = list[tuple[float, float, float]]()
     for h in GRID:
-        method = Method.named({**parts, "schedule": "specdec_pp"}, {"schedule": {"h": h}})
-        tried.append((h, *drafted(target, draft, prompts, method, new)))
+        method = Method.from_names({**parts, "schedule": "specdec_pp"}, {"schedule": {"threshold": h}})
+        tried.append((h, *drafting_figures(target, draft, prompts, method, new)))
         print(f"h = {h:g}: {tried[-1][1]:.2f} tokens and {tried[-1][2]:.2f} drafted ones a pass", flush=True)
         if tried[-1][1] >= NEARLY * fixed[1]:
             break
     print(f"threshold {tried[-1][0]:g}; {fixed[1]:.2f} tokens a pass with drafts of {fixed[0]}", flush=True)
-    return Chosen(tried[-1][0], tried, fixed)
+    return ThresholdChoice(tried[-1][0], tried, fixed)
 
 
 def calibrate(target: str, draft: str, folder: Path, each: int, seed: int) -> None:
@@ -241,16 +250,16 @@ def calibrate(target: str, draft: str, folder: Path, each: int, seed: int) -> No
         load(str(MODELS / target), "float32", "cpu"),
         load(str(MODELS / draft), "float32", "cpu", {"specdec": folder}),
     )
-    found = chosen(big, small, [ids for _, ids in prompts(big, "valid", each, seed)])
-    head, config = read(folder, small.spec, "specdec"), json.loads((folder / "config.json").read_text())
+    found = choose_threshold(big, small, [ids for _, ids in prompts(big, "valid", each, seed)])
+    head, config = load_head(folder, small.spec, "specdec"), json.loads((folder / "config.json").read_text())
     head.threshold = found.threshold
     kept = {
         name: x for name, x in config.items() if name not in ("kind", "shape", "target", "rates", "threshold")
     }
-    write(head, folder, {**kept, **found.notes()})
+    write_head(head, folder, {**kept, **found.notes()})
 
 
-def shuffled(rows: np.ndarray, seed: int, device: str, size: int = ROWS) -> Iterator[Tensor]:
+def shuffle_batches(rows: np.ndarray, seed: int, device: str, size: int = ROWS) -> Iterator[Tensor]:
     """Batches int64 [size, T] without end: all rows in random order, then again in another."""
     r = np.random.default_rng(seed)
     while True:
@@ -289,30 +298,30 @@ def main(words: Sequence[str] | None = None) -> None:
     torch.manual_seed(args.seed)
     folder = (args.into or MODELS / args.draft / "heads") / AcceptanceHead.kind
     if not args.threshold_only:
-        trained(args, folder)
+        train_head(args, folder)
     calibrate(args.target, args.draft, folder, args.asked, args.seed + 7)
 
 
-def trained(args: argparse.Namespace, folder: Path) -> None:
+def train_head(args: argparse.Namespace, folder: Path) -> None:
     """Train a head, measure it, and write it without a threshold."""
     target, draft = (
         Net.from_folder(MODELS / x).to(args.device).requires_grad_(False) for x in (args.target, args.draft)
     )
     made_for = fingerprint(MODELS / args.target)
-    _, own, held_out = texts(target, made_for, args.text, args.seed, args.unseen)
+    _, own, held_out = load_texts(target, made_for, args.text, args.seed, args.unseen)
 
     head = new_head(draft).to(args.device)
-    earlier = {"from": go_on(head, args.source)} if args.source else {}
+    earlier = {"from": load_weights(head, args.source)} if args.source else {}
     steps = max(1, args.epochs * (len(own) // ROWS))
     print(
         f"{sum(p.numel() for p in head.parameters()):,} parameters; {steps} steps of {ROWS} windows",
         flush=True,
     )
-    batches = shuffled(own, args.seed + 4, args.device)
+    batches = shuffle_batches(own, args.seed + 4, args.device)
     train(
         target, draft, head, batches, steps, args.lr, args.seed + 5, say=lambda text: print(text, flush=True)
     )
-    found = calibration(target, draft, head, held_out, args.seed + 6)
+    found = measure_calibration(target, draft, head, held_out, args.seed + 6)
     print(found.table())
     head.made_for = made_for
     notes = {
@@ -322,7 +331,7 @@ def trained(args: argparse.Namespace, folder: Path) -> None:
         "constant": round(found.constant, 5),
         "made_with": {k: v for k, v in vars(args).items() if k in ("text", "epochs", "lr", "seed")} | earlier,
     }
-    write(head, folder, notes)
+    write_head(head, folder, notes)
 
 
 if __name__ == "__main__":

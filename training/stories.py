@@ -15,11 +15,11 @@ from .plots import PLOTS
 from .tale import SEASONS, SKIES, Tale
 from .talks import talk
 
-__all__ = ["Fact", "Story", "talk", "tell"]
+__all__ = ["Story", "StoryFact", "talk", "tell"]
 
 
 @dataclass(frozen=True)
-class Fact:
+class StoryFact:
     """A question about a story, and the words of the story that answer it."""
 
     question: str
@@ -32,7 +32,7 @@ class Story:
 
     title: str
     text: str
-    facts: tuple[Fact, ...]
+    facts: tuple[StoryFact, ...]
     gist: str
 
 
@@ -53,7 +53,7 @@ def tell(r: Random) -> Story:
     r.choice(PLOTS)(t)
     t.title = t.draw("^" + t.title)
     text = "\n\n".join(" ".join(block) for block in t.blocks if block) + "\n"
-    facts = {q: Fact(q, a) for q, a in t.asked if a in text}
+    facts = {q: StoryFact(q, a) for q, a in t.asked if a in text}
     return Story(t.title, text, tuple(facts.values()), t.gist)
 
 

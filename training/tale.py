@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from random import Random
 
-from .words import ANIMALS, COLOURS, JOBS, MEN, TRAITS, VOWEL, WOMEN, article, joined
+from .words import ANIMALS, COLOURS, JOBS, MEN, TRAITS, VOWEL, WOMEN, join_words, with_article
 
 Parts = tuple  # of str, ("", field name) and (alternative, alternative, ...), each alternative Parts again
 HOURS = (
@@ -116,7 +116,7 @@ HOW = (
 
 
 @cache
-def parsed(phrase: str) -> Parts:
+def parse_phrase(phrase: str) -> Parts:
     """A phrase as parts; its brackets must close."""
     rows: list[list[list]] = [[[]]]
     for piece in re.findall(r"[\[\]|]|\{[^}]*\}|[^\[\]|{]+", phrase):
@@ -134,7 +134,7 @@ def parsed(phrase: str) -> Parts:
     return tuple(rows[0][0])
 
 
-def drawn(parts: Parts, r: Random, fields: dict[str, str]) -> str:
+def draw_text(parts: Parts, r: Random, fields: dict[str, str]) -> str:
     """One text of a parsed phrase."""
     out = []
     for part in parts:
@@ -143,16 +143,16 @@ def drawn(parts: Parts, r: Random, fields: dict[str, str]) -> str:
         elif part[0] == "":
             out.append(fields[part[1]])
         else:
-            out.append(drawn(part[int(r.random() * len(part))], r, fields))
+            out.append(draw_text(part[int(r.random() * len(part))], r, fields))
     return "".join(out)
 
 
-def phrase(text: str, r: Random, fields: dict[str, str]) -> str:
+def render_phrase(text: str, r: Random, fields: dict[str, str]) -> str:
     """One text of a phrase, with its articles and capitals in place."""
-    return polished(drawn(parsed(text), r, fields))
+    return polish_text(draw_text(parse_phrase(text), r, fields))
 
 
-def polished(text: str) -> str:
+def polish_text(text: str) -> str:
     """The text with `a~` and `^` carried out."""
     if "~" in text:
         text = re.sub(r"([aA])~ (?=(\w+))", lambda m: m[1] + ("n " if VOWEL.match(m[2]) else " "), text)
@@ -212,7 +212,7 @@ class Tale:
     def draw(self, text: str) -> str:
         """One text of a phrase, with this tale's fields; `{colour}` is another colour every time."""
         self.fields |= {"colour": self.r.choice(COLOURS), "season": self.season, "now": HOURS[self.hour]}
-        return phrase(text, self.r, self.fields)
+        return render_phrase(text, self.r, self.fields)
 
     def put(self, **phrases: str) -> None:
         """Set fields to phrases drawn now, so that they stay the same from here on."""
@@ -224,7 +224,7 @@ class Tale:
         self.speaker = ""
         self.blocks[-1].extend(self.draw("^" + text) for text in phrases)
 
-    def maybe(self, chance: float, *phrases: str) -> None:
+    def say_maybe(self, chance: float, *phrases: str) -> None:
         """Add one of some sentences, or none."""
         if self.r.random() < chance:
             self.say(self.r.choice(phrases))
@@ -261,7 +261,7 @@ class Tale:
         """Remember a question with its answer; the answer must stand in the text."""
         self.asked.append((self.draw("^" + question), self.draw(answer)))
 
-    def did(self, deed: str) -> None:
+    def record_deed(self, deed: str) -> None:
         """Remember what was done about a trouble, for the end."""
         self.deeds.append(self.draw(deed))
 
@@ -299,7 +299,7 @@ class Tale:
         """Say what somebody new is like."""
         feature = self.r.choice(FURRY if self.furry else FEATURES)
         age = self.r.choice(["old", "young", "tall", "round", "thin", "small", "stout"])
-        self.say(f"{{{key}}} was {article(age)} {{{key}.kind}} {feature}.")
+        self.say(f"{{{key}}} was {with_article(age)} {{{key}.kind}} {feature}.")
 
     def join(self, *keys: str) -> None:
         """Let people walk along; `{who}`, `{they}`, `{their}`, `{i}`, `{my}` ... speak of all who do."""
@@ -309,7 +309,7 @@ class Tale:
         f = self.fields
         h = self.party[0]
         f |= {
-            "who": joined(names),
+            "who": join_words(names),
             "they": f[f"{h}.she"] if one else "they",
             "them": f[f"{h}.her"] if one else "them",
             "their": f[f"{h}.his"] if one else "their",
@@ -322,18 +322,18 @@ class Tale:
         }
 
     @property
-    def alone(self) -> bool:
+    def is_alone(self) -> bool:
         """Whether the hero walks with nobody."""
         return len(self.party) == 1
 
     def friend(self) -> str:
         """The key of one who walks along, or of the hero."""
-        return self.r.choice(self.party[1:]) if not self.alone else self.party[0]
+        return self.r.choice(self.party[1:]) if not self.is_alone else self.party[0]
 
     def pack(self, count: int) -> None:
         """Put things into the bag and name them."""
         self.bag += self.r.sample([thing for thing in PACKED if thing not in self.bag], count)
-        self.put(packed=joined([PACKED[thing] for thing in self.bag]))
+        self.put(packed=join_words([PACKED[thing] for thing in self.bag]))
 
     def has(self, thing: str) -> bool:
         """Whether a thing is in the bag."""
@@ -343,7 +343,7 @@ class Tale:
         """Take a thing out of the bag."""
         self.bag.remove(thing)
 
-    def later(self, hours: int = 1) -> None:
+    def pass_time(self, hours: int = 1) -> None:
         """Let time pass, at most until night."""
         self.hour = min(self.hour + hours, len(HOURS) - 1)
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from random import Random
 
 from .tale import Tale
-from .words import CITIES, DAYS, FOODS, HIDING, JOBS, NUMBERS, PLACES, THINGS, TRAITS, counted, plural
+from .words import CITIES, DAYS, FOODS, HIDING, JOBS, NUMBERS, PLACES, THINGS, TRAITS, count_noun, pluralize
 
 Lines = list[tuple[str, str]]  # who, and the phrase of what they say
 TOPICS: list[Callable[[Tale], Lines]] = []
@@ -51,7 +51,7 @@ def talk(r: Random) -> str:
 
 
 @topic
-def seen(t: Tale) -> Lines:
+def missing_thing(t: Tale) -> Lines:
     """Something is missing; the other one knows where it lies."""
     a, b = t.r.sample(HIDING, 2)
     t.fields |= {"thing": t.r.choice(THINGS), "a": a, "b": b}
@@ -80,7 +80,7 @@ def price(t: Tale) -> Lines:
     what = t.r.choice(THINGS)
     t.fields |= {
         "what": what,
-        "n": counted(count, what),
+        "n": count_noun(count, what),
         "each": str(each),
         "all": str(count * each),
         "less": str(count * each - off),
@@ -325,9 +325,9 @@ def pets(t: Tale) -> Lines:
     n = t.r.randint(1, 5)
     more = t.r.randint(2, 6)
     t.fields |= {
-        "animals": plural(animal),
-        "n": counted(n, animal),
-        "m": counted(n + more, animal),
+        "animals": pluralize(animal),
+        "n": count_noun(n, animal),
+        "m": count_noun(n + more, animal),
         "more": NUMBERS[more],
     }
     t.put(

@@ -40,18 +40,27 @@ from torch import Tensor
 
 from . import data
 from .data import BUILD, ROOT
-from .losses import Objective, dropout_rates, kept, loss_of, own_text, target_text, teacher_of, token_loss
-from .mixtures import MIXTURE, held_out, mixture_of, texts_of, windows_of
-from .net import Net, Shape, matrices, others, size
+from .losses import (
+    Objective,
+    draw_layer_mask,
+    dropout_rates,
+    loss_of,
+    own_text,
+    target_text,
+    teacher_of,
+    token_loss,
+)
+from .mixtures import MIXTURE, held_out_by_name, mixture_of, texts_of, windows_of
+from .net import Net, NetShape, adamw_weights, count_weights, muon_weights
 
 MODELS = ROOT / "assets" / "models"
 RECORDS = ROOT / "training" / "records"  # how the shipped models were made; the model card is written from it
-DRAFT = Shape(layers=2, width=128, heads=4, kv_heads=2, head_width=32, inner=384)
+DRAFT = NetShape(layers=2, width=128, heads=4, kv_heads=2, head_width=32, inner=384)
 SHAPES = {
-    "lab": Shape(layers=8, width=384, heads=6, kv_heads=2, head_width=64, inner=768),
+    "lab": NetShape(layers=8, width=384, heads=6, kv_heads=2, head_width=64, inner=768),
     "lab-draft": DRAFT,
     "lab-draft-plain": DRAFT,
-    "lab-recall": Shape(layers=6, width=128, heads=4, kv_heads=4, head_width=32, inner=256),
+    "lab-recall": NetShape(layers=6, width=128, heads=4, kv_heads=4, head_width=32, inner=256),
 }
 RATES = {
     "lab": (0.0015, 0.001),
@@ -68,7 +77,7 @@ OBJECTIVES = {
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """What a kind of machine trains with: tokens a step, and how often it takes which window, steady and cooling.
 
     Attention is cheap on short windows, and most tasks fit them; the cooldown teaches the long ones. A GPU has one length a
@@ -99,12 +108,12 @@ class Plan:
 
 
 PLANS = {
-    "cpu": Plan(
+    "cpu": TrainingPlan(
         4096,
         {128: 0.35, 256: 0.30, 512: 0.22, 1024: 0.10, 2048: 0.03},
         {256: 0.10, 512: 0.30, 1024: 0.35, 2048: 0.25},
     ),
-    "cuda": Plan(131_072, {1024: 1.0}, {2048: 1.0}, warmup=40, check=100.0, prompt=0.875),
+    "cuda": TrainingPlan(131_072, {1024: 1.0}, {2048: 1.0}, warmup=40, check=100.0, prompt=0.875),
 }
 # what differs from the machine's plan: looking up appears soon where windows are short and dense with it, and hardly elsewhere
 COURSES: dict[str, dict[str, Any]] = {
@@ -129,13 +138,13 @@ def optimizers(net: Net, lr: float, embed_lr: float) -> list[torch.optim.Optimiz
     """Muon for the matrices of the blocks, AdamW for embedding and norms."""
     return [
         torch.optim.Muon(
-            matrices(net), lr=lr, weight_decay=0.05, momentum=0.95, adjust_lr_fn="match_rms_adamw"
+            muon_weights(net), lr=lr, weight_decay=0.05, momentum=0.95, adjust_lr_fn="match_rms_adamw"
         ),
-        torch.optim.AdamW(others(net), lr=embed_lr, betas=(0.9, 0.95), weight_decay=0.0),
+        torch.optim.AdamW(adamw_weights(net), lr=embed_lr, betas=(0.9, 0.95), weight_decay=0.0),
     ]
 
 
-class Steps:
+class Trainer:
     """A training that can stop and go on: net, optimizers, place in the text, what was spent and what was reached.
 
     What is trained on which text is for those derived from it: `batch`, `loss` and `measured`.
@@ -155,7 +164,7 @@ class Steps:
     )
     FIGURES: tuple[str, ...] = ("loss",)  # what the figures of `loss` are called
 
-    def __init__(self, net: Net, plan: Plan, rates: tuple[float, float], seed: int = 0) -> None:
+    def __init__(self, net: Net, plan: TrainingPlan, rates: tuple[float, float], seed: int = 0) -> None:
         self.net = net
         self.plan = plan
         self.rates = rates
@@ -182,11 +191,11 @@ class Steps:
         """The loss of a batch on the device, float [n] its `FIGURES`, and how many tokens it took."""
         raise NotImplementedError
 
-    def measured(self, check: dict) -> dict[str, float]:
+    def measure(self, check: dict) -> dict[str, float]:
         """What is looked at now and then, by name."""
         raise NotImplementedError
 
-    def about(self) -> dict:
+    def describe(self) -> dict:
         """What the record says of the objective and of the text."""
         raise NotImplementedError
 
@@ -229,12 +238,12 @@ class Steps:
         self.cooled += size if self.cooldown else 0
         return figures, size
 
-    def left(self) -> float:
+    def cooldown_left(self) -> float:
         """The share of the cooldown that is still to come; 1 without one."""
         return 1 - self.cooled / self.cooldown if self.cooldown else 1.0
 
 
-class Training(Steps):
+class LanguageTrainer(Trainer):
     """The training of a model that predicts the next token, on the corpus."""
 
     FIGURES = ("loss", "answers", "exit")
@@ -242,8 +251,8 @@ class Training(Steps):
     def __init__(
         self,
         net: Net,
-        texts: Mapping[str, data.Text | data.Fresh],
-        plan: Plan,
+        texts: Mapping[str, data.CorpusText | data.GeneratedText],
+        plan: TrainingPlan,
         objective: Objective,
         rates: tuple[float, float],
         seed: int = 0,
@@ -281,22 +290,26 @@ class Training(Steps):
             rows = target_text(self.teacher, rows, objective, self.plan.prompt, self.chance, chance)
             rows, own = own_text(self.net, rows, objective.on_policy, self.plan.prompt, chance)
             wanted = teacher_of(self.teacher, rows) if objective.distil else None
-        weights = 1 + (objective.answers - 1) * data.answers(rows)[:, 1:]  # [B, T]
-        weights = weights + (objective.questions - 1) * data.questions(rows)[:, 1:]
+        weights = 1 + (objective.answers - 1) * data.answer_mask(rows)[:, 1:]  # [B, T]
+        weights = weights + (objective.questions - 1) * data.question_mask(rows)[:, 1:]
         if own:
             weights[len(rows) - own :] = 0  # what the draft wrote itself is no text to learn by heart
-        keep = kept(self.dropout, len(rows), self.chance).to(self.device) if objective.dropout else None
+        keep = (
+            draw_layer_mask(self.dropout, len(rows), self.chance).to(self.device)
+            if objective.dropout
+            else None
+        )
         exit_at = torch.randint(max(1, shape.layers - 1), (), generator=self.chance).to(self.device)
         return *self.loss_of(self.net, rows, weights, exit_at, keep, wanted, objective), rows[:, 1:].numel()
 
-    def measured(self, check: dict[str, Tensor]) -> dict[str, float]:
+    def measure(self, check: dict[str, Tensor]) -> dict[str, float]:
         """Nats a token of held-out windows by kind."""
         return {
             kind: held_out_loss(self.net, windows, asked=self.objective.questions > 0)
             for kind, windows in check.items()
         }
 
-    def about(self) -> dict:
+    def describe(self) -> dict:
         """Objective, the teacher's folder, and the shares of the kinds of text."""
         return {"objective": asdict(self.objective), "teacher": self.taught_by, "mixture": self.mixture}
 
@@ -305,7 +318,7 @@ class Training(Steps):
 def held_out_loss(net: Net, windows: Tensor, rows: int = 8, asked: bool = True) -> float:
     """Mean loss in nats a token over windows int64 [N, T]; without what a user says where `asked` is false."""
     device, total = next(net.parameters()).device, 0.0
-    counts = (~data.questions(windows) | asked)[:, 1:]
+    counts = (~data.question_mask(windows) | asked)[:, 1:]
     for part, some in zip(windows.split(rows), counts.split(rows), strict=True):
         with torch.autocast(device.type, torch.bfloat16):
             logits = net(part[:, :-1].to(device))
@@ -313,7 +326,7 @@ def held_out_loss(net: Net, windows: Tensor, rows: int = 8, asked: bool = True) 
     return total / int(counts.sum())
 
 
-class Stop:
+class StopSignal:
     """Whether a signal asked to end."""
 
     def __init__(self) -> None:
@@ -326,15 +339,15 @@ class Stop:
         self.asked = True
 
 
-def save(training: Steps, file: Path) -> None:
+def save(training: Trainer, file: Path) -> None:
     """Write the checkpoint whole under another name, then in one move."""
     torch.save(training.state(), file.with_suffix(".partial"))
     file.with_suffix(".partial").rename(file)
 
 
-def look(training: Steps, check: dict) -> None:
+def measure_and_log(training: Trainer, check: dict) -> None:
     """Measure what is held out and note it: tokens so far, then the figures by name."""
-    found = {name: round(value, 4) for name, value in training.measured(check).items()}
+    found = {name: round(value, 4) for name, value in training.measure(check).items()}
     training.history.append((training.tokens, found))
     print(
         f"held out at {training.tokens / 1e6:.2f}M: " + " ".join(f"{k} {v:.3f}" for k, v in found.items()),
@@ -342,17 +355,17 @@ def look(training: Steps, check: dict) -> None:
     )
 
 
-def run(training: Steps, args: argparse.Namespace, file: Path | None, check: dict) -> bool:
+def run(training: Trainer, args: argparse.Namespace, file: Path | None, check: dict) -> bool:
     """Train until tokens, minutes, cooldown or a signal end it, with checkpoints in `file`; whether the end was reached."""
-    stop = Stop()
+    stop = StopSignal()
     begun = time.time()
     saved = time.time()
     checked = training.tokens
     durations, recent = [], []
-    look(training, check)
+    measure_and_log(training, check)
     while True:
         at, spent = time.time(), (time.time() - begun) / 60
-        cooling, left = bool(training.cooldown), training.left()
+        cooling, left = bool(training.cooldown), training.cooldown_left()
         if args.within:
             left = min(1.0, (1 - spent / args.within) / (1 - STEADY_SHARE))
             cooling = left < 1
@@ -378,17 +391,17 @@ def run(training: Steps, args: argparse.Namespace, file: Path | None, check: dic
             recent = []
         if training.tokens - checked >= training.plan.check * 1e6:
             checked = training.tokens
-            look(training, check)
+            measure_and_log(training, check)
         if file and time.time() - saved > SAVE:
             save(training, file)
             saved = time.time()
-    look(training, check)
+    measure_and_log(training, check)
     if file:
         save(training, file)
     return ended
 
 
-def begin(args: argparse.Namespace, mixture: dict[str, float]) -> tuple[Training, Path]:
+def begin(args: argparse.Namespace, mixture: dict[str, float]) -> tuple[LanguageTrainer, Path]:
     """The training that the arguments ask for, from its checkpoint where there is one, and the file of its checkpoints."""
     device = torch.device(args.device or ("cuda" if torch.cuda.is_available() else "cpu"))
     torch.manual_seed(args.seed)
@@ -398,7 +411,7 @@ def begin(args: argparse.Namespace, mixture: dict[str, float]) -> tuple[Training
         | {k: v for k in asdict(Objective()) if (v := getattr(args, k)) is not None}
     )
     teacher = Net.from_folder(args.teacher).to(device).eval() if args.teacher else None
-    if teacher is None and objective.taught:
+    if teacher is None and objective.needs_target:
         less = " ".join(
             f"--{k.replace('_', '-')} 0" for k in ("distil", "target_text") if getattr(objective, k)
         )
@@ -411,7 +424,7 @@ def begin(args: argparse.Namespace, mixture: dict[str, float]) -> tuple[Training
         PLANS[device.type], **COURSES[args.name] | given | ({"batch": args.batch} if args.batch else {})
     )
     texts = texts_of(mixture, "train", args.text)
-    training = Training(net.to(device), texts, plan, objective, rates, args.seed, teacher, mixture)
+    training = LanguageTrainer(net.to(device), texts, plan, objective, rates, args.seed, teacher, mixture)
     training.taught_by, training.long = args.teacher, args.long
     if args.compile if args.compile is not None else device.type == "cuda":
         training.loss_of = torch.compile(loss_of, dynamic=False)
@@ -424,7 +437,7 @@ def begin(args: argparse.Namespace, mixture: dict[str, float]) -> tuple[Training
         if args.cooldown and cool.exists() and steady.exists()
         else None
     )
-    if args.cooldown and resumed(
+    if args.cooldown and try_resume(
         training,
         cool,
         args,
@@ -434,26 +447,29 @@ def begin(args: argparse.Namespace, mixture: dict[str, float]) -> tuple[Training
         ),
     ):  # not an older branch
         return training, cool
-    if not resumed(training, steady, args):
+    if not try_resume(training, steady, args):
         training.source = args.source
         print(f"begins with {args.source or 'fresh weights'}", flush=True)
     return training, steady
 
 
-def opened(training: Steps, args: argparse.Namespace) -> Path:
+def open_checkpoint(training: Trainer, args: argparse.Namespace) -> Path:
     """The file of its checkpoints, from which the training now goes on if there is one and it is not to begin anew."""
     file = BUILD / f"{args.as_name}.pt"
     BUILD.mkdir(parents=True, exist_ok=True)
     if args.fresh:
         file.unlink(missing_ok=True)
-    if not resumed(training, file, args):
+    if not try_resume(training, file, args):
         training.source = args.source
-        print(f"begins with {args.source or 'fresh weights'}, {size(training.net):,} numbers", flush=True)
+        print(
+            f"begins with {args.source or 'fresh weights'}, {count_weights(training.net):,} numbers",
+            flush=True,
+        )
     return file
 
 
-def resumed(
-    training: Steps, file: Path, args: argparse.Namespace, fits: Callable[[dict], bool] = lambda _: True
+def try_resume(
+    training: Trainer, file: Path, args: argparse.Namespace, fits: Callable[[dict], bool] = lambda _: True
 ) -> bool:
     """Whether the training now goes on from `file`: that it exists, is ours and fits."""
     if args.trial or not file.exists():
@@ -516,7 +532,7 @@ def main() -> None:  # noqa: PLR0915
         training, file = begin(args, mixture_of(args.name, args.mixture))
     except (OSError, ValueError) as error:
         raise SystemExit(str(error)) from None
-    check = held_out(training.mixture, args.text)
+    check = held_out_by_name(training.mixture, args.text)
     at_end = True
     if not training.cooldown and (args.tokens is not None or args.within or not args.cooldown):
         at_end = run(training, args, None if args.trial else file, check)
@@ -528,7 +544,7 @@ def main() -> None:  # noqa: PLR0915
         write(training, args)
 
 
-def write(training: Steps, args: argparse.Namespace) -> None:
+def write(training: Trainer, args: argparse.Namespace) -> None:
     """Write the model folder, with the tokenizer where it lacks it, and the record that the model card is made from."""
     folder = Path(args.out or MODELS / args.name)
     training.net.to_folder(folder)
@@ -538,7 +554,7 @@ def write(training: Steps, args: argparse.Namespace) -> None:
     note(training, args)
 
 
-def note(training: Steps, args: argparse.Namespace) -> None:
+def note(training: Trainer, args: argparse.Namespace) -> None:
     """Add this training to the model's record, behind those that made the weights it began with."""
     run = {
         "origin": training.origin,
@@ -550,7 +566,7 @@ def note(training: Steps, args: argparse.Namespace) -> None:
         "device": training.device.type,
         "batch": training.plan.batch,
         "rates": training.rates,
-        **training.about(),
+        **training.describe(),
         "held_out": training.history,
     }
     file = RECORDS / f"{args.as_name}.json"

@@ -27,9 +27,9 @@ from torch import Tensor
 
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.heads.files import write
+from decodescope.engine.model.heads.files import write_head
 from decodescope.engine.model.heads.trigrams import TrigramLayers
-from decodescope.engine.model.layers.partial import Skip
+from decodescope.engine.model.layers.partial_pass import Skip
 from decodescope.engine.session.load import fingerprint, load
 
 from . import cloze
@@ -52,20 +52,20 @@ def trigrams(ids: Tensor) -> Tensor:
     return torch.stack([left, ids, right], -1).flatten(0, 1)
 
 
-def entering(decoder: Decoder, ids: Tensor, layer: int) -> Tensor:
+def layer_inputs(decoder: Decoder, ids: Tensor, layer: int) -> Tensor:
     """float [B, T, d]: what enters `layer` where the layers below see trigrams alone."""
     alone = trigrams(ids)
     places = torch.arange(3).expand(len(alone), 3)
-    return decoder.shallow(Feed(alone, places, highest=2), None, layer)[:, 1].view(*ids.shape, -1)
+    return decoder.states_before(Feed(alone, places, highest=2), None, layer)[:, 1].view(*ids.shape, -1)
 
 
-def at_masks(
+def mask_logits(
     decoder: Decoder, ids: Tensor, layer: int, states: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """(logits [B, V] at the one mask of each row of ids [B, T], what enters `layer` [B, T, d]); states: let these enter it."""
     if states is None:
         feed = Feed(ids, torch.arange(ids.shape[1]).expand(*ids.shape), highest=ids.shape[1] - 1)
-        states = decoder.shallow(feed, None, layer)
+        states = decoder.states_before(feed, None, layer)
     below = frozenset(range(layer))
     feed = Feed(ids, torch.arange(ids.shape[1]).expand(*ids.shape), highest=ids.shape[1] - 1, states=states)
     return decoder.forward(feed, None, skip=Skip(below, below))[ids == MASK], states
@@ -75,8 +75,8 @@ def losses(decoder: Decoder, head: TrigramLayers, ids: Tensor) -> tuple[Tensor, 
     """(divergence in nats, relative squared distance of the states) of a batch of questions, int64 [B, T]."""
     layer = head.shape["layer"]
     with torch.no_grad():
-        law, due = at_masks(decoder, ids, layer)
-    said, entered = at_masks(decoder, ids, layer, entering(head.applied(decoder), ids, layer))
+        law, due = mask_logits(decoder, ids, layer)
+    said, entered = mask_logits(decoder, ids, layer, layer_inputs(head.apply_to(decoder), ids, layer))
     nats = F.kl_div(said.log_softmax(-1), law.log_softmax(-1), log_target=True, reduction="batchmean")
     return nats, (entered - due).square().mean() / due.square().mean()
 
@@ -100,20 +100,23 @@ def train(
 
 
 @torch.no_grad()
-def measured(
-    decoder: Decoder, head: TrigramLayers | None, asked: Sequence[cloze.Question], by: cloze.Questions
+def measure(
+    decoder: Decoder,
+    head: TrigramLayers | None,
+    asked: Sequence[cloze.LabelQuestion],
+    by: cloze.LabelQuestions,
 ) -> dict[str, float]:
     """Of questions: `agrees`, the share whose likeliest token is the whole model's; `diverges`, nats; `right`, the share whose
     likeliest label is the right one. head: None for the layers as they are, in the whole text."""
-    layer, told = (0, decoder) if head is None else (head.shape["layer"], head.applied(decoder))
+    layer, told = (0, decoder) if head is None else (head.shape["layer"], head.apply_to(decoder))
     agrees = 0.0
     nats = 0.0
     right = 0
     for _, some in groupby(sorted(asked, key=lambda q: len(by.ids(q))), key=lambda q: len(by.ids(q))):
         group = list(some)
         ids = torch.tensor([by.ids(q) for q in group])
-        law, _ = at_masks(decoder, ids, layer)
-        said = law if head is None else at_masks(decoder, ids, layer, entering(told, ids, layer))[0]
+        law, _ = mask_logits(decoder, ids, layer)
+        said = law if head is None else mask_logits(decoder, ids, layer, layer_inputs(told, ids, layer))[0]
         agrees += float((said.argmax(-1) == law.argmax(-1)).sum())
         nats += float((law.softmax(-1) * (law.log_softmax(-1) - said.log_softmax(-1))).sum())
         for q, row in zip(group, said.tolist(), strict=True):
@@ -138,14 +141,14 @@ def main(words: Sequence[str] | None = None) -> None:
     folder = MODELS / "lab-mdm"
     decoder = load("lab-mdm+cloze", "float32", "cpu").decoder.to()
     head, r = new_head(decoder, args.layer, args.rank).requires_grad_(True), Random(args.seed + 1)
-    source, by = cloze.Questions("train", args.seed + 1, 3000), cloze.Questions("valid", 0, 200)
+    source, by = cloze.LabelQuestions("train", args.seed + 1, 3000), cloze.LabelQuestions("valid", 0, 200)
     asked = [
         q
         for sort in cloze.LABELS
         for q in (by.ask(sort, r) for _ in range(HELD_OUT))
         if len(by.ids(q)) <= cloze.LONGEST
     ]
-    before = measured(decoder, head, asked, by)
+    before = measure(decoder, head, asked, by)
     steps = int(args.tokens * 1e6) // cloze.BATCH
     print(f"{sum(p.numel() for p in head.parameters()):,} parameters; {steps} steps", flush=True)
     train(
@@ -156,7 +159,7 @@ def main(words: Sequence[str] | None = None) -> None:
         args.lr,
         say=lambda line: print(line, flush=True),
     )
-    after, whole = measured(decoder, head, asked, by), measured(decoder, None, asked, by)
+    after, whole = measure(decoder, head, asked, by), measure(decoder, None, asked, by)
     print("| first layers | agrees | nats | right |\n|---|---|---|---|")
     for name, x in (
         ("in the whole text", whole),
@@ -170,7 +173,7 @@ def main(words: Sequence[str] | None = None) -> None:
         "held_out": {name: {k: round(v, 4) for k, v in x.items()} for name, x in shares.items()}
     }
     notes["made_with"] = {k: vars(args)[k] for k in ("layer", "rank", "tokens", "lr", "seed")}
-    write(head, (args.into or folder / "heads") / head.kind, notes)
+    write_head(head, (args.into or folder / "heads") / head.kind, notes)
 
 
 if __name__ == "__main__":

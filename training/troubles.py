@@ -93,7 +93,7 @@ def meet_trouble(t: Tale) -> None:
     t.rest()
     sight(t)
     tell(t)
-    t.later(t.r.choice([0, 1]))
+    t.pass_time(t.r.choice([0, 1]))
 
 
 def sight(t: Tale) -> None:
@@ -160,7 +160,7 @@ def river(t: Tale) -> None:
             " step|Slowly|On hands and knees], {they} [crossed it|crept over it].",
             '["Do not look down," {h} [whispered|said]|^{h} counted every step|A fish jumped below], and then it was done.',
         )
-    t.did("crossed the {water}")
+    t.record_deed("crossed the {water}")
 
 
 @trouble(lambda t: t.sky in ("sunny", "cloudy") and t.season != "winter" and t.hour < 5, "umbrella blanket")
@@ -176,7 +176,7 @@ def storm(t: Tale) -> None:
             " toast|as a bone].",
             "[The drops|Rain] drummed [on it like [fingers|little feet]|a song on it].",
         )
-        t.did("walked through the rain")
+        t.record_deed("walked through the rain")
         return
     t.put(
         shelter="[a barn|a cave|an empty hut|a hollow oak|an old wagon|a ruined mill|a shed full of hay|a stable]"
@@ -193,10 +193,10 @@ def storm(t: Tale) -> None:
         "^{they} [listened to the rain|counted the seconds between lightning and thunder|told the storm to hurry up] until"
         " [it stopped|the clouds moved on|the last drop had fallen]."
     )
-    t.later()
+    t.pass_time()
     t.clear()
     t.fact("Where did {who} wait until the storm was over?", "{shelter}")
-    t.did("sat out a storm in {shelter}")
+    t.record_deed("sat out a storm in {shelter}")
 
 
 @trouble(lambda t: t.hour >= 3, "lamp blanket")
@@ -210,7 +210,7 @@ def darkness(t: Tale) -> None:
             " [walked|moved] ahead, and {they} followed it."
         )
         t.fact("What did {h} light?", "lamp")
-        t.did("walked through the dark with a lamp")
+        t.record_deed("walked through the dark with a lamp")
     elif t.r.random() < 0.5:
         t.put(
             light="[the light of a window|a long row of fireflies|the brightest star|the moon on the white stones|the glow"
@@ -221,7 +221,7 @@ def darkness(t: Tale) -> None:
             "^{they} [went|walked] on, [slowly|step by step|without a word].",
         )
         t.fact("What showed the way in the dark?", "{light}")
-        t.did("found the way by {light}")
+        t.record_deed("found the way by {light}")
     else:
         t.line(
             "h",
@@ -238,7 +238,7 @@ def darkness(t: Tale) -> None:
             "[At dawn|When the sun rose] a~ [robin|lark|cock|blackbird] [woke|called] {them}.",
         )
         t.hour = 0
-        t.did("slept under the open sky")
+        t.record_deed("slept under the open sky")
 
 
 @trouble(lambda t: t.sky == "foggy", "whistle")
@@ -254,7 +254,7 @@ def fog(t: Tale) -> None:
             " [walked|went] toward the sound."
         )
         t.fact("What did {h} blow in the fog?", "whistle")
-        t.did("got through the fog with a whistle")
+        t.record_deed("got through the fog with a whistle")
     else:
         t.put(
             tone="[a church bell|the bell of a cow|a barking dog|the hammer of a smith|a rooster|the horn of a ship|a woman"
@@ -265,7 +265,7 @@ def fog(t: Tale) -> None:
             " step|until the fog was thin again]."
         )
         t.fact("What did {who} follow in the fog?", "{tone}")
-        t.did("found a way out of the fog")
+        t.record_deed("found a way out of the fog")
     t.clear()
 
 
@@ -275,7 +275,7 @@ def hunger(t: Tale) -> None:
     food = next((f for f in ("bread", "apples", "cheese", "honey") if t.has(f)), "")
     growl = (
         "so hungry that {h.his} stomach growled like a bear"
-        if t.alone
+        if t.is_alone
         else "so hungry that their stomachs growled"
     )
     t.say(
@@ -284,7 +284,7 @@ def hunger(t: Tale) -> None:
     if food:
         t.fields["food"] = food
         t.lose(food)
-    if food and t.alone and t.r.random() < 0.6:
+    if food and t.is_alone and t.r.random() < 0.6:
         t.cast("o")
         t.put(
             gave="[a ball of wool|a tin whistle|a feather|a lucky stone|a little bell|a pair of gloves|a brass button]"
@@ -297,7 +297,7 @@ def hunger(t: Tale) -> None:
         t.say("They shared the {food}, and [as thanks|when they had finished] {o} [gave|handed] {h} {gave}.")
         t.fact("With whom did {h} share the {food}?", "{o}")
         t.fact("What did {o} give {h} as thanks?", "{gave}")
-        t.did("shared the last food with {o}")
+        t.record_deed("shared the last food with {o}")
     elif food:
         t.say(
             "[Luckily {they}|What luck! ^{they}|But {they}] still had some {food} in the bag.",
@@ -363,7 +363,7 @@ def riddle(t: Tale) -> None:
     )
     t.fact("What was the answer to the riddle?", "{answer}")
     t.fact("Who asked a riddle?", "{k}")
-    t.did("solved the riddle of {k}")
+    t.record_deed("solved the riddle of {k}")
 
 
 @trouble()
@@ -393,7 +393,7 @@ def cart(t: Tale) -> None:
         t.fact("What did {d} give as thanks?", "an old {gift}")
     t.fact("What was on the cart?", "{load}")
     t.fact("Whose cart was stuck?", "{d}")
-    t.did("pushed a cart out of {pit}")
+    t.record_deed("pushed a cart out of {pit}")
 
 
 @trouble(lambda t: t.hour < 5, "bread apples cheese flute")
@@ -430,7 +430,7 @@ def angry_beast(t: Tale) -> None:
             " new to the {beast}, and it let {them} go]."
         )
         t.fact("What did {who} do when the {beast} stood in the way?", "{trick}")
-    t.did("got past an angry {beast}")
+    t.record_deed("got past an angry {beast}")
 
 
 @trouble(helps="map")
@@ -493,11 +493,11 @@ def lost_pet(t: Tale) -> None:
     )
     t.fact("What did {h} find {nook}?", "{young}")
     t.fact("To whom did the {young} belong?", "{p}")
-    t.did("brought a lost {young} home")
+    t.record_deed("brought a lost {young} home")
 
 
 @trouble(helps="string rope")
-def torn(t: Tale) -> None:
+def torn_cloth(t: Tale) -> None:
     """Something tears, and is tied together."""
     t.put(rag="[left shoe|right shoe|bag|sleeve|coat|left boot|belt]")
     t.say("[Then|Just then|And then], with a [loud|sharp|nasty] rip, {h}'s {rag} tore.")
@@ -518,7 +518,7 @@ def torn(t: Tale) -> None:
     t.fact("With what did {h} mend the {rag}?", "{fix}")
 
 
-@trouble(lambda t: not t.alone)
+@trouble(lambda t: not t.is_alone)
 def fear(t: Tale) -> None:
     """One of them is afraid, the other one helps."""
     t.call("x", t.friend())
@@ -542,7 +542,7 @@ def fear(t: Tale) -> None:
         " out loud|was the proudest of all|wanted to do it again]."
     )
     t.fact("Who was afraid?", "{x}")
-    t.did("went {over}")
+    t.record_deed("went {over}")
 
 
 @trouble(lambda t: t.season == "winter", "rope")
@@ -550,7 +550,7 @@ def ice(t: Tale) -> None:
     """Thin ice: a rope for two, or flat on the stomach."""
     t.put(water="[lake|pond|river]")
     t.say("The {water} was frozen[| over]. The ice [creaked|cracked] when {h} put a foot on it.")
-    if t.has("rope") and not t.alone:
+    if t.has("rope") and not t.is_alone:
         t.say(
             "They tied the rope round their [waists|middles], so that one could pull out the other, and crossed [far"
             " apart|one by one]."
@@ -565,7 +565,7 @@ def ice(t: Tale) -> None:
         "[On the other side|When it was over] {they} [could not stop laughing|{was} white with snow|looked back and"
         " shivered]."
     )
-    t.did("crossed the frozen {water}")
+    t.record_deed("crossed the frozen {water}")
 
 
 @trouble(lambda t: t.season == "winter" and t.sky == "snowy")
@@ -578,7 +578,7 @@ def snow(t: Tale) -> None:
         "[Soon|A moment later] {they} sat on it and slid down the hill[, faster than the wind|, and could not stop].",
     )
     t.fact("On what did {who} slide down the hill?", "{slide}")
-    t.did("got through the deep snow")
+    t.record_deed("got through the deep snow")
 
 
 @trouble(lambda t: t.hour < 5)
@@ -605,7 +605,7 @@ def market(t: Tale) -> None:
             "{h} [looked at it for a long time|wanted it very much]. But then {h} [remembered|thought of] why {they} had"
             " come, and left it there."
         )
-    t.maybe(
+    t.say_maybe(
         0.5,
         '["First things first,"|"Another time,"|"Some things are only for looking at,"] {h} [said|thought].',
     )
@@ -627,4 +627,4 @@ def swarm(t: Tale) -> None:
         "[Only {h}'s hat was gone.|A~ {colour} scarf stayed in the branches.|Afterwards there was a lot of laughing.]",
     )
     t.fact("What came out of the {hive}?", "{swarm}")
-    t.did("got away from the {swarm}")
+    t.record_deed("got away from the {swarm}")

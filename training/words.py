@@ -165,22 +165,22 @@ NUMBERS = "zero one two three four five six seven eight nine ten eleven twelve".
 VOWEL = re.compile(r"(?!one\b|once\b|uni|use|usu|eu|ur[au])[aeiou]|hour|honest|heir", re.I)
 
 
-def article(word: str) -> str:
+def with_article(word: str) -> str:
     """The word with 'a' or 'an' before it, by its sound: an apple, a unicorn, an hour."""
     return ("an " if VOWEL.match(word) else "a ") + word
 
 
-def capital(text: str) -> str:
+def capitalize(text: str) -> str:
     """The text with its first letter in upper case."""
     return text[:1].upper() + text[1:]
 
 
-def joined(words: list[str] | tuple[str, ...], last: str = "and") -> str:
+def join_words(words: list[str] | tuple[str, ...], last: str = "and") -> str:
     """'a, b and c'."""
     return words[0] if len(words) == 1 else ", ".join(words[:-1]) + f" {last} " + words[-1]
 
 
-def plural(word: str) -> str:
+def pluralize(word: str) -> str:
     """The plural of an English noun: box, boxes; city, cities; mouse, mice."""
     if word in PLURALS:
         return PLURALS[word]
@@ -189,6 +189,8 @@ def plural(word: str) -> str:
     return re.sub(r"(?<=[^aeiou])y$", "ie", word) + "s"
 
 
-def counted(count: int, word: str) -> str:
+def count_noun(count: int, word: str) -> str:
     """'one box', 'seven boxes', '15 boxes'."""
-    return f"{NUMBERS[count] if 0 <= count < len(NUMBERS) else count} {word if count == 1 else plural(word)}"
+    return (
+        f"{NUMBERS[count] if 0 <= count < len(NUMBERS) else count} {word if count == 1 else pluralize(word)}"
+    )

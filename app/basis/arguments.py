@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from decodescope.engine.core.paths import PathRefusal, expanded, shown
+from decodescope.engine.core.paths import PathRefusal, expand_path, shorten_path
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import TARGET
 
@@ -29,13 +29,13 @@ class Parser(argparse.ArgumentParser):
 
     def add_argument(self, *names: Any, **options: Any) -> argparse.Action:
         """As in argparse."""
-        return super().add_argument(*names, **with_type(options))
+        return super().add_argument(*names, **with_path_type(options))
 
     def add_mutually_exclusive_group(self, **options: Any) -> Any:
         """As in argparse; what is added to the group is read in the same way."""
         group = super().add_mutually_exclusive_group(**options)
         add = group.add_argument
-        group.add_argument = lambda *names, **more: add(*names, **with_type(more))  # type: ignore[method-assign] # as above
+        group.add_argument = lambda *names, **more: add(*names, **with_path_type(more))  # type: ignore[method-assign] # as above
         return group
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -52,18 +52,24 @@ class Parser(argparse.ArgumentParser):
         raise SystemExit(BAD_INPUT)
 
 
-def with_type(options: dict[str, Any]) -> dict[str, Any]:
+def option(name: str) -> str:
+    """The command-line option that sets `name`: words are joined by hyphens there, by underscores in Python. What Python calls
+    `level` is `--trace-level` there."""
+    return "--trace-level" if name == "level" else f"--{name.replace('_', '-')}"
+
+
+def with_path_type(options: dict[str, Any]) -> dict[str, Any]:
     """The options of an argument, with the type of a path where it is shown as one."""
     if options.get("metavar") in PATHS:
-        kind = where
+        kind = path_argument
     elif options.get("metavar") == "M":
-        kind = model
+        kind = model_argument
     else:
         kind = None
     return options if kind is None else {"type": kind, **options}
 
 
-def whole(low: int, high: int) -> Callable[[str], int]:
+def int_in_range(low: int, high: int) -> Callable[[str], int]:
     """A type for argparse: a whole number from low to high."""
 
     def read(text: str) -> int:
@@ -74,7 +80,7 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return read
 
 
-def number(low: float, high: float) -> Callable[[str], float]:
+def float_in_range(low: float, high: float) -> Callable[[str], float]:
     """A type for argparse: a number from low to high."""
 
     def read(text: str) -> float:
@@ -85,7 +91,7 @@ def number(low: float, high: float) -> Callable[[str], float]:
     return read
 
 
-def parameters(text: str) -> int:
+def parameter_count(text: str) -> int:
     """A type for argparse: how many parameters, such as 300M, from a million to 10 thousand millions."""
     match = re.fullmatch(r"(\d{1,11})([MB]?)", text)
     count = int(match[1]) * {"": 1, "M": 10**6, "B": 10**9}[match[2]] if match else 0
@@ -94,14 +100,14 @@ def parameters(text: str) -> int:
     return count
 
 
-def layers(text: str) -> list[int]:
+def layer_list(text: str) -> list[int]:
     """A type for argparse: numbers of layers with commas between them."""
     if not re.fullmatch(r"\d{1,6}(,\d{1,6}){0,999}", text):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} must be numbers of layers, such as 0,3")
     return sorted({int(x) for x in text.split(",")})
 
 
-def verdict(text: str) -> tuple[int, bool]:
+def forced_verdict(text: str) -> tuple[int, bool]:
     """A type for argparse: accept:NODE or reject:NODE."""
     match = re.fullmatch(r"(accept|reject):(\d{1,9})", text)
     if match is None:
@@ -111,39 +117,41 @@ def verdict(text: str) -> tuple[int, bool]:
     return int(match[2]), match[1] == "accept"
 
 
-def where(text: str) -> str:
+def path_argument(text: str) -> str:
     """A type for argparse: the name of a file or folder, or -; ~ is written out."""
     try:
-        there = expanded(text)
+        there = expand_path(text)
     except PathRefusal as error:
         raise argparse.ArgumentTypeError(str(error).rstrip(".")) from None
     return str(there) if text.startswith("~") else text
 
 
-def model(text: str) -> str:
+def model_argument(text: str) -> str:
     """A type for argparse: a model's name, with its adapter and transforms. Whether it is there is found out later."""
     base = text.partition("@")[0]
     try:
-        expanded(base.partition("+")[0] or base)
+        expand_path(base.partition("+")[0] or base)
     except PathRefusal as error:
-        raise argparse.ArgumentTypeError(f"{shown(text)!r} is no name of a model: {error.why}") from None
+        raise argparse.ArgumentTypeError(
+            f"{shorten_path(text)!r} is no name of a model: {error.why}"
+        ) from None
     return text
 
 
-def named(text: str) -> tuple[str, Path]:
+def name_and_path(text: str) -> tuple[str, Path]:
     """A type for argparse: NAME=PATH."""
     name, sign, path = text.partition("=")
     if not (name and sign and path):
         raise argparse.ArgumentTypeError(f"{text[:40]!r} must be NAME=PATH, such as medusa=./heads/medusa")
-    return name, Path(where(path))
+    return name, Path(path_argument(path))
 
 
-def role(text: str) -> tuple[str, str]:
+def role_and_model(text: str) -> tuple[str, str]:
     """A type for argparse: ROLE=NAME."""
     match = re.fullmatch(r"([a-z]\w{0,39})=(.+)", text)
     if match is None or match[1] == TARGET:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} must be ROLE=NAME, such as large=lab")
-    return match[1], model(match[2])
+    return match[1], model_argument(match[2])
 
 
 def device(text: str) -> str:
@@ -153,7 +161,7 @@ def device(text: str) -> str:
     return text
 
 
-def benched(args: argparse.Namespace) -> dict[str, str]:
+def bench_models(args: argparse.Namespace) -> dict[str, str]:
     """The models that `bench` takes where none are named, by their options; a draft model for lab alone, whatever is made of
     it."""
     model = {"parallel": "lab-mdm", "cloze": "lab-mdm+cloze"}.get(args.what, "lab")
@@ -161,15 +169,13 @@ def benched(args: argparse.Namespace) -> dict[str, str]:
     return {"model": model, **({"draft": "lab-draft"} if given.partition("@")[0] == "lab" else {})}
 
 
-def take_weights(args: argparse.Namespace) -> None:
+def add_weight_transforms(args: argparse.Namespace) -> None:
     """Put the transforms that --weights and --draft-weights name behind the names of their models, as `load` takes them."""
-    usual = benched(args) if args.command == "bench" else {}
-    for option, of in (("weights", "model"), ("draft_weights", "draft")):
-        if text := getattr(args, option, None):
-            if (name := getattr(args, of, None) or usual.get(of)) is None:
-                raise Refusal(
-                    f"--{option.replace('_', '-')} is given and no --{of}: name the model that it is to change."
-                )
+    usual = bench_models(args) if args.command == "bench" else {}
+    for name, of in (("weights", "model"), ("draft_weights", "draft")):
+        if text := getattr(args, name, None):
+            if (changed := getattr(args, of, None) or usual.get(of)) is None:
+                raise Refusal(f"{option(name)} is given and no --{of}: name the model that it is to change.")
             from decodescope.engine.core.reference import with_weights
 
-            setattr(args, of, str(with_weights(name, text)))
+            setattr(args, of, str(with_weights(changed, text)))

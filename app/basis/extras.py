@@ -15,7 +15,7 @@ NEEDS = {
 }
 
 
-def check(args: argparse.Namespace) -> None:
+def check_extras(args: argparse.Namespace) -> None:
     """Refuse a command before it begins if packages that it needs are not installed."""
     for (command, option), extra in NEEDS.items():
         if args.command == command and (not option or getattr(args, option, None)):

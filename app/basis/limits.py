@@ -13,7 +13,7 @@ def _limit(usual: int, low: int, high: int, unit: str, help: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Limits:
+class LabLimits:
     """What may be chosen when the lab is started; a refusal that comes from one names its option, `--NAME`."""
 
     queue: int = _limit(16, 1, 1000, "RUNS", "runs that may wait while one is going")

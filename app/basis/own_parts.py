@@ -9,7 +9,7 @@ from importlib.metadata import entry_points
 GROUP = "decodescope.parts"  # as in engine/session/own_parts.py, which needs torch
 
 
-def load_own(paths: Sequence[str]) -> None:
+def load_own_parts(paths: Sequence[str]) -> None:
     """Load the parts that installed packages offer, and those of the named files and folders. What an installed package cannot
     do is said on stderr. Raises PartsError for a file that cannot be used."""
     installed = entry_points(group=GROUP)

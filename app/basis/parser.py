@@ -10,26 +10,37 @@ from decodescope import __version__
 from decodescope.engine.core.exactness import VALUES
 from decodescope.engine.core.roles import DRAFTS
 
-from .arguments import Parser, device, layers, named, number, parameters, role, verdict, whole
-from .limits import SEEDS, Limits
+from .arguments import (
+    Parser,
+    device,
+    float_in_range,
+    forced_verdict,
+    int_in_range,
+    layer_list,
+    name_and_path,
+    option,
+    parameter_count,
+    role_and_model,
+)
+from .limits import SEEDS, LabLimits
 
 KINDS = (
     "strategy",
     "drafter",
     "schedule",
     "acceptance",
-    "context",
+    "prompt_compression",
     "policy",
-    "codec",
-    "depth",
-    "selector",
+    "kv_compression",
+    "adaptive_depth",
+    "unmasking",
     "router",
-    "law",
+    "guidance",
     "sampler",
 )  # of parts, as engine/core/component.py has them, which needs more to be imported
 NEW_KINDS = ("acceptance", "drafter", "policy", "sampler", "strategy")  # that have templates
 DTYPES = ("float32", "bfloat16", "float16", "float64")
-LEVELS = ("counts", "decisions", "fields")
+LEVELS = ("summary", "decisions", "full")
 HOWS = ("tested", "naive", "static", "independent", "shared")  # how a calibration chooses
 TOKENS = 1_000_000
 TEXTS = 32  # that go together where nobody says how many
@@ -50,12 +61,12 @@ MODEL = "a shipped one (see docs/models.md), a folder written with a path separa
 WEIGHTS = "make another model of it first, such as 'int4 group=64'; several with + between them"
 
 
-def parser() -> Parser:  # noqa: PLR0915
+def build_parser() -> Parser:  # noqa: PLR0915
     """The whole command line."""
     top = Parser(
         prog="decodescope", description="See how fast LLM decoding works, step by step, on real models."
     )
-    top.add_argument("--version", action=Version, help="print the version and exit")
+    top.add_argument("--version", action=VersionAction, help="print the version and exit")
     top.add_argument(
         "--parts",
         action="append",
@@ -70,9 +81,11 @@ def parser() -> Parser:  # noqa: PLR0915
         sub.set_defaults(home=(module, function))
         return sub
 
-    _app(command("app", "serve", "app", "open the lab in the browser"))
-    _run(command("run", "commands.run_file", "run", "decode one prompt with a method and tell what happened"))
-    _batch(
+    _add_app_options(command("app", "serve", "app", "open the lab in the browser"))
+    _add_run_options(
+        command("run", "commands.run_file", "run", "decode one prompt with a method and tell what happened")
+    )
+    _add_batch_options(
         command(
             "batch",
             "commands.batch",
@@ -80,7 +93,7 @@ def parser() -> Parser:  # noqa: PLR0915
             "decode many prompts, what several begin with read and held once",
         )
     )
-    _workload(
+    _add_workload_options(
         command(
             "workload",
             "commands.workload",
@@ -88,7 +101,7 @@ def parser() -> Parser:  # noqa: PLR0915
             "serve requests with a cache of answers in front of a method",
         )
     )
-    _calibrate(
+    _add_calibrate_options(
         command(
             "calibrate", "commands.calibrate", "calibrate", "choose a knob's value so that texts hold a risk"
         )
@@ -96,12 +109,16 @@ def parser() -> Parser:  # noqa: PLR0915
     sub = command(
         "methods", "commands.methods", "methods", "list the parts that a method is made of, and their knobs"
     )
-    _json(sub).add_argument(
+    _add_json_option(sub).add_argument(
         "--exactness", choices=VALUES, metavar="E", help=f"only parts that are {', '.join(VALUES[:-1])}"
     )
-    _check(command("check", "commands.check", "check", "try whether a part keeps what its kind has to keep"))
-    _new(command("new", "commands.new", "new", "write a part of your own, and its test, to begin from"))
-    _json(command("models", "commands.models", "models", "list the models that need no download"))
+    _add_check_options(
+        command("check", "commands.check", "check", "try whether a part keeps what its kind has to keep")
+    )
+    _add_new_options(
+        command("new", "commands.new", "new", "write a part of your own, and its test, to begin from")
+    )
+    _add_json_option(command("models", "commands.models", "models", "list the models that need no download"))
     sub = command("hardware", "commands.hardware", "hardware", "show what was measured of this machine")
     sub.add_argument("--refresh", action="store_true", help="measure again")
     sub.add_argument(
@@ -110,9 +127,9 @@ def parser() -> Parser:  # noqa: PLR0915
         metavar="D",
         help="cpu, cuda, cuda:N or mps (default: cuda where there is one)",
     )
-    _data(sub)
-    _json(sub)
-    _price(
+    _add_data_option(sub)
+    _add_json_option(sub)
+    _add_price_options(
         command(
             "price",
             "commands.price",
@@ -122,10 +139,14 @@ def parser() -> Parser:  # noqa: PLR0915
     )
     sub = command("doctor", "commands.doctor", "doctor", "check the installation and this machine")
     sub.add_argument(
-        "--port", type=whole(1, 65535), default=7860, metavar="P", help="port to look at (default: 7860)"
+        "--port",
+        type=int_in_range(1, 65535),
+        default=7860,
+        metavar="P",
+        help="port to look at (default: 7860)",
     )
-    _data(sub)
-    _json(sub)
+    _add_data_option(sub)
+    _add_json_option(sub)
 
     trace = commands.add_parser(
         "trace", help="tell what a recorded run holds", description="Tell what a recorded run holds."
@@ -133,17 +154,17 @@ def parser() -> Parser:  # noqa: PLR0915
     ways = trace.add_subparsers(
         dest="way", metavar="show|check|find|fork|export", required=True, parser_class=Parser
     )
-    _traces(command, ways)
+    _add_trace_commands(command, ways)
     cache = commands.add_parser(
         "cache", help="keep a prompt's cache in a file", description="Keep a prompt's cache in a file."
     )
     ways = cache.add_subparsers(dest="way", metavar="save|load", required=True, parser_class=Parser)
-    _save(
+    _add_save_options(
         command(
             "save", "commands.cache", "save", "read a prompt, and write its cache to a file in few bits", ways
         )
     )
-    _load(
+    _add_load_options(
         command(
             "load",
             "commands.cache",
@@ -156,7 +177,7 @@ def parser() -> Parser:  # noqa: PLR0915
         "measure", help="tell what repetition does", description="Tell what repetition does."
     )
     ways = way.add_subparsers(dest="way", metavar="repetition|loops", required=True, parser_class=Parser)
-    _repetition(
+    _add_repetition_options(
         command(
             "repetition",
             "commands.measure",
@@ -165,7 +186,7 @@ def parser() -> Parser:  # noqa: PLR0915
             ways,
         )
     )
-    _loops(
+    _add_loops_options(
         command(
             "loops",
             "commands.measure",
@@ -174,7 +195,9 @@ def parser() -> Parser:  # noqa: PLR0915
             ways,
         )
     )
-    _report(command("report", "commands.report", "report", "tell where drafts die, and what to try"))
+    _add_report_options(
+        command("report", "commands.report", "report", "tell where drafts are rejected, and what to try")
+    )
     sub = command(
         "gallery",
         "commands.gallery",
@@ -188,7 +211,7 @@ def parser() -> Parser:  # noqa: PLR0915
     sub.add_argument(
         "--course", action="store_true", help="the notebooks too, each run first: a minute or two for each"
     )
-    _json(sub)
+    _add_json_option(sub)
     sub = command(
         "notebooks",
         "commands.notebooks",
@@ -196,8 +219,8 @@ def parser() -> Parser:  # noqa: PLR0915
         "copy the course, notebooks for JupyterLab, into a folder of yours",
     )
     sub.add_argument("folder", metavar="DIR", help="the folder; it is made if it is not there")
-    _json(sub)
-    _bench(
+    _add_json_option(sub)
+    _add_bench_options(
         command(
             "bench",
             "commands.bench.bench",
@@ -208,35 +231,43 @@ def parser() -> Parser:  # noqa: PLR0915
     return top
 
 
-def _check(sub: Parser) -> None:
+def _add_check_options(sub: Parser) -> None:
     sub.add_argument("name", metavar="NAME", help="a part, such as prompt_lookup; see decodescope methods")
     sub.add_argument("--kind", choices=KINDS, metavar="KIND", help="where parts of two kinds have that name")
     sub.add_argument(
         "--set", action="append", default=[], metavar="KNOB=VALUE", help="set a knob of the part; repeatable"
     )
-    _json(sub)
+    _add_json_option(sub)
 
 
-def _new(sub: Parser) -> None:
+def _add_new_options(sub: Parser) -> None:
     sub.add_argument("kind", choices=NEW_KINDS, metavar="KIND", help=", ".join(NEW_KINDS))
     sub.add_argument("name", metavar="NAME", help="what the part and its file are called, such as my_drafter")
     sub.add_argument("--into", metavar="DIR", help="the folder (default: here, or its places in a checkout)")
-    _json(sub)
+    _add_json_option(sub)
 
 
-def _price(sub: Parser) -> None:
+def _add_price_options(sub: Parser) -> None:
     sub.add_argument("model", metavar="M", help=f"{MODEL}; or a shape such as llama-2-7b")
     sub.add_argument(
         "--machine", default="a100-80g", metavar="NAME", help="one that `hardware` lists, or here (a100-80g)"
     )
     sub.add_argument(
-        "--context", type=whole(1, TOKENS), default=2048, metavar="N", help="all positions (default: 2048)"
+        "--context",
+        type=int_in_range(1, TOKENS),
+        default=2048,
+        metavar="N",
+        help="all positions (default: 2048)",
     )
     sub.add_argument(
         "--prefill", action="store_true", help="a pass that reads all of them (default: adds the last one)"
     )
     sub.add_argument(
-        "--sequences", type=whole(1, 4096), default=1, metavar="N", help="that share the weights (default: 1)"
+        "--sequences",
+        type=int_in_range(1, 4096),
+        default=1,
+        metavar="N",
+        help="that share the weights (default: 1)",
     )
     sub.add_argument(
         "--bits", default="16", metavar="W[,A,K]", help="of weights, activations, cache (default: 16)"
@@ -244,18 +275,18 @@ def _price(sub: Parser) -> None:
     sub.add_argument(
         "--unfused", action="store_true", help="attention writes and reads its scores, in both tables"
     )
-    _data(sub)
-    _json(sub)
+    _add_data_option(sub)
+    _add_json_option(sub)
 
 
-def _traces(command: Callable[..., Parser], ways: Any) -> None:
+def _add_trace_commands(command: Callable[..., Parser], ways: Any) -> None:
     for name, help in (
         ("show", "print what a trace holds; one that is still being written too"),
         ("check", "derive again what a trace claims; exit code 1 if it contradicts itself"),
     ):
         sub = command(name, "commands.shared.trace", name, help, ways)
         sub.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
-        _json(sub)
+        _add_json_option(sub)
     sub = command(
         "find",
         "commands.steps",
@@ -267,8 +298,8 @@ def _traces(command: Callable[..., Parser], ways: Any) -> None:
     sub.add_argument(
         "condition", metavar="CONDITION", help="such as 'first reject' or 'p/q < 0.1 and depth == 1'"
     )
-    _json(sub)
-    _fork(
+    _add_json_option(sub)
+    _add_fork_options(
         command(
             "fork",
             "commands.steps",
@@ -277,7 +308,7 @@ def _traces(command: Callable[..., Parser], ways: Any) -> None:
             ways,
         )
     )
-    _export(
+    _add_export_options(
         command(
             "export",
             "commands.shared.trace",
@@ -288,7 +319,7 @@ def _traces(command: Callable[..., Parser], ways: Any) -> None:
     )
 
 
-class Version(argparse.Action):
+class VersionAction(argparse.Action):
     """--version: print the version of the package and exit."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None):
@@ -299,87 +330,99 @@ class Version(argparse.Action):
         parser.exit()
 
 
-def _json(sub: Parser) -> Parser:
+def _add_json_option(sub: Parser) -> Parser:
     sub.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
     return sub
 
 
-def _data(sub: Parser) -> None:
+def _add_data_option(sub: Parser) -> None:
     sub.add_argument(
         "--data", metavar="DIR", help="folder of your data (default: the system's place for them)"
     )
 
 
-def _app(sub: Parser) -> None:
+def _add_app_options(sub: Parser) -> None:
     sub.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
-    _weights(sub)
-    _models(sub, "draft model (default for lab: lab-draft)")
+    _add_weights_option(sub)
+    _add_model_options(sub, "draft model (default for lab: lab-draft)")
     sub.add_argument(
         "--host", default="127.0.0.1", metavar="H", help="address to listen on (default: 127.0.0.1)"
     )
     sub.add_argument(
-        "--port", type=whole(0, 65535), metavar="P", help="port (default: 7860 or the next free one)"
+        "--port", type=int_in_range(0, 65535), metavar="P", help="port (default: 7860 or the next free one)"
     )
     sub.add_argument(
         "--allow-host", metavar="NAME", help="name under which others may reach an address that is not local"
     )
     sub.add_argument("--models", metavar="DIR", help="folder of models that the page offers too")
-    _threads(sub, "as timing says, or OMP_NUM_THREADS")
+    _add_threads_option(sub, "as timing says, or OMP_NUM_THREADS")
     sub.add_argument(
         "--compile", action="store_true", help="short passes run compiled; the first load takes longer"
     )
     sub.add_argument("--no-browser", action="store_true", help="do not open a browser")
-    for row in Limits().rows():
+    for row in LabLimits().rows():
         sub.add_argument(
             row["option"],
-            type=whole(row["low"], row["high"]),
+            type=int_in_range(row["low"], row["high"]),
             default=row["usual"],
             metavar=row["unit"],
             help=f"{row['help']} (default: {row['usual']})",
         )
-    _data(sub)
+    _add_data_option(sub)
 
 
-def _fork(sub: Parser) -> None:
-    sub.add_argument("file", metavar="FILE", help="the trace of the run, recorded at the level decisions")
+def _add_fork_options(sub: Parser) -> None:
     sub.add_argument(
-        "--step", type=whole(0, TOKENS), required=True, metavar="N", help="the first step that goes otherwise"
+        "file", metavar="FILE", help="the trace of the run, recorded at the trace level decisions"
+    )
+    sub.add_argument(
+        "--step",
+        type=int_in_range(0, TOKENS),
+        required=True,
+        metavar="N",
+        help="the first step that goes otherwise",
     )
     sub.add_argument("--trace", required=True, metavar="OUT", help="record the fork to this file")
     sub.add_argument(
         "--force",
         action="append",
         default=[],
-        type=verdict,
+        type=forced_verdict,
         metavar="accept:NODE",
         help="settle a drafted node of that step beforehand, or reject:NODE; repeatable",
     )
     sub.add_argument("--name", default="", metavar="TEXT", help="name of the fork")
     sub.add_argument(
-        "--seed", type=whole(0, SEEDS), metavar="S", help="of every draw from there on (default: the run's)"
+        "--seed",
+        type=int_in_range(0, SEEDS),
+        metavar="S",
+        help="of every draw from there on (default: the run's)",
     )
     sub.add_argument(
-        "--max-new-tokens", type=whole(1, TOKENS), metavar="N", help="longest text (default: the run's)"
+        "--max-new-tokens",
+        type=int_in_range(1, TOKENS),
+        metavar="N",
+        help="longest text (default: the run's)",
     )
     sub.add_argument("--model", metavar="M", help="the run's model (default: by the name in the trace)")
-    _weights(sub)
-    _models(sub, "its draft model, or one for the change (default: by the name in the trace)")
-    _parts(sub)
+    _add_weights_option(sub)
+    _add_model_options(sub, "its draft model, or one for the change (default: by the name in the trace)")
+    _add_part_options(sub)
     sub.add_argument(
         "--device",
         type=device,
         metavar="D",
         help="cpu, cuda, cuda:N or mps (default: cuda where there is one)",
     )
-    _threads(sub, "as torch has it")
-    _json(sub)
+    _add_threads_option(sub, "as torch has it")
+    _add_json_option(sub)
 
 
-def _weights(sub: Parser) -> None:
+def _add_weights_option(sub: Parser) -> None:
     sub.add_argument("--weights", metavar="W", help=f"{WEIGHTS}; see decodescope methods")
 
 
-def _place(sub: Parser, threads: str = "as timing says, or OMP_NUM_THREADS") -> None:
+def _add_device_options(sub: Parser, threads: str = "as timing says, or OMP_NUM_THREADS") -> None:
     """Where and how passes run; `threads`: how many there are if nobody says so."""
     sub.add_argument(
         "--dtype",
@@ -393,30 +436,34 @@ def _place(sub: Parser, threads: str = "as timing says, or OMP_NUM_THREADS") -> 
         metavar="D",
         help="cpu, cuda, cuda:N or mps (default: cuda where there is one)",
     )
-    _threads(sub, threads)
+    _add_threads_option(sub, threads)
 
 
-def _threads(sub: Parser, usual: str) -> None:
+def _add_threads_option(sub: Parser, usual: str) -> None:
     sub.add_argument(
-        "--threads", type=whole(1, 1024), metavar="N", help=f"threads of a pass (default: {usual})"
+        "--threads", type=int_in_range(1, 1024), metavar="N", help=f"threads of a pass (default: {usual})"
     )
 
 
-def _method(sub: Parser, required: bool = True) -> None:
+def _add_method_options(sub: Parser, required: bool = True) -> None:
     """The model and the method's parts, for the commands that decode."""
     sub.add_argument("--model", required=required, metavar="M", help=MODEL)
-    _weights(sub)
-    _models(sub, "draft model, for methods that use one")
+    _add_weights_option(sub)
+    _add_model_options(sub, "draft model, for methods that use one")
     sub.add_argument(
-        "--head", action="append", type=named, metavar="NAME=PATH", help="draft heads from another folder"
+        "--head",
+        action="append",
+        type=name_and_path,
+        metavar="NAME=PATH",
+        help="draft heads from another folder",
     )
     sub.add_argument(
         "--allow-pickle", action="store_true", help="read published heads from a pickle file, tensors only"
     )
-    _parts(sub)
+    _add_part_options(sub)
 
 
-def _models(sub: Parser, draft: str, where: str = "") -> None:
+def _add_model_options(sub: Parser, draft: str, where: str = "") -> None:
     """The further models, by role; `draft`: what is said of the draft model, `where`: the commands that take the others."""
     sub.add_argument("--draft", metavar="M", help=draft)
     sub.add_argument(
@@ -427,25 +474,25 @@ def _models(sub: Parser, draft: str, where: str = "") -> None:
             f"--{further}", metavar="M", help=f"{where}a further one, for methods that use several"
         )
     more = f"{where}a model in a role that a part asks for; repeatable"
-    sub.add_argument("--role", action="append", type=role, metavar="ROLE=NAME", help=more)
+    sub.add_argument("--role", action="append", type=role_and_model, metavar="ROLE=NAME", help=more)
 
 
-def _parts(sub: Parser) -> None:
+def _add_part_options(sub: Parser) -> None:
     """The parts of a method and their knobs."""
     for kind, what in (
         ("drafter", "what is guessed"),
         ("schedule", "how long a guess gets"),
         ("acceptance", "how much of a guess is kept"),
-        ("context", "what of the prompt is read"),
+        ("prompt_compression", "what of the prompt is read"),
         ("policy", "which KV entries stay"),
-        ("codec", "how those are stored"),
-        ("depth", "which layers run"),
-        ("selector", "which places of a canvas are committed"),
+        ("kv_compression", "how those are stored"),
+        ("adaptive_depth", "which layers run"),
+        ("unmasking", "which places of a canvas are committed"),
         ("router", "which of two models writes"),
-        ("law", "what stands in the place of the target's distribution"),
+        ("guidance", "what stands in the place of the target's distribution"),
         ("strategy", "what one step is"),
     ):
-        sub.add_argument(f"--{kind}", metavar="NAME", help=f"{what}; see decodescope methods")
+        sub.add_argument(option(kind), metavar="NAME", help=f"{what}; see decodescope methods")
     sub.add_argument(
         "--sampler", metavar="NAME[,NAME...]", help="samplers, applied in this order (default: greedy)"
     )
@@ -458,12 +505,12 @@ def _parts(sub: Parser) -> None:
     )
 
 
-def _run(sub: Parser) -> None:
-    _method(sub)
-    _prompt(sub, many=True)
-    _decoding(sub)
+def _add_run_options(sub: Parser) -> None:
+    _add_method_options(sub)
+    _add_prompt_options(sub, many=True)
+    _add_decoding_options(sub)
     sub.add_argument(
-        "--shadow",
+        "--reference",
         nargs="?",
         const="cache",
         choices=("cache", "model"),
@@ -473,21 +520,21 @@ def _run(sub: Parser) -> None:
     )
 
 
-def _export(sub: Parser) -> None:
+def _add_export_options(sub: Parser) -> None:
     sub.add_argument("file", metavar="FILE", help="a trace, sealed or .partial")
     sub.add_argument("--html", metavar="OUT", help="one HTML file that replays the run, offline")
     sub.add_argument("--perfetto", metavar="OUT", help="its timing as trace events, for ui.perfetto.dev")
     sub.add_argument(
         "--csv", metavar="OUT", help="its decisions as a table, a row for each drafted or own token"
     )
-    _json(sub)
+    _add_json_option(sub)
 
 
-def _save(sub: Parser) -> None:
+def _add_save_options(sub: Parser) -> None:
     sub.add_argument("file", metavar="OUT", help="the file; one that exists is refused")
     sub.add_argument("--model", required=True, metavar="M", help=MODEL)
-    _weights(sub)
-    _prompt(sub)
+    _add_weights_option(sub)
+    _add_prompt_options(sub)
     sub.add_argument(
         "--quality",
         choices=("coarse", "middle", "fine"),
@@ -495,20 +542,20 @@ def _save(sub: Parser) -> None:
         metavar="Q",
         help="coarse, middle or fine (middle)",
     )
-    _place(sub)
-    _json(sub)
+    _add_device_options(sub)
+    _add_json_option(sub)
 
 
-def _load(sub: Parser) -> None:
+def _add_load_options(sub: Parser) -> None:
     sub.add_argument("file", metavar="FILE", help="a file that `cache save` wrote")
-    _method(sub)
+    _add_method_options(sub)
     sub.add_argument(
         "--prompt", default="", metavar="TEXT", help="text behind the saved prompt, which is read (none)"
     )
-    _decoding(sub)
+    _add_decoding_options(sub)
 
 
-def _prompt(sub: Parser, many: bool = False) -> None:
+def _add_prompt_options(sub: Parser, many: bool = False) -> None:
     text = sub.add_mutually_exclusive_group(required=True)
     text.add_argument("--prompt", metavar="TEXT", help="the prompt")
     holds = "; a .jsonl file holds many, decoded as batch does" if many else ""
@@ -520,35 +567,43 @@ def _prompt(sub: Parser, many: bool = False) -> None:
     )
 
 
-def _decoding(sub: Parser) -> None:
+def _add_decoding_options(sub: Parser) -> None:
     """How far a run goes, and what of it is recorded."""
-    _length(sub)
+    _add_length_option(sub)
     sub.add_argument("--ignore-eos", action="store_true", help="go on after the model's end token")
     sub.add_argument(
         "--stop", action="append", default=[], metavar="TEXT", help="end when the text holds this; repeatable"
     )
     sub.add_argument(
-        "--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of every random draw (default: 0)"
+        "--seed",
+        type=int_in_range(0, SEEDS),
+        default=0,
+        metavar="S",
+        help="of every random draw (default: 0)",
     )
-    _place(sub)
+    _add_device_options(sub)
     sub.add_argument(
         "--compile", action="store_true", help="short passes run compiled; the first load takes longer"
     )
     sub.add_argument("--trace", metavar="OUT", help="record the run to this file")
     sub.add_argument(
-        "--level",
+        "--trace-level",
+        dest="level",
         choices=LEVELS,
         metavar="LEVEL",
         help=f"of --trace: {', '.join(LEVELS)} (default: decisions)",
     )
     sub.add_argument(
-        "--layers", type=layers, metavar="N,N", help="whose attention --level fields records (default: all)"
+        "--layers",
+        type=layer_list,
+        metavar="N,N",
+        help="whose attention --trace-level full records (default: all)",
     )
-    _json(sub)
+    _add_json_option(sub)
 
 
-def _batch(sub: Parser) -> None:
-    _method(sub)
+def _add_batch_options(sub: Parser) -> None:
+    _add_method_options(sub)
     sub.add_argument(
         "--prompts", required=True, metavar="F", help="a prompt a line, or .jsonl; - is standard input"
     )
@@ -560,28 +615,36 @@ def _batch(sub: Parser) -> None:
         "--stop", action="append", default=[], metavar="TEXT", help="end a text that holds this; repeatable"
     )
     sub.add_argument(
-        "--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of the first prompt (default: 0)"
+        "--seed", type=int_in_range(0, SEEDS), default=0, metavar="S", help="of the first prompt (default: 0)"
     )
     sub.add_argument(
-        "--texts", type=whole(1, 1024), default=TEXTS, metavar="N", help="texts of a pass, at most (32)"
+        "--texts",
+        type=int_in_range(1, 1024),
+        default=TEXTS,
+        metavar="N",
+        help="texts of a pass, at most (32)",
     )
     sub.add_argument(
         "--traces", metavar="DIR", help="record each text to a file of its own in this new folder"
     )
     sub.add_argument(
-        "--level", choices=LEVELS, metavar="LEVEL", help="of --traces, as for run (default: decisions)"
+        "--trace-level",
+        dest="level",
+        choices=LEVELS,
+        metavar="LEVEL",
+        help="of --traces, as for run (default: decisions)",
     )
     sub.add_argument(
         "--plan-only", action="store_true", help="say which prompts share what, and decode nothing"
     )
     sub.add_argument("--out", metavar="OUT", help="write the texts to this file, as JSON lines")
-    _length(sub)
-    _place(sub)
-    _json(sub)
+    _add_length_option(sub)
+    _add_device_options(sub)
+    _add_json_option(sub)
 
 
-def _workload(sub: Parser) -> None:
-    _method(sub)
+def _add_workload_options(sub: Parser) -> None:
+    _add_method_options(sub)
     sub.add_argument(
         "--prompts", required=True, metavar="F", help="a prompt a line, or .jsonl; - is standard input"
     )
@@ -589,18 +652,22 @@ def _workload(sub: Parser) -> None:
         "--chat", action="store_true", help="put each prompt as a user's turn, by the model's template"
     )
     sub.add_argument(
-        "--requests", type=whole(1, TOKENS), default=100, metavar="N", help="how many come (default: 100)"
+        "--requests",
+        type=int_in_range(1, TOKENS),
+        default=100,
+        metavar="N",
+        help="how many come (default: 100)",
     )
     sub.add_argument(
         "--zipf",
-        type=number(0, 10),
+        type=float_in_range(0, 10),
         default=1.0,
         metavar="S",
         help="prompt i is asked for as i^-S (default: 1; 0: all alike)",
     )
     sub.add_argument(
         "--capacity",
-        type=whole(1, TOKENS),
+        type=int_in_range(1, TOKENS),
         default=1024,
         metavar="N",
         help="tokens that are held, prompts too (default: 1024)",
@@ -614,23 +681,27 @@ def _workload(sub: Parser) -> None:
         "--stop", action="append", default=[], metavar="TEXT", help="end a text that holds this; repeatable"
     )
     sub.add_argument(
-        "--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of requests and draws (default: 0)"
+        "--seed",
+        type=int_in_range(0, SEEDS),
+        default=0,
+        metavar="S",
+        help="of requests and draws (default: 0)",
     )
     sub.add_argument("--out", metavar="OUT", help="write the requests to this file, as JSON lines")
     sub.add_argument(
         "--html", metavar="OUT", help="draw them in one HTML file: hits, what went and why, what was saved"
     )
-    _length(sub)
-    _place(sub)
-    _json(sub)
+    _add_length_option(sub)
+    _add_device_options(sub)
+    _add_json_option(sub)
 
 
-def _calibrate(sub: Parser) -> None:
-    _method(sub)
+def _add_calibrate_options(sub: Parser) -> None:
+    _add_method_options(sub)
     how = f"a number by {HOWS[0]}, or thresholds by exit: {', '.join(HOWS[1:])} (default: {HOWS[0]})"
     sub.add_argument("--how", choices=HOWS, default=HOWS[0], metavar="H", help=how)
     sub.add_argument(
-        "--knob", metavar="PART.knob", help="tested: a number of a part, such as depth.threshold"
+        "--knob", metavar="PART.knob", help="tested: a number of a part, such as adaptive_depth.threshold"
     )
     sub.add_argument("--grid", metavar="A:B:N", help="tested: N values from the safe A to B, or with commas")
     sub.add_argument("--texts", required=True, metavar="F", help="a prompt a line, .jsonl, or labbench")
@@ -642,10 +713,17 @@ def _calibrate(sub: Parser) -> None:
         "--risk", choices=risks, metavar="R", help="tested: edit, differs or task (default: edit)"
     )
     sub.add_argument(
-        "--delta", type=number(0, 1), metavar="D", help="tested: the risk is at most this (default: 0.1)"
+        "--delta",
+        type=float_in_range(0, 1),
+        metavar="D",
+        help="tested: the risk is at most this (default: 0.1)",
     )
     sub.add_argument(
-        "--eps", type=number(0, 1), default=0.05, metavar="E", help="chance that it is not (default: 0.05)"
+        "--eps",
+        type=float_in_range(0, 1),
+        default=0.05,
+        metavar="E",
+        help="chance that it is not (default: 0.05)",
     )
     sub.add_argument(
         "--whole", action="store_true", help="tested: decode the values behind the first that failed, too"
@@ -655,24 +733,24 @@ def _calibrate(sub: Parser) -> None:
         "--chat", action="store_true", help="put each prompt as a user's turn, by the model's template"
     )
     sub.add_argument(
-        "--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of the first text (default: 0)"
+        "--seed", type=int_in_range(0, SEEDS), default=0, metavar="S", help="of the first text (default: 0)"
     )
-    _length(sub)
-    _place(sub)
-    _json(sub)
+    _add_length_option(sub)
+    _add_device_options(sub)
+    _add_json_option(sub)
 
 
-def _length(sub: Parser) -> None:
+def _add_length_option(sub: Parser) -> None:
     sub.add_argument(
         "--max-new-tokens",
-        type=whole(1, TOKENS),
+        type=int_in_range(1, TOKENS),
         default=64,
         metavar="N",
         help="longest text, in tokens (default: 64)",
     )
 
 
-def _report(sub: Parser) -> None:
+def _add_report_options(sub: Parser) -> None:
     sub.add_argument(
         "file", nargs="*", metavar="FILE", help="recorded traces of one method; or give --prompts"
     )
@@ -682,33 +760,37 @@ def _report(sub: Parser) -> None:
     sub.add_argument("--short", action="store_true", help="of labbench: the first 8 questions of each kind")
     sub.add_argument("--traces", metavar="DIR", help="keep the runs over the prompts in this folder")
     sub.add_argument(
-        "--batch", type=whole(1, 1024), default=1, metavar="N", help="prompts decoded at a time (default: 1)"
+        "--batch",
+        type=int_in_range(1, 1024),
+        default=1,
+        metavar="N",
+        help="prompts decoded at a time (default: 1)",
     )
-    _method(sub, required=False)
+    _add_method_options(sub, required=False)
     sub.add_argument(
         "--chat", action="store_true", help="put prompts as a user's turn, by the model's template"
     )
-    _length(sub)
+    _add_length_option(sub)
     sub.add_argument(
-        "--seed", type=whole(0, SEEDS), default=0, metavar="S", help="of the first prompt (default: 0)"
+        "--seed", type=int_in_range(0, SEEDS), default=0, metavar="S", help="of the first prompt (default: 0)"
     )
-    _place(sub)
+    _add_device_options(sub)
     sub.add_argument("--html", metavar="OUT", help="write the report to one HTML file too")
-    _json(sub)
+    _add_json_option(sub)
 
 
-def _repetition(sub: Parser) -> None:
+def _add_repetition_options(sub: Parser) -> None:
     sub.add_argument("--model", default="lab", metavar="M", help=f"{MODEL} (default: lab)")
-    _weights(sub)
+    _add_weights_option(sub)
     sub.add_argument(
         "--sentences",
-        type=whole(1, 10_000),
+        type=int_in_range(1, 10_000),
         default=200,
         metavar="N",
         help="how many are read (default: 200)",
     )
     sub.add_argument(
-        "--times", type=whole(2, 1000), default=16, metavar="N", help="copies of each (default: 16)"
+        "--times", type=int_in_range(2, 1000), default=16, metavar="N", help="copies of each (default: 16)"
     )
     sub.add_argument(
         "--text",
@@ -719,11 +801,11 @@ def _repetition(sub: Parser) -> None:
     sub.add_argument(
         "--html", metavar="OUT", help="draw it in one HTML file: the curves, and one sentence token by token"
     )
-    _place(sub, "as torch has it")
-    _json(sub)
+    _add_device_options(sub, "as torch has it")
+    _add_json_option(sub)
 
 
-def _loops(sub: Parser) -> None:
+def _add_loops_options(sub: Parser) -> None:
     what = "a trace, of which the written tokens count, or a UTF-8 text; - is standard input"
     sub.add_argument("file", metavar="FILE", help=what)
     sub.add_argument(
@@ -731,15 +813,15 @@ def _loops(sub: Parser) -> None:
     )
     sub.add_argument(
         "--grams",
-        type=whole(1, 1000),
+        type=int_in_range(1, 1000),
         default=4,
         metavar="N",
         help="tokens that must be the same (default: 4)",
     )
-    _json(sub)
+    _add_json_option(sub)
 
 
-def _bench(sub: Parser) -> None:
+def _add_bench_options(sub: Parser) -> None:
     sub.add_argument(
         "what",
         nargs="?",
@@ -753,30 +835,34 @@ def _bench(sub: Parser) -> None:
     sub.add_argument(
         "--model", metavar="M", help=f"{MODEL} (default: lab, for parallel lab-mdm, for cloze lab-mdm+cloze)"
     )
-    _weights(sub)
-    _models(
+    _add_weights_option(sub)
+    _add_model_options(
         sub, "draft model, or none (default for lab: lab-draft)", "labbench, speculation, words, prompts: "
     )
-    _place(sub, "as torch has it")
+    _add_device_options(sub, "as torch has it")
     sub.add_argument(
         "--compile", action="store_true", default=None, help="decode: short passes of our side run compiled"
     )
     sub.add_argument(
         "--new-tokens",
-        type=whole(2, 4096),
+        type=int_in_range(2, 4096),
         metavar="N",
         help="tokens of a text (default: 128; kv: those whose price is taken); the most of an answer in labbench (default: by "
         "kind), depth, cascade, words (the same), speculation (default: 40)",
     )
     sub.add_argument(
-        "--repeats", type=whole(1, 1000), metavar="N", help="decode, speculation: rounds (default: 5, 3)"
+        "--repeats",
+        type=int_in_range(1, 1000),
+        metavar="N",
+        help="decode, speculation: rounds (default: 5, 3)",
     )
     sub.add_argument("--prompt-file", metavar="F", help="decode: a prompt of yours in the place of ours")
     sub.add_argument(
-        "--level",
+        "--trace-level",
+        dest="level",
         choices=("none", *LEVELS),
         metavar="LEVEL",
-        help="decode: what our side records (default: counts)",
+        help="decode: what our side records (default: summary)",
     )
     sub.add_argument(
         "--questions", metavar="F", help="of all but decode, parallel, cloze: Spec-Bench's format (ours)"
@@ -796,20 +882,29 @@ def _bench(sub: Parser) -> None:
     )
     sub.add_argument(
         "--temperature",
-        type=number(0, 5),
+        type=float_in_range(0, 5),
         metavar="T",
         help="labbench: of all methods (default: 0, greedy); speculation: of those that draw (default: 0.8; 0: none do)",
     )
     sub.add_argument(
-        "--seed", type=whole(0, SEEDS), metavar="S", help="of every draw, of all but decode, kv and cloze (0)"
+        "--seed",
+        type=int_in_range(0, SEEDS),
+        metavar="S",
+        help="of every draw, of all but decode, kv and cloze (0)",
     )
     sub.add_argument(
-        "--batch", type=whole(1, 1024), metavar="N", help="labbench: answers written at a time (default: 1)"
+        "--batch",
+        type=int_in_range(1, 1024),
+        metavar="N",
+        help="labbench: answers written at a time (default: 1)",
     )
     sub.add_argument(
-        "--random", type=parameters, metavar="N", help="models: time passes of N random weights, such as 300M"
+        "--random",
+        type=parameter_count,
+        metavar="N",
+        help="models: time passes of N random weights, such as 300M",
     )
     sub.add_argument("--out", metavar="OUT", help="all but decode: write the result to this file, as JSON")
     resume = "all but decode: go on with what OUT.partial holds"
     sub.add_argument("--resume", action="store_true", default=None, help=resume)
-    _json(sub)
+    _add_json_option(sub)

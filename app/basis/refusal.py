@@ -5,7 +5,7 @@ from __future__ import annotations
 from decodescope.engine.core.refusal import Refusal
 
 
-class Refused(Refusal):
+class RequestRefusal(Refusal):
     """What the page asked will not be done. status: of the answer that says so."""
 
     def __init__(self, why: str, status: int = 422):
@@ -18,7 +18,7 @@ def sentence(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-def told(error: BaseException) -> str:
+def explain_error(error: BaseException) -> str:
     """What the page says of an error: its own sentence if it is meant for people, else that something went wrong."""
     if isinstance(error, OSError):
         return f"The file system refused: {error.strerror or type(error).__name__}."

@@ -11,32 +11,32 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decodescope.app.basis.refusal import sentence
-from decodescope.app.runs.processors import decided
-from decodescope.app.runs.prompts import BEGINS, JSON_LINES, Prompt, of_text
-from decodescope.engine.core.activity import idle_in_several
+from decodescope.app.runs.prompts import BEGINS, JSON_LINES, PromptEntry, parse_prompts
+from decodescope.app.runs.threads import choose_threads
+from decodescope.engine.core.activity import common_idle_notes
 from decodescope.engine.core.refusal import Refusal
-from decodescope.lab.formatting.asked import how_asked
+from decodescope.lab.formatting.prompt_sentences import prompt_sentences
 
-from .batch_method import Together, asked_for, shared
-from .shared.output import free_file, load_model, note, say_json, size
-from .shared.run import further, given, interrupts, on_prompts, prompt_ids
-from .shared.texts import read_text, unused_template
+from .batch_method import MethodBatch, sharing_sentence, uses_method
+from .shared.output import format_bytes, load_model, new_file_path, print_json, print_note
+from .shared.run import catch_interrupts, further_models, parse_parts, prompt_ids, special_token_notes
+from .shared.texts import read_text, unused_template_note
 
 if TYPE_CHECKING:
-    from decodescope.engine.session.batch.decode import Asked, Batch
-    from decodescope.engine.session.batch.plan import Plan
+    from decodescope.engine.session.batch.decode import BatchResult, BatchSettings
+    from decodescope.engine.session.batch.plan import BatchPlan
     from decodescope.engine.session.load import Model
 
 
 def batch(args: argparse.Namespace) -> int:
     """Decode the prompts of a file as asked; the exit code."""
-    out = None if args.out is None else free_file(args.out, "--out", "the texts")
-    prompts = of_text(read_text(args.prompts), args.prompts, args.prompts.endswith(JSON_LINES))
-    if asked_for(args):
-        return _by_method(args, prompts, out)
-    sampler = _sampler(args)
-    from decodescope.engine.session.batch.decode import decode, refuse
-    from decodescope.engine.session.batch.plan import planned
+    out = None if args.out is None else new_file_path(args.out, "--out", "the texts")
+    prompts = parse_prompts(read_text(args.prompts), args.prompts, args.prompts.endswith(JSON_LINES))
+    if uses_method(args):
+        return _decode_with_method(args, prompts, out)
+    sampler = _build_sampler(args)
+    from decodescope.engine.session.batch.decode import check_prompts, decode_batch
+    from decodescope.engine.session.batch.plan import plan_batch
 
     model = load_model(args.model, args.dtype, args.device)
     if model.tokenizer is None:
@@ -47,24 +47,27 @@ def batch(args: argparse.Namespace) -> int:
     templated = [bool(args.chat or (x.chat and chats)) for x in prompts]
     turns = [(x.text, chat) for x, chat in zip(prompts, templated, strict=True)]
     ids = [prompt_ids(model, *x) for x in turns]
-    refuse(model, ids)
-    for text in on_prompts(args, model, turns, decodes=not args.plan_only):
-        note(text)
-    decided(args, model)
+    check_prompts(model, ids)
+    for text in special_token_notes(args, model, turns, decodes=not args.plan_only):
+        print_note(text)
+    choose_threads(args, model)
     if args.plan_only:
-        _say_plan(args, prompts, planned(ids))
+        _print_plan(args, prompts, plan_batch(ids))
         return 0
     if out is not None:
-        _try(out)
-    with interrupts() as seen, _progress(len(ids)) as progress:
-        done = decode(model, ids, _asked(args, model, sampler, lambda: bool(seen), progress))
-    answers = [_answer(model, *x) for x in zip(prompts, ids, done.texts, strict=True)]
-    kept = out is None or _kept(out, answers)
-    asked = [*how_asked(sum(templated), [x.later for x in prompts]), *unused_template(model, templated)]
-    _show(args, prompts, asked, done, answers, out if kept else None)
+        _check_writable(out)
+    with catch_interrupts() as seen, _progress_bar(len(ids)) as progress:
+        done = decode_batch(model, ids, _batch_settings(args, model, sampler, lambda: bool(seen), progress))
+    answers = [_output_row(model, *x) for x in zip(prompts, ids, done.texts, strict=True)]
+    kept = out is None or _write_texts(out, answers)
+    asked = [
+        *prompt_sentences(sum(templated), [x.later for x in prompts]),
+        *unused_template_note(model, templated),
+    ]
+    _print_result(args, prompts, asked, done, answers, out if kept else None)
     if done.fault is not None:
-        so_far = f"{done.ended} of {len(ids)} texts were decoded to their end, the others are kept as far as they came"
-        note(f"{so_far}: {sentence(done.fault)}")
+        so_far = f"{done.ended_count} of {len(ids)} texts were decoded to their end, the others are kept as far as they came"
+        print_note(f"{so_far}: {sentence(done.fault)}")
     if seen:
         return 130
     if kept and done.fault is None:
@@ -72,42 +75,44 @@ def batch(args: argparse.Namespace) -> int:
     return 1
 
 
-def _by_method(args: argparse.Namespace, prompts: list[Prompt], out: Path | None) -> int:
+def _decode_with_method(args: argparse.Namespace, prompts: list[PromptEntry], out: Path | None) -> int:
     """Decode the prompts by sessions that go together; the exit code."""
     if args.plan_only:
         raise Refusal(
             "--plan-only is about what prompts share in plain decoding: leave the method and --traces out."
         )
-    group = Together(args, prompts)
+    group = MethodBatch(args, prompts)
     for text in group.notes:
-        note(text)
+        print_note(text)
     if out is not None:
-        _try(out)
-    decided(args, group.model)
-    with interrupts() as seen, _progress(len(prompts)) as progress:
+        _check_writable(out)
+    choose_threads(args, group.model)
+    with catch_interrupts() as seen, _progress_bar(len(prompts)) as progress:
         done = group.run(lambda: bool(seen), progress.add)
     answers = [group.answers[i] for i in sorted(group.answers)]
-    kept = out is None or _kept(out, answers)
-    group.notes += (ends := [f"Note: {x}" for x in idle_in_several([answer["notes"] for answer in answers])])
+    kept = out is None or _write_texts(out, answers)
+    group.notes += (
+        ends := [f"Note: {x}" for x in common_idle_notes([answer["notes"] for answer in answers])]
+    )
     tokens = sum(len(x["tokens"]) for x in answers)
-    rate = f"{tokens} tokens, {tokens / done.wall_s:.1f} tokens/s; {shared(done)}"
+    rate = f"{tokens} tokens, {tokens / done.wall_s:.1f} tokens/s; {sharing_sentence(done)}"
     asked = [
-        *how_asked(sum(group.chat), [x.later for x in prompts]),
-        *unused_template(group.model, group.chat),
+        *prompt_sentences(sum(group.chat), [x.later for x in prompts]),
+        *unused_template_note(group.model, group.chat),
     ]
     if args.json:
         counts = {
             "new_tokens": tokens,
-            "passes": done.shared.total(),
-            "shared": dict(sorted(done.shared.items())),
+            "passes": done.pass_counts.total(),
+            "shared": dict(sorted(done.pass_counts.items())),
         }
         counts |= {"wall_s": done.wall_s, "out": str(out) if out and kept else None, "traces": args.traces}
-        say_json({"texts": answers, **counts, "faults": group.faults, "notes": [*group.notes, *asked]})
+        print_json({"texts": answers, **counts, "faults": group.faults, "notes": [*group.notes, *asked]})
     else:
         line = rate + (f"; traces: {args.traces}" if args.traces else "")
-        _say(prompts, asked, answers, out if kept else None, line)
+        _print_texts(prompts, asked, answers, out if kept else None, line)
     for text in [*group.faults, *ends]:
-        note(text)
+        print_note(text)
     if seen:
         return 130
     if kept and not group.faults:
@@ -115,17 +120,17 @@ def _by_method(args: argparse.Namespace, prompts: list[Prompt], out: Path | None
     return 1
 
 
-def _say(
-    prompts: list[Prompt], asked: list[str], answers: list[dict[str, Any]], out: Path | None, line: str
+def _print_texts(
+    prompts: list[PromptEntry], asked: list[str], answers: list[dict[str, Any]], out: Path | None, line: str
 ) -> None:
     """The texts, unless they stand in a file, sentences on how the prompts were put, and a line with figures."""
-    begins = {x.name: f"{x.begins}{'…' if len(x.text) > BEGINS else ''}" for x in prompts}
+    begins = {x.name: f"{x.beginning}{'…' if len(x.text) > BEGINS else ''}" for x in prompts}
     for answer in answers if out is None else ():
         print(f"{answer['name']}: {begins[answer['name']]}\n{answer['text']}\n")
     print("\n".join([*asked, line + (f"; texts: {out}" if out else "")]))
 
 
-def _try(out: Path) -> None:
+def _check_writable(out: Path) -> None:
     """Refuse a file that cannot be made, before anything is decoded for it."""
     try:
         out.touch(exist_ok=False)
@@ -134,7 +139,7 @@ def _try(out: Path) -> None:
         raise Refusal(f"The texts cannot be written to {out}: {error.strerror}.") from None
 
 
-def _kept(out: Path, answers: list[dict[str, Any]]) -> bool:
+def _write_texts(out: Path, answers: list[dict[str, Any]]) -> bool:
     """Whether all texts could be written, a line each; where the disk fills the file has those that had room as a whole, and
     the user is told so."""
     whole = 0
@@ -155,38 +160,38 @@ def _kept(out: Path, answers: list[dict[str, Any]]) -> bool:
     if error is not None:
         with contextlib.suppress(OSError):  # a device has no length
             os.truncate(out, whole)
-        note(
+        print_note(
             f"{out} has {lines} of the {len(answers)} texts, since no more could be written ({error}): here they are all."
         )
     return error is None
 
 
-def _sampler(args: argparse.Namespace) -> Any:
+def _build_sampler(args: argparse.Namespace) -> Any:
     """The sampler of the command line; a knob of another part is refused."""
     from decodescope.engine.session.method import Method
 
-    names, settings = given(args, "temperature.temperature=0.7")
+    names, settings = parse_parts(args, "temperature.temperature=0.7")
     other = next((part for part in settings if part not in ("sampler", *names.get("sampler", []))), None)
     if other is not None:
         what = f"A batch without a method is decoded plainly, so a knob of {other} would be ignored"
         raise Refusal(f"{what}: name the part too, or set knobs of samplers alone.")
-    if idle := [*further(args), *(f"{name} heads" for name, _ in args.head or ())]:
+    if idle := [*further_models(args), *(f"{name} heads" for name, _ in args.head or ())]:
         what = f"A batch without a method is decoded plainly and reads no {idle[0]}"
         raise Refusal(f"{what}: name a part that does, or leave it out.")
     if args.level is not None:
-        raise Refusal("--level says what --traces DIR records: give that too, or leave it out.")
-    return Method.named(names, settings).sampler
+        raise Refusal("--trace-level says what --traces DIR records: give that too, or leave it out.")
+    return Method.from_names(names, settings).sampler
 
 
-def _asked(
+def _batch_settings(
     args: argparse.Namespace, model: Model, sampler: Any, halted: Callable[[], bool], progress: Any
-) -> Asked:
-    from decodescope.engine.session.batch.decode import Asked
-    from decodescope.engine.session.session import ending
+) -> BatchSettings:
+    from decodescope.engine.session.batch.decode import BatchSettings
+    from decodescope.engine.session.session import stop_condition
 
-    return Asked(
+    return BatchSettings(
         sampler,
-        ending(model, [] if args.ignore_eos else None, args.stop),
+        stop_condition(model, [] if args.ignore_eos else None, args.stop),
         max_new=args.max_new_tokens,
         seed=args.seed,
         most=args.texts,
@@ -195,13 +200,13 @@ def _asked(
     )
 
 
-def _progress(count: int) -> Any:
+def _progress_bar(count: int) -> Any:
     from decodescope.engine.core.progress import Progress
 
     return Progress("decoding", count, "texts")
 
 
-def _answer(model: Model, prompt: Prompt, ids: list[int], text: Any) -> dict[str, Any]:
+def _output_row(model: Model, prompt: PromptEntry, ids: list[int], text: Any) -> dict[str, Any]:
     """What is said of a prompt, as a line of --out."""
     assert model.tokenizer is not None
     said = {"name": prompt.name, **({"category": prompt.kind} if prompt.kind else {}), "prompt": prompt.text}
@@ -209,7 +214,7 @@ def _answer(model: Model, prompt: Prompt, ids: list[int], text: Any) -> dict[str
     return {**said, "prompt_tokens": len(ids), "text": text_of, "tokens": text.tokens, "end": text.end}
 
 
-def _figures(plan: Plan) -> dict[str, Any]:
+def _plan_record(plan: BatchPlan) -> dict[str, Any]:
     groups = [{"prefix": x.prefix, "members": list(x.members)} for x in plan.groups]
     return {
         "groups": groups,
@@ -219,7 +224,7 @@ def _figures(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _reading(plan: Plan) -> str:
+def _plan_sentence(plan: BatchPlan) -> str:
     """The plan in a sentence."""
     shared = [x for x in plan.groups if x.prefix]
     if not shared:
@@ -228,22 +233,22 @@ def _reading(plan: Plan) -> str:
     return f"{plan.tokens} tokens of prompts, {plan.read} of them read, {1 - plan.read / plan.tokens:.0%} fewer: {many}"
 
 
-def _say_plan(args: argparse.Namespace, prompts: list[Prompt], plan: Plan) -> None:
+def _print_plan(args: argparse.Namespace, prompts: list[PromptEntry], plan: BatchPlan) -> None:
     if args.json:
-        say_json(_figures(plan))
+        print_json(_plan_record(plan))
         return
     for group in plan.groups:
         print(
             f"{group.prefix} tokens shared by {len(group.members)}: {', '.join(prompts[i].name for i in group.members)}"
         )
-    print(f"\n{_reading(plan)}; prefixes behind prefixes would need {plan.least}")
+    print(f"\n{_plan_sentence(plan)}; prefixes behind prefixes would need {plan.least}")
 
 
-def _show(
+def _print_result(
     args: argparse.Namespace,
-    prompts: list[Prompt],
+    prompts: list[PromptEntry],
     asked: list[str],
-    done: Batch,
+    done: BatchResult,
     answers: list[dict[str, Any]],
     out: Path | None,
 ) -> None:
@@ -256,10 +261,16 @@ def _show(
         "kv_bytes_peak": done.peak_bytes,
     }
     if args.json:
-        plan = {**_figures(done.plan), **figures, "out": None if out is None else str(out)}
-        say_json({"texts": answers, **plan, "notes": asked})
+        plan = {**_plan_record(done.plan), **figures, "out": None if out is None else str(out)}
+        print_json({"texts": answers, **plan, "notes": asked})
         return
     rate = (
         f"{tokens} tokens in {done.passes} passes, {tokens / done.wall_s:.1f} tokens/s" if done.wall_s else ""
     )
-    _say(prompts, asked, answers, out, f"{_reading(done.plan)}; {rate}; KV at most {size(done.peak_bytes)}")
+    _print_texts(
+        prompts,
+        asked,
+        answers,
+        out,
+        f"{_plan_sentence(done.plan)}; {rate}; KV at most {format_bytes(done.peak_bytes)}",
+    )

@@ -8,14 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decodescope.app.basis.refusal import sentence
-from decodescope.app.runs.prompts import Prompt
-from decodescope.engine.core.paths import expanded
+from decodescope.app.runs.prompts import PromptEntry
+from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.refusal import Refusal
 
-from .shared.run import PARTS, chosen, compose, figures, ignored, models, on_prompts, prompt_ids, remarks
+from .shared.run import (
+    PARTS,
+    build_method,
+    calibration_notes,
+    load_models,
+    prompt_ids,
+    remarks,
+    special_token_notes,
+    summary_figures,
+    unused_model_notes,
+)
 
 if TYPE_CHECKING:
-    from decodescope.engine.session.batch.together import Figures
+    from decodescope.engine.session.batch.shared_passes import SharedPassStats
     from decodescope.engine.session.run import Run
     from decodescope.engine.session.session import Session
 
@@ -31,16 +41,16 @@ TOLD = (
 ENDING = ".dstrace"
 
 
-def asked_for(args: argparse.Namespace) -> bool:
+def uses_method(args: argparse.Namespace) -> bool:
     """Whether the prompts are decoded by a method or recorded, rather than plainly behind what they share."""
     return args.traces is not None or any(getattr(args, kind) is not None for kind in PARTS)
 
 
-def folder(name: str | None) -> Path | None:
+def make_traces_folder(name: str | None) -> Path | None:
     """Where the traces go, made if it is not there; a Refusal where something is in it."""
     if name is None:
         return None
-    place = expanded(name)
+    place = expand_path(name)
     try:
         place.mkdir(exist_ok=True)
         if any(place.iterdir()):
@@ -53,32 +63,34 @@ def folder(name: str | None) -> Path | None:
     return place
 
 
-class Together:
+class MethodBatch:
     """The prompts of a batch as sessions of one method.
 
     answers: of the prompts whose texts have ended, by number, as lines of --out;  faults: what ended texts early
     """
 
-    def __init__(self, args: argparse.Namespace, prompts: list[Prompt]):
-        self.args, self.prompts, self.folder = args, prompts, folder(args.traces)
-        self.method = compose(args)
-        self.notes = ignored(args, self.method) + chosen(self.method)
-        self.model, self.others = models(args, self.method)
+    def __init__(self, args: argparse.Namespace, prompts: list[PromptEntry]):
+        self.args, self.prompts, self.folder = args, prompts, make_traces_folder(args.traces)
+        self.method = build_method(args)
+        self.notes = unused_model_notes(args, self.method) + calibration_notes(self.method)
+        self.model, self.others = load_models(args, self.method)
         self.notes += remarks(self.model, *self.others.values())
         assert self.model.tokenizer is not None
         self.chat = [bool(args.chat or (x.chat and self.model.tokenizer.has_chat)) for x in prompts]
         self.ids = [prompt_ids(self.model, x.text, chat) for x, chat in zip(prompts, self.chat, strict=True)]
-        self.notes += on_prompts(args, self.model, zip((x.text for x in prompts), self.chat, strict=True))
+        self.notes += special_token_notes(
+            args, self.model, zip((x.text for x in prompts), self.chat, strict=True)
+        )
         self.going: dict[int, Run] = {}  # by number of the prompt
         self.answers: dict[int, dict[str, Any]] = {}
         self.faults: list[str] = []
         # where the longest fits, all do
-        self._session(max(range(len(prompts)), key=lambda i: len(self.ids[i])))
+        self._make_session(max(range(len(prompts)), key=lambda i: len(self.ids[i])))
 
-    def run(self, halted: Callable[[], bool], over: Callable[[int], None]) -> Figures:
+    def run(self, halted: Callable[[], bool], over: Callable[[int], None]) -> SharedPassStats:
         """Decode them all. halted: asked before each pass whether to stop;  over: told how many texts have ended, when some
         have"""
-        from decodescope.engine.session.batch.in_step import in_step
+        from decodescope.engine.session.batch.owner_sessions import decode_for_owners
 
         def ended(i: int, error: Exception | None) -> None:
             if error is not None:
@@ -86,23 +98,25 @@ class Together:
                     f"prompt {self.prompts[i].name}: {sentence(error) if isinstance(error, Refusal) else error}"
                 )
             if i in self.going:
-                self.answers[i] = self._answer(i, self.going.pop(i))
+                self.answers[i] = self._output_row(i, self.going.pop(i))
             over(1)
 
-        return in_step(range(len(self.prompts)), self._begun, self.args.texts, over=ended, halted=halted)
+        return decode_for_owners(
+            range(len(self.prompts)), self._begin_session, self.args.texts, over=ended, halted=halted
+        )
 
-    def _begun(self, i: int) -> Session:
+    def _begin_session(self, i: int) -> Session:
         """The session of a prompt, whose records are kept."""
         from decodescope.engine.session.run import LazyWriter, Run, Tee
         from decodescope.engine.trace import Trace
 
-        session, trace = self._session(i), Trace()
-        session.sink = trace if self.folder is None else Tee(trace, LazyWriter(self._file(i)))
+        session, trace = self._make_session(i), Trace()
+        session.sink = trace if self.folder is None else Tee(trace, LazyWriter(self._trace_path(i)))
         self.going[i] = Run(self.model, session, trace)
         return session
 
-    def _session(self, i: int) -> Session:
-        from decodescope.engine.session.batch.together import Seat
+    def _make_session(self, i: int) -> Session:
+        from decodescope.engine.session.batch.shared_passes import SharedExecutor
         from decodescope.engine.session.method import MethodError
         from decodescope.engine.session.session import Session
 
@@ -118,18 +132,18 @@ class Together:
                 stop_texts=self.args.stop,
                 chat=self.chat[i],
                 turn=self.prompts[i].text if self.chat[i] else "",
-                level="counts" if self.folder is None else self.args.level or "decisions",
-                executor=Seat(self.model.decoder.device),
+                level="summary" if self.folder is None else self.args.level or "decisions",
+                executor=SharedExecutor(self.model.decoder.device),
             )
         except MethodError as error:
             raise MethodError(f"prompt {self.prompts[i].name}: {error}") from None
 
-    def _file(self, i: int) -> Path:
+    def _trace_path(self, i: int) -> Path:
         """The trace of a prompt, by its place among the prompts."""
         assert self.folder is not None
         return self.folder / f"{i + 1:0{len(str(len(self.prompts)))}}{ENDING}"
 
-    def _answer(self, i: int, done: Run) -> dict[str, Any]:
+    def _output_row(self, i: int, done: Run) -> dict[str, Any]:
         """What is said of a prompt, as a line of --out."""
         prompt, end = self.prompts[i], done.session.end
         kind = {"category": prompt.kind} if prompt.kind else {}
@@ -137,16 +151,18 @@ class Together:
         said |= {"prompt_tokens": len(self.ids[i]), "text": done.text, "tokens": done.tokens}
         if not hasattr(done.trace, "header"):  # it ended while its prompt was read
             done.trace.write(done.session.header)
-        known = figures(done.summary)
+        known = summary_figures(done.summary)
         said |= {"end": None if end is None else end.reason, **{name: known[name] for name in TOLD}}
         said |= {"notes": done.notes}
         return said | (
-            {"trace": str(self._file(i))} if self.folder is not None and self._file(i).exists() else {}
+            {"trace": str(self._trace_path(i))}
+            if self.folder is not None and self._trace_path(i).exists()
+            else {}
         )
 
 
-def shared(done: Figures) -> str:
+def sharing_sentence(done: SharedPassStats) -> str:
     """How passes were shared, in a sentence."""
-    passes = done.shared.total()
-    mean = sum(count * n for count, n in done.shared.items()) / max(1, passes)
-    return f"{passes} passes, {mean:.1f} sequences each, {max(done.shared, default=0)} at most"
+    passes = done.pass_counts.total()
+    mean = sum(count * n for count, n in done.pass_counts.items()) / max(1, passes)
+    return f"{passes} passes, {mean:.1f} sequences each, {max(done.pass_counts, default=0)} at most"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from decodescope.app.runs.processors import decided
+from decodescope.app.runs.threads import choose_threads
 from decodescope.engine.core.refusal import Refusal
 
-from .shared.output import free_file, note, say_json, size
-from .shared.run import decoded, on_prompts, prompt_ids, typed
+from .shared.output import format_bytes, new_file_path, print_json, print_note
+from .shared.run import check_option_texts, decode_prompt, prompt_ids, special_token_notes
 from .shared.texts import read_text
 
 if TYPE_CHECKING:
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 def save(args: argparse.Namespace) -> int:
     """Read a prompt and write its cache; the exit code."""
-    target = free_file(args.file, "OUT", "the cache", ".partial")
+    target = new_file_path(args.file, "OUT", "the cache", ".partial")
     prompt = args.prompt if args.prompt is not None else read_text(args.prompt_file)
-    typed((("--prompt", prompt),))
+    check_option_texts((("--prompt", prompt),))
     from decodescope.engine.model.forward.executor import EngineFault
+    from decodescope.engine.session.cache_files import save_cache
     from decodescope.engine.session.load import load as load_model
-    from decodescope.engine.session.saving import save_cache
 
     model = load_model(args.model, args.dtype, args.device)
     if model.tokenizer is None:
         raise Refusal(
             f"{model.name} has no tokenizer.json, so it cannot read a text: add the file to its folder."
         )
-    decided(args, model)
+    choose_threads(args, model)
     for text in [
         *(f"Note: {x}" for x in model.remarks),
-        *on_prompts(args, model, [(prompt, args.chat)], decodes=False),
+        *special_token_notes(args, model, [(prompt, args.chat)], decodes=False),
     ]:
-        note(text)
+        print_note(text)
     try:
         kept = save_cache(model, prompt_ids(model, prompt, args.chat), target, args.quality)
     except EngineFault as fault:
@@ -44,10 +44,10 @@ def save(args: argparse.Namespace) -> int:
     full = kept.kv.numel() * model.decoder.dtype.itemsize
     if args.json:
         said = {"file": str(target), "tokens": len(kept.tokens), "model": model.name, "quality": args.quality}
-        say_json({**said, **kept.record(), "kv_bytes": full})
+        print_json({**said, **kept.record(), "kv_bytes": full})
     else:
-        many = f"{len(kept.tokens)} tokens of {model.name} in {size(kept.nbytes)}"
-        print(f"{target}: {many}, {kept.bits:.2f} bits a number; in memory {size(full)}")
+        many = f"{len(kept.tokens)} tokens of {model.name} in {format_bytes(kept.nbytes)}"
+        print(f"{target}: {many}, {kept.bits:.2f} bits a number; in memory {format_bytes(full)}")
     return 0
 
 
@@ -55,11 +55,11 @@ def load(args: argparse.Namespace) -> int:
     """Decode from a saved cache; the exit code."""
 
     def read(model: Model) -> tuple[list[int], SavedCache]:
-        from decodescope.engine.session.saving import load_cache
+        from decodescope.engine.session.cache_files import load_cache
 
         cache = load_cache(model, args.file)
         assert model.tokenizer is not None, "decoded refuses a model without one"
-        more = model.tokenizer.plain(args.prompt) if args.prompt else []
+        more = model.tokenizer.encode_plain(args.prompt) if args.prompt else []
         return [*cache.tokens, *more], cache
 
-    return decoded(args, args.prompt, read)
+    return decode_prompt(args, args.prompt, read)

@@ -8,29 +8,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decodescope.app.runs.processors import decided
-from decodescope.app.runs.prompts import JSON_LINES, LABBENCH, of_text
-from decodescope.engine.core.calibrated import (
+from decodescope.app.runs.prompts import JSON_LINES, LABBENCH, parse_prompts
+from decodescope.app.runs.threads import choose_threads
+from decodescope.engine.core.calibration import (
     ENDING,
     MARK,
     NAME,
+    CalibratedValue,
     Calibration,
-    Conformal,
-    Found,
-    Point,
-    usual,
+    CalibrationPoint,
+    ConformalThresholds,
+    default_folder,
     write,
 )
-from decodescope.engine.core.paths import PathRefusal, expanded, shown
+from decodescope.engine.core.paths import PathRefusal, expand_path, shorten_path
 from decodescope.engine.core.refusal import Refusal
-from decodescope.lab.formatting.asked import how_asked
+from decodescope.lab.formatting.prompt_sentences import prompt_sentences
 
-from .shared.output import note, say_json, table
-from .shared.run import compose, ignored, models, prompt_ids, remarks
+from .shared.output import print_json, print_note, table
+from .shared.run import build_method, load_models, prompt_ids, remarks, unused_model_notes
 from .shared.texts import read_text
 
 if TYPE_CHECKING:
-    from decodescope.engine.bench.calibration.calibrate import Text
+    from decodescope.engine.bench.calibration.calibrate import CalibrationText
     from decodescope.engine.session.load import Model
     from decodescope.engine.session.method import Method
 
@@ -43,13 +43,13 @@ PROMISING = ("independent", "shared")
 def calibrate(args: argparse.Namespace) -> int:
     """Choose by the procedure that is asked for, keep what was found, and print; exit code 1 if a grid's safe end does not hold
     the risk."""
-    from decodescope.engine.bench.calibration.calibrate import Uncalibrated
+    from decodescope.engine.bench.calibration.calibrate import CalibrationError
 
-    target = place(args.name)
+    target = calibration_path(args.name)
     try:
-        one = _tested(args) if args.how == TESTED else _by_exit(args)
-    except Uncalibrated as error:
-        note(str(error))
+        one = _calibrate_by_test(args) if args.how == TESTED else _calibrate_exits(args)
+    except CalibrationError as error:
+        print_note(str(error))
         return 1
     one = replace(one, name=target.name.removesuffix(ENDING))
     try:
@@ -57,71 +57,76 @@ def calibrate(args: argparse.Namespace) -> int:
     except OSError as error:
         raise Refusal(f"The calibration cannot be written to {target}: {error.strerror}.") from None
     if args.json:
-        say_json({**one.record(), "out": str(target)})
+        print_json({**one.record(), "out": str(target)})
     else:
         called = one.name if NAME.fullmatch(args.name) else args.name
-        print(f"\n{told(one)}\n--set {one.part}.{one.knob}={MARK}{called}\n{target}")
+        print(f"\n{as_text(one)}\n--set {one.part}.{one.knob}={MARK}{called}\n{target}")
     return 0
 
 
-def _tested(args: argparse.Namespace) -> Calibration:
+def _calibrate_by_test(args: argparse.Namespace) -> Calibration:
     """A number by learn then test. Raises Uncalibrated."""
-    from decodescope.engine.bench.calibration.calibrate import Aim, calibrate, knob_of, under
+    from decodescope.engine.bench.calibration.calibrate import (
+        CalibrationSettings,
+        calibrate,
+        find_knob,
+        with_knob,
+    )
 
     if args.knob is None or args.grid is None:
         raise Refusal(
             "What is to be chosen? Give --knob and --grid, or thresholds by exit with --how shared."
         )
-    grid = values(args.grid)
-    method = compose(args)
-    kind, knob = knob_of(method, args.knob)
-    method = under(method, kind, knob.name, grid[0])  # so that a model is refused before weights are read
-    model, drafts = _models(args, method)
+    grid = parse_grid(args.grid)
+    method = build_method(args)
+    kind, knob = find_knob(method, args.knob)
+    method = with_knob(method, kind, knob.name, grid[0])  # so that a model is refused before weights are read
+    model, drafts = _load_with_notes(args, method)
     texts = read_texts(args, model)
     delta = DELTA if args.delta is None else args.delta
-    aim = Aim(delta, args.eps, args.risk or EDIT, args.max_new_tokens, args.seed)
+    aim = CalibrationSettings(delta, args.eps, args.risk or EDIT, args.max_new_tokens, args.seed)
 
-    def say(point: Point) -> None:
+    def say(point: CalibrationPoint) -> None:
         if not args.json:
             print(f"{args.knob} = {point.value:g}: risk {point.risk:.4f}, p = {point.p:.2e}", flush=True)
 
     return calibrate(model, method, args.knob, grid, texts, aim, models=drafts, whole=args.whole, say=say)
 
 
-def _by_exit(args: argparse.Namespace) -> Conformal:
+def _calibrate_exits(args: argparse.Namespace) -> ConformalThresholds:
     """Thresholds by exit, by a conformal procedure."""
-    from decodescope.engine.bench.calibration.scores import conformal
+    from decodescope.engine.bench.calibration.scores import calibrate_exits
 
     for option in RISK:
         if (given := getattr(args, option)) is not None and given is not False:
             raise Refusal(
-                f"--{option} is for --how {TESTED}: {args.how} chooses depth.thresholds, from --texts and --eps."
+                f"--{option} is for --how {TESTED}: {args.how} chooses adaptive_depth.thresholds, from --texts and --eps."
             )
-    method = compose(args)
-    model, _ = _models(args, method)
-    return conformal(
+    method = build_method(args)
+    model, _ = _load_with_notes(args, method)
+    return calibrate_exits(
         model, method, read_texts(args, model), args.eps, args.how, args.max_new_tokens, args.seed
     )
 
 
-def _models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, Model]]:
-    notes = ignored(args, method)
-    model, drafts = models(args, method)
+def _load_with_notes(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, Model]]:
+    notes = unused_model_notes(args, method)
+    model, drafts = load_models(args, method)
     for text in notes + remarks(model, *drafts.values()):
-        note(text)
-    decided(args, model)
+        print_note(text)
+    choose_threads(args, model)
     return model, drafts
 
 
-def place(name: str) -> Path:
+def calibration_path(name: str) -> Path:
     """Where a calibration of this name, or path, is kept. Raises Refusal where one lies already."""
     if NAME.fullmatch(name):
-        target = usual() / f"{name}{ENDING}"
+        target = default_folder() / f"{name}{ENDING}"
     else:
         try:
-            target = expanded(name)
+            target = expand_path(name)
         except PathRefusal as error:
-            raise Refusal(f"--name {shown(name)!r} is no path: {error.why}.") from None
+            raise Refusal(f"--name {shorten_path(name)!r} is no path: {error.why}.") from None
         stem = target.name.removesuffix(ENDING)
         if not target.name.endswith(ENDING) or not NAME.fullmatch(stem) or not target.parent.is_dir():
             raise Refusal(
@@ -132,7 +137,7 @@ def place(name: str) -> Path:
     return target
 
 
-def values(text: str) -> list[float]:
+def parse_grid(text: str) -> list[float]:
     """The values of FIRST:LAST:COUNT, evenly spaced, or of numbers with commas between them. Raises Refusal."""
     wrong = Refusal(
         f"--grid {text[:60]!r}: give FIRST:LAST:COUNT, such as 1:0.3:15, or numbers with commas, the safest first."
@@ -149,35 +154,39 @@ def values(text: str) -> list[float]:
         raise wrong from None
 
 
-def read_texts(args: argparse.Namespace, model: Model) -> list[Text]:
+def read_texts(args: argparse.Namespace, model: Model) -> list[CalibrationText]:
     """The prompts, read for the model; of questions with their references."""
-    from decodescope.engine.bench.answers import QUESTIONS
-    from decodescope.engine.bench.calibration.calibrate import Text
-    from decodescope.engine.bench.questions.questions import first_of_each, read_questions
+    from decodescope.engine.bench.calibration.calibrate import CalibrationText
+    from decodescope.engine.bench.labbench import QUESTIONS
+    from decodescope.engine.bench.questions.questions import first_of_each_kind, read_questions
 
     if args.texts != LABBENCH and args.risk != "task":
-        lines = of_text(read_text(args.texts), args.texts, args.texts.endswith(JSON_LINES))
-        _say(args, how_asked(len(lines) if args.chat else 0, [x.later for x in lines]))
-        return [Text(tuple(prompt_ids(model, x.text, args.chat))) for x in lines]
+        lines = parse_prompts(read_text(args.texts), args.texts, args.texts.endswith(JSON_LINES))
+        _print_sentences(args, prompt_sentences(len(lines) if args.chat else 0, [x.later for x in lines]))
+        return [CalibrationText(tuple(prompt_ids(model, x.text, args.chat))) for x in lines]
     asked, _ = read_questions(QUESTIONS if args.texts == LABBENCH else args.texts)
     chat = bool(model.tokenizer and model.tokenizer.has_chat)
     chosen = (
-        [x for x in first_of_each(asked, 8) if x.scorer] if args.short else [x for x in asked if x.scorer]
+        [x for x in first_of_each_kind(asked, 8) if x.scorer]
+        if args.short
+        else [x for x in asked if x.scorer]
     )
-    _say(args, how_asked(len(chosen) if chat else 0, [len(x.turns) - 1 for x in chosen]))
-    return [Text(tuple(prompt_ids(model, x.turns[0], chat)), x.references[0], x.scorer) for x in chosen]
+    _print_sentences(args, prompt_sentences(len(chosen) if chat else 0, [len(x.turns) - 1 for x in chosen]))
+    return [
+        CalibrationText(tuple(prompt_ids(model, x.turns[0], chat)), x.references[0], x.scorer) for x in chosen
+    ]
 
 
-def _say(args: argparse.Namespace, sentences: list[str]) -> None:
+def _print_sentences(args: argparse.Namespace, sentences: list[str]) -> None:
     """Print sentences, where the output is text."""
     if not args.json:
         print("\n".join(sentences), flush=True)
 
 
-def told(one: Found) -> str:
+def as_text(one: CalibratedValue) -> str:
     """What was found."""
     knob = f"{one.part}.{one.knob}"
-    if isinstance(one, Conformal):
+    if isinstance(one, ConformalThresholds):
         shares = zip(one.value, one.agreed, one.leave, strict=True)
         rows = [
             [str(i), f"{x:.4g}", f"{agreed:.1%}", f"{leave:.1%}"]

@@ -6,19 +6,19 @@ import argparse
 import time
 
 from decodescope.engine.core.component import KINDS, build, registry
-from decodescope.engine.core.params import ParamError, nearest
+from decodescope.engine.core.params import ParamError, did_you_mean
 from decodescope.testing.contracts import contracts
 from decodescope.testing.contracts.exact_law import NotCounted
 
-from .shared.output import say_json
+from .shared.output import print_json
 
 State = str  # "kept", "broken" or "not counted"
 
 
 def check(args: argparse.Namespace) -> int:
     """Run the contracts of a part and say what each came to; exit code 1 if one is broken. Raises ParamError."""
-    kind = _kind(args.name, args.kind)
-    settings = dict(_setting(text) for text in args.set)
+    kind = _find_kind(args.name, args.kind)
+    settings = dict(_parse_setting(text) for text in args.set)
     build(kind, args.name, settings)
     rows = []
     for contract in contracts(kind, args.name, settings):
@@ -36,7 +36,7 @@ def check(args: argparse.Namespace) -> int:
             print(f"{state:>11}  {contract.title}" + (f"\n{'':>13}{words}" if words else ""), flush=True)
     broken = sum(row["state"] == "broken" for row in rows)
     if args.json:
-        say_json({"kind": kind, "name": args.name, "ok": not broken, "contracts": rows})
+        print_json({"kind": kind, "name": args.name, "ok": not broken, "contracts": rows})
     else:
         kept = sum(row["state"] == "kept" for row in rows)
         seconds = sum(float(str(row["seconds"])) for row in rows)
@@ -46,7 +46,7 @@ def check(args: argparse.Namespace) -> int:
     return 1 if broken else 0
 
 
-def _kind(name: str, kind: str | None) -> str:
+def _find_kind(name: str, kind: str | None) -> str:
     """The kind of the part that a name means."""
     kinds = [kind] if kind else [x for x in KINDS if name in registry(x)]
     if len(kinds) == 1 and name in registry(kinds[0]):
@@ -55,11 +55,11 @@ def _kind(name: str, kind: str | None) -> str:
         raise ParamError(f"{name!r} is the name of a {' and of a '.join(kinds)}: say which with --kind.")
     every = [part for x in KINDS for part in registry(x)]
     raise ParamError(
-        f"There is no part called {name[:40]!r}.{nearest(name, every)} `decodescope methods` lists them."
+        f"There is no part called {name[:40]!r}.{did_you_mean(name, every)} `decodescope methods` lists them."
     )
 
 
-def _setting(text: str) -> tuple[str, str]:
+def _parse_setting(text: str) -> tuple[str, str]:
     knob, sign, value = text.partition("=")
     if not (knob and sign):
         raise ParamError(f"--set {text[:40]!r}: write knob=value, such as length=4.")

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from decodescope import __version__
-from decodescope.app.basis.limits import Limits
-from decodescope.app.basis.places import data_folder, writable
-from decodescope.app.runs.processors import given_back
-from decodescope.engine.core.extras import EXTRAS, command, missing
+from decodescope.app.basis.limits import LabLimits
+from decodescope.app.basis.storage import data_folder, ensure_writable
+from decodescope.app.runs.threads import restore_threads
+from decodescope.engine.core.extras import EXTRAS, install_command, missing_packages
 from decodescope.engine.core.refusal import Refusal
 
-from .shared.output import say_json, size
+from .shared.output import format_bytes, print_json
 
 if TYPE_CHECKING:
     from decodescope.engine.timing.instructions import Instructions
@@ -44,10 +44,10 @@ NEEDED = (
 )
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "microsoft-edge", "firefox", "safari")
 WORTH = 1.2  # times as fast as in float32, from which bfloat16 is recommended
-FREE_BYTES = Limits().free << 20  # under this the lab accepts no runs, unless --free says otherwise
+FREE_BYTES = LabLimits().free << 20  # under this the lab accepts no runs, unless --free says otherwise
 
 
-class Finding(NamedTuple):
+class DoctorFinding(NamedTuple):
     """What one look found. "bad": something will not work; "note": it will, and this is good to know."""
 
     what: str
@@ -60,7 +60,7 @@ def doctor(args: argparse.Namespace) -> int:
     checks = [x for look in LOOKS for x in look(args)]
     ok = all(x.state != "bad" for x in checks)
     if args.json:
-        say_json({"ok": ok, "findings": [x._asdict() for x in checks]})
+        print_json({"ok": ok, "findings": [x._asdict() for x in checks]})
         return 0 if ok else 1
     for x in checks:
         print(
@@ -74,61 +74,61 @@ def doctor(args: argparse.Namespace) -> int:
     return 0 if ok else 1
 
 
-def program(args: argparse.Namespace) -> Iterator[Finding]:
+def check_installation(args: argparse.Namespace) -> Iterator[DoctorFinding]:
     """Versions of ourselves and of Python, and what else has to be installed."""
-    yield Finding("decodescope", "good", __version__)
-    yield Finding("Python", "good", f"{platform.python_version()} at {sys.executable}")
-    gone = missing(NEEDED)
+    yield DoctorFinding("decodescope", "good", __version__)
+    yield DoctorFinding("Python", "good", f"{platform.python_version()} at {sys.executable}")
+    gone = missing_packages(NEEDED)
     words = (
         f"missing: {', '.join(gone)}; install them with pip" if gone else f"all {len(NEEDED)} are installed"
     )
-    yield Finding("packages", "bad" if gone else "good", words)
+    yield DoctorFinding("packages", "bad" if gone else "good", words)
     for extra, needs in EXTRAS.items():
-        gone = missing(needs)
+        gone = missing_packages(needs)
         words = (
-            f"missing: {', '.join(gone)}; install with {command(extra)}"
+            f"missing: {', '.join(gone)}; install with {install_command(extra)}"
             if gone
             else f"all {len(needs)} are installed"
         )
-        yield Finding(f"packages [{extra}]", "note" if gone else "good", words)
+        yield DoctorFinding(f"packages [{extra}]", "note" if gone else "good", words)
 
 
-def arithmetic(args: argparse.Namespace) -> Iterator[Finding]:
+def check_torch(args: argparse.Namespace) -> Iterator[DoctorFinding]:
     """torch, its threads and devices, the processor's instructions, and what bfloat16 is worth here."""
     import torch
 
-    from decodescope.engine.timing.instructions import instructions, row_us
+    from decodescope.engine.timing.instructions import read_instructions, row_us
 
     cuda = torch.cuda.is_available()
     build = f"for CUDA {torch.version.cuda}" if torch.version.cuda else "for the CPU alone"
-    yield Finding("torch", "good", f"{torch.__version__}, built {build}")
+    yield DoctorFinding("torch", "good", f"{torch.__version__}, built {build}")
     names = ", ".join(torch.cuda.get_device_name(i) for i in range(torch.cuda.device_count()))
-    yield Finding(
+    yield DoctorFinding(
         "GPU", "good" if cuda else "note", names if cuda else "none that torch can use; models run on the CPU"
     )
-    yield threads()
-    yield compiler()
-    has = instructions()
-    yield say_instructions(has)
-    yield say_bfloat16(has, row_us(torch.float32), row_us(torch.bfloat16))
+    yield threads_finding()
+    yield compiler_finding()
+    has = read_instructions()
+    yield instructions_finding(has)
+    yield bfloat16_finding(has, row_us(torch.float32), row_us(torch.bfloat16))
 
 
-def say_instructions(has: Instructions) -> Finding:
+def instructions_finding(has: Instructions) -> DoctorFinding:
     """Which kernels torch runs, and what the processor lacks for better ones."""
     runs, forbids = f"torch runs its {has.kernels} kernels", ", ".join(has.limits)
     if has.kernels == "AVX512" or has.avx512 is None:
-        return Finding(
+        return DoctorFinding(
             "instructions", "good", runs + ("" if has.kernels == "AVX512" else f" for {has.architecture}")
         )
     if has.avx512:
         why = f"{forbids} in the environment forbids it" if forbids else "this build of torch does not use it"
-        return Finding("instructions", "note", f"{runs} although the processor has AVX-512: {why}")
+        return DoctorFinding("instructions", "note", f"{runs} although the processor has AVX-512: {why}")
     lacks = "AVX-512" if has.kernels == "AVX2" else "AVX2 and no AVX-512"
     width = ", which compute 8 numbers of float32 at once instead of 16" if has.kernels == "AVX2" else ""
-    return Finding("instructions", "note", f"{runs}{width}: the processor has no {lacks}")
+    return DoctorFinding("instructions", "note", f"{runs}{width}: the processor has no {lacks}")
 
 
-def say_bfloat16(has: Instructions, float32: Rows, bfloat16: Rows) -> Finding:
+def bfloat16_finding(has: Instructions, float32: Rows, bfloat16: Rows) -> DoctorFinding:
     """Whether products of bfloat16 numbers run in hardware, and what a check of drafts costs in it, by what a product takes
     in each type: {number of rows: microseconds}."""
     names, forbids = ", ".join(has.bfloat16 or ()), ", ".join(has.limits)
@@ -150,29 +150,29 @@ def say_bfloat16(has: Instructions, float32: Rows, bfloat16: Rows) -> Finding:
     said += f". Measured: a product of {many} rows takes {times:.1f} times as long as one of {one} row (float32: {usual:.1f}), "
     said += f"{speed} in float32. "
     if gain > WORTH:
-        return Finding("bfloat16", "good", said + "Try --dtype bfloat16.")
+        return DoctorFinding("bfloat16", "good", said + "Try --dtype bfloat16.")
     if times < WORTH * usual:
-        return Finding(
+        return DoctorFinding(
             "bfloat16", "note", said + "It halves the memory of the weights and saves no time here."
         )
     said += f"A pass that checks {many - one} drafted tokens costs about as much as {times:.1f} passes of one token. "
-    return Finding(
+    return DoctorFinding(
         "bfloat16", "note", said + "Use --dtype float32 where drafts are checked; see docs/cli.md."
     )
 
 
-def threads() -> Finding:
+def threads_finding() -> DoctorFinding:
     """In how many threads passes run, who said so, and what passes of a shipped model take in each number."""
-    from decodescope.engine.decoding.shared.thread_count import Threads
-    from decodescope.engine.session.load import load, models
+    from decodescope.engine.decoding.shared.thread_count import ThreadCount
+    from decodescope.engine.session.load import load, shipped_models
 
-    chosen, rows = Threads(), models()
+    chosen, rows = ThreadCount(), shipped_models()
     if chosen.fixed or not rows:
         why = f"as {chosen.fixed} says" if chosen.fixed else "as torch has it"
         words = f"{chosen.number} of {os.cpu_count()} processors, {why}; --threads N is another number"
-        return Finding("threads", "good", words)
+        return DoctorFinding("threads", "good", words)
     name = rows[0]["name"]
-    with given_back():
+    with restore_threads():
         chosen.choose(load(name, device="cpu").decoder)
     said = chosen.record()
     took = ", ".join(f"{one:.1f} and {many:.1f} ms in {n}" for n, (one, many) in said["ms"].items())
@@ -184,79 +184,79 @@ def threads() -> Finding:
     words = (
         f"{chosen.number} of {os.cpu_count()} processors, by timing: {passes}; --threads N fixes the number"
     )
-    return Finding("threads", "good", words)
+    return DoctorFinding("threads", "good", words)
 
 
-def compiler() -> Finding:
+def compiler_finding() -> DoctorFinding:
     """Whether --compile can work here, and which packages are there already."""
-    from decodescope.engine.model.forward.compiled import ENDING, CompileError, usual
+    from decodescope.engine.model.forward.compiled import ENDING, CompileError, package_folder
     from decodescope.engine.model.forward.compiled import compiler as path
 
-    packages = [*usual().glob(f"*{ENDING}")]
-    many = f"{len(packages)} kept in {usual()}" if packages else "none is made yet"
+    packages = [*package_folder().glob(f"*{ENDING}")]
+    many = f"{len(packages)} kept in {package_folder()}" if packages else "none is made yet"
     try:
-        return Finding("compiler", "good", f"{path('a model')}, for --compile; packages: {many}")
+        return DoctorFinding("compiler", "good", f"{path('a model')}, for --compile; packages: {many}")
     except CompileError as error:
-        return Finding("compiler", "note", f"{error} Packages: {many}.")
+        return DoctorFinding("compiler", "note", f"{error} Packages: {many}.")
 
 
-def assets(args: argparse.Namespace) -> Iterator[Finding]:
+def check_assets(args: argparse.Namespace) -> Iterator[DoctorFinding]:
     """The shipped models and example traces."""
-    from decodescope.engine.session.load import SHIPPED, models
+    from decodescope.engine.session.load import SHIPPED, shipped_models
 
-    rows = models()
+    rows = shipped_models()
     names = ", ".join(f"{x['name']} ({x['params'] / 1e6:.1f} M parameters)" for x in rows)
-    yield Finding(
+    yield DoctorFinding(
         "models", "good" if rows else "bad", names or f"none in {SHIPPED}; install the package again"
     )
     traces = list((SHIPPED.parent / "traces").glob("*.dstrace"))
     words = f"{len(traces)} examples" if traces else "no examples; the page opens without one"
-    yield Finding("traces", "good" if traces else "note", words)
+    yield DoctorFinding("traces", "good" if traces else "note", words)
 
 
-def storage(args: argparse.Namespace) -> Iterator[Finding]:
+def check_storage(args: argparse.Namespace) -> Iterator[DoctorFinding]:
     """Whether the user's data can be written, and how much room is left."""
     folder = data_folder(args.data)
     try:
-        room = shutil.disk_usage(writable(folder)).free
+        room = shutil.disk_usage(ensure_writable(folder)).free
     except (OSError, Refusal) as error:
-        yield Finding("data", "bad", str(error).rstrip("."))
+        yield DoctorFinding("data", "bad", str(error).rstrip("."))
         return
-    used = size(sum(x.stat().st_size for x in folder.rglob("*") if x.is_file()))
+    used = format_bytes(sum(x.stat().st_size for x in folder.rglob("*") if x.is_file()))
     enough, lacks = (
         room >= FREE_BYTES,
-        f"; the lab needs {size(FREE_BYTES)} to accept runs, or a lower --free",
+        f"; the lab needs {format_bytes(FREE_BYTES)} to accept runs, or a lower --free",
     )
-    words = f"{folder} can be written, holds {used}, and {size(room)} are free"
-    yield Finding("data", "good" if enough else "bad", words + ("" if enough else lacks))
+    words = f"{folder} can be written, holds {used}, and {format_bytes(room)} are free"
+    yield DoctorFinding("data", "good" if enough else "bad", words + ("" if enough else lacks))
 
 
-def page(args: argparse.Namespace) -> Iterator[Finding]:
+def check_port_and_browser(args: argparse.Namespace) -> Iterator[DoctorFinding]:
     """The port that the lab listens on, and a browser to open it with."""
     with socket.socket() as probe:
         if os.name != "nt":  # there this would let two programs share a port
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", args.port))
-            yield Finding("port", "good", f"{args.port} is free")
+            yield DoctorFinding("port", "good", f"{args.port} is free")
         except OSError:
-            yield Finding(
+            yield DoctorFinding(
                 "port", "note", f"{args.port} is taken, perhaps by the lab itself; another one: --port N"
             )
     try:
         webbrowser.get()
-        yield Finding("browser", "good", "the system has one that can be opened")
+        yield DoctorFinding("browser", "good", "the system has one that can be opened")
     except webbrowser.Error:
         named = os.environ.get("DECODESCOPE_BROWSER", "")
         here = named if Path(named).is_file() else next((x for x in BROWSERS if shutil.which(x)), None)
         words = f"{here} is installed and is not opened by itself" if here else "none was found"
-        yield Finding("browser", "note", f"{words}; open the address that `decodescope app` prints")
+        yield DoctorFinding("browser", "note", f"{words}; open the address that `decodescope app` prints")
 
 
-LOOKS: tuple[Callable[[argparse.Namespace], Iterator[Finding]], ...] = (
-    program,
-    arithmetic,
-    assets,
-    storage,
-    page,
+LOOKS: tuple[Callable[[argparse.Namespace], Iterator[DoctorFinding]], ...] = (
+    check_installation,
+    check_torch,
+    check_assets,
+    check_storage,
+    check_port_and_browser,
 )

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 from decodescope.app.basis.refusal import sentence
 from decodescope.app.runs.catalogue.examples import examples
-from decodescope.app.runs.catalogue.families import family, order
+from decodescope.app.runs.catalogue.families import family, family_titles
 from decodescope.app.runs.catalogue.tours import tours
-from decodescope.engine.core.paths import expanded
+from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.refusal import Refusal
 
 from .notebooks import chapters
-from .shared.output import note, say_json, size
+from .shared.output import format_bytes, print_json, print_note
 
 if TYPE_CHECKING:
     from decodescope.engine.trace import Trace
-    from decodescope.lab.views.gallery import Entry
+    from decodescope.lab.views.gallery import GalleryEntry
 
 INDEX = "index"
 PROMPT = 120  # characters of a prompt that tell of a run
@@ -33,26 +33,26 @@ def gallery(args: argparse.Namespace) -> int:
     """Write the pages; 1 if a damaged trace, or a notebook that failed, was left out."""
     from decodescope.lab.views.gallery import gallery as write
 
-    paths = places(args.trace)
-    folder, fresh = empty(args.out)
+    paths = trace_paths(args.trace)
+    folder, fresh = make_empty_folder(args.out)
     left: dict[str, str] = {}  # path -> why it has no page
-    runs = Runs(paths, left)
+    runs = GalleryRuns(paths, left)
     try:
         course = chapters(left) if args.course else []
-        pages = write(runs.entries(), folder, order(), runs.damaged, course)
+        pages = write(runs.entries(), folder, family_titles(), runs.mark_damaged, course)
         if not pages:
             why = "; ".join(f"{name}: {reason}" for name, reason in left.items())
             raise Refusal(f"No trace could be read, so nothing was written. {why}")
     except BaseException as error:
-        emptied(folder, fresh)
+        remove_output(folder, fresh)
         if isinstance(error, OSError):
             raise Refusal(f"{str(folder)[:200]} cannot be written: {error.strerror or error}.") from None
         raise
     held = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
     for name, reason in left.items():
-        note(f"Left out: {name}: {reason}")
+        print_note(f"Left out: {name}: {reason}")
     if args.json:
-        say_json(
+        print_json(
             {
                 "out": str(folder),
                 "pages": pages,
@@ -63,16 +63,16 @@ def gallery(args: argparse.Namespace) -> int:
         )
     else:
         notebooks = f", {len(course)} notebooks" if args.course else ""
-        print(f"{folder / 'index.html'}: {len(pages)} runs{notebooks}, {size(held)}")
+        print(f"{folder / 'index.html'}: {len(pages)} runs{notebooks}, {format_bytes(held)}")
     return 1 if left else 0
 
 
-def places(names: list[str]) -> list[Path]:
+def trace_paths(names: list[str]) -> list[Path]:
     """The files of the traces that are named, by path or as an example, each once; of no name those of all examples."""
     known = {x.name: x.path for x in examples()}
     files: dict[Path, Path] = {}
     for name in names or known:
-        path = expanded(name)
+        path = expand_path(name)
         try:
             there = path.is_file()
         except (OSError, ValueError):
@@ -84,7 +84,7 @@ def places(names: list[str]) -> list[Path]:
             )
         path = path if there else known[name]
         if path.resolve() in files:
-            note(f"Note: {name} is there twice and gets one page.")
+            print_note(f"Note: {name} is there twice and gets one page.")
         files.setdefault(path.resolve(), path)
     if not files:
         raise Refusal(
@@ -93,9 +93,9 @@ def places(names: list[str]) -> list[Path]:
     return list(files.values())
 
 
-def empty(name: str) -> tuple[Path, bool]:
+def make_empty_folder(name: str) -> tuple[Path, bool]:
     """The folder for the pages, made if it is not there, and whether it was made."""
-    folder = expanded(name)
+    folder = expand_path(name)
     try:
         fresh = not folder.exists()
         folder.mkdir(exist_ok=True)
@@ -108,7 +108,7 @@ def empty(name: str) -> tuple[Path, bool]:
     return folder, fresh
 
 
-def emptied(folder: Path, fresh: bool) -> None:
+def remove_output(folder: Path, fresh: bool) -> None:
     """Take away what was written into a folder that was empty, and the folder if it was made for that."""
     for path in folder.iterdir():
         if path.is_dir():
@@ -119,7 +119,7 @@ def emptied(folder: Path, fresh: bool) -> None:
         folder.rmdir()
 
 
-class Runs:
+class GalleryRuns:
     """The runs of a gallery, opened one after the other; `left` takes in those that cannot be read, path -> why."""
 
     def __init__(self, paths: list[Path], left: dict[str, str]):
@@ -127,7 +127,7 @@ class Runs:
         self._taken = {INDEX}  # no page of a run begins like one of a notebook
         self._at = ""
 
-    def entries(self) -> Iterator[Entry]:
+    def entries(self) -> Iterator[GalleryEntry]:
         """Each run, while it is looked at; what is damaged from the beginning is left out."""
         from decodescope.engine.trace import open_trace
         from decodescope.engine.trace.values.limits import TraceError
@@ -142,17 +142,19 @@ class Runs:
                 else:
                     with closing(trace):
                         if trace.damage:
-                            note(f"Note: {path} is damaged, its page holds what is whole: {trace.damage}")
+                            print_note(
+                                f"Note: {path} is damaged, its page holds what is whole: {trace.damage}"
+                            )
                         yield self._entry(trace, path)
                 progress.add()
 
-    def damaged(self, entry: Entry, why: str) -> None:
+    def mark_damaged(self, entry: GalleryEntry, why: str) -> None:
         """The trace that is looked at is damaged further on."""
         self._taken.discard(entry.name)
         self._left[self._at] = " ".join(why.split())
 
-    def _entry(self, trace: Trace, path: Path) -> Entry:
-        from decodescope.lab.views.gallery import Entry
+    def _entry(self, trace: Trace, path: Path) -> GalleryEntry:
+        from decodescope.lab.views.gallery import GalleryEntry
 
         head = trace.header
         example = next((x for x in examples() if x.run == head.run), None)
@@ -161,17 +163,17 @@ class Runs:
         stops: list[dict[str, Any]] = (
             [] if example is None else [stop.record() for stop in tours().get(example.name, ())]
         )
-        return Entry(
-            name=self._free(name),
+        return GalleryEntry(
+            name=self._free_name(name),
             title=name if example is None else example.title,
-            about=beginning(trace) if example is None else example.about,
+            about=prompt_beginning(trace) if example is None else example.about,
             family=kind.title,
             kind=kind.about,
             stops=stops,
             trace=trace,
         )
 
-    def _free(self, name: str) -> str:
+    def _free_name(self, name: str) -> str:
         """A name for a page that no other has, of the letters a to z, digits and hyphens."""
         plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "run"
         plain = f"run-{plain}" if plain.startswith("course-") else plain
@@ -182,7 +184,7 @@ class Runs:
         return free
 
 
-def beginning(trace: Trace) -> str:
+def prompt_beginning(trace: Trace) -> str:
     """How the prompt of a run begins."""
     prompt = trace.header.prompt.tolist()[:PROMPT]
     text = " ".join(trace.text([x for x in prompt if x in trace.pieces]).split())

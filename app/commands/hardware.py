@@ -6,42 +6,49 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from .shared.output import note, say_json, table
+from .shared.output import print_json, print_note, table
 
 PROFILED = ("float32", "bfloat16")
 
 
 def hardware(args: argparse.Namespace) -> int:
     """Print what was measured of this machine; it is measured now where it was not before."""
-    from decodescope.app.basis.places import data_folder, writable
+    from decodescope.app.basis.storage import data_folder, ensure_writable
     from decodescope.engine.cost.hardware import DEVICES
     from decodescope.engine.model.layers.devices import device_named
     from decodescope.engine.timing.measure import profile_here
 
     place = device_named(args.device)
-    kept = data_folder() if args.data is None else writable(data_folder(args.data))
+    kept = data_folder() if args.data is None else ensure_writable(data_folder(args.data))
     if not args.json:
-        note("Measuring this machine where that was not done before; this takes some seconds.")
+        print_note("Measuring this machine where that was not done before; this takes some seconds.")
     profiles = [profile_here(dtype, place, kept, args.refresh) for dtype in PROFILED]
     here = {dtype: profile.record() for dtype, profile in zip(PROFILED, profiles, strict=True)}
     if args.json:
-        say_json({"here": here, "known": {name: profile.record() for name, profile in DEVICES.items()}})
+        print_json({"here": here, "known": {name: profile.record() for name, profile in DEVICES.items()}})
         return 0
     rows = [
-        [p.name, f"{p.peak(dtype) / 1e9:,.0f}", f"{p.bandwidth / 1e9:.1f}", cached(p), f"{p.launch_us:.1f}"]
+        [
+            p.name,
+            f"{p.peak(dtype) / 1e9:,.0f}",
+            f"{p.bandwidth / 1e9:.1f}",
+            cache_bandwidth_text(p),
+            f"{p.launch_us:.1f}",
+        ]
         for dtype, p in zip(PROFILED, profiles, strict=True)
     ]
     print(table(("machine", "GFLOP/s", "memory GB/s", "cache GB/s", "launch us"), rows))
     print("\nAlso known, from published figures:\n")
     print(
         table(
-            ("name", "machine", "memory GB", "GB/s", "TFLOP/s, half", "FLOP/byte", "figures"), listed(DEVICES)
+            ("name", "machine", "memory GB", "GB/s", "TFLOP/s, half", "FLOP/byte", "figures"),
+            device_rows(DEVICES),
         )
     )
     return 0
 
 
-def listed(devices: Mapping[str, Any]) -> list[list[str]]:
+def device_rows(devices: Mapping[str, Any]) -> list[list[str]]:
     """A row for each: what it is called, sizes and speeds, and where these come from."""
     return [
         [
@@ -57,6 +64,6 @@ def listed(devices: Mapping[str, Any]) -> list[list[str]]:
     ]
 
 
-def cached(profile: Any) -> str:
+def cache_bandwidth_text(profile: Any) -> str:
     """The bandwidth of the processor's cache in GB/s, or a dash."""
     return "-" if profile.cache_bandwidth is None else f"{profile.cache_bandwidth / 1e9:.1f}"

@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.trace.query.repeats import Repeat, repeats, said_again
+from decodescope.engine.trace.query.repeats import Repeat, find_repeats, repeated_share
 
-from .shared.measuring import figure, measured, share
-from .shared.output import free_file, load_model, say_json, table
+from .shared.bench import format_number, format_share, run_with_threads
+from .shared.output import load_model, new_file_path, print_json, table
 from .shared.texts import read_text
 from .shared.trace import write
 
@@ -20,19 +20,25 @@ MOST = 10  # stretches that are listed
 
 def repetition(args: argparse.Namespace) -> int:
     """Read sentences again and again, and print how likely each copy is."""
-    return measured(args, _repetition)
+    return run_with_threads(args, _measure_repetition)
 
 
-def _repetition(args: argparse.Namespace) -> int:
-    from decodescope.engine.bench.repetition import TEXT, RepetitionBench, read, repetition, spread
+def _measure_repetition(args: argparse.Namespace) -> int:
+    from decodescope.engine.bench.repetition import (
+        TEXT,
+        RepetitionBench,
+        measure_repetition,
+        read_pairs,
+        spread_evenly,
+    )
 
-    out = None if args.out is None else free_file(args.out, "--out", "the result")
-    html = None if args.html is None else free_file(args.html, "--html", "its picture")
+    out = None if args.out is None else new_file_path(args.out, "--out", "the result")
+    html = None if args.html is None else new_file_path(args.html, "--html", "its picture")
     if out is not None and out == html:
         raise Refusal("--out and --html name the same file: give them different ones.")
-    pairs, about = read(args.text or TEXT)
+    pairs, about = read_pairs(args.text or TEXT)
     bench = RepetitionBench(load_model(args.model, args.dtype, args.device), args.times)
-    record = repetition(bench, spread(pairs, args.sentences), about)
+    record = measure_repetition(bench, spread_evenly(pairs, args.sentences), about)
     if out is not None:
         write(out, [json.dumps(record), "\n"])
     if html is not None:
@@ -40,9 +46,9 @@ def _repetition(args: argparse.Namespace) -> int:
 
         write(html, [drawn(record).to_html(include_plotlyjs=True)])
     if args.json:
-        say_json(record)
+        print_json(record)
     else:
-        print(repetition_told(record))
+        print(repetition_text(record))
     return 0
 
 
@@ -52,18 +58,21 @@ STARTS = ("sentences by their first copy", "how many", "TP of the first", "TP of
 
 def curve_rows(record: Mapping[str, Any]) -> list[list[str]]:
     """A line for each copy, under COLUMNS."""
-    return [[str(x["n"]), figure(x["tp"], 3), share(x["ip"]), share(x["wr"])] for x in record["curve"]]
+    return [
+        [str(x["n"]), format_number(x["tp"], 3), format_share(x["ip"]), format_share(x["wr"])]
+        for x in record["curve"]
+    ]
 
 
 def start_rows(record: Mapping[str, Any]) -> list[list[str]]:
     """A line for each part of the sentences, under STARTS."""
     return [
-        [x["part"], str(x["sentences"]), figure(x["first"], 3), figure(x["last"], 3)]
+        [x["part"], str(x["sentences"]), format_number(x["first"], 3), format_number(x["last"], 3)]
         for x in record["starts"]
     ]
 
 
-def repetition_told(record: Mapping[str, Any]) -> str:
+def repetition_text(record: Mapping[str, Any]) -> str:
     """The figures as text."""
     s = record["settings"]
     head = (
@@ -75,9 +84,9 @@ def repetition_told(record: Mapping[str, Any]) -> str:
 
 def loops(args: argparse.Namespace) -> int:
     """Print where a text says again what it said before; exit code 1 if it does not."""
-    text, shown = _tokens(args)
-    stretches = list(repeats(text, args.grams))
-    again = said_again(text, args.grams)
+    text, shown = _read_tokens(args)
+    stretches = list(find_repeats(text, args.grams))
+    again = repeated_share(text, args.grams)
     if args.json:
         rows = [
             {
@@ -90,19 +99,19 @@ def loops(args: argparse.Namespace) -> int:
             }
             for x in stretches
         ]
-        say_json({"tokens": len(text), "grams": args.grams, "said_again": again, "repeats": rows})
+        print_json({"tokens": len(text), "grams": args.grams, "said_again": again, "repeats": rows})
     elif not stretches:
         print(f"No {args.grams} tokens stand twice among {len(text)}.")
     else:
         print(
-            loops_told(
+            loops_text(
                 stretches, again, len(text), args.grams, [shown(x.at, x.lasts) for x in stretches[:MOST]]
             )
         )
     return 0 if stretches else 1
 
 
-def _tokens(args: argparse.Namespace) -> tuple[Sequence[int], Any]:
+def _read_tokens(args: argparse.Namespace) -> tuple[Sequence[int], Any]:
     """The tokens of a file, and what shows some of them: those that a run wrote, of a trace, or a text read by --model."""
     from decodescope.engine.trace import PARTIAL, open_trace
 
@@ -122,11 +131,11 @@ def _tokens(args: argparse.Namespace) -> tuple[Sequence[int], Any]:
         raise Refusal(
             f"{args.model} has no tokenizer, so it reads no text: choose another --model, or give a trace."
         )
-    ids = tokenizer.plain(words)
+    ids = tokenizer.encode_plain(words)
     return ids, lambda at, n: tokenizer.decode(ids[at : at + n])
 
 
-def loops_told(stretches: Sequence[Repeat], again: float, tokens: int, n: int, texts: Sequence[str]) -> str:
+def loops_text(stretches: Sequence[Repeat], again: float, tokens: int, n: int, texts: Sequence[str]) -> str:
     """The stretches as text, the first ones; and the one in which the text ends, if it ends going round."""
     first, last = stretches[0], stretches[-1]
     rows = [

@@ -8,9 +8,9 @@ from typing import Any
 
 from decodescope.app.runs.catalogue.commands import commands
 from decodescope.app.runs.catalogue.parts import parts, transforms
-from decodescope.engine.core.exactness import label
+from decodescope.engine.core.exactness import exactness_text
 
-from .shared.output import say_json
+from .shared.output import print_json
 
 
 def methods(args: argparse.Namespace) -> int:
@@ -19,23 +19,23 @@ def methods(args: argparse.Namespace) -> int:
     if args.exactness is not None:
         rows, own = ([x for x in some if x["exactness"] == args.exactness] for some in (rows, own))
     if args.json:
-        say_json({"methods": rows, "commands": own})
+        print_json({"methods": rows, "commands": own})
         return 0
     for kind in dict.fromkeys(part["kind"] for part in rows):
         print(f"{kind}")
         for part in (x for x in rows if x["kind"] == kind):
             needs = "".join(f" [needs --{role}]" for role in part["needs"]["models"])
-            print(f"  {part['name']}: {part['title']} [{label(part['exactness'])}]{needs}")
+            print(f"  {part['name']}: {part['title']} [{exactness_text(part['exactness'])}]{needs}")
             for knob in part["params"]:
-                print(f"      {knob['name']} = {knob['default']}  {reach(knob)}{knob['help']}")
+                print(f"      {knob['name']} = {knob['default']}  {value_range(knob)}{knob['help']}")
     print("command")
     for command in own:
-        print(f"  {command['name']}: {command['title']} [{label(command['exactness'])}]")
+        print(f"  {command['name']}: {command['title']} [{exactness_text(command['exactness'])}]")
         print(f"      {command['run']}")
     return 0
 
 
-def reach(knob: dict[str, Any]) -> str:
+def value_range(knob: dict[str, Any]) -> str:
     """The values that a knob takes, in words."""
     if knob["choices"]:
         return f"({', '.join(map(str, knob['choices']))}) "

@@ -8,10 +8,10 @@ import re
 from pathlib import Path
 
 from decodescope.engine.core.component import FOLDERS, registry
-from decodescope.engine.core.paths import expanded, shown
+from decodescope.engine.core.paths import expand_path, shorten_path
 from decodescope.engine.core.refusal import Refusal
 
-from .shared.output import say_json
+from .shared.output import print_json
 
 TEMPLATES = Path(__file__).with_name("templates")
 KINDS = tuple(sorted(x.stem.removesuffix("_test") for x in TEMPLATES.glob("*_test.txt")))
@@ -32,25 +32,27 @@ def new(args: argparse.Namespace) -> int:
     if name in registry(kind):
         raise Refusal(f"There is a {kind} {name!r} already: choose another name.")
     inside = args.into is None and _is_checkout(Path.cwd())
-    folder = expanded(args.into or ".")
+    folder = expand_path(args.into or ".")
     home = ROOT / "engine" / "methods" / FOLDERS[kind] / ROOM.get(kind, "") if inside else folder
     part, test = home / f"{name}.py", (ROOT / "tests" / "methods" if inside else folder) / f"test_{name}.py"
     for path in (part, test):
         if path.exists():
-            raise Refusal(f"{shown(str(path))} is there already: choose another name, or move the file away.")
+            raise Refusal(
+                f"{shorten_path(str(path))} is there already: choose another name, or move the file away."
+            )
     written = [part, test]
     try:
         home.mkdir(parents=True, exist_ok=True)
-        part.write_text(_filled(f"{kind}.txt", name), encoding="utf-8")
-        test.write_text(_test(kind, name, inside), encoding="utf-8")
+        part.write_text(_fill_template(f"{kind}.txt", name), encoding="utf-8")
+        test.write_text(_test_source(kind, name, inside), encoding="utf-8")
         if inside:
-            written += _list(kind, name)
+            written += _add_to_lists(kind, name)
     except OSError as error:
-        raise Refusal(f"{shown(str(home))} cannot be written: {error.strerror or error}.") from None
+        raise Refusal(f"{shorten_path(str(home))} cannot be written: {error.strerror or error}.") from None
     own = "" if inside else f"--parts {part} "
     follow = [f"decodescope {own}check {name}", f"python -m pytest {test}"]
     if args.json:
-        say_json({"kind": kind, "name": name, "files": [str(x) for x in written], "next": follow})
+        print_json({"kind": kind, "name": name, "files": [str(x) for x in written], "next": follow})
     else:
         print("\n".join(["Written:", *(f"  {x}" for x in written), "Next:", *(f"  {x}" for x in follow)]))
     return 0
@@ -61,7 +63,7 @@ def _is_checkout(folder: Path) -> bool:
     return (ROOT / ".git").exists() and folder.resolve().is_relative_to(ROOT)
 
 
-def _filled(template: str, name: str) -> str:
+def _fill_template(template: str, name: str) -> str:
     """A template with the name of the part in it."""
     words = name.split("_")
     text = (TEMPLATES / template).read_text(encoding="utf-8")
@@ -74,9 +76,9 @@ def _filled(template: str, name: str) -> str:
     return text
 
 
-def _test(kind: str, name: str, inside: bool) -> str:
+def _test_source(kind: str, name: str, inside: bool) -> str:
     """The test of a part: its contracts, and its own property."""
-    own = _filled(f"{kind}_test.txt", name)
+    own = _fill_template(f"{kind}_test.txt", name)
     others = ["import pytest"] + ["import torch"] * ("torch." in own)
     core = ["from decodescope.engine.core.component import build"] * ("build(" in own)
     contract = [
@@ -100,11 +102,11 @@ def _test(kind: str, name: str, inside: bool) -> str:
             "",
             f'load_parts(Path(__file__).with_name("{name}.py"))',
         ]
-    text = _filled("test.txt", name).replace("@KIND@", kind)
+    text = _fill_template("test.txt", name).replace("@KIND@", kind)
     return text.replace("@IMPORTS@", "\n".join(lines)).replace("@OWN@", own.rstrip() + "\n").rstrip() + "\n"
 
 
-def _list(kind: str, name: str) -> list[Path]:
+def _add_to_lists(kind: str, name: str) -> list[Path]:
     """Enter the part into the lists of a checkout: docs/methods.md, and the settings of tests/toys.py."""
     page, toys = ROOT / "docs" / "methods.md", ROOT / "tests" / "toys.py"
     text = page.read_text(encoding="utf-8")

@@ -15,12 +15,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from decodescope.engine.core.extras import EXTRAS, command, missing
-from decodescope.engine.core.paths import expanded
+from decodescope.engine.core.extras import EXTRAS, install_command, missing_packages
+from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.progress import SETTING, Progress
 from decodescope.engine.core.refusal import Refusal
 
-from .shared.output import say_json
+from .shared.output import print_json
 
 if TYPE_CHECKING:
     from nbclient import NotebookClient
@@ -35,7 +35,7 @@ PATIENCE = 30  # seconds that a kernel may take to stop
 
 def notebooks(args: argparse.Namespace) -> int:
     """Copy the course into a folder, which is made if it is not there. What the reader wrote there is never written over."""
-    folder = expanded(args.folder)
+    folder = expand_path(args.folder)
     files = [*sorted(COURSE.glob("*.ipynb")), COURSE / "README.md"]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -56,9 +56,13 @@ def notebooks(args: argparse.Namespace) -> int:
         raise Refusal(f"{str(folder)[:200]} cannot be written: {error.strerror or error}.") from None
     names = [file.name for file in files]
     if args.json:
-        say_json({"folder": str(folder), "files": names})
+        print_json({"folder": str(folder), "files": names})
     else:
-        gone = f" (install JupyterLab first: {command('notebooks')})" if missing(EXTRAS["notebooks"]) else ""
+        gone = (
+            f" (install JupyterLab first: {install_command('notebooks')})"
+            if missing_packages(EXTRAS["notebooks"])
+            else ""
+        )
         print(f"{folder}: {len(names) - 1} notebooks. Open them with: python -m jupyterlab {folder}{gone}")
     return 0
 

@@ -8,36 +8,38 @@ from typing import TYPE_CHECKING, Any
 
 from decodescope.engine.core.refusal import Refusal
 
-from .shared.output import say_json, table
+from .shared.output import print_json, table
 
 if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec
     from decodescope.engine.cost.hardware import HardwareProfile
     from decodescope.engine.cost.operators import Cost
     from decodescope.engine.cost.roofline import Estimate
-    from decodescope.engine.cost.viewer import Beside, Bits, Stage
+    from decodescope.engine.cost.viewer import BitWidths, CostComparison, Stage
 
 HERE = "here"
 
 
 def price(args: argparse.Namespace) -> int:
     """Price the pass by both tables, and print where they part."""
-    from decodescope.engine.cost.viewer import beside
+    from decodescope.engine.cost.viewer import compare_costs
 
-    bits = bits_of(args.bits)
-    spec, machine = shape(args.model), machine_named(args.machine, args.data)
+    bits = parse_bits(args.bits)
+    spec, machine = find_shape(args.model), find_machine(args.machine, args.data)
     stage: Stage = "prefill" if args.prefill else "decode"
-    both = beside(spec, stage, args.context, machine, batch=args.sequences, bits=bits, fused=not args.unfused)
+    both = compare_costs(
+        spec, stage, args.context, machine, batch=args.sequences, bits=bits, fused=not args.unfused
+    )
     if args.json:
-        say_json(record(both, spec, machine, args, bits))
+        print_json(record(both, spec, machine, args, bits))
     else:
-        print(told(both, spec, machine, args, bits))
+        print(as_text(both, spec, machine, args, bits))
     return 0
 
 
-def bits_of(text: str) -> Bits:
+def parse_bits(text: str) -> BitWidths:
     """Bits of weights, activations and cache, of one number or three."""
-    from decodescope.engine.cost.viewer import Bits
+    from decodescope.engine.cost.viewer import BitWidths
 
     if not re.fullmatch(r"\d{1,2}(\.\d{1,3})?(,\d{1,2}(\.\d{1,3})?){0,2}", text):
         raise Refusal(
@@ -47,35 +49,35 @@ def bits_of(text: str) -> Bits:
     if min(given) < 1 or max(given) > 64:
         raise Refusal(f"--bits {text}: each number must lie from 1 to 64.")
     weights, acts = given[0], given[1] if len(given) > 1 else max(16.0, given[0])
-    return Bits(weights, acts, given[2] if len(given) > 2 else acts)
+    return BitWidths(weights, acts, given[2] if len(given) > 2 else acts)
 
 
-def shape(name: str) -> ModelSpec:
+def find_shape(name: str) -> ModelSpec:
     """The shape of a known model, or of one whose weights are here."""
-    from decodescope.engine.session.load import describe, find, load
-    from decodescope.lab.cost.elsewhere import SHAPES
+    from decodescope.engine.session.load import describe, find_model, load
+    from decodescope.lab.cost.pricer import SHAPES
 
     if name in SHAPES:
         return SHAPES[name]
-    called, folder, adapter, weights = find(name)
+    called, folder, adapter, weights = find_model(name)
     # what its matrices take is seen in it
     return load(name).spec if weights else describe(folder, called, None, adapter)
 
 
-def machine_named(name: str, data: str | None) -> HardwareProfile:
+def find_machine(name: str, data: str | None) -> HardwareProfile:
     """A machine of the list, or the one at hand, which is measured where it was not before."""
     from decodescope.engine.cost.hardware import device
 
     if name != HERE:
         return device(name)
-    from decodescope.app.basis.places import data_folder, writable
+    from decodescope.app.basis.storage import data_folder, ensure_writable
     from decodescope.engine.timing.measure import profile_here
 
-    return profile_here("bfloat16", "cpu", None if data is None else writable(data_folder(data)))
+    return profile_here("bfloat16", "cpu", None if data is None else ensure_writable(data_folder(data)))
 
 
 def record(
-    both: Beside, spec: ModelSpec, machine: HardwareProfile, args: argparse.Namespace, bits: Bits
+    both: CostComparison, spec: ModelSpec, machine: HardwareProfile, args: argparse.Namespace, bits: BitWidths
 ) -> dict[str, Any]:
     """The whole as plain data."""
     theirs, ours = both.totals
@@ -98,8 +100,8 @@ def record(
 COLUMNS = ("", "FLOPs", "bytes", "FLOP / byte", "time", "bound")
 
 
-def told(
-    both: Beside, spec: ModelSpec, machine: HardwareProfile, args: argparse.Namespace, bits: Bits
+def as_text(
+    both: CostComparison, spec: ModelSpec, machine: HardwareProfile, args: argparse.Namespace, bits: BitWidths
 ) -> str:
     """The figures as text."""
     theirs, ours = both.totals

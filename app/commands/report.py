@@ -1,4 +1,4 @@
-"""The command `report`: where drafts die, over recorded traces or over prompts that are decoded first."""
+"""The command `report`: where drafts are rejected, over recorded traces or over prompts that are decoded first."""
 
 from __future__ import annotations
 
@@ -8,56 +8,72 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from decodescope.app.basis.arguments import option
 from decodescope.app.basis.refusal import sentence
-from decodescope.app.runs.compare.batch import drafts
-from decodescope.app.runs.processors import decided
-from decodescope.app.runs.prompts import JSON_LINES, LABBENCH, Prompt, of_kinds, of_labbench, of_text
-from decodescope.engine.core.paths import expanded
+from decodescope.app.runs.compare.batch import uses_drafter
+from decodescope.app.runs.prompts import (
+    JSON_LINES,
+    LABBENCH,
+    PromptEntry,
+    labbench_prompts,
+    parse_prompts,
+    select_kinds,
+)
+from decodescope.app.runs.threads import choose_threads
+from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import DRAFTS
-from decodescope.lab.formatting.asked import left_out_of
+from decodescope.lab.formatting.prompt_sentences import summarize_skipped_turns
 
-from .shared.output import note, say_json, size, table
-from .shared.run import PARTS, compose, ignored, interrupts, models, on_prompts, remarks
-from .shared.texts import read_text, unused_template
-from .shared.trace import free, write
+from .shared.output import format_bytes, print_json, print_note, table
+from .shared.run import (
+    PARTS,
+    build_method,
+    catch_interrupts,
+    load_models,
+    remarks,
+    special_token_notes,
+    unused_model_notes,
+)
+from .shared.texts import read_text, unused_template_note
+from .shared.trace import check_new_file, write
 
 if TYPE_CHECKING:
     from decodescope.engine.session.session import Session
     from decodescope.engine.trace import Trace
-    from decodescope.lab.reports.report import Report
+    from decodescope.lab.reports.report import AcceptanceReport
 
 
 def report(args: argparse.Namespace) -> int:
     """Report on traces, or on prompts that are decoded first; the exit code."""
-    target = None if args.html is None else expanded(args.html)
+    target = None if args.html is None else expand_path(args.html)
     if target is not None:
-        free(target)
+        check_new_file(target)
     if bool(args.file) == (args.prompts is not None):
         raise Refusal(
             "Give traces (decodescope report a.dstrace b.dstrace), or --prompts FILE and a method to decode with."
         )
-    if args.file and (given := _method_given(args)):
+    if args.file and (given := _first_method_option(args)):
         raise Refusal(f"{given} belongs to --prompts: recorded traces say themselves how they were made.")
-    from decodescope.lab.reports.report import report as count
+    from decodescope.lab.reports.report import count_report as count
 
-    runs = Decoded(args) if args.file == [] else None
-    tally = count(recorded(args.file) if runs is None else runs.traces())
+    runs = DecodedRuns(args) if args.file == [] else None
+    tally = count(open_traces(args.file) if runs is None else runs.traces())
     tally.notes += [] if runs is None else runs.notes()
     if target is not None:
         from decodescope.lab.reports.page import page
 
         write(target, [page(tally)])
     if args.json:
-        say_json({**tally.record(), "html": None if target is None else str(target)})
+        print_json({**tally.record(), "html": None if target is None else str(target)})
     else:
-        print("\n\n".join([told(tally), *([] if runs is None else runs.hints())]))
+        print("\n\n".join([as_text(tally), *([] if runs is None else runs.hints())]))
         if target is not None:
-            print(f"\n{target}: {size(target.stat().st_size)}")
+            print(f"\n{target}: {format_bytes(target.stat().st_size)}")
     return 130 if runs is not None and runs.stopped else 0
 
 
-def _method_given(args: argparse.Namespace) -> str:
+def _first_method_option(args: argparse.Namespace) -> str:
     """The first option that says how prompts are decoded, as it is written; empty if there is none."""
     usual: dict[str, Any] = {
         "set": [],
@@ -81,10 +97,10 @@ def _method_given(args: argparse.Namespace) -> str:
         "traces",
         "batch",
     )
-    return next((f"--{x.replace('_', '-')}" for x in names if getattr(args, x) != usual.get(x)), "")
+    return next((option(x) for x in names if getattr(args, x) != usual.get(x)), "")
 
 
-def told(tally: Report) -> str:
+def as_text(tally: AcceptanceReport) -> str:
     """The report as text."""
     from decodescope.lab.reports.tables import headline, tables
 
@@ -96,21 +112,21 @@ def told(tally: Report) -> str:
     return "\n\n".join([*parts, *tally.notes])
 
 
-def recorded(names: list[str]) -> Iterator[Trace]:
+def open_traces(names: list[str]) -> Iterator[Trace]:
     """The traces of these files, one after the other; a file that is named again is not counted again, with a note."""
     from decodescope.engine.trace import open_trace
 
     counted: set[Path] = set()
     for name in names:
-        if (place := expanded(name).resolve()) in counted:
-            note(f"Note: {name} is there twice and is counted once.")
+        if (place := expand_path(name).resolve()) in counted:
+            print_note(f"Note: {name} is there twice and is counted once.")
             continue
         counted.add(place)
         with closing(open_trace(name)) as trace:
             yield trace
 
 
-class Decoded:
+class DecodedRuns:
     """The runs of a method on every prompt. stopped: whether an interrupt ended them early."""
 
     def __init__(self, args: argparse.Namespace):
@@ -121,54 +137,56 @@ class Decoded:
         )  # numbers of the prompts that have a trace
         if args.model is None:
             raise Refusal("--prompts needs a model to decode with: give --model lab, a folder or a hub id.")
-        self.folder = None if args.traces is None else _folder(args.traces)
-        self.prompts = prompts(args.prompts, args.short)
-        method = compose(args)
-        if not drafts(method):
+        self.folder = None if args.traces is None else _make_traces_folder(args.traces)
+        self.prompts = read_prompts(args.prompts, args.short)
+        method = build_method(args)
+        if not uses_drafter(method):
             raise Refusal(
                 "This method drafts nothing, so no draft can die: choose one, e.g. --drafter draft_model --draft M."
             )
         self.method = method
-        notes = ignored(args, method)
-        self.model, self.drafts = models(args, method)
+        notes = unused_model_notes(args, method)
+        self.model, self.drafts = load_models(args, method)
         for text in notes + remarks(self.model, *self.drafts.values()):
-            note(text)
-        decided(args, self.model)
+            print_note(text)
+        choose_threads(args, self.model)
         assert self.model.tokenizer is not None
         self.has_chat = self.model.tokenizer.has_chat
-        for text in on_prompts(
-            args, self.model, [(x.text, self._chat(i)) for i, x in enumerate(self.prompts)]
+        for text in special_token_notes(
+            args, self.model, [(x.text, self._uses_chat(i)) for i, x in enumerate(self.prompts)]
         ):
-            note(text)
+            print_note(text)
 
     def notes(self) -> list[str]:
         """What a report on the runs says of their prompts: turns that were not asked."""
-        return [x for x in [left_out_of([self.prompts[i].later for i in self.decoded])] if x]
+        return [x for x in [summarize_skipped_turns([self.prompts[i].later for i in self.decoded])] if x]
 
     def hints(self) -> list[str]:
         """What the command line says besides: that a chat template was not used."""
-        return unused_template(self.model, map(self._chat, self.decoded))
+        return unused_template_note(self.model, map(self._uses_chat, self.decoded))
 
-    def _chat(self, i: int) -> bool:
+    def _uses_chat(self, i: int) -> bool:
         """Whether prompt number `i` is put through the chat template."""
         return bool(self.args.chat or (self.prompts[i].chat and self.has_chat))
 
     def traces(self) -> Iterator[Trace]:
         """A run's trace for every prompt, in their order; prompts that cannot be run are left out, with a note."""
-        from decodescope.engine.session.batch.in_step import sets
+        from decodescope.engine.session.batch.owner_sessions import session_sets
 
         faults: list[str] = []
         count, alone = len(self.prompts), self.args.batch == 1
-        with interrupts() as seen:
-            for some in [range(i, i + 1) for i in range(count)] if alone else sets(count, self.args.batch):
+        with catch_interrupts() as seen:
+            for some in (
+                [range(i, i + 1) for i in range(count)] if alone else session_sets(count, self.args.batch)
+            ):
                 if not self.args.json and not seen:
-                    note(f"prompt{'s' if len(some) > 1 else ''} {_span(some)} of {count}")
+                    print_note(f"prompt{'s' if len(some) > 1 else ''} {_span(some)} of {count}")
                 if seen:
                     done = {}
                 elif alone:
                     done = self.run(some[0])
                 else:
-                    done = self._several(some, lambda: bool(seen))
+                    done = self._run_together(some, lambda: bool(seen))
                 for i in sorted(done):
                     trace = done[i]
                     if isinstance(trace, Exception):
@@ -178,12 +196,12 @@ class Decoded:
                         yield trace
                 if len(done) < len(some):
                     self.stopped = True
-                    note(f"Interrupted: the report is on the {some[0] + len(done)} prompts before.")
+                    print_note(f"Interrupted: the report is on the {some[0] + len(done)} prompts before.")
                     break
         if faults:
             if len(faults) == count:
                 raise Refusal(f"No prompt could be decoded; {faults[0]}")
-            note(f"Left out: {len(faults)}. The first, {faults[0]}")
+            print_note(f"Left out: {len(faults)}. The first, {faults[0]}")
 
     def run(self, i: int) -> dict[int, Trace | Exception]:
         """The trace of prompt `i`, or why there is none."""
@@ -195,19 +213,21 @@ class Decoded:
         except (EngineFault, Refusal) as error:
             return {i: error}
 
-    def _several(self, numbers: Iterable[int], halted: Callable[[], bool]) -> dict[int, Trace | Exception]:
+    def _run_together(
+        self, numbers: Iterable[int], halted: Callable[[], bool]
+    ) -> dict[int, Trace | Exception]:
         """The traces of these prompts, whose runs go together, or why there is none; without those that were stopped."""
         from decodescope.engine.model.forward.executor import EngineFault
-        from decodescope.engine.session.batch.in_step import in_step
-        from decodescope.engine.session.batch.together import Seat
-        from decodescope.engine.session.run import Run, prepare
+        from decodescope.engine.session.batch.owner_sessions import decode_for_owners
+        from decodescope.engine.session.batch.shared_passes import SharedExecutor
+        from decodescope.engine.session.run import Run, prepare_run
 
         done: dict[int, Trace | Exception] = {}
         runs: dict[int, Run] = {}
 
         def begin(i: int) -> Session:
-            seat = Seat(self.model.decoder.device)
-            runs[i] = prepare(
+            seat = SharedExecutor(self.model.decoder.device)
+            runs[i] = prepare_run(
                 self.model, self.method, self.prompts[i].text, executor=seat, **self._options(i)
             )
             return runs[i].session
@@ -220,14 +240,14 @@ class Decoded:
                 done[i] = error or runs[i].trace
             runs.pop(i, None)
 
-        in_step(numbers, begin, self.args.batch, over=over, halted=halted)
+        decode_for_owners(numbers, begin, self.args.batch, over=over, halted=halted)
         return done
 
     def _options(self, i: int) -> dict[str, Any]:
         """How a prompt is decoded; number `i` has the i-th seed behind the first."""
         path = None if self.folder is None else self.folder / f"prompt-{i + 1:04d}.dstrace"
         options: dict[str, Any] = {"models": self.drafts, "max_new_tokens": self.args.max_new_tokens}
-        return options | {"seed": self.args.seed + i, "chat": self._chat(i), "path": path}
+        return options | {"seed": self.args.seed + i, "chat": self._uses_chat(i), "path": path}
 
 
 def _span(numbers: range) -> str:
@@ -235,9 +255,9 @@ def _span(numbers: range) -> str:
     return f"{numbers[0] + 1} to {numbers[-1] + 1}" if len(numbers) > 1 else str(numbers[0] + 1)
 
 
-def _folder(name: str) -> Path:
+def _make_traces_folder(name: str) -> Path:
     """A folder for traces that holds none yet, made if it is not there."""
-    folder = expanded(name)
+    folder = expand_path(name)
     try:
         folder.mkdir(exist_ok=True)
         if next(folder.glob("*.dstrace*"), None) is not None:
@@ -249,12 +269,12 @@ def _folder(name: str) -> Path:
     return folder
 
 
-def prompts(name: str, short: bool = False) -> list[Prompt]:
+def read_prompts(name: str, short: bool = False) -> list[PromptEntry]:
     """The prompts of a file, or LabBench's questions; short: the first SHORT of each kind."""
     if name == LABBENCH:
-        from decodescope.engine.bench.answers import SHORT
+        from decodescope.engine.bench.labbench import SHORT
 
-        return of_kinds(of_labbench(), each=SHORT if short else 0)
+        return select_kinds(labbench_prompts(), each=SHORT if short else 0)
     if short:
         raise Refusal("--short chooses among LabBench's questions: leave it out, or give --prompts labbench.")
-    return of_text(read_text(name), name, name.endswith(JSON_LINES))
+    return parse_prompts(read_text(name), name, name.endswith(JSON_LINES))

@@ -10,24 +10,24 @@ from decodescope.engine.core.refusal import Refusal
 
 from .batch import batch
 from .shared import run as one
-from .shared.output import note
+from .shared.output import print_note
 
 
 def run(args: argparse.Namespace) -> int:
     """Decode as asked; the exit code."""
     many = args.prompt is None and args.prompt_file.endswith(JSON_LINES)
-    return _several(args) if many else one.run(args)
+    return _run_many(args) if many else one.run(args)
 
 
-def _several(args: argparse.Namespace) -> int:
+def _run_many(args: argparse.Namespace) -> int:
     """Decode the prompts of a file as the command `batch` does; --trace then names the folder of their traces."""
-    if asked := [x for x in ("layers", "shadow") if getattr(args, x) is not None]:
+    if asked := [x for x in ("layers", "reference") if getattr(args, x) is not None]:
         raise Refusal(
             f"--{asked[0]} is about one prompt, and {args.prompt_file} may hold many: leave it out."
         )
     if args.trace is None:
-        for text in one.unrecorded(args):
-            note(text)
+        for text in one.recording_option_notes(args):
+            print_note(text)
         args.level = None
     more = {
         "prompts": args.prompt_file,

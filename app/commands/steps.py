@@ -7,16 +7,16 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from decodescope.app.runs.processors import decided
-from decodescope.engine.core.calibrated import MARK, Found
+from decodescope.app.runs.threads import choose_threads
+from decodescope.engine.core.calibration import MARK, CalibratedValue
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.core.roles import TARGET, words
+from decodescope.engine.core.roles import TARGET, role_option
 
-from .shared.output import load_model, say_json
-from .shared.run import carried_out, free_place, further, given
+from .shared.output import load_model, print_json
+from .shared.run import further_models, new_trace_path, parse_parts, run_session
 
 if TYPE_CHECKING:
-    from decodescope.app.runs.composition import Choice
+    from decodescope.app.runs.composition import RunChoice
     from decodescope.engine.session.load import Model
     from decodescope.engine.session.method import Method
     from decodescope.engine.trace import Header
@@ -34,7 +34,7 @@ def find(args: argparse.Namespace) -> int:
     rows: list[dict[str, Any]] = []
     count = searched = 0
     with closing(open_trace(args.file)) as trace:
-        watch, pieces = condition.over(trace.header), dict(trace.header.pieces)
+        watch, pieces = condition.watch_run(trace.header), dict(trace.header.pieces)
         try:
             for step in trace.steps:
                 pieces |= step.pieces or {}
@@ -49,7 +49,7 @@ def find(args: argparse.Namespace) -> int:
                 f"{args.file} is damaged behind step {searched}, so it cannot be searched: {error}"
             ) from None
     if args.json:
-        say_json(
+        print_json(
             {
                 "condition": condition.text,
                 "steps": rows,
@@ -68,22 +68,27 @@ def find(args: argparse.Namespace) -> int:
 
 def fork(args: argparse.Namespace) -> int:
     """Repeat the recorded run up to a step, and go on with the change; the exit code."""
-    target = free_place(args.trace)
+    target = new_trace_path(args.trace)
     from decodescope.engine.session.replay.fork import Fork
     from decodescope.engine.trace import open_trace
 
     with closing(open_trace(args.file)) as recorded:
         header, steps = recorded.header, list(recorded.steps[: args.step + 1])
-    change = _change(args, header)
-    method = _method(header, args.step, change)
-    model, drafts = _models(args, header, method)
+    change = _parse_change(args, header)
+    method = _fork_method(header, args.step, change)
+    model, drafts = _load_models(args, header, method)
     forced = {node - 1: ok for node, ok in args.force}
     if len(forced) < len(args.force):
         twice = next(node for i, (node, _) in enumerate(args.force) if node in [x for x, _ in args.force[:i]])
         raise Refusal(f"--force settles node {twice} twice: give it one verdict.")
-    more: dict[str, Any] = {"method": method, "forced": forced, "name": args.name, "change": _plain(change)}
+    more: dict[str, Any] = {
+        "method": method,
+        "forced": forced,
+        "name": args.name,
+        "change": _change_record(change),
+    }
     if args.threads is not None:
-        decided(args, model)
+        choose_threads(args, model)
     session = Fork(
         model,
         header,
@@ -94,56 +99,56 @@ def fork(args: argparse.Namespace) -> int:
         max_new_tokens=args.max_new_tokens,
         **more,
     )
-    return carried_out(session, model, target, args.json)
+    return run_session(session, model, target, args.json)
 
 
-def _change(args: argparse.Namespace, header: Header) -> dict[str, Any]:
+def _parse_change(args: argparse.Namespace, header: Header) -> dict[str, Any]:
     """The change as a page would send it."""
-    names, settings = given(args, "acceptance.epsilon=0.2", _before(header, args.step).names)
+    names, settings = parse_parts(args, "acceptance.epsilon=0.2", _settings_at(header, args.step).names)
     numbers = {"seed": args.seed, "new": args.max_new_tokens}
     change = {"names": names, "settings": settings, **numbers}
     return {key: value for key, value in change.items() if value not in (None, {})}
 
 
-def _plain(change: dict[str, Any]) -> dict[str, Any]:
+def _change_record(change: dict[str, Any]) -> dict[str, Any]:
     """A change as a header holds it: a calibration by its name."""
     settings = {
-        part: {knob: f"{MARK}{x.name}" if isinstance(x, Found) else x for knob, x in knobs.items()}
+        part: {knob: f"{MARK}{x.name}" if isinstance(x, CalibratedValue) else x for knob, x in knobs.items()}
         for part, knobs in change.get("settings", {}).items()
     }
     return {**change, **({"settings": settings} if settings else {})}
 
 
-def _before(header: Header, step: int) -> Choice:
+def _settings_at(header: Header, step: int) -> RunChoice:
     """The settings of the run at that step."""
-    from decodescope.app.runs.recipe import recorded
+    from decodescope.app.runs.recipe import choice_from_header
     from decodescope.engine.trace.encoding.forks import method_at
 
-    return recorded(replace(header, method=method_at(header, step)))
+    return choice_from_header(replace(header, method=method_at(header, step)))
 
 
-def _method(header: Header, step: int, change: dict[str, Any]) -> Method | None:
+def _fork_method(header: Header, step: int, change: dict[str, Any]) -> Method | None:
     """The method of the fork; None: that of the run."""
-    from decodescope.app.runs.forks import merged
+    from decodescope.app.runs.forks import merge_change
     from decodescope.engine.session.method import Method
 
-    before = _before(header, step)
-    after = merged(before, change)
-    return None if after == before else Method.named(after.names, after.settings)
+    before = _settings_at(header, step)
+    after = merge_change(before, change)
+    return None if after == before else Method.from_names(after.names, after.settings)
 
 
-def _models(
+def _load_models(
     args: argparse.Namespace, header: Header, method: Method | None
 ) -> tuple[Model, dict[str, Model]]:
     """The models of the run, by the names that its header has or that are given, and those that the change needs."""
     roles = {*header.lanes, *(method.lanes if method is not None else ())}
-    names = {TARGET: args.model or header.model.get("name"), **further(args)}
+    names = {TARGET: args.model or header.model.get("name"), **further_models(args)}
     lanes: dict[str, Model] = {}
     for role in [TARGET, *sorted(roles)]:
         name = names.get(role) or header.lanes.get(role, {}).get("name")
         if not name:
             raise Refusal(
-                f"{role} names no model: the change needs one in this role, give {' '.join(words(role))}."
+                f"{role} names no model: the change needs one in this role, give {' '.join(role_option(role))}."
             )
         lanes[role] = load_model(str(name), header.dtype, args.device)
     model = lanes.pop(TARGET)

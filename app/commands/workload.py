@@ -9,15 +9,30 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decodescope.app.runs.processors import decided
-from decodescope.app.runs.prompts import JSON_LINES, Prompt, of_text
+from decodescope.app.runs.prompts import JSON_LINES, PromptEntry, parse_prompts
+from decodescope.app.runs.threads import choose_threads
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.session.answers import Answer, Answers, Totals, served, totals, zipf
-from decodescope.engine.trace.records.lookups import EVICTS, Lookup, replayed
-from decodescope.lab.formatting.asked import how_asked
+from decodescope.engine.session.answer_cache import (
+    AnswerCache,
+    CachedAnswer,
+    WorkloadTotals,
+    serve_requests,
+    workload_totals,
+    zipf_requests,
+)
+from decodescope.engine.trace.records.lookups import EVICTS, Lookup, replay_lookups
+from decodescope.lab.formatting.prompt_sentences import prompt_sentences
 
-from .shared.output import free_file, note, say_json, table
-from .shared.run import compose, ignored, models, on_prompts, prompt_ids, remarks, typed
+from .shared.output import new_file_path, print_json, print_note, table
+from .shared.run import (
+    build_method,
+    check_option_texts,
+    load_models,
+    prompt_ids,
+    remarks,
+    special_token_notes,
+    unused_model_notes,
+)
 from .shared.texts import read_text
 from .shared.trace import write
 
@@ -27,18 +42,20 @@ if TYPE_CHECKING:
 
 def workload(args: argparse.Namespace) -> int:
     """Serve the requests as asked; the exit code."""
-    out = None if args.out is None else free_file(args.out, "--out", "the requests")
-    html = None if args.html is None else free_file(args.html, "--html", "their picture")
-    prompts = distinct(of_text(read_text(args.prompts), args.prompts, args.prompts.endswith(JSON_LINES)))
-    typed(("--stop", text) for text in args.stop)
+    out = None if args.out is None else new_file_path(args.out, "--out", "the requests")
+    html = None if args.html is None else new_file_path(args.html, "--html", "their picture")
+    prompts = drop_duplicates(
+        parse_prompts(read_text(args.prompts), args.prompts, args.prompts.endswith(JSON_LINES))
+    )
+    check_option_texts(("--stop", text) for text in args.stop)
     if "" in args.stop:
         raise Refusal(
             "--stop is empty, and every text holds that: give the text to end at, or leave --stop out."
         )
-    requests = zipf(len(prompts), args.requests, args.zipf, args.seed)
-    answers: Answers[list[int]] = Answers(args.capacity, args.evicts)
+    requests = zipf_requests(len(prompts), args.requests, args.zipf, args.seed)
+    answers: AnswerCache[list[int]] = AnswerCache(args.capacity, args.evicts)
     texts: dict[int, str] = {}
-    for lookup, text in _served(args, prompts, requests, answers):
+    for lookup, text in _serve_requests(args, prompts, requests, answers):
         texts[requests[lookup.number]] = text
         if not args.json:
             print(_row(lookup, prompts), flush=True)
@@ -46,51 +63,51 @@ def workload(args: argparse.Namespace) -> int:
         _write(out, answers.lookups, prompts, texts)
     if html is not None:
         _draw(args, html, answers.lookups, prompts)
-    _show(args, answers.lookups, prompts, out)
+    _print_result(args, answers.lookups, prompts, out)
     return 0
 
 
-def distinct(prompts: list[Prompt]) -> list[Prompt]:
+def drop_duplicates(prompts: list[PromptEntry]) -> list[PromptEntry]:
     """The prompts, each text once: a cache goes by the exact text."""
-    first: dict[str, Prompt] = {}
+    first: dict[str, PromptEntry] = {}
     for prompt in prompts:
         first.setdefault(prompt.text, prompt)
     return list(first.values())
 
 
-def _served(
-    args: argparse.Namespace, prompts: list[Prompt], requests: list[int], answers: Answers[list[int]]
+def _serve_requests(
+    args: argparse.Namespace, prompts: list[PromptEntry], requests: list[int], answers: AnswerCache[list[int]]
 ) -> Iterator[tuple[Lookup, str]]:
     """Each request, and its text. A prompt that is not held is decoded, as `run` decodes it."""
     from decodescope.engine.session.run import run
 
-    method = compose(args)
-    notes = ignored(args, method)
-    model, drafts = models(args, method)
+    method = build_method(args)
+    notes = unused_model_notes(args, method)
+    model, drafts = load_models(args, method)
     for text in notes + remarks(model, *drafts.values()):
-        note(text)
-    decided(args, model)
+        print_note(text)
+    choose_threads(args, model)
     ids = {q: prompt_ids(model, prompts[q].text, args.chat) for q in dict.fromkeys(requests)}
-    for text in on_prompts(args, model, [(prompts[q].text, args.chat) for q in ids]):
-        note(text)
+    for text in special_token_notes(args, model, [(prompts[q].text, args.chat) for q in ids]):
+        print_note(text)
 
-    def answer(query: int) -> Answer[list[int]]:
+    def answer(query: int) -> CachedAnswer[list[int]]:
         done = run(
             model, method, ids[query], models=drafts, max_new_tokens=args.max_new_tokens, seed=args.seed,
-            ignore_eos=args.ignore_eos, stop=args.stop, level="counts",
+            ignore_eos=args.ignore_eos, stop=args.stop, level="summary",
         )  # fmt: skip
-        return Answer(done.tokens, flops(done.trace), len(ids[query]) + len(done.tokens))
+        return CachedAnswer(done.tokens, run_flops(done.trace), len(ids[query]) + len(done.tokens))
 
     assert model.tokenizer is not None
-    for lookup, tokens in served(answers, requests, answer):
+    for lookup, tokens in serve_requests(answers, requests, answer):
         yield lookup, model.tokenizer.decode(tokens)
 
 
-def flops(trace: Trace) -> float:
+def run_flops(trace: Trace) -> float:
     """What a run cost: operations of all passes of all its models, by the cost model."""
-    from decodescope.engine.cost.passes import Passes
+    from decodescope.engine.cost.passes import PassPricer
 
-    passes = Passes(trace.header)
+    passes = PassPricer(trace.header)
     prefill = [] if trace.prefill is None else passes.learn(trace.prefill).passes
     whole = sum(passes.cost(one).flops for one in prefill)
     return float(
@@ -98,7 +115,7 @@ def flops(trace: Trace) -> float:
     )
 
 
-def _row(lookup: Lookup, prompts: list[Prompt]) -> str:
+def _row(lookup: Lookup, prompts: list[PromptEntry]) -> str:
     """A request in a line."""
     said = "hit" if lookup.hit else f"{lookup.cost / 1e9:.3f} GFLOP"
     kept = "; not kept" if lookup.query in lookup.victims else ""
@@ -108,7 +125,7 @@ def _row(lookup: Lookup, prompts: list[Prompt]) -> str:
     )
 
 
-def _write(out: Path, lookups: list[Lookup], prompts: list[Prompt], texts: dict[int, str]) -> None:
+def _write(out: Path, lookups: list[Lookup], prompts: list[PromptEntry], texts: dict[int, str]) -> None:
     """Keep the requests, an object a line; those that were answered have the text too."""
     lines = []
     for one in lookups:
@@ -118,7 +135,7 @@ def _write(out: Path, lookups: list[Lookup], prompts: list[Prompt], texts: dict[
     write(out, lines)
 
 
-def _draw(args: argparse.Namespace, html: Path, lookups: list[Lookup], prompts: list[Prompt]) -> None:
+def _draw(args: argparse.Namespace, html: Path, lookups: list[Lookup], prompts: list[PromptEntry]) -> None:
     """Keep the picture of the requests, which fetches nothing."""
     from decodescope.lab.figures.measured.workload import figure
 
@@ -126,15 +143,20 @@ def _draw(args: argparse.Namespace, html: Path, lookups: list[Lookup], prompts: 
     write(html, [drawing.to_html(include_plotlyjs=True)])
 
 
-def sums(one: Totals) -> dict[str, float]:
+def sums(one: WorkloadTotals) -> dict[str, float]:
     """The figures of a workload."""
     return {"hits": one.hits, "flops": one.cost, "saved_flops": one.saved}
 
 
-def _show(args: argparse.Namespace, lookups: list[Lookup], prompts: list[Prompt], out: Path | None) -> None:
+def _print_result(
+    args: argparse.Namespace, lookups: list[Lookup], prompts: list[PromptEntry], out: Path | None
+) -> None:
     """The sums, beside those that the other rules of eviction would have had on the same requests."""
-    asked = how_asked(len(prompts) if args.chat else 0, [x.later for x in prompts])
-    every = {x: totals(lookups if x == args.evicts else replayed(lookups, x, args.capacity)) for x in EVICTS}
+    asked = prompt_sentences(len(prompts) if args.chat else 0, [x.later for x in prompts])
+    every = {
+        x: workload_totals(lookups if x == args.evicts else replay_lookups(lookups, x, args.capacity))
+        for x in EVICTS
+    }
     if args.json:
         said: dict[str, Any] = {
             "requests": len(lookups),
@@ -143,7 +165,7 @@ def _show(args: argparse.Namespace, lookups: list[Lookup], prompts: list[Prompt]
         }
         said |= {"capacity": args.capacity, **sums(every[args.evicts]), "others": {}}
         said["others"] = {x: sums(one) for x, one in every.items() if x != args.evicts}
-        say_json({**said, "lookups": [asdict(x) for x in lookups], "out": out and str(out), "notes": asked})
+        print_json({**said, "lookups": [asdict(x) for x in lookups], "out": out and str(out), "notes": asked})
         return
     rows = [
         [

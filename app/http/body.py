@@ -7,27 +7,27 @@ from typing import Any
 
 from fastapi import Request
 
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.refusal import RequestRefusal
 
 
-async def bytes_of(request: Request, most: int, what: str = "The request") -> bytes:
+async def read_body(request: Request, most: int, what: str = "The request") -> bytes:
     """The body of at most `most` bytes; `what` it is, in messages. Raises Refused."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
         if len(body) > most:
             limit = f"{most >> 20} MiB" if most >= 1 << 20 else f"{most >> 10} KiB"
-            raise Refused(f"{what} is larger than {limit}, which is the limit.")
+            raise RequestRefusal(f"{what} is larger than {limit}, which is the limit.")
     return bytes(body)
 
 
-async def body_of(request: Request, most: int) -> dict[str, Any]:
+async def read_json_body(request: Request, most: int) -> dict[str, Any]:
     """The object of at most `most` bytes; an empty body is an empty one. Raises Refused."""
-    body = await bytes_of(request, most)
+    body = await read_body(request, most)
     try:
         said = json.loads(body) if body else {}
     except (ValueError, RecursionError):
-        raise Refused("The request is no JSON.") from None
+        raise RequestRefusal("The request is no JSON.") from None
     if not isinstance(said, dict):
-        raise Refused("The request must be a JSON object.")
+        raise RequestRefusal("The request must be a JSON object.")
     return said

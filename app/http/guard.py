@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, urlsplit
 from h11 import LocalProtocolError
 from starlette.requests import ClientDisconnect
 
-from decodescope.app.basis.limits import Limits
+from decodescope.app.basis.limits import LabLimits
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -27,7 +27,7 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
-BODY = Limits().upload << 20  # bytes of one request
+BODY = LabLimits().upload << 20  # bytes of one request
 TOO_LARGE = "is larger than {} MiB, which is the limit: record a shorter run, or start the lab with a larger --upload."
 COOKIE = "decodescope"
 # The page library makes functions from strings and writes inline styles: both must stay allowed. Nothing may be fetched
@@ -84,12 +84,12 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        send = _unless_answered(send)
+        send = _stop_after_close(send)
         refusal = self._refusal(scope)
         if refusal is not None:
             await _refuse(scope, receive, send, *refusal)
             return
-        if self.token is not None and not self._signed_in(scope):
+        if self.token is not None and not self._is_signed_in(scope):
             await self._sign_in(scope, receive, send)
             return
         if scope["type"] == "websocket":
@@ -98,22 +98,26 @@ class Guard:
         with contextlib.suppress(
             ClientDisconnect
         ):  # who asked has gone in the middle of a body: nobody waits for an answer
-            await self.app(scope, self._counted(receive), _with_headers(send))
+            await self.app(scope, self._limit_body(receive), _with_headers(send))
 
     def _refusal(self, scope: Scope) -> tuple[int, str] | None:
         """Status and sentence, if this request goes no further."""
-        hosts = _all(scope, b"host")
-        if len(hosts) != 1 or not self._known(hosts[0]):
+        hosts = _header_values(scope, b"host")
+        if len(hosts) != 1 or not self._is_known_host(hosts[0]):
             return 403, (
                 "This server answers only under its own names; start it with --allow-host NAME (or NAME:PORT) to add one."
             )
-        origins = _all(scope, b"origin")
+        origins = _header_values(scope, b"origin")
         reading = scope["type"] == "http" and scope["method"] in ("GET", "HEAD")
-        if len(origins) > 1 or (not origins and not reading) or (origins and not _same(origins[0], hosts[0])):
+        if (
+            len(origins) > 1
+            or (not origins and not reading)
+            or (origins and not _is_same_origin(origins[0], hosts[0]))
+        ):
             return 403, "This request does not come from this server's own page, so it was not carried out."
         if scope["type"] == "http":
-            length = _all(scope, b"content-length")
-            if not length and _all(scope, b"transfer-encoding"):
+            length = _header_values(scope, b"content-length")
+            if not length and _header_values(scope, b"transfer-encoding"):
                 return 411, "A request with a body must say its length."
             if length and not (length[0].isascii() and length[0].isdigit() and len(length) == 1):
                 return 400, "The length of the request is not a number."
@@ -121,13 +125,13 @@ class Guard:
                 return 413, f"The request {TOO_LARGE.format(self.body >> 20)}"
         return None
 
-    def _known(self, host: str) -> bool:
+    def _is_known_host(self, host: str) -> bool:
         host = host.lower()
         name = host[: host.rfind("]") + 1] if host.startswith("[") else host.partition(":")[0]
         rest = host[len(name) :]
         return host in self.exact or (name in self.any_port and (not rest or rest[1:].isdigit()))
 
-    def _counted(self, receive: Receive) -> Receive:
+    def _limit_body(self, receive: Receive) -> Receive:
         """The same messages; a body that grows over the limit is cut off as if the client had left."""
         read = 0
 
@@ -139,9 +143,9 @@ class Guard:
 
         return counted
 
-    def _signed_in(self, scope: Scope) -> bool:
+    def _is_signed_in(self, scope: Scope) -> bool:
         assert self._session is not None
-        for line in _all(scope, b"cookie"):
+        for line in _header_values(scope, b"cookie"):
             try:
                 morsel = SimpleCookie(line).get(COOKIE)
             except CookieError:
@@ -165,17 +169,17 @@ class Guard:
         await send({"type": "http.response.body", "body": b""})
 
 
-def _all(scope: Scope, name: bytes) -> list[str]:
+def _header_values(scope: Scope, name: bytes) -> list[str]:
     return [value.decode("latin-1") for key, value in scope["headers"] if key.lower() == name]
 
 
-def _same(origin: str, host: str) -> bool:
+def _is_same_origin(origin: str, host: str) -> bool:
     """Whether an Origin names this host; `null` names nobody."""
     scheme, _, rest = origin.partition("://")
     return scheme in ("http", "https") and rest.lower() == host.lower()
 
 
-def _unless_answered(send: Send) -> Send:
+def _stop_after_close(send: Send) -> Send:
     """`send`, which says nothing more where the server has refused a body that is no HTTP before we could answer."""
     answered = False
 

@@ -10,17 +10,17 @@ from typing import Any
 
 import gradio as gr
 
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.runs.catalogue import knobs as declarations
 from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.catalogue.titles import TITLES
-from decodescope.app.runs.recipe import kinds_of
-from decodescope.app.runs.run_service import Choice
+from decodescope.app.runs.recipe import used_kinds
+from decodescope.app.runs.run_service import RunChoice
 from decodescope.engine.core.component import KINDS, registry
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.core.roles import TARGET
-from decodescope.engine.session.method import usual
+from decodescope.engine.session.method import default_part
 
 # the preset that the controls begin with, and the one whose drafter they begin with where no draft model is there
 FIRST, ALONE = declarations.FIRST, "lookup"
@@ -40,13 +40,13 @@ watch('value', tell);
 Values = dict[str, Any]  # knob -> value, as a record has it
 
 
-def plain(text: str) -> str:
+def escape_markup(text: str) -> str:
     """Text that a field which understands markup shows as it is."""
     return re.sub(r"([\\`*_{}\[\]<>()#+!|$~&])", r"\\\1", text)
 
 
 @dataclass
-class Controls:
+class MethodControls:
     """The inputs of a method and of its models, and what they say.
 
     models: role -> the list that chooses its model;  weights: role -> what is made of that model first, of some roles
@@ -63,14 +63,14 @@ class Controls:
     @property
     def inputs(self) -> list[gr.components.Component]:
         """All inputs: models, then parts and panels in the order in which `read` takes their values."""
-        return [*self.of_models, *self.parts.values(), *self.knobs.values()]
+        return [*self.model_inputs, *self.parts.values(), *self.knobs.values()]
 
     @property
-    def of_models(self) -> list[gr.Dropdown]:
+    def model_inputs(self) -> list[gr.Dropdown]:
         """The inputs that say which models there are, in the order in which `named` takes their values."""
         return [*self.models.values(), *self.weights.values()]
 
-    def named(self, values: Sequence[Any]) -> dict[str, str]:
+    def model_names(self, values: Sequence[Any]) -> dict[str, str]:
         """Role -> the model that these values of `of_models` choose, with what is made of it first."""
         names = {role: str(name) for role, name in zip(self.models, values, strict=False) if name}
         for role, text in zip(self.weights, values[len(self.models) :], strict=False):
@@ -78,69 +78,73 @@ class Controls:
                 names[role] = str(with_weights(names[role], text))
         return names
 
-    def chosen(self, values: Sequence[Any]) -> Sequence[Any]:
+    def part_values(self, values: Sequence[Any]) -> Sequence[Any]:
         """The values of `parts` among those of inputs that end with all of `inputs`."""
         return values[-len(self.parts) - len(self.knobs) : -len(self.knobs)]
 
     def visibility(self, *chosen: Any) -> list[Any]:
         """Which parts are shown, for the values of `parts`: those that the method uses."""
         names = dict(zip(self.parts, chosen, strict=True))
-        uses = kinds_of(names)
-        return [gr.update(visible=kind in uses, info=_about(kind, names[kind])) for kind in self.parts]
+        uses = used_kinds(names)
+        return [gr.update(visible=kind in uses, info=_cautions(kind, names[kind])) for kind in self.parts]
 
-    def shown(self, *chosen: Any) -> dict[str, list[str]]:
+    def visible_knobs(self, *chosen: Any) -> dict[str, list[str]]:
         """Kind -> the components whose knobs its panel shows, for the values of `parts`."""
         names = dict(zip(self.parts, chosen, strict=True))
-        uses = kinds_of(names)
+        uses = used_kinds(names)
         return {
-            kind: [x for x in _listed(names[kind]) if kind in uses and x in self.begins[kind]]
+            kind: [x for x in _as_list(names[kind]) if kind in uses and x in self.begins[kind]]
             for kind in self.knobs
         }
 
     def read(self, values: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Values]]:
-        """Names and settings for Method.named, of what is shown; the rest is left out. Raises Refused for what is no name."""
+        """Names and settings for Method.from_names, of what is shown; the rest is left out.
+        Raises RequestRefusal for what is no name."""
         names = dict(zip(self.parts, values, strict=False))
-        uses = kinds_of(names)
+        uses = used_kinds(names)
         names = {kind: chosen for kind, chosen in names.items() if kind in uses and chosen}
         for kind, chosen in names.items():
             stages = chosen if kind == "sampler" and isinstance(chosen, list) else [chosen]
             if not all(isinstance(x, str) for x in stages):
-                raise Refused(f"{TITLES[kind]} = {str(chosen)[:40]}: choose from its list.")
+                raise RequestRefusal(f"{TITLES[kind]} = {str(chosen)[:40]}: choose from its list.")
         settings: dict[str, Values] = {}
         for kind, held in zip(self.knobs, values[len(self.parts) :], strict=True):
-            for name in _listed(names.get(kind, [])):
+            for name in _as_list(names.get(kind, [])):
                 if begin := self.begins[kind].get(name):
-                    mine = _inside(_inside(held).get(name))
+                    mine = _as_mapping(_as_mapping(held).get(name))
                     # a chain's samplers are set by their own names, the other parts by their kind
                     settings[name if kind == "sampler" else kind] = {
                         knob: mine.get(knob, x) for knob, x in begin.items()
                     }
         return names, settings
 
-    def put(self, choice: Choice) -> list[Any]:
+    def part_updates(self, choice: RunChoice) -> list[Any]:
         """What `parts` and then `knobs` become for these settings. A knob that they do not set has its default where they
         name its part; what they do not name goes back to how it began.
 
         Names and values that do not exist, as an old link may hold, are passed over.
         """
-        chosen = {kind: _known(kind, choice.names.get(kind), part.value) for kind, part in self.parts.items()}
+        chosen = {
+            kind: _component_or_default(kind, choice.names.get(kind), part.value)
+            for kind, part in self.parts.items()
+        }
         updates = self.visibility(*chosen.values())
         for i, name in enumerate(chosen.values()):
             updates[i]["value"] = name
         for kind in self.knobs:
             named = kind in choice.names
             fits = [
-                x for x in _listed(choice.names[kind] if named else chosen[kind]) if x in self.begins[kind]
+                x for x in _as_list(choice.names[kind] if named else chosen[kind]) if x in self.begins[kind]
             ]
             keys = {name: name if kind == "sampler" else kind for name in fits}  # of its settings
             of = {
-                name: self._held(kind, name, choice.settings.get(key, {}), named)
+                name: self._knob_values(kind, name, choice.settings.get(key, {}), named)
                 for name, key in keys.items()
             }
             updates.append(gr.update(value=of))
         return updates
 
-    def _held(self, kind: str, name: str, settings: Mapping[str, Any], named: bool) -> Values:
+    def _knob_values(self, kind: str, name: str, settings: Mapping[str, Any], named: bool) -> Values:
         """What the knobs of a component become: as it is set, else the default if it was named, else as it began."""
         held = dict(self.begins[kind][name])
         for knob in registry(kind)[name].params():
@@ -160,16 +164,16 @@ class Controls:
         seed: Any,
         max_new: Any,
         level: Any,
-        shadow: Any,
+        reference: Any,
         whole: Any,
         chat: Any,
         ignore_eos: Any,
         *values: Any,
-    ) -> Choice:
+    ) -> RunChoice:
         """What all inputs together say; a prompt that is no text is none, and so is a level. Only true is on. Raises Refused
         where a part has no name."""
-        many, text = len(self.of_models), prompt if isinstance(prompt, str) else ""
-        models = self.named(values[:many])
+        many, text = len(self.model_inputs), prompt if isinstance(prompt, str) else ""
+        models = self.model_names(values[:many])
         names, settings = self.read(values[many:])
         said: dict[str, Any] = {
             "models": models,
@@ -177,18 +181,18 @@ class Controls:
             "chat": chat is True,
             "ignore_eos": ignore_eos is True,
         }
-        if shadow is True and whole is True:
-            raise Refused(
+        if reference is True and whole is True:
+            raise RequestRefusal(
                 "Either a full cache reads along or the model it was made of: clear one of the two boxes."
             )
-        said["shadow"] = "model" if whole is True else shadow is True
-        return Choice(text, names, settings, _whole(seed), _whole(max_new), **said)
+        said["reference"] = "model" if whole is True else reference is True
+        return RunChoice(text, names, settings, _whole_number(seed), _whole_number(max_new), **said)
 
-    def choose(self, models: Mapping[str, str], key: Callable[[str], str | None]) -> list[Any]:
+    def model_updates(self, models: Mapping[str, str], key: Callable[[str], str | None]) -> list[Any]:
         """What `of_models` become for these models (role -> name); key(name): of one that there is, its key. One that there is
         not is passed over; without a target they stay as they are."""
         if TARGET not in models:
-            return [gr.skip()] * len(self.of_models)
+            return [gr.skip()] * len(self.model_inputs)
         parted = {role: without_weights(models.get(role, "")) for role in self.weights}
         bases = {
             role: str(parted[role][0] if role in parted else models.get(role, "")) for role in self.models
@@ -200,16 +204,16 @@ class Controls:
         ]
 
 
-def build(*, draft: bool) -> Controls:
+def build(*, draft: bool) -> MethodControls:
     """Lay out the controls of a method, here and now. draft: whether there is a draft model to begin with."""
-    table = Controls()
+    table = MethodControls()
     preset = (
         PRESETS[FIRST].names
         if draft
         else {**PRESETS[FIRST].names, "drafter": PRESETS[ALONE].names["drafter"]}
     )
-    begin: dict[str, Any] = {kind: preset.get(kind, usual(kind).name) for kind in KINDS}
-    uses = kinds_of(begin)  # the others are hidden from the start, not when somebody first chooses
+    begin: dict[str, Any] = {kind: preset.get(kind, default_part(kind).name) for kind in KINDS}
+    uses = used_kinds(begin)  # the others are hidden from the start, not when somebody first chooses
     for kind, first in begin.items():
         shelf = {name: cls for name, cls in registry(kind).items() if cls.listed}
         choices = [(cls.title or name, name) for name, cls in shelf.items()]
@@ -218,7 +222,7 @@ def build(*, draft: bool) -> Controls:
                 choices=choices,
                 value=first,
                 label=TITLES[kind],
-                info=_about(kind, first),
+                info=_cautions(kind, first),
                 multiselect=kind == "sampler",
                 filterable=len(choices) > 8,
                 interactive=True,
@@ -226,11 +230,13 @@ def build(*, draft: bool) -> Controls:
                 elem_id=f"ds-{kind}",
             )
             begins = {
-                name: declarations.beginning(kind, name, cls) for name, cls in shelf.items() if cls.params()
+                name: declarations.initial_values(kind, name, cls)
+                for name, cls in shelf.items()
+                if cls.params()
             }
             table.begins[kind] = begins
             if begins:
-                table.knobs[kind] = _panel(kind, [x for x in _listed(first) if kind in uses and x in begins])
+                table.knobs[kind] = _panel(kind, [x for x in _as_list(first) if kind in uses and x in begins])
     return table
 
 
@@ -242,30 +248,32 @@ def _panel(kind: str, shown: Sequence[str]) -> gr.HTML:
     )
 
 
-def _about(kind: str, chosen: Any) -> str | None:
+def _cautions(kind: str, chosen: Any) -> str | None:
     """The cautions of what is chosen."""
-    said = [registry(kind)[name].caution for name in _listed(chosen) if name in registry(kind)]
-    return plain(" ".join(x for x in said if x)) or None
+    said = [registry(kind)[name].caution for name in _as_list(chosen) if name in registry(kind)]
+    return escape_markup(" ".join(x for x in said if x)) or None
 
 
-def _listed(chosen: Any) -> list[str]:
+def _as_list(chosen: Any) -> list[str]:
     return [str(x) for x in chosen] if isinstance(chosen, list | tuple) else [str(chosen)]
 
 
-def _inside(value: Any) -> Mapping[str, Any]:
+def _as_mapping(value: Any) -> Mapping[str, Any]:
     """What a browser holds, if it is a mapping; else nothing."""
     return value if isinstance(value, dict) else {}
 
 
-def _known(kind: str, wanted: Any, otherwise: Any) -> Any:
+def _component_or_default(kind: str, wanted: Any, otherwise: Any) -> Any:
     """The wanted component, or list of samplers, if there is such; else `otherwise`."""
-    names = [x for x in _listed(wanted) if x in registry(kind) and registry(kind)[x].listed] if wanted else []
+    names = (
+        [x for x in _as_list(wanted) if x in registry(kind) and registry(kind)[x].listed] if wanted else []
+    )
     if not names:
         return otherwise
     return names if kind == "sampler" else names[0]
 
 
-def _whole(value: Any) -> int:
+def _whole_number(value: Any) -> int:
     """A number box's value; -1, which no box allows, for what is no whole number."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     return int(value) if number and value == int(value) else -1

@@ -24,7 +24,7 @@ HEAD = b"""
 """ % (WEB / "boot.js").read_bytes()
 
 
-class Head:
+class HeadMiddleware:
     """Puts HEAD at the beginning of the page's head. The page library adds what it is given only once it runs. The page is
     not kept by the browser: an old one, shown while a new server is starting, would ask for parts that do not come."""
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import gradio as gr
 
-from decodescope.app.basis.refusal import Refused, told
+from decodescope.app.basis.refusal import RequestRefusal, explain_error
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.compare.settings_diff import has_chat, notes
-from decodescope.app.runs.composition import Composed
-from decodescope.app.runs.model_pool import Offer, title
-from decodescope.app.runs.preset_choice import preset_of, taken
-from decodescope.app.runs.preset_prompts import prompted
-from decodescope.app.runs.prompt_reading import no_template
-from decodescope.app.runs.recipe import as_json, from_json, opening, using
-from decodescope.app.runs.run_service import MOST_NEW, Choice, RunService, Still
+from decodescope.app.runs.compare.settings_diff import has_chat_template, notes
+from decodescope.app.runs.composition import Composition
+from decodescope.app.runs.model_pool import Offer, role_title
+from decodescope.app.runs.preset_choice import apply_preset, find_preset
+from decodescope.app.runs.preset_prompts import apply_preset_prompt
+from decodescope.app.runs.prompt_encoding import no_template
+from decodescope.app.runs.recipe import as_json, from_json, initial_choice, replace_part
+from decodescope.app.runs.run_service import MOST_NEW, RunChoice, RunInProgress, RunService
 from decodescope.engine.core.arguments import Along
 from decodescope.engine.core.component import registry, roles
 from decodescope.engine.core.reference import without_weights
@@ -62,10 +62,10 @@ EMPTY = "<div></div>"
 OWN = ""  # no preset; a list with nothing chosen would report a choice to everybody who walks over it with the keyboard
 SHOWN = ("draft",)  # of the lists of further models; the others are, where a method asks for them
 RECORDED = (  # what the levels hold, and cost
-    "decisions: drafts, tests, likeliest tokens; some 2 kB a step. fields: whole distributions and attention too, for "
-    "what-if about temperature; 4 bytes per token of the vocabulary and row. counts: neither."
+    "decisions: drafts, tests, likeliest tokens; some 2 kB a step. full: whole distributions and attention too, for "
+    "what-if about temperature; 4 bytes per token of the vocabulary and row. summary: neither."
 )
-SHADOWED = (  # the same of a full cache beside
+REFERENCE = (  # the same of a full cache beside
     "to see what eviction and packing cost: the attention that is missed, and how far the distribution drifts. All text "
     "is read a second time, which the run's times leave out."
 )
@@ -83,9 +83,9 @@ MOST_KEPT = 4 << 20  # characters of settings that are read
 PRIVATE: Any = dict(api_visibility="private", show_progress="hidden", preprocess=False)
 
 
-def page(play: RunService) -> gr.Blocks:
+def build_page(play: RunService) -> gr.Blocks:
     """The page over `play`."""
-    begin = opening()
+    begin = initial_choice()
     with gr.Blocks(title="DecodeScope", fill_width=True, analytics_enabled=False) as demo:
         gr.HTML(elem_id="ds-top", html_template=EMPTY, js_on_load=TOP, apply_default_css=False)
         with gr.Row(elem_id="ds-grid"):
@@ -96,7 +96,7 @@ def page(play: RunService) -> gr.Blocks:
                     presets = [(x.title, name) for name, x in PRESETS.items()]
                     with gr.Row(elem_id="ds-presets"):
                         preset = gr.Dropdown(
-                            [*presets, ("Own settings", OWN)],
+                            [*presets, ("Custom", OWN)],
                             value=controls.FIRST if "draft" in play.names else OWN,
                             label="Method",
                             filterable=False,
@@ -114,7 +114,7 @@ def page(play: RunService) -> gr.Blocks:
                             elem_id="ds-other",
                         )
                     gr.HTML(elem_id="ds-more", html_template=EMPTY, js_on_load=MORE, apply_default_css=False)
-                    prompt, chat, eos = _prompt(begin)
+                    prompt, chat, eos = _prompt_inputs(begin)
                     with gr.Row(elem_id="ds-act"):
                         run = gr.Button("Run", variant="primary", elem_id="ds-run", min_width=72, scale=0)
                         gr.HTML(
@@ -130,23 +130,26 @@ def page(play: RunService) -> gr.Blocks:
                         js_on_load=ANSWER,
                         apply_default_css=False,
                     )
-                    seed, new = _numbers(begin)
-                    level, shadow, whole = _level(begin.level), *_along(begin.shadow)
+                    seed, new = _number_inputs(begin)
+                    level, reference, whole = _level_input(begin.level), *_reference_inputs(begin.reference)
                     with gr.Row(elem_id="ds-choose"):
                         offers = play.offers()  # once: it reads a config for each
                         lists = {
-                            TARGET: _models(
-                                _bare(play, TARGET), _rows(play, offers), title(TARGET), f"ds-{TARGET}"
+                            TARGET: _model_dropdown(
+                                _base_model(play, TARGET),
+                                _model_rows(play, offers),
+                                role_title(TARGET),
+                                f"ds-{TARGET}",
                             )
                         }
                         for role in [
                             x for x in dict.fromkeys((*SHOWN, *roles(), *play.names)) if x != TARGET
                         ]:
-                            name, shown = _bare(play, role), role in SHOWN
-                            lists[role] = _models(
-                                name, _beside(play, offers, role), title(role), f"ds-{role}", shown
+                            name, shown = _base_model(play, role), role in SHOWN
+                            lists[role] = _model_dropdown(
+                                name, _role_rows(play, offers, role), role_title(role), f"ds-{role}", shown
                             )
-                    weights = _weights(play)
+                    weights = _weight_dropdowns(play)
                     gr.HTML(
                         None,
                         elem_id="ds-models",
@@ -170,10 +173,10 @@ def page(play: RunService) -> gr.Blocks:
             None, elem_id="ds-started", html_template=EMPTY, js_on_load=STARTED, apply_default_css=False
         )
         given = gr.HTML("", elem_id="ds-given", html_template=EMPTY, js_on_load=SET, apply_default_css=False)
-        first = [prompt, seed, new, level, shadow, whole, chat, eos]
-        _runs(play, table, run, started, other, first)
+        first = [prompt, seed, new, level, reference, whole, chat, eos]
+        _connect_run(play, table, run, started, other, first)
         hidden = {role: box for role, box in lists.items() if role not in (TARGET, *SHOWN)}
-        _settings(
+        _connect_settings(
             play,
             table,
             demo,
@@ -184,17 +187,17 @@ def page(play: RunService) -> gr.Blocks:
             given,
             first,
         )
-    return _queued(demo)
+    return _enable_queue(demo)
 
 
-def _queued(demo: gr.Blocks) -> gr.Blocks:
+def _enable_queue(demo: gr.Blocks) -> gr.Blocks:
     """The page with the queue of what is pressed."""
     demo.queue(default_concurrency_limit=4, max_size=64, api_open=False)
     demo._queue.sleep_when_free, demo._queue.progress_update_sleep_when_free = LOOKS
     return demo
 
 
-def _numbers(begin: Choice) -> tuple[gr.Number, gr.Number]:
+def _number_inputs(begin: RunChoice) -> tuple[gr.Number, gr.Number]:
     """Seed and new tokens, without the library's own limits: Run says what is wrong, where it stands and with its name."""
     whole: Any = dict(precision=0, min_width=80)
     with gr.Row(elem_id="ds-numbers"):
@@ -202,61 +205,63 @@ def _numbers(begin: Choice) -> tuple[gr.Number, gr.Number]:
         return seed, gr.Number(begin.max_new, label="New tokens", elem_id="ds-new", **whole)
 
 
-def _prompt(begin: Choice) -> tuple[gr.Textbox, gr.Checkbox, gr.Checkbox]:
+def _prompt_inputs(begin: RunChoice) -> tuple[gr.Textbox, gr.Checkbox, gr.Checkbox]:
     """The prompt, whether it is put as a user's turn, and whether the text goes on after the end token."""
     prompt = gr.Textbox(begin.prompt, label="Prompt", lines=3, max_lines=12, elem_id="ds-prompt")
     with gr.Row(elem_id="ds-switches"):
         more: Any = dict(interactive=True, container=False, min_width=120)
         chat = gr.Checkbox(begin.chat, label="Chat template", elem_id="ds-chat", **more)
-        eos = gr.Checkbox(begin.ignore_eos, label="Go on after the end token", elem_id="ds-eos", **more)
+        eos = gr.Checkbox(begin.ignore_eos, label="Ignore the end token", elem_id="ds-eos", **more)
     gr.HTML(elem_id="ds-under", html_template=EMPTY, js_on_load=UNDER, apply_default_css=False)
     return prompt, chat, eos
 
 
-def _level(begin: str) -> gr.Dropdown:
+def _level_input(begin: str) -> gr.Dropdown:
     """What is recorded of a run, with what it costs."""
     more: Any = dict(filterable=False, interactive=True, elem_id="ds-level")
-    return gr.Dropdown(list(LEVELS), value=begin, label="Record", info=RECORDED, **more)
+    return gr.Dropdown(list(LEVELS), value=begin, label="Trace level", info=RECORDED, **more)
 
 
-def _along(begin: Along) -> tuple[gr.Checkbox, gr.Checkbox]:
+def _reference_inputs(begin: Along) -> tuple[gr.Checkbox, gr.Checkbox]:
     """Whether a full cache is kept beside the target's, and whether the model that it was made of reads along."""
     more: Any = dict(interactive=True, container=False, min_width=120)
     with gr.Column(elem_id="ds-along"):
-        full, whole = _ticked(begin)
+        full, whole = _reference_states(begin)
         cache = gr.Checkbox(
-            full, label="Keep a full cache beside", info=SHADOWED, elem_id="ds-shadow", **more
+            full, label="Also run a full cache", info=REFERENCE, elem_id="ds-reference", **more
         )
-        made_of = "Let the model it was made of read along"
+        made_of = "Compare with the original weights"
         return cache, gr.Checkbox(whole, label=made_of, info=WHOLE, elem_id="ds-whole", **more)
 
 
-def _ticked(shadow: Along) -> tuple[bool, bool]:
+def _reference_states(reference: Along) -> tuple[bool, bool]:
     """The two boxes of who reads along."""
-    return shadow is True, shadow == "model"
+    return reference is True, reference == "model"
 
 
-def _rows(play: RunService, offers: Sequence[Offer], causal: bool | None = None) -> list[tuple[str, str]]:
+def _model_rows(
+    play: RunService, offers: Sequence[Offer], causal: bool | None = None
+) -> list[tuple[str, str]]:
     """The rows of a list of models: those that are offered, and those of the command line even where they are not. causal: only
     those with a causal mask, or without one, as a role beside a target asks for."""
     rows = [(x.label, x.key) for x in offers if causal in (None, x.spec.causal)]
-    others = {_bare(play, role) for role in play.names} - {x.key for x in offers}
+    others = {_base_model(play, role) for role in play.names} - {x.key for x in offers}
     return rows + [(name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1], name) for name in sorted(others)]
 
 
-def _bare(play: RunService, role: str) -> str:
+def _base_model(play: RunService, role: str) -> str:
     """The model that the page begins with in a role, without what is made of it; empty where there is none. A list without a
     box for that has it whole."""
     name = play.names.get(role, "")
     return str(without_weights(name)[0]) if role in (TARGET, *SHOWN) else name
 
 
-def _beside(play: RunService, offers: Sequence[Offer], role: str) -> list[tuple[str, str]]:
+def _role_rows(play: RunService, offers: Sequence[Offer], role: str) -> list[tuple[str, str]]:
     """The rows of a list of models for a role beside the target."""
-    return [("none", ""), *_rows(play, offers, role not in BOTH)]
+    return [("none", ""), *_model_rows(play, offers, role not in BOTH)]
 
 
-def _models(
+def _model_dropdown(
     name: str, rows: list[tuple[str, str]], label: str, place: str, shown: bool = True
 ) -> gr.Dropdown:
     """A list of models."""
@@ -265,16 +270,16 @@ def _models(
     return gr.Dropdown(rows, value=name, label=label, filterable=many, interactive=True, **more)
 
 
-def _weights(play: RunService) -> dict[str, gr.Dropdown]:
+def _weight_dropdowns(play: RunService) -> dict[str, gr.Dropdown]:
     """By role, what is made of a model before a run; what is not in the list may be typed."""
-    rows = [("as they are", ""), *((cls.title, name) for name, cls in registry("weights").items())]
+    rows = [("none", ""), *((cls.title, name) for name, cls in registry("weights").items())]
     more: Any = dict(min_width=120, filterable=True, allow_custom_value=True, interactive=True)
     with gr.Row(elem_id="ds-make"):
         return {
             role: gr.Dropdown(
                 rows,
                 value=without_weights(play.names.get(role, ""))[1],
-                label=f"Weights of the {title(role).lower()}",
+                label=f"Weight compression of the {role_title(role).lower()}",
                 elem_id=f"ds-{role}-weights",
                 **more,
             )
@@ -282,9 +287,9 @@ def _weights(play: RunService) -> dict[str, gr.Dropdown]:
         }
 
 
-def _runs(
+def _connect_run(
     play: RunService,
-    table: controls.Controls,
+    table: controls.MethodControls,
     run: gr.Button,
     started: gr.HTML,
     other: gr.Dropdown,
@@ -298,22 +303,22 @@ def _runs(
             choice, visitor = table.choice(*values), str(request.session_hash or "")
             if second not in PRESETS:
                 return {"run": play.start(choice, visitor).run, "at": time.monotonic()}
-            channels = play.start_two(choice, taken(choice, second, play.names), visitor)
+            channels = play.start_two(choice, apply_preset(choice, second, play.names), visitor)
             return {"run": channels[0].run, "with": channels[1].run}
-        except Still as no:
+        except RunInProgress as no:
             return {"refused": str(no), "going": no.run, "at": time.monotonic()}
-        except Refused as no:
+        except RequestRefusal as no:
             return {"refused": str(no), "at": time.monotonic()}
         except Exception as error:  # never a stack trace on the page
-            return {"refused": told(error), "at": time.monotonic()}
+            return {"refused": explain_error(error), "at": time.monotonic()}
 
     once: Any = dict(trigger_mode="once", concurrency_limit=4, **PRIVATE)
     run.click(start, [other, *first, *table.inputs], started, **once)
 
 
-def _settings(  # noqa: PLR0913
+def _connect_settings(  # noqa: PLR0913
     play: RunService,
-    table: controls.Controls,
+    table: controls.MethodControls,
     demo: gr.Blocks,
     said: list[Any],
     further: list[str],
@@ -334,39 +339,55 @@ def _settings(  # noqa: PLR0913
             choice = table.choice(*values)
             composed = play.compose(choice)
             shown = [
-                gr.update(visible=role in {*composed.wants, *play.names, *choice.models}) for role in further
+                gr.update(visible=role in {*composed.further_roles, *play.names, *choice.models})
+                for role in further
             ]
-            answer = {**_said(play, composed), "shown": table.shown(*table.chosen(values))}
-            return [answer, preset_of(composed.method, choice.models) or OWN, _chat(play, choice), *shown]
+            answer = {
+                **_settings_summary(play, composed),
+                "shown": table.visible_knobs(*table.part_values(values)),
+            }
+            return [
+                answer,
+                find_preset(composed.method, choice.models) or OWN,
+                _chat_update(play, choice),
+                *shown,
+            ]
         except Exception as error:  # the library would leave all later changes unheard
-            return [{"refused": told(error)}, *[gr.skip()] * (len(said) - 1)]
+            return [{"refused": explain_error(error)}, *[gr.skip()] * (len(said) - 1)]
 
     def chosen(*values: Any) -> list[Any]:
-        return [*table.visibility(*table.chosen(values)), *checked(*values)]
+        return [*table.visibility(*table.part_values(values)), *checked(*values)]
 
     def composed(name: str, *values: Any) -> list[Any]:
-        return _preset(str(name), table, play, values, len(put_preset))
+        return _preset_updates(str(name), table, play, values, len(put_preset))
 
     def restored(text: Any, *values: Any) -> list[Any]:
         try:
             choice = (
-                _wanted(text[:MOST_KEPT], table, play, values) if text and isinstance(text, str) else None
+                _parse_settings(text[:MOST_KEPT], table, play, values)
+                if text and isinstance(text, str)
+                else None
             )
-        except Refused as no:
+        except RequestRefusal as no:
             return [gr.skip()] * (len(put) - 1) + [{"refused": str(no), "at": time.monotonic()}]
         if choice is None:
             return [gr.skip()] * len(put)
         numbers = [max(0, choice.seed), min(MOST_NEW, max(1, choice.max_new))]
-        kept_level = choice.level if choice.level in LEVELS else Choice.level
+        kept_level = choice.level if choice.level in LEVELS else RunChoice.level
         said_so = [
             choice.prompt,
             *numbers,
             kept_level,
-            *_ticked(choice.shadow),
+            *_reference_states(choice.reference),
             choice.chat,
             choice.ignore_eos,
         ]
-        return [*said_so, *table.choose(choice.models, play.nearest), *table.put(choice), gr.skip()]
+        return [
+            *said_so,
+            *table.model_updates(choice.models, play.nearest_key),
+            *table.part_updates(choice),
+            gr.skip(),
+        ]
 
     knobs = [*table.parts.values(), *table.knobs.values()]
     everything = [
@@ -379,10 +400,10 @@ def _settings(  # noqa: PLR0913
     gr.on(
         [part.change for part in table.parts.values()], chosen, outputs=[*table.parts.values(), *said], **last
     )
-    put = [*first, *table.of_models, *knobs, started]
+    put = [*first, *table.model_inputs, *knobs, started]
     # one listener for all: one for each box would repeat the list of all boxes as often as there are boxes
     gr.on(
-        [box.change for box in (*first, *table.of_models, *table.knobs.values())],
+        [box.change for box in (*first, *table.model_inputs, *table.knobs.values())],
         checked,
         outputs=said,
         **last,
@@ -390,11 +411,11 @@ def _settings(  # noqa: PLR0913
     put_preset = [
         first[0],
         said[2],
-        *table.of_models,
+        *table.model_inputs,
         *knobs,
         started,
     ]  # the prompt, and whether it is a user's turn
-    preset, now = said[1], [said[1], first[0], said[2], *table.of_models]
+    preset, now = said[1], [said[1], first[0], said[2], *table.model_inputs]
     preset.input(composed, now, put_preset, trigger_mode="always_last", **quiet).then(
         checked, everything, said, **quiet
     )
@@ -402,8 +423,8 @@ def _settings(  # noqa: PLR0913
     given.input(restored, [given, *everything], put, **quiet).then(checked, everything, said, **quiet)
 
 
-def _preset(
-    name: str, table: controls.Controls, play: RunService, values: Sequence[Any], count: int
+def _preset_updates(
+    name: str, table: controls.MethodControls, play: RunService, values: Sequence[Any], count: int
 ) -> list[Any]:
     """What prompt, chat template, the lists of models (now `values`), the controls and the place of a refusal, `count` in
     all, become for a preset; where a model that it is for is not here they stay. What the preset does not change is left alone:
@@ -411,29 +432,31 @@ def _preset(
     preset = PRESETS.get(name)
     if preset is None:
         return [gr.skip()] * count
-    if gone := [x for x in preset.models.values() if play.nearest(x) is None]:
+    if gone := [x for x in preset.models.values() if play.nearest_key(x) is None]:
         why = f"{preset.title} is made for the model {gone[0]}, which is not here: choose another method."
         return [gr.skip()] * (count - 1) + [{"refused": why, "at": time.monotonic()}]
     text, chat, *names = values
-    now = Choice(text if isinstance(text, str) else "", models=table.named(names), chat=chat is True)
-    choice = prompted(taken(now, name, play.names), name, opening())
+    now = RunChoice(text if isinstance(text, str) else "", models=table.model_names(names), chat=chat is True)
+    choice = apply_preset_prompt(apply_preset(now, name, play.names), name, initial_choice())
     written = [
         gr.skip() if new == old else new
         for new, old in ((choice.prompt, now.prompt), (choice.chat, now.chat))
     ]
-    lists = zip([*table.models, *table.weights], table.choose(choice.models, play.nearest), strict=True)
+    lists = zip(
+        [*table.models, *table.weights], table.model_updates(choice.models, play.nearest_key), strict=True
+    )
     models = [
         gr.skip() if choice.models.get(role) == now.models.get(role) else become for role, become in lists
     ]
-    return [*written, *models, *table.put(choice), gr.skip()]
+    return [*written, *models, *table.part_updates(choice), gr.skip()]
 
 
-def _said(play: RunService, composed: Composed) -> dict[str, Any]:
+def _settings_summary(play: RunService, composed: Composition) -> dict[str, Any]:
     """What the page shows of settings: what a run takes of the memory, what a chat template makes of the prompt, notes on it,
     and why they cannot run; and the settings, to be kept."""
     choice = composed.choice
-    read = play.given(choice) if choice.chat else None
-    takes = play.memory(choice, method=composed.method)
+    read = play.encode_prompt(choice) if choice.chat else None
+    takes = play.estimate_memory(choice, method=composed.method)
     said: dict[str, Any] = {
         "keep": as_json(choice),
         "memory": takes.sentence,
@@ -443,19 +466,24 @@ def _said(play: RunService, composed: Composed) -> dict[str, Any]:
     return {**said, "refused": composed.why} if composed.why else said
 
 
-def _chat(play: RunService, choice: Choice) -> dict[str, Any]:
+def _chat_update(play: RunService, choice: RunChoice) -> dict[str, Any]:
     """What becomes of the switch for the chat template: off and disabled, with the reason, where the target has none."""
-    reader, there = play.reader(play.named(choice).get(TARGET, "")), has_chat(play, play.named(choice))
+    reader, there = (
+        play.reader(play.model_keys(choice).get(TARGET, "")),
+        has_chat_template(play, play.model_keys(choice)),
+    )
     if there or reader is None:
         return gr.update(interactive=True, info=None)
-    return gr.update(value=False, interactive=False, info=controls.plain(f"{no_template(reader)}."))
+    return gr.update(value=False, interactive=False, info=controls.escape_markup(f"{no_template(reader)}."))
 
 
-def _wanted(text: str, table: controls.Controls, play: RunService, values: Sequence[Any]) -> Choice:
+def _parse_settings(
+    text: str, table: controls.MethodControls, play: RunService, values: Sequence[Any]
+) -> RunChoice:
     """The settings of a text, or the present ones (those of `values`) with one part in the place of another: "use KIND
     NAME"."""
     word, _, part = text.partition(" ")
     if word != "use" or not values:
         return from_json(text)
     kind, _, name = part.partition(" ")
-    return using(table.choice(*values), kind, name, play.check)
+    return replace_part(table.choice(*values), kind, name, play.check)

@@ -19,68 +19,68 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-from decodescope.app.basis.refusal import Refused
-from decodescope.app.http.body import body_of
-from decodescope.app.runs.compare.batch import MOST, Batches
-from decodescope.app.runs.compare.comparison import choice_of, models_of
-from decodescope.app.runs.prompts import asked, offered
-from decodescope.app.runs.recipe import recorded
-from decodescope.app.runs.run_service import RUN, Choice, RunService
-from decodescope.engine.bench.questions.questions import kinds
+from decodescope.app.basis.refusal import RequestRefusal
+from decodescope.app.http.body import read_json_body
+from decodescope.app.runs.compare.batch import MOST, PromptBatches
+from decodescope.app.runs.compare.comparison import parse_choice, parse_models
+from decodescope.app.runs.prompts import available_prompts, requested_prompts
+from decodescope.app.runs.recipe import choice_from_header
+from decodescope.app.runs.run_service import RUN, RunChoice, RunService
+from decodescope.engine.bench.questions.questions import count_kinds
 
-from .hardware import answer
+from .hardware import json_response
 
 BODY = 16 << 20  # bytes of a set of prompts
 
 
 def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
-    batches = Batches(play)
+    batches = PromptBatches(play)
 
     @api.post("/ds/prompts")
     async def prompts(request: Request) -> Response:
-        whole = await asyncio.to_thread(offered, await body_of(request, BODY))
-        return answer({"count": len(whole), "kinds": kinds(whole), "most": MOST})
+        whole = await asyncio.to_thread(available_prompts, await read_json_body(request, BODY))
+        return json_response({"count": len(whole), "kinds": count_kinds(whole), "most": MOST})
 
     @api.post("/ds/batch")
     async def begin(request: Request) -> Response:
-        said = await body_of(request, BODY)
+        said = await read_json_body(request, BODY)
 
         def work() -> dict[str, Any]:
             most = said.get("batch", 1)
             if type(most) is not int:
-                raise Refused('Send "batch": n, a whole number: how many prompts go in step.')
-            return batches.start(_choice(play, said), asked(said, MOST), most).record()
+                raise RequestRefusal('Send "batch": n, a whole number: how many prompts go in step.')
+            return batches.start(_requested_choice(play, said), requested_prompts(said, MOST), most).record()
 
-        return answer(await asyncio.to_thread(work))
+        return json_response(await asyncio.to_thread(work))
 
     @api.get("/ds/batch")
     async def listed() -> Response:
-        return answer({"batches": await asyncio.to_thread(batches.listed)})
+        return json_response({"batches": await asyncio.to_thread(batches.summaries)})
 
     @api.get("/ds/batch/{name}")
     async def state(name: str) -> Response:
-        return answer(await asyncio.to_thread(batches.record, name))
+        return json_response(await asyncio.to_thread(batches.record, name))
 
     @api.post("/ds/batch/{name}/stop")
     async def stop(name: str) -> Response:
         await asyncio.to_thread(batches.stop, name)
-        return answer(await asyncio.to_thread(batches.record, name))
+        return json_response(await asyncio.to_thread(batches.record, name))
 
 
-def _choice(play: RunService, said: dict[str, Any]) -> Choice:
+def _requested_choice(play: RunService, said: dict[str, Any]) -> RunChoice:
     """The method of a question, with its seed and new tokens. Raises Refused."""
     method, numbers = said.get("method"), [said.get(x) for x in ("seed", "new")]
     if not isinstance(method, str) or not all(type(x) is int for x in numbers):
-        raise Refused(
+        raise RequestRefusal(
             'Send {"method": ..., "seed": n, "new": n}: a preset, settings or a run, and two whole numbers.'
         )
     given: dict[str, Any] = dict(zip(("seed", "max_new"), numbers, strict=True))
     if not RUN.fullmatch(method):
-        choice = choice_of(method)
-        return replace(choice, **given, models=models_of(said) or choice.models)
+        choice = parse_choice(method)
+        return replace(choice, **given, models=parse_models(said) or choice.models)
     channel = play.find(method)
     if channel is None or channel.wire is None:
-        raise Refused("The run whose method is wanted is not here any more: choose another method.")
+        raise RequestRefusal("The run whose method is wanted is not here any more: choose another method.")
     header = channel.wire.header
-    return replace(recorded(header), **given, models=play.recorded_with(header))
+    return replace(choice_from_header(header), **given, models=play.find_recorded_models(header))

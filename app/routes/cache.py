@@ -13,20 +13,20 @@ import numpy as np
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-from decodescope.app.basis.refusal import Refused
-from decodescope.app.runs.compare.comparable_runs import Headers
+from decodescope.app.basis.refusal import RequestRefusal
+from decodescope.app.runs.compare.comparable_runs import HeaderCache
 from decodescope.app.runs.forks import admit_files
-from decodescope.app.runs.record_stream import Channel
-from decodescope.app.runs.run_service import MOST_NEW, RunService, further
+from decodescope.app.runs.record_stream import RecordStream
+from decodescope.app.runs.run_service import MOST_NEW, RunService, without_target
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace.records.events import Step
-from decodescope.lab.cache.attention import drawn, rows_of, shares
-from decodescope.lab.cache.lives import KEPT, WORDS, Lives, overlap, portions
-from decodescope.lab.cache.needle import LONGEST, fate, places
-from decodescope.lab.cache.scored import fallen
+from decodescope.lab.cache.attention import attention_rows, attention_shares, received_attention
+from decodescope.lab.cache.eviction_scores import eviction_scores
+from decodescope.lab.cache.lifetimes import KEPT, WORDS, EntryLifetimes, cache_overlap, mass_fractions
+from decodescope.lab.cache.needle import LONGEST, find_text, span_lifetime
 
-from .hardware import about
-from .recorded import at, onward, reader
+from .hardware import answer_for_run
+from .recorded_steps import step_at, step_reader, steps_from
 
 if TYPE_CHECKING:
     from decodescope.engine.session.load import Model
@@ -41,20 +41,24 @@ WEIGHTS = 1 << 17  # numbers of attention in one answer
 BODY = 4096  # bytes of a request to record
 
 
-class _Known:
+class _LivesCache:
     """The lives of the runs that were asked for last, each as far as its run has come."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[Channel, Lives, threading.Lock]] = OrderedDict()
+        self._known: OrderedDict[str, tuple[RecordStream, EntryLifetimes, threading.Lock]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def of(self, channel: Channel) -> Lives:
+    def get(self, channel: RecordStream) -> EntryLifetimes:
         """The lives of a run up to its newest step. Raises Refusal for a run of which they cannot be shown."""
         assert channel.wire is not None
         with self._lock:
             known = self._known.get(channel.run)
             if known is None or known[0] is not channel:
-                known = self._known[channel.run] = (channel, Lives(channel.wire.header), threading.Lock())
+                known = self._known[channel.run] = (
+                    channel,
+                    EntryLifetimes(channel.wire.header),
+                    threading.Lock(),
+                )
             self._known.move_to_end(channel.run)
             while len(self._known) > HELD:
                 self._known.popitem(last=False)
@@ -63,27 +67,31 @@ class _Known:
             if lives.count == 0 and channel.count and channel.wire.prefill is not None and not lives.prompt:
                 lives.learn(channel.wire.prefill)
             if lives.count < channel.count:
-                for step in onward(channel, lives.count):
+                for step in steps_from(channel, lives.count):
                     lives.learn(step)
         return lives
 
 
 def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:  # noqa: C901
     """Add the routes; refused(status, sentence) makes a refusal."""
-    known, headers = _Known(), Headers(play)
+    known, headers = _LivesCache(), HeaderCache(play)
 
-    async def of(run: str, work: Callable[[Channel, Lives], Any], begun: bool = True) -> Response:
-        def lived(channel: Channel) -> Any:
+    async def of(
+        run: str, work: Callable[[RecordStream, EntryLifetimes], Any], begun: bool = True
+    ) -> Response:
+        def lived(channel: RecordStream) -> Any:
             if channel.wire is None or (begun and not channel.count):
-                raise Refused("The run has made no step yet: there is nothing to show of its cache.", 409)
-            lives = known.of(channel)
+                raise RequestRefusal(
+                    "The run has made no step yet: there is nothing to show of its cache.", 409
+                )
+            lives = known.get(channel)
             if begun and lives.unplaced:
-                raise Refused(lives.unplaced, 409)
+                raise RequestRefusal(lives.unplaced, 409)
             return work(channel, lives)
 
-        return await about(play, refused, run, lived, "The cache of this run cannot be shown")
+        return await answer_for_run(play, refused, run, lived, "The cache of this run cannot be shown")
 
-    def view(path: str, show: Callable[[Request, Channel, Lives], dict[str, Any]]) -> None:
+    def view(path: str, show: Callable[[Request, RecordStream, EntryLifetimes], dict[str, Any]]) -> None:
         """Answer questions about a run with what `show` says of it."""
 
         @api.get(f"/ds/run/{{run}}/cache{path}")
@@ -96,18 +104,20 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
     @api.get("/ds/run/{run}/cache/others")
     async def others(run: str) -> Response:
         return await of(
-            run, lambda channel, lives: {"runs": headers.alike(channel.run, lives.header)}, begun=False
+            run,
+            lambda channel, lives: {"runs": headers.comparable_runs(channel.run, lives.header)},
+            begun=False,
         )
 
     @api.get("/ds/run/{run}/cache/compare")
     async def compare(run: str, request: Request) -> Response:
-        def work(channel: Channel, lives: Lives) -> dict[str, Any]:
+        def work(channel: RecordStream, lives: EntryLifetimes) -> dict[str, Any]:
             other = play.find(request.query_params.get("with", "")[:16])
             if other is None or other.wire is None or not other.count:
-                raise Refused(
+                raise RequestRefusal(
                     "The run to compare with is not here any more, or has made no step: choose another one."
                 )
-            return _beside(request, lives, other.run, known.of(other))
+            return _compare_runs(request, lives, other.run, known.get(other))
 
         return await of(run, work)
 
@@ -121,22 +131,22 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
             return refused(400, 'Say which layers as {"layers": [0, 3]}.')
         layers = choice.get("layers")
 
-        def work(channel: Channel, lives: Lives) -> dict[str, Any]:
-            return {"run": _again(play, lives, layers).run}
+        def work(channel: RecordStream, lives: EntryLifetimes) -> dict[str, Any]:
+            return {"run": _rerun_with_attention(play, lives, layers).run}
 
         return await of(run, work, begun=False)
 
 
-def _overview(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
+def _overview(request: Request, channel: RecordStream, lives: EntryLifetimes) -> dict[str, Any]:
     """The map after a step, and what the policy keeps for which reason."""
-    i = _step(request, lives)
-    columns = min(_number(request, "columns", COLUMNS, 1, COLUMNS), max(40, 60_000 // lives.rows))
-    step = at(channel, i)
-    map_ = lives.binned(i, columns, _mass(step, lives), _read(step, lives))
+    i = _step_param(request, lives)
+    columns = min(_int_param(request, "columns", COLUMNS, 1, COLUMNS), max(40, 60_000 // lives.rows))
+    step = step_at(channel, i)
+    map_ = lives.binned_map(i, columns, _attention_mass(step, lives), _read_entries(step, lives))
     width, across = map_["bin"], map_["columns"]
-    mass, read = (_packed(map_[name]) if name in map_ else None for name in ("mass", "read"))
+    mass, read = (_encode_base64(map_[name]) if name in map_ else None for name in ("mass", "read"))
     starts = range(0, across * width, width)
-    merged = lives.fates.merged(i, lives.rows, width, across)
+    merged = lives.fates.merge_map(i, lives.rows, width, across)
     return {
         "step": i,
         "count": lives.count,
@@ -145,17 +155,17 @@ def _overview(request: Request, channel: Channel, lives: Lives) -> dict[str, Any
         "heads": lives.heads,
         "bin": width,
         "columns": across,
-        "kept": _packed(map_["kept"]),
-        "now": _packed(map_["now"].astype(np.uint8)),
+        "kept": _encode_base64(map_["kept"]),
+        "now": _encode_base64(map_["now"].astype(np.uint8)),
         "mass": mass,
         "read": read,
-        "merged": None if merged is None else _packed(merged.astype(np.uint8)),
-        "packed": min(lives.fates.packed_to(i), lives.length[i]),
+        "merged": None if merged is None else _encode_base64(merged.astype(np.uint8)),
+        "packed": min(lives.fates.packed_length(i), lives.length[i]),
         "bits": lives.fates.bits,
-        "texts": [_text(channel, lives, p) for p in starts],
+        "texts": [_token_text(channel, lives, p) for p in starts],
         "held": lives.held[i],
-        "least": lives.held[i] if lives.untold else int(lives.kept(i).sum(1).min()),
-        "kept_bytes": lives.kept_bytes(i),
+        "least": lives.held[i] if lives.untold else int(lives.held_mask(i).sum(1).min()),
+        "kept_bytes": lives.held_bytes(i),
         "full": lives.full[i],
         "evicted": lives.evicted[i],
         "went": lives.went,
@@ -165,28 +175,28 @@ def _overview(request: Request, channel: Channel, lives: Lives) -> dict[str, Any
         "heavy": lives.heavy,
         "budget": lives.budget,
         "untold": lives.untold,
-        "unlisted": lives.unlisted,
+        "unlisted": lives.unlisted_reason,
         "missed": lives.missed.of(i),
-        "by_head": None if lives.untold else lives.by_head(i),
-        "beside": lives.fates.beside(i),
+        "by_head": None if lives.untold else lives.head_summary(i),
+        "beside": lives.fates.extra_kv(i),
         "loaded": (lives.header.loaded or {}).get("entries", 0),
         "words": WORDS,
     }
 
 
-def _head(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
+def _head_entries(request: Request, channel: RecordStream, lives: EntryLifetimes) -> dict[str, Any]:
     """The positions of one layer and head after a step, a stretch of them."""
-    i, row = _step(request, lives), _number(request, "row", 0, 0, lives.rows - 1)
+    i, row = _step_param(request, lives), _int_param(request, "row", 0, 0, lives.rows - 1)
     n = lives.length[i]
-    first = _number(request, "from", 0, 0, n)
-    last = min(n, first + _number(request, "many", ENTRIES, 1, ENTRIES))
-    mass = _mass(at(channel, i), lives)
-    part = None if mass is None else portions(mass)[row]
-    left, letters = lives.left(i)[row, first:last], lives.letters(row, i, first, last)
+    first = _int_param(request, "from", 0, 0, n)
+    last = min(n, first + _int_param(request, "many", ENTRIES, 1, ENTRIES))
+    mass = _attention_mass(step_at(channel, i), lives)
+    part = None if mass is None else mass_fractions(mass)[row]
+    left, letters = lives.eviction_steps(i)[row, first:last], lives.letters(row, i, first, last)
     entries = [
         [
             first + k,
-            _text(channel, lives, first + k),
+            _token_text(channel, lives, first + k),
             letters[k],
             None if left[k] == KEPT else int(left[k]),
             None if part is None or first + k >= len(part) else round(float(part[first + k]), 6),
@@ -198,35 +208,38 @@ def _head(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
         "row": row,
         "from": first,
         "length": n,
-        "held": int(lives.kept(i)[row].sum()),
+        "held": int(lives.held_mask(i)[row].sum()),
         "entries": entries,
     }
 
 
-def _lives(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
+def _lives(request: Request, channel: RecordStream, lives: EntryLifetimes) -> dict[str, Any]:
     """Lives of a stretch of positions by a step."""
-    i = _step(request, lives)
-    first = _number(request, "from", 0, 0, lives.length[i])
-    rows = lives.table(i, first, first + _number(request, "many", 64, 1, ENTRIES))
-    return {"step": i, "rows": [{**row, "text": _text(channel, lives, row["position"])} for row in rows]}
+    i = _step_param(request, lives)
+    first = _int_param(request, "from", 0, 0, lives.length[i])
+    rows = lives.table(i, first, first + _int_param(request, "many", 64, 1, ENTRIES))
+    return {
+        "step": i,
+        "rows": [{**row, "text": _token_text(channel, lives, row["position"])} for row in rows],
+    }
 
 
-def _life(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
+def _life(request: Request, channel: RecordStream, lives: EntryLifetimes) -> dict[str, Any]:
     """The life of one position, and the attention that it drew."""
-    i = _step(request, lives)
-    p = _number(request, "position", 0, 0, max(0, lives.length[i] - 1))
-    came = lives.came(p)
-    rows, scores = lives.life(p, i), []
-    with reader(channel) as record:
-        steps, masses = _history(record, lives, p, max(0, came), i)
-        if "fields" in lives.header.levels:  # else none were recorded
-            scores = fallen(
+    i = _step_param(request, lives)
+    p = _int_param(request, "position", 0, 0, max(0, lives.length[i] - 1))
+    came = lives.creation_step(p)
+    rows, scores = lives.lifetime(p, i), []
+    with step_reader(channel) as record:
+        steps, masses = _mass_history(record, lives, p, max(0, came), i)
+        if "full" in lives.header.levels:  # else none were recorded
+            scores = eviction_scores(
                 lambda k: channel.wire.prefill if k < 0 and channel.wire else record(k), p, rows, lives.heads
             )
     return {
         "step": i,
         "position": p,
-        "text": _text(channel, lives, p),
+        "text": _token_text(channel, lives, p),
         "came": came,
         "rows": rows,
         "scores": scores,
@@ -236,64 +249,72 @@ def _life(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
     }
 
 
-def _heavy(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
+def _heavy_hitters(request: Request, channel: RecordStream, lives: EntryLifetimes) -> dict[str, Any]:
     """The entries with the largest part of the attention, per head or over all."""
-    i = _step(request, lives)
-    row = _number(request, "row", 0, 0, lives.rows - 1) if request.query_params.get("row") else None
-    step, held = at(channel, i), lives.kept(i)
-    mass = _mass(step, lives)
-    seen = None if step.fields is None else drawn(step.fields, lives.rows, lives.heads, lives.length[i])
+    i = _step_param(request, lives)
+    row = _int_param(request, "row", 0, 0, lives.rows - 1) if request.query_params.get("row") else None
+    step, held = step_at(channel, i), lives.held_mask(i)
+    mass = _attention_mass(step, lives)
+    seen = (
+        None
+        if step.fields is None
+        else received_attention(step.fields, lives.rows, lives.heads, lives.length[i])
+    )
     measured, recorded = (
         ("mass" if mass is not None else "step" if seen is not None else ""),
         list(range(lives.rows)),
     )
     if mass is not None:
         worth = np.zeros(held.shape)
-        part = portions(mass)[:, : held.shape[1]]
+        part = mass_fractions(mass)[:, : held.shape[1]]
         worth[:, : part.shape[1]] = part
     elif seen is not None:
         recorded = [k for k in range(lives.rows) if not np.isnan(seen[k]).any()]
         worth = np.nan_to_num(seen)
     else:  # what is old and still held says by itself that it is rated highly
-        old = np.arange(held.shape[1]) < lives.edge(held.shape[1])
+        old = np.arange(held.shape[1]) < lives.window_start(held.shape[1])
         worth = np.where(held & old, 1.0, 0.0) if not held.all() else np.zeros(held.shape)
     mine = worth[recorded].mean(0) if row is None else worth[row]
     best = [int(p) for p in np.argsort(-mine, kind="stable")[:TOP] if mine[p] > 0]
-    rows = [[p, _text(channel, lives, p), round(float(mine[p]), 6), int(held[:, p].sum())] for p in best]
+    rows = [
+        [p, _token_text(channel, lives, p), round(float(mine[p]), 6), int(held[:, p].sum())] for p in best
+    ]
     return {"step": i, "row": row, "measured": measured, "of": lives.rows, "recorded": recorded, "rows": rows}
 
 
-def _find(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
+def _find_text(request: Request, channel: RecordStream, lives: EntryLifetimes) -> dict[str, Any]:
     """Where a text stands, and what became of it."""
-    i, text = _step(request, lives), request.query_params.get("text", "")
+    i, text = _step_param(request, lives), request.query_params.get("text", "")
     if not text.strip() or len(text) > LONGEST:
-        raise Refused(f"Give the text to look for, at most {LONGEST} characters; this one has {len(text)}.")
+        raise RequestRefusal(
+            f"Give the text to look for, at most {LONGEST} characters; this one has {len(text)}."
+        )
     assert channel.wire is not None
     n = lives.length[i] + 1  # the newest token of the text is not read yet
-    spans = places(text, lives.tokens[:n], channel.wire.text)
+    spans = find_text(text, lives.tokens[:n], channel.wire.text)
     if not spans:
         return {
             "step": i,
             "places": [],
             "sentence": "It stands nowhere in the text so far: look for a shorter part of it.",
         }
-    which = min(_number(request, "which", 0, 0, 1 << 20), len(spans) - 1)
+    which = min(_int_param(request, "which", 0, 0, 1 << 20), len(spans) - 1)
     first, last = spans[which]
-    return {"step": i, "places": spans, "which": which, **fate(lives, first, last, i)}
+    return {"step": i, "places": spans, "which": which, **span_lifetime(lives, first, last, i)}
 
 
-def _attention(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
+def _attention(request: Request, channel: RecordStream, lives: EntryLifetimes) -> dict[str, Any]:
     """The softmax weights of one layer and head in a step, where they are recorded."""
-    i = _step(request, lives)
-    step = at(channel, i)
+    i = _step_param(request, lives)
+    step = step_at(channel, i)
     fields = step.fields
     if fields is None or fields.attention is None or not fields.layers:
         return {"step": i, "layers": []}
-    layer = _number(request, "layer", fields.layers[0], 0, lives.layers - 1)
+    layer = _int_param(request, "layer", fields.layers[0], 0, lives.layers - 1)
     layer = layer if layer in fields.layers else fields.layers[0]
-    h = _number(request, "head", 0, 0, lives.heads - 1)
+    h = _int_param(request, "head", 0, 0, lives.heads - 1)
     lines = max(1, int(np.prod(fields.attention.shape[2:4])))
-    weights = rows_of(fields, layer, h, max(1, min(COLUMNS, WEIGHTS // lines)))
+    weights = attention_rows(fields, layer, h, max(1, min(COLUMNS, WEIGHTS // lines)))
     seen, rows = weights.pop("known"), weights.pop("rows")
     length = lives.length[i]
     first, newest = lives.sinks or 1, lives.near or 16
@@ -305,127 +326,131 @@ def _attention(request: Request, channel: Channel, lives: Lives) -> dict[str, An
         "layer": layer,
         "head": h,
         **weights,
-        "texts": [_text(channel, lives, p) for p in weights["positions"]],
-        "queries": [[begin + r, _text(channel, lives, begin + r)] for r in range(rows.shape[1])],
+        "texts": [_token_text(channel, lives, p) for p in weights["positions"]],
+        "queries": [[begin + r, _token_text(channel, lives, begin + r)] for r in range(rows.shape[1])],
         "first": first,
         "newest": newest,
-        "shares": [round(x, 5) for x in shares(seen, rows, first, newest, length)],
+        "shares": [round(x, 5) for x in attention_shares(seen, rows, first, newest, length)],
     }
 
 
-def _beside(request: Request, lives: Lives, other: str, beside: Lives) -> dict[str, Any]:
+def _compare_runs(
+    request: Request, lives: EntryLifetimes, other: str, beside: EntryLifetimes
+) -> dict[str, Any]:
     """What two runs of one prompt hold of the text that they share; other: the second one's id. Raises Refused."""
-    i = _step(request, lives)
+    i = _step_param(request, lives)
     if (beside.layers, beside.heads) != (lives.layers, lives.heads):
-        raise Refused(
+        raise RequestRefusal(
             f"The two runs differ in shape ({lives.layers} × {lives.heads} against {beside.layers} × {beside.heads} "
             "layers and KV heads): choose a run of the same model."
         )
     if not np.array_equal(lives.header.prompt, beside.header.prompt):
-        raise Refused(
+        raise RequestRefusal(
             "The two runs have different prompts, so their positions are not the same: choose another run."
         )
     if lives.untold or beside.untold:
-        raise Refused(
+        raise RequestRefusal(
             "One of the runs does not say which entries it evicted: record it with level “decisions”."
         )
-    j = beside.at_length(lives.length[i])
-    overlaps = overlap(lives, i, beside, j)
+    j = beside.step_at_length(lives.length[i])
+    overlaps = cache_overlap(lives, i, beside, j)
     return {"step": i, "with": other, "beside": j, "layers": lives.layers, "heads": lives.heads, **overlaps}
 
 
-def _shared(request: Request, channel: Channel, lives: Lives) -> dict[str, Any]:
+def _shared_prefix_tree(request: Request, channel: RecordStream, lives: EntryLifetimes) -> dict[str, Any]:
     """The tree of entries that several texts have in common after a step: [node before it, first position, the one behind the
     last, texts that read it] by node, and the bytes that it saves; no nodes where there are none."""
-    step = at(channel, _step(request, lives))
+    step = step_at(channel, _step_param(request, lives))
     change = next((x for x in step.cache if x.lane == "target" and x.shared is not None), None)
     if change is None or change.shared is None:
         return {"nodes": [], "bytes": 0, "of": 0}
     return {"nodes": change.shared.tolist(), "bytes": change.shared_bytes, "of": change.held}
 
 
-VIEWS: dict[str, Callable[[Request, Channel, Lives], dict[str, Any]]] = {
+VIEWS: dict[str, Callable[[Request, RecordStream, EntryLifetimes], dict[str, Any]]] = {
     "": _overview,
-    "/head": _head,
+    "/head": _head_entries,
     "/lives": _lives,
     "/life": _life,
-    "/heavy": _heavy,
+    "/heavy": _heavy_hitters,
     "/series": lambda request, channel, lives: lives.series(POINTS),
-    "/find": _find,
-    "/shared": _shared,
+    "/find": _find_text,
+    "/shared": _shared_prefix_tree,
     "/attention": _attention,
 }
 
 
-def _again(play: RunService, lives: Lives, layers: Any) -> Channel:
+def _rerun_with_attention(play: RunService, lives: EntryLifetimes, layers: Any) -> RecordStream:
     """Start the run anew, with the attention of these layers recorded. Raises Refused."""
     if (
         not isinstance(layers, list)
         or not 0 < len(layers) <= lives.layers
         or not all(type(x) is int for x in layers)
     ):
-        raise Refused(f"Choose 1 to {lives.layers} layers, by their numbers from 0 to {lives.layers - 1}.")
+        raise RequestRefusal(
+            f"Choose 1 to {lives.layers} layers, by their numbers from 0 to {lives.layers - 1}."
+        )
     from decodescope.engine.session.method import Method
-    from decodescope.engine.session.replay.fork import same_models
+    from decodescope.engine.session.replay.fork import check_same_models
     from decodescope.engine.session.session import Session
 
     header = lives.header
     if header.fork is not None:
-        raise Refused(
+        raise RequestRefusal(
             "This run was forked off another one: record that one, or fork it with the command line or Python."
         )
     admit_files(play, header)
     method = Method.from_record(header.method)
 
     def session(models: Mapping[str, Model]) -> Session:
-        same_models(header, models, method.lanes)
+        check_same_models(header, models, method.lanes)
         return Session(
             models[TARGET],
             method,
             header.prompt.tolist(),
-            models=further(models),
+            models=without_target(models),
             max_new_tokens=min(header.max_new_tokens, MOST_NEW),
             seed=header.seed,
             stop_tokens=header.stop_tokens,
             stop_texts=header.stop_texts,
             chat=header.chat,
             turn=header.turn,
-            shadow=header.along,
-            level="fields",
+            reference=header.reference_kind,
+            level="full",
             layers=sorted(set(layers)),
         )
 
-    return play.launch(play.recorded_with(header), session)
+    return play.launch(play.find_recorded_models(header), session)
 
 
-def _number(request: Request, name: str, default: int, low: int, high: int) -> int:
+def _int_param(request: Request, name: str, default: int, low: int, high: int) -> int:
     """A whole number of the question, or Refused."""
     given = request.query_params.get(name, "")
     if not given:
         return min(max(default, low), high)
     if not (given.isascii() and given.isdigit() and len(given) < 10) or not low <= int(given) <= high:
-        raise Refused(f"{name} = {given[:20]}: must be a whole number in [{low}, {high}].")
+        raise RequestRefusal(f"{name} = {given[:20]}: must be a whole number in [{low}, {high}].")
     return int(given)
 
 
-def _step(request: Request, lives: Lives) -> int:
-    return _number(request, "step", lives.count - 1, 0, lives.count - 1)
+def _step_param(request: Request, lives: EntryLifetimes) -> int:
+    return _int_param(request, "step", lives.count - 1, 0, lives.count - 1)
 
 
-def _mass(step: Step, lives: Lives) -> np.ndarray | None:
+def _attention_mass(step: Step, lives: EntryLifetimes) -> np.ndarray | None:
     """uint8 [layers, heads, n] of attention that the entries have drawn by this step, where it was recorded."""
     mass = next((x.mass for x in step.cache if x.lane == "target"), None)
     return mass if mass is not None and mass.shape[:2] == (lives.layers, lives.heads) else None
 
 
-def _read(step: Step, lives: Lives) -> np.ndarray | None:
+def _read_entries(step: Step, lives: EntryLifetimes) -> np.ndarray | None:
     """uint8 [layers, heads, n] of what the step's last pass has read, where it did not read all."""
     read = next((x.read for x in step.cache if x.lane == "target"), None)
     return read if read is not None and read.shape[:2] == (lives.layers, lives.heads) else None
 
 
-def _history(
-    record: Callable[[int], Step], lives: Lives, position: int, first: int, last: int
+def _mass_history(
+    record: Callable[[int], Step], lives: EntryLifetimes, position: int, first: int, last: int
 ) -> tuple[list[int], list[str] | None]:
     """Steps first..last, at most SAMPLES of them, and per step the mass of a position, uint8 [rows], packed; None where no
     step has it."""
@@ -433,22 +458,22 @@ def _history(
     steps = sorted({*range(first, last + 1, every), last})
     columns, some = [], False
     for i in steps:
-        mass = _mass(record(i), lives)
+        mass = _attention_mass(record(i), lives)
         some |= mass is not None
         flat = (
             np.zeros(lives.rows, np.uint8)
             if mass is None or position >= mass.shape[2]
             else mass[:, :, position].ravel()
         )
-        columns.append(_packed(flat))
+        columns.append(_encode_base64(flat))
     return steps, columns if some else None
 
 
-def _packed(array: np.ndarray) -> str:
+def _encode_base64(array: np.ndarray) -> str:
     return base64.b64encode(np.ascontiguousarray(array, dtype=np.uint8).tobytes()).decode()
 
 
-def _text(channel: Channel, lives: Lives, position: int) -> Any:
+def _token_text(channel: RecordStream, lives: EntryLifetimes, position: int) -> Any:
     """What stands at a position, for a view; "" where the text does not reach."""
     assert channel.wire is not None
     return channel.wire.text(lives.tokens[position]) if 0 <= position < len(lives.tokens) else ""

@@ -14,11 +14,17 @@ from typing import Any
 from fastapi import FastAPI
 from fastapi.responses import Response
 
-from decodescope.engine.core import calibrated
-from decodescope.engine.core.calibrated import ENDING, NAME, Calibration, Conformal, Found
+from decodescope.engine.core import calibration
+from decodescope.engine.core.calibration import (
+    ENDING,
+    NAME,
+    CalibratedValue,
+    Calibration,
+    ConformalThresholds,
+)
 from decodescope.engine.core.params import ParamError
 
-from .hardware import answer
+from .hardware import json_response
 
 MOST = 200  # files that are listed
 GONE = "There is no calibration {} on this machine: it was made elsewhere, or is gone. decodescope calibrate makes it."
@@ -30,59 +36,63 @@ def add(api: FastAPI, refused: Callable[[int, str], Response]) -> None:
 
     @api.get("/ds/calibrations")
     def listed() -> Response:
-        names = sorted(x.name.removesuffix(ENDING) for x in calibrated.usual().glob(f"*{ENDING}"))
-        return answer({"rows": [_line(name) for name in names if NAME.fullmatch(name)][:MOST]})
+        names = sorted(x.name.removesuffix(ENDING) for x in calibration.default_folder().glob(f"*{ENDING}"))
+        return json_response({"rows": [_summary_row(name) for name in names if NAME.fullmatch(name)][:MOST]})
 
     @api.get("/ds/calibrations/{name}")
     def single(name: str) -> Response:
         if not NAME.fullmatch(name):
             return refused(404, GONE.format(repr(name[:60])))
-        if not (calibrated.usual() / f"{name}{ENDING}").is_file():
+        if not (calibration.default_folder() / f"{name}{ENDING}").is_file():
             return refused(404, GONE.format(name))
         try:
-            one = calibrated.named(name)
-            if isinstance(one, Conformal):
-                return answer(_exits(name, one))
+            one = calibration.load_named(name)
+            if isinstance(one, ConformalThresholds):
+                return json_response(_exits_record(name, one))
             assert isinstance(one, Calibration)
-            return answer(_whole(name, one))
+            return json_response(_full_record(name, one))
         except (ParamError, ValueError, ArithmeticError, LookupError):
             return refused(422, ODD.format(name))
 
 
-def _line(name: str) -> dict[str, Any]:
+def _summary_row(name: str) -> dict[str, Any]:
     """A calibration in the list; `trouble`: why it cannot be shown."""
     try:
-        return _told(name, calibrated.named(name))
+        return _summary(name, calibration.load_named(name))
     except ParamError:
         return {"name": name, "trouble": ODD.format(name)}
 
 
-def _told(name: str, one: Found) -> dict[str, Any]:
+def _summary(name: str, one: CalibratedValue) -> dict[str, Any]:
     said = {"part": one.part, "knob": one.knob, "value": one.value, "promise": one.promise}
-    return said | one.told() | {"name": name, "models": {role: x["name"] for role, x in one.models.items()}}
+    return (
+        said
+        | one.header_record()
+        | {"name": name, "models": {role: x["name"] for role, x in one.models.items()}}
+    )
 
 
-def _exits(name: str, one: Conformal) -> dict[str, Any]:
+def _exits_record(name: str, one: ConformalThresholds) -> dict[str, Any]:
     """Thresholds by exit: of each its threshold, and the shares that agreed and that leave there."""
-    return _told(name, one) | {
+    return _summary(name, one) | {
         "exits": [*zip(one.value, one.agreed, one.leave, strict=True)],
         "wrong": one.wrong,
     }
 
 
-def _whole(name: str, one: Calibration) -> dict[str, Any]:
+def _full_record(name: str, one: Calibration) -> dict[str, Any]:
     """A calibration with its curve, from the safe end on, and how often halves of the texts chose each value. Raises what a
     file may cause whose numbers make no sense."""
-    from decodescope.lab.figures.measured.risk import WORDS, halves
+    from decodescope.lab.figures.measured.risk import WORDS, half_split_table
 
-    drawn = halves(one)
+    drawn = half_split_table(one)
     held = drawn["held_out"].dropna()
     chosen = [int((drawn["value"] == x.value).sum()) for x in one.curve]
     # `none`: halves on which not even the safe end passed; `above`: those whose other half lost more than delta
     summed = {"count": len(drawn), "none": int(drawn["value"].isna().sum()), "chosen": chosen}
     if len(held):
         summed |= {"held": float(held.mean()), "above": int((held > one.delta).sum())}
-    return _told(name, one) | {
+    return _summary(name, one) | {
         "word": WORDS.get(one.risk, one.risk),
         "test": one.test,
         "max_new_tokens": one.max_new_tokens,

@@ -10,19 +10,19 @@ from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
 from decodescope.app.runs.catalogue.commands import commands
-from decodescope.app.runs.catalogue.parts import book, heads, parts, transforms
+from decodescope.app.runs.catalogue.parts import heads, method_results, parts, transforms
 from decodescope.app.runs.catalogue.presets import PRESETS
 from decodescope.app.runs.catalogue.titles import TITLES
-from decodescope.app.runs.model_pool import title
-from decodescope.app.runs.preset_choice import taken
-from decodescope.app.runs.preset_prompts import prompted
-from decodescope.app.runs.recipe import opening, recipe, using
-from decodescope.app.runs.run_service import Choice, RunService
+from decodescope.app.runs.model_pool import role_title
+from decodescope.app.runs.preset_choice import apply_preset
+from decodescope.app.runs.preset_prompts import apply_preset_prompt
+from decodescope.app.runs.recipe import initial_choice, recipe, replace_part
+from decodescope.app.runs.run_service import RunChoice, RunService
 from decodescope.engine.core.component import registry
 from decodescope.engine.core.exactness import MEANINGS
 from decodescope.engine.core.roles import DRAFTS, TARGET
-from decodescope.engine.session.load import changes_of
-from decodescope.engine.session.method import usual
+from decodescope.engine.session.load import requested_changes
+from decodescope.engine.session.method import default_part
 from decodescope.engine.trace.query.causes import causes_of_parts
 
 
@@ -31,30 +31,30 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
     @api.get("/ds/catalogue")
     def catalogue(request: Request) -> Response:
-        chosen = models_of(request)
+        chosen = query_models(request)
         listed = [x for x in [*parts(), *transforms()] if registry(x["kind"])[x["name"]].listed]
         shown = {
-            "parts": [told(x, play, chosen) for x in listed],
-            "presets": presets(play, chosen),
+            "parts": [part_row(x, play, chosen) for x in listed],
+            "presets": preset_rows(play, chosen),
             "commands": commands(),
         }
-        words = {"command": book()["measured"]["command"], "exactness": MEANINGS}
+        words = {"command": method_results()["measured"]["command"], "exactness": MEANINGS}
         return JSONResponse({**shown, **words}, headers={"cache-control": "no-store"})
 
 
-def models_of(request: Request) -> dict[str, str]:
+def query_models(request: Request) -> dict[str, str]:
     """Role -> model of the page that asks: ?target=lab&draft=lab-draft; without a target nothing, those that a page begins
     with."""
     asked = {role: name for role, name in request.query_params.items() if name}
     return asked if TARGET in asked else {}
 
 
-def told(part: dict[str, Any], play: RunService, chosen: Mapping[str, str]) -> dict[str, Any]:
+def part_row(part: dict[str, Any], play: RunService, chosen: Mapping[str, str]) -> dict[str, Any]:
     """A part as the list shows it. why: what stands against it, as it comes, beside the page's models (role -> model); empty:
     nothing."""
     names = ("kind", "name", "title", "idea", "source", "exactness", "headline", "measured")
     kind, name = part["kind"], part["name"]
-    fits = using(Choice("x", models=chosen), kind, name, play.check)
+    fits = replace_part(RunChoice("x", models=chosen), kind, name, play.check)
     shown = {x: part[x] for x in names} | {"headline": part["headline"].replace("`", "")}
     return shown | {
         "family": TITLES.get(kind, kind.capitalize()),
@@ -65,7 +65,7 @@ def told(part: dict[str, Any], play: RunService, chosen: Mapping[str, str]) -> d
 
 def needs(part: dict[str, Any]) -> list[str]:
     """What a part asks for, in words; empty: nothing but the model."""
-    asked, words = part["needs"], models(part["needs"]["models"])
+    asked, words = part["needs"], role_titles(part["needs"]["models"])
     words += [f"trained heads ({name})" for name in asked["heads"]]
     words += ["model without a causal mask"] * (asked["sides"] == "both")
     words += ["model of pictures"] * (asked["writes"] in ("rows", "cells"))
@@ -74,20 +74,22 @@ def needs(part: dict[str, Any]) -> list[str]:
     return words + ["hidden states"] * (bool(asked["hidden"]) and not asked["heads"])
 
 
-def models(roles: Iterable[str]) -> list[str]:
+def role_titles(roles: Iterable[str]) -> list[str]:
     """The models in these roles, in words; several draft models are one need."""
-    return list(dict.fromkeys("draft model" if role in DRAFTS else title(role).lower() for role in roles))
+    return list(
+        dict.fromkeys("draft model" if role in DRAFTS else role_title(role).lower() for role in roles)
+    )
 
 
-def presets(play: RunService, beside: Mapping[str, str]) -> list[dict[str, Any]]:
+def preset_rows(play: RunService, beside: Mapping[str, str]) -> list[dict[str, Any]]:
     """The compositions with a name, beside the page's models (role -> model): what they are made of, and the part of a link
     behind the address."""
-    begin = opening()
-    nothing = usual("drafter").name
+    begin = initial_choice()
+    nothing = default_part("drafter").name
     rows = []
     for name, x in PRESETS.items():
-        choice = prompted(
-            taken(Choice(begin.prompt, seed=begin.seed, max_new=begin.max_new), name), name, begin
+        choice = apply_preset_prompt(
+            apply_preset(RunChoice(begin.prompt, seed=begin.seed, max_new=begin.max_new), name), name, begin
         )
         knobs = {
             part: ", ".join(f"{k} {v}" for k, v in values.items()) for part, values in x.settings.items()
@@ -100,10 +102,10 @@ def presets(play: RunService, beside: Mapping[str, str]) -> list[dict[str, Any]]
                     registry(kind)[str(one)].title or str(one),
                 )
                 said += [f"{word} ({more})" if more else word] * ((kind, one) != ("drafter", nothing))
-        composed = play.compose(taken(replace(choice, models=beside), name, play.names))
+        composed = play.compose(apply_preset(replace(choice, models=beside), name, play.names))
         method = composed.method
         assert method is not None, "a preset makes a method"
-        target = changes_of((composed.choice.models or play.names).get(TARGET, ""))
+        target = requested_changes((composed.choice.models or play.names).get(TARGET, ""))
         trained = sorted({word for part in method.parts().values() for word in heads(part)})
         row: dict[str, Any] = {
             "kind": "preset",
@@ -113,10 +115,10 @@ def presets(play: RunService, beside: Mapping[str, str]) -> list[dict[str, Any]]
             "idea": x.says,
             "made": " + ".join(said),
             "source": "",
-            "exactness": causes_of_parts(method.record(), method.said(), target).exactness,
+            "exactness": causes_of_parts(method.record(), method.describe_parts(), target).exactness,
             "headline": "",
             "measured": None,
-            "needs": models(method.lanes) + [f"trained heads ({word})" for word in trained],
+            "needs": role_titles(method.lanes) + [f"trained heads ({word})" for word in trained],
             "why": composed.why,
             "link": recipe(choice, play.names, "link"),
         }

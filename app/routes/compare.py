@@ -10,21 +10,21 @@ from dataclasses import replace
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
-from decodescope.app.basis.refusal import Refused
-from decodescope.app.http.body import body_of
-from decodescope.app.http.watchers import Watchers
+from decodescope.app.basis.refusal import RequestRefusal
+from decodescope.app.http.body import read_json_body
+from decodescope.app.http.stream_limiter import StreamLimiter
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.compare.comparison import FEWEST_RUNS, MOST_RUNS, begin_all, choices_of
-from decodescope.app.runs.compare.comparison_table import Figures, as_csv
+from decodescope.app.runs.compare.comparison import FEWEST_RUNS, MOST_RUNS, parse_choices, start_all
+from decodescope.app.runs.compare.comparison_table import ComparisonTable, as_csv
 from decodescope.app.runs.compare.repeats import MOST, Repeats
-from decodescope.app.runs.preset_choice import taken
-from decodescope.app.runs.recipe import opening
-from decodescope.app.runs.record_stream import Channel
+from decodescope.app.runs.event_stream import EventReader, stream_events
+from decodescope.app.runs.preset_choice import apply_preset
+from decodescope.app.runs.recipe import initial_choice
+from decodescope.app.runs.record_stream import RecordStream
 from decodescope.app.runs.run_service import GONE, PROMPT, RunService
-from decodescope.app.runs.stream import Reader, stream
 
-from .catalogue import models_of
-from .hardware import answer
+from .catalogue import query_models
+from .hardware import json_response
 from .library import FRESH
 
 BODY = 4 * PROMPT  # bytes of a question
@@ -38,74 +38,78 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
     @api.get("/ds/compare")
     def choices(request: Request) -> Response:
-        begin = replace(opening(), models=models_of(request))
+        begin = replace(initial_choice(), models=query_models(request))
         rows = [
-            {"key": key, "title": x.title, "why": play.check(taken(begin, key, play.names))}
+            {"key": key, "title": x.title, "why": play.check(apply_preset(begin, key, play.names))}
             for key, x in PRESETS.items()
         ]
-        of = play.state(models_of(request))["models"]
-        return answer(
+        of = play.state(query_models(request))["models"]
+        return json_response(
             {"presets": rows, "models": of, "prompt": begin.prompt, "seed": begin.seed, "new": begin.max_new}
         )
 
     @api.post("/ds/compare/start")
     async def start(request: Request) -> Response:
-        asked = choices_of(await body_of(request, BODY))
-        return answer({"runs": [x.run for x in await asyncio.to_thread(begin_all, play, asked)]})
+        asked = parse_choices(await read_json_body(request, BODY))
+        return json_response({"runs": [x.run for x in await asyncio.to_thread(start_all, play, asked)]})
 
     repeats = Repeats(play)
-    _events(api, play, refused)
-    _figures(api, play, repeats, refused)
-    _repeats(api, play, repeats)
+    _add_event_route(api, play, refused)
+    _add_figure_routes(api, play, repeats, refused)
+    _add_repeat_routes(api, play, repeats)
 
 
-def _named(play: RunService, runs: str, fewest: int = FEWEST_RUNS) -> list[Channel]:
+def _find_runs(play: RunService, runs: str, fewest: int = FEWEST_RUNS) -> list[RecordStream]:
     """The runs of a question. Raises Refused."""
     names = list(dict.fromkeys(x for x in runs.split(",") if x))
     if not fewest <= len(names) <= MOST_RUNS:
-        raise Refused(f"{fewest} to {MOST_RUNS} different runs are compared; {len(names)} were named.")
+        raise RequestRefusal(f"{fewest} to {MOST_RUNS} different runs are compared; {len(names)} were named.")
     channels = [play.find(name) for name in names]
     if None in channels:
-        raise Refused(GONE, 404)
+        raise RequestRefusal(GONE, 404)
     return [x for x in channels if x is not None]
 
 
-def _events(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
+def _add_event_route(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """The route of the events of several runs."""
-    watchers = Watchers(WATCHED, refused)
+    watchers = StreamLimiter(WATCHED, refused)
 
     @api.get("/ds/compare/events")
     async def events(request: Request) -> Response:
         after = request.query_params.get("after", "")
-        channels = await asyncio.to_thread(_named, play, request.query_params.get("runs", ""), 1)
+        channels = await asyncio.to_thread(_find_runs, play, request.query_params.get("runs", ""), 1)
         if not AFTER.fullmatch(after) or len(places := [int(x) for x in after.split(",")]) != len(channels):
             return refused(
                 400, "Say the number of each run's last step as ?after=-1,12, one per run; -1 is none."
             )
         # an event of the k-th run is called "k-step" and so on
         each = enumerate(zip(channels, places, strict=True))
-        readers = [Reader(channel, max(-1, n), play.ahead, SPARED, f"{k}-") for k, (channel, n) in each]
-        return watchers.answer(lambda: stream(*readers))
+        readers = [
+            EventReader(channel, max(-1, n), play.runs_ahead, SPARED, f"{k}-") for k, (channel, n) in each
+        ]
+        return watchers.answer(lambda: stream_events(*readers))
 
 
-async def _compared(play: RunService, runs: str, work: Callable[[list[Channel]], Response]) -> Response:
+async def _answer_on_runs(
+    play: RunService, runs: str, work: Callable[[list[RecordStream]], Response]
+) -> Response:
     """The answer of `work` on the runs of a question, made in a thread."""
-    return await asyncio.to_thread(lambda: work(_named(play, runs)))
+    return await asyncio.to_thread(lambda: work(_find_runs(play, runs)))
 
 
-def _figures(
+def _add_figure_routes(
     api: FastAPI, play: RunService, repeats: Repeats, refused: Callable[[int, str], Response]
 ) -> None:
     """The routes of the figures of compared runs."""
-    figures = Figures()
+    figures = ComparisonTable()
 
     @api.get("/ds/compare/summary")
     async def summary(runs: str = "") -> Response:
-        return await _compared(play, runs, lambda channels: answer(figures.told(channels)))
+        return await _answer_on_runs(play, runs, lambda channels: json_response(figures.compare(channels)))
 
     @api.get("/ds/compare/table.{kind}")
     async def table(kind: str, runs: str = "", base: str = "0", repeat: str = "") -> Response:
-        def work(channels: list[Channel]) -> Response:
+        def work(channels: list[RecordStream]) -> Response:
             if kind not in ("csv", "json") or base not in [str(i) for i in range(len(channels))]:
                 return refused(
                     404, "The table comes as table.csv or table.json; base is the number of a run, from 0."
@@ -116,26 +120,28 @@ def _figures(
                 return JSONResponse(rows, headers=name)
             return Response(as_csv(rows["rows"]), media_type="text/csv; charset=utf-8", headers=name)
 
-        return await _compared(play, runs, work)
+        return await _answer_on_runs(play, runs, work)
 
 
-def _repeats(api: FastAPI, play: RunService, repeats: Repeats) -> None:
+def _add_repeat_routes(api: FastAPI, play: RunService, repeats: Repeats) -> None:
     """The routes of repeats."""
 
     def told(name: str) -> Response:
         record = repeats.record(name)
         if record is None:
-            raise Refused("These repeats are not here any more: start them again.")
-        return answer(record)
+            raise RequestRefusal("These repeats are not here any more: start them again.")
+        return json_response(record)
 
     @api.post("/ds/compare/repeat")
     async def again(request: Request) -> Response:
-        said = await body_of(request, BODY)
+        said = await read_json_body(request, BODY)
         times, runs = said.get("times"), said.get("runs")
         if not isinstance(times, int) or isinstance(times, bool) or not isinstance(runs, list):
-            raise Refused(f'Send {{"runs": [...], "times": n}}, n up to {MOST}.')
+            raise RequestRefusal(f'Send {{"runs": [...], "times": n}}, n up to {MOST}.')
         named = ",".join(map(str, runs[: MOST_RUNS + 1]))
-        return await _compared(play, named, lambda channels: answer(repeats.start(channels, times).record()))
+        return await _answer_on_runs(
+            play, named, lambda channels: json_response(repeats.start(channels, times).record())
+        )
 
     @api.get("/ds/compare/repeat/{name}")
     def rounds(name: str) -> Response:

@@ -29,22 +29,22 @@ from typing import Any, TypeAlias
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-from decodescope.app.basis.refusal import Refused, told
-from decodescope.app.http.body import body_of
-from decodescope.app.runs.breaks import MOST, Breaks
-from decodescope.app.runs.forks import Branches, drafter_knobs, fork
-from decodescope.app.runs.record_stream import Channel
+from decodescope.app.basis.refusal import RequestRefusal, explain_error
+from decodescope.app.http.body import read_json_body
+from decodescope.app.runs.breakpoints import MOST, Breakpoints
+from decodescope.app.runs.forks import ForkIndex, drafter_knobs, fork
+from decodescope.app.runs.record_stream import RecordStream
 from decodescope.app.runs.run_service import RunService
 from decodescope.engine.trace.query.condition_grammar import FUNCTIONS, LONGEST, ConditionError
-from decodescope.engine.trace.query.conditions import Condition, Found
+from decodescope.engine.trace.query.conditions import Condition, ConditionResult
 from decodescope.engine.trace.query.facts import FACTS
 from decodescope.engine.trace.records.events import Step
 
-from .hardware import about, answer
+from .hardware import answer_for_run, json_response
 from .whatif import rules, whatif
 
 # the answer of work on the run of that id
-Of: TypeAlias = Callable[[str, Callable[[Channel], Any]], Awaitable[Response]]
+Of: TypeAlias = Callable[[str, Callable[[RecordStream], Any]], Awaitable[Response]]
 
 BODY = 1 << 16  # bytes of a request
 SEARCH_S = 5.0  # seconds of one answer
@@ -62,58 +62,65 @@ WATCHES = {
 def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
 
-    async def of(run: str, work: Callable[[Channel], Any]) -> Response:
-        return await about(play, refused, run, work, "Nothing was derived from this record")
+    async def of(run: str, work: Callable[[RecordStream], Any]) -> Response:
+        return await answer_for_run(play, refused, run, work, "Nothing was derived from this record")
 
-    _conditions(api, play, refused, of)
-    _record(api, refused, of)
-    _elsewise(api, play, of)
+    _add_condition_routes(api, play, refused, of)
+    _add_search_routes(api, refused, of)
+    _add_whatif_routes(api, play, of)
 
 
-def _conditions(api: FastAPI, play: RunService, refused: Callable[[int, str], Response], of: Of) -> None:
+def _add_condition_routes(
+    api: FastAPI, play: RunService, refused: Callable[[int, str], Response], of: Of
+) -> None:
     """Conditions: what they may ask for, whether a text is one, and those that stop a run."""
 
     @api.get("/ds/conditions")
     def names() -> Response:
         from decodescope.engine.session.replay.whatif import TIES
 
-        return answer({"names": offered(), "limit": LONGEST, "rules": rules(), "ties": list(TIES.items())})
+        return json_response(
+            {"names": language_names(), "limit": LONGEST, "rules": rules(), "ties": list(TIES.items())}
+        )
 
     @api.post("/ds/conditions")
     async def checked(request: Request) -> Response:
-        body = await body_of(request, BODY)
+        body = await read_json_body(request, BODY)
         try:
-            return answer(
-                {"ok": True, "reads": Condition(_text(body, "text"), number=body.get("watch") is True).reads}
+            return json_response(
+                {
+                    "ok": True,
+                    "reads": Condition(_text_field(body, "text"), number=body.get("watch") is True).reads,
+                }
             )
         except ConditionError as error:
-            return refused(422, told(error))
+            return refused(422, explain_error(error))
 
     @api.post("/ds/run/{run}/breaks")
     async def breaks(run: str, request: Request) -> Response:
-        texts = (await body_of(request, BODY)).get("conditions")
+        texts = (await read_json_body(request, BODY)).get("conditions")
         if not isinstance(texts, list) or not all(isinstance(x, str) for x in texts):
             return refused(400, 'Send {"conditions": [...]}, a list of texts.')
         if len(texts) > MOST:
             return refused(
                 422, f"{len(texts)} conditions were given; a run takes at most {MOST}: remove some."
             )
-        return await of(run, lambda channel: {"conditions": arm(play, channel, texts)})
+        return await of(run, lambda channel: {"conditions": set_breakpoints(play, channel, texts)})
 
 
-def arm(play: RunService, channel: Channel, texts: list[str]) -> list[str]:
+def set_breakpoints(play: RunService, channel: RecordStream, texts: list[str]) -> list[str]:
     """Let a run pause where one of these conditions holds; none: nowhere. Raises Refused, ConditionError."""
     conditions = [Condition(x) for x in texts]
-    if not channel.going:
-        raise Refused("The run is over, so it cannot be paused: look for the condition in its record.")
+    if not channel.is_active:
+        raise RequestRefusal("The run is over, so it cannot be paused: look for the condition in its record.")
     if channel.wire is not None:
         for one in conditions:
             one.check(channel.wire.header)
-    play.pause_at(channel, Breaks(channel, conditions).hit if conditions else None)
+    play.pause_at(channel, Breakpoints(channel, conditions).hit if conditions else None)
     return [x.text for x in conditions]
 
 
-def _record(api: FastAPI, refused: Callable[[int, str], Response], of: Of) -> None:
+def _add_search_routes(api: FastAPI, refused: Callable[[int, str], Response], of: Of) -> None:
     """What is looked for in a record, and what is watched over its steps."""
 
     @api.get("/ds/run/{run}/find")
@@ -125,10 +132,14 @@ def _record(api: FastAPI, refused: Callable[[int, str], Response], of: Of) -> No
         if way not in ("1", "-1"):
             return refused(400, "way is 1, forward, or -1, backward.")
 
-        def work(channel: Channel) -> dict[str, Any]:
-            first = _number(asked.get("from"), "from", 0 if way == "1" else max(0, channel.count - 1))
+        def work(channel: RecordStream) -> dict[str, Any]:
+            first = _int_param(asked.get("from"), "from", 0 if way == "1" else max(0, channel.count - 1))
             condition = Condition(text)
-            return listed(channel, condition) if every else nearest_hit(channel, condition, first, int(way))
+            return (
+                find_all_hits(channel, condition)
+                if every
+                else find_nearest_hit(channel, condition, first, int(way))
+            )
 
         return await of(run, work)
 
@@ -136,29 +147,32 @@ def _record(api: FastAPI, refused: Callable[[int, str], Response], of: Of) -> No
     async def watch(run: str, request: Request) -> Response:
         asked = request.query_params
 
-        def work(channel: Channel) -> dict[str, Any]:
-            first, last = _number(asked.get("from"), "from", 0), _number(asked.get("to"), "to", channel.count)
+        def work(channel: RecordStream) -> dict[str, Any]:
+            first, last = (
+                _int_param(asked.get("from"), "from", 0),
+                _int_param(asked.get("to"), "to", channel.count),
+            )
             if last < first:
-                raise Refused(f"from = {first} lies behind to = {last}.")
-            return values(
+                raise RequestRefusal(f"from = {first} lies behind to = {last}.")
+            return step_values(
                 channel, Condition(asked.get("expression", ""), number=True), first, min(last, first + VALUES)
             )
 
         return await of(run, work)
 
 
-def _elsewise(api: FastAPI, play: RunService, of: Of) -> None:
+def _add_whatif_routes(api: FastAPI, play: RunService, of: Of) -> None:
     """What would have been: decisions judged again, and runs that go on in another way."""
-    branches = Branches(play)
+    branches = ForkIndex(play)
 
     @api.post("/ds/run/{run}/whatif")
     async def what(run: str, request: Request) -> Response:
-        body = await body_of(request, BODY)
+        body = await read_json_body(request, BODY)
         return await of(run, lambda channel: whatif(play, channel, body))
 
     @api.post("/ds/run/{run}/fork")
     async def forked(run: str, request: Request) -> Response:
-        body = await body_of(request, BODY)
+        body = await read_json_body(request, BODY)
         return await of(run, lambda channel: {"run": fork(play, channel, body).run})
 
     @api.get("/ds/run/{run}/knobs")
@@ -167,10 +181,10 @@ def _elsewise(api: FastAPI, play: RunService, of: Of) -> None:
 
     @api.get("/ds/run/{run}/branches")
     async def known(run: str) -> Response:
-        return await of(run, branches.of)
+        return await of(run, branches.relations)
 
 
-def offered() -> list[dict[str, Any]]:
+def language_names() -> list[dict[str, Any]]:
     """The names of the language, as a page lists them; watch: what a page watches of it to begin with, or whether it can."""
     rows: list[dict[str, Any]] = [
         {"name": name, "meaning": x.meaning, "example": x.example, "kind": x.kind, "per": x.per}
@@ -197,16 +211,18 @@ def offered() -> list[dict[str, Any]]:
 # ---- searching
 
 
-def nearest_hit(channel: Channel, condition: Condition, first: int, way: int) -> dict[str, Any]:
+def find_nearest_hit(channel: RecordStream, condition: Condition, first: int, way: int) -> dict[str, Any]:
     """The first step from `first` on, that one included, where the condition holds."""
     count = channel.count
     until = time.monotonic() + SEARCH_S
     searched = 0
     if way < 0:
         first = min(first, count - 1)
-    best: tuple[Step, Found] | None = None
+    best: tuple[Step, ConditionResult] | None = None
     last = first
-    for step, hit in seen(channel, condition, first if way > 0 else 0 if condition.running else first, way):
+    for step, hit in watch_steps(
+        channel, condition, first if way > 0 else 0 if condition.running else first, way
+    ):
         if not condition.running or way > 0 or step.step <= first:
             searched += 1
         if hit.value is True and (step.step >= first if way > 0 else step.step <= first):
@@ -217,15 +233,15 @@ def nearest_hit(channel: Channel, condition: Condition, first: int, way: int) ->
             break
         last = step.step
         if time.monotonic() > until and not condition.running:
-            return {**_none(condition, searched), "more": True, "next": last + way}
+            return {**_no_hit(condition, searched), "more": True, "next": last + way}
     if best is None:
-        return _none(condition, searched)
+        return _no_hit(condition, searched)
     step, hit = best
     node = None if hit.node is None else hit.node + 1
     return {"step": step.step, "node": node, "why": hit.why, "searched": searched}
 
 
-def _none(condition: Condition, searched: int) -> dict[str, Any]:
+def _no_hit(condition: Condition, searched: int) -> dict[str, Any]:
     steps = f"{searched} step{'' if searched == 1 else 's'}"
     return {
         "step": None,
@@ -235,13 +251,13 @@ def _none(condition: Condition, searched: int) -> dict[str, Any]:
     }
 
 
-def listed(channel: Channel, condition: Condition) -> dict[str, Any]:
+def find_all_hits(channel: RecordStream, condition: Condition) -> dict[str, Any]:
     """All steps where the condition holds: the first LISTED, and how many there are."""
     until = time.monotonic() + SEARCH_S
     count = 0
     searched = 0
     steps: list[int] = []
-    for step, hit in seen(channel, condition, 0, 1):
+    for step, hit in watch_steps(channel, condition, 0, 1):
         searched += 1
         if hit.value is True:
             count += 1
@@ -252,10 +268,10 @@ def listed(channel: Channel, condition: Condition) -> dict[str, Any]:
     return {"steps": steps, "count": count, "searched": searched}
 
 
-def values(channel: Channel, figure: Condition, first: int, last: int) -> dict[str, Any]:
+def step_values(channel: RecordStream, figure: Condition, first: int, last: int) -> dict[str, Any]:
     """The figure of each step first <= i < last; null where a step has none."""
     until, points = time.monotonic() + SEARCH_S, []
-    for step, value in seen(channel, figure, 0 if figure.running else first, 1):
+    for step, value in watch_steps(channel, figure, 0 if figure.running else first, 1):
         if step.step >= last:
             break
         if step.step >= first:
@@ -265,12 +281,14 @@ def values(channel: Channel, figure: Condition, first: int, last: int) -> dict[s
     return {"values": points}
 
 
-def seen(channel: Channel, condition: Condition, first: int, way: int) -> Iterator[tuple[Step, Found]]:
+def watch_steps(
+    channel: RecordStream, condition: Condition, first: int, way: int
+) -> Iterator[tuple[Step, ConditionResult]]:
     """The steps from `first` on in that direction, each with what the condition says of it; one that is running begins at
     0 and goes forward."""
     if channel.wire is None:
         return
-    watch = condition.over(channel.wire.header)
+    watch = condition.watch_run(channel.wire.header)
     pieces = channel.wire.pieces
     count = channel.count
     at, way = (0, 1) if condition.running else (first, way)
@@ -285,16 +303,16 @@ def seen(channel: Channel, condition: Condition, first: int, way: int) -> Iterat
         at = chunk[-1].step + way
 
 
-def _number(text: str | None, name: str, default: int) -> int:
+def _int_param(text: str | None, name: str, default: int) -> int:
     if text is None or text == "":
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 12):
-        raise Refused(f"{name} = {text[:20]!r} is no whole number from 0.")
+        raise RequestRefusal(f"{name} = {text[:20]!r} is no whole number from 0.")
     return int(text)
 
 
-def _text(body: dict[str, Any], name: str) -> str:
+def _text_field(body: dict[str, Any], name: str) -> str:
     text = body.get(name)
     if not isinstance(text, str):
-        raise Refused(f'Send {{"{name}": ...}}, a text.')
+        raise RequestRefusal(f'Send {{"{name}": ...}}, a text.')
     return text

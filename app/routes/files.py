@@ -8,8 +8,8 @@ from collections.abc import Callable
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
-from decodescope.app.http.body import bytes_of
-from decodescope.app.runs.files import knob_of
+from decodescope.app.http.body import read_body
+from decodescope.app.runs.files import find_file_knob
 from decodescope.app.runs.run_service import RunService
 from decodescope.engine.core.files import FileRefusal
 
@@ -20,10 +20,13 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
     @api.post("/ds/files/{kind}/{name}/{knob}")
     async def taken(kind: str, name: str, knob: str, request: Request) -> Response:
         """Keep the body, a text file that is called ?name=..., and answer with what the knob holds from now on."""
-        declared, called = knob_of(kind, name, knob), request.query_params.get("name", "")[:200] or "file"
+        declared, called = (
+            find_file_knob(kind, name, knob),
+            request.query_params.get("name", "")[:200] or "file",
+        )
         try:
-            await asyncio.to_thread(play.has_disk)
-            text = await bytes_of(request, declared.most or 0, f"{name}.{knob}: the file")
+            await asyncio.to_thread(play.check_disk)
+            text = await read_body(request, declared.most or 0, f"{name}.{knob}: the file")
             value = await asyncio.to_thread(play.files.take, text, called, declared.most or 0)
         except FileRefusal as no:
             return refused(422, f"{name}.{knob}: {no}")

@@ -12,14 +12,14 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 
-from decodescope.app.basis.refusal import Refused, told
-from decodescope.app.runs.record_stream import Channel
+from decodescope.app.basis.refusal import RequestRefusal, explain_error
+from decodescope.app.runs.record_stream import RecordStream
 from decodescope.app.runs.run_service import GONE, RunService
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.hardware import DEVICES, HardwareProfile
-from decodescope.lab.cost.elsewhere import SHAPES, STEPS, Pricer, Run, off
+from decodescope.lab.cost.pricer import SHAPES, STEPS, PricedRun, Pricer, cost_deviation
 
 OWN = "own"  # the device whose figures are given with the question
 KEPT = 32  # answers in memory
@@ -32,7 +32,7 @@ FIGURES = {  # of one's own device: name in the question -> what it is, unit, fa
 
 def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
-    prices = Prices(play)
+    prices = RunPrices(play)
 
     @api.get("/ds/hardware")
     def choices() -> Response:
@@ -48,15 +48,15 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
             for key, x in DEVICES.items()
         ]
         models = [{"key": key, "name": x.name, "params": x.params} for key, x in prices.shapes().items()]
-        return answer({"devices": devices, "models": models})
+        return json_response({"devices": devices, "models": models})
 
-    async def of(run: str, work: Callable[[Channel], Any]) -> Response:
-        def begun(channel: Channel) -> Any:
+    async def of(run: str, work: Callable[[RecordStream], Any]) -> Response:
+        def begun(channel: RecordStream) -> Any:
             if channel.wire is None:
-                raise Refused("The run has not begun: there is nothing to price yet.", 409)
+                raise RequestRefusal("The run has not begun: there is nothing to price yet.", 409)
             return work(channel)
 
-        return await about(play, refused, run, begun, "This record cannot be priced")
+        return await answer_for_run(play, refused, run, begun, "This record cannot be priced")
 
     @api.get("/ds/run/{run}/hardware")
     async def hardware(run: str, request: Request) -> Response:
@@ -64,26 +64,26 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
             name: request.query_params.get(name, "")[:80] for name in ("device", "target", "draft", *FIGURES)
         }
         threads = None if play.threads is None else play.threads.record()
-        here = {"threads": threads, "compiled": play.compiled}
-        return await of(run, lambda x: {**prices.of(x, {k: v for k, v in asked.items() if v}), **here})
+        here = {"threads": threads, "compiled": play.compile_notes}
+        return await of(run, lambda x: {**prices.price(x, {k: v for k, v in asked.items() if v}), **here})
 
     @api.get("/ds/run/{run}/operators")
     async def operators(run: str, request: Request) -> Response:
         number = request.query_params.get("step", "")
 
-        def work(channel: Channel) -> dict[str, Any]:
+        def work(channel: RecordStream) -> dict[str, Any]:
             steps = (
                 channel.steps(int(number), int(number) + 1) if number.isdigit() and len(number) < 10 else []
             )
             if not steps:
-                raise Refused(f"The run has {channel.count} steps, and none with this number.")
-            machine = _machine(channel) or DEVICES["a100-80g"]  # only sizes are told, no times
-            return {"step": int(number), "rows": Pricer(_run(channel, 1), machine).operators(steps[0])}
+                raise RequestRefusal(f"The run has {channel.count} steps, and none with this number.")
+            machine = _measured_machine(channel) or DEVICES["a100-80g"]  # only sizes are told, no times
+            return {"step": int(number), "rows": Pricer(_pricer_run(channel, 1), machine).operators(steps[0])}
 
         return await of(run, work)
 
 
-class Prices:
+class RunPrices:
     """The prices of runs, elsewhere and here; the latest KEPT answers are kept."""
 
     def __init__(self, play: RunService):
@@ -95,26 +95,26 @@ class Prices:
         """Name -> shape of the models that a run can be priced with."""
         return {**{x.name: x.spec for x in self._play.offers()}, **SHAPES}
 
-    def of(self, channel: Channel, asked: Mapping[str, str]) -> dict[str, Any]:
+    def price(self, channel: RecordStream, asked: Mapping[str, str]) -> dict[str, Any]:
         """The prices of a run for a question as plain data. Raises Refused, ParamError."""
         key = (channel.run, channel.count, channel.over, *sorted(asked.items()))
         with self._lock:
             if key in self._known:
                 self._known.move_to_end(key)
                 return self._known[key]
-        run, here = _run(channel), _machine(channel)
-        models, device = _models(asked, self.shapes), _device(asked)
+        run, here = _pricer_run(channel), _measured_machine(channel)
+        models, device = _model_shapes(asked, self.shapes), _find_device(asked)
         elsewhere = device or (here if models else None)
         if elsewhere is None and models:
-            raise Refused(
+            raise RequestRefusal(
                 "Peak and bandwidth of the machine of this run are not recorded: choose a device first."
             )
         own = None if here is None else Pricer(run, here)
         priced = {
             "here": None if own is None else own.record(),
-            "off": None if own is None or (far := off(own.rows())) is None else str(far),
+            "off": None if own is None or (far := cost_deviation(own.rows())) is None else str(far),
             "checks": [] if own is None else own.checks(),
-            "worked": None if own is None else own.worked(),
+            "worked": None if own is None else own.utilization(),
             "there": None if elsewhere is None else Pricer(run, elsewhere, models).record(),
             "steps": len(run.steps),
             "count": channel.count,
@@ -126,11 +126,11 @@ class Prices:
         return priced
 
 
-async def about(
+async def answer_for_run(
     play: RunService,
     refused: Callable[[int, str], Response],
     run: str,
-    work: Callable[[Channel], Any],
+    work: Callable[[RecordStream], Any],
     senseless: str,
 ) -> Response:
     """The answer of `work` on the run of that id, made in a thread; a refusal where the run is gone, or `work` refuses, or
@@ -139,25 +139,25 @@ async def about(
     if channel is None:
         return refused(404, GONE)
     try:
-        return answer(await asyncio.to_thread(work, channel))
+        return json_response(await asyncio.to_thread(work, channel))
     except (ValueError, ArithmeticError, LookupError) as error:
-        if isinstance(error, Refused):
+        if isinstance(error, RequestRefusal):
             raise
         why = f"{senseless}: it holds what no run writes ({type(error).__name__})."
-        return refused(422, told(error) if isinstance(error, Refusal) else why)
+        return refused(422, explain_error(error) if isinstance(error, Refusal) else why)
 
 
-def answer(data: Any) -> Response:
+def json_response(data: Any) -> Response:
     """Plain data; nothing of it is kept by the browser."""
     return JSONResponse(data, headers={"cache-control": "no-store"})
 
 
-def _run(channel: Channel, most: int = STEPS) -> Run:
+def _pricer_run(channel: RecordStream, most: int = STEPS) -> PricedRun:
     assert channel.wire is not None
-    return Run(channel.wire.header, channel.wire.prefill, channel.steps(0, most))
+    return PricedRun(channel.wire.header, channel.wire.prefill, channel.steps(0, most))
 
 
-def _machine(channel: Channel) -> HardwareProfile | None:
+def _measured_machine(channel: RecordStream) -> HardwareProfile | None:
     """The machine of the run, where it was measured for the run's type."""
     profile = channel.wire.profile if channel.wire is not None else None
     try:
@@ -168,24 +168,26 @@ def _machine(channel: Channel) -> HardwareProfile | None:
     return profile
 
 
-def _models(asked: Mapping[str, str], shapes: Callable[[], dict[str, ModelSpec]]) -> dict[str, ModelSpec]:
+def _model_shapes(
+    asked: Mapping[str, str], shapes: Callable[[], dict[str, ModelSpec]]
+) -> dict[str, ModelSpec]:
     """The shapes that stand in the place of the run's own, by lane."""
     wanted = {lane: asked[lane] for lane in ("target", "draft") if lane in asked}
     offered = shapes() if wanted else {}
     for name in wanted.values():
         if name not in offered:
-            raise Refused(f"No shape {name!r} is known here: choose a model of the list.")
+            raise RequestRefusal(f"No shape {name!r} is known here: choose a model of the list.")
     return {lane: offered[name] for lane, name in wanted.items()}
 
 
-def _device(asked: Mapping[str, str]) -> HardwareProfile | None:
+def _find_device(asked: Mapping[str, str]) -> HardwareProfile | None:
     """The other machine: one of the list, or one's own figures."""
     name = asked.get("device")
     if name is None:
         return None
     if name != OWN:
         if name not in DEVICES:
-            raise Refused(
+            raise RequestRefusal(
                 f"No device {name!r} is known here: choose one of the list, or give your own figures."
             )
         return DEVICES[name]
@@ -194,8 +196,8 @@ def _device(asked: Mapping[str, str]) -> HardwareProfile | None:
         try:
             value = float(asked.get(key, "0" if key == "launch" else ""))
         except ValueError:
-            raise Refused(f"{what} is missing or no number: give it in {unit}.") from None
+            raise RequestRefusal(f"{what} is missing or no number: give it in {unit}.") from None
         if not (math.isfinite(value) and low <= value <= high):
-            raise Refused(f"{what} = {value:g} {unit}: must lie in [{low:g}, {high:g}].")
+            raise RequestRefusal(f"{what} = {value:g} {unit}: must lie in [{low:g}, {high:g}].")
         device[key] = value * factor
     return HardwareProfile("your own figures", device["peak"], device["bandwidth"], device["launch"])

@@ -13,13 +13,13 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
-from decodescope.app.basis.places import UPLOAD
+from decodescope.app.basis.storage import UPLOAD
 from decodescope.app.http.guard import TOO_LARGE
 from decodescope.app.runs.catalogue.examples import Example, examples
 from decodescope.app.runs.catalogue.tours import tours
 from decodescope.app.runs.library import Library
-from decodescope.app.runs.recipe import as_json, recorded
-from decodescope.app.runs.record_stream import Channel
+from decodescope.app.runs.recipe import as_json, choice_from_header
+from decodescope.app.runs.record_stream import RecordStream
 from decodescope.app.runs.run_service import GONE, RunService
 from decodescope.engine.trace import Trace, TraceError, open_trace
 
@@ -37,7 +37,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
                 "run": x.run,
                 "title": x.title,
                 "about": x.about,
-                "settings": _settings(x),
+                "settings": _example_settings(x),
                 "tour": [stop.record() for stop in tours().get(x.name, ())],
             }
             for x in examples()
@@ -46,35 +46,35 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
     @api.get("/ds/going")
     def going() -> Response:
-        return JSONResponse({"rows": play.going()}, headers=FRESH)
+        return JSONResponse({"rows": play.active_runs()}, headers=FRESH)
 
     @api.get("/ds/run/{run}/report")
     def report(run: str) -> Response:
         channel = play.find(run)
         if channel is None:
             return refused(404, GONE)
-        return PlainTextResponse(_report(channel), headers=FRESH)
+        return PlainTextResponse(_failure_report(channel), headers=FRESH)
 
-    _forms(api, play, refused)
-    _library(api, Library(play), refused)
+    _add_export_routes(api, play, refused)
+    _add_library_routes(api, Library(play), refused)
 
 
-class Sealed:
+class FinishedRuns:
     """The finished runs, and their files in other forms."""
 
     def __init__(self, play: RunService, refused: Callable[[int, str], Response]):
         self._play, self._refused = play, refused
 
-    def channel(self, run: str) -> Channel | Response:
+    def channel(self, run: str) -> RecordStream | Response:
         """The run's channel, or the refusal."""
         channel = self._play.find(run)
         if channel is None:
             return self._refused(404, GONE)
-        if channel.going:
+        if channel.is_active:
             return self._refused(409, GOING)
         return channel if channel.path.is_file() else self._refused(404, "The trace of this run was removed.")
 
-    def written(self, run: str, write: Callable[[Trace], str], name: str, kind: str) -> Response:
+    def file_response(self, run: str, write: Callable[[Trace], str], name: str, kind: str) -> Response:
         """The run as `write` says it, in a file called `name`."""
         channel = self.channel(run)
         if isinstance(channel, Response):
@@ -94,9 +94,9 @@ class Sealed:
         )
 
 
-def _forms(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
+def _add_export_routes(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """The routes of a finished run's file and of its other forms."""
-    sealed = Sealed(play, refused)
+    sealed = FinishedRuns(play, refused)
 
     @api.get("/ds/run/{run}/trace")
     def trace(run: str) -> Response:
@@ -111,7 +111,7 @@ def _forms(api: FastAPI, play: RunService, refused: Callable[[int, str], Respons
     def html(run: str) -> Response:
         from decodescope.lab.views.export import export_html
 
-        return sealed.written(run, export_html, f"decodescope-{run}.html", "text/html")
+        return sealed.file_response(run, export_html, f"decodescope-{run}.html", "text/html")
 
     @api.get("/ds/run/{run}/perfetto.json")
     def perfetto(run: str) -> Response:
@@ -120,11 +120,11 @@ def _forms(api: FastAPI, play: RunService, refused: Callable[[int, str], Respons
         def events(trace: Trace) -> str:
             return json.dumps(export_perfetto(trace), separators=(",", ":"))
 
-        return sealed.written(run, events, f"decodescope-{run}.perfetto.json", "application/json")
+        return sealed.file_response(run, events, f"decodescope-{run}.perfetto.json", "application/json")
 
     @api.get("/ds/run/{run}/decisions.csv")
     def decisions(run: str) -> Response:
-        from decodescope.lab.decision.table import export_csv
+        from decodescope.lab.decision.decision_csv import export_csv
 
         channel = sealed.channel(run)
         if isinstance(channel, Response):
@@ -144,18 +144,18 @@ def _forms(api: FastAPI, play: RunService, refused: Callable[[int, str], Respons
         return StreamingResponse(lines(), media_type="text/csv; charset=utf-8", headers=headers)
 
 
-def _library(api: FastAPI, library: Library, refused: Callable[[int, str], Response]) -> None:  # noqa: C901
+def _add_library_routes(api: FastAPI, library: Library, refused: Callable[[int, str], Response]) -> None:  # noqa: C901
     """The routes of the traces in the folder."""
 
     @api.get("/ds/library")
     def traces() -> Response:
-        return JSONResponse(library.listed(), headers=FRESH)
+        return JSONResponse(library.listing(), headers=FRESH)
 
     @api.post("/ds/library")
     async def upload(request: Request) -> Response:
         name = "".join(x for x in request.query_params.get("name", "")[:200] if x.isprintable()) or "The file"
         try:
-            await asyncio.to_thread(library.play.has_disk)
+            await asyncio.to_thread(library.play.check_disk)
         except OSError as error:
             return refused(422, f"{name} was not taken: {error.strerror or error}.")
         part, most = library.play.folder / f".{secrets.token_hex(8)}{UPLOAD}", library.play.limits.upload
@@ -198,7 +198,7 @@ def _library(api: FastAPI, library: Library, refused: Callable[[int, str], Respo
         return JSONResponse({"run": run}, headers=FRESH)
 
 
-def _report(channel: Channel) -> str:
+def _failure_report(channel: RecordStream) -> str:
     """What somebody needs to look into a run that failed; without the prompt, which may be private."""
     end, state = channel.end, channel.state()
     rows: dict[str, Any] = {"run": channel.run, "steps": state["steps"], "status": state["status"]}
@@ -217,7 +217,7 @@ def _report(channel: Channel) -> str:
             "prompt": f"{len(header.prompt)} tokens",
             "new tokens": header.max_new_tokens,
             "seed": header.seed,
-            "device": header.where,
+            "device": header.device_text,
             "torch": header.torch,
             "schema": header.schema,
         }
@@ -225,11 +225,11 @@ def _report(channel: Channel) -> str:
 
 
 @cache
-def _settings(example: Example) -> str:
+def _example_settings(example: Example) -> str:
     """What an example was made with, as the page puts it into its controls."""
     trace = open_trace(example.path)
     try:
-        return as_json(recorded(trace.header))
+        return as_json(choice_from_header(trace.header))
     finally:
         trace.close()
 

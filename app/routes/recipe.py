@@ -14,14 +14,14 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-from decodescope.app.basis.refusal import Refused, told
-from decodescope.app.http.body import body_of
-from decodescope.app.runs.compare.settings_diff import differences, made_with
+from decodescope.app.basis.refusal import RequestRefusal, explain_error
+from decodescope.app.http.body import read_json_body
+from decodescope.app.runs.compare.settings_diff import choice_of_run, differences
 from decodescope.app.runs.recipe import WAYS, as_json, from_json, recipe
-from decodescope.app.runs.record_stream import Channel
-from decodescope.app.runs.run_service import PROMPT, Choice, RunService
+from decodescope.app.runs.record_stream import RecordStream
+from decodescope.app.runs.run_service import PROMPT, RunChoice, RunService
 
-from .hardware import about, answer
+from .hardware import answer_for_run, json_response
 
 BODY = 4 * PROMPT  # bytes of a question
 FORKED = "The run was forked off another one: this makes a run of its settings from the beginning."
@@ -34,25 +34,29 @@ TEMPLATED = (
 def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
 
-    async def of(run: str, work: Callable[[Channel], Any]) -> Response:
-        return await about(
+    async def of(run: str, work: Callable[[RecordStream], Any]) -> Response:
+        return await answer_for_run(
             play, refused, run, work, "The settings of this run cannot be read from its record"
         )
 
     @api.get("/ds/run/{run}/recipe")
     async def copied(run: str, way: str = WAYS[0]) -> Response:
-        def work(channel: Channel) -> dict[str, Any]:
-            choice = made_with(play, channel)
-            return {"text": recipe(choice, play.names, _way(way)), "way": way, "note": _note(channel, choice)}
+        def work(channel: RecordStream) -> dict[str, Any]:
+            choice = choice_of_run(play, channel)
+            return {
+                "text": recipe(choice, play.names, _check_way(way)),
+                "way": way,
+                "note": _rerun_note(channel, choice),
+            }
 
         return await of(run, work)
 
     @api.post("/ds/run/{run}/differs")
     async def differs(run: str, request: Request) -> Response:
-        settings = str((await body_of(request, BODY)).get("settings") or "")
+        settings = str((await read_json_body(request, BODY)).get("settings") or "")
 
-        def work(channel: Channel) -> dict[str, Any]:
-            own, now = made_with(play, channel), from_json(settings)
+        def work(channel: RecordStream) -> dict[str, Any]:
+            own, now = choice_of_run(play, channel), from_json(settings)
             assert channel.wire is not None
             return {"differs": differences(play, channel.wire.header, own, now), "settings": as_json(own)}
 
@@ -60,8 +64,8 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
     @api.post("/ds/recipe")
     async def written(request: Request) -> Response:
-        body = await body_of(request, BODY)
-        way = _way(str(body.get("way")))
+        body = await read_json_body(request, BODY)
+        way = _check_way(str(body.get("way")))
 
         def work() -> dict[str, Any]:
             return {
@@ -71,12 +75,12 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
             }
 
         try:
-            return answer(await asyncio.to_thread(work))
+            return json_response(await asyncio.to_thread(work))
         except ValueError as error:
-            return refused(422, told(error))
+            return refused(422, explain_error(error))
 
 
-def _note(channel: Channel, choice: Choice) -> str:
+def _rerun_note(channel: RecordStream, choice: RunChoice) -> str:
     """In what a run of these settings, which are those of a channel's run, will be another one; empty: in nothing."""
     assert channel.wire is not None
     header = channel.wire.header
@@ -84,8 +88,8 @@ def _note(channel: Channel, choice: Choice) -> str:
     return " ".join(note for note, holds in notes if holds)
 
 
-def _way(way: str) -> str:
+def _check_way(way: str) -> str:
     """The way, if there is such. Raises Refused."""
     if way not in WAYS:
-        raise Refused(f"Settings are copied as {', '.join(WAYS)}.")
+        raise RequestRefusal(f"Settings are copied as {', '.join(WAYS)}.")
     return way

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from fastapi import FastAPI
 from fastapi.responses import Response
 
-from decodescope.app.basis.refusal import Refused, sentence
+from decodescope.app.basis.refusal import RequestRefusal, sentence
 from decodescope.app.runs.compare.batch import MOST, later_turns
-from decodescope.app.runs.record_stream import Channel
+from decodescope.app.runs.record_stream import RecordStream
 from decodescope.app.runs.run_service import GONE, RunService
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace import Trace, open_trace
@@ -21,7 +21,7 @@ from decodescope.engine.trace import Trace, open_trace
 from .library import FRESH, GOING, LARGEST
 
 if TYPE_CHECKING:
-    from decodescope.lab.reports.report import Report
+    from decodescope.lab.reports.report import AcceptanceReport
 
 
 def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
@@ -29,8 +29,8 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
     @api.get("/ds/report")
     def tables(runs: str = "") -> Response:
-        def body(report: Report) -> bytes:
-            return _json(told(report))
+        def body(report: AcceptanceReport) -> bytes:
+            return _encode_json(report_record(report))
 
         return answer(runs, body, "application/json", {})
 
@@ -38,7 +38,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
     def page(runs: str = "") -> Response:
         from decodescope.lab.reports.page import page as written
 
-        def body(report: Report) -> bytes:
+        def body(report: AcceptanceReport) -> bytes:
             return written(report).encode("utf-8", "replace")
 
         name = {"content-disposition": 'attachment; filename="decodescope-report.html"'}
@@ -46,24 +46,26 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
     @api.get("/ds/report/changes")
     def changed(runs: str = "", others: str = "") -> Response:
-        from decodescope.lab.reports.changes import changes
+        from decodescope.lab.reports.changes import change_tables
         from decodescope.lab.reports.tables import headline
 
         def two() -> bytes:
-            first, second = (_report(play, _named(play, x)) for x in (runs, others))
+            first, second = (_build_report(play, _find_finished_runs(play, x)) for x in (runs, others))
             leads = [headline(first)[:2], headline(second)[:2]]
-            return _json({"leads": leads, "tables": [asdict(x) for x in changes(first, second)]})
+            return _encode_json({"leads": leads, "tables": [asdict(x) for x in change_tables(first, second)]})
 
         return guarded(two, "application/json", {})
 
-    def answer(runs: str, body: Callable[[Report], bytes], kind: str, headers: dict[str, str]) -> Response:
-        return guarded(lambda: body(_report(play, _named(play, runs))), kind, headers)
+    def answer(
+        runs: str, body: Callable[[AcceptanceReport], bytes], kind: str, headers: dict[str, str]
+    ) -> Response:
+        return guarded(lambda: body(_build_report(play, _find_finished_runs(play, runs))), kind, headers)
 
     def guarded(work: Callable[[], bytes], kind: str, headers: dict[str, str]) -> Response:
         try:
             page = work()
         except (ValueError, LookupError, ArithmeticError) as error:
-            if isinstance(error, Refused):
+            if isinstance(error, RequestRefusal):
                 raise
             # what comes from elsewhere may be well-formed and yet make no sense
             known = (
@@ -75,47 +77,47 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
         return Response(page, media_type=kind, headers={**FRESH, **headers})
 
 
-def _named(play: RunService, runs: str) -> list[Channel]:
+def _find_finished_runs(play: RunService, runs: str) -> list[RecordStream]:
     """The runs of a question, all over and not too large together. Raises Refused."""
     names = list(dict.fromkeys(x for x in runs.split(",") if x))
     if not 0 < len(names) <= MOST:
-        raise Refused(f"A report is on 1 to {MOST} runs; {len(names)} were named.", 400)
-    channels: list[Channel] = []
+        raise RequestRefusal(f"A report is on 1 to {MOST} runs; {len(names)} were named.", 400)
+    channels: list[RecordStream] = []
     for name in names:
         channel = play.find(name)
-        if channel is None or not (channel.going or channel.path.is_file()):
-            raise Refused(f"{GONE} Choose others above.", 404)
-        if channel.going:
-            raise Refused(GOING, 409)
+        if channel is None or not (channel.is_active or channel.path.is_file()):
+            raise RequestRefusal(f"{GONE} Choose others above.", 404)
+        if channel.is_active:
+            raise RequestRefusal(GOING, 409)
         channels.append(channel)
     if sum(x.path.stat().st_size for x in channels) > LARGEST:
-        raise Refused(f"The traces are larger than {LARGEST >> 20} MiB: use decodescope report.", 413)
+        raise RequestRefusal(f"The traces are larger than {LARGEST >> 20} MiB: use decodescope report.", 413)
     return channels
 
 
-def _json(data: Any) -> bytes:
+def _encode_json(data: Any) -> bytes:
     return json.dumps(data, allow_nan=False).encode("utf-8", "replace")
 
 
-def _report(play: RunService, channels: list[Channel]) -> Report:
-    from decodescope.lab.formatting.asked import left_out_of
-    from decodescope.lab.reports.report import report
+def _build_report(play: RunService, channels: list[RecordStream]) -> AcceptanceReport:
+    from decodescope.lab.formatting.prompt_sentences import summarize_skipped_turns
+    from decodescope.lab.reports.report import count_report
 
-    tally = report(_opened(channels))
+    tally = count_report(_open_traces(channels))
     later = later_turns(play.folder, [x.run for x in channels])
-    tally.notes += [x for x in [left_out_of(later)] if x]
+    tally.notes += [x for x in [summarize_skipped_turns(later)] if x]
     return tally
 
 
-def _opened(channels: list[Channel]) -> Iterator[Trace]:
+def _open_traces(channels: list[RecordStream]) -> Iterator[Trace]:
     for channel in channels:
         with closing(open_trace(channel.path)) as trace:
             yield trace
 
 
-def told(report: Report) -> dict[str, Any]:
+def report_record(report: AcceptanceReport) -> dict[str, Any]:
     """The report as the page draws it: sentences, tables of words with bars, and the rejections one by one."""
-    from decodescope.lab.formatting.tokens import shown
+    from decodescope.lab.formatting.tokens import visible_piece
     from decodescope.lab.reports.tables import headline, tables
 
     return {
@@ -123,6 +125,6 @@ def told(report: Report) -> dict[str, Any]:
         "tables": [asdict(x) for x in tables(report)],
         "notes": report.notes,
         "begins": report.begins,
-        "deaths": [{**asdict(x), "before": shown(x.before, 80)} for x in report.deaths],
+        "deaths": [{**asdict(x), "before": visible_piece(x.before, 80)} for x in report.deaths],
         "died": report.fates["refused"],
     }

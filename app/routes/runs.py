@@ -9,13 +9,13 @@ from collections.abc import Callable
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-from decodescope.app.http.watchers import Watchers
-from decodescope.app.runs.recipe import smaller
+from decodescope.app.http.stream_limiter import StreamLimiter
+from decodescope.app.runs.event_stream import EventReader, stream_events
+from decodescope.app.runs.recipe import smaller_presets
 from decodescope.app.runs.record_stream import BATCH
 from decodescope.app.runs.run_service import GONE, RunService
-from decodescope.app.runs.stream import Reader, stream
 
-from .hardware import answer
+from .hardware import json_response
 from .library import FRESH
 
 NUMBER = re.compile(r"-?[0-9]{1,11}")
@@ -30,10 +30,10 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
         channel = play.find(run)
         if channel is None:
             return refused(404, GONE)
-        state = {**channel.state(), "ahead": play.ahead(channel)}
+        state = {**channel.state(), "ahead": play.runs_ahead(channel)}
         if channel.end is not None and channel.end.reason == "out_of_memory" and channel.wire is not None:
-            state |= {"smaller": smaller(channel.wire.header), "estimate": channel.estimate}
-        return answer(state)
+            state |= {"smaller": smaller_presets(channel.wire.header), "estimate": channel.estimate}
+        return json_response(state)
 
     @api.get("/ds/run/{run}/range")
     async def steps(run: str, request: Request) -> Response:
@@ -60,14 +60,14 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
             return refused(404, "A run can be stopped, paused, resumed and stepped.")
         if not play.act(channel, action):
             return refused(409, "The run is over.")
-        return answer(channel.state())
+        return json_response(channel.state())
 
-    _events(api, play, refused)
+    _add_event_route(api, play, refused)
 
 
-def _events(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
+def _add_event_route(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """The route of a run's events."""
-    watchers = Watchers(STREAMS, refused)
+    watchers = StreamLimiter(STREAMS, refused)
 
     @api.get("/ds/run/{run}/events")
     async def events(run: str, request: Request) -> Response:
@@ -77,4 +77,6 @@ def _events(api: FastAPI, play: RunService, refused: Callable[[int, str], Respon
         after = request.headers.get("last-event-id") or request.query_params.get("after") or "-1"
         if not NUMBER.fullmatch(after):
             return refused(400, "The number of the last step is not a number.")
-        return watchers.answer(lambda: stream(Reader(channel, max(-1, int(after)), play.ahead)))
+        return watchers.answer(
+            lambda: stream_events(EventReader(channel, max(-1, int(after)), play.runs_ahead))
+        )

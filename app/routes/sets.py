@@ -16,14 +16,14 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.responses import Response
 
-from decodescope.app.http.body import body_of
-from decodescope.app.runs.compare.comparison import choices_of
-from decodescope.app.runs.compare.sets import MOST, Sets, as_csv
-from decodescope.app.runs.prompts import asked
+from decodescope.app.http.body import read_json_body
+from decodescope.app.runs.compare.comparison import parse_choices
+from decodescope.app.runs.compare.prompt_sets import MOST, PromptSets, as_csv
+from decodescope.app.runs.prompts import requested_prompts
 from decodescope.app.runs.run_service import RunService
 from decodescope.lab.reports.prompts import page
 
-from .hardware import answer
+from .hardware import json_response
 from .library import FRESH
 
 BODY = 16 << 20  # bytes of a set of prompts
@@ -31,25 +31,27 @@ BODY = 16 << 20  # bytes of a set of prompts
 
 def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
     """Add the routes to the application; refused(status, sentence) makes a refusal."""
-    sets = Sets(play)
+    sets = PromptSets(play)
 
     @api.post("/ds/compare/set")
     async def begin(request: Request) -> Response:
-        said = await body_of(request, BODY)
+        said = await read_json_body(request, BODY)
 
         def work() -> dict[str, Any]:
-            return sets.start(choices_of({**said, "prompt": "set"}), asked(said, MOST)).record()
+            return sets.start(
+                parse_choices({**said, "prompt": "set"}), requested_prompts(said, MOST)
+            ).record()
 
-        return answer(await asyncio.to_thread(work))
+        return json_response(await asyncio.to_thread(work))
 
     @api.get("/ds/compare/set/{name}")
     async def state(name: str) -> Response:
-        return answer(await asyncio.to_thread(sets.record, name))
+        return json_response(await asyncio.to_thread(sets.record, name))
 
     @api.post("/ds/compare/set/{name}/stop")
     async def stop(name: str) -> Response:
         await asyncio.to_thread(sets.stop, name)
-        return answer(await asyncio.to_thread(sets.record, name))
+        return json_response(await asyncio.to_thread(sets.record, name))
 
     @api.get("/ds/compare/set/{name}/{file}")
     async def saved(name: str, file: str) -> Response:

@@ -8,12 +8,12 @@ from pathlib import Path
 from fastapi import FastAPI, Request
 from fastapi.responses import FileResponse, Response
 
-from decodescope.app.runs.catalogue.knobs import declared
+from decodescope.app.runs.catalogue.knobs import knob_declarations
 from decodescope.app.runs.run_service import RunService
-from decodescope.lab.views.bundle import PARTS, core, part
+from decodescope.lab.views.bundle import PARTS, core_script, part_script
 
-from .catalogue import models_of
-from .hardware import answer
+from .catalogue import query_models
+from .hardware import json_response
 
 WEB = Path(__file__).resolve().parents[2] / "lab" / "web"
 KINDS = {".js": "text/javascript", ".css": "text/css"}
@@ -33,14 +33,14 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
         if name not in FILES:
             return refused(404, "There is no such file.")
         if name == "scope.js":
-            return Response(core(), media_type=FILES[name], headers=fresh)
+            return Response(core_script(), media_type=FILES[name], headers=fresh)
         if name in SCRIPTS:
-            return Response(part(SCRIPTS[name]), media_type=FILES[name], headers=fresh)
+            return Response(part_script(SCRIPTS[name]), media_type=FILES[name], headers=fresh)
         return FileResponse(WEB / name, media_type=FILES[name], headers=fresh)
 
     @api.get("/ds/knobs.json")
     def every_knob(request: Request) -> Response:
-        knobs = declared()
+        knobs = knob_declarations()
         mark = f'W/"{knobs.mark}"'  # weak: the same text, compressed or not
         headers = {**fresh, "etag": mark, "vary": "accept-encoding"}
         if mark in request.headers.get("if-none-match", ""):
@@ -53,11 +53,11 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
     @api.get("/ds/state")
     def state(request: Request) -> Response:
-        return answer(play.state(models_of(request)))
+        return json_response(play.state(query_models(request)))
 
     @api.get("/ds/limits")
     def limits() -> Response:
-        return answer({"limits": play.limits.rows()})
+        return json_response({"limits": play.limits.rows()})
 
     @api.post("/gradio_api/upload")
     def upload() -> Response:

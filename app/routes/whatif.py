@@ -4,57 +4,57 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from decodescope.app.basis.refusal import Refused
-from decodescope.app.runs.catalogue.parts import knob
+from decodescope.app.basis.refusal import RequestRefusal
+from decodescope.app.runs.catalogue.parts import knob_record
 from decodescope.app.runs.forks import admit_files
-from decodescope.app.runs.record_stream import Channel
+from decodescope.app.runs.record_stream import RecordStream
 from decodescope.app.runs.run_service import RunService
 from decodescope.engine.trace.records.events import Step
-from decodescope.engine.trace.records.prompt import prompt_read
+from decodescope.engine.trace.records.prompt import effective_prompt
 from decodescope.lab.formatting.style import STATUS_OF_ORIGIN
 from decodescope.lab.wire.wire import Wire
 
 if TYPE_CHECKING:
     from decodescope.engine.decoding.values.draft import Trial
-    from decodescope.engine.session.replay.whatif import Derived
+    from decodescope.engine.session.replay.whatif import DerivedVerdict
 
 PAST = 512  # steps before one in which its positions may have been drawn at already
 
 
-def whatif(play: RunService, channel: Channel, body: dict[str, Any]) -> dict[str, Any]:
+def whatif(play: RunService, channel: RecordStream, body: dict[str, Any]) -> dict[str, Any]:
     """A verdict derived again with something changed, or why that takes a run."""
-    from decodescope.engine.session.replay.whatif import Change, NeedsRun, derive
+    from decodescope.engine.session.replay.whatif import NeedsRunError, WhatIfChange, derive
 
     number, node = body.get("step"), body.get("node")
     if type(number) is not int or not 0 <= number < channel.count or channel.wire is None:
-        raise Refused(
+        raise RequestRefusal(
             f"step = {str(number)[:20]}: the run has {channel.count} steps, counted from 0; choose one of them."
         )
     if type(node) is not int or node < 1:
-        raise Refused(f"node = {str(node)[:20]}: choose a drafted node, or the target's own token.")
+        raise RequestRefusal(f"node = {str(node)[:20]}: choose a drafted node, or the target's own token.")
     settings = body.get("rule_settings") or {}
     rule, ties = (body.get(x) or None for x in ("rule", "ties"))
     if not isinstance(settings, dict) or not all(isinstance(x, str | None) for x in (rule, ties)):
-        raise Refused("rule and ties are names, and rule_settings an object of numbers.")
-    u, heat = (_real(body, x) for x in ("u", "temperature"))
+        raise RequestRefusal("rule and ties are names, and rule_settings an object of numbers.")
+    u, heat = (_float_field(body, x) for x in ("u", "temperature"))
     *before, step = channel.steps(max(0, number - PAST), number + 1)
     if step.step != number:
-        raise Refused("The steps before this one are not in the record any more.")
+        raise RequestRefusal("The steps before this one are not in the record any more.")
     count = (0 if step.draft is None else len(step.draft.tokens)) + (step.extra is not None)
     if node > count:
-        raise Refused(f"node = {node}: step {number} has {count} nodes beside the root.")
+        raise RequestRefusal(f"node = {node}: step {number} has {count} nodes beside the root.")
     admit_files(play, channel.wire.header)
     try:
-        read = len(prompt_read(channel.wire.header, channel.wire.prefill))
+        read = len(effective_prompt(channel.wire.header, channel.wire.prefill))
         derived = derive(
-            channel.wire.header, before, step, node - 1, Change(u, rule, settings, heat, ties), read
+            channel.wire.header, before, step, node - 1, WhatIfChange(u, rule, settings, heat, ties), read
         )
-    except NeedsRun as needs:
+    except NeedsRunError as needs:
         return {"kind": "rerun", "why": str(needs)}
-    return _derived(channel.wire, step, node, derived)
+    return _whatif_answer(channel.wire, step, node, derived)
 
 
-def _derived(wire: Wire, step: Step, node: int, derived: Derived) -> dict[str, Any]:
+def _whatif_answer(wire: Wire, step: Step, node: int, derived: DerivedVerdict) -> dict[str, Any]:
     """The answer of a what-if, with nodes as on the wire."""
     own = 0 if step.draft is None else len(step.draft.tokens)
     trials = {x.node: x for x in derived.trials}
@@ -73,7 +73,7 @@ def _derived(wire: Wire, step: Step, node: int, derived: Derived) -> dict[str, A
         else:
             status = "reject"
         numbers = (
-            {"p": None, "u": None, "r": None, "threshold": None} if trial is None else _numbers_of(trial)
+            {"p": None, "u": None, "r": None, "threshold": None} if trial is None else _trial_numbers(trial)
         )
         row |= numbers
         unknown = trial is None and bool(derived.missing)
@@ -103,16 +103,16 @@ def _derived(wire: Wire, step: Step, node: int, derived: Derived) -> dict[str, A
     }
 
 
-def _numbers_of(trial: Trial) -> dict[str, Any]:
+def _trial_numbers(trial: Trial) -> dict[str, Any]:
     return {"p": trial.p, "u": trial.u, "r": trial.r, "threshold": trial.threshold, "q": trial.q}
 
 
-def _real(body: dict[str, Any], name: str) -> float | None:
+def _float_field(body: dict[str, Any], name: str) -> float | None:
     value = body.get(name)
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not -1e300 < value < 1e300:
-        raise Refused(f"{name} = {str(value)[:20]} is no number.")
+        raise RequestRefusal(f"{name} = {str(value)[:20]} is no number.")
     return float(value)
 
 
@@ -125,7 +125,7 @@ def rules() -> list[dict[str, Any]]:
         {
             "name": name,
             "title": part.title,
-            "params": [{**knob(x), "step": x.step} for x in part.params()],
+            "params": [{**knob_record(x), "step": x.step} for x in part.params()],
         }
         for name, part in registry("acceptance").items()
         if cast(type[AcceptanceRule], part).from_laws

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from threading import Event
 from typing import TYPE_CHECKING, NoReturn
 
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.refusal import RequestRefusal
 
 if TYPE_CHECKING:
     from decodescope.engine.session.runner import Status
@@ -18,7 +18,7 @@ ONLY_STOPPED = (
 )
 
 
-class Place:
+class BatchMember:
     """A run's place among others, where one that goes alone has a job of the worker. message: of its end"""
 
     def __init__(self) -> None:
@@ -35,14 +35,14 @@ class Place:
         """Wait until the run is over; whether it is."""
         return self._over.wait(timeout)
 
-    def ended(self, status: Status, message: str) -> None:
+    def mark_ended(self, status: Status, message: str) -> None:
         """It is over."""
         self.status, self.message = status, message
         self._over.set()
 
     def pause(self) -> NoReturn:
         """Raises Refused, as does whatever else is asked of a run that pauses."""
-        raise Refused(ONLY_STOPPED, 409)
+        raise RequestRefusal(ONLY_STOPPED, 409)
 
     resume = step = pause
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from decodescope.app.basis.limits import SEEDS
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.engine.core.arguments import Along
-from decodescope.engine.core.arguments import choice as one_of
-from decodescope.engine.trace.query.titles import titled
+from decodescope.engine.core.arguments import check_choice as one_of
+from decodescope.engine.trace.query.titles import compose_title
 from decodescope.engine.trace.records.events import LEVELS, Header, Level
-from decodescope.engine.trace.records.parts import called
+from decodescope.engine.trace.records.parts import method_label
 
 if TYPE_CHECKING:
     from decodescope.engine.session.method import Method
@@ -24,12 +24,12 @@ PROMPT = 1 << 20  # characters of a prompt
 
 
 @dataclass
-class Choice:
-    """What the controls say. names: kind -> component ("sampler": a list, in order); settings: as Method.named takes;
+class RunChoice:
+    """What the controls say. names: kind -> component ("sampler": a list, in order); settings: as Method.from_names takes;
     chat: whether the prompt is a user's turn, to be put into the target's chat template;
     models: role -> model, those that a page begins with where none are named;
     level: what is recorded of the run, one of LEVELS;  ignore_eos: whether it goes on after the target's end token
-    shadow: whether a full cache is kept beside the target's, which says what its policy and codec cost, or "model": whether
+    reference: whether a full cache is kept beside the target's, which says what its policy and codec cost, or "model": whether
     that which the target was made of reads along"""
 
     prompt: str
@@ -41,72 +41,74 @@ class Choice:
     models: Mapping[str, str] = field(default_factory=dict)
     level: str = "decisions"
     ignore_eos: bool = False
-    shadow: Along = False
+    reference: Along = False
 
     @property
-    def recorded(self) -> Level:
+    def record_level(self) -> Level:
         """The level, if there is one of that name; raises ParamError."""
         return cast("Level", one_of(self.level, "level", LEVELS))
 
 
-def method_of(choice: Choice) -> Method | None:
+def method_or_none(choice: RunChoice) -> Method | None:
     """What a choice makes, whether or not there are models for it; None where it makes none."""
     from decodescope.engine.session.method import Method
 
     try:
-        return Method.named(choice.names, choice.settings)
+        return Method.from_names(choice.names, choice.settings)
     except ValueError:  # what stands against it is said where it is composed
         return None
 
 
-def admit_shadow(choice: Choice, method: Method) -> None:
+def admit_reference(choice: RunChoice, method: Method) -> None:
     """Raise Refused or MethodError where something is asked to read along of which nothing would be recorded."""
-    from decodescope.engine.session.compatibility import shadowable
+    from decodescope.engine.session.compatibility import check_reference
 
-    shadowable(method, choice.shadow)
-    if choice.shadow and choice.level == "counts":
-        what = "the model that reads along" if choice.shadow == "model" else "a full cache beside"
-        raise Refused(
-            f"The level counts records nothing of {what}: choose decisions or fields, or leave it out."
+    check_reference(method, choice.reference)
+    if choice.reference and choice.level == "summary":
+        what = "the model that reads along" if choice.reference == "model" else "a full cache beside"
+        raise RequestRefusal(
+            f"The trace level summary records nothing of {what}: choose decisions or full, or leave it out."
         )
 
 
-def admit_prompt(choice: Choice) -> None:
+def admit_prompt(choice: RunChoice) -> None:
     """Raise Refused where the prompt of a choice is none, or too long to be looked at."""
     if not choice.prompt.strip():
-        raise Refused("Write a prompt first: the text that the model goes on with.")
+        raise RequestRefusal("Write a prompt first: the text that the model goes on with.")
     if len(choice.prompt) > PROMPT:
-        raise Refused(
+        raise RequestRefusal(
             f"The prompt has {len(choice.prompt)} characters and at most {PROMPT} are read: shorten it."
         )
 
 
-def admit_numbers(choice: Choice) -> None:
+def admit_numbers(choice: RunChoice) -> None:
     """Raise Refused where the new tokens or the seed of a choice are out of range."""
     if not 1 <= choice.max_new <= MOST_NEW:
         given = "a box without a whole number" if choice.max_new == -1 else choice.max_new
-        raise Refused(f"New tokens = {given}: must lie in [1, {MOST_NEW}].")
+        raise RequestRefusal(f"New tokens = {given}: must lie in [1, {MOST_NEW}].")
     if not 0 <= choice.seed <= SEEDS:
         given = "a box without a whole number" if choice.seed == -1 else choice.seed
-        raise Refused(f"Seed = {given}: must lie in [0, {SEEDS}].")
+        raise RequestRefusal(f"Seed = {given}: must lie in [0, {SEEDS}].")
 
 
-def composed_title(method: Method, prompt: str) -> str:
+def pending_title(method: Method, prompt: str) -> str:
     """What a run of this method is called before it has a header."""
-    stub = Header(model={}, method=method.record(), prompt=np.zeros(0, np.int32), seed=0, parts=method.said())
-    return titled(called(stub), prompt)
+    stub = Header(
+        model={}, method=method.record(), prompt=np.zeros(0, np.int32), seed=0, parts=method.describe_parts()
+    )
+    return compose_title(method_label(stub), prompt)
 
 
 @dataclass(frozen=True)
-class Composed:
+class Composition:
     """method: what the choice makes, None where it makes none;  why: what stands against a run of it, as a sentence; empty
     if nothing does"""
 
-    choice: Choice
+    choice: RunChoice
     method: Method | None
     why: str
 
     @property
-    def wants(self) -> tuple[str, ...]:
+    def further_roles(self) -> tuple[str, ...]:
         """The roles of further models that it asks for; none, where there is no method."""
         return () if self.method is None else self.method.lanes

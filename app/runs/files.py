@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.engine.core import files
 from decodescope.engine.core.params import Param
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 HELD = 256 << 20  # bytes of all files; above it the oldest go
 
 
-class Files:
+class UploadedFiles:
     """The files of a folder, which is made when the first one comes."""
 
     def __init__(self, folder: Path):
@@ -25,27 +25,27 @@ class Files:
 
     def take(self, text: bytes, name: str, most: int) -> str:
         """Keep these bytes; NAME@HASH, which a knob may hold from now on. Raises FileRefusal, OSError."""
-        taken = files.keep(text, name, self.folder, most)
-        self._tidy()
+        taken = files.store_file(text, name, self.folder, most)
+        self._remove_old_files()
         return taken
 
     def admit(self, parts: Iterable[Component]) -> None:
         """Raise Refused where a part names a file that was not brought here."""
         for part in parts:
-            for knob, value in part.files_named().items():
+            for knob, value in part.file_knobs().items():
                 digest = files.hash_of(value)
                 if digest is None:
-                    raise Refused(
+                    raise RequestRefusal(
                         f"{part.name}.{knob} names a file of this machine, and the page opens none: upload the file, leave it "
                         "empty, or use the command line or Python."
                     )
                 if not (self.folder / digest).is_file():
-                    raise Refused(
+                    raise RequestRefusal(
                         f"{part.name}.{knob} = {value}: this file is not here; upload it again, or leave it empty."
                     )
                 files.KNOWN[digest] = self.folder / digest
 
-    def _tidy(self) -> None:
+    def _remove_old_files(self) -> None:
         """Remove the oldest files until the rest takes at most HELD bytes."""
         there = []
         for path in self.folder.iterdir():
@@ -60,14 +60,14 @@ class Files:
                 held -= size
 
 
-def knob_of(kind: str, name: str, knob: str) -> Param:
+def find_file_knob(kind: str, name: str, knob: str) -> Param:
     """The declaration of a knob that takes a file. Raises Refused if there is none of these names."""
     from decodescope.engine.core.component import KINDS, registry
 
     shelf = registry(kind) if kind in KINDS else {}
     knobs = [x for x in shelf[name].params() if x.name == knob and x.file] if name in shelf else []
     if not knobs:
-        raise Refused(
+        raise RequestRefusal(
             "A file is taken for a knob that reads one: choose the part on the page, and its file there."
         )
     return knobs[0]

@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from decodescope.app.basis.limits import SEEDS
-from decodescope.app.basis.refusal import Refused
-from decodescope.engine.core.component import recorded as part_of
+from decodescope.app.basis.refusal import RequestRefusal
+from decodescope.engine.core.component import component_from_record as part_of
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace import TraceError, read_header
-from decodescope.engine.trace.encoding.forks import forked as story
-from decodescope.engine.trace.encoding.forks import legs, method_at
+from decodescope.engine.trace.encoding.forks import fork_legs, method_at
+from decodescope.engine.trace.encoding.forks import fork_record as story
 from decodescope.engine.trace.records.events import Header, Step
-from decodescope.lab.wire.wire import drafted
+from decodescope.lab.wire.wire import trace_node
 
-from .catalogue.parts import knob
-from .catalogue.presets import GREEDY, WARMED, at
-from .recipe import recorded
-from .record_stream import Channel
-from .run_service import MOST_NEW, Choice, RunService, further
+from .catalogue.parts import knob_record
+from .catalogue.presets import GREEDY, WARMED, temperature_settings
+from .recipe import choice_from_header
+from .record_stream import RecordStream
+from .run_service import MOST_NEW, RunChoice, RunService, without_target
 
 if TYPE_CHECKING:
     from decodescope.engine.session.load import Model
@@ -32,13 +32,13 @@ CHANGES = ("names", "settings", "seed", "new", "temperature", "rule", "rule_sett
 SUFFIX = ".dstrace"
 
 
-def fork(play: RunService, channel: Channel, body: Mapping[str, Any]) -> Channel:
+def fork(play: RunService, channel: RecordStream, body: Mapping[str, Any]) -> RecordStream:
     """Queue a fork of the run. body: step, and name, change, force as the page sends them. Raises Refused."""
     number = body.get("step")
     name = body.get("name", "")
     change = body.get("change") or {}
     if type(number) is not int or not 0 <= number < channel.count:
-        raise Refused(
+        raise RequestRefusal(
             f"step = {str(number)[:20]}: the run has {channel.count} steps, counted from 0; choose one of them."
         )
     if (
@@ -46,10 +46,10 @@ def fork(play: RunService, channel: Channel, body: Mapping[str, Any]) -> Channel
         or len(name := " ".join(name.split())) > LONGEST
         or not (name or "x").isprintable()
     ):
-        raise Refused(f"The name of a fork has at most {LONGEST} characters that can be shown.")
+        raise RequestRefusal(f"The name of a fork has at most {LONGEST} characters that can be shown.")
     steps, wire = channel.steps(0, number + 1), channel.wire
     if wire is None or len(steps) != number + 1:
-        raise Refused(
+        raise RequestRefusal(
             "The steps before this one are not in the record any more: nothing can be forked off it."
         )
     header, forced = wire.header, forced_nodes(steps[number], body.get("force") or [])
@@ -57,29 +57,31 @@ def fork(play: RunService, channel: Channel, body: Mapping[str, Any]) -> Channel
     asked = (
         {key: value for key, value in change.items() if key in CHANGES} if isinstance(change, dict) else {}
     )
-    method, numbers = changed(play, header, number, change), _numbers(change)
+    method, numbers = fork_method(play, header, number, change), _changed_numbers(change)
     from decodescope.engine.session.replay.fork import Fork
 
     def session(models: Mapping[str, Model]) -> Fork:
         more: dict[str, Any] = {"method": method, "forced": forced, "name": name, "change": asked, **numbers}
-        return Fork(models[TARGET], header, steps, number, models=further(models), **more)
+        return Fork(models[TARGET], header, steps, number, models=without_target(models), **more)
 
     roles = () if method is None else method.lanes
-    channel_forked = play.launch(play.recorded_with(header, roles), session)
+    channel_forked = play.launch(play.find_recorded_models(header, roles), session)
     channel_forked.fork = story(header, number, name, asked, forced)
     return channel_forked
 
 
-def drafter_knobs(channel: Channel) -> dict[str, Any]:
+def drafter_knobs(channel: RecordStream) -> dict[str, Any]:
     """The knobs of the run's drafter for the form of a fork: as parts.py describes them, each with the `value` that it has in
     the run. Raises Refused, ParamError."""
     if channel.wire is None:
-        raise Refused("The run has not begun, so nothing of it can be changed: wait for its first step.")
+        raise RequestRefusal(
+            "The run has not begun, so nothing of it can be changed: wait for its first step."
+        )
     drafter = part_of("drafter", channel.wire.header.method.get("drafter", {}))
     held = drafter.knobs()
     return {
         "drafter": drafter.name,
-        "knobs": [{**knob(x), "step": x.step, "value": held[x.name]} for x in drafter.params()],
+        "knobs": [{**knob_record(x), "step": x.step, "value": held[x.name]} for x in drafter.params()],
     }
 
 
@@ -87,18 +89,18 @@ def forced_nodes(step: Step, asked: Any) -> dict[int, bool]:
     """Drafted node -> whether it is accepted, from [{"node", "verdict"}], whose nodes are those of the wire."""
     forced: dict[int, bool] = {}
     if not isinstance(asked, list) or len(asked) > 64:
-        raise Refused('force is a list of at most 64 verdicts, {"node": 3, "verdict": "accept"}.')
+        raise RequestRefusal('force is a list of at most 64 verdicts, {"node": 3, "verdict": "accept"}.')
     for one in asked:
         node, verdict = (one.get("node"), one.get("verdict")) if isinstance(one, dict) else (None, None)
-        own = drafted(step, node) if type(node) is int else None
+        own = trace_node(step, node) if type(node) is int else None
         if own is None:
-            raise Refused(
+            raise RequestRefusal(
                 f"Node {str(node)[:20]} of step {step.step} was not drafted, so no verdict can be forced on it."
             )
         if verdict not in ("accept", "reject"):
-            raise Refused(f"A verdict is accept or reject, not {str(verdict)[:20]!r}.")
+            raise RequestRefusal(f"A verdict is accept or reject, not {str(verdict)[:20]!r}.")
         if own in forced:
-            raise Refused(f"Node {node} is given two verdicts: force one of them.")
+            raise RequestRefusal(f"Node {node} is given two verdicts: force one of them.")
         forced[own] = verdict == "accept"
     return forced
 
@@ -107,31 +109,31 @@ def admit_files(play: RunService, header: Header) -> None:
     """Raise Refused if the recorded method reads a file that was not brought here: a trace may come from anywhere."""
     from decodescope.engine.session.method import Method
 
-    for leg in legs(header):
+    for leg in fork_legs(header):
         play.files.admit(Method.from_record(leg.method).parts().values())
 
 
-def changed(play: RunService, header: Header, step: int, change: Any) -> Method | None:
+def fork_method(play: RunService, header: Header, step: int, change: Any) -> Method | None:
     """The method of a fork; None: that of the run. Raises Refused, ParamError or MethodError."""
     if not isinstance(change, dict) or (
         odd := next((x for x in change if x not in (*CHANGES, "prompt")), None)
     ):
         known = ", ".join(CHANGES)
-        raise Refused(
+        raise RequestRefusal(
             "A fork breaks ties as every run does: leave them as recorded, or force a verdict."
             if isinstance(change, dict) and odd == "ties"
             else f"A fork can change {known}, and not {str(change if not isinstance(change, dict) else odd)[:40]!r}."
         )
-    before = recorded(replace(header, method=method_at(header, step)))
-    after = merged(before, change)
+    before = choice_from_header(replace(header, method=method_at(header, step)))
+    after = merge_change(before, change)
     return None if after == before else play.method(replace(after, models={**play.names, **before.models}))
 
 
-def merged(before: Choice, change: Mapping[str, Any]) -> Choice:
+def merge_change(before: RunChoice, change: Mapping[str, Any]) -> RunChoice:
     """The settings of the run with those of a change put over them. Raises Refused for what is no change."""
     names: dict[str, Any] = dict(before.names)
     settings = {part: dict(knobs) for part, knobs in before.settings.items()}
-    for kind, name in _mapping(change, "names").items():
+    for kind, name in _mapping_field(change, "names").items():
         if kind == "sampler":
             chosen = (
                 [name] if isinstance(name, str) else [str(x) for x in name] if isinstance(name, list) else []
@@ -142,22 +144,22 @@ def merged(before: Choice, change: Mapping[str, Any]) -> Choice:
         elif name != names.get(kind):
             names[kind] = str(name)
             settings.pop(kind, None)
-    for part, knobs in _mapping(change, "settings").items():
+    for part, knobs in _mapping_field(change, "settings").items():
         if not isinstance(knobs, dict):
-            raise Refused(f"The settings of {part[:40]} are no knobs with values.")
+            raise RequestRefusal(f"The settings of {part[:40]} are no knobs with values.")
         settings.setdefault(part, {}).update(knobs)
     if change.get("rule") is not None:
         names["acceptance"] = str(change["rule"])
         settings["acceptance"] = {}
     for part, key in (("acceptance", "rule_settings"), ("drafter", "drafter")):
         if change.get(key):
-            settings.setdefault(part, {}).update(_mapping(change, key))
+            settings.setdefault(part, {}).update(_mapping_field(change, key))
     if change.get("temperature") is not None:
-        _heat(names, settings, change["temperature"])
+        _set_temperature(names, settings, change["temperature"])
     return replace(before, names=names, settings=settings)
 
 
-def _heat(names: dict[str, Any], settings: dict[str, dict[str, Any]], temperature: Any) -> None:
+def _set_temperature(names: dict[str, Any], settings: dict[str, dict[str, Any]], temperature: Any) -> None:
     """Sample at this temperature: in its stage of the samplers, which is added where there is none."""
     stages = names.get("sampler", [GREEDY])
     stages = [stages] if isinstance(stages, str) else [*stages]
@@ -165,17 +167,17 @@ def _heat(names: dict[str, Any], settings: dict[str, dict[str, Any]], temperatur
         stages = [*(x for x in stages if x != GREEDY), WARMED]
     names["sampler"] = stages
     settings.pop(GREEDY, None)
-    settings |= at(temperature)
+    settings |= temperature_settings(temperature)
 
 
-def _mapping(change: Mapping[str, Any], key: str) -> dict[str, Any]:
+def _mapping_field(change: Mapping[str, Any], key: str) -> dict[str, Any]:
     mapping = change.get(key) or {}
     if not isinstance(mapping, dict):
-        raise Refused(f"{key} of a change must be an object.")
+        raise RequestRefusal(f"{key} of a change must be an object.")
     return mapping
 
 
-def _numbers(change: Mapping[str, Any]) -> dict[str, int]:
+def _changed_numbers(change: Mapping[str, Any]) -> dict[str, int]:
     """Seed and length, where they are changed."""
     numbers = {}
     for key, name, low, high in (("seed", "seed", 0, SEEDS), ("new", "max_new_tokens", 1, MOST_NEW)):
@@ -183,7 +185,7 @@ def _numbers(change: Mapping[str, Any]) -> dict[str, int]:
         if value is None:
             continue
         if type(value) is not int or not low <= value <= high:
-            raise Refused(f"{name} = {str(value)[:20]}: must be a whole number in [{low}, {high}].")
+            raise RequestRefusal(f"{name} = {str(value)[:20]}: must be a whole number in [{low}, {high}].")
         numbers[name] = value
     return numbers
 
@@ -191,23 +193,25 @@ def _numbers(change: Mapping[str, Any]) -> dict[str, int]:
 # ---- which there are
 
 
-class Branches:
+class ForkIndex:
     """The forks that are known here: of the runs in memory, and of the traces in the folder, whose headers are read once."""
 
     def __init__(self, play: RunService):
         self.play = play
         self._read: dict[Path, tuple[float, dict[str, Any] | None]] = {}
 
-    def of(self, channel: Channel) -> dict[str, Any]:
+    def relations(self, channel: RecordStream) -> dict[str, Any]:
         """The run that this one was forked off, if it is one, and the forks off it."""
         own = channel.fork or (channel.wire.header.fork if channel.wire is not None else None)
-        branches = {run: (fork, status) for run, fork, status in self._all() if fork.get("of") == channel.run}
+        branches = {
+            run: (fork, status) for run, fork, status in self._all_forks() if fork.get("of") == channel.run
+        }
         return {
             "of": None if own is None else _row(str(own.get("of")), own, None),
             "branches": [_row(run, fork, status) for run, (fork, status) in branches.items()],
         }
 
-    def _all(self) -> list[tuple[str, dict[str, Any], str]]:
+    def _all_forks(self) -> list[tuple[str, dict[str, Any], str]]:
         rows, seen = [], set()
         for run, one in self.play.channels().items():
             seen.add(run)
@@ -215,14 +219,16 @@ class Branches:
             if fork is not None:
                 rows.append((run, fork, one.status))
         others = (x for x in sorted(self.play.folder.glob("*" + SUFFIX)) if x.stem not in seen)
-        return rows + [(path.stem, fork, "done") for path in others if (fork := self._fork(path)) is not None]
+        return rows + [
+            (path.stem, fork, "done") for path in others if (fork := self._read_fork(path)) is not None
+        ]
 
-    def _fork(self, path: Path) -> dict[str, Any] | None:
+    def _read_fork(self, path: Path) -> dict[str, Any] | None:
         try:
             at = path.stat().st_mtime
             if self._read.get(path, (None,))[0] != at:
                 header = read_header(path)
-                legs(header)
+                fork_legs(header)
                 self._read[path] = (at, header.fork)
         except (OSError, TraceError):
             return None

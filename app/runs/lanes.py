@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.engine.core.reference import without_weights
 from decodescope.engine.core.roles import DRAFTS, TARGET, WHOLE
 
-from .composition import Choice
-from .model_pool import title
+from .composition import RunChoice
+from .model_pool import role_title
 
 if TYPE_CHECKING:
     from decodescope.engine.model.forward.executor import Executor
@@ -19,58 +19,60 @@ if TYPE_CHECKING:
     from decodescope.engine.session.session import Session
 
 
-def further(models: Mapping[str, Model]) -> dict[str, Model]:
+def without_target(models: Mapping[str, Model]) -> dict[str, Model]:
     """All but the target."""
     return {role: model for role, model in models.items() if role != TARGET}
 
 
-def session_of(
-    choice: Choice, method: Method, models: Mapping[str, Model], executor: Executor | None = None
+def make_session(
+    choice: RunChoice, method: Method, models: Mapping[str, Model], executor: Executor | None = None
 ) -> Session:
     """The session of a choice, whose method this is, on these models. executor: a Seat, where it goes with others. Raises
     MethodError and ParamError."""
-    from decodescope.engine.session.run import encode
+    from decodescope.engine.session.run import encode_text_or_ids
     from decodescope.engine.session.session import Session
 
     target = models[TARGET]
     return Session(
         target,
         method,
-        encode(target, choice.prompt, choice.chat),
-        models=further(models),
+        encode_text_or_ids(target, choice.prompt, choice.chat),
+        models=without_target(models),
         max_new_tokens=choice.max_new,
         seed=choice.seed,
         stop_tokens=[] if choice.ignore_eos else None,
         chat=choice.chat,
         turn=choice.prompt if choice.chat else "",
-        level=choice.recorded,
-        shadow=choice.shadow,
+        level=choice.record_level,
+        reference=choice.reference,
         executor=executor,
     )
 
 
-def has_roles(method: Method, names: Mapping[str, str]) -> None:
+def check_roles(method: Method, names: Mapping[str, str]) -> None:
     """Raise Refused where a method reads a model in a role that has none, or there is none to decode with."""
     if TARGET not in names:
-        raise Refused(f"A run needs a model to decode with: choose one under {title(TARGET)}.")
+        raise RequestRefusal(f"A run needs a model to decode with: choose one under {role_title(TARGET)}.")
     lacking = [role for role in method.lanes if role not in names]
     if not lacking:
         return
-    part = next(x for x in method.used.values() if lacking[0] in x.lanes)
+    part = next(x for x in method.used_parts.values() if lacking[0] in x.lanes)
     needed, there = ([x for x in roles if x in DRAFTS] for roles in (part.lanes, names))
     if len(needed) > 1 and lacking[0] in DRAFTS:
-        raise Refused(
+        raise RequestRefusal(
             f"{part.title or part.name}, as set, needs {len(needed)} draft models and the page has {len(there)}: choose more "
-            f"under {title(DRAFTS[0])}, or fewer in its settings."
+            f"under {role_title(DRAFTS[0])}, or fewer in its settings."
         )
-    word = title(lacking[0])
+    word = role_title(lacking[0])
     article = "an" if word[0] in "AEIOU" else "a"
-    raise Refused(f"{part.title or part.name} needs {article} {word.lower()}: choose one under {word}.")
+    raise RequestRefusal(
+        f"{part.title or part.name} needs {article} {word.lower()}: choose one under {word}."
+    )
 
 
-def whole(choice: Choice, target: str, key: Callable[[str], str | None]) -> dict[str, str]:
+def reference_model(choice: RunChoice, target: str, key: Callable[[str], str | None]) -> dict[str, str]:
     """Role -> key of the model that the target was made of, where it is to read along. key(name): that of one that there is."""
-    if choice.shadow != "model":
+    if choice.reference != "model":
         return {}
     name = str(without_weights(target)[0])
     return {WHOLE: key(name) or name}

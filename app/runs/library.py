@@ -12,13 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from decodescope.app.basis.places import NAME, STAR, left_over
-from decodescope.app.basis.refusal import Refused, sentence, told
+from decodescope.app.basis.refusal import RequestRefusal, explain_error, sentence
+from decodescope.app.basis.storage import NAME, STAR, remove_stale_uploads
 from decodescope.engine.trace import PARTIAL, SUFFIX, UPLOADED, Trace, TraceError, open_trace
 from decodescope.engine.trace import Limits as TraceLimits
 from decodescope.engine.trace.details.consistency import token_ids
 from decodescope.engine.trace.encoding import disk
-from decodescope.engine.trace.query.comparable import away, is_plain, setting, text_mark
+from decodescope.engine.trace.query.comparability import (
+    comparison_key,
+    describe_divergence,
+    exactness_mark_text,
+    is_plain,
+)
 from decodescope.engine.trace.query.summary import summarise
 from decodescope.engine.trace.query.titles import title
 from decodescope.engine.trace.records import parts
@@ -26,8 +31,8 @@ from decodescope.engine.trace.records.events import Step
 from decodescope.lab.wire.wire import Wire, encode
 
 from .catalogue.examples import examples
+from .event_stream import UPDATE
 from .run_service import RUN, RunService
-from .stream import UPDATE
 
 BIN = "deleted"  # folder inside: what was deleted, until it is erased
 GONE = ".gone"  # beside a trace in there, as old as the deletion
@@ -56,13 +61,13 @@ class Library:
         ] = {}  # path -> (time, size), what is said of it
         self._lock = threading.Lock()
 
-    def listed(self) -> dict[str, Any]:
+    def listing(self) -> dict[str, Any]:
         """Every trace, the newest first, then the examples; bytes held and the limit above which the oldest go.
 
         Rows that could not be read in AT_ONCE_S have no figures yet, and `more` says so: ask again.
         """
         self._erase_old()
-        paths = sorted(self._paths(), key=_written, reverse=True)
+        paths = sorted(self._paths(), key=_modified_time, reverse=True)
         until = time.monotonic() + AT_ONCE_S
         rows = []
         held = 0
@@ -71,12 +76,12 @@ class Library:
                 with contextlib.suppress(OSError):  # taken away meanwhile
                     row = self._row(path, _run_of(path), until)
                     held += row["size"]
-                    rows.append({**row, "title": _name(path), "star": _beside(path, STAR).exists()})
+                    rows.append({**row, "title": _read_name(path), "star": _marker_path(path, STAR).exists()})
             for example in examples():
                 row = self._row(example.path, example.run, until + AT_ONCE_S)
                 rows.append({**row, "title": example.title, "about": example.about, "example": True})
             self._known = {path: said for path, said in self._known.items() if path.exists()}
-        _part(rows)
+        _mark_divergences(rows)
         more = any(row.get("pending") for row in rows)
         return {"rows": rows, "bytes": held, "most": self.play.limits.keep << 20, "more": more}
 
@@ -85,12 +90,14 @@ class Library:
             run = _run_of(path)
             if RUN.fullmatch(run) and path.is_file():
                 left = path.name == run + SUFFIX + PARTIAL and not path.with_suffix("").exists()
-                if path.name == run + SUFFIX or (left and not self._going(run) and not _written_now(path)):
+                if path.name == run + SUFFIX or (
+                    left and not self._is_active(run) and not _is_being_written(path)
+                ):
                     yield path
 
-    def _going(self, run: str) -> bool:
+    def _is_active(self, run: str) -> bool:
         channel = self.play.channels().get(run)
-        return channel is not None and channel.going
+        return channel is not None and channel.is_active
 
     def _row(self, path: Path, run: str, until: float) -> dict[str, Any]:
         """What is said of a trace; read once as long as the file stays the same."""
@@ -100,56 +107,56 @@ class Library:
         if known is None or known[0] != mark:
             if time.monotonic() > until:
                 return row | {"pending": True}
-            known = self._known[path] = (mark, _told_of(path))
+            known = self._known[path] = (mark, _trace_row(path))
         return row | known[1]
 
     # ---- changes
 
     def rename(self, run: str, name: str) -> None:
         """Call a trace `name`; empty: by its number again. Raises Refused."""
-        path, shown = self._own(run), " ".join(name.split())
+        path, shown = self._own_trace(run), " ".join(name.split())
         if len(shown) > LONGEST:
-            raise Refused(f"The name has {len(shown)} characters; at most {LONGEST} are kept.")
+            raise RequestRefusal(f"The name has {len(shown)} characters; at most {LONGEST} are kept.")
         if not shown.isprintable():
-            raise Refused(
+            raise RequestRefusal(
                 "The name holds characters that cannot be shown: write it with letters, digits and signs."
             )
-        with _doing():
+        with _refuse_os_errors():
             if shown:
-                _beside(path, NAME).write_text(shown, encoding="utf-8")
+                _marker_path(path, NAME).write_text(shown, encoding="utf-8")
             else:
-                _beside(path, NAME).unlink(missing_ok=True)
+                _marker_path(path, NAME).unlink(missing_ok=True)
 
     def star(self, run: str, on: bool) -> None:
         """Keep a trace in any case, or no longer. Raises Refused."""
-        mark = _beside(self._own(run), STAR)
-        with _doing():
+        mark = _marker_path(self._own_trace(run), STAR)
+        with _refuse_os_errors():
             mark.touch() if on else mark.unlink(missing_ok=True)
 
     def delete(self, run: str) -> None:
         """Take a trace away; for UNDO_S it can be brought back. Raises Refused, also while the run goes."""
-        path = self._own(run)
-        self.play.let_go(run)
-        with _doing():
+        path = self._own_trace(run)
+        self.play.release_run(run)
+        with _refuse_os_errors():
             kept = self.play.folder / BIN
             kept.mkdir(exist_ok=True)
-            _beside(kept / path.name, GONE).write_bytes(b"")
-            for one in (_beside(path, STAR), _beside(path, NAME), path):
+            _marker_path(kept / path.name, GONE).write_bytes(b"")
+            for one in (_marker_path(path, STAR), _marker_path(path, NAME), path):
                 if one.exists():
                     one.replace(kept / one.name)
 
     def restore(self, run: str) -> None:
         """Bring back what was deleted. Raises Refused."""
-        path = _trace(self.play.folder / BIN, run)
-        if RUN.fullmatch(run) and _trace(self.play.folder, run).is_file():
-            raise Refused("This trace is already there: nothing was brought back.")
+        path = _trace_path(self.play.folder / BIN, run)
+        if RUN.fullmatch(run) and _trace_path(self.play.folder, run).is_file():
+            raise RequestRefusal("This trace is already there: nothing was brought back.")
         if not RUN.fullmatch(run) or not path.is_file():
-            raise Refused("This trace was erased: it cannot be brought back.")
-        with _doing():
-            for one in (path, _beside(path, STAR), _beside(path, NAME)):
+            raise RequestRefusal("This trace was erased: it cannot be brought back.")
+        with _refuse_os_errors():
+            for one in (path, _marker_path(path, STAR), _marker_path(path, NAME)):
                 if one.exists():
                     one.replace(self.play.folder / one.name)
-            _beside(path, GONE).unlink(missing_ok=True)
+            _marker_path(path, GONE).unlink(missing_ok=True)
 
     def take(self, upload: Path, name: str) -> dict[str, Any]:
         """Check an uploaded file as one from anywhere, and move it in. The run's id, and whether it was here already.
@@ -158,14 +165,14 @@ class Library:
         in one sentence that names the file.
         """
         try:
-            run = _checked(upload, uploaded(self.play.limits.upload))
+            run = _check_upload(upload, upload_limits(self.play.limits.upload))
         except ValueError as error:
             why = (
                 sentence(error)
-                if isinstance(error, TraceError | Refused)
-                else f"it holds what no run writes. {told(error)}"
+                if isinstance(error, TraceError | RequestRefusal)
+                else f"it holds what no run writes. {explain_error(error)}"
             )
-            raise Refused(
+            raise RequestRefusal(
                 f"{name[:LONGEST]} was not taken: " + why.replace(str(upload), "the file")
             ) from None
         example = next((x.path for x in examples() if x.run == run), None)
@@ -173,55 +180,59 @@ class Library:
         if path.is_file():
             if filecmp.cmp(path, upload, shallow=False):
                 return {"run": run, "known": True}
-            if example is None and _whole(upload) and not _whole(path):
-                return self._moved(upload, path, run)
+            if example is None and _is_complete(upload) and not _is_complete(path):
+                return self._move_in(upload, path, run)
             ways = "which came with the package and stays" if example else "delete that one first"
-            raise Refused(f"{name[:LONGEST]} was not taken: run {run} is here already and differs; {ways}.")
-        return self._moved(upload, path, run)
+            raise RequestRefusal(
+                f"{name[:LONGEST]} was not taken: run {run} is here already and differs; {ways}."
+            )
+        return self._move_in(upload, path, run)
 
-    def _moved(self, upload: Path, path: Path, run: str) -> dict[str, Any]:
+    def _move_in(self, upload: Path, path: Path, run: str) -> dict[str, Any]:
         """Put an uploaded file where the trace of its run lies."""
-        self.play.let_go(run)
-        with _doing():
+        self.play.release_run(run)
+        with _refuse_os_errors():
             upload.replace(path)
         return {"run": run, "known": False}
 
-    def _own(self, run: str) -> Path:
+    def _own_trace(self, run: str) -> Path:
         """The trace of that run in the folder, or Refused."""
-        path = _trace(self.play.folder, run)
+        path = _trace_path(self.play.folder, run)
         if any(x.run == run for x in examples()):
-            raise Refused("The examples come with the package: they can be opened and saved, not changed.")
-        if not RUN.fullmatch(run) or not path.is_file() or self._going(run):
-            going = RUN.fullmatch(run) and self._going(run)
-            raise Refused(
+            raise RequestRefusal(
+                "The examples come with the package: they can be opened and saved, not changed."
+            )
+        if not RUN.fullmatch(run) or not path.is_file() or self._is_active(run):
+            going = RUN.fullmatch(run) and self._is_active(run)
+            raise RequestRefusal(
                 "The run is still going: stop it first." if going else "This trace is not here any more."
             )
         return path
 
     def _erase_old(self) -> None:
         """Erase what was deleted longer than UNDO_S ago, and what is left of uploads that broke off long ago."""
-        left_over(self.play.folder, 3600.0 * self.play.limits.hours)
+        remove_stale_uploads(self.play.folder, 3600.0 * self.play.limits.hours)
         kept = self.play.folder / BIN
         for path in [*kept.glob("*" + SUFFIX), *kept.glob("*" + SUFFIX + PARTIAL)]:
-            if time.time() - _written(_beside(path, GONE)) > UNDO_S:
-                for one in (path, *(_beside(path, mark) for mark in (STAR, NAME, GONE))):
+            if time.time() - _modified_time(_marker_path(path, GONE)) > UNDO_S:
+                for one in (path, *(_marker_path(path, mark) for mark in (STAR, NAME, GONE))):
                     with contextlib.suppress(OSError):
                         one.unlink(missing_ok=True)
 
 
-def _part(rows: list[dict[str, Any]]) -> None:
+def _mark_divergences(rows: list[dict[str, Any]]) -> None:
     """Say of every run whose text may differ where it parts from a plain run with its settings, if there is one; `wrote`,
     `plain` and `setting` of the rows are gone then."""
     plain = {row["setting"]: row["wrote"] for row in rows if row.get("plain") and "wrote" in row}
     for row in rows:
         if row.get("exactness") == "lossy" and "wrote" in row and row["setting"] in plain:
-            row["away"] = away(row["wrote"], plain[row["setting"]])
+            row["away"] = describe_divergence(row["wrote"], plain[row["setting"]])
     for row in rows:
         for name in ("wrote", "plain", "setting"):
             row.pop(name, None)
 
 
-def _told_of(path: Path) -> dict[str, Any]:
+def _trace_row(path: Path) -> dict[str, Any]:
     """What a row says of a trace: its method, model, text and figures; of one that cannot be read, why not."""
     try:
         trace = open_trace(path)
@@ -231,20 +242,20 @@ def _told_of(path: Path) -> dict[str, Any]:
         head = trace.header
         said: dict[str, Any] = {"method": head.method, "model": str(head.model.get("name", ""))[:LONGEST]}
         said |= {
-            "called": parts.called(head),
+            "called": parts.method_label(head),
             "named": title(head),
-            "drafts": parts.said(head, "drafter").get("drafts", True),
+            "drafts": parts.part_description(head, "drafter").get("drafts", True),
         }
         said |= {
             "exactness": head.exactness,
-            "mark": text_mark(head),
+            "mark": exactness_mark_text(head),
             "plain": is_plain(head),
-            "setting": setting(head),
+            "setting": comparison_key(head),
         }
         said |= {
             "created": head.created,
             "steps": len(trace.steps),
-            "damage": trace.damage and _short(trace.damage, path),
+            "damage": trace.damage and _shorten(trace.damage, path),
         }
         if path.name.endswith(PARTIAL):
             said["damage"] = f"cut off when its program ended; the first {len(trace.steps)} steps are whole"
@@ -260,14 +271,17 @@ def _told_of(path: Path) -> dict[str, Any]:
             "rate": summary.tokens_per_s,
             "end": summary.end,
         }
-        return said | {"bars": _bars([len(step.emitted) for step in trace.steps]), "text": _text(trace)}
+        return said | {
+            "bars": _bars([len(step.emitted) for step in trace.steps]),
+            "text": _filter_text(trace),
+        }
     except ValueError as error:  # a record in the middle is bad
-        return {"trouble": _short(told(error), path)}
+        return {"trouble": _shorten(explain_error(error), path)}
     finally:
         trace.close()
 
 
-def _whole(path: Path) -> bool:
+def _is_complete(path: Path) -> bool:
     """Whether a trace can be read to its end."""
     try:
         with contextlib.closing(open_trace(path, verify=True)) as trace:
@@ -276,11 +290,11 @@ def _whole(path: Path) -> bool:
         return False
 
 
-def _short(said: str, path: Path) -> str:
+def _shorten(said: str, path: Path) -> str:
     return " ".join(said.split()).replace(str(path), "The file")[:300]
 
 
-def _text(trace: Trace) -> str:
+def _filter_text(trace: Trace) -> str:
     """The end of the prompt and what the model went on with, for the filter."""
     text = trace.text()
     return text if len(text) <= TEXT else text[: TEXT // 2] + " … " + text[-TEXT // 2 :]
@@ -296,18 +310,20 @@ def _bars(counts: list[int]) -> list[float]:
     ]
 
 
-def uploaded(mib: int) -> TraceLimits:
+def upload_limits(mib: int) -> TraceLimits:
     """What a trace from anywhere may hold, where files of so many MiB are taken."""
     times = UPLOADED.expanded_bytes // UPLOADED.file_bytes
     return replace(UPLOADED, file_bytes=mib << 20, expanded_bytes=times * (mib << 20))
 
 
-def _checked(upload: Path, limits: TraceLimits) -> str:
+def _check_upload(upload: Path, limits: TraceLimits) -> str:
     """The run of a file whose every byte may have been chosen by somebody. Raises TraceError, ValueError, or Refused."""
     trace = open_trace(upload, limits)
     try:
         if not RUN.fullmatch(trace.header.run):
-            raise Refused("the number of its run is not one of ours; record it again with this version.")
+            raise RequestRefusal(
+                "the number of its run is not one of ours; record it again with this version."
+            )
         wire = Wire(trace.header)
         wire.head()
         for i, record in enumerate(trace.records()):
@@ -315,16 +331,18 @@ def _checked(upload: Path, limits: TraceLimits) -> str:
                 wire.learn(record)  # type: ignore[arg-type]  # behind the header and before the end
         text = 0
         for step in trace.steps:
-            own, begins = _characters(wire, step), f"step {step.step} would be"
+            own, begins = _count_characters(wire, step), f"step {step.step} would be"
             text += own
             if own > STEP_TEXT:
-                raise Refused(
+                raise RequestRefusal(
                     f"{begins} shown with {own:,} characters of text, and at most {STEP_TEXT:,} are."
                 )
             if (size := len(encode(wire.step(step, whole=True)))) > UPDATE:  # as the page will ask for it
-                raise Refused(f"{begins} {size:,} bytes on the page, and at most {UPDATE:,} are shown.")
+                raise RequestRefusal(
+                    f"{begins} {size:,} bytes on the page, and at most {UPDATE:,} are shown."
+                )
             if text > RUN_TEXT:
-                raise Refused(
+                raise RequestRefusal(
                     f"its steps hold more than {RUN_TEXT:,} characters of text, which is the limit."
                 )
         return trace.header.run
@@ -334,7 +352,7 @@ def _checked(upload: Path, limits: TraceLimits) -> str:
         trace.close()
 
 
-def _characters(wire: Wire, step: Step) -> int:
+def _count_characters(wire: Wire, step: Step) -> int:
     """Characters of all tokens of a step; a token of a few bytes may stand for a long text, and be there many times."""
     tokens = Counter(step.emitted)
     if step.draft is not None:
@@ -349,14 +367,14 @@ def _run_of(path: Path) -> str:
     return path.name.partition(".")[0]
 
 
-def _trace(folder: Path, run: str) -> Path:
+def _trace_path(folder: Path, run: str) -> Path:
     """The sealed trace of a run, or what was left of its recording where there is no such."""
     sealed = folder / f"{run}{SUFFIX}"
-    left = _beside(sealed, PARTIAL)
+    left = _marker_path(sealed, PARTIAL)
     return left if left.is_file() and not sealed.is_file() else sealed
 
 
-def _written_now(path: Path) -> bool:
+def _is_being_written(path: Path) -> bool:
     """Whether another program is writing this recording."""
     try:
         with open(path, "r+b", buffering=0) as file:
@@ -365,19 +383,19 @@ def _written_now(path: Path) -> bool:
         return True
 
 
-def _beside(path: Path, mark: str) -> Path:
+def _marker_path(path: Path, mark: str) -> Path:
     return path.with_name(path.name + mark)
 
 
-def _name(path: Path) -> str:
+def _read_name(path: Path) -> str:
     """What the visitor calls a trace; empty: nothing."""
     try:
-        return _beside(path, NAME).read_text(encoding="utf-8")[:LONGEST]
+        return _marker_path(path, NAME).read_text(encoding="utf-8")[:LONGEST]
     except (OSError, ValueError):
         return ""
 
 
-def _written(path: Path) -> float:
+def _modified_time(path: Path) -> float:
     try:
         return path.stat().st_mtime
     except OSError:
@@ -385,9 +403,9 @@ def _written(path: Path) -> float:
 
 
 @contextlib.contextmanager
-def _doing() -> Iterator[None]:
+def _refuse_os_errors() -> Iterator[None]:
     """What the file system refuses becomes a sentence."""
     try:
         yield
     except OSError as error:
-        raise Refused(told(error)) from None
+        raise RequestRefusal(explain_error(error)) from None

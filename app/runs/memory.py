@@ -17,7 +17,7 @@ BYTES_A_TOKEN = 3  # of a prompt whose tokens cannot be counted yet
 
 
 @dataclass(frozen=True)
-class Estimate:
+class MemoryEstimate:
     """Bytes that are needed. weights: model -> bytes still to be read;  held: bytes of weights that are there already;
     cache: bytes of keys and values of `tokens` tokens, over all models;  free: bytes, None where the system does not say"""
 
@@ -28,7 +28,7 @@ class Estimate:
     free: int | None
 
     @property
-    def needed(self) -> int:
+    def needed_bytes(self) -> int:
         """Bytes on top of those that are taken now."""
         return sum(self.weights.values()) + self.cache
 
@@ -39,21 +39,20 @@ class Estimate:
 
     def fits_beside(self, spare: int) -> bool:
         """Whether it is free once `spare` more bytes are."""
-        return self.free is None or self.needed <= FREE_FOR_REST * (self.free + spare)
+        return self.free is None or self.needed_bytes <= FREE_FOR_REST * (self.free + spare)
 
     @property
     def parts(self) -> str:
         """The sum and its parts, as words."""
         weights = sum(self.weights.values()) + self.held
         many = f"{self.tokens} token{'' if self.tokens == 1 else 's'}"
-        return (
-            f"{short(weights + self.cache)}B: weights {short(weights)}B, cache of {many} {short(self.cache)}B"
-        )
+        total, cache = format_count(weights + self.cache), format_count(self.cache)
+        return f"{total}B: weights {format_count(weights)}B, cache of {many} {cache}B"
 
     @property
     def sentence(self) -> str:
         """The parts, and what is free."""
-        return self.parts + ("" if self.free is None else f"; {short(self.free)}B free")
+        return self.parts + ("" if self.free is None else f"; {format_count(self.free)}B free")
 
 
 def tokens_held(
@@ -64,32 +63,41 @@ def tokens_held(
     policy asks when the prompt has ended. Those that a context asks are gone before the target reads. full: tokens of a full
     cache beside the target's."""
     if role == TARGET:
-        own = method.policy.most(prompt, new) - (prompt + new if method.policy.shadowed else 0)
+        own = method.policy.max_entries(prompt, new) - (prompt + new if method.policy.needs_reference else 0)
         most = min(own, spec.max_positions)
-        return min(full, spec.max_positions) + method.codec.room(spec, 8 * itemsize, min(prompt, most), most)
+        return min(full, spec.max_positions) + method.kv_compression.room(
+            spec, 8 * itemsize, min(prompt, most), most
+        )
     if role == WHOLE:
         return min(prompt + new, spec.max_positions)
-    parts = [x for kind, x in method.used.items() if kind not in ("policy", "context") and role in x.lanes]
+    parts = [
+        x
+        for kind, x in method.used_parts.items()
+        if kind not in ("policy", "prompt_compression") and role in x.lanes
+    ]
     counts = [max((x.lane_tokens(prompt, new) for x in parts), default=0)]
-    counts += [x.lane_tokens(prompt, new) if role in x.lanes else 0 for x in (method.policy, method.context)]
+    counts += [
+        x.lane_tokens(prompt, new) if role in x.lanes else 0
+        for x in (method.policy, method.prompt_compression)
+    ]
     decoding, by_policy, by_context = (min(count, spec.max_positions) for count in counts)
     return max(decoding + by_policy, by_context)
 
 
-def caches(
+def cache_tokens(
     method: Method, prompt: int, new: int, beside: bool
 ) -> tuple[int, Callable[[str, ModelSpec, int], int]]:
     """Tokens that the target's caches hold at most in a run of `method` over a prompt of `prompt` tokens with `new` behind it,
     and what `tokens_held` says of each model; beside: whether there is a full cache beside the target's."""
     full = prompt + new if beside else 0
-    tokens = method.policy.most(prompt, new) + (0 if method.policy.shadowed else full)
+    tokens = method.policy.max_entries(prompt, new) + (0 if method.policy.needs_reference else full)
     return tokens, lambda *model: tokens_held(method, prompt, new, full, *model)
 
 
-def all_held(tokens: int, shadow: bool) -> Callable[[str, ModelSpec, int], int]:
+def full_cache_tokens(tokens: int, reference: bool) -> Callable[[str, ModelSpec, int], int]:
     """How many entries (role, shape, bytes of a number) come to, where the method is not asked: all of `tokens` tokens, up to
     the context; of the target twice as many with a full cache beside its own."""
-    return lambda role, spec, itemsize: (1 + (shadow and role == TARGET)) * min(tokens, spec.max_positions)
+    return lambda role, spec, itemsize: (1 + (reference and role == TARGET)) * min(tokens, spec.max_positions)
 
 
 def cache_bytes(spec: ModelSpec, entries: int, itemsize: int) -> int:
@@ -99,7 +107,7 @@ def cache_bytes(spec: ModelSpec, entries: int, itemsize: int) -> int:
     return spec.kv_bytes(-(-entries // PAGE) * PAGE, itemsize)
 
 
-def free() -> int | None:
+def free_memory() -> int | None:
     """Bytes that are free where models are loaded here."""
     import torch
 
@@ -108,14 +116,14 @@ def free() -> int | None:
     return free_bytes(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
 
 
-def bytes_each() -> int:
+def bytes_per_number() -> int:
     """Bytes of one number where models are loaded here."""
     import torch
 
     return 2 if torch.cuda.is_available() else 4
 
 
-def short(count: float) -> str:
+def format_count(count: float) -> str:
     """A count with its thousands: 11.8 M."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if count >= size:

@@ -13,16 +13,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decodescope.app.basis.refusal import Refused, told
+from decodescope.app.basis.refusal import RequestRefusal, explain_error
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.core.roles import TARGET
 
-from .memory import Estimate, bytes_each, cache_bytes, free, short
+from .memory import MemoryEstimate, bytes_per_number, cache_bytes, format_count, free_memory
 
 if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec
-    from decodescope.engine.decoding.shared.thread_count import Threads
+    from decodescope.engine.decoding.shared.thread_count import ThreadCount
     from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
     from decodescope.engine.session.load import Model
 
@@ -67,7 +67,7 @@ class Offer:
         try:
             self.tokenizer  # noqa: B018 # it is read by being asked for
         except LoadError as error:
-            return told(error)
+            return explain_error(error)
         return ""
 
     @property
@@ -78,7 +78,7 @@ class Offer:
     @property
     def label(self) -> str:
         """Name and size, and where it comes from, as a list shows them."""
-        return f"{self.name}, {short(self.spec.params).strip()}" + (
+        return f"{self.name}, {format_count(self.spec.params).strip()}" + (
             "" if self.source == "shipped" else f" ({self.source})"
         )
 
@@ -111,22 +111,22 @@ class ModelPool:
         self._bringing = threading.Lock()
         self._offered: dict[str, Offer] = {}  # by key, as they were when somebody asked last
         self._rewritten: dict[str, Offer] = {}  # the same of those that are to be made of them
-        self.threads: Threads | None = None
+        self.threads: ThreadCount | None = None
         self.compile = False
-        self._threading: Callable[[], Threads] | None = None
+        self._threading: Callable[[], ThreadCount] | None = None
 
     @property
     def models(self) -> dict[str, Model]:
         """Role -> model of those that a page begins with, as far as they are loaded."""
-        return self.loaded(self.names)
+        return self.loaded_models(self.names)
 
-    def loaded(self, names: Mapping[str, str]) -> dict[str, Model]:
+    def loaded_models(self, names: Mapping[str, str]) -> dict[str, Model]:
         """Role -> model of these (role -> key) that are loaded."""
         return {role: model for role, key in names.items() if (model := self.present.get(key)) is not None}
 
-    def wanted(self, names: Mapping[str, str]) -> dict[str, Model] | None:
+    def acquire(self, names: Mapping[str, str]) -> dict[str, Model] | None:
         """Role -> model of these (role -> key) for a run; None where some are not loaded."""
-        models = self.loaded(names)
+        models = self.loaded_models(names)
         if len(models) < len(names):
             return None
         for key in names.values():
@@ -139,7 +139,7 @@ class ModelPool:
         return self
 
     @property
-    def compiled(self) -> list[str]:
+    def compile_notes(self) -> list[str]:
         """Of the models that are loaded and run compiled, what that took and where it is kept."""
         return [
             x.decoder.compiled.remark(x.name) for x in self.present.values() if x.decoder.compiled is not None
@@ -148,10 +148,10 @@ class ModelPool:
     def choose_threads(self, number: int | None) -> None:
         """Let passes run in so many threads; None: in as many as timing says when a model is loaded."""
 
-        def threading() -> Threads:
-            from decodescope.engine.decoding.shared.thread_count import Threads
+        def threading() -> ThreadCount:
+            from decodescope.engine.decoding.shared.thread_count import ThreadCount
 
-            return Threads(number)
+            return ThreadCount(number)
 
         self._threading = threading
 
@@ -162,11 +162,11 @@ class ModelPool:
 
     def _load(self) -> None:
         try:
-            self.bring(self.names)
+            self.ensure_loaded(self.names)
         except Exception as error:  # whatever it is, the page says it
-            self.trouble = told(error)
+            self.trouble = explain_error(error)
 
-    def bring(self, names: Mapping[str, str]) -> dict[str, Model]:
+    def ensure_loaded(self, names: Mapping[str, str]) -> dict[str, Model]:
         """These models (role -> key), loaded where they are not. Where there is no room beside the others, those that no run
         needs go first. Raises Refused and LoadError."""
         with self._bringing:
@@ -178,7 +178,8 @@ class ModelPool:
                 for role, key in names.items():
                     if key not in self.present:
                         offer = self.offer(key)
-                        self._phase = f"loading the {title(role).lower()} {Path(key).name if offer is None else offer.name}"
+                        called = Path(key).name if offer is None else offer.name
+                        self._phase = f"loading the {role_title(role).lower()} {called}"
                         same = next((x for x in self.present.values() if key in (x.name, x.reference)), None)
                         model = same or load(key, compile=self.compile)
                         model.name = model.name if offer is None else offer.name
@@ -188,8 +189,8 @@ class ModelPool:
                 if self._threading is not None:
                     self.threads = self.threads or self._threading()
                     self.threads.choose(self.present[names[TARGET]].decoder)
-                _measure(self.present[names[TARGET]])
-                return self.loaded(names)
+                _measure_machine(self.present[names[TARGET]])
+                return self.loaded_models(names)
             finally:
                 self._phase = ""
 
@@ -202,7 +203,7 @@ class ModelPool:
         """What of these models (role -> key), or of those that a page begins with, is there: phase and seconds while some are
         being loaded, then name and size of each, whether it is loaded, and what is to be said of its files."""
         names = names or self.names
-        loaded = self.loaded(names)
+        loaded = self.loaded_models(names)
         state: dict[str, Any] = {"ready": len(loaded) == len(names), "error": self.trouble}
         if self._phase:
             state |= {"phase": self._phase, "seconds": round(time.monotonic() - self._since, 1)}
@@ -211,7 +212,10 @@ class ModelPool:
             model, offer = loaded.get(role), self.offer(key)
             if model is not None:
                 rows.append(
-                    {**_row(role, model.name, model.spec, _held(model), True), "remarks": model.remarks}
+                    {
+                        **_row(role, model.name, model.spec, _weight_bytes(model), True),
+                        "remarks": model.remarks,
+                    }
                 )
             elif offer is not None:
                 rows.append(
@@ -224,15 +228,17 @@ class ModelPool:
     def offers(self) -> list[Offer]:
         """The models that can be chosen: shipped, in the configured folder, in the hub's cache; each with its adapters behind
         it. Only configs are read."""
-        from decodescope.engine.session.load import models as shipped
+        from decodescope.engine.session.load import shipped_models as shipped
 
-        offered = [_offer(x["name"], x["name"], "shipped", Path(x["path"]), x["adapter"]) for x in shipped()]
+        offered = [
+            _make_offer(x["name"], x["name"], "shipped", Path(x["path"]), x["adapter"]) for x in shipped()
+        ]
         if self.more is not None and self.more.is_dir():
             root = self.more.resolve()
             # no link that leads out
             inside = [x for x in sorted(self.more.iterdir()) if x.resolve().is_relative_to(root)]
-            offered += _offers(((str(x.resolve()), x.name, x) for x in inside), "folder")
-        offered += _offers(((str(x), name, x) for name, x in _cached()), "hub")
+            offered += _make_offers(((str(x.resolve()), x.name, x) for x in inside), "folder")
+        offered += _make_offers(((str(x), name, x) for name, x in _hub_snapshots()), "hub")
         before = self._offered  # what is the same keeps its tokenizer
         offers = [before[x.key] if before.get(x.key) == x else x for x in offered if x is not None][
             :MOST_OFFERED
@@ -244,20 +250,20 @@ class ModelPool:
         """The offer of that key, if there is one; a model that is to be made of one that is offered is offered too."""
         if key not in self._offered and key not in self._rewritten:
             self.offers()
-            if (one := self._offer_made(key)) is not None:
+            if (one := self._transformed_offer(key)) is not None:
                 self._rewritten[key] = one
         return self._offered.get(key) or self._rewritten.get(key)
 
-    def _offer_made(self, key: str) -> Offer | None:
+    def _transformed_offer(self, key: str) -> Offer | None:
         """The offer of a model that transforms make of another. How many bytes it will take is not known: as many as that."""
-        from decodescope.engine.decoding.bases.weights import spelled, transforms
+        from decodescope.engine.decoding.bases.weights import format_transform_list, parse_transform_list
 
         base, text = without_weights(key)
         if len(self._rewritten) >= MOST_OFFERED:
             self._rewritten.clear()
         offer = self._offered.get(str(base))
         try:
-            text = spelled(transforms(text))
+            text = format_transform_list(parse_transform_list(text))
         except ParamError:
             return None
         if offer is None or not text:
@@ -282,7 +288,7 @@ class ModelPool:
         offer = None if key in self.present else self.offer(key)
         return "" if offer is None else offer.trouble
 
-    def nearest(self, name: str) -> str | None:
+    def nearest_key(self, name: str) -> str | None:
         """The same, for what comes from another machine: there the folder of that name may have stood elsewhere."""
         return self.key(name) or self.key(name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1])
 
@@ -295,10 +301,10 @@ class ModelPool:
             if reader is not None:
                 readers[role] = reader
             elif key not in self.names.values():  # a name of the command line may have to be fetched
-                raise Refused(_no_offer(key))
+                raise RequestRefusal(_no_offer(key))
         return readers
 
-    def estimate(self, names: Mapping[str, str], tokens: int, held: Holds | None = None) -> Estimate:
+    def estimate(self, names: Mapping[str, str], tokens: int, held: Holds | None = None) -> MemoryEstimate:
         """What these models (role -> key) and the caches of a run of `tokens` tokens will take; held: how many entries of
         (role, shape, bytes of a number) these come to, None: all tokens, up to the context. Models that are loaded count as
         taken, those of others too."""
@@ -314,64 +320,67 @@ class ModelPool:
             again = key in counted
             counted.add(key)
             if model is not None:
-                there += 0 if again else _held(model)
+                there += 0 if again else _weight_bytes(model)
                 each = model.decoder.dtype.itemsize
                 cache += cache_bytes(model.spec, holds(role, model.spec, each), each)
             elif offer is not None:
                 weights[offer.name] = offer.size
-                cache += cache_bytes(offer.spec, holds(role, offer.spec, bytes_each()), bytes_each())
-        return Estimate(weights, there, cache, tokens, free())
+                cache += cache_bytes(
+                    offer.spec, holds(role, offer.spec, bytes_per_number()), bytes_per_number()
+                )
+        return MemoryEstimate(weights, there, cache, tokens, free_memory())
 
-    def admit(self, names: Mapping[str, str], wanted: Estimate | None = None) -> None:
+    def admit(self, names: Mapping[str, str], wanted: MemoryEstimate | None = None) -> None:
         """Raise Refused where some of these models (role -> key) are still to be loaded and there is no room for what is wanted
         with them (None: no cache), even without the models that no run needs."""
-        if len(self.loaded(names)) == len(names):
+        if len(self.loaded_models(names)) == len(names):
             return
         wanted = wanted or self.estimate(names, 0)
-        spare = sum(_held(x) for x in self._spare(names).values())
+        spare = sum(_weight_bytes(x) for x in self._spare_models(names).values())
         if not wanted.fits_beside(spare):
             called = " and ".join(dict.fromkeys(x.name for x in self.readers(names).values()))
-            raise Refused(
-                f"{called} would take {wanted.parts}, and {short((wanted.free or 0) + spare)}B are free: choose a smaller "
+            raise RequestRefusal(
+                f"{called} would take {wanted.parts}, and {format_count((wanted.free or 0) + spare)}B are free: "
+                "choose a smaller "
                 f"model{', or fewer new tokens' if wanted.tokens else ''}."
             )
 
-    def in_use(self) -> set[str]:
+    def keys_in_use(self) -> set[str]:
         """The keys of the models that runs need which are not over."""
         return set()
 
-    def let_go_of(self, key: str) -> None:
+    def release_model(self, key: str) -> None:
         """Nothing is to hold the model of that key any more."""
         self.present.pop(key)
 
-    def _spare(self, names: Mapping[str, str]) -> dict[str, Model]:
+    def _spare_models(self, names: Mapping[str, str]) -> dict[str, Model]:
         """The models that could go so that these have room."""
-        needed = {*names.values(), *self.in_use()}
+        needed = {*names.values(), *self.keys_in_use()}
         return {key: model for key, model in self.present.items() if key not in needed}
 
     def _make_room(self, names: Mapping[str, str]) -> None:
         """Let models go, the one that was wanted longest ago first, until these fit. Raises Refused where they cannot."""
         self.admit(names)
-        for key in self._spare(names):
+        for key in self._spare_models(names):
             if self.estimate(names, 0).fits:
                 return
-            self.let_go_of(key)
+            self.release_model(key)
             gc.collect()
-            _give_back()
+            _release_memory()
 
 
 def _no_offer(key: str) -> str:
     """Why there is no model of that key."""
-    from decodescope.engine.decoding.bases.weights import transforms
+    from decodescope.engine.decoding.bases.weights import parse_transform_list
 
     try:
-        transforms(without_weights(key)[1])
+        parse_transform_list(without_weights(key)[1])
     except ParamError as error:
         return f"The weights cannot be made so: {error}"
     return f"The model {key[:200]!r} is not offered here: choose one of the list."
 
 
-def title(role: str) -> str:
+def role_title(role: str) -> str:
     """What a page calls the model in this role."""
     return TITLES.get(role, f"{role.replace('_', ' ').capitalize()} model")
 
@@ -382,7 +391,7 @@ def _row(role: str, name: str, spec: ModelSpec, size: int, loaded: bool) -> dict
     return {"role": role, "name": name, **shape, "bytes": size, "loaded": loaded}
 
 
-def _give_back() -> None:
+def _release_memory() -> None:
     """Let the device have the memory that nothing holds any more."""
     import torch
 
@@ -390,7 +399,7 @@ def _give_back() -> None:
         torch.cuda.empty_cache()
 
 
-def _measure(model: Model) -> None:
+def _measure_machine(model: Model) -> None:
     """Measure the machine for the roofline, if that was not done before: some seconds, once."""
     from decodescope.engine.timing.measure import profile_here
 
@@ -398,18 +407,18 @@ def _measure(model: Model) -> None:
         profile_here(model.decoder.dtype, model.decoder.device)
 
 
-def _offers(listed: Iterable[tuple[str, str, Path]], source: str) -> list[Offer | None]:
+def _make_offers(listed: Iterable[tuple[str, str, Path]], source: str) -> list[Offer | None]:
     """The offers of these models (key, name, folder), each alone and with each of its adapters."""
-    from decodescope.engine.model.checkpoint.adapter import joined, names
+    from decodescope.engine.model.checkpoint.adapter import adapter_names, join_reference
 
     return [
-        _offer(joined(key, adapter), joined(name, adapter), source, folder, adapter)
+        _make_offer(join_reference(key, adapter), join_reference(name, adapter), source, folder, adapter)
         for key, name, folder in listed
-        for adapter in ("", *names(folder))
+        for adapter in ("", *adapter_names(folder))
     ]
 
 
-def _offer(key: str, name: str, source: str, folder: Path, adapter: str = "") -> Offer | None:
+def _make_offer(key: str, name: str, source: str, folder: Path, adapter: str = "") -> Offer | None:
     """An offer, or nothing where there is no model that we can load."""
     from decodescope.engine.session.load import describe
 
@@ -423,10 +432,10 @@ def _offer(key: str, name: str, source: str, folder: Path, adapter: str = "") ->
         spec = describe(folder, name, None, adapter)
     except (ValueError, OSError):
         return None
-    return Offer(key, name, source, spec, spec.params * bytes_each(), folder)
+    return Offer(key, name, source, spec, spec.params * bytes_per_number(), folder)
 
 
-def _cached() -> list[tuple[str, Path]]:
+def _hub_snapshots() -> list[tuple[str, Path]]:
     """Hub models whose files lie on this machine, by id: the newest snapshot of each."""
     try:
         from huggingface_hub.constants import HF_HUB_CACHE
@@ -441,6 +450,6 @@ def _cached() -> list[tuple[str, Path]]:
         return []
 
 
-def _held(model: Model) -> int:
+def _weight_bytes(model: Model) -> int:
     """Bytes of a loaded model's weights."""
     return model.spec.weight_bytes(model.decoder.dtype.itemsize)

@@ -6,50 +6,54 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from decodescope.app.basis.refusal import told
+from decodescope.app.basis.refusal import explain_error
 from decodescope.engine.core.roles import TARGET
 
-from .composition import Choice
+from .composition import RunChoice
 
 if TYPE_CHECKING:
-    from decodescope.engine.session.compatibility import Reader
+    from decodescope.engine.session.compatibility import ModelInfo
     from decodescope.engine.session.method import Method
     from decodescope.engine.session.session import Session
     from decodescope.engine.trace.records.events import End, EndReason, Header, Step
 
 
-def outline(
-    run: str, choice: Choice, method: Method, names: Mapping[str, str], readers: Mapping[str, Reader]
+def pending_header(
+    run: str, choice: RunChoice, method: Method, names: Mapping[str, str], readers: Mapping[str, ModelInfo]
 ) -> Header:
     """The header of a run whose models (role -> key) are still to be loaded, as far as it can be told: nothing of the weights,
     and of a model that is not here yet its key alone."""
-    from decodescope.engine.decoding.record.record import Recorder
-    from decodescope.engine.session.header import opening
-    from decodescope.engine.session.load import changes_of
-    from decodescope.engine.session.run import encode
+    from decodescope.engine.decoding.record.recorder import Recorder
+    from decodescope.engine.session.header import method_fields
+    from decodescope.engine.session.load import requested_changes
+    from decodescope.engine.session.run import encode_text_or_ids
     from decodescope.engine.trace.query.causes import causes_of
     from decodescope.engine.trace.records.events import Header
 
     target = readers.get(TARGET)
     splits = None if target is None else target.tokenizer
-    prompt = [] if target is None or splits is None else encode(target, choice.prompt, choice.chat)
+    prompt = (
+        [] if target is None or splits is None else encode_text_or_ids(target, choice.prompt, choice.chat)
+    )
     known = {role: reader.spec.record() for role, reader in readers.items()}
-    models = {role: known.get(role) or {"name": key, **changes_of(key)} for role, key in names.items()}
+    models = {role: known.get(role) or {"name": key, **requested_changes(key)} for role, key in names.items()}
     header = Header(
-        **opening(method, run, prompt, Recorder(choice.recorded, None if splits is None else splits.piece)),
+        **method_fields(
+            method, run, prompt, Recorder(choice.record_level, None if splits is None else splits.piece)
+        ),
         model=models.pop(TARGET),
         lanes=models,
         seed=choice.seed,
         max_new_tokens=choice.max_new,
         chat=choice.chat,
         turn=choice.prompt if choice.chat else "",
-        shadow=bool(choice.shadow),
+        reference=bool(choice.reference),
     )
     header.exactness = causes_of(header).exactness
     return header
 
 
-class Later:
+class PendingRun:
     """Work for the runner's worker, which takes it for a session: the first step makes that, and all steps are its own.
 
     session: once it is made;  halted: as a session's
@@ -76,19 +80,19 @@ class Later:
 
     def step(self) -> Step:
         """One step. Raises Stopped where the models cannot be loaded, or the run was stopped meanwhile."""
-        from decodescope.engine.session.session import Stopped
+        from decodescope.engine.session.session import SessionStopped
 
         if self.session is None:
             try:
                 session = self._make()
             except (ValueError, OSError) as error:
-                self.finish("bad_input", told(error))
-                raise Stopped from None
+                self.finish("bad_input", explain_error(error))
+                raise SessionStopped from None
             session.run_id, session.halted = self.run_id, self.halted
             self.session = session
             if self.halted is not None and self.halted():
                 self.finish("stopped_by_user")
-                raise Stopped
+                raise SessionStopped
         return self.session.step()
 
     def finish(self, reason: EndReason, message: str = "") -> End:

@@ -9,41 +9,47 @@ from functools import cache
 from decodescope.engine.session.method import Method
 
 from .catalogue.presets import NONE, PRESETS, Preset
-from .run_service import Choice
+from .run_service import RunChoice
 
 
-def matching(choice: Choice) -> str | None:
+def find_matching_preset(choice: RunChoice) -> str | None:
     """The preset whose method these settings make, if there is one."""
     try:
-        method = Method.named(choice.names, choice.settings)
+        method = Method.from_names(choice.names, choice.settings)
     except ValueError:
         return None
-    return preset_of(method, choice.models)
+    return find_preset(method, choice.models)
 
 
-def preset_of(method: Method | None, models: Mapping[str, str] = NONE) -> str | None:
+def find_preset(method: Method | None, models: Mapping[str, str] = NONE) -> str | None:
     """The preset that makes this method, if there is one; of several the one that is for these models (role -> name)."""
-    same = [name for name, other in _methods().items() if other == method and _goes(PRESETS[name], models)]
+    same = [
+        name
+        for name, other in _preset_methods().items()
+        if other == method and _fits_models(PRESETS[name], models)
+    ]
     return max(same, key=lambda name: len(PRESETS[name].models), default=None)
 
 
-def taken(choice: Choice, name: str, begin: Mapping[str, str] = NONE) -> Choice:
+def apply_preset(choice: RunChoice, name: str, begin: Mapping[str, str] = NONE) -> RunChoice:
     """The settings with the method of this preset, and with its models where it names some. begin: role -> model that a page
     begins with: the models that another preset had brought go back to those."""
     preset, models = PRESETS[name], dict(choice.models)
     if begin:
-        brought = {role for x in PRESETS.values() if x.models and _goes(x, models) for role in x.models}
+        brought = {
+            role for x in PRESETS.values() if x.models and _fits_models(x, models) for role in x.models
+        }
         models = {role: x for role, x in models.items() if role not in brought}
         models |= {role: begin[role] for role in brought if role in begin}
     return replace(choice, names=preset.names, settings=preset.settings, models={**models, **preset.models})
 
 
-def _goes(preset: Preset, models: Mapping[str, str]) -> bool:
+def _fits_models(preset: Preset, models: Mapping[str, str]) -> bool:
     """Whether these are the models that the preset is for."""
     return all(models.get(role) == name for role, name in preset.models.items())
 
 
 @cache
-def _methods() -> dict[str, Method]:
+def _preset_methods() -> dict[str, Method]:
     """preset -> its method, to compare with."""
-    return {name: Method.named(x.names, x.settings) for name, x in PRESETS.items()}
+    return {name: Method.from_names(x.names, x.settings) for name, x in PRESETS.items()}

@@ -5,34 +5,37 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from .run_service import Choice
+from .run_service import RunChoice
 
 MOST = 0.25  # the share of the 4-grams of a text that may be said again, behind a preset's prompt and in an example
 
 
 @dataclass(frozen=True)
-class Asked:
+class PresetPrompt:
     """A prompt. chat: whether it is put as a user's turn."""
 
     prompt: str
     chat: bool = True
 
 
-RENAMED = Asked(
+RENAMED = PresetPrompt(
     "Write this again with Rufus instead of Kurt.\n"
     'Kurt went to the beach with a pink wheel. "Yes," said Kurt. '
     "There Kurt met Julia, who had a box. Julia and Kurt ate grapes."
 )
-RECORD = Asked(
+RECORD = PresetPrompt(
     '{"id": 507, "name": "Bertha", "city": "Toronto", "tags": ["silver"], "active": true}\nRepeat this.'
 )
-ABOUT, SUM = Asked("Tell me a story about Bertha from Toronto."), Asked("What is 4 times 8?")
-NESTED = Asked(
+ABOUT, SUM = PresetPrompt("Tell me a story about Bertha from Toronto."), PresetPrompt("What is 4 times 8?")
+NESTED = PresetPrompt(
     "Write as an expression: the product of the difference of the sum of 14 and 2 and the product of 5 and 3 and "
     "the sum of the sum of 7 and 15 and the difference of 11 and 9"
 )
-SHUFFLED, DIGIT = Asked("shuffle: Ada Ben Clara Finn Hugo ->", chat=False), Asked("3", chat=False)
-NEEDLE = Asked(  # the question of the examples `needle-kept` and `needle-lost`
+SHUFFLED, DIGIT = (
+    PresetPrompt("shuffle: Ada Ben Clara Finn Hugo ->", chat=False),
+    PresetPrompt("3", chat=False),
+)
+NEEDLE = PresetPrompt(  # the question of the examples `needle-kept` and `needle-lost`
     "There once was a cheerful girl named Ruby. Ruby and Will had been friends since the first day of school. On "
     "the last day of the holidays there was to be a dancing contest in the village. The prize was a book with "
     "empty pages. The secret number is 87527. Ruby wanted to win it for once, but Gabriel had won three times. "
@@ -44,7 +47,7 @@ NEEDLE = Asked(  # the question of the examples `needle-kept` and `needle-lost`
 )
 # preset -> its prompt. What packs a cache or shortens a prompt wants one that has something to lose. Where a quarter of it
 # stays, `lab` writes of other things, or goes round: such presets stay with the page's story
-OWN: dict[str, Asked] = {
+OWN: dict[str, PresetPrompt] = {
     **dict.fromkeys(("expected", "duo", "quest", "kivi", "gear", "minicache"), RENAMED),
     **dict.fromkeys(("d2o", "gemfilter", "specpc", "short_prompt", "rapid"), RENAMED),
     **dict.fromkeys(("needle_kept", "needle_lost"), NEEDLE),
@@ -57,10 +60,10 @@ OWN: dict[str, Asked] = {
 }
 
 
-def prompted(choice: Choice, name: str, begin: Choice) -> Choice:
+def apply_preset_prompt(choice: RunChoice, name: str, begin: RunChoice) -> RunChoice:
     """The settings with the prompt that a preset is shown on, in the place of one that the page put there itself: that of
     `begin`, which it opens with, or another preset's. A prompt that a visitor wrote stays."""
     if choice.prompt not in {"", begin.prompt, *(x.prompt for x in OWN.values())}:
         return choice
-    own = OWN[name] if name in OWN else Asked(begin.prompt, begin.chat)
+    own = OWN[name] if name in OWN else PresetPrompt(begin.prompt, begin.chat)
     return replace(choice, prompt=own.prompt, chat=own.chat)

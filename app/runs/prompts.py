@@ -1,5 +1,6 @@
 """Prompts: the one place where a set of prompts is read, for the command line, the Report page and the Compare page. From text
-that was pasted or stood in a file (`of_text`), from LabBench (`of_labbench`), or as a page asks for them (`asked`)."""
+that was pasted or stood in a file (`parse_prompts`), from LabBench (`labbench_prompts`), or as a page asks for them
+(`requested_prompts`)."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.refusal import RequestRefusal
 
 MOST = 10_000  # prompts of a set
 LABBENCH = "labbench"
@@ -20,7 +21,7 @@ BEGINS = 60  # characters of a prompt by which it is told from others
 
 
 @dataclass(frozen=True)
-class Prompt:
+class PromptEntry:
     """name: the question's number or name, else the line's number;  kind: of the question, "" where a line tells none
     chat: whether it is a user's turn, for the chat template of a model that has one
     later: turns behind the first, which are not asked"""
@@ -32,12 +33,12 @@ class Prompt:
     later: int = 0
 
     @property
-    def begins(self) -> str:
+    def beginning(self) -> str:
         """How it begins, in one line, by which it is told from others."""
         return " ".join(self.text[: 4 * BEGINS].split())[:BEGINS].strip()
 
 
-def of_text(text: str, where: str, objects: bool | None = None) -> list[Prompt]:
+def parse_prompts(text: str, where: str, objects: bool | None = None) -> list[PromptEntry]:
     """A prompt a line, empty lines left out; or a JSON object a line, {"prompt"} or Spec-Bench's {"turns"}, of which the first
     counts, with "category" and "question_id" where they are told.
 
@@ -48,71 +49,85 @@ def of_text(text: str, where: str, objects: bool | None = None) -> list[Prompt]:
         (i, x.rstrip("\r")) for i, x in enumerate(text.removeprefix("\ufeff").split("\n"), 1) if x.strip()
     ]
     if not lines:
-        raise Refused(
+        raise RequestRefusal(
             f"There is no prompt in {where}: give one a line, or one JSON object a line in a {JSON_LINES} file."
         )
     if len(lines) > MOST:
-        raise Refused(f"{len(lines)} prompts stand in {where}, more than {MOST}, the limit: give fewer.")
+        raise RequestRefusal(
+            f"{len(lines)} prompts stand in {where}, more than {MOST}, the limit: give fewer."
+        )
     if objects is None:
         objects = _is_object(lines[0][1])
-    return [_object(line, i, where) if objects else Prompt(str(i), "", line) for i, line in lines]
+    return [_parse_object(line, i, where) if objects else PromptEntry(str(i), "", line) for i, line in lines]
 
 
-def of_labbench() -> list[Prompt]:
+def labbench_prompts() -> list[PromptEntry]:
     """LabBench's questions, of which the first turns are asked."""
-    from decodescope.engine.bench.answers import QUESTIONS
+    from decodescope.engine.bench.labbench import QUESTIONS
     from decodescope.engine.bench.questions.questions import read_questions
 
     questions, _ = read_questions(QUESTIONS)
-    return [Prompt(str(x.id), x.kind, x.turns[0], chat=True, later=len(x.turns) - 1) for x in questions]
+    return [PromptEntry(str(x.id), x.kind, x.turns[0], chat=True, later=len(x.turns) - 1) for x in questions]
 
 
-def of_kinds(prompts: Iterable[Prompt], kinds: Sequence[str] = (), each: int = 0) -> list[Prompt]:
+def select_kinds(
+    prompts: Iterable[PromptEntry], kinds: Sequence[str] = (), each: int = 0
+) -> list[PromptEntry]:
     """Those of these kinds (none: of all), and of every kind the first `each` (0: all). Raises Refused for a kind that no
     prompt is of."""
-    from decodescope.engine.bench.questions.questions import first_of_each
-    from decodescope.engine.bench.questions.questions import kinds as counted
+    from decodescope.engine.bench.questions.questions import count_kinds as counted
+    from decodescope.engine.bench.questions.questions import first_of_each_kind
 
     known = [*prompts]
     there = counted(known)
     lacking = next((x for x in kinds if x not in there), None)
     if lacking is not None:
-        raise Refused(
+        raise RequestRefusal(
             f"There is no prompt of the kind {lacking[:40]!r}: choose among {', '.join(x or 'none' for x in there)}."
         )
     chosen = [x for x in known if not kinds or x.kind in kinds]
-    return first_of_each(chosen, each) if each else chosen
+    return first_of_each_kind(chosen, each) if each else chosen
 
 
-def asked(said: dict[str, Any], most: int) -> list[Prompt]:
+def requested_prompts(said: dict[str, Any], most: int) -> list[PromptEntry]:
     """The prompts of a page's question: {"text"}, with "file", the name of the file where it comes from one, or {"bench":
-    "labbench"}; and "kinds", "each" as in `of_kinds`. Raises Refused, also for more than `most`."""
-    whole = offered(said)
+    "labbench"}; and "kinds", "each" as in `select_kinds`. Raises Refused, also for more than `most`."""
+    whole = available_prompts(said)
     kinds, each = said.get("kinds") or [], said.get("each") or 0
     if not isinstance(kinds, list) or not all(isinstance(x, str) for x in kinds):
-        raise Refused('"kinds" is a list of names.')
+        raise RequestRefusal('"kinds" is a list of names.')
     if not isinstance(each, int) or isinstance(each, bool) or not 0 <= each <= MOST:
-        raise Refused(f"Of each kind = {str(each)[:20]}: must be a whole number in [0, {MOST}]; 0 takes all.")
-    chosen = of_kinds(whole, kinds, each)
+        raise RequestRefusal(
+            f"Of each kind = {str(each)[:20]}: must be a whole number in [0, {MOST}]; 0 takes all."
+        )
+    chosen = select_kinds(whole, kinds, each)
     if len(chosen) > most:
-        raise Refused(
+        raise RequestRefusal(
             f"{len(chosen)} prompts were chosen, more than {most}, the limit: choose fewer kinds, or fewer of each."
         )
     return chosen
 
 
-def offered(said: dict[str, Any]) -> list[Prompt]:
+def available_prompts(said: dict[str, Any]) -> list[PromptEntry]:
     """All prompts of the text, file or bench of such a question, before kinds are chosen. Raises Refused."""
     bench = said.get("bench") or ""
     text = said.get("text") or ""
     file = said.get("file") or ""
     if not all(isinstance(x, str) for x in (bench, text, file)):
-        raise Refused('Send {"text": "..."}, {"text": "...", "file": "NAME"} or {"bench": "labbench"}.')
+        raise RequestRefusal(
+            'Send {"text": "..."}, {"text": "...", "file": "NAME"} or {"bench": "labbench"}.'
+        )
     if bench and bench != LABBENCH:
-        raise Refused(f"There is no bench {bench[:40]!r} here: choose {LABBENCH}, or a file of prompts.")
+        raise RequestRefusal(
+            f"There is no bench {bench[:40]!r} here: choose {LABBENCH}, or a file of prompts."
+        )
     if bench:
-        return of_labbench()
-    return of_text(text, file[:NAMED], file.endswith(JSON_LINES)) if file else of_text(text, "the text")
+        return labbench_prompts()
+    return (
+        parse_prompts(text, file[:NAMED], file.endswith(JSON_LINES))
+        if file
+        else parse_prompts(text, "the text")
+    )
 
 
 def _is_object(line: str) -> bool:
@@ -124,21 +139,21 @@ def _is_object(line: str) -> bool:
     return isinstance(said, dict) and ("prompt" in said or "turns" in said)
 
 
-def _object(line: str, number: int, where: str) -> Prompt:
+def _parse_object(line: str, number: int, where: str) -> PromptEntry:
     """The prompt of a line of JSON."""
     place = f"Line {number} of {where}"
     try:
         said = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise Refused(f"{place} is no JSON ({str(error)[:80]}).") from None
+        raise RequestRefusal(f"{place} is no JSON ({str(error)[:80]}).") from None
     turns = said.get("turns") if isinstance(said, dict) else None
     text = said.get("prompt") if isinstance(said, dict) else None
     later = 0
     if text is None and isinstance(turns, list) and turns:
         text, later = turns[0], len(turns) - 1
     if not isinstance(text, str) or not text.strip():
-        raise Refused(f"{place} has no prompt: write {OBJECT}.")
+        raise RequestRefusal(f"{place} has no prompt: write {OBJECT}.")
     kind, name = said.get("category", ""), said.get("question_id", number)
     if re.search("[\ud800-\udfff]", f"{text}{kind}{name}"):
-        raise Refused(f"{place} holds half of a surrogate pair, which is no text: mend the line.")
-    return Prompt(str(name)[:NAMED], kind[:NAMED] if isinstance(kind, str) else "", text, later=later)
+        raise RequestRefusal(f"{place} holds half of a surrogate pair, which is no text: mend the line.")
+    return PromptEntry(str(name)[:NAMED], kind[:NAMED] if isinstance(kind, str) else "", text, later=later)

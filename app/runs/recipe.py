@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.arguments import option
+from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.engine.core import roles
-from decodescope.engine.core.arguments import along
+from decodescope.engine.core.arguments import check_reference_kind
 from decodescope.engine.core.component import KINDS, OF_MODEL, registry
 from decodescope.engine.core.params import Param
 from decodescope.engine.core.reference import with_weights, without_weights
@@ -20,31 +21,31 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.roles import TARGET, WHOLE
 from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.decoding.bases.policy import CachePolicy
-from decodescope.engine.session.method import Method, usual
-from decodescope.engine.session.method import using as strategy_using
+from decodescope.engine.session.method import Method, default_part
+from decodescope.engine.session.method import strategy_using as strategy_using
 from decodescope.engine.session.own_parts import file_of
 from decodescope.engine.trace import open_trace
-from decodescope.engine.trace.encoding.typed import read
+from decodescope.engine.trace.encoding.record_decoder import read_dataclass
 from decodescope.engine.trace.records.events import Header
 from decodescope.engine.trace.values.limits import TraceError
 
 from .catalogue.examples import examples
 from .catalogue.presets import GREEDY, PRESETS, SMALLER
-from .preset_choice import matching, taken
-from .preset_prompts import prompted
-from .run_service import Choice
+from .preset_choice import apply_preset, find_matching_preset
+from .preset_prompts import apply_preset_prompt
+from .run_service import RunChoice
 
 FURTHER = (
     "chat",
     "ignore_eos",
     "level",
-    "shadow",
+    "reference",
 )  # of a choice: named alike in Python, said where they are not the usual
 WAYS = ("command", "python", "link")
 LONGEST_LINK = 8000  # characters; browsers take more, what people paste them into does not
 
 
-def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
+def recipe(choice: RunChoice, names: Mapping[str, str], way: str) -> str:
     """The run that `choice` describes, as a command line, as Python, or as the part of a link behind the address.
 
     names: role -> model, where the choice names none. Raises Refused, ParamError or MethodError for settings that make no
@@ -54,21 +55,21 @@ def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
     if way == "link":
         text = "#set=" + urlsafe_b64encode(as_json(choice).encode("utf-8", "replace")).decode().rstrip("=")
         if len(text) > LONGEST_LINK:
-            raise Refused(
+            raise RequestRefusal(
                 f"The prompt is too long for a link ({len(text)} characters of {LONGEST_LINK}): copy the command."
             )
         return text
-    method = Method.named(choice.names, choice.settings)
-    parts, settings = _chosen(choice), _set(choice)
+    method = Method.from_names(choice.names, choice.settings)
+    parts, settings = _chosen_parts(choice), _changed_knobs(choice)
     lanes = {role: names[role] for role in method.lanes if role in names}
     if way == "python":
-        return _python(choice, parts, settings, lanes | {TARGET: names[TARGET]}, _own_files(method))
+        return _python_code(choice, parts, settings, lanes | {TARGET: names[TARGET]}, _own_files(method))
     own = [word for path in _own_files(method) for word in ("--parts", path)]
     words = ["decodescope", *own, "run", "--model", names["target"]]
     for role, name in lanes.items():
-        words += roles.words(role, name)
+        words += roles.role_option(role, name)
     for kind, name in parts.items():
-        words += [f"--{kind}", name if isinstance(name, str) else ",".join(name)]
+        words += [option(kind), name if isinstance(name, str) else ",".join(name)]
     for part, knobs in settings.items():
         for knob, value in knobs:
             # on a command line @FILE would be a file's text
@@ -82,13 +83,13 @@ def recipe(choice: Choice, names: Mapping[str, str], way: str) -> str:
         f"--prompt={choice.prompt}",
     ]
     words += ["--chat"] * choice.chat + ["--ignore-eos"] * choice.ignore_eos
-    words += ["--level", choice.level] if choice.level != Choice.level else []
-    words += ["--shadow", *(["model"] * (choice.shadow == "model"))] * bool(choice.shadow)
+    words += ["--trace-level", choice.level] if choice.level != RunChoice.level else []
+    words += ["--reference", *(["model"] * (choice.reference == "model"))] * bool(choice.reference)
     return shlex.join(words)
 
 
-def _python(
-    choice: Choice,
+def _python_code(
+    choice: RunChoice,
     parts: Mapping[str, Any],
     settings: Mapping[str, Any],
     models: Mapping[str, str],
@@ -97,7 +98,7 @@ def _python(
     target, lanes = models[TARGET], {role: name for role, name in models.items() if role != TARGET}
     values = {part: {knob.name: value for knob, value in knobs} for part, knobs in settings.items()}
     said = [f"    {dict(x)!r},\n" for x in ((parts, values) if values else (parts,) if parts else ())]
-    method = "Method.named(\n" + "".join(said) + ")" if said else "Method()"
+    method = "Method.from_names(\n" + "".join(said) + ")" if said else "Method()"
     loads = ", ".join(f"{role!r}: load({name!r})" for role, name in lanes.items())
     if [*lanes] == ["draft"]:
         more = f"    draft=load({lanes['draft']!r}),\n"
@@ -106,7 +107,9 @@ def _python(
     else:
         more = ""
     further = {name: getattr(choice, name) for name in FURTHER}
-    said_too = "".join(f"    {x}={value!r},\n" for x, value in further.items() if value != getattr(Choice, x))
+    said_too = "".join(
+        f"    {x}={value!r},\n" for x, value in further.items() if value != getattr(RunChoice, x)
+    )
     loaded = f"load_parts({', '.join(map(repr, own))})\n" if own else ""
     return (
         f"from decodescope.engine import Method, load, {'load_parts, ' if own else ''}run\n\n"
@@ -124,21 +127,21 @@ def _own_files(method: Method) -> list[str]:
     return list(dict.fromkeys(filter(None, (file_of(x.kind, x.name) for x in parts))))
 
 
-def _chosen(choice: Choice) -> dict[str, Any]:
+def _chosen_parts(choice: RunChoice) -> dict[str, Any]:
     """The parts that are not the usual ones, and those of which a knob is set."""
     chosen: dict[str, Any] = {}
     for kind in KINDS:
         name = choice.names.get(kind)
-        if name and name not in (usual(kind).name, [usual(kind).name]):
+        if name and name not in (default_part(kind).name, [default_part(kind).name]):
             chosen[kind] = name if isinstance(name, str) else list(name)
     return chosen
 
 
-def _set(choice: Choice) -> dict[str, list[tuple[Param, Any]]]:
+def _changed_knobs(choice: RunChoice) -> dict[str, list[tuple[Param, Any]]]:
     """The knobs that are not as their component has them, by part, with their values."""
     settings = {}
     for part, knobs in choice.settings.items():
-        known = declared(choice.names, part)
+        known = part_knobs(choice.names, part)
         values = [(known[name], known[name].read(value, part)) for name, value in knobs.items()]
         changed = [(knob, value) for knob, value in values if value != knob.default]
         if changed:
@@ -146,26 +149,26 @@ def _set(choice: Choice) -> dict[str, list[tuple[Param, Any]]]:
     return settings
 
 
-def declared(names: Mapping[str, Any], part: str) -> dict[str, Param]:
+def part_knobs(names: Mapping[str, Any], part: str) -> dict[str, Param]:
     """The knobs of a part by their names; part: a kind, or a chained sampler. None, where there is no such part."""
     kind = part if part in KINDS else "sampler"
-    name = names.get(kind, usual(kind).name) if kind == part else part
+    name = names.get(kind, default_part(kind).name) if kind == part else part
     name = name if isinstance(name, str) or not name else name[0]  # a chain of one
     return {x.name: x for x in registry(kind)[name].params()} if name in registry(kind) else {}
 
 
-def kinds_of(names: Mapping[str, Any]) -> set[str]:
+def used_kinds(names: Mapping[str, Any]) -> set[str]:
     """The kinds that count: those that the chosen strategy uses, a schedule only where the chosen drafter can have one."""
     shelf, drafters = registry("strategy"), registry("drafter")
     strategy, drafter = str(names["strategy"]), str(names["drafter"])
     uses = {"strategy", *(shelf[strategy].uses if strategy in shelf else ())}  # type: ignore[attr-defined] # a Strategy's
     chosen: Any = drafters[drafter]() if drafter in drafters else None
     gates = any(x.gates for x in registry("schedule").values())  # type: ignore[attr-defined] # a Schedule's
-    asks = chosen is not None and (chosen.scheduled or (gates and chosen.drafts))
+    asks = chosen is not None and (chosen.uses_schedule or (gates and chosen.drafts))
     return uses if asks else uses - {"schedule"}
 
 
-def using(choice: Choice, kind: str, name: str, why: Callable[[Choice], str]) -> Choice:
+def replace_part(choice: RunChoice, kind: str, name: str, why: Callable[[RunChoice], str]) -> RunChoice:
     """The same settings with this part, as it comes, in the place of the one of its kind; a sampler goes to the end of the
     chain, without greedy. kind "preset": that composition; "weights": the target made into another model first.
 
@@ -173,23 +176,23 @@ def using(choice: Choice, kind: str, name: str, why: Callable[[Choice], str]) ->
     if that fits; so a rule comes with a drafter that it can judge. Raises Refused for a part that there is not.
     """
     if kind == "preset" and name in PRESETS:
-        return prompted(taken(choice, name), name, opening())
+        return apply_preset_prompt(apply_preset(choice, name), name, initial_choice())
     if kind in OF_MODEL and name in registry(kind):
         base, _ = without_weights(choice.models.get(TARGET, ""))
         return replace(
             choice, models={**choice.models, TARGET: str(with_weights(base, name))} if base else choice.models
         )
     if kind not in KINDS or name not in registry(kind) or not registry(kind)[name].listed:
-        raise Refused(f"There is no {kind[:40]} {name[:40]!r} here: choose one of the catalogue.")
-    names: dict[str, Any] = {**{x: usual(x).name for x in KINDS}, **choice.names}
+        raise RequestRefusal(f"There is no {kind[:40]} {name[:40]!r} here: choose one of the catalogue.")
+    names: dict[str, Any] = {**{x: default_part(x).name for x in KINDS}, **choice.names}
     if kind == "sampler":
         before = [names[kind]] if isinstance(names[kind], str) else names[kind]
         names[kind] = [name] if name == GREEDY else [*(x for x in before if x not in (GREEDY, name)), name]
     else:
         names[kind] = name
-    if kind not in kinds_of(names) and kind != "schedule":
+    if kind not in used_kinds(names) and kind != "schedule":
         names["strategy"] = strategy_using(kind)
-    names = {x: chosen for x, chosen in names.items() if x in kinds_of(names)}
+    names = {x: chosen for x, chosen in names.items() if x in used_kinds(names)}
     still = {*names, *names.get("sampler", ())} - {kind, name}
     other_choice = replace(
         choice, names=names, settings={x: knobs for x, knobs in choice.settings.items() if x in still}
@@ -219,24 +222,24 @@ def using(choice: Choice, kind: str, name: str, why: Callable[[Choice], str]) ->
     return other_choice
 
 
-def opening() -> Choice:
+def initial_choice() -> RunChoice:
     """What the controls begin with: prompt and numbers of the example that the page opens on, so that Run repeats it. (The
     method of both is the page's first preset.)"""
     for example in examples():
         trace = open_trace(example.path)
         try:
-            return recorded(trace.header)
+            return choice_from_header(trace.header)
         finally:
             trace.close()
-    return Choice("Once upon a time, there was a little", seed=7)
+    return RunChoice("Once upon a time, there was a little", seed=7)
 
 
-def recorded(header: Header) -> Choice:
+def choice_from_header(header: Header) -> RunChoice:
     """The settings that a recorded run was made with."""
     method = Method.from_record(header.method)
     names: dict[str, Any] = {}
     settings: dict[str, dict[str, Any]] = {}
-    uses = kinds_of({kind: part.name for kind, part in method.parts().items()})
+    uses = used_kinds({kind: part.name for kind, part in method.parts().items()})
     for kind, part in method.parts().items():
         if kind not in uses:
             continue
@@ -246,24 +249,24 @@ def recorded(header: Header) -> Choice:
         else:
             names[kind], settings[kind] = part.name, part.knobs()
     if "policy" in settings:
-        settings["policy"] = _asked(method.policy, header)
+        settings["policy"] = _requested_knobs(method.policy, header)
     models = {TARGET: header.model, **{role: x for role, x in header.lanes.items() if role != WHOLE}}
     called = {role: str(model["name"]) for role, model in models.items() if model.get("name")}
-    return Choice(
-        header.turn or _text(header),
+    return RunChoice(
+        header.turn or _prompt_text(header),
         names,
         settings,
         header.seed,
         header.max_new_tokens,
         chat=bool(header.turn),
         models=called,
-        level=header.levels[-1] if header.levels else Choice.level,
+        level=header.levels[-1] if header.levels else RunChoice.level,
         ignore_eos=not header.stop_tokens,
-        shadow=header.along,
+        reference=header.reference_kind,
     )
 
 
-def _text(header: Header) -> str:
+def _prompt_text(header: Header) -> str:
     """The tokens of a prompt as text."""
     pieces = [header.pieces.get(str(token), "") for token in header.prompt.tolist()]
     text = b"".join(
@@ -272,13 +275,13 @@ def _text(header: Header) -> str:
     return text.decode("utf-8", "replace")
 
 
-def _asked(policy: CachePolicy, header: Header) -> dict[str, Any]:
+def _requested_knobs(policy: CachePolicy, header: Header) -> dict[str, Any]:
     """The knobs of a policy as they were asked for. A budget that is a share of the prompt stands in a record as the entries
     that it came to; where the usual numbers come to the same with this share, they are what was asked for, or as good."""
     knobs = policy.knobs()
-    if not knobs.get("share"):
+    if not knobs.get("budget_share"):
         return knobs
-    plain = type(policy)(**{"share": knobs["share"]})
+    plain = type(policy)(**{"budget_share": knobs["budget_share"]})
     asked = plain.knobs()
     try:
         plain.begin(spec_of(header.model), len(header.prompt))
@@ -287,21 +290,21 @@ def _asked(policy: CachePolicy, header: Header) -> dict[str, Any]:
     return asked if plain == policy else knobs
 
 
-def smaller(header: Header) -> list[dict[str, str]]:
+def smaller_presets(header: Header) -> list[dict[str, str]]:
     """What to try with the same prompt after memory ran out: presets that hold less, title and settings. Nothing for a
     record from elsewhere whose method is none of ours."""
     try:
-        choice = recorded(header)
+        choice = choice_from_header(header)
     except Refusal:
         return []
-    own, offers = matching(choice), []
+    own, offers = find_matching_preset(choice), []
     for name in (x for x in SMALLER if x != own):
         lesser = replace(choice, names=PRESETS[name].names, settings=PRESETS[name].settings)
         offers.append({"title": PRESETS[name].title, "settings": as_json(lesser)})
     return offers
 
 
-def as_json(choice: Choice) -> str:
+def as_json(choice: RunChoice) -> str:
     """The settings as text that `from_json` reads."""
     names = {kind: name if isinstance(name, str) else list(name) for kind, name in choice.names.items()}
     said = {
@@ -314,13 +317,13 @@ def as_json(choice: Choice) -> str:
     if choice.models:
         said["models"] = choice.models
     for name in FURTHER:
-        if getattr(choice, name) != getattr(Choice, name):
+        if getattr(choice, name) != getattr(RunChoice, name):
             said[name] = getattr(choice, name)
     return json.dumps(said, ensure_ascii=False, separators=(",", ":"), default=str)
 
 
 @dataclass(frozen=True)
-class _Said:
+class _ChoiceRecord:
     """What `as_json` writes."""
 
     prompt: str
@@ -329,27 +332,27 @@ class _Said:
     seed: int
     new: int
     models: dict[str, str] = field(default_factory=dict)
-    level: str = Choice.level
+    level: str = RunChoice.level
     chat: bool = False
     ignore_eos: bool = False
-    shadow: Any = False
+    reference: Any = False
 
 
-def from_json(text: str) -> Choice:
+def from_json(text: str) -> RunChoice:
     """The settings that `as_json` or a link holds; raises Refused for a text that is neither. Knobs are not checked here."""
     try:
         if not text.startswith("{"):
             text = urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode("utf-8")
-        said = read(_Said, json.loads(text))
+        said = read_dataclass(_ChoiceRecord, json.loads(text))
         named = [x for name in said.names.values() for x in (name if isinstance(name, list) else [name])]
         if not all(isinstance(x, str) for x in named):
             raise TraceError("a part has no name")
-        shadow = along(said.shadow)
+        reference = check_reference_kind(said.reference)
     except (ValueError, RecursionError):
-        raise Refused(
+        raise RequestRefusal(
             "The settings of this link cannot be read: copy it again from the page that made it."
         ) from None
-    return Choice(
+    return RunChoice(
         said.prompt,
         said.names,
         said.settings,
@@ -359,5 +362,5 @@ def from_json(text: str) -> Choice:
         models=said.models,
         level=said.level,
         ignore_eos=said.ignore_eos,
-        shadow=shadow,
+        reference=reference,
     )

@@ -23,7 +23,7 @@ BATCH = 64  # steps in one message, skipped ones or asked for
 RANGE_BYTES = 1 << 20  # of one answer to a range
 
 
-class Job(Protocol):
+class HasStatus(Protocol):
     """What a stream asks of the run's worker."""
 
     @property
@@ -32,7 +32,7 @@ class Job(Protocol):
         ...
 
 
-class Channel:
+class RecordStream:
     """A run as its readers see it: a sink that the worker writes to, and every reader reads at its own pace.
 
     Appending is all that the worker does here; messages are made by whoever reads. Numbers of steps are absolute: a
@@ -43,7 +43,7 @@ class Channel:
         self.run, self.path = run, path
         self.wire: Wire | None = None
         self.end: End | None = None
-        self.job: Job | None = None
+        self.job: HasStatus | None = None
         self.readers = 0
         self.estimate = ""  # of its memory, before it began
         self.models: dict[str, str] = {}  # role -> key of the models that a live run reads
@@ -66,7 +66,7 @@ class Channel:
         self._file = threading.Lock()  # whoever reads steps from the trace
 
     @classmethod
-    def recorded(cls, run: str, path: Path) -> Channel:
+    def from_trace(cls, run: str, path: Path) -> RecordStream:
         """The channel of a run whose trace lies on disk; a LONG one is learnt by a thread while its beginning is there.
         Raises TraceError if it cannot be read."""
         channel, trace = cls(run, path), open_trace(path)
@@ -84,11 +84,11 @@ class Channel:
             trace.close()
             return channel
         channel._trace, channel.reading = trace, True
-        channel._reader = threading.Thread(target=channel._read_on, args=(records,), daemon=True)
+        channel._reader = threading.Thread(target=channel._read_rest, args=(records,), daemon=True)
         channel._reader.start()
         return channel
 
-    def _read_on(self, records: Iterator[Record]) -> None:
+    def _read_rest(self, records: Iterator[Record]) -> None:
         """Learn the rest of a recorded run."""
         try:
             for record in records:
@@ -144,12 +144,12 @@ class Channel:
             return self._settled
         return "failed" if self.end is None or self.end.reason == "interrupted" else "done"
 
-    def settle(self) -> None:
+    def release_job(self) -> None:
         """Let go of the job, which is over, and of what it holds."""
         if self.job is not None:
             self._settled, self.job, self.doing = self.job.status, None, lambda: None
 
-    def reads(self, session: Any) -> None:
+    def track_prompt(self, session: Any) -> None:
         """Say before the first step how far this session has read its prompt. The channel outlives it, and does not hold it."""
         weak = weakref.ref(session)
 
@@ -161,14 +161,14 @@ class Channel:
         self.doing = doing
 
     @property
-    def going(self) -> bool:
+    def is_active(self) -> bool:
         """Whether the run is being made, or will be."""
         return self.status not in ("done", "cancelled", "failed")
 
     @property
     def over(self) -> bool:
         """Whether nothing more will come: the run is not going, and all that was recorded of it is read."""
-        return not (self.reading or self.going)
+        return not (self.reading or self.is_active)
 
     def steps(self, first: int, last: int) -> list[Step]:
         """The steps first <= i < last that there are: from memory, or from the trace where they are older."""
@@ -179,7 +179,7 @@ class Channel:
         if first >= begin:
             return kept[first - begin : max(first, last) - begin]
         try:
-            return self._stored(first, last)
+            return self._stored_steps(first, last)
         except (TraceError, ValueError):
             return kept[: max(0, last - begin)]  # the file is gone: what is left in memory
 
@@ -187,7 +187,7 @@ class Channel:
         """Whether all steps from number `first` on are in memory."""
         return first >= self.count - len(self._ring)
 
-    def _stored(self, first: int, last: int) -> list[Step]:
+    def _stored_steps(self, first: int, last: int) -> list[Step]:
         """Steps from the trace. Once it is whole it stays open: to find its records takes a second per 100 MB."""
         with self._file:
             if self._trace is not None:

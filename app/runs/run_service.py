@@ -10,37 +10,37 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from decodescope.app.basis.limits import Limits
-from decodescope.app.basis.places import Tidy
-from decodescope.app.basis.refusal import Refused, sentence, told
+from decodescope.app.basis.limits import LabLimits
+from decodescope.app.basis.refusal import RequestRefusal, explain_error, sentence
+from decodescope.app.basis.storage import RetentionSink
 from decodescope.engine.core.roles import TARGET
 
-from .batch_member import Place
+from .batch_member import BatchMember
 from .catalogue.examples import examples
 from .composition import (
     MOST_NEW,
     PROMPT,
-    Choice,
-    Composed,
+    Composition,
+    RunChoice,
     admit_numbers,
     admit_prompt,
-    admit_shadow,
-    composed_title,
-    method_of,
+    admit_reference,
+    method_or_none,
+    pending_title,
 )
-from .files import Files
-from .lanes import further, has_roles, session_of, whole
-from .memory import BYTES_A_TOKEN, Estimate, all_held, caches, short
-from .model_pool import ModelPool, title
-from .pending_run import Later, outline
-from .prompt_reading import Given, given
-from .record_stream import Channel
+from .files import UploadedFiles
+from .lanes import check_roles, make_session, reference_model, without_target
+from .memory import BYTES_A_TOKEN, MemoryEstimate, cache_tokens, format_count, full_cache_tokens
+from .model_pool import ModelPool, role_title
+from .pending_run import PendingRun, pending_header
+from .prompt_encoding import EncodedPrompt, encode_prompt
+from .record_stream import RecordStream
 
 if TYPE_CHECKING:
     from decodescope.engine.session.load import Model
     from decodescope.engine.session.method import Method
     from decodescope.engine.session.run import LazyWriter
-    from decodescope.engine.session.runner import Job, Runner, Stepped
+    from decodescope.engine.session.runner import Runner, RunnerJob, Steppable
     from decodescope.engine.session.session import Session
     from decodescope.engine.trace.records.events import End, Header, Step
 
@@ -52,11 +52,11 @@ GONE = "This run is not here any more."
 RUN = re.compile(r"[0-9a-f]{16}")
 
 
-class Full(Refused):
+class RunQueueFull(RequestRefusal):
     """So many runs wait that no other is queued."""
 
 
-class Still(Refused):
+class RunInProgress(RequestRefusal):
     """A visitor's run, `run`, is still going, so that no other is begun."""
 
     def __init__(self, sentence: str, run: str):
@@ -76,145 +76,154 @@ class RunService(ModelPool):
         draft: str | None,
         folder: Path,
         more: Path | None = None,
-        limits: Limits | None = None,
+        limits: LabLimits | None = None,
         further: Mapping[str, str] | None = None,
     ):
         super().__init__(target, draft, more, further)
-        self.folder, self.files, self.limits = folder, Files(folder / "files"), limits or Limits()
+        self.folder, self.files, self.limits = folder, UploadedFiles(folder / "files"), limits or LabLimits()
         self._runner: Runner | None = None
-        self._channels: OrderedDict[str, Channel] = OrderedDict()
-        self._jobs: dict[str, Job | Place] = {}
+        self._channels: OrderedDict[str, RecordStream] = OrderedDict()
+        self._jobs: dict[str, RunnerJob | BatchMember] = {}
         self._own: dict[str, str] = {}  # visitor -> the run that visitor started last
         self._lock = threading.Lock()
 
     # ---- runs
 
-    def compose(self, choice: Choice) -> Composed:
+    def compose(self, choice: RunChoice) -> Composition:
         """The method of a choice, and why it cannot run, if it cannot and there are models to ask."""
-        from decodescope.engine.session.compatibility import fitting
+        from decodescope.engine.session.compatibility import pair_unloaded_models
         from decodescope.engine.session.method import Method
 
         method = None
         try:
-            method = Method.named(choice.names, choice.settings)
-            admit_shadow(choice, method)
+            method = Method.from_names(choice.names, choice.settings)
+            admit_reference(choice, method)
             names = self.lanes(choice, method)
-            self.admit(names, self.memory(choice, names, method))
-            if choice.chat and (read := self.given(choice, names)) is not None and read.why:
-                raise Refused(read.why)
+            self.admit(names, self.estimate_memory(choice, names, method))
+            if choice.chat and (read := self.encode_prompt(choice, names)) is not None and read.why:
+                raise RequestRefusal(read.why)
             if trouble := next(filter(None, map(self.trouble_of, names.values())), ""):
-                raise Refused(trouble)
+                raise RequestRefusal(trouble)
             readers = self.readers(names)
             if len(readers) == len(names):
-                fitting(method, readers.pop(TARGET), readers)
+                pair_unloaded_models(method, readers.pop(TARGET), readers)
         except ValueError as error:
-            return Composed(choice, method, told(error))
-        return Composed(choice, method, "")
+            return Composition(choice, method, explain_error(error))
+        return Composition(choice, method, "")
 
-    def check(self, choice: Choice) -> str:
+    def check(self, choice: RunChoice) -> str:
         """Why this combination cannot run, as a sentence; empty if it can, or if nothing is known of its models yet."""
         return self.compose(choice).why
 
-    def named(self, choice: Choice) -> dict[str, str]:
+    def model_keys(self, choice: RunChoice) -> dict[str, str]:
         """Role -> key of the models of a choice: those that it names, or those that a page begins with."""
         return {role: self.key(name) or name for role, name in (choice.models or self.names).items() if name}
 
-    def lanes(self, choice: Choice, method: Method) -> dict[str, str]:
+    def lanes(self, choice: RunChoice, method: Method) -> dict[str, str]:
         """Role -> key of the models that a run of this choice reads. Raises Refused where a role has none, or the method opens
         a file that was not brought here."""
-        names = self.named(choice)
+        names = self.model_keys(choice)
         self.files.admit(method.parts().values())
-        has_roles(method, names)
-        return {role: names[role] for role in (TARGET, *method.lanes)} | whole(
+        check_roles(method, names)
+        return {role: names[role] for role in (TARGET, *method.lanes)} | reference_model(
             choice, names[TARGET], self.key
         )
 
-    def memory(
-        self, choice: Choice, names: Mapping[str, str] | None = None, method: Method | None = None
-    ) -> Estimate:
+    def estimate_memory(
+        self, choice: RunChoice, names: Mapping[str, str] | None = None, method: Method | None = None
+    ) -> MemoryEstimate:
         """What a run of this choice takes with these models (role -> key) or its own, if it makes a method by that."""
-        names, method = names or self.named(choice), method or method_of(choice)
-        read = self.given(choice, names)
+        names, method = names or self.model_keys(choice), method or method_or_none(choice)
+        read = self.encode_prompt(choice, names)
         about = -(-len(choice.prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
         prompt, new = (
             about if read is None or read.why else len(read.ids),
             min(MOST_NEW, max(0, choice.max_new)),
         )
         if method is None:
-            return self.estimate(names, prompt + new, all_held(prompt + new, choice.shadow is True))
+            return self.estimate(
+                names, prompt + new, full_cache_tokens(prompt + new, choice.reference is True)
+            )
         return self.estimate(
-            names, *caches(method, prompt, new, choice.shadow is True or method.policy.shadowed)
+            names,
+            *cache_tokens(method, prompt, new, choice.reference is True or method.policy.needs_reference),
         )
 
-    def given(self, choice: Choice, names: Mapping[str, str] | None = None) -> Given | None:
+    def encode_prompt(
+        self, choice: RunChoice, names: Mapping[str, str] | None = None
+    ) -> EncodedPrompt | None:
         """What the target reads of the prompt of a choice; None for a long one, and where nothing is known of the target
         or its tokenizer cannot be read."""
-        key = (names or self.named(choice)).get(TARGET, "")
+        key = (names or self.model_keys(choice)).get(TARGET, "")
         reader = None if self.trouble_of(key) else self.reader(key)
         if reader is None or reader.tokenizer is None or len(choice.prompt) > COUNTED:
             return None
-        return given(reader, choice)
+        return encode_prompt(reader, choice)
 
-    def method(self, choice: Choice) -> Method:
+    def method(self, choice: RunChoice) -> Method:
         """The method that the controls describe; raises ParamError or MethodError."""
         from decodescope.engine.session.method import Method
 
-        method = Method.named(choice.names, choice.settings)
+        method = Method.from_names(choice.names, choice.settings)
         self.lanes(choice, method)
         return method
 
-    def wants(self, choice: Choice) -> tuple[str, ...]:
+    def further_roles(self, choice: RunChoice) -> tuple[str, ...]:
         """The roles of further models that a choice asks for; none, where it makes no method."""
-        return self.compose(choice).wants
+        return self.compose(choice).further_roles
 
-    def admitted(self, choice: Choice, method: Method | None = None) -> Method:
+    def admit_method(self, choice: RunChoice, method: Method | None = None) -> Method:
         """The method of a choice that can be run; `method`, where it is made already. Raises Refused."""
         admit_prompt(choice)
         admit_numbers(choice)
-        composed = self.compose(choice) if method is None else Composed(choice, method, "")
+        composed = self.compose(choice) if method is None else Composition(choice, method, "")
         if composed.method is None or composed.why:
-            raise Refused(composed.why)
+            raise RequestRefusal(composed.why)
         return composed.method
 
-    def start(self, choice: Choice, visitor: str = "", method: Method | None = None) -> Channel:
+    def start(self, choice: RunChoice, visitor: str = "", method: Method | None = None) -> RecordStream:
         """Queue a run; raises Refused. A visitor has one run at a time. method: the choice's, where it is made already."""
-        method = self.admitted(choice, method)
+        method = self.admit_method(choice, method)
         with self._lock:
             going = self._channels.get(self._own.get(visitor, "")) if visitor else None
-            if going is not None and going.going:
-                raise Still(f"Your run is still going (step {going.count}): stop it first.", going.run)
+            if going is not None and going.is_active:
+                raise RunInProgress(
+                    f"Your run is still going (step {going.count}): stop it first.", going.run
+                )
             return self._start(choice, visitor, method)
 
-    def start_two(self, choice: Choice, other: Choice, visitor: str = "") -> tuple[Channel, Channel]:
+    def start_two(
+        self, choice: RunChoice, other: RunChoice, visitor: str = ""
+    ) -> tuple[RecordStream, RecordStream]:
         """Queue two runs, one behind the other; raises Refused, and then neither is queued."""
         second = self.compose(other)
         if second.why:
-            raise Refused(f"The method to compare with: {second.why}")
+            raise RequestRefusal(f"The method to compare with: {second.why}")
         beside = visitor and visitor + "+"
         going = self._channels.get(self._own.get(beside, ""))
-        if going is not None and going.going:
-            raise Still(
+        if going is not None and going.is_active:
+            raise RunInProgress(
                 f"The run beside yours is still going (step {going.count}): stop it first.", going.run
             )
         first = self.start(choice, visitor)
         try:
             return first, self.start(other, beside, second.method)
-        except Refused:
+        except RequestRefusal:
             self.act(first, "stop")
             raise
 
-    def _start(self, choice: Choice, visitor: str, method: Method) -> Channel:
+    def _start(self, choice: RunChoice, visitor: str, method: Method) -> RecordStream:
         names = self.lanes(choice, method)
         channel = self._launch(
             names,
-            lambda models: session_of(choice, method, models),
+            lambda models: make_session(choice, method, models),
             visitor,
-            outline=lambda run: outline(run, choice, method, names, self.readers(names)),
+            outline=lambda run: pending_header(run, choice, method, names, self.readers(names)),
         )
-        channel.named = composed_title(method, choice.prompt)
+        channel.named = pending_title(method, choice.prompt)
         return channel
 
-    def launch(self, names: Mapping[str, str], make: Make) -> Channel:
+    def launch(self, names: Mapping[str, str], make: Make) -> RecordStream:
         """Queue the session that `make` makes of these models (role -> key), as nobody's own run. Raises Refused."""
         with self._lock:
             return self._launch(names, make, "")
@@ -226,20 +235,20 @@ class RunService(ModelPool):
         visitor: str,
         paused: bool = False,
         outline: Callable[[str], Header] | None = None,
-    ) -> Channel:
+    ) -> RecordStream:
         """Queue a session: made now, where its models are loaded, else when its turn comes. outline: until then the header of
         the run of that id"""
         from decodescope.engine.session.run import LazyWriter
 
         try:
-            self.has_disk()
-            models = self.wanted(names)
-            session: Stepped
+            self.check_disk()
+            models = self.acquire(names)
+            session: Steppable
             if models is not None:
                 session = own = make(models)
                 channel = self._channel(own.run_id)
                 writer = self._watch(own, channel, names)
-                if any(x.going for x in self._channels.values()):
+                if any(x.is_active for x in self._channels.values()):
                     writer.announce(own.outline)
             else:
                 self.admit(names)
@@ -248,20 +257,20 @@ class RunService(ModelPool):
                     writer.withdraw()
                     channel.seal(end)
 
-                later = Later(lambda: self._brought(names, make, channel), ended)
+                later = PendingRun(lambda: self._make_session(names, make, channel), ended)
                 channel, session = self._channel(later.run_id), later
                 writer = LazyWriter(channel.path)
                 if outline is not None:
                     writer.announce(outline(later.run_id))
             try:
                 job = self._submit(session, paused)
-            except Refused:
+            except RequestRefusal:
                 writer.withdraw()
                 raise
-        except Refused:
+        except RequestRefusal:
             raise
         except (ValueError, OSError) as error:
-            raise Refused(told(error)) from None
+            raise RequestRefusal(explain_error(error)) from None
         channel.job, channel.models = job, dict(names)
         self._channels[job.id], self._jobs[job.id] = channel, job
         if visitor:
@@ -269,31 +278,31 @@ class RunService(ModelPool):
         self._forget()
         return channel
 
-    def _channel(self, run: str) -> Channel:
-        return Channel(run, self.folder / f"{run}.dstrace")
+    def _channel(self, run: str) -> RecordStream:
+        return RecordStream(run, self.folder / f"{run}.dstrace")
 
-    def _brought(self, names: Mapping[str, str], make: Make, channel: Channel) -> Session:
+    def _make_session(self, names: Mapping[str, str], make: Make, channel: RecordStream) -> Session:
         """The session of a run whose turn has come, once its models are loaded. Raises Refused, LoadError, MethodError."""
         channel.doing = lambda: {"phase": self.phase} if self.phase else None
-        session = make(self.bring(names))
+        session = make(self.ensure_loaded(names))
         self._watch(session, channel, names)
         return session
 
-    def _watch(self, session: Session, channel: Channel, names: Mapping[str, str]) -> LazyWriter:
+    def _watch(self, session: Session, channel: RecordStream, names: Mapping[str, str]) -> LazyWriter:
         """Let the channel and a file, whose writer is returned, have the records of the session. Raises Refused if its caches
         do not fit."""
         from decodescope.engine.session.run import LazyWriter, Tee
 
-        channel.estimate = self.has_room(session, names).sentence
+        channel.estimate = self.check_memory(session, names).sentence
         session.threads = self.threads
         writer = LazyWriter(channel.path, overwrite=True)  # what was announced
-        channel.reads(session)
-        session.sink = Tee(writer, channel, Tidy(self.folder, self.limits.keep))
+        channel.track_prompt(session)
+        session.sink = Tee(writer, channel, RetentionSink(self.folder, self.limits.keep))
         return writer
 
-    def enrolled(self, session: Session, names: Mapping[str, str], place: Place) -> Channel:
+    def enroll(self, session: Session, names: Mapping[str, str], place: BatchMember) -> RecordStream:
         """The channel of a session that goes in step with others on these models (role -> key). Raises Refused, OSError."""
-        self.has_disk()
+        self.check_disk()
         with self._lock:
             channel = self._channel(session.run_id)
             self._watch(session, channel, names)
@@ -303,7 +312,7 @@ class RunService(ModelPool):
             self._forget()
         return channel
 
-    def work(self, session: Stepped) -> Job:
+    def queue_work(self, session: Steppable) -> RunnerJob:
         """Queue what the worker may treat as a session. Raises Refused if too many wait."""
         with self._lock:
             return self._submit(session)
@@ -318,50 +327,54 @@ class RunService(ModelPool):
             self._runner = Runner(self.limits.queue, 60.0 * self.limits.minutes, advice, kept=False)
         return self._runner
 
-    def _submit(self, session: Stepped, paused: bool = False) -> Job:
+    def _submit(self, session: Steppable, paused: bool = False) -> RunnerJob:
         from decodescope.engine.session.runner import QueueFull
 
         try:
             return self.worker().submit(session, paused=paused)
         except QueueFull as error:
-            raise Full(f"{sentence(error).rstrip('.')}; --queue sets the limit.") from None
+            raise RunQueueFull(f"{sentence(error).rstrip('.')}; --queue sets the limit.") from None
 
-    def has_disk(self) -> None:
+    def check_disk(self) -> None:
         """Make the folder of the traces. Raises Refused if its disk is nearly full, OSError."""
         self.folder.mkdir(parents=True, exist_ok=True)
         free, due = shutil.disk_usage(self.folder).free >> 20, self.limits.free
         if free < due:
-            raise Refused(
+            raise RequestRefusal(
                 f"The disk of the traces has {free} MiB left and {due} MiB must stay free: delete old traces; --free sets the "
                 "limit."
             )
 
-    def in_use(self) -> set[str]:
+    def keys_in_use(self) -> set[str]:
         """The keys of the models that runs need which are not over."""
         return {
-            key for channel in self.channels().values() if channel.going for key in channel.models.values()
+            key
+            for channel in self.channels().values()
+            if channel.is_active
+            for key in channel.models.values()
         }
 
-    def let_go_of(self, key: str) -> None:
+    def release_model(self, key: str) -> None:
         """Nothing is to hold the model of that key any more: the runs that are over neither."""
-        super().let_go_of(key)
+        super().release_model(key)
         for run, channel in self.channels().items():
-            if key in channel.models.values() and not channel.going:
-                channel.settle()
+            if key in channel.models.values() and not channel.is_active:
+                channel.release_job()
                 self._jobs.pop(run, None)
                 if self._runner is not None:
                     self._runner.jobs.pop(run, None)
 
-    def has_room(self, session: Session, names: Mapping[str, str]) -> Estimate:
+    def check_memory(self, session: Session, names: Mapping[str, str]) -> MemoryEstimate:
         """What the run of these models (role -> key) will take. Raises Refused if its caches do not fit; a policy with a budget
         counts with that, or with the prompt, a codec with what it packs, and a model that looks at the prompt with that."""
         method = session.method
         prompt = session.prompt
         new = session.max_new
-        wanted = self.estimate(names, *caches(method, prompt, new, session.along is True))
+        wanted = self.estimate(names, *cache_tokens(method, prompt, new, session.reference_kind is True))
         if not wanted.fits:
-            raise Refused(
-                f"The cache of {wanted.tokens} tokens would take {short(wanted.cache)}B and {short(wanted.free or 0)}B are "
+            raise RequestRefusal(
+                f"The cache of {wanted.tokens} tokens would take {format_count(wanted.cache)}B "
+                f"and {format_count(wanted.free or 0)}B are "
                 "free: ask for fewer new tokens, or choose a cache policy that evicts."
             )
         return wanted
@@ -380,17 +393,17 @@ class RunService(ModelPool):
         if self._runner is not None and self._jobs.pop(run, None) is not None:
             self._runner.jobs.pop(run, None)
 
-    def let_go(self, run: str) -> None:
+    def release_run(self, run: str) -> None:
         """Forget a run that is over, so that its trace is looked for anew, also one that is still being read. Raises Refused
         while it goes."""
         with self._lock:
             channel = self._channels.get(run)
-            if channel is not None and channel.going:
-                raise Refused("The run is still going: stop it first.")
+            if channel is not None and channel.is_active:
+                raise RequestRefusal("The run is still going: stop it first.")
             if channel is not None:
                 self._drop(run)
 
-    def find(self, run: str) -> Channel | None:
+    def find(self, run: str) -> RecordStream | None:
         """The run of that id: one of this server, one whose trace lies in the folder, or an example. Raises Refused
         for a trace of which nothing can be shown."""
         if not RUN.fullmatch(run):
@@ -404,17 +417,19 @@ class RunService(ModelPool):
             if not path.is_file():
                 return None
             try:
-                channel = Channel.recorded(run, path)
+                channel = RecordStream.from_trace(run, path)
             except ValueError as error:
-                raise Refused(f"The trace of this run cannot be shown. {told(error)}") from None
+                raise RequestRefusal(
+                    f"The trace of this run cannot be shown. {explain_error(error)}"
+                ) from None
             self._channels[run] = channel
             return channel
 
-    def channels(self) -> dict[str, Channel]:
+    def channels(self) -> dict[str, RecordStream]:
         """The runs in memory."""
         return dict(self._channels)  # one operation of the interpreter, so no lock is needed
 
-    def recorded_with(self, header: Header, roles: Iterable[str] = ()) -> dict[str, str]:
+    def find_recorded_models(self, header: Header, roles: Iterable[str] = ()) -> dict[str, str]:
         """Role -> key of the models here that a recorded run was made with: the same weights where they are loaded, else those
         of the same name. roles: further ones that are asked for, with what a page begins with. Raises Refused."""
         names = {}
@@ -424,33 +439,34 @@ class RunService(ModelPool):
                 name
             )
             if key is None:
-                raise Refused(
-                    f"The run was made with {name[:80]} as its {title(role).lower()}, which is not offered here: start the lab "
+                raise RequestRefusal(
+                    f"The run was made with {name[:80]} as its {role_title(role).lower()}, which is not offered here: "
+                    "start the lab "
                     "with --models and the folder that holds it."
                 )
             names[role] = key
         return {role: self.names[role] for role in roles if role in self.names} | names
 
-    def going(self) -> list[dict[str, Any]]:
+    def active_runs(self) -> list[dict[str, Any]]:
         """The runs that are not over, whoever began them, the oldest first: number, state, steps, what it is called, and runs
         before it."""
         rows = []
         for channel in self.channels().values():
-            if channel.job is None or not channel.going:
+            if channel.job is None or not channel.is_active:
                 continue
-            rows.append({**channel.state(), "ahead": self.ahead(channel)})
+            rows.append({**channel.state(), "ahead": self.runs_ahead(channel)})
         return rows
 
-    def ahead(self, channel: Channel) -> int:
+    def runs_ahead(self, channel: RecordStream) -> int:
         """Runs that will be served before this one."""
         job = None if self._runner is None else self._runner.jobs.get(channel.run)
-        return 0 if job is None or self._runner is None else self._runner.ahead(job)
+        return 0 if job is None or self._runner is None else self._runner.jobs_ahead(job)
 
-    def job(self, channel: Channel) -> Job | Place | None:
+    def job(self, channel: RecordStream) -> RunnerJob | BatchMember | None:
         """What the worker has of a run; None, where it has forgotten it."""
         return self._jobs.get(channel.run)
 
-    def act(self, channel: Channel, action: str) -> bool:
+    def act(self, channel: RecordStream, action: str) -> bool:
         """Stop, pause, resume or step a run; whether it could still be done."""
         job = self._jobs.get(channel.run)
         if job is None or channel.over:
@@ -460,7 +476,7 @@ class RunService(ModelPool):
         {"stop": job.cancel, "pause": job.pause, "resume": job.resume, "step": job.step}[action]()
         return True
 
-    def pause_at(self, channel: Channel, until: Callable[[Step], bool] | None) -> None:
+    def pause_at(self, channel: RecordStream, until: Callable[[Step], bool] | None) -> None:
         """Pause a run behind every step of which `until` says so."""
         job = self._jobs.get(channel.run)
         if job is not None:
@@ -476,4 +492,13 @@ class RunService(ModelPool):
             self._loading.join(15)
 
 
-__all__ = ["GONE", "MOST_NEW", "PROMPT", "Choice", "Refused", "RunService", "further", "told"]
+__all__ = [
+    "GONE",
+    "MOST_NEW",
+    "PROMPT",
+    "RequestRefusal",
+    "RunChoice",
+    "RunService",
+    "explain_error",
+    "without_target",
+]

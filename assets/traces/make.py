@@ -18,10 +18,10 @@ from typing import Any
 
 from decodescope.app.runs.preset_prompts import MOST, NEEDLE, NESTED, RECORD, RENAMED, SUM
 from decodescope.engine import Method, load
-from decodescope.engine.session.run import LazyWriter, encode
+from decodescope.engine.session.run import LazyWriter, encode_text_or_ids
 from decodescope.engine.session.session import Session
 from decodescope.engine.trace import Step, open_trace
-from decodescope.engine.trace.query.repeats import said_again
+from decodescope.engine.trace.query.repeats import repeated_share
 
 HERE = Path(__file__).resolve().parent
 # Several, in case that the model ends a text at once: the first one that gives ENOUGH steps is taken.
@@ -81,7 +81,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "title": "First rejection",
         "about": "A small model drafts three branches of five tokens; the large one checks them all in one pass.",
         "names": {"drafter": "draft_model", "sampler": ["temperature"]},
-        "settings": {"drafter": {"length": 5, "width": 3}, "temperature": {"temperature": 0.5}},
+        "settings": {"drafter": {"max_draft_tokens": 5, "width": 3}, "temperature": {"temperature": 0.5}},
         "prompts": STORIES,
         "new": 96,
         "seed": 9,
@@ -95,7 +95,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "prompts": STORIES[1:],
         "new": 36,
         "seed": 4,
-        "level": "fields",
+        "level": "full",
     },
     "recycling": {
         "title": "Draft without a draft model",
@@ -135,23 +135,23 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "early-exit": {
         "title": "Layers left out, text changed",
         "about": "A pass stops at the first layer that is half sure of its token: quicker, and the copy goes wrong.",
-        "names": {"drafter": "none", "depth": "confidence_exit"},
-        "settings": {"depth": {"threshold": 0.5}},
+        "names": {"drafter": "none", "adaptive_depth": "confidence_exit"},
+        "settings": {"adaptive_depth": {"threshold": 0.5}},
         **COPY,
     },
     "exit-checked": {
         "title": "Layers left out, text kept",
         "about": "The same rule as a criterion: where it leaves is a guess, and the layers left out check it.",
         "names": {"drafter": "early_exit"},
-        "settings": {"drafter": {"criterion": "confidence_exit threshold=0.5", "length": 6}},
+        "settings": {"drafter": {"criterion": "confidence_exit threshold=0.5", "max_draft_tokens": 6}},
         **COPY,
         "enough": 5,
     },
     "ffn-skip": {
         "title": "Feed-forward blocks left out",
         "about": "FFN-SkipLLM: where a block hardly turned the state, the blocks above are not read; attention runs on.",
-        "names": {"drafter": "none", "depth": "ffn_skip"},
-        "settings": {"depth": {"threshold": 0.97, "warmup": 8}},
+        "names": {"drafter": "none", "adaptive_depth": "ffn_skip"},
+        "settings": {"adaptive_depth": {"threshold": 0.97, "warmup_tokens": 8}},
         "prompts": ["Once upon a time, there was a little girl named Lily. She"],
         "new": 40,
         "seed": 7,
@@ -161,8 +161,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "title": "A staircase of layers",
         "about": "SkipDecode: eight layers for the first tokens, four for the last, and no entry is ever missing.",
         "model": "lab+skipdecode",
-        "names": {"drafter": "none", "depth": "skipdecode"},
-        "settings": {"depth": {"least": 4, "horizon": 48}},
+        "names": {"drafter": "none", "adaptive_depth": "skipdecode"},
+        "settings": {"adaptive_depth": {"min_layers": 4, "decay_horizon": 48}},
         "prompts": ["Ruby and Will went to the"],
         "new": 56,
         "seed": 7,
@@ -171,15 +171,15 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "flush": {
         "title": "Tokens that wait for the upper layers",
         "about": "FREE: sure tokens leave before layer four; the next unsure one takes them along, all at once.",
-        "names": {"drafter": "none", "depth": "free"},
-        "settings": {"depth": {"first": 4, "threshold": 0.7}},
+        "names": {"drafter": "none", "adaptive_depth": "free"},
+        "settings": {"adaptive_depth": {"min_layers": 4, "threshold": 0.7}},
         **COPY,
     },
     "two-lanes": {
         "title": "Two models write in turns",
         "about": "Big Little Decoder: the small model writes until it is unsure; the large one reads the block and goes on.",
         "names": {"strategy": "switch", "router": "fallback"},
-        "settings": {"router": {"tau": 0.5, "rollback": 2.0}},
+        "settings": {"router": {"tau": 0.5, "rollback_threshold": 2.0}},
         **COPY,
         "enough": 8,
     },
@@ -187,7 +187,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "title": "Hard places to the large one",
         "about": "EAD: while the last five laws have up to two bits on average the small model writes, else the large one.",
         "names": {"strategy": "switch", "router": "entropy"},
-        "settings": {"router": {"tau": 2.0, "stay": 4}},
+        "settings": {"router": {"tau": 2.0, "min_turn_tokens": 4}},
         "prompts": STORIES,
         "new": 48,
         "seed": 7,
@@ -197,7 +197,10 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "title": "Three answers, none alike",
         "about": "Mixture of Thought: the small model answers three times; where these disagree the large one is asked.",
         "names": {"strategy": "cascade", "router": "agreement", "sampler": ["temperature"]},
-        "settings": {"router": {"samples": 3, "second": ""}, "temperature": {"temperature": 0.5}},
+        "settings": {
+            "router": {"samples": 3, "second_prompt_suffix": ""},
+            "temperature": {"temperature": 0.5},
+        },
         "prompts": ["What is 7 times 6?"],
         "chat": True,
         "new": 24,
@@ -223,7 +226,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "about": "APAR: where the model writes [Fork] a thread begins, and each pass writes a token of all that are alive.",
         "model": "lab+outline",
         "names": {"strategy": "apar"},
-        "settings": {"strategy": {"fork": "<|reserved_0|>", "child": "<|reserved_1|>"}},
+        "settings": {"strategy": {"fork_token": "<|reserved_0|>", "child_token": "<|reserved_1|>"}},
         "prompts": [PEOPLE],
         "new": 96,
         "seed": 7,
@@ -233,7 +236,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "title": "Ends first, names last",
         "about": "Masked diffusion: a canvas is filled where the model is sure, and of five names to shuffle one a pass.",
         "model": "lab-mdm",
-        "names": {"strategy": "masked", "selector": "threshold"},
+        "names": {"strategy": "masked", "unmasking": "threshold"},
         "settings": {},
         "prompts": ["shuffle: Ada Ben Clara Finn Hugo ->"],
         "new": 16,
@@ -245,8 +248,8 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "title": "All at once, none knowing",
         "about": "Five names to shuffle, drawn in one pass: each place knows the list and none knows what another got.",
         "model": "lab-mdm",
-        "names": {"strategy": "masked", "selector": "low_confidence", "sampler": ["temperature"]},
-        "settings": {"selector": {"steps": 1}, "temperature": {"temperature": 1.0}},
+        "names": {"strategy": "masked", "unmasking": "low_confidence", "sampler": ["temperature"]},
+        "settings": {"unmasking": {"steps": 1}, "temperature": {"temperature": 1.0}},
         "prompts": ["shuffle: Ada Ben Clara Finn Hugo ->"],
         "new": 8,
         "seed": 1,
@@ -320,7 +323,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "title": "A later draw saves the draft",
         "about": "Block verification judges five guesses as a whole: a success further down repairs a failure above.",
         "names": {"drafter": "draft_model", "acceptance": "block", "sampler": ["temperature"]},
-        "settings": {"drafter": {"length": 5}, "temperature": {"temperature": 0.8}},
+        "settings": {"drafter": {"max_draft_tokens": 5}, "temperature": {"temperature": 0.8}},
         "prompts": STORIES,
         "new": 64,
         "seed": 11,
@@ -350,7 +353,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "title": "A text that fits a schema",
         "about": "Asked for a story, bound to a JSON schema: only tokens of which a record can still be made stay.",
         "names": {"sampler": ["grammar", "greedy"]},
-        "settings": {"grammar": {"dialect": "json", "text": json.dumps(SCHEMA)}},
+        "settings": {"grammar": {"dialect": "json", "definition": json.dumps(SCHEMA)}},
         "prompts": ["Tell me a story about Bertha from Toronto."],
         "chat": True,
         "new": 64,
@@ -363,7 +366,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "names": {"strategy": "aligned", "sampler": ["grammar", "temperature"]},
         "settings": {
             "strategy": {"samples": 22},
-            "grammar": {"text": r" (girl|boy|dog|cat) named (Max|Sue|Tim)\."},
+            "grammar": {"definition": r" (girl|boy|dog|cat) named (Max|Sue|Tim)\."},
             "temperature": {"temperature": 1.0},
         },
         "prompts": ["Once upon a time, there was a little"],
@@ -395,7 +398,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "title": "Eight answers vote",
         "about": "Consensus: eight answers are drawn at once, and the most frequent one is the text, not the likeliest.",
         "names": {"strategy": "consensus", "sampler": ["temperature"]},
-        "settings": {"strategy": {"samples": 8, "measure": "exact"}, "temperature": {"temperature": 1.0}},
+        "settings": {"strategy": {"samples": 8, "similarity": "exact"}, "temperature": {"temperature": 1.0}},
         "prompts": [SUM.prompt],
         "chat": True,
         "new": 24,
@@ -408,7 +411,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "about": "LUD: each pass also predicts the four tokens after the next; those with p of 0.6 or more stay, unchecked.",
         "model": "lab+lud",
         "names": {"strategy": "lexical_units"},
-        "settings": {"strategy": {"beta": 0.6}},
+        "settings": {"strategy": {"min_probability": 0.6}},
         **COPY,
         "prompts": [
             '{"id": 891, "name": "Rufus", "city": "Cairo", "tags": ["blue"], "active": false}\nRepeat this.'
@@ -419,7 +422,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "about": "DynaMo: the next token and the one after it are drawn as a pair, where a pair is likely enough.",
         "names": {"strategy": "joint_tokens", "sampler": ["temperature"]},
         "settings": {
-            "strategy": {"tokens": 2, "threshold": 0.25, "share": 0.2},
+            "strategy": {"max_tokens_per_pass": 2, "threshold": 0.25, "relative_threshold": 0.2},
             "temperature": {"temperature": 0.7},
         },
         "prompts": ["One day, a girl named"],
@@ -445,7 +448,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "title": "A line in between",
         "about": "JumpCoder: lab-mdm proposes lines for earlier places, and one that makes what follows likelier goes in.",
         "names": {"strategy": "jump_coder"},
-        "settings": {"strategy": {"program": "none", "tau": 0.1}},
+        "settings": {"strategy": {"syntax_check": "none", "tau": 0.1}},
         "prompts": ["On Sunday, Bertha and Oliver went to the"],
         "new": 93,
         "seed": 7,
@@ -468,7 +471,9 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "title": "The likeliest span",
         "about": "Exact-extract: all spans of the text are read as the answer; the likeliest is right, greedy decoding is not.",
         "names": {"strategy": "exact_extract"},
-        "settings": {"strategy": {"after": "<|user|>\n", "until": "\n\nQuestion", "longest": 8}},
+        "settings": {
+            "strategy": {"passage_start": "<|user|>\n", "passage_end": "\n\nQuestion", "max_span_tokens": 8}
+        },
         "prompts": [
             "Sam likes soup. Freya put the hammer on the highest shelf. On Monday Freya went to the workshop. "
             "Freya is a shepherd.\n\nQuestion: Who likes soup?",
@@ -483,7 +488,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "title": "The last tokens vote",
         "about": "SnapKV: the prompt's last four tokens choose 20 of its entries; the other 50 leave, and the name stays.",
         "names": {"policy": "snapkv"},
-        "settings": {"policy": {"chosen": 20, "window": 4}},
+        "settings": {"policy": {"prompt_budget": 20, "window": 4}},
         **RENAME,
         "new": 25,
     },
@@ -491,14 +496,14 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "title": "A needle kept",
         "about": "Ada-KV: a quarter of a story stays, what the question looks at, and the number that it asks for is there.",
         "names": {"policy": "adakv"},
-        "settings": {"policy": {"share": 0.25}},
+        "settings": {"policy": {"budget_share": 0.25}},
         **FOUND,
     },
     "needle-lost": {
         "title": "A needle lost",
         "about": "H2O: a quarter of the same story stays, what all tokens looked at most, and the number is not among it.",
         "names": {"policy": "h2o"},
-        "settings": {"policy": {"share": 0.25}},
+        "settings": {"policy": {"budget_share": 0.25}},
         **FOUND,
     },
     "d2o": {
@@ -512,22 +517,22 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "kivi": {
         "title": "Two bits a number",
         "about": "KIVI: keys and values are packed into integers of two bits, and the newest entries wait until there are 32.",
-        "names": {"codec": "kivi"},
-        "settings": {"codec": {"bits": "2", "group": 32, "residual": 32}},
+        "names": {"kv_compression": "kivi"},
+        "settings": {"kv_compression": {"bits": "2", "group": 32, "buffer": 32}},
         **RENAME,
     },
     "quest": {
         "title": "Held, but not read",
         "about": "Quest: every entry stays, and each query head reads the three pages of 16 whose keys may answer it best.",
         "names": {"policy": "quest"},
-        "settings": {"policy": {"entries": 48, "dense": 2}},
+        "settings": {"policy": {"token_budget": 48, "dense_layers": 2}},
         **RENAME,
     },
     "beam": {
         "title": "One cache for four texts",
         "about": "Beam search: four texts branch off one another, and what they have in common is held and read once.",
         "names": {"strategy": "beam"},
-        "settings": {"strategy": {"width": 4, "plan": "node"}},
+        "settings": {"strategy": {"width": 4, "attention_plan": "node"}},
         "prompts": STORIES,
         "new": 32,
         "seed": 7,
@@ -536,23 +541,23 @@ EXAMPLES: dict[str, dict[str, Any]] = {
     "gemfilter": {
         "title": "A shorter prompt",
         "about": "GemFilter: an early layer points at the tokens that matter, and the model reads only those.",
-        "names": {"context": "gemfilter"},
-        "settings": {"context": {"keep": 52, "layer": 5}},
+        "names": {"prompt_compression": "gemfilter"},
+        "settings": {"prompt_compression": {"prompt_budget": 52, "layer": 5}},
         **RENAME,
         "new": 38,
     },
     "short-prompt": {
         "title": "What goes without saying",
         "about": "Selective Context: a small model reads the prompt first, and the phrases that it expects are left out.",
-        "names": {"context": "selective_context"},
-        "settings": {"context": {"ratio": 0.25}},
+        "names": {"prompt_compression": "selective_context"},
+        "settings": {"prompt_compression": {"reduce_ratio": 0.25}},
         **RENAME,
     },
     "duo-attention": {
         "title": "Half of the heads forget",
         "about": "DuoAttention: trained gates say which heads look far back; others hold the first 4 and newest 12 entries.",
         "names": {"policy": "duo_attention"},
-        "settings": {"policy": {"streaming": 0.5, "recent": 12}},
+        "settings": {"policy": {"streaming_share": 0.5, "recent": 12}},
         **RENAME,
     },
     "four-bits": {
@@ -561,7 +566,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "names": {},
         "settings": {},
         "model": "lab@int4",
-        "shadow": "model",
+        "reference": "model",
         "prompts": ["On Sunday, Bertha and Oliver went to the"],
         "new": 36,
         "seed": 7,
@@ -573,7 +578,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "names": {},
         "settings": {},
         "model": "lab@head_sensitivity",
-        "shadow": "model",
+        "reference": "model",
         **RENAME,
     },
     "fewer-blocks": {
@@ -582,7 +587,7 @@ EXAMPLES: dict[str, dict[str, Any]] = {
         "names": {},
         "settings": {},
         "model": "lab@cut_layers skip=a6,f4",
-        "shadow": "model",
+        "reference": "model",
         "prompts": ["On Sunday, Bertha and Oliver went to the"],
         "new": 39,
         "seed": 7,
@@ -596,7 +601,7 @@ LARGEST = 300_000  # bytes of one file
 
 
 class WithoutLaws(LazyWriter):
-    """Leaves out the whole distributions of level "fields", which are most of its bytes; attention and states stay."""
+    """Leaves out the whole distributions of level "full", which are most of its bytes; attention and states stay."""
 
     def write(self, record: Any) -> None:
         """As it is, but for those."""
@@ -633,12 +638,12 @@ def make(name: str, models: dict[str, Any]) -> dict[str, str]:
 def record(path: Path, what: dict[str, Any], prompt: str, models: dict[str, Any]) -> Session:
     """Run it into the file."""
     chat = what.get("chat", False)
-    method = Method.named(what["names"], what["settings"])
+    method = Method.from_names(what["names"], what["settings"])
     target = models[what.get("model", "lab")]
     session = Session(
         target,
         method,
-        encode(target, prompt, chat),
+        encode_text_or_ids(target, prompt, chat),
         models={
             role: models[name] for role, name in ROLES.items() if role == "draft" or role in method.lanes
         },
@@ -647,7 +652,7 @@ def record(path: Path, what: dict[str, Any], prompt: str, models: dict[str, Any]
         chat=chat,
         turn=prompt if chat else "",
         level=what["level"],
-        shadow=what.get("shadow", False),
+        reference=what.get("reference", False),
     )
     session.run_id = hashlib.sha256(f"example {path.name.partition('.')[0]}".encode()).hexdigest()[:16]
     session.sink = WithoutLaws(path, overwrite=True)
@@ -659,7 +664,7 @@ def record(path: Path, what: dict[str, Any], prompt: str, models: dict[str, Any]
 def again(path: Path) -> float:
     """The share of the 4-grams of a recorded text that is said again."""
     with closing(open_trace(path)) as trace:
-        return said_again([token for step in trace.steps for token in step.emitted])
+        return repeated_share([token for step in trace.steps for token in step.emitted])
 
 
 def current(name: str, fingerprints: dict[str, str]) -> bool:

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from decodescope.engine import Method
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.decoding.values.prompt import Prompt
+from decodescope.engine.decoding.values.prompt_attention import PromptAttention
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
 
@@ -62,7 +62,7 @@ def watched(policy: Any) -> list[Tensor]:
     seen: list[Tensor] = []
     worth = policy.worth
 
-    def watch(layer: int, store: LayerStore, prompt: Prompt) -> Tensor:
+    def watch(layer: int, store: LayerStore, prompt: PromptAttention) -> Tensor:
         seen.append(worth(layer, store, prompt))
         return seen[-1]
 
@@ -81,8 +81,8 @@ def counted(
 ) -> Counter[str]:
     """Both on the i-th prompt; cluster(layer) is theirs."""
     policy, chosen, reach, pool = setting
-    knobs, count = dict(chosen=chosen, window=WINDOW, reach=reach, pool=pool), Counter[str]()
-    session = texts.session(Method.named({"policy": policy}, {"policy": knobs}), i)
+    knobs, count = dict(prompt_budget=chosen, window=WINDOW, pool_radius=reach, pool=pool), Counter[str]()
+    session = texts.session(Method.from_names({"policy": policy}, {"policy": knobs}), i)
     votes = watched(session.target.policy)
     session.step()
     for layer, store in enumerate(session.target.cache.layers):
@@ -104,7 +104,7 @@ def compare(args: argparse.Namespace) -> None:
     spec, counts = texts.model.spec, {setting: Counter[str]() for setting in SETTINGS}
     for i, prompt in enumerate(texts.prompts):
         probe, cache = Probe(Needs(queries=len(prompt))), KVCache(spec, dtype=texts.model.decoder.dtype)
-        texts.model.decoder.forward(Feed.causal(prompt, 0, logits="last"), cache, probe)
+        texts.model.decoder.forward(Feed.causal_chain(prompt, 0, logits="last"), cache, probe)
         for setting in SETTINGS:
             policy, chosen, reach, pool = setting
             if len(prompt) <= chosen + WINDOW:

@@ -18,8 +18,8 @@ import numpy as np
 from official import Code, Texts, main, parser, told
 
 from decodescope.engine import Method
-from decodescope.engine.bench.calibration.calibrate import Text
-from decodescope.engine.bench.calibration.conformal import PROCEDURES, leaves
+from decodescope.engine.bench.calibration.calibrate import CalibrationText
+from decodescope.engine.bench.calibration.conformal_exits import PROCEDURES, choose_exits
 from decodescope.engine.bench.calibration.scores import exit_scores
 
 NAMES = {"naive": "naive", "static": "static", "independent": "indep", "shared": "shared"}
@@ -42,7 +42,7 @@ def compare(args: argparse.Namespace) -> None:
     code = Code(args.checkout, "src/conformal.py")
     taken = code.take(*(f"{NAMES[x]}_early_exit" for x in PROCEDURES), np=numbers(), INF=INF)
     texts = Texts(args)
-    prompts = [Text(tuple(x)) for x in texts.prompts]
+    prompts = [CalibrationText(tuple(x)) for x in texts.prompts]
     scores, agrees = exit_scores(
         texts.model, Method.of("confidence_exit"), prompts, args.new_tokens, args.seed
     )
@@ -51,7 +51,7 @@ def compare(args: argparse.Namespace) -> None:
     rows = []
     for how, theirs in zip(PROCEDURES, taken, strict=True):
         for eps in (0.02, 0.1, 0.3):
-            ours = leaves(how, tried, *known, eps)
+            ours = choose_exits(how, tried, *known, eps)
             given = () if how == "naive" else known
             due = [_asked(theirs, x, given, eps) for x in tried]
             same = sum(a == b for a, b in zip(ours.tolist(), due, strict=True))

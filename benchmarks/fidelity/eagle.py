@@ -19,8 +19,8 @@ import torch
 from official import Code, Texts, candidates, main, outcomes, parser, told
 
 from decodescope.engine import Method, Session
-from decodescope.engine.decoding.bases.drafter import Outcome
-from decodescope.engine.decoding.values.chance import invert
+from decodescope.engine.decoding.bases.drafter import DraftOutcome
+from decodescope.engine.decoding.values.chance import invert_cdf
 
 SAMPLERS: dict[str, tuple[list[str], dict[str, dict[str, Any]]]] = {
     "greedy": (["greedy"], {}),
@@ -36,7 +36,7 @@ def compare(args: argparse.Namespace) -> None:
     texts, rows = Texts(args), []
     for name, (samplers, knobs) in SAMPLERS.items():
         count: Counter[str] = Counter()
-        for session in texts.sessions(Method.named({"drafter": "eagle2", "sampler": samplers}, knobs)):
+        for session in texts.sessions(Method.from_names({"drafter": "eagle2", "sampler": samplers}, knobs)):
             for outcome in outcomes(session):
                 if outcome.draft.tokens:
                     count.update(asked(code, session, outcome))
@@ -44,7 +44,7 @@ def compare(args: argparse.Namespace) -> None:
     told(code, ("sampler", "steps", "tests", "tokens accepted", "same path", "same token"), rows)
 
 
-def asked(code: Code, session: Session, outcome: Outcome) -> Counter[str]:
+def asked(code: Code, session: Session, outcome: DraftOutcome) -> Counter[str]:
     """One step: whether theirs comes to the same."""
     verdict, sampler = outcome.verdict, session.method.sampler
     # beyond ours: theirs would accept, and differ
@@ -56,7 +56,7 @@ def asked(code: Code, session: Session, outcome: Outcome) -> Counter[str]:
     warp = None if sampler.greedy else lambda _, logits: sampler.warp(logits[0], session.sampler_state)[None]
     best, accepted, left = evaluate(outcome.logits[rows], tokens, warp)
     path = [row - 1 for row in rows[int(best), 1 : int(accepted) + 1].tolist()]
-    token = int(left.argmax()) if verdict.u is None else invert(left, verdict.u).token
+    token = int(left.argmax()) if verdict.u is None else invert_cdf(left, verdict.u).token
     trials, kept = len(verdict.trials), len(verdict.path)
     return Counter(
         steps=1, trials=trials, accepted=kept, path=path == verdict.path, token=token == verdict.token

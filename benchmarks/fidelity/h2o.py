@@ -88,12 +88,12 @@ def compare(args: argparse.Namespace) -> None:
     texts, rows = Texts(args), []
     for heavy, recent in BUDGETS:
         count: Counter[str] = Counter()
-        method = Method.named({"policy": "h2o"}, {"policy": {"heavy": heavy, "recent": recent}})
+        method = Method.from_names({"policy": "h2o"}, {"policy": {"heavy": heavy, "recent": recent}})
         for i in range(len(texts.prompts)):
             session = texts.session(method, i, begun=False)
             beside = Beside(cast(H2O, session.target.policy), theirs, texts.model.spec.n_layers)
             session.start()
-            while not session.done:
+            while not session.is_done:
                 session.step()
             count += beside.count
         rows.append([heavy, recent, *(count[x] for x in ("sets", "same", "tied"))])

@@ -20,10 +20,10 @@ from torch import Tensor
 from decodescope.app.basis.refusal import sentence
 from decodescope.app.commands.shared.output import table
 from decodescope.engine import Method, Session, load
-from decodescope.engine.bench.answers import QUESTIONS, Bench
-from decodescope.engine.bench.questions.questions import even_of_each, read_questions
+from decodescope.engine.bench.labbench import QUESTIONS, Bench
+from decodescope.engine.bench.questions.questions import read_questions, spread_over_kinds
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.decoding.bases.drafter import Outcome
+from decodescope.engine.decoding.bases.drafter import DraftOutcome
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.session.load import Model
 
@@ -66,12 +66,14 @@ class Texts:
         self.others = {} if draft is None else {"draft": load(draft, args.dtype)}
         self.new, self.seed = args.new_tokens, args.seed
         bench = Bench(self.model, {})
-        self.prompts = [bench.first(x) for x in even_of_each(read_questions(QUESTIONS)[0], 1)][: args.texts]
+        self.prompts = [bench.first_prompt(x) for x in spread_over_kinds(read_questions(QUESTIONS)[0], 1)][
+            : args.texts
+        ]
 
     def session(self, method: Method, i: int, begun: bool = True) -> Session:
         """A session of the i-th prompt. Nothing stops a text but its length."""
         made = dict(
-            models=self.others, max_new_tokens=self.new, seed=self.seed + i, stop_tokens=(), level="counts"
+            models=self.others, max_new_tokens=self.new, seed=self.seed + i, stop_tokens=(), level="summary"
         )
         session = Session(self.model, method, self.prompts[i], **made)  # type: ignore[arg-type]  # each by its name
         if begun:
@@ -83,21 +85,21 @@ class Texts:
         return (self.session(method, i) for i in range(len(self.prompts)))
 
 
-def watched(session: Session) -> list[Outcome]:
+def watched(session: Session) -> list[DraftOutcome]:
     """What becomes of every draft from now on."""
-    seen: list[Outcome] = []
+    seen: list[DraftOutcome] = []
     observe = session.drafter.observe
     session.drafter.observe = lambda outcome: (seen.append(outcome), observe(outcome))[1]  # type: ignore[method-assign]
     return seen
 
 
 @torch.inference_mode()
-def outcomes(session: Session) -> Iterator[Outcome]:
+def outcomes(session: Session) -> Iterator[DraftOutcome]:
     """The same, step by step until the text ends; the last, which the end may have cut, is left out."""
     seen = watched(session)
-    while not session.done:
+    while not session.is_done:
         session.step()
-        if not session.done and seen:
+        if not session.is_done and seen:
             yield seen.pop()
 
 

@@ -21,8 +21,8 @@ import torch
 from official import Code, Texts, main, outcomes, parser, told
 
 from decodescope.engine import Method
-from decodescope.engine.decoding.bases.drafter import Outcome
-from decodescope.engine.decoding.values.chance import invert
+from decodescope.engine.decoding.bases.drafter import DraftOutcome
+from decodescope.engine.decoding.values.chance import invert_cdf
 from decodescope.engine.decoding.values.draft import ROOT
 
 
@@ -36,7 +36,7 @@ def compare(args: argparse.Namespace) -> None:
         count: Counter[str] = Counter()
         knobs = {"temperature": {"temperature": temperature}}
         for session in texts.sessions(
-            Method.named({"drafter": "sequoia", "sampler": ["temperature"]}, knobs)
+            Method.from_names({"drafter": "sequoia", "sampler": ["temperature"]}, knobs)
         ):
             for outcome in outcomes(session):
                 if outcome.draft.tokens:
@@ -45,7 +45,7 @@ def compare(args: argparse.Namespace) -> None:
     told(code, ("temperature", "steps", "tests", "tokens accepted", "same path", "same token"), rows)
 
 
-def asked(step: Any, residual: Any, outcome: Outcome, temperature: float) -> Counter[str]:
+def asked(step: Any, residual: Any, outcome: DraftOutcome, temperature: float) -> Counter[str]:
     """One step: whether theirs comes to the same. Their place 0 is the root, place i + 1 our node i."""
     draft, verdict = outcome.draft, outcome.verdict
     children = [draft.children(place) for place in range(ROOT, len(draft))]
@@ -70,7 +70,7 @@ def asked(step: Any, residual: Any, outcome: Outcome, temperature: float) -> Cou
         place, left = step(tree, place)
         path += [place - 1] if left is None else []
     assert verdict.u is not None
-    token = invert(left, verdict.u).token
+    token = invert_cdf(left, verdict.u).token
     trials, kept = len(verdict.trials), len(verdict.path)
     return Counter(
         steps=1, trials=trials, accepted=kept, path=path == verdict.path, token=token == verdict.token

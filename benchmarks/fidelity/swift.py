@@ -60,7 +60,7 @@ class Theirs:
 
     def model(self, input_ids: Tensor, **_: Any) -> tuple[Tensor]:
         """The logits [1, 1, V] after the fed token, which `lm_head` hands on."""
-        feed = Feed.causal(input_ids[0].tolist(), self._at - 1)
+        feed = Feed.causal_chain(input_ids[0].tolist(), self._at - 1)
         self._at += 1
         return (self._lane.forward(feed, "draft", skip=self._skip),)
 
@@ -102,9 +102,16 @@ def compare(args: argparse.Namespace) -> None:
     (choices,) = code.take("get_choices_list")
     texts, rows = Texts(args), []
     for name, (samplers, knobs) in SAMPLERS.items():
-        settings = {"length": LENGTH, "stop": STOP, "siblings": name == "greedy", "ratio": args.ratio}
+        settings = {
+            "max_draft_tokens": LENGTH,
+            "min_probability": STOP,
+            "siblings": name == "greedy",
+            "skip_ratio": args.ratio,
+        }
         count: Counter[str] = Counter()
-        method = Method.named({"drafter": "layer_skip", "sampler": samplers}, {"drafter": settings, **knobs})
+        method = Method.from_names(
+            {"drafter": "layer_skip", "sampler": samplers}, {"drafter": settings, **knobs}
+        )
         for session in texts.sessions(method):
             seen = watched(session)
             while session.context.room >= LENGTH:  # the text's end does not cut the draft

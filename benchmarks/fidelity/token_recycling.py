@@ -27,7 +27,7 @@ from torch import Tensor
 
 from decodescope.app.commands.shared.output import table
 from decodescope.engine import Method, Session
-from decodescope.engine.decoding.bases.drafter import Outcome
+from decodescope.engine.decoding.bases.drafter import DraftOutcome
 from decodescope.engine.decoding.values.draft import ROOT
 from decodescope.engine.methods.drafters.lookup.token_recycling import RATES, SIZES
 from decodescope.engine.methods.drafters.shared.trees import Template, best_tree
@@ -64,7 +64,7 @@ class Theirs:
         position_ids: Any = None,
     ) -> Any:
         if attention_mask is None:  # the prompt
-            self.decoder.forward(Feed.causal(input_ids[0].tolist(), 0), self.cache)
+            self.decoder.forward(Feed.causal_chain(input_ids[0].tolist(), 0), self.cache)
             self.cache.commit(range(input_ids.shape[1]))
             return None
         visible = attention_mask[0, :, :, -input_ids.shape[1] :].bool()
@@ -98,7 +98,7 @@ def of_theirs(
     return read[0, len(prompt) :].tolist(), steps
 
 
-def in_order(session: Session, outcome: Outcome) -> None:
+def in_order(session: Session, outcome: DraftOutcome) -> None:
     """What the table holds after a pass if every row is written in its turn, as theirs does."""
     best = outcome.logits.topk(EIGHT, -1).indices.tolist()
     session.drafter._table.update(zip([outcome.root, *outcome.draft.tokens], best, strict=True))
@@ -149,8 +149,8 @@ def compare(args: argparse.Namespace) -> None:
         rows.append([size, "theirs", count, f"{new * len(due) / count:.3f}", "", ""])
         texts.new = new + max(map(len, tree)) + 1  # no draft that counts is cut by the end of the text
         for unread, by_row in (("zero", True), ("zero", False), ("stop", False)):
-            knobs = {"drafter": {"nodes": "8", "from_prompt": False, "unread": unread}}
-            sessions = texts.sessions(Method.named({"drafter": "token_recycling"}, knobs))
+            knobs = {"drafter": {"nodes": "8", "table_from_prompt": False, "unseen_token": unread}}
+            sessions = texts.sessions(Method.from_names({"drafter": "token_recycling"}, knobs))
             found = [of_ours(session, tree, by_row) for session in sessions]
             count = sum(until(steps, new) for _, steps in found)
             equal = sum(
@@ -174,8 +174,8 @@ def compare(args: argparse.Namespace) -> None:
 def timed(texts: Texts, rounds: int) -> None:
     """Print what a token costs the processor, the prompt not counted: all settings in turn, for each prompt."""
     methods = {
-        (nodes, unread): Method.named(
-            {"drafter": "token_recycling"}, {"drafter": {"nodes": str(nodes), "unread": unread}}
+        (nodes, unread): Method.from_names(
+            {"drafter": "token_recycling"}, {"drafter": {"nodes": str(nodes), "unseen_token": unread}}
         )
         for nodes in SIZES
         for unread in ("stop", "zero")

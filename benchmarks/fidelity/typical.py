@@ -19,7 +19,7 @@ import torch
 from official import Code, Texts, candidates, main, outcomes, parser, told
 
 from decodescope.engine import Method
-from decodescope.engine.decoding.bases.drafter import Outcome
+from decodescope.engine.decoding.bases.drafter import DraftOutcome
 
 EPSILON, DELTA = 0.09, 0.3
 
@@ -37,7 +37,7 @@ def compare(args: argparse.Namespace) -> None:
             "temperature": {"temperature": temperature},
             "acceptance": {"epsilon": EPSILON, "delta": DELTA},
         }
-        for session in texts.sessions(Method.named(names, knobs)):
+        for session in texts.sessions(Method.from_names(names, knobs)):
             for outcome in outcomes(session):
                 if outcome.draft.tokens:
                     count.update(asked(evaluate, outcome, temperature, hydra))
@@ -50,7 +50,7 @@ def compare(args: argparse.Namespace) -> None:
     )
 
 
-def asked(evaluate: Any, outcome: Outcome, temperature: float, hydra: bool) -> Counter[str]:
+def asked(evaluate: Any, outcome: DraftOutcome, temperature: float, hydra: bool) -> Counter[str]:
     """One step: whether theirs comes to the same."""
     verdict = outcome.verdict
     rows, tokens, lengths = candidates(outcome.draft, outcome.root, 0)

@@ -13,16 +13,16 @@ from decodescope.engine.cost.cost import cost_of, look_ops
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method, MethodError
-from decodescope.engine.trace.details.looked import Look
+from decodescope.engine.trace.details.looks import Look
 from decodescope.engine.trace.records.events import Level, Pass
 
-from .answers import Bench, about, under
-from .cascade_grid import KEPT, WARM, Beforehand, routed
-from .figures.answers import BASELINE
+from .cascade_grid import KEPT, WARM, HeldOutAnswers, router_method
 from .figures.cascade import SMALL, CascadeResult, CascadeRow
-from .questions.questions import LabBenchError, Question
-from .questions.result_file import gather
-from .talk import Answer, Counted
+from .figures.labbench import BASELINE
+from .labbench import Bench, describe_questions, with_baseline
+from .questions.questions import BenchQuestion, LabBenchError
+from .questions.result_file import measure_questions
+from .talk import RecordedAnswer, TurnAnswer
 
 SHORT = 2  # questions of a kind in the short form
 # (strategy, router) -> thresholds: of answers where no question was held out
@@ -54,7 +54,7 @@ class CascadeBench(Bench):
         draft: Model,
         methods: Mapping[str, Method] | None = None,
         *,
-        held: Sequence[Question] = (),
+        held: Sequence[BenchQuestion] = (),
         seed: int = 0,
         new_tokens: int | None = None,
     ):
@@ -65,9 +65,9 @@ class CascadeBench(Bench):
             )
         super().__init__(model, methods or {}, draft, seed=seed, new_tokens=new_tokens)
         self.left_out: dict[str, str] = {}
-        self.held = Beforehand(self, held)
+        self.held = HeldOutAnswers(self, held)
         if methods is None:
-            self.methods |= under(self._usual(), self.temperature)
+            self.methods |= with_baseline(self._default_methods(), self.temperature)
         for method in self.methods.values():
             if method.lanes:
                 method.check_models({"draft": draft.spec})
@@ -76,57 +76,67 @@ class CascadeBench(Bench):
         }
         self.methods |= {name: replace(self.methods[name], sampler=Temperature(WARM)) for name in voting}
 
-    def _usual(self) -> dict[str, Method]:
+    def _default_methods(self) -> dict[str, Method]:
         """The small model alone, and every router at its thresholds; why some cannot run here goes into `left_out`."""
-        alone = {"tau": 0.0, "samples": 1, "second": ""}  # one answer, which stays and is looked at by nobody
-        methods = {SMALL: routed("cascade", "agreement", alone)}
+        alone = {
+            "tau": 0.0,
+            "samples": 1,
+            "second_prompt_suffix": "",
+        }  # one answer, which stays and is looked at by nobody
+        methods = {SMALL: router_method("cascade", "agreement", alone)}
         for (strategy, router), taus in THRESHOLDS.items():
-            knobs = {"pairs": pairs} if router == "references" and (pairs := self.held.pairs()) else {}
+            knobs = (
+                {"pairs": pairs} if router == "references" and (pairs := self.held.labelled_pairs()) else {}
+            )
             name = f"{strategy}: {router}"
             if router == "references" and not knobs:
                 self.left_out[name] = UNPAIRED
                 continue
             try:
-                method = routed(strategy, router, knobs)
+                method = router_method(strategy, router, knobs)
                 method.check(self.model.spec, self.models(method))
-                method.check_models({"draft": self._small})
+                method.check_models({"draft": self._small_spec})
             except MethodError as error:
                 self.left_out[name] = str(error)
                 continue
             held = self.held.thresholds(router, knobs) if strategy == "cascade" else []
             methods |= {
-                f"{name} {tau:g}": routed(strategy, router, {**knobs, "tau": tau}) for tau in held or taus
+                f"{name} {tau:g}": router_method(strategy, router, {**knobs, "tau": tau})
+                for tau in held or taus
             }
             if router == "entropy" and strategy == "switch":
-                small = {**knobs, "start": "small"}
+                small = {**knobs, "first_model": "small"}
                 methods |= {
-                    f"{name} {tau:g}{FIRST}": routed(strategy, router, {**small, "tau": tau}) for tau in taus
+                    f"{name} {tau:g}{FIRST}": router_method(strategy, router, {**small, "tau": tau})
+                    for tau in taus
                 }
         return methods
 
-    def blank(self, prompt: list[int]) -> Answer:
-        return Counted(prompt)
+    def new_answer(self, prompt: list[int]) -> TurnAnswer:
+        return RecordedAnswer(prompt)
 
-    def level(self, method: Method) -> Level:
+    def trace_level(self, method: Method) -> Level:
         """Decisions too, of which what a router looked at is priced."""
-        return "decisions" if "router" in method.strategy.uses else "counts"
+        return "decisions" if "router" in method.strategy.uses else "summary"
 
     def settings(self) -> dict[str, Any]:
         held = {"questions": [x.id for x in self.held.held], "kept": KEPT}
         return {**super().settings(), "left_out": self.left_out, "held": held}
 
-    def figures(self, question: Question) -> list[CascadeRow]:
+    def figures(self, question: BenchQuestion) -> list[CascadeRow]:
         """What every method makes of a question."""
         talks = {name: self.talk(question, method) for name, method in self.methods.items()}
         return [self._row(question, name, talk, talks[BASELINE]) for name, talk in talks.items()]
 
-    def _row(self, question: Question, name: str, talk: list[Answer], plain: list[Answer]) -> CascadeRow:
+    def _row(
+        self, question: BenchQuestion, name: str, talk: list[TurnAnswer], plain: list[TurnAnswer]
+    ) -> CascadeRow:
         whole = self.row(question, name, talk, plain)
         fault = next((x.fault for x in talk if x.fault), "")
         row = CascadeRow(question.id, question.kind, name, whole.score, fault=fault)
         if fault:
             return row
-        counted = [x for x in talk if isinstance(x, Counted)]
+        counted = [x for x in talk if isinstance(x, RecordedAnswer)]
         passes = [
             one for x in counted for one in (*x.read, *(one for step in x.records for one in step.passes))
         ]
@@ -143,12 +153,14 @@ class CascadeBench(Bench):
                 [x for x in looks if x.lane == TARGET],
             ),
             small=_flops(
-                self._small, [x for x in passes if x.lane != TARGET], [x for x in looks if x.lane != TARGET]
+                self._small_spec,
+                [x for x in passes if x.lane != TARGET],
+                [x for x in looks if x.lane != TARGET],
             ),
         )
 
     @property
-    def _small(self) -> Any:
+    def _small_spec(self) -> Any:
         assert self.draft is not None
         return self.draft.spec
 
@@ -160,9 +172,9 @@ def _flops(spec: ModelSpec, passes: Sequence[Pass], looks: Sequence[Look]) -> fl
     )
 
 
-def cascade(
+def measure_cascade(
     bench: CascadeBench,
-    questions: Sequence[Question],
+    questions: Sequence[BenchQuestion],
     *,
     asked: Mapping[str, Any] | None = None,
     out: Path | None = None,
@@ -171,11 +183,11 @@ def cascade(
 ) -> CascadeResult:
     """Put every question to every method. The rest as for `gather`, which may be interrupted: what there is until then is
     returned."""
-    result = CascadeResult({**bench.settings(), "questions": about(questions, asked)})
+    result = CascadeResult({**bench.settings(), "questions": describe_questions(questions, asked)})
 
-    def work(i: int, question: Question) -> tuple[Sequence[CascadeRow], str]:
-        why = bench.too_long(question)
+    def work(i: int, question: BenchQuestion) -> tuple[Sequence[CascadeRow], str]:
+        why = bench.skip_reason(question)
         return ([], why) if why else (bench.figures(question), "")
 
-    gather(result, questions, work, ready=lambda question: None, out=out, resume=resume, say=say)
+    measure_questions(result, questions, work, ready=lambda question: None, out=out, resume=resume, say=say)
     return result

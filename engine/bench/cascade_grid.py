@@ -11,9 +11,9 @@ from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace.details.shapes import TallyDetail
 
-from .answers import Bench, judged
-from .questions.questions import Question, kinds
-from .talk import Counted
+from .labbench import Bench, score_turns
+from .questions.questions import BenchQuestion, count_kinds
+from .talk import RecordedAnswer
 
 HELD = 2  # questions of a kind
 KEPT = (0.1, 0.25, 0.5, 0.75)  # shares of the answers to them that a threshold keeps
@@ -22,34 +22,38 @@ WARM = 0.8  # temperature of samples that vote
 ALWAYS = 64.0  # bits: more than any law has, so that the small model's answer stays
 
 
-def held_out(questions: Sequence[Question], asked: Sequence[Question], count: int = HELD) -> list[Question]:
+def held_out_questions(
+    questions: Sequence[BenchQuestion], asked: Sequence[BenchQuestion], count: int = HELD
+) -> list[BenchQuestion]:
     """The last `count` questions of every kind among those of one turn that are judged and not asked, in their order."""
     names = {x.id for x in asked}
     free = [x for x in questions if x.id not in names and x.scorer and len(x.turns) == 1]
-    last = {kind: [x for x in free if x.kind == kind][-count:] for kind in kinds(free)}
+    last = {kind: [x for x in free if x.kind == kind][-count:] for kind in count_kinds(free)}
     return [x for rows in last.values() for x in rows]
 
 
-def routed(strategy: str, router: str, knobs: dict[str, Any]) -> Method:
+def router_method(strategy: str, router: str, knobs: dict[str, Any]) -> Method:
     """The method with this router; one whose samples vote draws them."""
-    method = Method.named({"strategy": strategy, "router": router}, {"router": knobs})
+    method = Method.from_names({"strategy": strategy, "router": router}, {"router": knobs})
     return replace(method, sampler=Temperature(WARM)) if method.router.copies > 1 else method
 
 
-class Beforehand:
+class HeldOutAnswers:
     """What the small model of a bench, which keeps records, does on held-out questions: its answers are kept whatever they
     are, so the large model is not asked."""
 
-    def __init__(self, bench: Bench, held: Sequence[Question]):
-        self.bench, self.held = bench, [x for x in held if not bench.too_long(x)]
+    def __init__(self, bench: Bench, held: Sequence[BenchQuestion]):
+        self.bench, self.held = bench, [x for x in held if not bench.skip_reason(x)]
 
-    def said(self, router: str, knobs: dict[str, Any]) -> list[tuple[Question, TallyDetail]]:
+    def tallies(self, router: str, knobs: dict[str, Any]) -> list[tuple[BenchQuestion, TallyDetail]]:
         """The tally of every question's answers under a router of answers; of questions that came to an end."""
-        method = routed("cascade", router, {**knobs, "tau": ALWAYS if router == "entropy" else 0.0})
+        method = router_method("cascade", router, {**knobs, "tau": ALWAYS if router == "entropy" else 0.0})
         rows = []
         for question in self.held:
-            answer = self.bench.answer(method, self.bench.first(question), self.bench.longest(question))
-            records = answer.records if isinstance(answer, Counted) else []
+            answer = self.bench.answer(
+                method, self.bench.first_prompt(question), self.bench.max_answer_tokens(question)
+            )
+            records = answer.records if isinstance(answer, RecordedAnswer) else []
             one = records[0].detail(method.router.answers_detail) if records else None
             if one is not None and one.values["asked"]:
                 rows.append((question, one))
@@ -57,28 +61,32 @@ class Beforehand:
 
     def thresholds(self, router: str, knobs: dict[str, Any]) -> list[float]:
         """Values of tau that keep the shares KEPT of these answers, to four digits; none where nothing was held out."""
-        above = routed("cascade", router, knobs).router.above
-        ranked = sorted((x.values["score"] for _, x in self.said(router, knobs)), reverse=above)
+        above = router_method("cascade", router, knobs).router.above
+        ranked = sorted((x.values["score"] for _, x in self.tallies(router, knobs)), reverse=above)
         taus = [ranked[max(1, round(share * len(ranked))) - 1] for share in KEPT if ranked]
         return list(dict.fromkeys(float(f"{x:.4g}") for x in taus))
 
-    def pairs(self) -> str:
+    def labelled_pairs(self) -> str:
         """Labelled pairs as `references` takes them, of the shortest questions: the known answer, which is right, and the small
         model's own, where it is wrong. Empty: there are too few."""
-        rows = self.said("answer_confidence", {})
-        rows.sort(key=lambda row: len(self.bench.first(row[0])))
-        right = [(x, self._answer(x.references[0]), True) for x, _ in rows]
+        rows = self.tallies("answer_confidence", {})
+        rows.sort(key=lambda row: len(self.bench.first_prompt(row[0])))
+        right = [(x, self._answer_ids(x.references[0]), True) for x, _ in rows]
         own = [(x, one.columns["tokens"][0]) for x, one in rows]
-        wrong = [(x, ids, False) for x, ids in own if (judged(x, [self.bench.text(ids)]) or [1.0])[0] < 0.5]
+        wrong = [
+            (x, ids, False) for x, ids in own if (score_turns(x, [self.bench.text(ids)]) or [1.0])[0] < 0.5
+        ]
         half = PAIRS // 2
         if min(len(right), len(wrong)) < half:
             return ""
         chosen = [*right[:half], *wrong[:half]]
-        lines = ({"question": self.bench.first(x), "answer": ids, "right": so} for x, ids, so in chosen)
+        lines = (
+            {"question": self.bench.first_prompt(x), "answer": ids, "right": so} for x, ids, so in chosen
+        )
         return "\n".join(map(json.dumps, lines))
 
-    def _answer(self, text: str) -> list[int]:
+    def _answer_ids(self, text: str) -> list[int]:
         """The ids of a known answer, and the end that belongs behind it."""
         tokenizer, ends = self.bench.model.tokenizer, self.bench.model.stop_tokens
         assert tokenizer is not None
-        return [*tokenizer.plain(text), *ends[:1]]
+        return [*tokenizer.encode_plain(text), *ends[:1]]

@@ -11,19 +11,19 @@ from typing import Any, cast
 
 import torch
 
-from decodescope.engine.core.component import build, registry, written
+from decodescope.engine.core.component import build, parse_component, registry
 from decodescope.engine.cost.cost import cost_of
-from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.adaptive_depth import AdaptiveDepth
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.policy import CachePolicy
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method
-from decodescope.engine.timing.energy import joules, used
+from decodescope.engine.timing.energy import joules_between, read_joules
 from decodescope.engine.trace.records.events import Pass
-from decodescope.engine.trace.records.passes import which_of
+from decodescope.engine.trace.records.passes import resolve_layers
 
-from .questions.columns import Answer, Spent, columns, peak_here, resident
+from .questions.columns import AnswerCost, Spent, columns, count_weight_bytes, measured_peak
 from .questions.questions import LabBenchError
 
 FILE = Path(__file__).resolve().parents[2] / "assets" / "bench" / "cloze.jsonl"
@@ -37,21 +37,21 @@ SWEEPS: dict[str, tuple[str, ...]] = {
     "normalized_entropy_exit threshold={}": ("0.01", "0.03", "0.05", "0.1", "0.15"),
     "patience patience={}": ("3", "2", "1"),
     "saturation threshold={}": ("0.2", "0.4", "0.6", "0.9"),
-    "vote votes={}": ("1.9", "1.7", "1.5", "1.4"),
+    "vote min_votes={}": ("1.9", "1.7", "1.5", "1.4"),
     "past_future threshold={}": ("0.95", "0.9", "0.8", "0.7", "0.5"),
-    "hash_exit seed={} by=random": ("0", "1", "2", "3"),
-    "trigrams heads=trigrams kilobytes={}": ("1024", "100", "0"),
+    "hash_exit seed={} bucket_assignment=random": ("0", "1", "2", "3"),
+    "trigrams heads=trigrams table_size={}": ("1024", "100", "0"),
     "trigrams layers={}": ("1", "2"),
-    "row_pruning at=1 keep={}": ("0.8", "0.6", "0.4", "0.2"),
-    "row_pruning at=2 keep={}": ("0.8", "0.6", "0.4", "0.2"),
-    "row_pruning at=4 keep={}": ("0.8", "0.6", "0.4", "0.2"),
-    "magic_pyramid at=2 keep=0.6 threshold={}": ("0.01", "0.05", "0.1"),
-    "magic_pyramid at=4 keep=0.4 threshold={}": ("0.01", "0.05", "0.1"),
+    "row_pruning pruning_layers=1 keep_share={}": ("0.8", "0.6", "0.4", "0.2"),
+    "row_pruning pruning_layers=2 keep_share={}": ("0.8", "0.6", "0.4", "0.2"),
+    "row_pruning pruning_layers=4 keep_share={}": ("0.8", "0.6", "0.4", "0.2"),
+    "magic_pyramid pruning_layers=2 keep_share=0.6 threshold={}": ("0.01", "0.05", "0.1"),
+    "magic_pyramid pruning_layers=4 keep_share=0.4 threshold={}": ("0.01", "0.05", "0.1"),
 }
 
 
 @dataclass(frozen=True)
-class Cloze:
+class ClozeQuestion:
     """A question: what stands before the mask, the labels of which one is right, and that one."""
 
     sort: str
@@ -77,7 +77,7 @@ class ClozeRow:
     looked: int = 0
     hits: int = 0
     table: int = 0
-    answers: list[Answer] = field(default_factory=list)
+    answers: list[AnswerCost] = field(default_factory=list)
 
     def record(self) -> dict[str, Any]:
         """Shares and means, as plain data."""
@@ -93,13 +93,13 @@ class ClozeRow:
         }
 
 
-def questions(file: Path = FILE, each: int | None = None) -> list[Cloze]:
+def load_cloze_questions(file: Path = FILE, each: int | None = None) -> list[ClozeQuestion]:
     """The questions of a file, the first `each` of every sort."""
-    chosen: list[Cloze] = []
+    chosen: list[ClozeQuestion] = []
     for line in file.read_text(encoding="utf-8").splitlines():
         x = json.loads(line)
         if each is None or sum(q.sort == x["sort"] for q in chosen) < each:
-            chosen.append(Cloze(x["sort"], x["prompt"], tuple(x["labels"]), x["answer"]))
+            chosen.append(ClozeQuestion(x["sort"], x["prompt"], tuple(x["labels"]), x["answer"]))
     return chosen
 
 
@@ -109,7 +109,7 @@ class ClozeBench:
     Raises LabBenchError for a model that knows no mask, has no tokenizer, or writes a label in several tokens.
     """
 
-    def __init__(self, model: Model, asked: Sequence[Cloze]):
+    def __init__(self, model: Model, asked: Sequence[ClozeQuestion]):
         spec, text = model.spec, model.tokenizer
         if spec.causal or spec.mask_token is None or text is None:
             raise LabBenchError(
@@ -128,47 +128,57 @@ class ClozeBench:
             ids = [*text.encode(q.prompt), spec.mask_token]
             self._rows.append((ids + end * (-len(ids) % FILL), len(ids) - 1))
 
-    def rules(self) -> Iterator[tuple[str, Depth]]:
+    def rules(self) -> Iterator[tuple[str, AdaptiveDepth]]:
         """Name and rule of all that are tried: no rule, and each rule at each of its bounds, but those that this model lacks
         heads for."""
-        yield WHOLE, cast(Depth, build("depth", "all_layers", {}))
+        yield WHOLE, cast(AdaptiveDepth, build("adaptive_depth", "all_layers", {}))
         trained = " heads=exits" if self.heads else ""
         for words, bounds in SWEEPS.items():
-            knobs = {knob.name: knob.choices or () for knob in registry("depth")[words.split()[0]].params()}
-            more = (" first=1" if "first" in knobs else "") + (
+            knobs = {
+                knob.name: knob.choices or ()
+                for knob in registry("adaptive_depth")[words.split()[0]].params()
+            }
+            more = (" min_layers=1" if "min_layers" in knobs else "") + (
                 trained if "exits" in knobs.get("heads", ()) else ""
             )
             for bound in bounds:
                 said = words.format(bound)
-                rule = cast(Depth, written("depth", said + more, said))
-                if rule.refuse(Method(depth=rule), self.model.spec) is None:
+                rule = cast(AdaptiveDepth, parse_component("adaptive_depth", said + more, said))
+                if rule.refuse(Method(adaptive_depth=rule), self.model.spec) is None:
                     yield said, rule
 
     @torch.inference_mode()
-    def measure(self, name: str, rule: Depth, most: int | None = None) -> ClozeRow:
+    def measure(self, name: str, rule: AdaptiveDepth, most: int | None = None) -> ClozeRow:
         """Put all questions, or the first `most`, to the model under one rule: one pass each, whose mask row decides when it
         ends."""
         row = ClozeRow(name)
         decoder = self.model.decoder
         fresh = not rule.exact
-        rule.meet(self.lane)
+        rule.attach_lane(self.lane)
         rule.begin(decoder.spec)
-        self.lane.ask(rule.needs)
+        self.lane.set_needs(rule.needs)
         layers = decoder.spec.n_layers
         for q, (ids, place) in zip(self.asked[:most], self._rows[:most], strict=True):
-            feed = Feed.causal(ids, 0, decoder.device, logits=[place])
-            energy, began = joules(), time.perf_counter()
+            feed = Feed.causal_chain(ids, 0, decoder.device, logits=[place])
+            energy, began = read_joules(), time.perf_counter()
             skip = rule.plan(0, feed) if fresh else None
             logits = self.lane.forward(feed, "canvas", skip=skip, depth=rule if fresh else None)[0, 0]
             took: Spent = dict.fromkeys(("seconds", "decode_s"), time.perf_counter() - began)
-            took |= {"tokens": 1, "kv_bytes": self.lane.cache.nbytes, "joules": used(energy, joules())}
+            took |= {
+                "tokens": 1,
+                "kv_bytes": self.lane.cache.nbytes,
+                "joules": joules_between(energy, read_joules()),
+            }
             self.lane.rollback()
             passes = self.lane.take_passes()
             flops = sum(cost_of(decoder.spec, x).flops for x in passes)
             row.flops, took["flops"] = row.flops + flops, flops
-            row.answers.append(Answer(name, took))
-            row.fed, row.rows = row.fed + passes[-1].tokens * layers, row.rows + _ran(passes[-1], layers)
-            left = rule.took()
+            row.answers.append(AnswerCost(name, took))
+            row.fed, row.rows = (
+                row.fed + passes[-1].tokens * layers,
+                row.rows + _attention_rows(passes[-1], layers),
+            )
+            left = rule.take_exit()
             if left is not None and left.known is not None:
                 row.looked, row.hits = row.looked + len(left.known), row.hits + sum(left.known)
                 row.table = max(row.table, left.table or 0)
@@ -180,16 +190,16 @@ class ClozeBench:
         return row
 
 
-def _ran(one: Pass, layers: int) -> int:
+def _attention_rows(one: Pass, layers: int) -> int:
     """Rows that ran the attention of a layer, summed over all."""
     if one.routed is not None:
-        return sum(len(one.running(i, "attn")) for i in range(layers))
-    return one.tokens * len(which_of(one.attn, range(layers)))
+        return sum(len(one.running_rows(i, "attn")) for i in range(layers))
+    return one.tokens * len(resolve_layers(one.attn, range(layers)))
 
 
-def cloze(bench: ClozeBench, say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
+def measure_cloze(bench: ClozeBench, say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
     """The figures of every rule, by name, and of what they are, as plain data."""
-    rows, answers = dict[str, dict[str, Any]](), list[Answer]()
+    rows, answers = dict[str, dict[str, Any]](), list[AnswerCost]()
     for name, rule in bench.rules():
         if not rows:
             bench.measure(name, rule, 1)  # what runs first is slower
@@ -198,7 +208,10 @@ def cloze(bench: ClozeBench, say: Callable[[str], None] = lambda text: None) -> 
         answers += row.answers
         say(name)
     spec = bench.model.spec
-    settings = {"weights": dict.fromkeys(rows, resident([bench.model])), "peak": peak_here(bench.model)}
+    settings = {
+        "weights": dict.fromkeys(rows, count_weight_bytes([bench.model])),
+        "peak": measured_peak(bench.model),
+    }
     return {
         "model": spec.name,
         "layers": spec.n_layers,

@@ -7,56 +7,58 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from decodescope.engine.core.component import registry, written
+from decodescope.engine.core.component import parse_component, registry
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import DTYPE_BITS, cost_of
-from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.adaptive_depth import AdaptiveDepth
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method, MethodError
 from decodescope.engine.trace.records.events import Pass, Step
-from decodescope.engine.trace.records.phases import decides
+from decodescope.engine.trace.records.phases import is_deciding_pass
 
-from .answers import Bench, about, put
-from .figures.answers import BASELINE
 from .figures.depth import CHECKED, STAIRS, DepthResult, DepthRow
-from .questions.questions import LabBenchError, Question
-from .talk import Answer, Counted
+from .figures.labbench import BASELINE
+from .labbench import Bench, ask_questions, describe_questions
+from .questions.questions import BenchQuestion, LabBenchError
+from .talk import RecordedAnswer, TurnAnswer
 
 SHORT = 2  # questions of a kind in the short form
 
 
-def rules(spec: ModelSpec) -> dict[str, str]:
+def depth_rules(spec: ModelSpec) -> dict[str, str]:
     """Name -> the words of a rule, of every one that changes texts, with its usual knobs unless others are said."""
     n = spec.n_layers
     few = round(0.6 * n)
     first = few - few // 2  # of the layers left out
     fixed = "skip=" + ",".join(f"l{i}" for i in range(first, first + n - few))
     lossy = [
-        name for name, part in registry("depth").items() if part.listed and not cast(type[Depth], part).exact
+        name
+        for name, part in registry("adaptive_depth").items()
+        if part.listed and not cast(type[AdaptiveDepth], part).exact
     ]
     return {
         **{name: name for name in lossy if name not in ("skipdecode", "layer_plan")},
         "confidence_exit every 2nd": "confidence_exit interval=2",
-        "confidence_exit once": f"confidence_exit first={max(1, 3 * n // 4)} interval={min(64, n)}",
+        "confidence_exit once": f"confidence_exit min_layers={max(1, 3 * n // 4)} interval={min(64, n)}",
         "confidence_exit 0.7": "confidence_exit threshold=0.7",
         "confidence_exit, trained exits": "confidence_exit heads=exits",
         "confidence_exit, classifier": "confidence_exit criterion=meta heads=exits",
-        STAIRS: f"skipdecode least={few} most={few}",
+        STAIRS: f"skipdecode min_layers={few} max_layers={few}",
         "layer_plan 60 %": f"layer_plan {fixed}",
     }
 
 
-def usual(model: Model) -> tuple[dict[str, Method], dict[str, str]]:
-    """Every rule of `rules` as `depth`, and as `early_exit.criterion`; and why some cannot run here."""
+def default_methods(model: Model) -> tuple[dict[str, Method], dict[str, str]]:
+    """Every rule of `depth_rules` as `measure_depth`, and as `early_exit.criterion`; and why some cannot run here."""
     methods: dict[str, Method] = {}
     left_out: dict[str, str] = {}
-    for name, words in rules(model.spec).items():
-        lossy: dict[str, Any] = {"depth": written("depth", words, name)}
+    for name, words in depth_rules(model.spec).items():
+        lossy: dict[str, Any] = {"adaptive_depth": parse_component("adaptive_depth", words, name)}
         checked = {"drafter": "early_exit"}, {"drafter": {"criterion": words}}
         for called, make in (
             (name, lambda lossy=lossy: Method(**lossy)),
-            (name + CHECKED, lambda checked=checked: Method.named(*checked)),
+            (name + CHECKED, lambda checked=checked: Method.from_names(*checked)),
         ):
             try:
                 method = make()
@@ -81,31 +83,33 @@ class DepthBench(Bench):
         seed: int = 0,
         new_tokens: int | None = None,
     ):
-        chosen, self.left_out = usual(model) if methods is None else (dict(methods), {})
+        chosen, self.left_out = default_methods(model) if methods is None else (dict(methods), {})
         if any(method.lanes for method in chosen.values()):
             raise LabBenchError(
                 "bench depth measures what one model writes: leave methods with a draft model out."
             )
         super().__init__(model, chosen, seed=seed, new_tokens=new_tokens)
 
-    def blank(self, prompt: list[int]) -> Answer:
-        return Counted(prompt)
+    def new_answer(self, prompt: list[int]) -> TurnAnswer:
+        return RecordedAnswer(prompt)
 
     def settings(self) -> dict[str, Any]:
         return {**super().settings(), "left_out": self.left_out}
 
-    def figures(self, question: Question, turn: int) -> list[DepthRow]:
+    def figures(self, question: BenchQuestion, turn: int) -> list[DepthRow]:
         """What every method makes of a question; for `turn` see `talks`."""
         talks = self.talks(question, turn)
         return [self._row(question, name, talks[name], talks[BASELINE]) for name in self.methods]
 
-    def _row(self, question: Question, name: str, talk: list[Answer], plain: list[Answer]) -> DepthRow:
+    def _row(
+        self, question: BenchQuestion, name: str, talk: list[TurnAnswer], plain: list[TurnAnswer]
+    ) -> DepthRow:
         whole = self.row(question, name, talk, plain)
         fault = next((x.fault for x in talk if x.fault), "")
         row = DepthRow(question.id, question.kind, name, whole.score, fault=fault)
         if fault:
             return row
-        steps = [step for x in talk if isinstance(x, Counted) for step in x.records]
+        steps = [step for x in talk if isinstance(x, RecordedAnswer) for step in x.records]
         passes = [(one, step) for step in steps for one in step.passes if one.lane == TARGET]
         pairs = [*zip(talk, plain, strict=False)]
         return replace(
@@ -113,20 +117,20 @@ class DepthBench(Bench):
             tokens=sum(len(x.tokens) for x in talk),
             equal=sum(a == b for x, y in pairs for a, b in zip(x.tokens, y.tokens, strict=False)),
             longer=sum(max(len(x.tokens), len(y.tokens)) for x, y in pairs),
-            layers=sum(layers(self.model.spec, one) for one, _ in passes),
+            layers=sum(layer_rows(self.model.spec, one) for one, _ in passes),
             flops=float(sum(self._flops(one, step) for one, step in passes)),
-            passes=sum(decides(one) for one, _ in passes),
+            passes=sum(is_deciding_pass(one) for one, _ in passes),
             seconds=sum(x.decode_s for x in talk),
             spent=whole.spent,
         )
 
     def _flops(self, one: Pass, step: Step) -> int:
-        tree = step.draft if decides(one) and step.draft is not None and step.draft.parents else None
+        tree = step.draft if is_deciding_pass(one) and step.draft is not None and step.draft.parents else None
         bits = DTYPE_BITS[str(self.model.decoder.dtype).removeprefix("torch.")]
         return cost_of(self.model.spec, one, draft=tree, bits=bits).flops
 
 
-def layers(spec: ModelSpec, one: Pass) -> float:
+def layer_rows(spec: ModelSpec, one: Pass) -> float:
     """Rows times layers that a pass ran, an attention or a feed-forward block for a half."""
     rows = one.rows or [one.tokens] * spec.n_layers
     ran = [
@@ -136,9 +140,9 @@ def layers(spec: ModelSpec, one: Pass) -> float:
     return sum(rows[i] for part in ran for i in part) / 2
 
 
-def depth(
+def measure_depth(
     bench: DepthBench,
-    questions: Sequence[Question],
+    questions: Sequence[BenchQuestion],
     *,
     asked: Mapping[str, Any] | None = None,
     out: Path | None = None,
@@ -147,6 +151,6 @@ def depth(
 ) -> DepthResult:
     """Put every question to every method. The rest as for `gather`, which may be interrupted: what there is until then is
     returned."""
-    result = DepthResult({**bench.settings(), "questions": about(questions, asked)})
-    put(bench, result, questions, bench.figures, out=out, resume=resume, say=say)
+    result = DepthResult({**bench.settings(), "questions": describe_questions(questions, asked)})
+    ask_questions(bench, result, questions, bench.figures, out=out, resume=resume, say=say)
     return result

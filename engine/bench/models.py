@@ -15,18 +15,18 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.policy import CachePolicy
-from decodescope.engine.decoding.bases.weights import Calibration, transforms
+from decodescope.engine.decoding.bases.weights import CalibrationData, parse_transform_list
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.layer import Layer
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method
-from decodescope.engine.session.run import encode
+from decodescope.engine.session.run import encode_text_or_ids
 
-from .answers import Bench, about, judged, put
 from .figures.models import DENSE, ModelsResult, ModelsRow
-from .questions.columns import resident
-from .questions.questions import LabBenchError, Question
+from .labbench import Bench, ask_questions, describe_questions, score_turns
+from .questions.columns import count_weight_bytes
+from .questions.questions import BenchQuestion, LabBenchError
 
 SHORT = 2  # questions of a kind in the short form
 RIGHT = 1.0  # the score of an answer that is right
@@ -34,12 +34,12 @@ ROWS = (1, 2, 4, 8, 16, 32, 64)  # of a pass, where speed alone is measured
 HELD = 128  # entries that such a pass finds
 
 
-def usual() -> dict[str, str]:
+def default_transforms() -> dict[str, str]:
     """Name -> transforms of every model that is made unless some are named: each transform as it comes."""
     return {name: name for name in registry("weights")}
 
 
-def made(
+def make_models(
     dense: Model, wanted: Mapping[str, str], make: Callable[[str], Model], lenient: bool = False
 ) -> tuple[dict[str, Model], dict[str, str]]:
     """The dense model and those that `make` makes of it, by name; and, if `lenient`, why some cannot be made."""
@@ -80,18 +80,18 @@ class ModelsBench(Bench):
         return {
             **settings,
             "models": {name: x.spec.weights for name, x in self.variants.items()},
-            "weights": {name: resident([x]) for name, x in self.variants.items()},
+            "weights": {name: count_weight_bytes([x]) for name, x in self.variants.items()},
             "left_out": self.left_out,
         }
 
-    def figures(self, question: Question, turn: int) -> list[ModelsRow]:
+    def figures(self, question: BenchQuestion, turn: int) -> list[ModelsRow]:
         """What every model makes of a question; they take turns beginning with number `turn`."""
-        names, laws = list(self.variants), self.laws(question)
+        names, laws = list(self.variants), self.compare_distributions(question)
         shift = turn % len(names)
         rows = {name: self._row(question, name, laws[name]) for name in names[shift:] + names[:shift]}
         return [rows[name] for name in names]
 
-    def _row(self, question: Question, name: str, law: Mapping[str, float]) -> ModelsRow:
+    def _row(self, question: BenchQuestion, name: str, law: Mapping[str, float]) -> ModelsRow:
         bench = self._benches[name]
         talk = bench.talk(question, Method())
         fault = next((x.fault for x in talk if x.fault), "")
@@ -99,17 +99,17 @@ class ModelsBench(Bench):
         if fault:
             return row
         whole = bench.row(question, "autoregressive", talk, talk)
-        scores = judged(question, whole.said)
+        scores = score_turns(question, whole.said)
         right = None if scores is None else min(scores) >= RIGHT
         row = replace(row, score=whole.score, right=right, tokens=whole.tokens, spent=whole.spent)
         return replace(row, places=int(law["places"]), nats=law["nats"], kl=law["kl"], same=law["same"])
 
     @torch.inference_mode()
-    def laws(self, question: Question) -> dict[str, dict[str, float]]:
+    def compare_distributions(self, question: BenchQuestion) -> dict[str, dict[str, float]]:
         """Model -> what its laws are at every place of the question's first turn and its reference: nats of the tokens that
         come, the divergence from the dense model's law, and where both think the same token likeliest; sums."""
-        ids = self.first(question) + (
-            encode(self.model, question.references[0]) if question.references else []
+        ids = self.first_prompt(question) + (
+            encode_text_or_ids(self.model, question.references[0]) if question.references else []
         )
         ids = ids[: self.model.spec.max_positions]
         due = torch.tensor(ids[1:])
@@ -117,7 +117,7 @@ class ModelsBench(Bench):
         dense = None
         for name, model in self.variants.items():
             lane = Lane("target", model.decoder, CachePolicy())
-            logits = lane.forward(Feed.causal(ids[:-1], 0, model.decoder.device), "score")[0]  # [T, V]
+            logits = lane.forward(Feed.causal_chain(ids[:-1], 0, model.decoder.device), "score")[0]  # [T, V]
             lane.rollback()
             logp = logits.double().log_softmax(-1)
             dense = logp if dense is None else dense
@@ -130,9 +130,9 @@ class ModelsBench(Bench):
         return sums
 
 
-def models(
+def measure_models(
     bench: ModelsBench,
-    questions: Sequence[Question],
+    questions: Sequence[BenchQuestion],
     *,
     asked: Mapping[str, Any] | None = None,
     out: Path | None = None,
@@ -141,8 +141,8 @@ def models(
 ) -> ModelsResult:
     """Put every question to every model. The rest as for `gather`, which may be interrupted: what there is until then is
     returned."""
-    result = ModelsResult({**bench.settings(), "questions": about(questions, asked)})
-    put(bench, result, questions, bench.figures, out=out, resume=resume, say=say)
+    result = ModelsResult({**bench.settings(), "questions": describe_questions(questions, asked)})
+    ask_questions(bench, result, questions, bench.figures, out=out, resume=resume, say=say)
     return result
 
 
@@ -152,10 +152,10 @@ def models(
 def random_decoder(params: int, dtype: torch.dtype, seed: int = 0) -> Decoder:
     """A decoder of random weights with about so many parameters, in proportions of small models: heads 64 wide, a quarter as
     many KV heads, a feed-forward block three times as wide as the model, which is 40 times as wide as it is deep or more."""
-    return random_of(random_shape(params), dtype, seed)
+    return random_decoder_of(random_shape(params), dtype, seed)
 
 
-def random_of(
+def random_decoder_of(
     spec: ModelSpec, dtype: torch.dtype, seed: int = 0, device: torch.device | str = "cpu"
 ) -> Decoder:
     """A decoder of random weights of that shape, which are made where they stay."""
@@ -200,7 +200,7 @@ def random_shape(params: int) -> ModelSpec:
     return min((x for x in sizes if x.d_model >= 40 * x.n_layers), key=lambda x: abs(x.params - params))
 
 
-def speeds(
+def measure_speeds(
     params: int,
     wanted: Mapping[str, str],
     *,
@@ -213,10 +213,10 @@ def speeds(
     transform: the median of `repeats` rounds, in turns. Raises a Refusal where a transform cannot be made."""
     say(f"making about {params / 1e6:g} M random weights")
     plain = random_decoder(params, dtype)
-    decoders = {DENSE: plain.packed()}
+    decoders = {DENSE: plain.pack_weights()}
     for name, words in wanted.items():
         say(f"making {name}")
-        decoders[name] = transformed(plain, words)
+        decoders[name] = apply_transforms(plain, words)
     return {
         "spec": plain.spec.record(),
         "params": plain.spec.params,
@@ -224,19 +224,19 @@ def speeds(
         "held": HELD,
         "repeats": repeats,
         "rows": list(rows),
-        "bytes": {name: resident([_Bare(x)]) for name, x in decoders.items()},  # type: ignore[list-item] # only its decoder is read
-        "ms": {name: list(each) for name, each in timed(decoders, rows, repeats, say=say)},
+        "bytes": {name: count_weight_bytes([_DecoderHolder(x)]) for name, x in decoders.items()},  # type: ignore[list-item] # only its decoder is read
+        "ms": {name: list(each) for name, each in time_passes(decoders, rows, repeats, say=say)},
     }
 
 
-class _Bare:
+class _DecoderHolder:
     """What `resident` reads of a model."""
 
     def __init__(self, decoder: Decoder):
         self.decoder = decoder
 
 
-def transformed(plain: Decoder, words: str) -> Decoder:
+def apply_transforms(plain: Decoder, words: str) -> Decoder:
     """What transforms that read no text make of random weights. Raises a Refusal where one cannot be made, or reads some."""
 
     def silent() -> torch.Tensor:
@@ -245,13 +245,13 @@ def transformed(plain: Decoder, words: str) -> Decoder:
         )
 
     decoder = plain
-    for part in transforms(words):
-        decoder = part.made(decoder, Calibration(silent))
+    for part in parse_transform_list(words):
+        decoder = part.transform(decoder, CalibrationData(silent))
     return decoder
 
 
 @torch.inference_mode()
-def timed(
+def time_passes(
     decoders: Mapping[str, Decoder],
     rows: Sequence[int],
     repeats: int,
@@ -265,7 +265,7 @@ def timed(
     spent: dict[str, list[list[float]]] = {name: [] for name in decoders}
     for n in rows:
         say(f"passes of {n} row{'s' if n > 1 else ''}")
-        feeds = {name: Feed.causal([7] * n, held, x.device) for name, x in decoders.items()}
+        feeds = {name: Feed.causal_chain([7] * n, held, x.device) for name, x in decoders.items()}
         for each in spent.values():
             each.append([])
         for turn in range(repeats + 1):  # the first warms up

@@ -13,61 +13,72 @@ import torch
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method, MethodError
-from decodescope.engine.session.run import encode
+from decodescope.engine.session.run import encode_text_or_ids
 from decodescope.engine.session.session import Session
 from decodescope.engine.trace.records.events import Step
-from decodescope.engine.trace.records.phases import decides
+from decodescope.engine.trace.records.phases import is_deciding_pass
 
-from .answers import about, answer_text, must_read, surroundings
 from .figures.parallel import ONE, ParallelResult, ParallelRow
-from .questions.columns import Meter, resident
-from .questions.parallel_tasks import LISTS, TASKS, Oracle, answers, at_once, questions, score
-from .questions.parallel_tasks import Question as Task
-from .questions.questions import LabBenchError, Question
-from .questions.result_file import gather
+from .labbench import answer_text, describe_questions, require_tokenizer, run_environment
+from .questions.columns import Meter, count_weight_bytes
+from .questions.parallel_tasks import (
+    LISTS,
+    TASKS,
+    Oracle,
+    chance_at_once,
+    is_right_text,
+    make_questions,
+    right_answers,
+)
+from .questions.parallel_tasks import ParallelQuestion as Task
+from .questions.questions import BenchQuestion, LabBenchError
+from .questions.result_file import measure_questions
 
 COUNT, FEWER = 20, 4  # questions of a task, and in the short form
 BLOCK = 64  # places: no answer is longer
 
 
-def _canvas(
+def _canvas_method(
     selector: str, temperature: float = 0.0, cache: str = "none", block: int = BLOCK, **knobs: Any
 ) -> Method:
     """A canvas filled by a selector with these knobs, greedily or at a temperature."""
     sampler = {"sampler": "temperature"} if temperature else {}
     drawing = {"sampler": {"temperature": temperature}} if temperature else {}
-    given = {"strategy": {"block": block, "cache": cache}, "selector": knobs, **drawing}
-    return Method.named({"strategy": "masked", "selector": selector, **sampler}, given)
+    given = {"strategy": {"block": block, "cache": cache}, "unmasking": knobs, **drawing}
+    return Method.from_names({"strategy": "masked", "unmasking": selector, **sampler}, given)
 
 
-def usual(heads: Collection[str] = ()) -> dict[str, Method]:
+def default_methods(heads: Collection[str] = ()) -> dict[str, Method]:
     """What is measured unless methods are named, of a model with these heads. More steps than a block has places are one place
     a pass."""
-    trained = {"learn2pd": _canvas("learn2pd"), "learn2pd (filter alone)": _canvas("learn2pd", cut=False)}
+    trained = {
+        "learn2pd": _canvas_method("learn2pd"),
+        "learn2pd (filter alone)": _canvas_method("learn2pd", cut_after_end=False),
+    }
     return {
-        ONE: _canvas("low_confidence", steps=1024),
-        "random order": _canvas("random", steps=1024),
-        "left to right": _canvas("low_confidence", block=1, steps=1),
-        "four passes": _canvas("low_confidence", steps=4),
-        "two passes": _canvas("low_confidence", steps=2),
-        "all at once": _canvas("low_confidence", steps=1),
-        "all at once (drawn)": _canvas("low_confidence", temperature=1.0, steps=1),
-        "one place a pass (drawn)": _canvas("random", temperature=1.0, steps=1024),
-        "threshold": _canvas("threshold"),
-        "threshold 0.7": _canvas("threshold", tau=0.7),
-        "threshold (factor 1)": _canvas("threshold", factor=1.0),
-        "local_leap": _canvas("local_leap"),
-        "explore": _canvas("explore"),
-        "threshold (blocks of 4)": _canvas("threshold", block=4),
-        "threshold (prefix cache)": _canvas("threshold", cache="prefix", block=4),
-        "threshold (dual cache)": _canvas("threshold", cache="dual", block=4),
+        ONE: _canvas_method("low_confidence", steps=1024),
+        "random order": _canvas_method("random", steps=1024),
+        "left to right": _canvas_method("low_confidence", block=1, steps=1),
+        "four passes": _canvas_method("low_confidence", steps=4),
+        "two passes": _canvas_method("low_confidence", steps=2),
+        "all at once": _canvas_method("low_confidence", steps=1),
+        "all at once (drawn)": _canvas_method("low_confidence", temperature=1.0, steps=1),
+        "one place a pass (drawn)": _canvas_method("random", temperature=1.0, steps=1024),
+        "threshold": _canvas_method("threshold"),
+        "threshold 0.7": _canvas_method("threshold", tau=0.7),
+        "threshold (factor 1)": _canvas_method("threshold", factor=1.0),
+        "local_leap": _canvas_method("local_leap"),
+        "explore": _canvas_method("explore"),
+        "threshold (blocks of 4)": _canvas_method("threshold", block=4),
+        "threshold (prefix cache)": _canvas_method("threshold", cache="prefix", block=4),
+        "threshold (dual cache)": _canvas_method("threshold", cache="dual", block=4),
         **(trained if "learn2pd" in heads else {}),
     }
 
 
-def known() -> dict[str, Method]:
+def all_methods() -> dict[str, Method]:
     """All that may be chosen by name: what is measured of a model with every head."""
-    return usual(("learn2pd",))
+    return default_methods(("learn2pd",))
 
 
 class ParallelBench:
@@ -81,8 +92,8 @@ class ParallelBench:
         self, model: Model, methods: Mapping[str, Method] | None = None, *, count: int = COUNT, seed: int = 0
     ):
         self.model, self.seed = model, seed
-        self.methods = usual(model.spec.heads) if methods is None else dict(methods)
-        must_read(model)
+        self.methods = default_methods(model.spec.heads) if methods is None else dict(methods)
+        require_tokenizer(model)
         for method in self.methods.values():
             method.check(model.spec)
             if method.lanes:
@@ -90,20 +101,20 @@ class ParallelBench:
                     "bench parallel measures what one model writes: leave methods with a draft model out."
                 )
         self.tasks: dict[str, Task] = {
-            f"{x.task} {i + 1}": x for i, x in enumerate(questions(TASKS, count, seed))
+            f"{x.task} {i + 1}": x for i, x in enumerate(make_questions(TASKS, count, seed))
         }
 
-    def questions(self) -> list[Question]:
+    def questions(self) -> list[BenchQuestion]:
         """What is asked, in the form of the other measurements."""
-        return [Question(name, task.task, (task.prompt,)) for name, task in self.tasks.items()]
+        return [BenchQuestion(name, task.task, (task.prompt,)) for name, task in self.tasks.items()]
 
     def settings(self) -> dict[str, Any]:
         """What the figures depend on, as plain data, and the closed form of each question."""
         chosen = {name: method.record() for name, method in self.methods.items()}
-        weights = dict.fromkeys(self.methods, resident([self.model]))
-        forms = {name: chance(task) for name, task in self.tasks.items()}
+        weights = dict.fromkeys(self.methods, count_weight_bytes([self.model]))
+        forms = {name: question_chance(task) for name, task in self.tasks.items()}
         settings = {
-            **surroundings(self.model),
+            **run_environment(self.model),
             "methods": chosen,
             "seed": self.seed,
             "at_once": forms,
@@ -111,7 +122,7 @@ class ParallelBench:
         }
         return {**settings, "chat": False}
 
-    def rows(self, question: Question, turn: int) -> list[ParallelRow]:
+    def rows(self, question: BenchQuestion, turn: int) -> list[ParallelRow]:
         """What every method makes of a question; they take turns beginning with number `turn`."""
         names = list(self.methods)
         shift = turn % len(names)
@@ -119,11 +130,11 @@ class ParallelBench:
         return [rows[name] for name in names]
 
     @torch.inference_mode()
-    def row(self, question: Question, name: str) -> ParallelRow:
+    def row(self, question: BenchQuestion, name: str) -> ParallelRow:
         """What one method makes of it, on a canvas with a place more than a right answer has, for the end."""
         task = self.tasks[str(question.id)]
         row = ParallelRow(question.id, task.task, name, task.length, task.slots)
-        prompt = encode(self.model, task.prompt)
+        prompt = encode_text_or_ids(self.model, task.prompt)
         try:
             session = Session(
                 self.model,
@@ -131,39 +142,39 @@ class ParallelBench:
                 prompt,
                 max_new_tokens=task.slots + 1,
                 seed=self.seed,
-                level="counts",
+                level="summary",
             )
             meter, steps = Meter(session.header), list[Step]()
-            meter.open(session.start())
+            meter.add_prompt(session.start())
             for step in session.stream():
                 meter.add(step)
                 steps.append(step)
         except (EngineFault, MethodError) as error:
             return replace(row, fault=str(error))
         tokens = [token for step in steps for token in step.emitted]
-        passes = [one for step in steps for one in step.passes if decides(one)]
+        passes = [one for step in steps for one in step.passes if is_deciding_pass(one)]
         said = answer_text(self.model, tokens)
         return replace(
             row,
             tokens=len(tokens),
-            right=score(task, said),
+            right=is_right_text(task, said),
             said=said,
             passes=len(passes),
             fed=sum(one.tokens for one in passes),
             seconds=sum(step.wall_us for step in steps) / 1e6,
-            spent=meter.spent(len(tokens)),
+            spent=meter.totals(len(tokens)),
         )
 
 
-def chance(task: Task) -> float:
+def question_chance(task: Task) -> float:
     """The chance of a right answer when a perfect model of the right answers draws all slots at once. A shuffle's closed form
     is that of a model of all orders, the list's own among them."""
     if task.task in LISTS and task.task != "shuffle":
-        return float(at_once(task.task, task.length))
-    return float(Oracle(answers(task)).all_at_once(task))
+        return float(chance_at_once(task.task, task.length))
+    return float(Oracle(right_answers(task)).chance_at_once(task))
 
 
-def parallel(
+def measure_parallel(
     bench: ParallelBench,
     *,
     out: Path | None = None,
@@ -173,14 +184,14 @@ def parallel(
     """Put every question to every method. The rest as for `gather`, which may be interrupted: what there is until then is
     returned."""
     asked = bench.questions()
-    result = ParallelResult({**bench.settings(), "questions": about(asked, {})})
+    result = ParallelResult({**bench.settings(), "questions": describe_questions(asked, {})})
 
-    def work(i: int, question: Question) -> tuple[Sequence[ParallelRow], str]:
+    def work(i: int, question: BenchQuestion) -> tuple[Sequence[ParallelRow], str]:
         return bench.rows(question, i), ""
 
-    def ready(question: Question) -> None:
+    def ready(question: BenchQuestion) -> None:
         for name in bench.methods:
             bench.row(question, name)
 
-    gather(result, asked, work, ready=ready, out=out, resume=resume, say=say)
+    measure_questions(result, asked, work, ready=ready, out=out, resume=resume, say=say)
     return result

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.paths import expanded
+from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.policy import CachePolicy
@@ -24,8 +24,8 @@ from decodescope.engine.session.load import SHIPPED, Model
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace.records.events import Piece
 
-from .answers import must_read, surroundings
-from .figures.answers import mean
+from .figures.labbench import mean
+from .labbench import require_tokenizer, run_environment
 from .questions.questions import LabBenchError
 
 TEXT = SHIPPED.parent / "datastore.txt"  # what the training text of the shipped models is made of, by rule
@@ -39,7 +39,7 @@ _SENTENCE = re.compile(r"\S.*?[.!?][\"'”\u2019)]*(?=\s+[^\sa-z]|\s*$)")
 
 
 @dataclass(frozen=True)
-class Repeated:
+class RepeatedSentence:
     """What a model made of copies of one sentence.
 
     prefix: the sentence before it;  text: the sentence;  pieces: its tokens
@@ -66,7 +66,7 @@ class Repeated:
         return sum(self.best[n - 1]) / len(self.pieces)
 
 
-def sentences(text: str) -> Iterator[tuple[str, str]]:
+def sentence_pairs(text: str) -> Iterator[tuple[str, str]]:
     """Each sentence of a text with the one before it in its paragraph, which is a line: (the one before, the sentence). No
     sentence comes twice, and none of a few words or of very many."""
     seen: set[str] = set()
@@ -78,11 +78,11 @@ def sentences(text: str) -> Iterator[tuple[str, str]]:
                 yield before, sentence
 
 
-def read(path: str | Path) -> tuple[list[tuple[str, str]], dict[str, str]]:
+def read_pairs(path: str | Path) -> tuple[list[tuple[str, str]], dict[str, str]]:
     """The sentences of a file, and its name and SHA-256. Raises LabBenchError if it cannot be read, or has none."""
     try:
-        data = expanded(path).read_bytes()
-        pairs = list(sentences(data.decode("utf-8")))
+        data = expand_path(path).read_bytes()
+        pairs = list(sentence_pairs(data.decode("utf-8")))
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise LabBenchError(
@@ -96,7 +96,7 @@ def read(path: str | Path) -> tuple[list[tuple[str, str]], dict[str, str]]:
     return pairs, {"file": Path(path).name, "file_sha256": hashlib.sha256(data).hexdigest()}
 
 
-def spread(pairs: Sequence[tuple[str, str]], count: int) -> list[tuple[str, str]]:
+def spread_evenly(pairs: Sequence[tuple[str, str]], count: int) -> list[tuple[str, str]]:
     """`count` of them, all where there are fewer, spread evenly."""
     if len(pairs) <= count:
         return list(pairs)
@@ -108,32 +108,38 @@ class RepetitionBench:
 
     def __init__(self, model: Model, times: int = TIMES):
         Method().check(model.spec)
-        must_read(model)
+        require_tokenizer(model)
         self.model, self.times = model, times
 
-    def measure(self, pairs: Sequence[tuple[str, str]]) -> list[Repeated]:
+    def measure(self, pairs: Sequence[tuple[str, str]]) -> list[RepeatedSentence]:
         """What the model makes of each sentence, in their order. Raises LabBenchError where copies do not fit the model."""
         tokenizer = self.model.tokenizer
         assert tokenizer is not None
-        texts = [(tokenizer.encode(before), tokenizer.plain(f" {sentence}")) for before, sentence in pairs]
-        self._fit(texts)
+        texts = [
+            (tokenizer.encode(before), tokenizer.encode_plain(f" {sentence}")) for before, sentence in pairs
+        ]
+        self._check_length(texts)
         order = sorted(range(len(pairs)), key=lambda i: len(texts[i][0]) + self.times * len(texts[i][1]))
         read: dict[int, tuple[Tensor, Tensor]] = {}
         with Progress("sentences", len(pairs), "sentences") as progress:
             for at in range(0, len(order), BATCH):
                 some = order[at : at + BATCH]
                 read.update(
-                    zip(some, copies(self.model.decoder, [texts[i] for i in some], self.times), strict=True)
+                    zip(
+                        some,
+                        read_copies(self.model.decoder, [texts[i] for i in some], self.times),
+                        strict=True,
+                    )
                 )
                 progress.at(len(read))
         return [
-            Repeated(*pair, [tokenizer.piece(x) for x in one], p.tolist(), best.tolist())
+            RepeatedSentence(*pair, [tokenizer.piece(x) for x in one], p.tolist(), best.tolist())
             for pair, (_, one), (p, best) in zip(
                 pairs, texts, (read[i] for i in range(len(pairs))), strict=True
             )
         ]
 
-    def _fit(self, texts: Sequence[tuple[list[int], list[int]]]) -> None:
+    def _check_length(self, texts: Sequence[tuple[list[int], list[int]]]) -> None:
         """Raise LabBenchError where the longest of the texts is longer than the model reads."""
         before, one = max(texts, key=lambda x: len(x[0]) + self.times * len(x[1]))
         longest, most = len(before) + self.times * len(one), self.model.spec.max_positions
@@ -146,7 +152,7 @@ class RepetitionBench:
 
 
 @torch.inference_mode()
-def copies(
+def read_copies(
     decoder: Decoder, texts: Sequence[tuple[list[int], list[int]]], times: int
 ) -> list[tuple[Tensor, Tensor]]:
     """Of texts, each the ids of what stands in front and those of a sentence: the probability of each token of each of the
@@ -174,7 +180,7 @@ def copies(
     return [(p[i, x].view(times, -1), best[i, x].view(times, -1)) for i, x in enumerate(places_of)]
 
 
-def curve(rows: Sequence[Repeated], times: int) -> list[dict[str, Any]]:
+def copy_curve(rows: Sequence[RepeatedSentence], times: int) -> list[dict[str, Any]]:
     """By copy, the means of TP, IP and WR over the sentences, which count alike."""
     return [
         {
@@ -187,7 +193,7 @@ def curve(rows: Sequence[Repeated], times: int) -> list[dict[str, Any]]:
     ]
 
 
-def starts(rows: Sequence[Repeated], times: int) -> list[dict[str, Any]]:
+def first_copy_thirds(rows: Sequence[RepeatedSentence], times: int) -> list[dict[str, Any]]:
     """The sentences in three parts, by how likely their first copy is: how many, and TP of the first and the last copy."""
     order = sorted(rows, key=lambda x: x.tp(1))
     cuts = [i * len(order) // len(PARTS) for i in range(len(PARTS) + 1)]
@@ -199,7 +205,7 @@ def starts(rows: Sequence[Repeated], times: int) -> list[dict[str, Any]]:
     ]
 
 
-def repetition(
+def measure_repetition(
     bench: RepetitionBench, pairs: Sequence[tuple[str, str]], about: dict[str, str]
 ) -> dict[str, Any]:
     """The measurement as plain data. about: what to remember of where the sentences came from.
@@ -212,13 +218,13 @@ def repetition(
     return {
         "repetition": VERSION,
         "settings": {
-            **surroundings(bench.model),
+            **run_environment(bench.model),
             "text": about,
             "sentences": len(pairs),
             "times": bench.times,
         },
         "seconds": round(time.perf_counter() - began, 3),
-        "curve": curve(rows, bench.times),
-        "starts": starts(rows, bench.times),
+        "curve": copy_curve(rows, bench.times),
+        "starts": first_copy_thirds(rows, bench.times),
         "sentences": [asdict(x) for x in rows],
     }

@@ -14,17 +14,17 @@ from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method, MethodError
 from decodescope.engine.session.session import Session
 
-from .answers import Bench, about
-from .clock.contest import Contestant, agreement, one_round, ours
-from .clock.head_clock import HeadClock, watching
+from .clock.contest import Contestant, common_prefix_length, engine_contestant, run_round
+from .clock.head_clock import HeadClock, attach_clock
 from .clock.speed import Reference
-from .figures.answers import BASELINE, by_depth
+from .figures.labbench import BASELINE, sum_by_depth
 from .figures.speculation import SpecResult, SpecRow
-from .questions.columns import Spent, resident, together
-from .questions.questions import Question
-from .questions.result_file import gather
+from .labbench import Bench, describe_questions
+from .questions.columns import Spent, count_weight_bytes, sum_costs
+from .questions.questions import BenchQuestion
+from .questions.result_file import measure_questions
 from .questions.spec_bench import is_spec_bench
-from .talk import Answer, Talk
+from .talk import Talk, TurnAnswer
 
 PER_KIND, SHORT = 2, 1  # questions of a kind, and in the short form
 NEW_TOKENS, REPEATS = 40, 3
@@ -33,7 +33,7 @@ WARM = 8  # tokens
 Parts = tuple[dict[str, str], dict[str, dict[str, Any]]]
 
 
-def _drafts(name: str, acceptance: str = "", **knobs: Any) -> Parts:
+def _drafter_parts(name: str, acceptance: str = "", **knobs: Any) -> Parts:
     """The parts of a drafter with some knobs, under the rule `acceptance`."""
     return {"drafter": name, **({"acceptance": acceptance} if acceptance else {})}, {
         "drafter": knobs
@@ -43,44 +43,44 @@ def _drafts(name: str, acceptance: str = "", **knobs: Any) -> Parts:
 # Beside every drafter and every lossless strategy as it comes (one that drafts, with draft_model), and draft_model under every
 # schedule.
 VARIANTS: dict[str, Parts] = {
-    "draft_model (tree)": _drafts("draft_model", width=3),
-    "sequoia (fitted)": _drafts("sequoia", rates="measured", fit=True),
-    "layer_skip (siblings)": _drafts("layer_skip", siblings=True),
-    "specinfer (two models)": _drafts("specinfer", models=2),
-    "early_exit (confident)": _drafts("early_exit", criterion="confidence_exit"),
-    "prompt_lookup (length 4)": _drafts("prompt_lookup", length=4),
-    "token_recycling (24 nodes)": _drafts("token_recycling", nodes="24"),
+    "draft_model (tree)": _drafter_parts("draft_model", width=3),
+    "sequoia (fitted)": _drafter_parts("sequoia", acceptance_rates="measured", hardware_aware=True),
+    "layer_skip (siblings)": _drafter_parts("layer_skip", siblings=True),
+    "specinfer (two models)": _drafter_parts("specinfer", models=2),
+    "early_exit (confident)": _drafter_parts("early_exit", criterion="confidence_exit"),
+    "prompt_lookup (length 4)": _drafter_parts("prompt_lookup", max_draft_tokens=4),
+    "token_recycling (24 nodes)": _drafter_parts("token_recycling", nodes="24"),
     # few nodes: what papers draft for a GPU costs a small model on a CPU more than it gains
-    "trie (8 nodes)": _drafts("trie", nodes=8),
-    "llma (length 5)": _drafts("llma", length=5),
-    "medusa (8 nodes)": _drafts("medusa", nodes=8),
-    "hydra (8 nodes)": _drafts("hydra", nodes=8),
-    "eagle (4 nodes)": _drafts("eagle", nodes=4, depth=4),
+    "trie (8 nodes)": _drafter_parts("trie", nodes=8),
+    "llma (length 5)": _drafter_parts("llma", max_draft_tokens=5),
+    "medusa (8 nodes)": _drafter_parts("medusa", nodes=8),
+    "hydra (8 nodes)": _drafter_parts("hydra", nodes=8),
+    "eagle (4 nodes)": _drafter_parts("eagle", nodes=4, depth=4),
 }
 # Where tokens are drawn, rules and shapes of trees part that are the same under a greedy sampler.
 DRAWING: dict[str, Parts] = {
-    "draft_model": _drafts("draft_model"),
-    "draft_model (block)": _drafts("draft_model", "block"),
-    "draft_model (leniency)": _drafts("draft_model", "leniency"),
-    "chains": _drafts("chains"),
-    "chains (spectr)": _drafts("chains", "spectr"),
-    "sequoia": _drafts("sequoia"),
-    "dyspec": _drafts("dyspec"),
-    "rsd_c": _drafts("rsd_c"),
-    "rsd_s": _drafts("rsd_s"),
-    "specinfer": _drafts("specinfer"),
-    "medusa": _drafts("medusa"),
-    "medusa (typical)": _drafts("medusa", "typical"),
-    "eagle": _drafts("eagle"),
+    "draft_model": _drafter_parts("draft_model"),
+    "draft_model (block)": _drafter_parts("draft_model", "block"),
+    "draft_model (leniency)": _drafter_parts("draft_model", "leniency"),
+    "chains": _drafter_parts("chains"),
+    "chains (spectr)": _drafter_parts("chains", "spectr"),
+    "sequoia": _drafter_parts("sequoia"),
+    "dyspec": _drafter_parts("dyspec"),
+    "rsd_c": _drafter_parts("rsd_c"),
+    "rsd_s": _drafter_parts("rsd_s"),
+    "specinfer": _drafter_parts("specinfer"),
+    "medusa": _drafter_parts("medusa"),
+    "medusa (typical)": _drafter_parts("medusa", "typical"),
+    "eagle": _drafter_parts("eagle"),
 }
 
 
-def compositions(bench: Bench) -> dict[str, Method]:
+def default_methods(bench: Bench) -> dict[str, Method]:
     """What is measured greedily unless others are named, for the model of `bench`; some may not run on it."""
     drafters: dict[str, Parts] = {
-        name: _drafts(name) for name in registry("drafter") if name != Method().drafter.name
+        name: _drafter_parts(name) for name in registry("drafter") if name != Method().drafter.name
     }
-    drafters["aggressive"] = ({"drafter": "aggressive"}, {"drafter": framed(bench)})
+    drafters["aggressive"] = ({"drafter": "aggressive"}, {"drafter": template_lengths(bench)})
     alone: dict[str, Parts] = {}
     for name, part in registry("strategy").items():
         if getattr(part, "lossless", True) and name != Method().strategy.name:
@@ -90,22 +90,27 @@ def compositions(bench: Bench) -> dict[str, Method]:
     timed: dict[str, Parts] = {
         f"draft_model ({x})": ({"drafter": "draft_model", "schedule": x}, {}) for x in schedules
     }
-    return {name: Method.named(*parts) for name, parts in {**drafters, **VARIANTS, **timed, **alone}.items()}
+    return {
+        name: Method.from_names(*parts) for name, parts in {**drafters, **VARIANTS, **timed, **alone}.items()
+    }
 
 
-def framed(bench: Bench) -> dict[str, int]:
-    """How many tokens of a prompt stand `before` and `after` what the user said, by the model's template."""
-    one, other = (bench.first(Question(text, "", (text,))) for text in "ab")
-    return {"before": agreement(one, other), "after": agreement(one[::-1], other[::-1])}
+def template_lengths(bench: Bench) -> dict[str, int]:
+    """As knobs of `aggressive`: how many tokens of a prompt stand before and after what the user said, by the template."""
+    one, other = (bench.first_prompt(BenchQuestion(text, "", (text,))) for text in "ab")
+    return {
+        "tokens_before_input": common_prefix_length(one, other),
+        "tokens_after_input": common_prefix_length(one[::-1], other[::-1]),
+    }
 
 
-def drawn(name: str) -> str:
+def drawn_name(name: str) -> str:
     """What a method is called where it draws: "x (drawn)", or "x (y, drawn)"."""
     return f"{name[:-1]}, drawn)" if name.endswith(")") else f"{name} (drawn)"
 
 
 @dataclass(frozen=True)
-class Entry:
+class SpecEntry:
     """A method of ours, and the bench that counts what it does; `plain`: the name of the decoding that it is compared with."""
 
     bench: Bench
@@ -113,10 +118,10 @@ class Entry:
     plain: str
 
 
-class Speculation:
+class SpeculationBench:
     """A model, draft models by role, methods, and transformers on the same weights, if there is a `reference`.
 
-    methods: name -> method, measured greedily; None: `compositions`, and those of DRAWING at `temperature`, unless it is 0
+    methods: name -> method, measured greedily; None: `default_methods`, and those of DRAWING at `temperature`, unless it is 0
     left_out: name -> why it cannot run here
     clock, result: what times heads, and what keeps the rows;  turns: which of a question are asked
     """
@@ -144,11 +149,11 @@ class Speculation:
         self.seed = seed
         self.greedy = self._bench(0.0)
         self.left_out: dict[str, str] = {}
-        self.entries: dict[str, Entry] = {}
-        self._enter(self.greedy, compositions(self.greedy) if methods is None else methods)
+        self.entries: dict[str, SpecEntry] = {}
+        self._add_entries(self.greedy, default_methods(self.greedy) if methods is None else methods)
         if methods is None and temperature:
-            self._enter(
-                self._bench(temperature), {name: Method.named(*parts) for name, parts in DRAWING.items()}
+            self._add_entries(
+                self._bench(temperature), {name: Method.from_names(*parts) for name, parts in DRAWING.items()}
             )
 
     def _bench(self, temperature: float) -> Bench:
@@ -159,10 +164,10 @@ class Speculation:
         )
         return Bench(self.model, {}, first, temperature=temperature, further=further, **given)
 
-    def _enter(self, bench: Bench, methods: Mapping[str, Method]) -> None:
+    def _add_entries(self, bench: Bench, methods: Mapping[str, Method]) -> None:
         """Take in the methods that can run, and plain decoding before them."""
         sampler = bench.methods[BASELINE].sampler
-        call = drawn if bench.temperature else str
+        call = drawn_name if bench.temperature else str
         for name, method in {BASELINE: Method(), **methods}.items():
             drawing = replace(method, sampler=sampler)
             try:
@@ -170,13 +175,13 @@ class Speculation:
             except MethodError as error:
                 self.left_out[call(name)] = str(error)
             else:
-                self.entries[call(name)] = Entry(bench, drawing, call(BASELINE))
+                self.entries[call(name)] = SpecEntry(bench, drawing, call(BASELINE))
 
     def settings(self) -> dict[str, Any]:
         """What the figures depend on, as plain data."""
         settings = self.greedy.settings()
         del settings["methods"], settings["exactness"]
-        theirs = [] if self.reference is None else self.reference.field(self.new_tokens)
+        theirs = [] if self.reference is None else self.reference.contestants(self.new_tokens)
         return {
             **settings,
             "drafts": {role: x.name for role, x in self.drafts.items()},
@@ -186,18 +191,18 @@ class Speculation:
             "set_aside": {} if self.reference is None else self.reference.set_aside,
             "turns": self.turns,
             "contestants": {
-                **{name: self._about(name, entry) for name, entry in self.entries.items()},
-                **{one.name: _theirs(one) for one in theirs},
+                **{name: self._describe_entry(name, entry) for name, entry in self.entries.items()},
+                **{one.name: _describe_theirs(one) for one in theirs},
             },
             "weights": {
-                name: resident([self.model, *x.bench.models(x.method).values()])
+                name: count_weight_bytes([self.model, *x.bench.models(x.method).values()])
                 for name, x in self.entries.items()
             },
             "left_out": self.left_out,
         }
 
     @staticmethod
-    def _about(name: str, entry: Entry) -> dict[str, Any]:
+    def _describe_entry(name: str, entry: SpecEntry) -> dict[str, Any]:
         """`method`: the name of the part that makes it another method than plain decoding."""
         method = entry.method
         part = method.drafter if method.strategy == Method().strategy else method.strategy
@@ -213,26 +218,28 @@ class Speculation:
 
     # ---- one question
 
-    def rows(self, question: Question, turn: int, clock: HeadClock) -> Sequence[SpecRow]:
+    def rows(self, question: BenchQuestion, turn: int, clock: HeadClock) -> Sequence[SpecRow]:
         """What everyone made of the question: counted once, then timed in turns. In the prompt of a later turn stand one's own
         earlier answers. `turn`: number of the question, by which the order goes on. Where plain decoding does not come to the
         end, its row alone, with the fault."""
         talks = {name: x.bench.talk(question, x.method, self.new_tokens) for name, x in self.entries.items()}
-        if fault_of(talks[BASELINE]):
+        if first_fault(talks[BASELINE]):
             return [_row(question, BASELINE, talks[BASELINE], None, None)]
-        field = self.field(
-            [name for name, talk in talks.items() if not fault_of(talk)], self.new_tokens, clock
+        field = self.contestants(
+            [name for name, talk in talks.items() if not first_fault(talk)], self.new_tokens, clock
         )
         theirs = {
             one.name: Talk(self.greedy, question, self.new_tokens) for one in field if one.name not in talks
         }
         for t in range(len(question.turns)):
-            prompts = [theirs[x.name].asked if x.name in theirs else talks[x.name][t].prompt for x in field]
+            prompts = [
+                theirs[x.name].current_prompt if x.name in theirs else talks[x.name][t].prompt for x in field
+            ]
             for i in range(self.repeats):
-                one_round(field, str(t), prompts, turn * self.repeats + i, self.model.decoder.device)
+                run_round(field, str(t), prompts, turn * self.repeats + i, self.model.decoder.device)
             for one, prompt in zip(field, prompts, strict=True):
                 if one.name in theirs:
-                    theirs[one.name].add(Answer(prompt, one.written[str(t)].tokens))
+                    theirs[one.name].add(TurnAnswer(prompt, one.last_results[str(t)].tokens))
         timed = {one.name: one for one in field}
         rows = []
         for name, talk in {**talks, **{name: x.answers for name, x in theirs.items()}}.items():
@@ -244,27 +251,29 @@ class Speculation:
             rows.append(_row(question, name, talk, timed.get(name), identity))
         return rows
 
-    def warm_up(self, question: Question) -> None:
+    def warm_up(self, question: BenchQuestion) -> None:
         """Let everyone write a few tokens."""
-        prompt = self.greedy.first(question)
+        prompt = self.greedy.first_prompt(question)
         for x in self.entries.values():
             x.bench.answer(x.method, prompt, WARM)
-        for one in [] if self.reference is None else self.reference.field(WARM):
+        for one in [] if self.reference is None else self.reference.contestants(WARM):
             one.write(prompt)
 
-    def field(self, names: Sequence[str], new: int, clock: HeadClock) -> list[Contestant]:
+    def contestants(self, names: Sequence[str], new: int, clock: HeadClock) -> list[Contestant]:
         """Ours of these names and all of theirs, each to write up to `new` tokens."""
         contestants = []
         for name in names:
             method, stop = self.entries[name].method, self.model.stop_tokens
             models = {role: clock.drafts[role] for role in self.entries[name].bench.models(method)}
             contestants.append(
-                ours(name, clock.model, method, new, models=models, stop=stop, seed=self.seed, heads=clock)
+                engine_contestant(
+                    name, clock.model, method, new, models=models, stop=stop, seed=self.seed, heads=clock
+                )
             )
-        return contestants + ([] if self.reference is None else self.reference.field(new))
+        return contestants + ([] if self.reference is None else self.reference.contestants(new))
 
 
-def _theirs(one: Contestant) -> dict[str, Any]:
+def _describe_theirs(one: Contestant) -> dict[str, Any]:
     about = {
         "side": one.side,
         "method": one.name,
@@ -276,45 +285,49 @@ def _theirs(one: Contestant) -> dict[str, Any]:
     return {**about, "parts": one.settings}
 
 
-def fault_of(talk: Sequence[Answer]) -> str:
+def first_fault(talk: Sequence[TurnAnswer]) -> str:
     """Why a talk has no whole answer to each turn; empty if it has."""
     return next((x.fault for x in talk if x.fault), "")
 
 
 def _row(
-    question: Question, name: str, talk: Sequence[Answer], timed: Contestant | None, identity: str | None
+    question: BenchQuestion,
+    name: str,
+    talk: Sequence[TurnAnswer],
+    timed: Contestant | None,
+    identity: str | None,
 ) -> SpecRow:
     """The figures of a talk that was counted, and of the calls that were timed, all turns together; None: it had a fault."""
     row = SpecRow(
         question.id,
         question.kind,
         name,
-        fault_of(talk),
+        first_fault(talk),
         sum(len(x.prompt) for x in talk),
         sum(len(x.tokens) for x in talk),
         sum(x.steps for x in talk),
         sum(x.passes for x in talk),
         sum(x.drafted for x in talk),
         sum(x.accepted for x in talk),
-        by_depth(x.offered for x in talk),
-        by_depth(x.reached for x in talk),
+        sum_by_depth(x.offered for x in talk),
+        sum_by_depth(x.reached for x in talk),
         identity,
-        spent=together([x.spent for x in talk if x.spent]),
+        spent=sum_costs([x.spent for x in talk if x.spent]),
     )
     if timed is None:
         return row
     turns = [str(t) for t in range(len(talk))]
     calls = [call for turn in turns for call in timed.calls[turn]]
     steps = [(step, us) for call in calls for step, us in zip(call.steps, call.heads_us, strict=True)]
-    spent = together([_timed(answer, timed, turn) for answer, turn in zip(talk, turns, strict=True)])
-    row = replace(row, seconds=by_round([timed.seconds[turn] for turn in turns]), spent=spent)
+    spent = sum_costs([_timed_cost(answer, timed, turn) for answer, turn in zip(talk, turns, strict=True)])
+    row = replace(row, seconds=sum_by_round([timed.seconds[turn] for turn in turns]), spent=spent)
     if not steps:
         return row
     passes = [sum(p.wall_us for p in step.passes) for step, _ in steps]
     own = [step.wall_us - inside - us for (step, us), inside in zip(steps, passes, strict=True)]
     return replace(
         row,
-        decode_s=by_round([[call.decode_s for call in timed.calls[turn]] for turn in turns]),
+        decode_s=sum_by_round([[call.decode_s for call in timed.calls[turn]] for turn in turns]),
         draft_s=sum(step.draft_us for step, _ in steps) / 1e6,
         step_us=statistics.median(step.wall_us for step, _ in steps),
         pass_us=statistics.median(passes),
@@ -323,12 +336,12 @@ def _row(
     )
 
 
-def by_round(turns: Sequence[Sequence[float]]) -> list[float]:
+def sum_by_round(turns: Sequence[Sequence[float]]) -> list[float]:
     """The sum over the turns for each round; turns: of each the figures of its rounds."""
     return [sum(each) for each in zip(*turns, strict=True)]
 
 
-def _timed(answer: Answer, timed: Contestant, turn: str) -> Spent:
+def _timed_cost(answer: TurnAnswer, timed: Contestant, turn: str) -> Spent:
     """What an answer took, with the medians of the rounds in the place of the times of the one that was counted; of
     transformers, whose passes nobody sees, what there is."""
     whole, steps = (
@@ -344,9 +357,9 @@ def _timed(answer: Answer, timed: Contestant, turn: str) -> Spent:
     }
 
 
-def speculation(
-    bench: Speculation,
-    questions: Sequence[Question],
+def measure_speculation(
+    bench: SpeculationBench,
+    questions: Sequence[BenchQuestion],
     *,
     asked: Mapping[str, Any] | None = None,
     out: Path | None = None,
@@ -356,13 +369,13 @@ def speculation(
     """Put all turns of every question to everyone. `asked`: what to remember of where the questions came from; the rest as for
     `gather`, which may be interrupted: what there is until then is returned."""
     asked = {**(asked or {}), "spec_bench": is_spec_bench(questions)}
-    result = bench.result({**bench.settings(), "questions": about(questions, asked)})
+    result = bench.result({**bench.settings(), "questions": describe_questions(questions, asked)})
     for name, why in bench.left_out.items():
         say(f"left out: {name}: {why}")
-    with watching(bench.clock(bench.model, bench.drafts)) as clock:
+    with attach_clock(bench.clock(bench.model, bench.drafts)) as clock:
 
-        def work(i: int, question: Question) -> tuple[Sequence[SpecRow], str]:
-            why = bench.greedy.too_long(question)
+        def work(i: int, question: BenchQuestion) -> tuple[Sequence[SpecRow], str]:
+            why = bench.greedy.skip_reason(question)
             rows = [] if why else bench.rows(question, i, clock)
             why = why or next((x.fault for x in rows if x.fault and x.method == BASELINE), "")
             return ([], why) if why else (rows, "")
@@ -370,7 +383,7 @@ def speculation(
         gc.collect()
         gc.freeze()  # the many objects of both libraries need not be looked at before every call
         try:
-            gather(result, questions, work, ready=bench.warm_up, out=out, resume=resume, say=say)
+            measure_questions(result, questions, work, ready=bench.warm_up, out=out, resume=resume, say=say)
         finally:
             gc.unfreeze()
     return result

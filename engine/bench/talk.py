@@ -10,16 +10,16 @@ from typing import Protocol
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.session.method import MethodError
 from decodescope.engine.session.session import Session
-from decodescope.engine.trace.records.auxiliary_nodes import levels
+from decodescope.engine.trace.records.auxiliary_nodes import drafted_depths
 from decodescope.engine.trace.records.events import Pass, Prefill, Step
-from decodescope.engine.trace.records.phases import decides
+from decodescope.engine.trace.records.phases import is_deciding_pass
 
 from .questions.columns import Meter, Spent
-from .questions.questions import Question
+from .questions.questions import BenchQuestion
 
 
 @dataclass
-class Answer:
+class TurnAnswer:
     """One turn's answer, and what it took.
 
     offered, reached: by depth in the draft, from 1: steps whose draft was so deep, and steps that accepted so far
@@ -43,7 +43,7 @@ class Answer:
     decode_s: float = 0.0
     spent: Spent = field(default_factory=dict)
 
-    def open(self, began: Prefill) -> None:
+    def add_prompt(self, began: Prefill) -> None:
         """Count what was done with the prompt."""
         self.prefill_s = began.wall_us / 1e6
         self.kv_bytes = sum(c.held_bytes for c in began.cache)
@@ -52,10 +52,10 @@ class Answer:
         """Count a step; of the `last` one the part of its draft that lies behind the text's end was never tried."""
         self.steps += 1
         self.tokens += step.emitted
-        self.passes += sum(map(decides, step.passes))
+        self.passes += sum(map(is_deciding_pass, step.passes))
         self.drafted += step.drafted
         self.accepted += step.accepted
-        deep = max(levels(step.draft), default=0)
+        deep = max(drafted_depths(step.draft), default=0)
         deep = min(deep, len(step.emitted)) if last else deep
         for counts, reach in ((self.offered, deep), (self.reached, min(step.accepted, deep))):
             counts += [0] * (deep - len(counts))
@@ -65,21 +65,21 @@ class Answer:
         self.kv_bytes = max(self.kv_bytes, self.step_kv_bytes)
         self.decode_s += step.wall_us / 1e6
 
-    def failed(self, error: MethodError | EngineFault) -> None:
+    def record_fault(self, error: MethodError | EngineFault) -> None:
         """Say why there is no whole answer."""
         self.end, self.fault = getattr(error, "reason", "bad_input"), str(error)
 
 
 @dataclass
-class Counted(Answer):
+class RecordedAnswer(TurnAnswer):
     """An answer whose passes are kept, so that they can be priced. read: those that read the prompt;  records: the steps"""
 
     read: list[Pass] = field(default_factory=list)
     records: list[Step] = field(default_factory=list)
 
-    def open(self, began: Prefill) -> None:
+    def add_prompt(self, began: Prefill) -> None:
         """Count what was done with the prompt, and keep its passes."""
-        super().open(began)
+        super().add_prompt(began)
         self.read += began.passes
 
     def add(self, step: Step, last: bool) -> None:
@@ -88,10 +88,10 @@ class Counted(Answer):
         self.records.append(step)
 
 
-class Speaker(Protocol):
+class PromptRenderer(Protocol):
     """Who renders prompts, and reads what was answered."""
 
-    def prompt(self, question: Question, said: Sequence[Mapping[str, str]]) -> list[int]:
+    def prompt(self, question: BenchQuestion, said: Sequence[Mapping[str, str]]) -> list[int]:
         """Token ids of a talk up to where the model answers."""
         ...
 
@@ -99,7 +99,7 @@ class Speaker(Protocol):
         """The text of an answer, without what ends it."""
         ...
 
-    def longest(self, question: Question) -> int:
+    def max_answer_tokens(self, question: BenchQuestion) -> int:
         """The most tokens that an answer to the question may have."""
         ...
 
@@ -110,15 +110,19 @@ class Talk:
     prompt: token ids that ask for the next answer; None: it is over
     """
 
-    def __init__(self, bench: Speaker, question: Question, longest: int | None = None):
-        self.bench, self.question, self.longest = bench, question, longest or bench.longest(question)
+    def __init__(self, bench: PromptRenderer, question: BenchQuestion, longest: int | None = None):
+        self.bench, self.question, self.longest = (
+            bench,
+            question,
+            longest or bench.max_answer_tokens(question),
+        )
         self.said: list[dict[str, str]] = []
-        self.answers: list[Answer] = []
+        self.answers: list[TurnAnswer] = []
         self.prompt: list[int] | None = None
         self._ask()
 
     @property
-    def asked(self) -> list[int]:
+    def current_prompt(self) -> list[int]:
         """The prompt, of a talk that is not over."""
         assert self.prompt is not None
         return self.prompt
@@ -127,7 +131,7 @@ class Talk:
         self.said.append({"role": "user", "content": self.question.turns[len(self.answers)]})
         self.prompt = self.bench.prompt(self.question, self.said)
 
-    def add(self, answer: Answer) -> None:
+    def add(self, answer: TurnAnswer) -> None:
         """Take an answer, and go on to the next turn if there is one."""
         self.answers.append(answer)
         self.prompt = None
@@ -136,10 +140,10 @@ class Talk:
             self._ask()
 
 
-class Written:
+class AnswerWriter:
     """An answer while its session writes it."""
 
-    def __init__(self, answer: Answer, session: Session):
+    def __init__(self, answer: TurnAnswer, session: Session):
         self.answer, self.session, self.began = answer, session, time.perf_counter()
         self.meter = Meter(session.header)
 
@@ -147,15 +151,15 @@ class Written:
         """Count a step; with the first one what was done with the prompt."""
         if not self.answer.steps:
             assert self.session.prefilled is not None
-            self.meter.open(self.session.prefilled)
-            self.answer.open(self.session.prefilled)
-        self.answer.add(step, self.session.done)
+            self.meter.add_prompt(self.session.prefilled)
+            self.answer.add_prompt(self.session.prefilled)
+        self.answer.add(step, self.session.is_done)
         self.meter.add(step)
 
-    def over(self) -> None:
+    def finish(self) -> None:
         """Say why it ended, and what it took."""
         assert self.session.end is not None
         self.answer.end, self.answer.spent = (
             self.session.end.reason,
-            self.meter.spent(len(self.answer.tokens)),
+            self.meter.totals(len(self.answer.tokens)),
         )

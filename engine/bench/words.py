@@ -14,23 +14,23 @@ from typing import Any
 
 import torch
 
-from decodescope.engine.core.arithmetic import value_of
+from decodescope.engine.core.arithmetic import evaluate_expression
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.policy import CachePolicy
 from decodescope.engine.decoding.bases.sampler import Sampler
-from decodescope.engine.methods.samplers.chain import chained
+from decodescope.engine.methods.samplers.chain import chain_samplers
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method, MethodError
-from decodescope.engine.trace.query.repeats import GRAM, said_again
+from decodescope.engine.trace.query.repeats import GRAM, repeated_share
 from decodescope.engine.trace.records.events import Level
-from decodescope.engine.trace.records.phases import decides
+from decodescope.engine.trace.records.phases import is_deciding_pass
 
-from .answers import Bench, about, losses_behind, put
-from .figures.answers import BASELINE
+from .figures.labbench import BASELINE
 from .figures.words import WordsResult, WordsRow
-from .questions.questions import Question
-from .questions.score import parsed
-from .talk import Answer, Counted
+from .labbench import Bench, answer_losses, ask_questions, describe_questions
+from .questions.questions import BenchQuestion
+from .questions.score import parse_json
+from .talk import RecordedAnswer, TurnAnswer
 
 SHORT = 2  # questions of a kind in the short form
 # name -> parts by kind, and knobs: a method a line, each with its usual knobs unless some are said
@@ -46,7 +46,7 @@ METHODS: dict[str, tuple[dict[str, str | Iterable[str]], dict[str, Any]]] = {
     "grammar": ({"sampler": ("grammar", "greedy")}, {}),
     "grammar (drawn)": ({"sampler": "grammar"}, {}),
     "aligned": ({"strategy": "aligned", "sampler": "grammar"}, {}),
-    "contrastive": ({"law": "contrastive"}, {}),
+    "contrastive": ({"guidance": "contrastive"}, {}),
     "contrastive_search": ({"strategy": "contrastive_search"}, {}),
     "beam": ({"strategy": "beam"}, {}),
     "diverse_beam": ({"strategy": "diverse_beam"}, {}),
@@ -57,7 +57,7 @@ METHODS: dict[str, tuple[dict[str, str | Iterable[str]], dict[str, Any]]] = {
 
 
 @dataclass(frozen=True)
-class Form:
+class AnswerForm:
     """What an answer of a kind looks like, as a grammar in its dialect. A question asks for it whose references have it."""
 
     dialect: str
@@ -66,24 +66,24 @@ class Form:
     def fits(self, said: str) -> bool:
         """Whether a text has the form: looked at by other means than those that constrain a text to it."""
         if self.dialect == "json":
-            value = parsed(said)
+            value = parse_json(said)
             return value is not None and isinstance(value[0], dict)
         return re.fullmatch(self.text, said) is not None
 
 
 FORMS = {
-    "math": Form("regex", r"\d+ [+*/-] \d+ = \d+(, \d+ [+*/-] \d+ = \d+)*(\. Answer: \d+)?"),
-    "retrieval": Form("regex", r"[a-z0-9]+(, [a-z0-9]+)*"),
-    "lists": Form("regex", r"[A-Za-z0-9]+(, [A-Za-z0-9]+)*"),
-    "expression": Form("regex", r"[0-9 ()+*/=.-]+(\n[0-9 ()+*/=.-]+)*"),
-    "json": Form("json", json.dumps({"type": "object"})),
+    "math": AnswerForm("regex", r"\d+ [+*/-] \d+ = \d+(, \d+ [+*/-] \d+ = \d+)*(\. Answer: \d+)?"),
+    "retrieval": AnswerForm("regex", r"[a-z0-9]+(, [a-z0-9]+)*"),
+    "lists": AnswerForm("regex", r"[A-Za-z0-9]+(, [A-Za-z0-9]+)*"),
+    "expression": AnswerForm("regex", r"[0-9 ()+*/=.-]+(\n[0-9 ()+*/=.-]+)*"),
+    "json": AnswerForm("json", json.dumps({"type": "object"})),
 }
-FILLED = ("dialect", "text")  # the knobs of a sampler that constrains
+FILLED = ("dialect", "definition")  # the knobs of a sampler that constrains
 TESTS = "tests"  # the knob of a strategy that looks for a text by tests
-ANY = Form("regex", r"(.|\n)*")  # of a question that asks for no form
+ANY = AnswerForm("regex", r"(.|\n)*")  # of a question that asks for no form
 
 
-def form_of(question: Question) -> Form | None:
+def question_form(question: BenchQuestion) -> AnswerForm | None:
     """The form that a question asks for; None: for none."""
     form = FORMS.get(question.kind)
     return (
@@ -93,16 +93,16 @@ def form_of(question: Question) -> Form | None:
     )
 
 
-def formed(method: Method, form: Form | None) -> Method:
+def with_form(method: Method, form: AnswerForm | None) -> Method:
     """The method, whose grammar, where it has one that nobody has written, is that of the form."""
     if not method.sampler.constrains:
         return method
     return replace(
-        method, sampler=chained([_filled(stage, form or ANY) for stage in method.sampler.in_order])
+        method, sampler=chain_samplers([_fill_stage(stage, form or ANY) for stage in method.sampler.in_order])
     )
 
 
-def _filled(stage: Sampler, form: Form) -> Sampler:
+def _fill_stage(stage: Sampler, form: AnswerForm) -> Sampler:
     """A stage whose grammar nobody has written, with that of the form; others as they are."""
     usual = {knob.name: knob.default for knob in stage.params()}
     if not stage.constrains or any(getattr(stage, name) != usual[name] for name in FILLED):
@@ -113,7 +113,7 @@ def _filled(stage: Sampler, form: Form) -> Sampler:
     return filled
 
 
-def with_tests(method: Method, question: Question) -> Method:
+def with_tests(method: Method, question: BenchQuestion) -> Method:
     """The method, whose tests, where it has such and nobody has written them, are what the answer's expression is worth; none
     where no expression is asked for."""
     knobs = {knob.name: knob.default for knob in method.strategy.params()}
@@ -121,13 +121,13 @@ def with_tests(method: Method, question: Question) -> Method:
     if written or question.scorer != "expression" or len(question.turns) > 1:
         return method
     filled = copy(method.strategy)
-    setattr(filled, TESTS, str(value_of(question.references[0])))
+    setattr(filled, TESTS, str(evaluate_expression(question.references[0])))
     return replace(method, strategy=filled)
 
 
-def known() -> dict[str, Method]:
+def default_methods() -> dict[str, Method]:
     """All that is measured unless methods are named."""
-    return {name: Method.named(*parts) for name, parts in METHODS.items()}
+    return {name: Method.from_names(*parts) for name, parts in METHODS.items()}
 
 
 class WordsBench(Bench):
@@ -146,9 +146,9 @@ class WordsBench(Bench):
     ):
         super().__init__(model, {}, seed=seed, new_tokens=new_tokens, further=further)
         self.left_out: dict[str, str] = {}
-        for name, method in (known() if methods is None else methods).items():
+        for name, method in (default_methods() if methods is None else methods).items():
             try:
-                formed(method, None).check(model.spec, self.models(method))
+                with_form(method, None).check(model.spec, self.models(method))
             except MethodError as error:
                 if methods is not None:
                     raise
@@ -161,27 +161,33 @@ class WordsBench(Bench):
         forms = {kind: [form.dialect, form.text] for kind, form in FORMS.items()}
         return {**super().settings(), "left_out": self.left_out, "forms": forms}
 
-    def blank(self, prompt: list[int]) -> Answer:
-        return Counted(prompt)
+    def new_answer(self, prompt: list[int]) -> TurnAnswer:
+        return RecordedAnswer(prompt)
 
-    def level(self, method: Method) -> Level:
+    def trace_level(self, method: Method) -> Level:
         """Decisions, where masks are made: their time stands there."""
-        return "decisions" if method.sampler.constrains else "counts"
+        return "decisions" if method.sampler.constrains else "summary"
 
-    def talk(self, question: Question, method: Method, new_tokens: int | None = None) -> list[Answer]:
-        return super().talk(question, with_tests(formed(method, form_of(question)), question), new_tokens)
+    def talk(
+        self, question: BenchQuestion, method: Method, new_tokens: int | None = None
+    ) -> list[TurnAnswer]:
+        return super().talk(
+            question, with_tests(with_form(method, question_form(question)), question), new_tokens
+        )
 
-    def figures(self, question: Question, turn: int) -> list[WordsRow]:
+    def figures(self, question: BenchQuestion, turn: int) -> list[WordsRow]:
         """What every method makes of a question; for `turn` see `talks`."""
         talks = self.talks(question, turn)
         return [self._row(question, name, talks[name], talks[BASELINE]) for name in self.methods]
 
-    def _row(self, question: Question, name: str, talk: list[Answer], plain: list[Answer]) -> WordsRow:
-        whole, form = self.row(question, name, talk, plain), form_of(question)
+    def _row(
+        self, question: BenchQuestion, name: str, talk: list[TurnAnswer], plain: list[TurnAnswer]
+    ) -> WordsRow:
+        whole, form = self.row(question, name, talk, plain), question_form(question)
         row = WordsRow(question.id, question.kind, name, whole.score, fault=whole.fault)
         if whole.fault:
             return replace(row, fits=None if form is None else False)
-        steps = [step for x in talk if isinstance(x, Counted) for step in x.records]
+        steps = [step for x in talk if isinstance(x, RecordedAnswer) for step in x.records]
         passes = [one for step in steps for one in step.passes]
         masks = [x["mask_us"] for step in steps if (x := step.sampler) is not None and "mask_us" in x]
         grams = [max(0, len(x.tokens) - GRAM + 1) for x in talk]
@@ -190,9 +196,9 @@ class WordsBench(Bench):
             tokens=whole.tokens,
             fits=None if form is None else all(map(form.fits, whole.said)),
             grams=sum(grams),
-            again=sum(round(n * said_again(x.tokens)) for n, x in zip(grams, talk, strict=True)),
+            again=sum(round(n * repeated_share(x.tokens)) for n, x in zip(grams, talk, strict=True)),
             bits=sum(self.surprise(question, x) for x in talk),
-            passes=sum(map(decides, passes)),
+            passes=sum(map(is_deciding_pass, passes)),
             fed=sum(one.tokens * one.batch for one in passes),
             mask_s=sum(masks) / 1e6 if masks else None,
             seconds=whole.decode_s,
@@ -200,7 +206,7 @@ class WordsBench(Bench):
         )
 
     @torch.inference_mode()
-    def surprise(self, question: Question, answer: Answer) -> float:
+    def surprise(self, question: BenchQuestion, answer: TurnAnswer) -> float:
         """-log2 of the probability of an answer under the model's own distribution, whatever it was written with. A prompt
         is read once for all methods of a question."""
         if self._lanes[0] != question.id:
@@ -212,14 +218,14 @@ class WordsBench(Bench):
                 lane.read(answer.prompt[:-1])
         if not answer.tokens:
             return 0.0
-        losses = losses_behind(lane, answer.prompt, answer.tokens)
+        losses = answer_losses(lane, answer.prompt, answer.tokens)
         lane.rollback()
         return float(losses.sum()) / math.log(2)
 
 
-def words(
+def measure_words(
     bench: WordsBench,
-    questions: Sequence[Question],
+    questions: Sequence[BenchQuestion],
     *,
     asked: Mapping[str, Any] | None = None,
     out: Path | None = None,
@@ -228,6 +234,6 @@ def words(
 ) -> WordsResult:
     """Put every question to every method. The rest as for `gather`, which may be interrupted: what there is until then is
     returned."""
-    result = WordsResult({**bench.settings(), "questions": about(questions, asked)})
-    put(bench, result, questions, bench.figures, out=out, resume=resume, say=say)
+    result = WordsResult({**bench.settings(), "questions": describe_questions(questions, asked)})
+    ask_questions(bench, result, questions, bench.figures, out=out, resume=resume, say=say)
     return result

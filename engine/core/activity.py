@@ -47,21 +47,21 @@ class Activity:
     blind: bool = False
 
     @property
-    def drafted(self) -> int:
+    def drafted_count(self) -> int:
         """Nodes that were drafted."""
         return sum(nodes * steps for (_, nodes), steps in self.drafts.items())
 
     @property
-    def could_draft(self) -> int:
+    def draftable_steps(self) -> int:
         """Steps that had room for a draft."""
         return sum(steps for (room, _), steps in self.drafts.items() if room)
 
-    def changed(self, part: Any) -> bool:
+    def has_acted(self, part: Any) -> bool:
         """Whether this part changed a distribution."""
         return any(part is one for one in self.acted)
 
 
-def idle_in_several(runs: Sequence[Sequence[str]]) -> list[str]:
+def common_idle_notes(runs: Sequence[Sequence[str]]) -> list[str]:
     """The notes of several runs together: of each part that did nothing in any of them the first note, as an example."""
     first: dict[str, str] = {}
     times: Counter[str] = Counter()
@@ -74,6 +74,6 @@ def idle_in_several(runs: Sequence[Sequence[str]]) -> list[str]:
     return [f"{each}{text}" for part, text in first.items() if times[part] == len(runs)]
 
 
-def counted(count: int, thing: str) -> str:
+def count_noun(count: int, thing: str) -> str:
     """A number with its noun."""
     return f"{count} {thing}{'' if count == 1 else 's'}"

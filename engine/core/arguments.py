@@ -6,74 +6,76 @@ import operator
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from .params import ParamError, nearest
+from .params import ParamError, did_you_mean
 
-Along = bool | Literal["model"]  # what `along` makes of who reads along
+Along = bool | Literal["model"]  # what `check_reference_kind` makes of who reads along
 SEEDS = (1 << 64) - 1  # the largest seed: a draw is keyed by 64 bits of it
 
 
-def whole(value: Any, name: str, low: int | None = None, high: int | None = None) -> int:
+def check_whole_number(value: Any, name: str, low: int | None = None, high: int | None = None) -> int:
     """`value` as an int of [low, high]; raises ParamError for anything that is no whole number, a truth or text included."""
     limit = (
         "a whole number" + ("" if low is None else f" from {low}") + ("" if high is None else f" to {high}")
     )
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise ParamError(f"{name} = {shown(value)}: must be {limit}.")
+        raise ParamError(f"{name} = {format_value(value)}: must be {limit}.")
     number = operator.index(value)
     if (low is not None and number < low) or (high is not None and number > high):
-        raise ParamError(f"{name} = {shown(value)}: must be {limit}.")
+        raise ParamError(f"{name} = {format_value(value)}: must be {limit}.")
     return number
 
 
-def choice(value: Any, name: str, choices: Sequence[str]) -> str:
+def check_choice(value: Any, name: str, choices: Sequence[str]) -> str:
     """`value`, one of `choices`; raises ParamError with the nearest of them."""
     if value not in choices:
-        close = nearest(value, choices) if isinstance(value, str) else ""
-        raise ParamError(f"{name} = {shown(value)}:{close} Choose one of {', '.join(choices)}.")
+        close = did_you_mean(value, choices) if isinstance(value, str) else ""
+        raise ParamError(f"{name} = {format_value(value)}:{close} Choose one of {', '.join(choices)}.")
     return str(value)
 
 
-def along(value: Any, name: str = "shadow") -> Along:
+def check_reference_kind(value: Any, name: str = "reference") -> Along:
     """Who reads along with a run: nobody, a full cache beside its own (True, "cache"), or the model that its own was made of
     ("model"). Raises ParamError."""
     if isinstance(value, bool):
         return value
-    return "model" if choice(value, name, ("cache", "model")) == "model" else True
+    return "model" if check_choice(value, name, ("cache", "model")) == "model" else True
 
 
-def texts(value: Any, name: str) -> list[str]:
+def check_texts(value: Any, name: str) -> list[str]:
     """`value` as a list of texts; a text alone is a list of one. Raises ParamError for bytes, numbers and empty texts."""
     listed = [value] if isinstance(value, str) else value
     if isinstance(listed, bytes | bytearray) or not isinstance(listed, Iterable):
-        raise ParamError(f"{name} = {shown(value)}: must be a text, or a list of texts.")
+        raise ParamError(f"{name} = {format_value(value)}: must be a text, or a list of texts.")
     listed = list(listed)
     for text in listed:
         if not isinstance(text, str) or not text:
             raise ParamError(
-                f"{name} holds {shown(text)}: each of its texts must be a str that is not empty."
+                f"{name} holds {format_value(text)}: each of its texts must be a str that is not empty."
             )
     return listed
 
 
-def ids(value: Any, name: str) -> list[int]:
+def check_ids(value: Any, name: str) -> list[int]:
     """`value` as a list of ints, such as token ids, from any sequence of whole numbers (a tensor or an array too). Raises
     ParamError for all else, text and bytes included."""
     if isinstance(value, str):
         way = "model.tokenizer.encode turns text into them"
-        raise ParamError(f"{name} = {shown(value)}: must be a list of whole numbers; {way}.")
+        raise ParamError(f"{name} = {format_value(value)}: must be a list of whole numbers; {way}.")
     if isinstance(value, bytes | bytearray):
         raise ParamError(
             f"{name} is {len(value)} bytes: give text (decode them), or token ids as a list of whole numbers."
         )
     if not isinstance(value, Iterable):
-        raise ParamError(f"{name} = {shown(value)}: must be a list of whole numbers, or a prompt's text.")
+        raise ParamError(
+            f"{name} = {format_value(value)}: must be a list of whole numbers, or a prompt's text."
+        )
     listed = list(value.tolist() if hasattr(value, "tolist") else value)
     if listed and isinstance(listed[0], str):
         raise ParamError(f"{name} is a list of texts: give one text; several are decoded by one call each.")
-    return [whole(one, f"{name}[{i}]") for i, one in enumerate(listed)]
+    return [check_whole_number(one, f"{name}[{i}]") for i, one in enumerate(listed)]
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value in a message: short, and with its type where that does not show."""
     text = repr(value)
     if type(value) in (str, int, float, bool, type(None)) and len(text) <= 60:

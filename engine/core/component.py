@@ -9,12 +9,12 @@ from dataclasses import MISSING, dataclass, fields, replace
 from functools import cache
 from typing import Any, ClassVar, TypeVar, cast, dataclass_transform
 
-from . import calibrated, files
+from . import calibration, files
 from .activity import Activity
 from .method_view import MethodView
 from .note import Note
-from .params import TYPES, Param, ParamError, nearest, param
-from .paths import shown
+from .params import TYPES, Param, ParamError, did_you_mean, param
+from .paths import shorten_path
 from .probe import Needs
 from .spec import ModelSpec
 
@@ -24,13 +24,13 @@ FOLDERS = {
     "drafter": "drafters",
     "schedule": "schedules",
     "acceptance": "acceptance",
-    "context": "contexts",
+    "prompt_compression": "prompt_compression",
     "policy": "policies",
-    "codec": "codecs",
-    "depth": "depth",
-    "selector": "selectors",
+    "kv_compression": "kv_compression",
+    "adaptive_depth": "adaptive_depth",
+    "unmasking": "unmasking",
     "router": "routers",
-    "law": "laws",
+    "guidance": "guidance",
     "sampler": "samplers",
     "weights": "weights",
 }
@@ -69,7 +69,7 @@ class Component:
     lanes: ClassVar[tuple[str, ...]] = ()
     lane_needs: ClassVar[Needs] = Needs()
     listed: ClassVar[bool] = True
-    calibrated: Mapping[str, calibrated.Found] = {}
+    calibrated: Mapping[str, calibration.CalibratedValue] = {}
 
     @property
     def needs(self) -> Needs:
@@ -92,7 +92,7 @@ class Component:
         for f in fields(cast(Any, cls)):
             if "param" in f.metadata:
                 default = None if f.default is MISSING else f.default
-                kind, item = TYPES[_word(f.type)]
+                kind, item = TYPES[_annotation_text(f.type)]
                 knobs.append(Param(f.name, kind, default, item=item, **f.metadata["param"]))
         return knobs
 
@@ -105,7 +105,7 @@ class Component:
         """All that `lanes` may name, however the knobs are set."""
         return cls().lanes
 
-    def lacks(self, role: str, spec: ModelSpec) -> str | None:
+    def refuse_model(self, role: str, spec: ModelSpec) -> str | None:
         """Why a model of shape `spec` cannot have this role, one of `lanes`; None if it can."""
         return None
 
@@ -113,7 +113,7 @@ class Component:
         """Tokens that a model of `lanes` holds for it at most, in a run over `prompt` tokens with `new` behind them."""
         return prompt + new
 
-    def files_named(self) -> dict[str, str]:
+    def file_knobs(self) -> dict[str, str]:
         """knob -> path, or NAME@HASH, of the knobs that name a file."""
         return {p.name: getattr(self, p.name) for p in self.params() if p.file and getattr(self, p.name)}
 
@@ -122,12 +122,16 @@ class Component:
         file that cannot be used."""
         for p in self.params():
             if p.file and (value := getattr(self, p.name)):
-                setattr(self, p.name, files.mark(value, p.most or 0))
+                setattr(self, p.name, files.file_mark(value, p.most or 0))
 
-    def unreadable(self) -> str | None:
+    def file_problem(self) -> str | None:
         """Why a file that a knob names cannot be used; None if all can."""
         for p in self.params():
-            if p.file and (value := getattr(self, p.name)) and (why := files.unfit(value, p.most or 0)):
+            if (
+                p.file
+                and (value := getattr(self, p.name))
+                and (why := files.file_problem(value, p.most or 0))
+            ):
                 return f"{self.name}.{p.name}: {why}"
         return None
 
@@ -135,7 +139,7 @@ class Component:
         """Name and knobs, as they stand in a trace's header."""
         return {"name": self.name, **self.knobs()}
 
-    def says(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """What a trace's header says of it beside name and knobs, so that who reads the trace need not know it by name; which
         words there are stands in engine/trace/records/parts.py."""
         return {}
@@ -146,11 +150,11 @@ class Component:
         return build(cls.kind, record["name"], {k: x for k, x in record.items() if k != "name"})
 
     @property
-    def setting(self) -> str:
+    def knobs_as_text(self) -> str:
         """Its knobs and their values, as a sentence names them; empty: it has none."""
         return ", ".join(f"{knob} = {value}" for knob, value in self.knobs().items())
 
-    def idle(self, did: Activity) -> str:
+    def idle_reason(self, did: Activity) -> str:
         """Why a run in which `did` happened is as it would be without this component, as a sentence; empty: it did something,
         it is there to do nothing, or the counts do not say."""
         return ""
@@ -175,7 +179,7 @@ def registry(kind: str) -> dict[str, type[Component]]:
     if kind not in FOLDERS:
         raise ValueError(f"no kind {kind!r}; there are {', '.join(FOLDERS)}.")
     shelf: dict[str, type[Component]] = {}
-    for path in _files(f"{METHODS}.{FOLDERS[kind]}"):
+    for path in _component_modules(f"{METHODS}.{FOLDERS[kind]}"):
         module = importlib.import_module(path)
         parts = [x for x in vars(module).values() if _is_part(x, kind) and x.__module__ == path]
         if len(parts) != 1:
@@ -220,18 +224,18 @@ def roles() -> tuple[str, ...]:
     )
 
 
-def _word(annotation: Any) -> str:
+def _annotation_text(annotation: Any) -> str:
     """An annotation as it is written: text already under `from __future__ import annotations`, not so in a notebook's cell."""
     return annotation.__name__ if isinstance(annotation, type) else str(annotation)
 
 
-def _files(package: str) -> Iterator[str]:
+def _component_modules(package: str) -> Iterator[str]:
     """The modules of a family's folder and of those inside it; what lies in `shared` is no method."""
     for info in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
         if not info.ispkg:
             yield info.name
         elif not info.name.endswith(".shared"):
-            yield from _files(info.name)
+            yield from _component_modules(info.name)
 
 
 def _is_part(x: Any, kind: str) -> bool:
@@ -248,7 +252,7 @@ def lookup(kind: str, name: str) -> type[Component]:
     shelf = registry(kind)
     if name not in shelf:
         raise ParamError(
-            f"no {kind} is called {shown(name)!r}.{nearest(name, shelf)} There are: {', '.join(shelf)}."
+            f"no {kind} is called {shorten_path(name)!r}.{did_you_mean(name, shelf)} There are: {', '.join(shelf)}."
         )
     return shelf[name]
 
@@ -259,15 +263,15 @@ def build(kind: str, name: str, settings: Mapping[str, Any] | None = None) -> Co
     cls = lookup(kind, name)
     known = {p.name: p for p in cls.params()}
     values: dict[str, Any] = {}
-    chosen: dict[str, calibrated.Found] = {}
+    chosen: dict[str, calibration.CalibratedValue] = {}
     for key, value in (settings or {}).items():
         if key not in known:
             has = f"It has: {', '.join(known)}." if known else "It has none."
-            raise ParamError(f"{name} has no knob {key!r}.{nearest(key, known)} {has}")
-        if isinstance(value, str) and value.startswith(calibrated.MARK) and known[key].numbers:
-            value = calibrated.named(value)
-        if isinstance(value, calibrated.Found):
-            if why := value.misplaced(kind, key):
+            raise ParamError(f"{name} has no knob {key!r}.{did_you_mean(key, known)} {has}")
+        if isinstance(value, str) and value.startswith(calibration.MARK) and known[key].is_numeric:
+            value = calibration.load_named(value)
+        if isinstance(value, calibration.CalibratedValue):
+            if why := value.knob_conflict(kind, key):
                 raise ParamError(why)
             chosen[key] = value
             value = value.value
@@ -278,7 +282,7 @@ def build(kind: str, name: str, settings: Mapping[str, Any] | None = None) -> Co
     return part
 
 
-def recorded(kind: str, record: Mapping[str, Any]) -> Component:
+def component_from_record(kind: str, record: Mapping[str, Any]) -> Component:
     """The component that a trace's header tells of, {"name": ..., knob: value, ...}. Raises ParamError for what tells of none
     of ours: it may come from anywhere."""
     if kind not in FOLDERS or not isinstance(record, Mapping) or not isinstance(record.get("name"), str):
@@ -286,7 +290,7 @@ def recorded(kind: str, record: Mapping[str, Any]) -> Component:
     return lookup(kind, record["name"]).from_record(record)
 
 
-def declared(method: Mapping[str, Any]) -> dict[str, dict[str, Note]]:
+def note_declarations(method: Mapping[str, Any]) -> dict[str, dict[str, Note]]:
     """kind -> name -> note: what the parts of a method tell, by its record {kind: {"name": ..., knob: value, ...}}; all stages
     of a chain of samplers together. A line that is a knob gets its number. The record may come from anywhere: of a part that
     is not known nothing is declared."""
@@ -298,12 +302,12 @@ def declared(method: Mapping[str, Any]) -> dict[str, dict[str, Note]]:
             cls = registry(kind).get(name) if isinstance(name, str) else None
             if cls is not None and cls.tells:
                 notes.setdefault(kind, {}).update(
-                    (x, _held(note, x, cls, stage)) for x, note in cls.tells.items()
+                    (x, _resolve_note(note, x, cls, stage)) for x, note in cls.tells.items()
                 )
     return notes
 
 
-def _held(note: Note, name: str, cls: type[Component], record: Mapping[str, Any]) -> Note:
+def _resolve_note(note: Note, name: str, cls: type[Component], record: Mapping[str, Any]) -> Note:
     """The note with the number of its line, if that is a knob rather than another note; it may have the note's own name. The
     rows of a chain's grid are its stages."""
     if note.kind == "grid" and isinstance(stages := record.get("stages"), list):
@@ -320,8 +324,9 @@ def _held(note: Note, name: str, cls: type[Component], record: Mapping[str, Any]
     return replace(note, at=float(value)) if isinstance(value, int | float) else note
 
 
-def written(kind: str, text: str, where: str) -> Component:
-    """The component that `text` names, e.g. "confidence_exit threshold=0.7 first=1"; what follows a value without a name is a
+def parse_component(kind: str, text: str, where: str) -> Component:
+    """The component that `text` names, e.g. "confidence_exit threshold=0.7 min_layers=1"; what follows a value without a
+    name is a
     further item of it, "rsd_c branching=3,2,1". `where` stands in messages. Raises ParamError if there is no such component or
     knob."""
     name, *words = text.replace(",", " ").split() or [""]
@@ -334,7 +339,7 @@ def written(kind: str, text: str, where: str) -> Component:
             knobs[knob] = value
         else:
             knobs[[*knobs][-1]] += f",{word}"
-    if any(x.startswith(calibrated.MARK) for x in knobs.values()):
+    if any(x.startswith(calibration.MARK) for x in knobs.values()):
         raise ParamError(
             f"{where}: a calibrated value is for what changes a text, and its text is checked; give a number."
         )

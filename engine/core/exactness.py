@@ -19,11 +19,11 @@ MEANINGS: dict[Exactness, str] = {
 }
 
 
-def label(exactness: str) -> str:
+def exactness_text(exactness: str) -> str:
     """The value as people read it: "exact for settings"."""
     return exactness.replace("_", " ")
 
 
-def worst(values: Iterable[Exactness]) -> Exactness:
+def combine_exactness(values: Iterable[Exactness]) -> Exactness:
     """The value of a text that was decoded in parts: the least exact one of the parts'."""
     return max(values, key=VALUES.index, default="unknown")

@@ -30,25 +30,25 @@ class MissingExtra(Refusal, ImportError):
     """A package of an extra is not installed. One sentence, with the command that installs it."""
 
 
-def missing(packages: Sequence[str]) -> list[str]:
+def missing_packages(packages: Sequence[str]) -> list[str]:
     """Those of the packages that cannot be imported here."""
-    return [name for name in packages if not _installed(name)]
+    return [name for name in packages if not _is_installed(name)]
 
 
-def command(extra: str) -> str:
+def install_command(extra: str) -> str:
     """The command that installs an extra; shells on every system read these quotes."""
     return f'pip install "decodescope[{extra}]"'
 
 
 def require(extra: str, what: str, packages: Sequence[str] = ()) -> None:
     """Raise MissingExtra unless `packages` (default: all of the extra) are installed. `what` is the feature that needs them."""
-    if gone := missing(packages or EXTRAS[extra]):
+    if gone := missing_packages(packages or EXTRAS[extra]):
         raise MissingExtra(
-            f"{what} needs packages that are not installed ({', '.join(gone)}): {command(extra)}"
+            f"{what} needs packages that are not installed ({', '.join(gone)}): {install_command(extra)}"
         )
 
 
-def _installed(package: str) -> bool:
+def _is_installed(package: str) -> bool:
     try:
         return importlib.util.find_spec(package) is not None
     except (ImportError, ValueError):  # a finder refuses it, or a module stands there that was loaded by hand

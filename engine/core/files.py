@@ -28,7 +28,7 @@ def data_folder() -> Path:
     return Path(platformdirs.user_data_dir("decodescope", appauthor=False))
 
 
-def usual() -> Path:
+def uploads_folder() -> Path:
     """The folder of the files that were brought to the page, or whose recorded runs name them: beside the traces."""
     return data_folder() / "traces" / "files"
 
@@ -39,56 +39,56 @@ def hash_of(value: str) -> str | None:
     return match[2] if match else None
 
 
-def mark(value: str, most: int) -> str:
+def file_mark(value: str, most: int) -> str:
     """NAME@HASH of the file that a knob's value names: by its path, or that already. From now on this process knows where it
     lies. most: its largest size in bytes. Raises FileRefusal if it cannot be read, is empty, too large, or no text."""
     if MARK.fullmatch(value):
-        located(value, most)
+        locate_file(value, most)
         return value
-    path = _path(value)
-    digest, wrong = _look(path, most)
+    path = _absolute_path(value)
+    digest, wrong = _inspect_file(path, most)
     if wrong:
         raise FileRefusal(wrong)
     KNOWN[digest] = path
-    return f"{named(path.name)}@{digest}"
+    return f"{safe_file_name(path.name)}@{digest}"
 
 
-def located(value: str, most: int) -> Path:
+def locate_file(value: str, most: int) -> Path:
     """Where the file lies that a knob's value names. Raises FileRefusal if it cannot be read, or is not what it was."""
     digest = hash_of(value)
     if digest is None:
-        path = _path(value)
-        mark(value, most)
+        path = _absolute_path(value)
+        file_mark(value, most)
         return path
-    for place in (KNOWN.get(digest), usual() / digest):
-        if place is not None and place.is_file() and _look(place, most)[0] == digest:
+    for place in (KNOWN.get(digest), uploads_folder() / digest):
+        if place is not None and place.is_file() and _inspect_file(place, most)[0] == digest:
             return place
     raise FileRefusal(
         f"the file {value} is not on this machine, or is not what it was; give its path, or upload it again."
     )
 
 
-def unfit(value: str, most: int) -> str | None:
+def file_problem(value: str, most: int) -> str | None:
     """Why the file that a knob's value names cannot be used, in a sentence; None if it can."""
     try:
-        located(value, most)
+        locate_file(value, most)
     except FileRefusal as no:
         return str(no)
     return None
 
 
-def named(name: str) -> str:
+def safe_file_name(name: str) -> str:
     """A file's name as it stands in a mark: without what separates folders or cannot be shown."""
     return re.sub(r"[^\w.()+ -]", "_", name)[-80:] or "file"
 
 
-def keep(text: bytes, name: str, folder: Path, most: int) -> str:
+def store_file(text: bytes, name: str, folder: Path, most: int) -> str:
     """NAME@HASH of these bytes, which are written to `folder` under their hash. Raises FileRefusal if they are no text of at
     most `most` bytes, OSError."""
-    wrong = _wrong(text, name, most, "choose a text file")
+    wrong = _text_problem(text, name, most, "choose a text file")
     if wrong:
         raise FileRefusal(wrong)
-    digest = _hash(text)
+    digest = _content_hash(text)
     folder.mkdir(parents=True, exist_ok=True)
     target, part = folder / digest, folder / f".{secrets.token_hex(8)}.upload"
     try:
@@ -97,17 +97,17 @@ def keep(text: bytes, name: str, folder: Path, most: int) -> str:
     finally:
         part.unlink(missing_ok=True)
     KNOWN[digest] = target
-    return f"{named(name)}@{digest}"
+    return f"{safe_file_name(name)}@{digest}"
 
 
-def _path(value: str) -> Path:
+def _absolute_path(value: str) -> Path:
     try:
         return Path(value).expanduser().absolute()
     except (OSError, ValueError, RuntimeError):  # a name that no file can have, a home that nobody has
         raise FileRefusal(f"the file {value[:200]!r} cannot be read; {WANTED}.") from None
 
 
-def _look(path: Path, most: int) -> tuple[str, str]:
+def _inspect_file(path: Path, most: int) -> tuple[str, str]:
     """The hash of a file, and what is wrong with it; read again when it changed."""
     name = str(path)[:200]
     try:
@@ -115,29 +115,29 @@ def _look(path: Path, most: int) -> tuple[str, str]:
             return "", f"there is no file {name!r}; {WANTED}."
         state = path.stat()
         if state.st_size > most:
-            return "", _large(name, state.st_size, most)
-        return _read(path, state.st_size, state.st_mtime_ns, most)
+            return "", _size_problem(name, state.st_size, most)
+        return _read_and_check(path, state.st_size, state.st_mtime_ns, most)
     except (OSError, ValueError):
         return "", f"the file {name!r} cannot be read; {WANTED}."
 
 
 @lru_cache(maxsize=32)
-def _read(path: Path, size: int, changed: int, most: int) -> tuple[str, str]:
+def _read_and_check(path: Path, size: int, changed: int, most: int) -> tuple[str, str]:
     text = path.read_bytes()
-    return _hash(text), _wrong(text, str(path)[:200], most, WANTED)
+    return _content_hash(text), _text_problem(text, str(path)[:200], most, WANTED)
 
 
-def _hash(text: bytes) -> str:
+def _content_hash(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()[:16]
 
 
-def _large(name: str, size: int, most: int) -> str:
+def _size_problem(name: str, size: int, most: int) -> str:
     return f"the file {name!r} has {size} bytes; it must have 1 to {most}: cut the file."
 
 
-def _wrong(text: bytes, name: str, most: int, wanted: str) -> str:
+def _text_problem(text: bytes, name: str, most: int, wanted: str) -> str:
     if not 0 < len(text) <= most:
-        return _large(name, len(text), most)
+        return _size_problem(name, len(text), most)
     try:
         odd = text.decode("utf-8").find("\0")
     except UnicodeDecodeError as error:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from .probe import Needs
 
 
-class Guesses(Protocol):
+class DrafterView(Protocol):
     """A drafter, as its neighbours see it; the words are those of engine/decoding/bases/drafter.py."""
 
     @property
@@ -28,7 +28,7 @@ class Guesses(Protocol):
         """The role of the model whose own tokens, one after another, are the draft; empty: something else makes it."""
 
     @property
-    def scheduled(self) -> bool:
+    def uses_schedule(self) -> bool:
         """Whether it asks the schedule how long to draft."""
 
     @property
@@ -40,7 +40,7 @@ class Guesses(Protocol):
         """Whether the target goes on from states that its drafts have left."""
 
 
-class Keeps(Protocol):
+class CachePartView(Protocol):
     """A cache policy, as its neighbours see it."""
 
     @property
@@ -56,8 +56,8 @@ class Keeps(Protocol):
         """What it asks of passes."""
 
 
-class Leaves(Protocol):
-    """A rule of the kind depth, as its neighbours see it."""
+class DepthView(Protocol):
+    """A rule of adaptive depth, as its neighbours see it."""
 
     @property
     def name(self) -> str:
@@ -68,15 +68,15 @@ class Leaves(Protocol):
         """Whether all layers run for every token."""
 
     @property
-    def gap(self) -> str:
+    def skipped_kv(self) -> str:
         """What stands in the cache of layers that do not run."""
 
     @property
-    def stops(self) -> int | None:
+    def defer_layer(self) -> int | None:
         """The layer in front of which tokens wait; None: none do."""
 
 
-class Chooses(Protocol):
+class SamplerView(Protocol):
     """A sampler, as its neighbours see it."""
 
     @property
@@ -100,12 +100,12 @@ class Chooses(Protocol):
         """Whether it may remove tokens."""
 
     @property
-    def in_order(self) -> Sequence[Chooses]:
+    def in_order(self) -> Sequence[SamplerView]:
         """The samplers that act, one after the other."""
 
 
-class Commits(Protocol):
-    """A selector, as its neighbours see it."""
+class SelectorView(Protocol):
+    """An unmasking rule, as its neighbours see it."""
 
     @property
     def name(self) -> str:
@@ -120,7 +120,7 @@ class Commits(Protocol):
         """Whether it masks places again."""
 
 
-class Decides(Protocol):
+class RouterView(Protocol):
     """A router, as its neighbours see it."""
 
     @property
@@ -132,7 +132,7 @@ class Decides(Protocol):
         """What it decides about: a "token", an "answer"."""
 
 
-class Judges(Protocol):
+class AcceptanceView(Protocol):
     """An acceptance rule, as its neighbours see it."""
 
     @property
@@ -144,8 +144,8 @@ class Judges(Protocol):
         """Whether it keeps no token to which the target's law gives nothing."""
 
 
-class Stands(Protocol):
-    """A law, as its neighbours see it."""
+class GuidanceView(Protocol):
+    """A kind of guidance, as its neighbours see it."""
 
     @property
     def name(self) -> str:
@@ -160,37 +160,37 @@ class MethodView(Protocol):
     """The parts of a method that others ask about. Method is one; a part never sees more of it than this."""
 
     @property
-    def drafter(self) -> Guesses:
+    def drafter(self) -> DrafterView:
         """What guesses."""
 
     @property
-    def policy(self) -> Keeps:
+    def policy(self) -> CachePartView:
         """Which entries stay."""
 
     @property
-    def codec(self) -> Keeps:
+    def kv_compression(self) -> CachePartView:
         """How entries are stored."""
 
     @property
-    def depth(self) -> Leaves:
+    def adaptive_depth(self) -> DepthView:
         """Which layers run."""
 
     @property
-    def selector(self) -> Commits:
+    def unmasking(self) -> SelectorView:
         """Which places of a canvas are committed."""
 
     @property
-    def router(self) -> Decides:
+    def router(self) -> RouterView:
         """Which of two models writes."""
 
     @property
-    def acceptance(self) -> Judges:
+    def acceptance(self) -> AcceptanceView:
         """How much of a draft is kept."""
 
     @property
-    def law(self) -> Stands:
+    def guidance(self) -> GuidanceView:
         """What stands in the place of the target's law."""
 
     @property
-    def sampler(self) -> Chooses:
+    def sampler(self) -> SamplerView:
         """What tokens are drawn from."""

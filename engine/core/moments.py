@@ -26,7 +26,7 @@ class Moments:
         off = x - mean[..., None, :]
         return cls(x.shape[-2], mean, off.mT @ off)
 
-    def joined(self, other: Moments) -> Moments:
+    def merge(self, other: Moments) -> Moments:
         """Those of both together, without a difference of large sums (Chan, Golub, LeVeque 1979)."""
         count, off = self.count + other.count, other.mean - self.mean
         apart = off[..., :, None] * off[..., None, :] * (self.count * other.count / count)

@@ -51,29 +51,29 @@ class Note:
         if value is None:
             return True
         if self.kind == "node":
-            return isinstance(value, list) and len(value) <= nodes + 1 and all(map(_entry, value))
+            return isinstance(value, list) and len(value) <= nodes + 1 and all(map(_is_entry, value))
         if self.kind == "series":
-            return _number(value)
+            return _is_number(value)
         if self.kind == "span":
-            return _span(value) or (isinstance(value, list) and bool(value) and all(map(_span, value)))
+            return _is_span(value) or (isinstance(value, list) and bool(value) and all(map(_is_span, value)))
         if self.kind == "set":
             return isinstance(value, str) or (
-                isinstance(value, list) and all(x is not None and _entry(x) for x in value)
+                isinstance(value, list) and all(x is not None and _is_entry(x) for x in value)
             )
         if self.kind == "clock":
-            return _number(value) and value >= 0
+            return _is_number(value) and value >= 0
         if self.kind == "grid":
             numbers = list(value.values()) if isinstance(value, dict) else value
-            return isinstance(numbers, list) and all(x is None or _number(x) for x in numbers)
+            return isinstance(numbers, list) and all(x is None or _is_number(x) for x in numbers)
         if self.kind == "track":
-            return isinstance(value, list) and bool(value) and all(map(self._bar, value))
+            return isinstance(value, list) and bool(value) and all(map(self._is_bar, value))
         return False
 
-    def _bar(self, x: Any) -> bool:
+    def _is_bar(self, x: Any) -> bool:
         """Whether x is [lane, from, to, token, word], the lane and the token whole numbers and the word one of the note's."""
         if not (isinstance(x, list) and len(x) == 5 and type(x[0]) is type(x[3]) is int):
             return False
-        return 0 <= x[0] < LANES and _span(x[1:3]) and x[3] >= 0 and x[4] in self.rows
+        return 0 <= x[0] < LANES and _is_span(x[1:3]) and x[3] >= 0 and x[4] in self.rows
 
 
 @dataclass(frozen=True)
@@ -92,14 +92,14 @@ class Finding(Note):
     over: Over = "model"
     values: list[Any] = field(default_factory=list)
 
-    def wrong(self, layers: int | None, heads: int | None) -> str | None:
+    def shape_problem(self, layers: int | None, heads: int | None) -> str | None:
         """Why the values have not the shape that is said, as the end of a sentence, in a model of so many layers with at most
         so many query heads each; None: they have."""
         if self.over in ("model", "round"):
             most = 1 if self.over == "model" else ROUNDS
             if self.kind not in ("series", "set"):
                 return f"is a {self.kind}, and its values stand in a series or a set"
-            fit = all(map(_single, self.values))
+            fit = all(map(_is_scalar, self.values))
             return (
                 None
                 if fit and len(self.values) <= most
@@ -110,7 +110,7 @@ class Finding(Note):
             return f"is a {self.kind}, and its values stand in a grid"
         if layers is not None and len(rows) != layers + extra:
             return f"has {len(rows)} rows, where {layers + extra} are due"
-        if not all(isinstance(row, list) and all(map(_single, row)) for row in rows):
+        if not all(isinstance(row, list) and all(map(_is_scalar, row)) for row in rows):
             return "must have rows of numbers"
         if self.over == "head":
             fit = heads is None or all(len(row) <= heads for row in rows)
@@ -120,7 +120,7 @@ class Finding(Note):
         return None if fit else f"has a row that is not one of values by {self.over}"
 
 
-def thinned(values: Sequence[Any], most: int = ROUNDS) -> list[Any]:
+def downsample(values: Sequence[Any], most: int = ROUNDS) -> list[Any]:
     """At most so many of a series: of stretches of equal length the means, of words the last."""
     if len(values) <= most:
         return list(values)
@@ -129,17 +129,17 @@ def thinned(values: Sequence[Any], most: int = ROUNDS) -> list[Any]:
     return [part[-1] if isinstance(part[-1], str) else sum(part) / len(part) for part in parts]
 
 
-def _number(x: Any) -> bool:
+def _is_number(x: Any) -> bool:
     return isinstance(x, bool | int | float) and math.isfinite(x)
 
 
-def _single(x: Any) -> bool:
-    return x is None or isinstance(x, str) or _number(x)
+def _is_scalar(x: Any) -> bool:
+    return x is None or isinstance(x, str) or _is_number(x)
 
 
-def _entry(x: Any) -> bool:
-    return _single(x) or (isinstance(x, list) and all(map(_single, x)))
+def _is_entry(x: Any) -> bool:
+    return _is_scalar(x) or (isinstance(x, list) and all(map(_is_scalar, x)))
 
 
-def _span(x: Any) -> bool:
-    return isinstance(x, list) and len(x) == 2 and all(map(_number, x)) and x[0] <= x[1]
+def _is_span(x: Any) -> bool:
+    return isinstance(x, list) and len(x) == 2 and all(map(_is_number, x)) and x[0] <= x[1]

@@ -72,7 +72,7 @@ class Param:
     def check(self, value: Any, owner: str) -> Any:
         """Return `value` as this knob's type, or raise ParamError. `owner` is the component's name. A list may come as the text
         that stands for it in a record."""
-        where = f"{owner}.{self.name} = {_short(value)}"
+        where = f"{owner}.{self.name} = {_shorten_value(value)}"
         if self.auto and value == AUTO:
             return AUTO
         if self.choices:
@@ -81,7 +81,7 @@ class Param:
             return value
         if self.item is not None and isinstance(value, str | list | tuple):
             return self._items(value, owner, where)
-        wrong = ParamError(f"{where}: must be {self._what}.")
+        wrong = ParamError(f"{where}: must be {self._kind_text}.")
         if self.type is bool:
             if not isinstance(value, bool):
                 raise wrong
@@ -107,7 +107,7 @@ class Param:
             items = re.split(r"\s*,\s*|\s+", value.strip()) if value.strip() else []
         if len(items) < self.least or (self.most is not None and len(items) > self.most):
             reach = f"{self.least} or more" if self.most is None else f"{self.least} to {self.most}"
-            raise ParamError(f"{where} has {len(items)} items: must have {reach}, {self._such}.")
+            raise ParamError(f"{where} has {len(items)} items: must have {reach}, {self._example_text}.")
         one = replace(self, type=self.item, item=None, most=None)
         named = [replace(one, name=f"{self.name}, item {place}") for place in range(1, len(items) + 1)]
         read = tuple(knob.read(x, owner) for knob, x in zip(named, items, strict=True))
@@ -116,7 +116,7 @@ class Param:
         )
         if odd is not None:
             raise ParamError(
-                f"{owner}.{named[odd].name} = {_short(read[odd])}: must be one word, without a comma or blank."
+                f"{owner}.{named[odd].name} = {_shorten_value(read[odd])}: must be one word, without a comma or blank."
             )
         return read
 
@@ -143,31 +143,33 @@ class Param:
         return f"[{low}, {high}] {self.unit}".rstrip() + (f", or be {AUTO}" if self.auto else "")
 
     @property
-    def numbers(self) -> bool:
+    def is_numeric(self) -> bool:
         """Whether it is a number, or a list of them."""
         return (self.item or self.type) in (int, float)
 
     @property
-    def _such(self) -> str:
+    def _example_text(self) -> str:
         return f"such as {self.spell(self.default)}" if self.default else "with commas between them"
 
     @property
-    def _what(self) -> str:
+    def _kind_text(self) -> str:
         if self.item is not None:
-            return f"a list of {_PLURAL[self.item]}, {self._such}"
+            return f"a list of {_PLURAL[self.item]}, {self._example_text}"
         return (f"{AUTO} or " if self.auto else "") + _ARTICLE.get(self.type, f"a {self.type.__name__}")
 
     def parse(self, text: str, owner: str) -> Any:
         """The knob's value from command-line text, e.g. `4`, `0.5`, `true`, `exact`, `3,2,1`; checked."""
         if self.type is bool:
             if text.lower() not in SWITCH:
-                raise ParamError(f"{owner}.{self.name} = {_short(text)}: must be true or false.")
+                raise ParamError(f"{owner}.{self.name} = {_shorten_value(text)}: must be true or false.")
             return SWITCH[text.lower()]
         if self.type in (int, float) and not (self.auto and text.strip() == AUTO):
             try:
                 value: Any = float(text)
             except ValueError:
-                raise ParamError(f"{owner}.{self.name} = {_short(text)}: must be {self._what}.") from None
+                raise ParamError(
+                    f"{owner}.{self.name} = {_shorten_value(text)}: must be {self._kind_text}."
+                ) from None
             if self.type is int and math.isfinite(value) and value == int(value):
                 value = int(value)
             return self.check(value, owner)
@@ -192,7 +194,7 @@ _ARTICLE = {int: "a whole number", float: "a number", bool: "true or false", str
 _PLURAL = {int: "whole numbers", float: "numbers", str: "words"}
 
 
-def _short(value: Any) -> str:
+def _shorten_value(value: Any) -> str:
     """A value in a message, cut off where it is long."""
     said = repr(value)
     return said if len(said) <= SHOWN else f"{said[: SHOWN - 3]}..."
@@ -221,7 +223,7 @@ def param(  # noqa: PLR0913
     )
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str]) -> str:
     """` Did you mean 'x'?` if some known word is close, else the empty string."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f" Did you mean {close[0]!r}?" if close else ""

@@ -15,37 +15,37 @@ class PathRefusal(Refusal):
     """No file can have this name. One sentence; why: its second half."""
 
     def __init__(self, name: str, why: str):
-        super().__init__(f"{shown(name)!r} is no path: {why}.")
+        super().__init__(f"{shorten_path(name)!r} is no path: {why}.")
         self.why = why
 
 
-def expanded(text: str | Path) -> Path:
+def expand_path(text: str | Path) -> Path:
     """The path that `text` names; ~ and ~USER stand for homes. Raises PathRefusal."""
     name = str(text)
-    if why := _wrong(name):
+    if why := _name_problem(name):
         raise PathRefusal(name, why)
     try:
         return Path(name).expanduser()
     except RuntimeError:
         raise PathRefusal(
-            name, f"{shown(name.partition('/')[0])} is nobody's home here, write the path out"
+            name, f"{shorten_path(name.partition('/')[0])} is nobody's home here, write the path out"
         ) from None
 
 
 def is_folder(text: str | Path) -> bool:
     """Whether `text` names a folder that is there; what can be no path names none."""
     try:
-        return expanded(text).is_dir()
+        return expand_path(text).is_dir()
     except (PathRefusal, OSError, ValueError):
         return False
 
 
-def shown(name: str) -> str:
+def shorten_path(name: str) -> str:
     """A path as a sentence shows it: what is long without its middle."""
     return name if len(name) <= SHOWN else f"{name[: SHOWN // 2]}…{name[-SHOWN // 2 :]}"
 
 
-def _wrong(name: str) -> str:
+def _name_problem(name: str) -> str:
     """Why no file can have this name; empty if one can."""
     if not name.strip():
         return "it is empty, give the name of a file or folder"

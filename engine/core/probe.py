@@ -55,12 +55,12 @@ class Needs:
         return self.attention != "none" or self.queries > 0 or self.moments is not None
 
     @property
-    def written(self) -> Needs:
+    def decode_needs(self) -> Needs:
         """What is left of it once the prompt has ended."""
         return replace(self, queries=0, moments=None)
 
 
-def union(needs: Iterable[Needs]) -> Needs:
+def union_of_needs(needs: Iterable[Needs]) -> Needs:
     """What all of them ask for."""
     return reduce(or_, needs, Needs())
 
@@ -91,7 +91,7 @@ class Probe:
             attention != "none" and not (prefill and attention == "decode") and (not asked or layer in asked)
         )
 
-    def received(self, layer: int) -> Tensor | None:
+    def attention_by_entry(self, layer: int) -> Tensor | None:
         """float32 [B, H_kv, S]: what the rows of the pass gave to the entries of `layer`, summed over them and the group; None:
         nobody asked for the attention of that layer, or none of it ran."""
         rows = self.rows.get(layer)

@@ -22,7 +22,7 @@ def in_notebook() -> bool:
     return "ipykernel.zmqshell" in sys.modules
 
 
-def shown() -> bool:
+def is_enabled() -> bool:
     """Whether progress is shown here."""
     if (asked := os.environ.get(SETTING)) in ("0", "1"):
         return asked == "1"
@@ -45,7 +45,7 @@ class Progress:
         self._began = time.perf_counter()
         self._bar: Any = None
         self._output: Any = None  # where a notebook shows it
-        self._shown = shown()
+        self._shown = is_enabled()
 
     def __enter__(self) -> Progress:
         return self
@@ -60,11 +60,11 @@ class Progress:
         if not self._shown or time.perf_counter() - self._began < SILENT_S:
             return
         if self._bar is None:
-            self._bar = self._begun()
+            self._bar = self._create_bar()
         self._bar.total, self._bar.n = self.total, round(self.done, 2)
         self._bar.set_description_str(self.phase)  # draws it
 
-    def _begun(self) -> Any:
+    def _create_bar(self) -> Any:
         from tqdm.auto import tqdm
 
         more: dict[str, Any] = (

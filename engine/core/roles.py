@@ -9,6 +9,6 @@ SMALL = frozenset({*DRAFTS, "amateur"})  # what their models know less well than
 BOTH = frozenset({"infill"})  # what their models read has text on both sides: they have no causal mask
 
 
-def words(role: str, name: str = "NAME") -> tuple[str, str]:
+def role_option(role: str, name: str = "NAME") -> tuple[str, str]:
     """What gives the model `name` this role on the command line."""
     return (f"--{role}", name) if role in DRAFTS else ("--role", f"{role}={name}")

@@ -35,7 +35,7 @@ class Rope:
 
 
 @dataclass(frozen=True)
-class Picture:
+class PictureSpec:
     """The grey pictures that a model writes, in ids of its vocabulary.
 
     height, width: in cells
@@ -54,7 +54,7 @@ class Picture:
         """Cells in all."""
         return self.height * self.width
 
-    def wrong(self, vocab: int) -> str | None:
+    def vocab_problem(self, vocab: int) -> str | None:
         """What makes this no picture of a model of so many ids, as the end of a sentence; None where nothing does."""
         ids = self.levels + self.cells
         if min(self.height, self.width) < 1 or max(self.height, self.width) > MOST_CELLS:
@@ -131,7 +131,7 @@ class ModelSpec:
     mask_token: int | None = None
     adapter: str = ""
     pad_token: int | None = None
-    picture: Picture | None = None
+    picture: PictureSpec | None = None
     block_length: int = 0
     groups: tuple[tuple[int, ...], ...] = ()
     widths: tuple[int, ...] = ()
@@ -139,7 +139,7 @@ class ModelSpec:
     bits: tuple[tuple[float, ...], ...] = ()
 
     @property
-    def whole(self) -> ModelSpec:
+    def original_spec(self) -> ModelSpec:
         """The shape of what transforms made this one of; itself where there were none."""
         usual = {"groups": (), "widths": (), "bits": (), "weights": ""}
         name = self.name.removesuffix(f"@{self.weights}")
@@ -189,7 +189,7 @@ class ModelSpec:
         return self.groups[layer] if self.groups and len(set(self.groups[layer])) > 1 else None
 
     @property
-    def absent(self) -> tuple[str, ...]:
+    def absent_blocks(self) -> tuple[str, ...]:
         """Blocks that were cut out whole, in the words of a layer plan: a2 is the attention of layer 2, f3 a feed-forward
         block."""
         attn = [f"a{i}" for i in range(self.n_layers) if not self.kv_at(i)]

@@ -14,11 +14,11 @@ from typing import Any, Literal, NamedTuple, TypedDict
 
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.core.tree import depths
-from decodescope.engine.trace.details.looked import Look
+from decodescope.engine.trace.details.looks import Look
 from decodescope.engine.trace.records.events import DraftTree, Pass
 from decodescope.engine.trace.records.phases import DECIDES, READS, STATES
 
-from .operators import SCORES, Cost, Op, Prices, Scores, grouped_bits, prices_of, size
+from .operators import SCORES, AttentionScores, Cost, Op, OperatorPrices, byte_count, grouped_bits, prices_of
 from .pass_shape import Held, PassShape
 from .speedup import expected_tokens, expected_tree_tokens, flop_factor, measured_speedup, speedup
 
@@ -49,11 +49,11 @@ SIZES = ("batch", "weight_bits", "act_bits", "kv_bits", "dequant", "logits", "he
 def pass_ops(spec: ModelSpec, shape: PassShape) -> list[Op]:
     """Every operator of one pass, in order of execution. Raises ValueError for a shape that the model cannot have."""
     tokens, into, layers = shape.tokens, shape.entering, range(spec.n_layers)
-    _at_least_one(tokens, shape.batch)
+    _check_at_least_one(tokens, shape.batch)
     sub_layers = _SubLayers.of(spec, shape)
     run = _each_layer("rows", tokens if shape.rows is None else shape.rows, spec)
     ffn_run = run if shape.ffn_rows is None else shape.ffn_rows
-    prices = {n: _prices(spec, n, shape) for n in {*run, *ffn_run, tokens}}
+    prices = {n: _operator_prices(spec, n, shape) for n in {*run, *ffn_run, tokens}}
     open_q = _each_layer("heads", shape.heads or [*map(spec.heads_at, layers)], spec)
     open_kv = _each_layer("kv_heads", shape.kv_heads or [*map(spec.kv_at, layers)], spec)
     entries, ops = _each_layer("held", shape.held, spec), list[Op]()
@@ -61,8 +61,10 @@ def pass_ops(spec: ModelSpec, shape: PassShape) -> list[Op]:
     for i in layers:
         if i in sub_layers.attn:
             entering = tokens if into is None else into[i]
-            scored, read = _reads(spec, i, run[i], entries[i], entering, mask[i])
-            scores = Scores(i, open_q[i], open_kv[i], scored, read, shape.fused, shape.read_bits, shape.again)
+            scored, read = _scored_and_read(spec, i, run[i], entries[i], entering, mask[i])
+            scores = AttentionScores(
+                i, open_q[i], open_kv[i], scored, read, shape.fused, shape.read_bits, shape.again
+            )
             pages = shape.bounds[i] if shape.bounds else 0
             ops += prices[run[i]].attention(scores, None if into is None else entering, pages)
         else:
@@ -77,13 +79,13 @@ def pass_ops(spec: ModelSpec, shape: PassShape) -> list[Op]:
     return ops
 
 
-def _prices(spec: ModelSpec, rows: int, shape: PassShape) -> Prices:
+def _operator_prices(spec: ModelSpec, rows: int, shape: PassShape) -> OperatorPrices:
     """The prices of operators on so many rows."""
     bits = shape.weight_bits, shape.act_bits, shape.kv_bits
     return prices_of(spec, rows, shape.batch, *bits, shape.dequant)
 
 
-def _at_least_one(tokens: int, batch: int) -> None:
+def _check_at_least_one(tokens: int, batch: int) -> None:
     if tokens < 1 or batch < 1:
         raise ValueError(
             f"A pass feeds at least one row of one sequence; tokens = {tokens}, batch = {batch}."
@@ -102,9 +104,9 @@ class _SubLayers(NamedTuple):
     def of(cls, spec: ModelSpec, shape: PassShape) -> _SubLayers:
         """Those of a pass; of a model that was cut not all layers have both blocks."""
         layers = range(spec.n_layers)
-        runs, blocks = (_chosen(which, layers) for which in (shape.attn_layers, shape.ffn_layers))
+        runs, blocks = (_select_layers(which, layers) for which in (shape.attn_layers, shape.ffn_layers))
         rest = [i for i in layers if i not in runs]
-        filled, copied = (_chosen(x, rest) - runs for x in (shape.propagated, shape.copied))
+        filled, copied = (_select_layers(x, rest) - runs for x in (shape.propagated, shape.copied))
         heads, columns = ({i for i in layers if at(i)} for at in (spec.kv_at, spec.ff_at))
         return cls(runs & heads, blocks & columns, filled & heads, copied & heads)
 
@@ -116,10 +118,10 @@ def pass_cost(spec: ModelSpec, shape: PassShape) -> Cost:
     apart = shape.differs_by_layer or spec.windows or spec.groups
     if apart or not isinstance(held, int) or not isinstance(pairs, int | None):
         return Cost.of(pass_ops(spec, shape))
-    rest, price = _beside_scores(spec, shape.tokens, _sizes(shape))
-    scored, read = _reads(spec, 0, shape.tokens, held, shape.tokens, pairs)
+    rest, price = _cost_without_scores(spec, shape.tokens, _shape_sizes(shape))
+    scored, read = _scored_and_read(spec, 0, shape.tokens, held, shape.tokens, pairs)
     heads, layers = (spec.n_heads, spec.n_kv_heads), spec.n_layers
-    one = price.scores(Scores(0, *heads, scored, read, shape.fused, shape.read_bits, shape.again))
+    one = price.scores(AttentionScores(0, *heads, scored, read, shape.fused, shape.read_bits, shape.again))
     return replace(
         rest,
         flops=rest.flops + layers * one.flops,
@@ -129,18 +131,18 @@ def pass_cost(spec: ModelSpec, shape: PassShape) -> Cost:
     )
 
 
-def _sizes(shape: PassShape) -> tuple[Any, ...]:
+def _shape_sizes(shape: PassShape) -> tuple[Any, ...]:
     """The SIZES of a shape."""
     bits = shape.weight_bits, shape.act_bits, shape.kv_bits
     return shape.batch, *bits, shape.dequant, shape.logits, shape.head_bits
 
 
 @lru_cache(maxsize=256)
-def _beside_scores(spec: ModelSpec, tokens: int, sizes: tuple[Any, ...]) -> tuple[Cost, Prices]:
+def _cost_without_scores(spec: ModelSpec, tokens: int, sizes: tuple[Any, ...]) -> tuple[Cost, OperatorPrices]:
     """What a pass of so many rows costs without its scores, in all layers, and the prices of its operators. sizes: SIZES"""
     shape = PassShape(tokens, 0, **dict(zip(SIZES, sizes, strict=True)))
     beside = Cost.of(op for op in pass_ops(spec, shape) if op.name != SCORES)
-    return beside, _prices(spec, tokens, shape)
+    return beside, _operator_prices(spec, tokens, shape)
 
 
 def exit_test(
@@ -159,8 +161,8 @@ def exit_test(
     classifier on twice h."""
     h = spec.d_model
     if kind == "cosine":
-        return Op("exit_test", layer, 3 * h * rows, act_bytes=size(2 * h * rows, act_bits))
-    price = Prices(spec, rows, 1, weight_bits, act_bits, act_bits, dequant=False)
+        return Op("exit_test", layer, 3 * h * rows, act_bytes=byte_count(2 * h * rows, act_bits))
+    price = OperatorPrices(spec, rows, 1, weight_bits, act_bits, act_bits, dequant=False)
     if kind == "imitation":  # its three products, as if they were one of the same size
         return price.linear("exit_test", layer, h, 2 * inner + 2 * classes)
     if kind == "head":
@@ -181,11 +183,11 @@ def tree_pairs(
     if window is not None:
         seen = [*range(held + 1, held + chain + 1), *(held + chain + deep for deep in depths(parents))]
         return sum(min(n, window) for n in seen)
-    return chain * held + chain * (chain + 1) // 2 + nodes * (held + chain) + _depths(tuple(parents))
+    return chain * held + chain * (chain + 1) // 2 + nodes * (held + chain) + _total_depth(tuple(parents))
 
 
 @lru_cache(maxsize=64)
-def _depths(parents: tuple[int, ...]) -> int:
+def _total_depth(parents: tuple[int, ...]) -> int:
     """Depths of all nodes of a tree below its root, summed; every layer of a pass asks for the same one."""
     return sum(depths(parents))
 
@@ -205,7 +207,7 @@ def ops_of(
     Of a pass that did not read all that was held what it read is charged: of its own rows each is counted against all of that.
     """
     shape = _shape_of(spec, record, draft, bits, read_bits)
-    return [*pass_ops(spec, shape), *_asked(spec, record, bits)]
+    return [*pass_ops(spec, shape), *_exit_ops(spec, record, bits)]
 
 
 def cost_of(
@@ -218,7 +220,7 @@ def cost_of(
 ) -> Cost:
     """The sum of `ops_of`, which says what the options mean."""
     cost = pass_cost(spec, _shape_of(spec, record, draft, bits, read_bits))
-    asked = _asked(spec, record, bits)
+    asked = _exit_ops(spec, record, bits)
     return cost + Cost.of(asked) if asked else cost
 
 
@@ -227,14 +229,16 @@ def _shape_of(
 ) -> PassShape:
     """The shape with which `pass_ops` makes the operators of a recorded pass."""
     entries = record.held if record.read is None else record.read
-    entries = _more(_more(entries, record.aside or 0), record.pending or 0)
-    along = None if not record.joined else [record.tokens + record.along(i) for i in range(spec.n_layers)]
+    entries = _add_entries(_add_entries(entries, record.aside or 0), record.pending or 0)
+    along = (
+        None if not record.joined else [record.tokens + record.joined_tokens(i) for i in range(spec.n_layers)]
+    )
     tree = record.rows is None and record.tokens  # rows that enter layer by layer are a chain's
-    own: _ByRow = {"rows": record.rows or along}
+    own: _RowShape = {"rows": record.rows or along}
     if draft is not None and record.phase in DECIDES and tree > len(draft.parents):
-        own["pairs"] = _pairs_of(spec, entries, draft.parents, along or record.tokens)
+        own["pairs"] = _tree_mask_entries(spec, entries, draft.parents, along or record.tokens)
     if record.routed is not None:
-        own = _by_row(spec, record, entries, None if draft is None or not tree else draft.parents)
+        own = _row_shape(spec, record, entries, None if draft is None or not tree else draft.parents)
     return PassShape(
         record.tokens,
         entries,
@@ -244,7 +248,7 @@ def _shape_of(
         ffn_layers=record.ffn,
         propagated=record.propagated or 0,
         copied=record.copied or 0,
-        again=_again(record),
+        again=_shared_entries(record),
         weight_bits=bits,
         act_bits=bits,
         kv_bits=bits,
@@ -266,7 +270,7 @@ def _logits_of(record: Pass) -> int:
     return 1 if record.phase in READS else record.tokens
 
 
-def _pairs_of(
+def _tree_mask_entries(
     spec: ModelSpec, held: Held, parents: Sequence[int], rows: int | list[int]
 ) -> int | list[int | Fraction]:
     """True mask entries of a pass that checks a tree: one number where all layers hold and run as much, else one a layer."""
@@ -274,17 +278,18 @@ def _pairs_of(
         return tree_pairs(parents, held, rows)
     each, fed = _each_layer("held", held, spec), _each_layer("rows", rows, spec)
     seen = (
-        [(tree_pairs(parents, n, fed[i], spec.window(i)), 0) for n in _heads(h)] for i, h in enumerate(each)
+        [(tree_pairs(parents, n, fed[i], spec.window(i)), 0) for n in _entries_by_head(h)]
+        for i, h in enumerate(each)
     )
-    return [_mean(x)[0] for x in seen]
+    return [_mean_over_heads(x)[0] for x in seen]
 
 
-def _asked(spec: ModelSpec, record: Pass, bits: float) -> list[Op]:
+def _exit_ops(spec: ModelSpec, record: Pass, bits: float) -> list[Op]:
     """What it cost a recorded pass to ask whether to leave, and the maps of trained exits."""
-    return [op for more in (_tests, _maps) for op in more(spec, record, bits)]
+    return [op for more in (_exit_test_ops, _exit_map_ops) for op in more(spec, record, bits)]
 
 
-class _ByRow(TypedDict, total=False):
+class _RowShape(TypedDict, total=False):
     """What of a shape follows from which rows ran."""
 
     rows: Sequence[int] | None
@@ -293,33 +298,35 @@ class _ByRow(TypedDict, total=False):
     pairs: int | Sequence[int | Fraction]
 
 
-def _by_row(spec: ModelSpec, record: Pass, held: Held, parents: Sequence[int] | None) -> _ByRow:
+def _row_shape(spec: ModelSpec, record: Pass, held: Held, parents: Sequence[int] | None) -> _RowShape:
     """What each layer of a pass ran and read whose rows did not all run it; parents: of the tree that it checked."""
     layers = range(spec.n_layers)
-    attn, ffn = ([record.running(i, block) for i in layers] for block in ("attn", "ffn"))
+    attn, ffn = ([record.running_rows(i, block) for i in layers] for block in ("attn", "ffn"))
     entering = [record.tokens if record.gap == "propagate" else len(rows) for rows in attn]
     each = _each_layer("held", held, spec)
     pairs = [
-        _mean([(_pairs(spec, i, rows, n, record, parents), 0) for n in _heads(h)])[0]
+        _mean_over_heads(
+            [(_mask_entries(spec, i, rows, n, record, parents), 0) for n in _entries_by_head(h)]
+        )[0]
         for i, rows, h in zip(layers, attn, each, strict=True)
     ]
     return {"rows": [*map(len, attn)], "ffn_rows": [*map(len, ffn)], "entering": entering, "pairs": pairs}
 
 
-def _pairs(
+def _mask_entries(
     spec: ModelSpec, layer: int, rows: list[int], held: int, record: Pass, parents: Sequence[int] | None
 ) -> int:
     """True entries of the mask for those `rows` of a pass that run the attention of a layer over `held` entries."""
     others = set(range(record.tokens) if record.gap == "propagate" else rows)  # what leaves entries
     if parents is not None and record.tokens == len(parents) + 1 and parents:
-        seen = (held + len(others.intersection(_line(row, parents))) for row in rows)
+        seen = (held + len(others.intersection(_path_to_root(row, parents))) for row in rows)
         return sum(min(n, spec.window(layer) or n) for n in seen)
     if not spec.causal:
         return len(rows) * (held + len(others))
-    return sum(_seen(spec, layer, 1, held + sum(x < row for x in others))[0] for row in rows)
+    return sum(_pairs_and_entries(spec, layer, 1, held + sum(x < row for x in others))[0] for row in rows)
 
 
-def _line(row: int, parents: Sequence[int]) -> list[int]:
+def _path_to_root(row: int, parents: Sequence[int]) -> list[int]:
     """The rows from `row` of a tree's pass to its root, row 0."""
     line = [row]
     while line[-1]:
@@ -327,12 +334,12 @@ def _line(row: int, parents: Sequence[int]) -> list[int]:
     return line
 
 
-def _tests(spec: ModelSpec, record: Pass, bits: float) -> list[Op]:
+def _exit_test_ops(spec: ModelSpec, record: Pass, bits: float) -> list[Op]:
     """What it cost to ask whether to leave. The logits of the test that a pass left by are those that it answers with."""
     asked = record.tests or []
     if record.asks == "router":  # in front of both blocks of every layer
         asked = [i for i in range(spec.n_layers) for _ in range(2)]
-    if record.asks == "head" and asked and asked[-1] not in _chosen(record.attn, range(spec.n_layers)):
+    if record.asks == "head" and asked and asked[-1] not in _select_layers(record.attn, range(spec.n_layers)):
         asked = asked[:-1]
     if not asked or not record.asks:
         return []
@@ -352,14 +359,14 @@ def _tests(spec: ModelSpec, record: Pass, bits: float) -> list[Op]:
     return [bare(layer=i) for i in asked]
 
 
-def _maps(spec: ModelSpec, record: Pass, bits: float) -> list[Op]:
+def _exit_map_ops(spec: ModelSpec, record: Pass, bits: float) -> list[Op]:
     """What the maps of trained exits cost: of each test by the head, and else of the state that a pass left with."""
     asked = record.tests or []
     if not record.rank or not asked:
         return []
     if record.asks != "head":
-        asked = [i for i in asked[-1:] if i not in _chosen(record.attn, range(spec.n_layers))]
-    price = Prices(spec, record.tokens, record.batch, bits, bits, bits, dequant=False)
+        asked = [i for i in asked[-1:] if i not in _select_layers(record.attn, range(spec.n_layers))]
+    price = OperatorPrices(spec, record.tokens, record.batch, bits, bits, bits, dequant=False)
     return [op for i in asked for op in price.exit_map(i, record.rank)]
 
 
@@ -373,56 +380,58 @@ def look_ops(spec: ModelSpec, look: Look, bits: float = 16) -> list[Op]:
                 f"router_{look.of}",
                 None,
                 (5 if look.of == "law" else 7) * entries,
-                act_bytes=size(entries, bits),
+                act_bytes=byte_count(entries, bits),
             )
         ]
-    price = Prices(spec, look.rows, 1, bits, bits, bits, dequant=False)
+    price = OperatorPrices(spec, look.rows, 1, bits, bits, bits, dequant=False)
     maps = [price.linear("router_net", None, i, o) for i, o in pairwise(look.widths)]
     between = [
-        Op("router_act", None, 5 * w * look.rows, act_bytes=size(2 * w * look.rows, bits))
+        Op("router_act", None, 5 * w * look.rows, act_bytes=byte_count(2 * w * look.rows, bits))
         for w in look.widths[1:-1]
     ]
     return [*maps, *between]
 
 
-def _more(held: Any, count: int | Sequence[int]) -> Any:
+def _add_entries(held: Any, count: int | Sequence[int]) -> Any:
     """So many entries more in each layer and head; count: one number, or by layer."""
     if not count:
         return held
     if isinstance(count, Sequence):
         each = held if isinstance(held, Sequence) else [held] * len(count)
-        return [_more(x, n) for x, n in zip(each, count, strict=True)]
-    return [_more(x, count) for x in held] if isinstance(held, Sequence) else held + count
+        return [_add_entries(x, n) for x, n in zip(each, count, strict=True)]
+    return [_add_entries(x, count) for x in held] if isinstance(held, Sequence) else held + count
 
 
-def _chosen(which: Collection[int] | int | None, among: Sequence[int]) -> set[int]:
+def _select_layers(which: Collection[int] | int | None, among: Sequence[int]) -> set[int]:
     if which is None:
         return set(among)
     return set(among[:which]) if isinstance(which, int) else set(which)
 
 
-def _again(record: Pass) -> int:
+def _shared_entries(record: Pass) -> int:
     """Of the entries of all sequences so many that another sequence has loaded."""
     if record.distinct is not None and isinstance(record.held, int):
         return record.batch * record.held - record.distinct
     return (record.shared or 0) * (record.batch - 1)
 
 
-def _heads(entries: int | Sequence[int]) -> Sequence[int]:
+def _entries_by_head(entries: int | Sequence[int]) -> Sequence[int]:
     """Entries of a layer by KV head; one number stands for all."""
     return [entries] if isinstance(entries, int) else entries
 
 
-def _reads(
+def _scored_and_read(
     spec: ModelSpec, layer: int, n: int, held: int | Sequence[int], into: int, pairs: int | Fraction | None
 ) -> tuple[int | Fraction, int | Fraction]:
     """Pairs of n rows that run a layer, and entries that they read of those `held` and of the `into` rows that leave entries,
     of one KV head on average; pairs: where they are known."""
-    scored, read = _mean([_seen(spec, layer, n, h + max(into - n, 0)) for h in _heads(held)])
+    scored, read = _mean_over_heads(
+        [_pairs_and_entries(spec, layer, n, h + max(into - n, 0)) for h in _entries_by_head(held)]
+    )
     return scored if pairs is None else pairs, read
 
 
-def _mean(each: Sequence[tuple[int, int]]) -> tuple[int | Fraction, int | Fraction]:
+def _mean_over_heads(each: Sequence[tuple[int, int]]) -> tuple[int | Fraction, int | Fraction]:
     """Pairs and entries read of one KV head, on average: times the number of heads it is whole."""
     if len(each) == 1:
         return each[0]
@@ -439,7 +448,7 @@ def _each_layer(name: str, value: Any, spec: ModelSpec) -> Sequence[Any]:
     return each
 
 
-def _seen(spec: ModelSpec, layer: int, n: int, held: int) -> tuple[int, int]:
+def _pairs_and_entries(spec: ModelSpec, layer: int, n: int, held: int) -> tuple[int, int]:
     """Query-key pairs of n new rows on `held` entries under the model's own mask, and entries read."""
     window = spec.window(layer)
     if not spec.causal:

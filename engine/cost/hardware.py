@@ -15,7 +15,7 @@ from pathlib import Path
 
 from decodescope.engine.core.files import data_folder
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.core.paths import shown
+from decodescope.engine.core.paths import shorten_path
 
 from .devices import DEVICES
 from .roofline import ByteRule, Estimate, HardwareProfile, critical_tokens, mbu, mfu, roof, verify_curve
@@ -41,7 +41,7 @@ def device(name: str) -> HardwareProfile:
     """The known machine `name`, a key of DEVICES."""
     if name not in DEVICES:
         raise ParamError(
-            f"No machine {shown(name)!r}; known: {', '.join(DEVICES)}. Or give peak_flops and bandwidth."
+            f"No machine {shorten_path(name)!r}; known: {', '.join(DEVICES)}. Or give peak_flops and bandwidth."
         )
     return DEVICES[name]
 

@@ -92,7 +92,7 @@ class Cost:
         return asdict(self) | {"bytes": self.bytes, "intensity": self.intensity}
 
 
-class Scores(NamedTuple):
+class AttentionScores(NamedTuple):
     """The scores of one attention block.
 
     pairs:     scores per query head;  read: entries that they read, both on average where heads differ
@@ -111,7 +111,7 @@ class Scores(NamedTuple):
     again: int = 0
 
 
-class Prices:
+class OperatorPrices:
     """Prices of single operators for passes of so many rows: the table of this file's head, row by row. What does not depend on
     the entries that are held is priced once, so `prices_of` hands out the same ones again."""
 
@@ -154,14 +154,14 @@ class Prices:
         elif name == "lm_head":
             bits = self.spec.head_bits(bits)
         rows = (self.n if rows is None else rows) * self.batch
-        written = size(o * rows, self.k if into_cache else self.a)
+        written = byte_count(o * rows, self.k if into_cache else self.a)
         return Op(
             name,
             layer,
             flops=2 * i * o * (rows + self.dequant),
-            weight_bytes=size(i * o, bits),
+            weight_bytes=byte_count(i * o, bits),
             kv_write_bytes=written if into_cache else 0,
-            act_bytes=size(i * rows, self.a) + (0 if into_cache else written),
+            act_bytes=byte_count(i * rows, self.a) + (0 if into_cache else written),
         )
 
     def pointwise(
@@ -169,17 +169,17 @@ class Prices:
     ) -> Op:
         """`flops` operations per element of [n, width], n being `rows` if given; `tensors` such arrays are read or written."""
         elements = width * (self.n if rows is None else rows) * self.batch
-        return Op(name, layer, flops * elements, act_bytes=size(tensors * elements, self.a))
+        return Op(name, layer, flops * elements, act_bytes=byte_count(tensors * elements, self.a))
 
-    def attention(self, scores: Scores, entering: int | None = None, pages: int = 0) -> list[Op]:
+    def attention(self, scores: AttentionScores, entering: int | None = None, pages: int = 0) -> list[Op]:
         """The attention sub-layer: norm, projections, scores, residual add. entering: rows that get keys and values, where they
         are more than those that attend;  pages: how many have bounds that are read first"""
         layer, heads, kv_heads = scores.layer, scores.heads, scores.kv_heads
-        before, behind = self._beside(layer, heads, kv_heads, entering)
+        before, behind = self._around_scores(layer, heads, kv_heads, entering)
         chosen = [self.bounds(layer, heads, kv_heads, pages, self._read_bits(scores))] if pages else []
         return [*before, *chosen, self.scores(scores), *behind]
 
-    def scores(self, s: Scores) -> Op:
+    def scores(self, s: AttentionScores) -> Op:
         """The one operator of that sub-layer that what is held decides about: scores, their softmax, the mean of the values."""
         d = self.spec.head_dim
         all_read = max(s.read * self.batch - s.again, s.read)  # what sequences share is read once
@@ -190,14 +190,14 @@ class Prices:
             SCORES,
             s.layer,
             flops=int((4 * d + 5) * s.heads * s.pairs * self.batch),
-            kv_read_bytes=size(2 * all_read * s.kv_heads * d, self._read_bits(s)),
-            act_bytes=size((2 * self.n * s.heads * d + written) * self.batch, self.a),
+            kv_read_bytes=byte_count(2 * all_read * s.kv_heads * d, self._read_bits(s)),
+            act_bytes=byte_count((2 * self.n * s.heads * d + written) * self.batch, self.a),
         )
 
-    def _read_bits(self, scores: Scores) -> float:
+    def _read_bits(self, scores: AttentionScores) -> float:
         return self.k if scores.read_bits is None else scores.read_bits
 
-    def _beside(
+    def _around_scores(
         self, layer: int, heads: int, kv_heads: int, entering: int | None
     ) -> tuple[list[Op], list[Op]]:
         """What the sub-layer runs before its scores, and behind them."""
@@ -214,7 +214,7 @@ class Prices:
     def bounds(self, layer: int, heads: int, kv_heads: int, pages: int, bits: float) -> Op:
         """Two products of each query with the bounds of so many pages, which are read: the smallest and the largest keys."""
         d = self.spec.head_dim
-        read = size(2 * pages * kv_heads * d * self.batch, bits)
+        read = byte_count(2 * pages * kv_heads * d * self.batch, bits)
         return Op("page_bounds", layer, flops=4 * d * heads * pages * self.n * self.batch, kv_read_bytes=read)
 
     def keys_values(self, layer: int, kv_heads: int, rows: int | None = None) -> list[Op]:
@@ -229,7 +229,7 @@ class Prices:
     def gap(self, layer: int, kv_heads: int, filled: bool, copied: bool) -> list[Op]:
         """What a layer costs whose attention does not run: `keys_values` where it is filled; where it is copied, the newest
         entries of the layer below, read and written; else nothing."""
-        both = size(2 * kv_heads * self.spec.head_dim * self.n * self.batch, self.k)
+        both = byte_count(2 * kv_heads * self.spec.head_dim * self.n * self.batch, self.k)
         if filled:
             return self.keys_values(layer, kv_heads)
         return [Op("kv_copy", layer, flops=0, kv_read_bytes=both, kv_write_bytes=both)] if copied else []
@@ -255,10 +255,10 @@ class Prices:
         return self._ffn[layer]
 
 
-prices_of = lru_cache(maxsize=256)(Prices)
+prices_of = lru_cache(maxsize=256)(OperatorPrices)
 
 
-def size(count: int | Fraction, bits: float) -> int:
+def byte_count(count: int | Fraction, bits: float) -> int:
     """Whole bytes of `count` elements of `bits` bits each."""
     return math.ceil(count * bits / 8)
 

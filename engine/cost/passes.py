@@ -8,10 +8,10 @@ from functools import lru_cache
 from typing import Any
 
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.trace.encoding.typed import read
+from decodescope.engine.trace.encoding.record_decoder import read_dataclass
 from decodescope.engine.trace.records.events import DraftTree, Header, Pass, Prefill
-from decodescope.engine.trace.records.parts import said
-from decodescope.engine.trace.records.phases import decides
+from decodescope.engine.trace.records.parts import part_description
+from decodescope.engine.trace.records.phases import is_deciding_pass
 from decodescope.engine.trace.values.limits import TraceError
 
 from .cost import DTYPE_BITS, Cost, cost_of
@@ -25,7 +25,7 @@ PRICED = tuple(x.name for x in fields(Pass) if x.name not in ("wall_us", "instru
 
 def spec_of(record: Mapping[str, Any]) -> ModelSpec:
     """The shape of a model from what a trace's header says of it. Raises TraceError where it tells none."""
-    spec = read(ModelSpec, record)
+    spec = read_dataclass(ModelSpec, record)
     sizes = (spec.n_layers, spec.n_heads, spec.n_kv_heads, spec.head_dim, spec.d_model, spec.d_ff, spec.vocab)
     if min(sizes) < 1 or len(spec.windows) not in (0, spec.n_layers):
         raise TraceError("The header's model has no shape that a model can have: open an intact copy.")
@@ -37,12 +37,12 @@ def spec_of(record: Mapping[str, Any]) -> ModelSpec:
     cut = [*spec.widths, *(x for groups in spec.groups for x in groups)]
     if {len(spec.groups), len(spec.widths)} - {0, spec.n_layers} or min(cut, default=0) < 0:
         raise TraceError("The header's model was cut as none can be: open an intact copy.")
-    if spec.picture is not None and (wrong := spec.picture.wrong(spec.vocab)):
+    if spec.picture is not None and (wrong := spec.picture.vocab_problem(spec.vocab)):
         raise TraceError(f"The header's model gives its picture {wrong}: open an intact copy.")
     return spec
 
 
-class Passes:
+class PassPricer:
     """Prices the passes of one run. A lane whose shape the header does not tell has no price.
 
     before: lane -> the shape that transforms of its weights began with, where there were some
@@ -51,16 +51,18 @@ class Passes:
 
     def __init__(self, header: Header):
         self.dtype, self.bits = header.dtype, DTYPE_BITS.get(header.dtype)
-        self._packs, self.prompt = said(header, "codec"), len(header.prompt)
+        self._packs, self.prompt = part_description(header, "kv_compression"), len(header.prompt)
         self.specs: dict[str, ModelSpec] = {}
-        inner = said(header, "strategy").get("decoders", {})
+        inner = part_description(header, "strategy").get("decoders", {})
         for lane, record in [("target", header.model), *header.lanes.items(), *inner.items()]:
             try:
                 self.specs[lane] = spec_of(record)
             except TraceError:  # a header without a model's shape
                 continue
-        self.before = {lane: spec.whole for lane, spec in self.specs.items() if spec.whole is not spec}
-        self._alone = lru_cache(maxsize=4096)(self._priced)
+        self.before = {
+            lane: spec.original_spec for lane, spec in self.specs.items() if spec.original_spec is not spec
+        }
+        self._alone = lru_cache(maxsize=4096)(self._price_pass)
 
     def learn(self, prefill: Prefill) -> Prefill:
         """Take in what of the prompt was read, and return the record."""
@@ -76,7 +78,7 @@ class Passes:
         for one in passes:
             if self.bits is None or one.lane not in self.specs or one.wall_us <= 0:
                 continue
-            tree = draft if decides(one) else None
+            tree = draft if is_deciding_pass(one) else None
             row = rows.setdefault(
                 (one.lane, one.phase),
                 {
@@ -92,17 +94,17 @@ class Passes:
             )
             row["n"] += 1
             row["rows"] += one.tokens * one.batch
-            _add(row, self.cost(one, tree))
+            _add_cost(row, self.cost(one, tree))
             if one.lane in self.before:
                 name = self.before[one.lane].name
-                _add(
+                _add_cost(
                     row.setdefault("before", {"name": name, "flops": 0, "bytes": 0, "kept": 0}),
                     self.cost(one, tree, True),
                 )
             row["s"] = round(row["s"] + one.wall_us / 1e6, 9)
         return list(rows.values())
 
-    def saved(self, passes: Iterable[Pass], emitted: int) -> float | None:
+    def saved_layers(self, passes: Iterable[Pass], emitted: int) -> float | None:
         """Layers of one row that a step saved, by FLOPs and net of tests, of what was propagated and of answers beyond one a
         token: what plain decoding of so many tokens runs, less what the target's passes did. None: it has no price."""
         spec, ran = self.specs.get("target"), [x for x in passes if x.lane == "target" and x.phase in SPENT]
@@ -119,12 +121,12 @@ class Passes:
         if draft is not None and draft.parents:
             spec = (self.before if before else self.specs)[one.lane]
             return cost_of(spec, one, draft=draft, bits=self.bits or 0, read_bits=self.read_bits(one))
-        known = {name: fixed(getattr(one, name)) for name in PRICED}
+        known = {name: freeze_lists(getattr(one, name)) for name in PRICED}
         if one.read is not None:
-            known["held"] = fixed(one.read)
+            known["held"] = freeze_lists(one.read)
         return self._alone(before, self.read_bits(one), *known.values())
 
-    def _priced(self, before: bool, read: float | None, *known: Any) -> Cost:
+    def _price_pass(self, before: bool, read: float | None, *known: Any) -> Cost:
         one = Pass(wall_us=1.0, **dict(zip(PRICED, known, strict=True)))
         return cost_of(
             (self.before if before else self.specs)[one.lane], one, bits=self.bits or 0, read_bits=read
@@ -149,13 +151,13 @@ class Passes:
         return self.bits + packed * (bits - self.bits) / (held + one.tokens)
 
 
-def _add(sums: dict[str, Any], cost: Cost) -> None:
+def _add_cost(sums: dict[str, Any], cost: Cost) -> None:
     """Add the price of a pass to those of a row."""
     sums["flops"] += cost.flops
     sums["bytes"] += cost.bytes
     sums["kept"] = max(sums["kept"], cost.weight_bytes + cost.kv_read_bytes + cost.kv_write_bytes)
 
 
-def fixed(held: Any) -> Any:
+def freeze_lists(held: Any) -> Any:
     """What a pass says that was held or read, as tuples instead of lists, so that equal passes are priced once."""
-    return tuple(fixed(x) for x in held) if isinstance(held, list) else held
+    return tuple(freeze_lists(x) for x in held) if isinstance(held, list) else held

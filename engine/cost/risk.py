@@ -19,7 +19,7 @@ def binomial(losses: Sequence[float], delta: float) -> float:
 
     Source: Angelopoulos et al. 2021, arXiv:2110.01052, section 2.2.
     """
-    return _at_most(round(sum(losses)), len(losses), delta)
+    return _binomial_cdf(round(sum(losses)), len(losses), delta)
 
 
 def hoeffding_bentkus(losses: Sequence[float], delta: float) -> float:
@@ -29,12 +29,12 @@ def hoeffding_bentkus(losses: Sequence[float], delta: float) -> float:
     Source: Angelopoulos et al. 2021, arXiv:2110.01052, section 2.2; Bates et al. 2021, arXiv:2101.02703, section 3.1.
     """
     n, mean = len(losses), _mean(losses)
-    tight = math.exp(-n * _entropy(min(mean, delta), delta))
+    tight = math.exp(-n * _relative_entropy(min(mean, delta), delta))
     ones = math.ceil(math.fsum(losses) - 1e-9)  # a sum of doubles that should be whole is not the next number
-    return min(1.0, tight, math.e * _at_most(ones, n, delta))
+    return min(1.0, tight, math.e * _binomial_cdf(ones, n, delta))
 
 
-def fixed_sequence(ps: Iterable[float], eps: float) -> int:
+def fixed_sequence_test(ps: Iterable[float], eps: float) -> int:
     """How many hypotheses, tested each at eps in an order that was fixed beforehand, are rejected before one is not. The chance
     that a true one is among them is at most eps.
 
@@ -52,7 +52,7 @@ def _mean(losses: Sequence[float]) -> float:
     return math.fsum(losses) / len(losses)
 
 
-def _entropy(a: float, b: float) -> float:
+def _relative_entropy(a: float, b: float) -> float:
     """a log(a / b) + (1 - a) log((1 - a) / (1 - b)), of a <= b."""
     if b >= 1.0:
         return 0.0 if a >= 1.0 else math.inf
@@ -61,7 +61,7 @@ def _entropy(a: float, b: float) -> float:
     return left + right
 
 
-def _at_most(k: int, n: int, p: float) -> float:
+def _binomial_cdf(k: int, n: int, p: float) -> float:
     """P(Bin(n, p) <= k)."""
     if k >= n or p <= 0.0:
         return 1.0

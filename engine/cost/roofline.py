@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.trace.encoding.typed import read
+from decodescope.engine.trace.encoding.record_decoder import read_dataclass
 
 from .cost import Cost, Op, PassShape, pass_ops
 
@@ -143,7 +143,7 @@ class HardwareProfile:
     def from_record(cls, record: Mapping[str, Any]) -> HardwareProfile:
         """The profile that `record()` described; what is derived or unknown in it is left aside. Raises TraceError or
         ParamError where it describes none."""
-        return read(cls, record)
+        return read_dataclass(cls, record)
 
 
 def roof(

@@ -2,7 +2,7 @@
 
 Source: Yuan et al., LLM Inference Unveiled, arXiv 2402.16363; hahnyuan/LLM-Viewer, model_analyzer.py and configs/Llama.py,
 revision of July 2024. The table is kept with its errors, so that a figure of theirs can be told apart from one of ours;
-`beside` sets both side by side and says in words why they differ. Nothing else is priced by it.
+`compare_costs` sets both side by side and says in words why they differ. Nothing else is priced by it.
 
 Letters as in `operators.py`; s: all positions of a sequence, of which decoding adds the last one and a prefill all.
 
@@ -26,7 +26,7 @@ from typing import Literal
 from decodescope.engine.core.spec import ModelSpec
 
 from .cost import PassShape, pass_ops
-from .operators import Cost, Op, size
+from .operators import Cost, Op, byte_count
 from .roofline import Estimate, HardwareProfile
 
 Stage = Literal["decode", "prefill"]
@@ -34,7 +34,7 @@ INTEGER = 8  # bits: the integer peak is taken where nothing has more
 
 
 @dataclass(frozen=True)
-class Bits:
+class BitWidths:
     """Bits of a weight, of an activation, and of a number of the cache."""
 
     weights: float = 16
@@ -53,7 +53,7 @@ def viewer_ops(
     length: int,
     *,
     batch: int = 1,
-    bits: Bits | None = None,
+    bits: BitWidths | None = None,
     fused: bool = False,
 ) -> list[Op]:
     """Every operator of one pass by their table, layer by layer; `length`: s. Raises ValueError for sizes below one."""
@@ -61,19 +61,19 @@ def viewer_ops(
         raise ValueError(
             f"A pass has at least one position of one sequence; length = {length}, batch = {batch}."
         )
-    table = _Table(spec, length, length if stage == "prefill" else 1, batch, bits or Bits(), fused)
+    table = _ViewerTable(spec, length, length if stage == "prefill" else 1, batch, bits or BitWidths(), fused)
     return [op for layer in range(spec.n_layers) for op in table.layer(layer)] + [table.head()]
 
 
 @dataclass(frozen=True)
-class _Table:
+class _ViewerTable:
     """s: positions of a sequence;  n: of these, that are fed"""
 
     spec: ModelSpec
     s: int
     n: int
     batch: int
-    bits: Bits
+    bits: BitWidths
     fused: bool
 
     def layer(self, i: int) -> list[Op]:
@@ -95,14 +95,14 @@ class _Table:
 
     def linear(self, name: str, layer: int, i: int, o: int) -> Op:
         rows, cached = self.n * self.batch, name in ("k_proj", "v_proj")
-        out = size(o * rows, self.bits.cache if cached else self.bits.acts)
+        out = byte_count(o * rows, self.bits.cache if cached else self.bits.acts)
         return Op(
             name,
             layer,
             2 * i * o * rows,
-            weight_bytes=size(i * o, self.bits.weights),
+            weight_bytes=byte_count(i * o, self.bits.weights),
             kv_write_bytes=out if cached else 0,
-            act_bytes=size(i * rows, self.bits.acts) + (0 if cached else out),
+            act_bytes=byte_count(i * rows, self.bits.acts) + (0 if cached else out),
         )
 
     def attention(self, layer: int) -> list[Op]:
@@ -111,9 +111,9 @@ class _Table:
         kv = self.spec.n_kv_heads
         a = self.bits.acts
         pairs = self.n * self.s * heads * self.batch  # a prefill's too: the whole square
-        rows, scores = d * self.n * self.batch, size(pairs, a)
-        read = size(self.s * d * kv * self.batch, self.bits.cache)
-        query = size(rows * (heads if self.n == 1 else kv), a)
+        rows, scores = d * self.n * self.batch, byte_count(pairs, a)
+        read = byte_count(self.s * d * kv * self.batch, self.bits.cache)
+        query = byte_count(rows * (heads if self.n == 1 else kv), a)
         return [
             Op("qk_matmul", layer, 2 * d * pairs, kv_read_bytes=read, act_bytes=query + scores),
             Op("softmax", layer, 5 * pairs, act_bytes=2 * scores),
@@ -122,7 +122,7 @@ class _Table:
                 layer,
                 2 * d * pairs,
                 kv_read_bytes=read,
-                act_bytes=scores + size(rows * heads, a),
+                act_bytes=scores + byte_count(rows * heads, a),
             ),
         ]
 
@@ -130,18 +130,18 @@ class _Table:
         """The three in one. A block has d rows: every buffer that they list has room for more."""
         d, heads = self.spec.head_dim, self.spec.n_heads
         blocks = math.ceil(self.n / d)
-        read = size(2 * blocks * self.s * d * heads * self.batch, self.bits.cache)
-        moved = size((d + 2 * self.s) * self.n * heads * self.batch, self.bits.acts)
+        read = byte_count(2 * blocks * self.s * d * heads * self.batch, self.bits.cache)
+        moved = byte_count((d + 2 * self.s) * self.n * heads * self.batch, self.bits.acts)
         flops = (4 * d + 5) * self.n * self.s * heads * self.batch
         return [Op("fused_attention", layer, flops, kv_read_bytes=read, act_bytes=moved)]
 
     def pointwise(self, name: str, layer: int, flops: int, tensors: int) -> Op:
         elements = self.spec.d_model * self.n * self.batch
-        return Op(name, layer, flops * elements, act_bytes=size(tensors * elements, self.bits.acts))
+        return Op(name, layer, flops * elements, act_bytes=byte_count(tensors * elements, self.bits.acts))
 
     def head(self) -> Op:
         h, vocab = self.spec.d_model, self.spec.vocab
-        weights, acts = size(h * vocab, self.bits.weights), size(h + vocab, self.bits.acts)
+        weights, acts = byte_count(h * vocab, self.bits.weights), byte_count(h + vocab, self.bits.acts)
         return Op("lm_head", None, h * vocab * self.batch, weight_bytes=weights, act_bytes=acts)
 
 
@@ -159,7 +159,7 @@ PARTS: dict[str, tuple[str, ...]] = {  # what is told together: the operators of
 
 
 @dataclass(frozen=True)
-class Part:
+class PassPart:
     """One part of a pass by both tables. why: a sentence for each thing in which they differ; empty: they agree"""
 
     name: str
@@ -169,10 +169,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Beside:
+class CostComparison:
     """One pass by both tables: part by part, and as time on a machine."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[PassPart, ...]
     theirs: Estimate
     ours: Estimate
 
@@ -182,18 +182,18 @@ class Beside:
         return sum((x.theirs for x in self.parts), Cost()), sum((x.ours for x in self.parts), Cost())
 
 
-def beside(
+def compare_costs(
     spec: ModelSpec,
     stage: Stage,
     length: int,
     machine: HardwareProfile,
     *,
     batch: int = 1,
-    bits: Bits | None = None,
+    bits: BitWidths | None = None,
     fused: bool = False,
-) -> Beside:
+) -> CostComparison:
     """A pass by their table and by ours. Ours fuses attention where `fused` does, and its head reads one row, as theirs."""
-    bits, n = bits or Bits(), length if stage == "prefill" else 1
+    bits, n = bits or BitWidths(), length if stage == "prefill" else 1
     theirs = viewer_ops(spec, stage, length, batch=batch, bits=bits, fused=fused)
     ours = pass_ops(
         spec,
@@ -211,18 +211,20 @@ def beside(
     for name, ops in PARTS.items():
         a, b = (Cost.of(op for op in each if op.name in ops) for each in (theirs, ours))
         parts.append(
-            Part(
+            PassPart(
                 name,
                 a,
                 b,
-                _why(name, spec, n, batch, fused) if (a.flops, a.bytes) != (b.flops, b.bytes) else (),
+                _difference_reasons(name, spec, n, batch, fused)
+                if (a.flops, a.bytes) != (b.flops, b.bytes)
+                else (),
             )
         )
     dtype = bits.dtype(machine)
-    return Beside(tuple(parts), machine.time_us(theirs, dtype), machine.time_us(ours, dtype))
+    return CostComparison(tuple(parts), machine.time_us(theirs, dtype), machine.time_us(ours, dtype))
 
 
-def _why(part: str, spec: ModelSpec, n: int, batch: int, fused: bool) -> tuple[str, ...]:
+def _difference_reasons(part: str, spec: ModelSpec, n: int, batch: int, fused: bool) -> tuple[str, ...]:
     """Why the tables differ in a part."""
     if part == "head":
         more = (" Activations are those of one sequence, whatever the batch.",) if batch > 1 else ()

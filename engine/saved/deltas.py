@@ -23,7 +23,7 @@ LEVELS = {
 
 
 @dataclass(frozen=True)
-class Shape:
+class CacheShape:
     """Of a cache in a file: layers, entries, and channels (KV heads times their width); group: tokens of a group."""
 
     layers: int
@@ -43,7 +43,7 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class Codes:
+class CacheCodes:
     """A cache as integers. anchors: uint8 [L, 2, A, C], 0 to 254; differences: uint8 [L, 2, n - A, C], 0 to 2 steps; largest:
     float32 [L, 2, n], what the largest code stands for, of each token, as numbers that 16 bits hold (bfloat16)."""
 
@@ -52,7 +52,7 @@ class Codes:
     largest: np.ndarray
 
 
-def steps(level: str, layers: int) -> np.ndarray:
+def difference_steps(level: str, layers: int) -> np.ndarray:
     """int64 [L, 2]: steps from nothing to the largest difference, of keys and values: bins // 2 - 1."""
     keys, values = LEVELS[level]
     early = max(1, layers // 16)
@@ -60,69 +60,75 @@ def steps(level: str, layers: int) -> np.ndarray:
     return np.array(bins) // 2 - 1
 
 
-def quantised(x: np.ndarray, shape: Shape, level: str) -> Codes:
+def quantise_deltas(x: np.ndarray, shape: CacheShape, level: str) -> CacheCodes:
     """Codes of keys and values, float32 or float64 [L, 2, n, C]. No number is further off than half a step of its token's
-    largest difference, `largest` over `steps`; differences are taken from the anchor as it comes back, so errors do not
-    add up."""
-    fine = steps(level, shape.layers)[:, :, None, None]
-    lead, others = _places(shape)
+    largest difference, `largest` over `difference_steps`; differences are taken from the anchor as it comes back, so errors
+    do not add up."""
+    fine = difference_steps(level, shape.layers)[:, :, None, None]
+    lead, others = _anchor_places(shape)
     largest = np.empty(x.shape[:3], np.float32)
-    anchors, largest[:, :, lead] = _rounded(x[:, :, lead], np.full_like(fine, ANCHOR))
-    back = _restored(anchors, largest[:, :, lead], np.full_like(fine, ANCHOR), x.dtype)
-    differences, largest[:, :, others] = _rounded(x[:, :, others] - back[:, :, others // shape.group], fine)
-    return Codes(anchors, differences, largest)
+    anchors, largest[:, :, lead] = _round_to_codes(x[:, :, lead], np.full_like(fine, ANCHOR))
+    back = _decode_codes(anchors, largest[:, :, lead], np.full_like(fine, ANCHOR), x.dtype)
+    differences, largest[:, :, others] = _round_to_codes(
+        x[:, :, others] - back[:, :, others // shape.group], fine
+    )
+    return CacheCodes(anchors, differences, largest)
 
 
-def restored(codes: Codes, shape: Shape, level: str, dtype: type = np.float32) -> np.ndarray:
+def dequantise_deltas(
+    codes: CacheCodes, shape: CacheShape, level: str, dtype: type = np.float32
+) -> np.ndarray:
     """float [L, 2, n, C]: about what was quantised."""
-    fine = steps(level, shape.layers)[:, :, None, None]
-    lead, others = _places(shape)
+    fine = difference_steps(level, shape.layers)[:, :, None, None]
+    lead, others = _anchor_places(shape)
     x: np.ndarray = np.empty((shape.layers, 2, shape.entries, shape.channels), dtype)
     for i in range(shape.layers):  # what is worked out on the way takes as much as a layer does, not as all
         one = slice(i, i + 1)
         each = fine[i : i + 1]
         largest = codes.largest[i : i + 1]
-        x[one, :, lead] = _restored(
+        x[one, :, lead] = _decode_codes(
             codes.anchors[one], largest[:, :, lead], np.full_like(each, ANCHOR), dtype
         )
-        x[one, :, others] = _restored(codes.differences[one], largest[:, :, others], each, dtype)
+        x[one, :, others] = _decode_codes(codes.differences[one], largest[:, :, others], each, dtype)
         x[one, :, others] += x[one, :, lead][:, :, others // shape.group]
     return x
 
 
-def short(x: np.ndarray) -> np.ndarray:
+def to_bfloat16_bits(x: np.ndarray) -> np.ndarray:
     """float32 as the 16 bits that bfloat16 keeps, uint16; none of what is left of them may be lost."""
     return (x.view(np.uint32) >> 16).astype(np.uint16)
 
 
-def long(bits: np.ndarray) -> np.ndarray:
+def from_bfloat16_bits(bits: np.ndarray) -> np.ndarray:
     """float32: the numbers that 16 bits of bfloat16 stand for."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
-def _places(shape: Shape) -> tuple[np.ndarray, np.ndarray]:
+def _anchor_places(shape: CacheShape) -> tuple[np.ndarray, np.ndarray]:
     """The positions of the anchors, and of all others."""
     places = np.arange(shape.entries)
     return places[:: shape.group], places[places % shape.group > 0]
 
 
-def _rounded(x: np.ndarray, fine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _round_to_codes(x: np.ndarray, fine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Codes uint8 of x [L, 2, T, C] in `fine` steps [L, 2, 1, 1] on either side, and the largest of each token, float32
     [L, 2, T], rounded up to what 16 bits hold."""
     most = np.abs(x).max(-1).astype(np.float32) if x.size else np.zeros(x.shape[:3], np.float32)
-    largest = _up(most)
+    largest = _round_up(most)
     scale = np.where(largest > 0, largest, 1)[..., None].astype(x.dtype)
     return (np.rint(x / scale * fine) + fine).astype(np.uint8), largest
 
 
-def _up(x: np.ndarray) -> np.ndarray:
+def _round_up(x: np.ndarray) -> np.ndarray:
     """float32 of at least x (float32, not negative) that 16 bits hold; x times 1.01 is more."""
-    return long(
+    return from_bfloat16_bits(
         ((np.nextafter(x, np.float32(np.inf)).view(np.uint32) + np.uint32(0xFFFF)) >> np.uint32(16)) * (x > 0)
     )
 
 
-def _restored(codes: np.ndarray, largest: np.ndarray, fine: np.ndarray, dtype: type | np.dtype) -> np.ndarray:
+def _decode_codes(
+    codes: np.ndarray, largest: np.ndarray, fine: np.ndarray, dtype: type | np.dtype
+) -> np.ndarray:
     """float [L, 2, T, C]: what the codes stand for."""
     return (codes.astype(dtype) - fine.astype(dtype)) * (
         largest[..., None].astype(dtype) / fine.astype(dtype)

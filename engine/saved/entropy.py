@@ -28,7 +28,7 @@ class EntropyError(ValueError):
     """What was read is not what was coded."""
 
 
-class Coded(NamedTuple):
+class CodedSymbols(NamedTuple):
     """Coded symbols. states: uint64 [lanes], what each lane ended with; words: uint32 [W], what left them, in the order
     in which it is read."""
 
@@ -41,12 +41,12 @@ class Coded(NamedTuple):
         return int(self.states.nbytes + self.words.nbytes)
 
 
-def lanes(count: int) -> int:
+def lane_count(count: int) -> int:
     """How many lanes code `count` symbols."""
     return min(max(count // _EACH, 1), _LANES) if count else 0
 
 
-def frequencies(counts: np.ndarray) -> np.ndarray:
+def symbol_frequencies(counts: np.ndarray) -> np.ndarray:
     """uint16 [contexts, S]: how often each of S symbols, two at least, comes in a context, of 2^16; counts: int64 of that
     shape. What occurred has 1 at least, what did not 0; a context that did not occur has zeros."""
     total = counts.sum(1, keepdims=True)
@@ -69,10 +69,10 @@ def information(counts: np.ndarray) -> float:
     return float(-(counts[seen] * np.log2(counts[seen] / total[seen])).sum())
 
 
-def encode(symbols: np.ndarray, contexts: np.ndarray, table: np.ndarray) -> Coded:
+def encode_symbols(symbols: np.ndarray, contexts: np.ndarray, table: np.ndarray) -> CodedSymbols:
     """Code symbols (integer [n]), each in its context (integer [n]), by the frequencies of `table`."""
     starts = _starts(table)
-    states, words = np.full(lanes(len(symbols)), _LOW, np.uint64), []
+    states, words = np.full(lane_count(len(symbols)), _LOW, np.uint64), []
     for part, width in reversed(list(_steps(len(symbols)))):
         symbol = symbols[part]
         context = contexts[part]
@@ -83,16 +83,19 @@ def encode(symbols: np.ndarray, contexts: np.ndarray, table: np.ndarray) -> Code
         x = np.where(full, x >> _WORD, x)
         whole, rest = np.divmod(x, share)
         states[:width] = (whole << _BITS) + rest + start
-    return Coded(states, np.concatenate(words[::-1]) if words else np.zeros(0, np.uint32))
+    return CodedSymbols(states, np.concatenate(words[::-1]) if words else np.zeros(0, np.uint32))
 
 
-def decode(coded: Coded, contexts: np.ndarray, table: np.ndarray) -> np.ndarray:
+def decode_symbols(coded: CodedSymbols, contexts: np.ndarray, table: np.ndarray) -> np.ndarray:
     """uint8 [n]: the symbols that were coded in these contexts (integer [n]). Raises EntropyError if words are missing or left
     over, or states do not end as they began, or a context that occurs has no frequencies."""
     count = len(contexts)
     starts = _starts(table)
     at = 0
-    if len(coded.states) != lanes(count) or not (starts[np.unique(contexts), -1] == 1 << PRECISION).all():
+    if (
+        len(coded.states) != lane_count(count)
+        or not (starts[np.unique(contexts), -1] == 1 << PRECISION).all()
+    ):
         raise EntropyError
     symbols, states = np.empty(count, np.uint8), coded.states.copy()
     for part, width in _steps(count):
@@ -121,6 +124,6 @@ def _starts(table: np.ndarray) -> np.ndarray:
 
 def _steps(count: int) -> Iterator[tuple[slice, int]]:
     """The symbols of each step, one a lane, and how many they are."""
-    width = lanes(count)
+    width = lane_count(count)
     for at in range(0, count, width or 1):
         yield slice(at, min(at + width, count)), min(width, count - at)

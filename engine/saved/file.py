@@ -22,14 +22,33 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.arguments import shown
+from decodescope.engine.core.arguments import format_value
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.trace.values.limits import OWN, TraceError
-from decodescope.engine.trace.values.strict import parse
+from decodescope.engine.trace.values.strict_json import parse
 
-from .deltas import ANCHOR, GROUP, LEVELS, Codes, Shape, long, quantised, restored, short, steps
-from .entropy import Coded, EntropyError, decode, encode, frequencies, information, lanes
+from .deltas import (
+    ANCHOR,
+    GROUP,
+    LEVELS,
+    CacheCodes,
+    CacheShape,
+    dequantise_deltas,
+    difference_steps,
+    from_bfloat16_bits,
+    quantise_deltas,
+    to_bfloat16_bits,
+)
+from .entropy import (
+    CodedSymbols,
+    EntropyError,
+    decode_symbols,
+    encode_symbols,
+    information,
+    lane_count,
+    symbol_frequencies,
+)
 
 SUFFIX = ".dscache"
 MAGIC = b"DSCACHE1"
@@ -46,7 +65,7 @@ class SavedCacheError(Refusal):
 
 
 @dataclass(frozen=True)
-class Head:
+class CacheFileHeader:
     """What the file says of itself. model, fingerprint: of whose cache it is; tokens: ids, one more than entries; splits: whose
     frequencies stand in the file, of anchors and of differences; tables: bytes of these; words: how many the coder wrote
     of each; sha256: of all parts."""
@@ -74,7 +93,7 @@ class SavedCache:
     kv: Tensor
     nbytes: int
     bits: float
-    head: Head
+    head: CacheFileHeader
 
     def record(self) -> dict[str, Any]:
         """As it stands in a trace's header."""
@@ -98,20 +117,20 @@ def save(
             f"The cache holds numbers that are not finite, so nothing is saved to {path}: try float32."
         )
     layers, _, heads, entries, width = kv.shape
-    shape = Shape(layers, entries, heads * width)
+    shape = CacheShape(layers, entries, heads * width)
     flat = kv.detach().float().cpu().transpose(2, 3).reshape(layers, 2, entries, heads * width).numpy()
     with np.errstate(over="ignore", invalid="ignore"):  # asked for in the next line
-        codes = quantised(flat, shape, level)
+        codes = quantise_deltas(flat, shape, level)
     if not bool(np.isfinite(codes.largest).all()):
         raise SavedCacheError(
             f"The cache holds numbers or differences above {_MOST:.2g}, the largest that a file takes, so nothing is saved to "
             f"{path}: try another prompt."
         )
     streams = [_Stream.of(x, most) for x, most in _symbols(codes, shape, level)]
-    parts = [np.array(tokens, "<i4").tobytes(), short(codes.largest).astype("<u2").tobytes()]
+    parts = [np.array(tokens, "<i4").tobytes(), to_bfloat16_bits(codes.largest).astype("<u2").tobytes()]
     parts += [x for stream in streams for x in stream.parts()]
     body = b"".join(parts)
-    head = Head(
+    head = CacheFileHeader(
         spec.name,
         fingerprint,
         len(tokens),
@@ -123,7 +142,9 @@ def save(
     )
     text = json.dumps(asdict(head)).encode()
     _write(path, MAGIC + struct.pack("<I", len(text)) + text + body)
-    return _saved(head, tokens, codes, shape, (heads, width), len(MAGIC) + 4 + len(text) + len(body))
+    return _build_saved_cache(
+        head, tokens, codes, shape, (heads, width), len(MAGIC) + 4 + len(text) + len(body)
+    )
 
 
 def load(path: Path, spec: ModelSpec, fingerprint: str, context: int) -> SavedCache:
@@ -131,10 +152,10 @@ def load(path: Path, spec: ModelSpec, fingerprint: str, context: int) -> SavedCa
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            head, begun = _head(file.read(len(MAGIC) + 4 + HEAD_BYTES), path)
+            head, begun = _parse_header(file.read(len(MAGIC) + 4 + HEAD_BYTES), path)
             _same_model(head, spec, fingerprint, context, path)
-            shape = Shape(spec.n_layers, head.tokens - 1, spec.n_kv_heads * spec.head_dim, head.group)
-            sizes = _sizes(head, shape, path)
+            shape = CacheShape(spec.n_layers, head.tokens - 1, spec.n_kv_heads * spec.head_dim, head.group)
+            sizes = _part_sizes(head, shape, path)
             if size != begun + sum(sizes):
                 wrong = "cut short" if size < begun + sum(sizes) else "longer than it says"
                 raise SavedCacheError(
@@ -150,15 +171,19 @@ def load(path: Path, spec: ModelSpec, fingerprint: str, context: int) -> SavedCa
     ends = np.cumsum(sizes)
     parts = [body[end - size : end] for size, end in zip(sizes, ends.tolist(), strict=True)]
     tokens = np.frombuffer(parts[0], "<i4")
-    largest = long(np.frombuffer(parts[1], "<u2")).reshape(shape.layers, 2, shape.entries)
+    largest = from_bfloat16_bits(np.frombuffer(parts[1], "<u2")).reshape(shape.layers, 2, shape.entries)
     foreign = (tokens < 0).any() or (tokens >= spec.vocab).any()
     if foreign or not np.isfinite(largest).all() or (largest < 0).any():
         raise damaged
     try:
-        coded = [_read(parts[2 + 3 * i : 5 + 3 * i], head.splits[i], shape, i, head.level) for i in (0, 1)]
-        codes = Codes(coded[0], coded[1], largest)
+        coded = [
+            _read_stream(parts[2 + 3 * i : 5 + 3 * i], head.splits[i], shape, i, head.level) for i in (0, 1)
+        ]
+        codes = CacheCodes(coded[0], coded[1], largest)
         with np.errstate(over="ignore", invalid="ignore"):
-            cache = _saved(head, tokens.tolist(), codes, shape, (spec.n_kv_heads, spec.head_dim), size)
+            cache = _build_saved_cache(
+                head, tokens.tolist(), codes, shape, (spec.n_kv_heads, spec.head_dim), size
+            )
             finite = bool(np.isfinite(cache.kv.numpy()).all())
     except EntropyError:
         raise damaged from None
@@ -173,10 +198,15 @@ def load(path: Path, spec: ModelSpec, fingerprint: str, context: int) -> SavedCa
     return cache
 
 
-def _saved(
-    head: Head, tokens: list[int], codes: Codes, shape: Shape, heads: tuple[int, int], size: int
+def _build_saved_cache(
+    head: CacheFileHeader,
+    tokens: list[int],
+    codes: CacheCodes,
+    shape: CacheShape,
+    heads: tuple[int, int],
+    size: int,
 ) -> SavedCache:
-    x = restored(codes, shape, head.level).reshape(shape.layers, 2, shape.entries, *heads)
+    x = dequantise_deltas(codes, shape, head.level).reshape(shape.layers, 2, shape.entries, *heads)
     # numpy says of memory that it cannot have: MemoryError
     kv = torch.from_numpy(np.ascontiguousarray(x.swapaxes(2, 3)))
     return SavedCache(tokens, kv, size, 8 * size / kv.numel(), head)
@@ -207,7 +237,7 @@ def _write(path: Path, data: bytes) -> None:
 # ---- the head
 
 
-def _head(data: bytes, path: Path) -> tuple[Head, int]:
+def _parse_header(data: bytes, path: Path) -> tuple[CacheFileHeader, int]:
     """The head, and where the parts begin; every field has its type and range."""
     foreign = SavedCacheError(f"{path} is no cache that decodescope cache save wrote.")
     if data[: len(MAGIC)] != MAGIC or len(data) < len(MAGIC) + 4:
@@ -222,12 +252,12 @@ def _head(data: bytes, path: Path) -> tuple[Head, int]:
         fields = parse(text, OWN)
     except TraceError as error:
         raise SavedCacheError(f"{path} cannot be read: {error}; save it again.") from None
-    if set(fields) != set(Head.__dataclass_fields__):
+    if set(fields) != set(CacheFileHeader.__dataclass_fields__):
         raise foreign
-    head = Head(**fields)
-    wholes = [head.tokens, head.group, *_list(head.tables), *_list(head.words)]
-    texts = [head.model, head.fingerprint, head.level, head.sha256, *_list(head.splits)]
-    pairs = all(len(_list(x)) == 2 for x in (head.tables, head.words, head.splits))
+    head = CacheFileHeader(**fields)
+    wholes = [head.tokens, head.group, *_as_list(head.tables), *_as_list(head.words)]
+    texts = [head.model, head.fingerprint, head.level, head.sha256, *_as_list(head.splits)]
+    pairs = all(len(_as_list(x)) == 2 for x in (head.tables, head.words, head.splits))
     if (
         not pairs
         or not all(type(x) is int and 0 <= x < 1 << 40 for x in wholes)
@@ -239,13 +269,13 @@ def _head(data: bytes, path: Path) -> tuple[Head, int]:
     return head, len(MAGIC) + 4 + length
 
 
-def _list(x: Any) -> list[Any]:
+def _as_list(x: Any) -> list[Any]:
     return x if isinstance(x, list) else []
 
 
-def _same_model(head: Head, spec: ModelSpec, fingerprint: str, context: int, path: Path) -> None:
+def _same_model(head: CacheFileHeader, spec: ModelSpec, fingerprint: str, context: int, path: Path) -> None:
     if head.fingerprint != fingerprint:
-        theirs = f"{shown(head.model)} ({shown(head.fingerprint)})"
+        theirs = f"{format_value(head.model)} ({format_value(head.fingerprint)})"
         raise SavedCacheError(
             f"{path} is of the model {theirs}, and here is {spec.name} ({fingerprint}): load that model."
         )
@@ -255,39 +285,39 @@ def _same_model(head: Head, spec: ModelSpec, fingerprint: str, context: int, pat
         )
 
 
-def _sizes(head: Head, shape: Shape, path: Path) -> list[int]:
+def _part_sizes(head: CacheFileHeader, shape: CacheShape, path: Path) -> list[int]:
     """Bytes of the parts, in their order. What the head says of them is held against what the model's shape allows."""
     sizes = [4 * head.tokens, 2 * shape.layers * 2 * shape.entries]
-    for i, count in enumerate(_counts(shape)):
+    for i, count in enumerate(_symbol_counts(shape)):
         contexts = shape.layers * 2 * (shape.channels if head.splits[i] == "channel" else 1)
-        most = 2 * contexts * _most(i, head.level, shape.layers)  # bytes of the frequencies
+        most = 2 * contexts * _alphabet_size(i, head.level, shape.layers)  # bytes of the frequencies
         if head.words[i] > count or head.tables[i] > most + 1024:  # a symbol takes 16 bits at most
             raise SavedCacheError(
                 f"{path} is damaged: its head says more than its model's cache can hold; save it again."
             )
-        sizes += [head.tables[i], 8 * lanes(count), 4 * head.words[i]]
+        sizes += [head.tables[i], 8 * lane_count(count), 4 * head.words[i]]
     return sizes
 
 
 # ---- anchors and differences
 
 
-def _counts(shape: Shape) -> tuple[int, int]:
+def _symbol_counts(shape: CacheShape) -> tuple[int, int]:
     """Numbers of the anchors, and of the differences."""
     each = shape.layers * 2 * shape.channels
     return each * shape.anchors, each * shape.differences
 
 
-def _most(stream: int, level: str, layers: int) -> int:
+def _alphabet_size(stream: int, level: str, layers: int) -> int:
     """How many symbols there are, for anchors (0) or differences (1)."""
-    return 2 * (ANCHOR if stream == 0 else int(steps(level, layers).max())) + 1
+    return 2 * (ANCHOR if stream == 0 else int(difference_steps(level, layers).max())) + 1
 
 
-def _symbols(codes: Codes, shape: Shape, level: str) -> list[tuple[np.ndarray, int]]:
+def _symbols(codes: CacheCodes, shape: CacheShape, level: str) -> list[tuple[np.ndarray, int]]:
     """Anchors and differences, uint8 [2 L, T, C], with the number of symbols."""
     both = (codes.anchors, codes.differences)
     return [
-        (x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), _most(i, level, shape.layers))
+        (x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), _alphabet_size(i, level, shape.layers))
         for i, x in enumerate(both)
     ]
 
@@ -306,7 +336,7 @@ class _Stream:
 
     split: str
     deflated: bytes
-    coded: Coded
+    coded: CodedSymbols
 
     @classmethod
     def of(cls, symbols: np.ndarray, most: int) -> _Stream:
@@ -317,11 +347,11 @@ class _Stream:
             contexts = _contexts(layers // 2, tokens, channels, split)
             counts = np.zeros((layers * (channels if split == "channel" else 1), most), np.int64)
             np.add.at(counts, (contexts, symbols.ravel()), 1)
-            table = frequencies(counts)
+            table = symbol_frequencies(counts)
             deflated = zlib.compress(table.astype("<u2").tobytes(), 9)
             options.append((8 * len(deflated) + information(counts), split, contexts, table, deflated))
         _, split, contexts, table, deflated = min(options, key=lambda x: x[0])
-        return cls(split, deflated, encode(symbols.ravel(), contexts, table))
+        return cls(split, deflated, encode_symbols(symbols.ravel(), contexts, table))
 
     def parts(self) -> list[bytes]:
         """As they stand in the file."""
@@ -332,9 +362,9 @@ class _Stream:
         ]
 
 
-def _read(parts: list[bytes], split: str, shape: Shape, stream: int, level: str) -> np.ndarray:
+def _read_stream(parts: list[bytes], split: str, shape: CacheShape, stream: int, level: str) -> np.ndarray:
     """uint8 [L, 2, T, C]: the anchors (stream 0) or the differences (1). Raises EntropyError."""
-    tokens, most = (shape.anchors, shape.differences)[stream], _most(stream, level, shape.layers)
+    tokens, most = (shape.anchors, shape.differences)[stream], _alphabet_size(stream, level, shape.layers)
     contexts = _contexts(shape.layers, tokens, shape.channels, split)
     rows = shape.layers * 2 * (shape.channels if split == "channel" else 1)
     inflate = zlib.decompressobj()
@@ -344,8 +374,8 @@ def _read(parts: list[bytes], split: str, shape: Shape, stream: int, level: str)
         raise EntropyError from None
     if len(table) != 2 * rows * most:
         raise EntropyError
-    coded = Coded(
+    coded = CodedSymbols(
         np.frombuffer(parts[1], "<u8").astype(np.uint64), np.frombuffer(parts[2], "<u4").astype(np.uint32)
     )
-    symbols = decode(coded, contexts, np.frombuffer(table, "<u2").reshape(rows, most))
+    symbols = decode_symbols(coded, contexts, np.frombuffer(table, "<u2").reshape(rows, most))
     return symbols.reshape(shape.layers, 2, tokens, shape.channels)

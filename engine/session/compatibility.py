@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from decodescope.engine.core.arguments import Along
 from decodescope.engine.core.roles import TARGET, WHOLE
 
-from .load import made_of
+from .load import load_original
 from .method import Method, MethodError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .load import Model
 
 
-class Reader(Protocol):
+class ModelInfo(Protocol):
     """What is asked of a model that need not be loaded yet."""
 
     @property
@@ -36,36 +36,36 @@ class Reader(Protocol):
         """What splits its text; None where it has none."""
 
 
-R = TypeVar("R", bound=Reader)
+R = TypeVar("R", bound=ModelInfo)
 
 
-def paired(method: Method, model: Model, models: Mapping[str, Model]) -> dict[str, Model]:
+def pair_models(method: Method, model: Model, models: Mapping[str, Model]) -> dict[str, Model]:
     """Role -> model of all that `method` reads, the target first; `models` may hold more.
 
     Raises MethodError if its parts do not fit each other or their models, if one of these is missing, or if the models do
     not go together.
     """
-    used = fitting(method, model, models)
-    _same_device(used)
-    calibrated(method, used)
+    used = pair_unloaded_models(method, model, models)
+    _check_same_device(used)
+    check_calibration(method, used)
     return used
 
 
-def calibrated(method: Method, used: Mapping[str, Model]) -> None:
+def check_calibration(method: Method, used: Mapping[str, Model]) -> None:
     """Raise MethodError if a knob has a value that was found for another method, or on other models than these by role."""
     record = method.record()
     for kind, part in method.parts().items():
         for knob, chosen in part.calibrated.items():
-            if why := chosen.unfit(kind, knob, record, used):
+            if why := chosen.method_conflict(kind, knob, record, used):
                 raise MethodError(why)
 
 
-def fitting(method: Method, model: R, models: Mapping[str, R]) -> dict[str, R]:
+def pair_unloaded_models(method: Method, model: R, models: Mapping[str, R]) -> dict[str, R]:
     """The same of models that need not be loaded yet; so nothing is said of the devices that they lie on."""
     method.check(model.spec, models)
     used = {TARGET: model, **{role: models[role] for role in method.lanes}}
     method.check_models({role: x.spec for role, x in used.items() if role != TARGET})
-    same_tokens(used)
+    check_same_tokens(used)
     reading: tuple[Any, ...] = (
         method.drafter,
         method.strategy,
@@ -79,50 +79,50 @@ def fitting(method: Method, model: R, models: Mapping[str, R]) -> dict[str, R]:
     return used
 
 
-def shadowable(method: Method, shadow: Along = True) -> None:
+def check_reference(method: Method, reference: Along = True) -> None:
     """Raise MethodError where a full cache beside the target's, or the whole model, would say nothing."""
     strategy, policy = method.strategy, method.policy
-    if shadow and not strategy.uses & {"policy", "codec"}:
+    if reference and not strategy.uses & {"policy", "kv_compression"}:
         why = "does not read one text from its front to its end, so no model can read along"
-        cache = "keeps every entry as it is, so a shadow cache says nothing"
-        raise MethodError(f"{strategy.name} {why if shadow == 'model' else cache}: leave it out.")
-    if shadow == "model" and policy.shadowed:
+        cache = "keeps every entry as it is, so a reference cache says nothing"
+        raise MethodError(f"{strategy.name} {why if reference == 'model' else cache}: leave it out.")
+    if reference == "model" and policy.needs_reference:
         own = "goes by the attention of a full cache beside the target's, and one of another model has other attention"
         raise MethodError(f"{policy.name} {own}: choose other knobs, or let the full cache read along alone.")
 
 
-def reading_along(
-    method: Method, model: Model, shadow: Along, models: Mapping[str, Model]
+def reference_models(
+    method: Method, model: Model, reference: Along, models: Mapping[str, Model]
 ) -> dict[str, Model]:
     """What reads along with the target, by its role: the model that it was made of, given in `models` or loaded; nothing
-    unless `shadow` asks for it. Raises MethodError where it would say nothing, LoadError."""
-    shadowable(method, shadow)
-    if shadow is True and model.spec.groups:
+    unless `reference` asks for it. Raises MethodError where it would say nothing, LoadError."""
+    check_reference(method, reference)
+    if reference is True and model.spec.groups:
         cut = f"{model.name} lacks heads, so a full cache beside tells no attention that was lost"
         raise MethodError(
-            f'{cut}: let the model that it was made of read along, shadow="model", or leave it out.'
+            f'{cut}: let the model that it was made of read along, reference="model", or leave it out.'
         )
-    if shadow != "model":
+    if reference != "model":
         return {}
-    used = {TARGET: model, WHOLE: models[WHOLE] if WHOLE in models else made_of(model)}
-    same_tokens(used)
-    _same_device(used)
+    used = {TARGET: model, WHOLE: models[WHOLE] if WHOLE in models else load_original(model)}
+    check_same_tokens(used)
+    _check_same_device(used)
     return {WHOLE: used[WHOLE]}
 
 
-def reader(models: Mapping[str, Model]) -> tuple[Decoder | None, int]:
+def reference_decoder(models: Mapping[str, Model]) -> tuple[Decoder | None, int]:
     """Of a run's models by role what reads along, None: the target itself with a full cache; and bytes of weights that are
     there for it alone."""
     whole, own = models.get(WHOLE), models[TARGET]
     if whole is None:
         return None, 0
     decoder = whole.decoder
-    return decoder.limited(vocabulary(models)), 0 if whole is own else whole.spec.weight_bytes(
+    return decoder.limit_vocab(common_vocabulary(models)), 0 if whole is own else whole.spec.weight_bytes(
         decoder.dtype.itemsize
     )
 
 
-def same_tokens(models: Mapping[str, Reader]) -> None:
+def check_same_tokens(models: Mapping[str, ModelInfo]) -> None:
     """Raise MethodError if an id stands for other text in one of them than in the target. Ids that one of them lacks pad it
     to a round size, and are never chosen."""
     target = models[TARGET]
@@ -143,7 +143,7 @@ def same_tokens(models: Mapping[str, Reader]) -> None:
             )
 
 
-def _same_device(models: Mapping[str, Model]) -> None:
+def _check_same_device(models: Mapping[str, Model]) -> None:
     """Raise MethodError if they lie on several devices. Their types may differ."""
     target = models[TARGET]
     for role, other in models.items():
@@ -155,12 +155,12 @@ def _same_device(models: Mapping[str, Model]) -> None:
             )
 
 
-def vocabulary(models: Mapping[str, Model]) -> int:
+def common_vocabulary(models: Mapping[str, Model]) -> int:
     """How many ids all of them have; what one has beyond is padding."""
     return min(x.decoder.vocab for x in models.values())
 
 
-def continued(
+def check_saved_cache(
     method: Method, model: Model, saved: SavedCache | None, prompt: Sequence[int]
 ) -> SavedCache | None:
     """The `saved` cache, if there is one. Raise MethodError if a run of `method` over `prompt` cannot go on from it: it is
@@ -177,18 +177,20 @@ def continued(
         raise MethodError(f"{begins}: leave the cache out, or give its prompt.")
     usual = Method()
     for part, other in (
-        (method.context, usual.context),
+        (method.prompt_compression, usual.prompt_compression),
         (method.policy, usual.policy),
-        (method.codec, usual.codec),
+        (method.kv_compression, usual.kv_compression),
     ):
         if not part.lossless:
             early = f"{part.name} works from the prompt's first pass on, and a loaded cache needs none"
             raise MethodError(f"{early}: choose {other.name}.")
-    if method.depth.reads:
-        own = f"{method.depth.name} reads the prompt by its own rule, and for a loaded cache all layers ran"
-        raise MethodError(f"{own}: leave the cache out, or choose the depth all_layers.")
-    if method.needs | method.drafter.asks(model.spec):
-        asks = next((x for kind, x in method.used.items() if kind != "drafter" and x.needs), method.drafter)
+    if method.adaptive_depth.reads:
+        own = f"{method.adaptive_depth.name} reads the prompt by its own rule, and for a loaded cache all layers ran"
+        raise MethodError(f"{own}: leave the cache out, or choose adaptive_depth all_layers.")
+    if method.needs | method.drafter.pass_needs(model.spec):
+        asks = next(
+            (x for kind, x in method.used_parts.items() if kind != "drafter" and x.needs), method.drafter
+        )
         reads = (
             "a drafter that reads the text, such as prompt_lookup"
             if asks is method.drafter

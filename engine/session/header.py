@@ -9,22 +9,22 @@ from typing import Any
 import torch
 
 from decodescope import __version__
-from decodescope.engine.core.component import declared
+from decodescope.engine.core.component import note_declarations
 from decodescope.engine.core.roles import TARGET
-from decodescope.engine.decoding.record.record import Recorder
+from decodescope.engine.decoding.record.recorder import Recorder
 from decodescope.engine.trace.records.events import Made
 
 from .load import Model
 from .method import Method
 
 
-def opening(method: Method, run: str, prompt: Sequence[int], recorder: Recorder) -> dict[str, Any]:
+def method_fields(method: Method, run: str, prompt: Sequence[int], recorder: Recorder) -> dict[str, Any]:
     """The fields of a trace's header that need no models: of the method, the prompt, the run's id and the present time."""
     return {
         "method": method.record(),
-        "parts": method.said(),
+        "parts": method.describe_parts(),
         "tellings": {method.acceptance.name: method.acceptance.telling},
-        "tells": declared(method.record()),
+        "tells": note_declarations(method.record()),
         "details": method.details,
         "prompt": torch.tensor(prompt, dtype=torch.int32).numpy(),
         "pieces": recorder.pieces(prompt),
@@ -35,7 +35,7 @@ def opening(method: Method, run: str, prompt: Sequence[int], recorder: Recorder)
     }
 
 
-def further(models: Mapping[str, Model]) -> dict[str, dict[str, Any]]:
+def further_model_fields(models: Mapping[str, Model]) -> dict[str, dict[str, Any]]:
     """Role -> what a trace's header tells of the model, of all but the target."""
     return {
         role: {**x.spec.record(), "fingerprint": x.fingerprint}
@@ -44,6 +44,6 @@ def further(models: Mapping[str, Model]) -> dict[str, dict[str, Any]]:
     }
 
 
-def reports(models: Mapping[str, Model]) -> dict[str, list[Made]] | None:
+def transform_reports(models: Mapping[str, Model]) -> dict[str, list[Made]] | None:
     """Role -> what the transforms of the model's weights found; None where no model was made of another."""
     return {role: x.reports for role, x in models.items() if x.reports} or None

@@ -15,35 +15,40 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from decodescope.engine.core.arguments import shown
+from decodescope.engine.core.arguments import format_value
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.core.paths import PathRefusal, expanded
-from decodescope.engine.core.paths import shown as path_shown
+from decodescope.engine.core.paths import PathRefusal, expand_path
+from decodescope.engine.core.paths import shorten_path as path_shown
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.weights import (
-    Calibration,
+    CalibrationData,
     WeightTransform,
     bits_of,
-    spelled,
-    transforms,
+    format_transform_list,
+    parse_transform_list,
 )
 from decodescope.engine.decoding.values.alphabet import Alphabet
-from decodescope.engine.decoding.values.transform_result import TransformCache, usual
+from decodescope.engine.decoding.values.transform_result import TransformCache, default_folder
 from decodescope.engine.model.checkpoint import adapter as adapters
 from decodescope.engine.model.checkpoint.config import key_remarks, length_remarks, spec_from_config
-from decodescope.engine.model.checkpoint.folder import LoadError, printable, read_ends, read_json
+from decodescope.engine.model.checkpoint.folder import LoadError, escape_unprintable, read_ends, read_json
 from decodescope.engine.model.checkpoint.generation import generation_remarks
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
-from decodescope.engine.model.checkpoint.tokenizer_settings import beyond
-from decodescope.engine.model.checkpoint.weights import Weights, files, odd_frequencies, read_adapter
+from decodescope.engine.model.checkpoint.tokenizer_settings import out_of_range_remarks
+from decodescope.engine.model.checkpoint.weights import (
+    CheckpointTensors,
+    frequency_remarks,
+    read_adapter,
+    weight_files,
+)
 from decodescope.engine.model.forward import plain
-from decodescope.engine.model.forward.compiled import CompileError, Unfit, compiled
+from decodescope.engine.model.forward.compiled import CompileError, UncompilableModel, compile_passes
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.model.forward.executor import EngineFault, guarded
+from decodescope.engine.model.forward.executor import EngineFault, catch_device_faults
 from decodescope.engine.model.heads.base import Head
-from decodescope.engine.model.heads.files import GATES, folders, read_heads, unknown
+from decodescope.engine.model.heads.files import GATES, find_head_folders, read_heads, unknown_head_remarks
 from decodescope.engine.model.layers.devices import DeviceRefusal, device_named
 from decodescope.engine.model.layers.gates import OPEN
 from decodescope.engine.model.layers.matrix import can_pack
@@ -84,7 +89,7 @@ class Model:
     @property
     def reference(self) -> str:
         """Folder, adapter and transforms, as `load` takes them."""
-        return str(with_weights(adapters.joined(self.path, self.spec.adapter), self.spec.weights))
+        return str(with_weights(adapters.join_reference(self.path, self.spec.adapter), self.spec.weights))
 
     @cached_property
     def pieces(self) -> list[bytes]:
@@ -113,7 +118,7 @@ class Model:
         return Alphabet(vocab, stops, marks, lambda: self.pieces)
 
 
-class Found(NamedTuple):
+class ModelSource(NamedTuple):
     """A model's name, its folder, and the adapter and the transforms that were asked for with it; empty: none."""
 
     name: str
@@ -142,15 +147,18 @@ def load(
     """
     place = _device(device)
     kind = _dtype(dtype, place)
-    asked = find(with_weights(name_or_path, weights))
+    asked = find_model(with_weights(name_or_path, weights))
     name, folder, adapter, made_by = asked
-    spec, parts = describe(folder, name, heads, adapter, made_by), transforms(made_by)
-    _fits(spec, kind, place)
-    with Progress(f"loading {name}", spec.n_layers, "layers") as progress, Weights(folder) as stored:
+    spec, parts = describe(folder, name, heads, adapter, made_by), parse_transform_list(made_by)
+    _check_memory(spec, kind, place)
+    with (
+        Progress(f"loading {name}", spec.n_layers, "layers") as progress,
+        CheckpointTensors(folder) as stored,
+    ):
         stored.check(spec)
         stored.adapter = read_adapter(folder, spec, fingerprint(folder))
         try:
-            decoder = guarded(lambda: stored.decoder(spec, kind, place, progress.add), place)
+            decoder = catch_device_faults(lambda: stored.decoder(spec, kind, place, progress.add), place)
         except EngineFault as error:
             what = "memory ran out" if error.reason == "out_of_memory" else "the device failed"
             raise LoadError(
@@ -158,27 +166,29 @@ def load(
             ) from None
     config = read_json(folder, "config.json") or {}
     reports, remarks = list[Made](), key_remarks(config, name) + length_remarks(config, spec)
-    remarks += generation_remarks(folder, name) + odd_frequencies(
+    remarks += generation_remarks(folder, name) + frequency_remarks(
         stored.frequencies, [spec.rope, spec.local_rope], name
     )
     remarks += [] if stored.adapter is None else stored.adapter.remarks
     if parts:
-        decoder, reports, more = _transformed(decoder, parts, asked)
+        decoder, reports, more = _apply_transforms(decoder, parts, asked)
         spec, remarks = decoder.spec, remarks + more
     nets = read_heads(folder, spec, kind, place, heads, allow_pickle, decoder.embed)
     decoder.heads = nets
     remarks += (
-        [x for net in nets.values() for x in net.remarks] + _strangers(nets, folder, name) + unknown(folder)
+        [x for net in nets.values() for x in net.remarks]
+        + _foreign_head_remarks(nets, folder, name)
+        + unknown_head_remarks(folder)
     )
     tokenizer = Tokenizer.from_folder(folder) if (folder / "tokenizer.json").exists() else None
     stops, odd = read_ends(folder) if tokenizer is None else (set(tokenizer.stop_ids), tokenizer.remarks)
     added = {} if tokenizer is None else tokenizer.added
-    odd = [*odd, *beyond(spec, added, stops, read_json(folder, "tokenizer_config.json") or {})]
+    odd = [*odd, *out_of_range_remarks(spec, added, stops, read_json(folder, "tokenizer_config.json") or {})]
     remarks = [*(f"{name}: {x}" for x in odd), *remarks]
     if tokenizer is not None and tokenizer.vocab < spec.vocab:
         decoder.usable = tokenizer.vocab  # the rows above pad the matrix to a round size
     if compile:
-        remarks += _compiled(decoder)
+        remarks += _compile_passes(decoder)
     mark = fingerprint(folder, adapter, parts)
     return Model(
         name,
@@ -193,49 +203,53 @@ def load(
     )
 
 
-def _strangers(nets: Mapping[str, Head], folder: Path, name: str) -> list[str]:
+def _foreign_head_remarks(nets: Mapping[str, Head], folder: Path, name: str) -> list[str]:
     """Remarks on heads that were trained on another model than the one in `folder`, or an adapter of it. Those that judge the
     drafts of this model were trained on its target."""
     others = {kind: net.made_for for kind, net in nets.items() if net.made_for and kind not in GATES}
     known = {fingerprint(folder)} if others else set()
     if set(others.values()) - known:
-        known |= {fingerprint(folder, adapter) for adapter in adapters.names(folder)}
+        known |= {fingerprint(folder, adapter) for adapter in adapters.adapter_names(folder)}
     here = f"and {name} has {fingerprint(folder)}: their guesses may be worse."
     return [
-        printable(f"The heads {kind} were trained on a model with the fingerprint {mark[:40]}, {here}")
+        escape_unprintable(
+            f"The heads {kind} were trained on a model with the fingerprint {mark[:40]}, {here}"
+        )
         for kind, mark in others.items()
         if mark not in known
     ]
 
 
-def _compiled(decoder: Decoder) -> list[str]:
+def _compile_passes(decoder: Decoder) -> list[str]:
     """Let its short passes run compiled; what is to be said of that. Raises LoadError where no compiler can do it."""
     if not plain.layers_alike(decoder.spec) or decoder.gates is not OPEN:
         return [
             f"The layers of {decoder.spec.name} are not alike, and only such are compiled: it runs as without --compile."
         ]
     try:
-        decoder.compiled = compiled(decoder.spec, decoder.layers)
-    except Unfit as error:
+        decoder.compiled = compile_passes(decoder.spec, decoder.layers)
+    except UncompilableModel as error:
         return [str(error)]
     except CompileError as error:
         raise LoadError(str(error)) from None
     return [decoder.compiled.remark(decoder.spec.name)]
 
 
-def _transformed(
-    decoder: Decoder, parts: Sequence[WeightTransform], asked: Found
+def _apply_transforms(
+    decoder: Decoder, parts: Sequence[WeightTransform], asked: ModelSource
 ) -> tuple[Decoder, list[Made], list[str]]:
     """The model that these make of it, one behind the other, what they found, and remarks on what was kept of them; its shape
     says what its matrices take."""
-    text = Calibration(lambda: calibration(asked.folder, asked.name))
+    text = CalibrationData(lambda: calibration(asked.folder, asked.name))
     reports = list[Made]()
     remarks = list[str]()
     with Progress(f"making {asked.name}", len(parts), "transforms") as progress:
         for k, one in enumerate(parts):
-            text.shelf = shelf = _shelf(decoder, parts[: k + 1], asked, text) if one.reads else None
-            decoder = one.made(decoder, text)
-            reports.append(Made(spelled([one]), shelf is not None and shelf.taken, text.taken()))
+            text.shelf = shelf = _transform_cache(decoder, parts[: k + 1], asked, text) if one.reads else None
+            decoder = one.transform(decoder, text)
+            reports.append(
+                Made(format_transform_list([one]), shelf is not None and shelf.taken, text.take_findings())
+            )
             remarks += [] if shelf is None else shelf.remarks
             progress.add()
     changed = copy.copy(decoder)
@@ -243,13 +257,13 @@ def _transformed(
     return changed, reports, remarks
 
 
-def _shelf(
-    decoder: Decoder, parts: Sequence[WeightTransform], asked: Found, text: Calibration
+def _transform_cache(
+    decoder: Decoder, parts: Sequence[WeightTransform], asked: ModelSource, text: CalibrationData
 ) -> TransformCache:
     """Where the last of these leaves what it ends with: by the model that the others made, itself, and the text it reads."""
     mark = fingerprint(asked.folder, asked.adapter, parts)
     return TransformCache(
-        usual(), mark, str(decoder.dtype), hashlib.sha256(text.tokens.numpy().tobytes()).hexdigest()
+        default_folder(), mark, str(decoder.dtype), hashlib.sha256(text.tokens.numpy().tobytes()).hexdigest()
     )
 
 
@@ -268,18 +282,18 @@ def calibration(folder: Path, name: str) -> torch.Tensor:
     return torch.tensor(Tokenizer.from_folder(folder).encode(text))
 
 
-def loaded(model: Model | str | Path, name: str = "model") -> Model:
+def ensure_loaded(model: Model | str | Path, name: str = "model") -> Model:
     """The model itself, or the one that a name or a folder stands for; `name` of the argument. Raises LoadError."""
     if isinstance(model, Model):
         return model
     if not isinstance(model, str | Path):
         raise LoadError(
-            f"{name} is {shown(model)}: give a model that was loaded, or what load takes; {_ways()}"
+            f"{name} is {format_value(model)}: give a model that was loaded, or what load takes; {_model_advice()}"
         )
     return load(model)
 
 
-def made_of(model: Model) -> Model:
+def load_original(model: Model) -> Model:
     """What the transforms made this model of, loaded in its type and onto its device; itself, where there were none. Raises
     LoadError."""
     if not model.spec.weights:
@@ -287,64 +301,68 @@ def made_of(model: Model) -> Model:
     return load(without_weights(model.reference)[0], model.decoder.dtype, str(model.decoder.device))
 
 
-def by_role(models: Mapping[str, Model | str | Path] | None) -> dict[str, Model | str | Path]:
+def models_by_role(models: Mapping[str, Model | str | Path] | None) -> dict[str, Model | str | Path]:
     """Role -> what is to play it, nothing of it loaded. Raises LoadError for what is no mapping."""
     if models is not None and not isinstance(models, Mapping):
         raise LoadError(
-            f"models is {shown(models)}: give the model of each role, such as {{'draft': 'lab-draft'}}."
+            f"models is {format_value(models)}: give the model of each role, such as {{'draft': 'lab-draft'}}."
         )
     return dict(models or {})
 
 
-def models() -> list[dict[str, Any]]:
+def shipped_models() -> list[dict[str, Any]]:
     """The shipped models, largest first, each with its adapters behind it: name, path, adapter, params, context. No weights are
     read."""
     rows = []
-    for folder in _shipped():
+    for folder in _shipped_folders():
         if (folder / "config.json").is_file() and (folder / "model.safetensors").is_file():
             spec = describe(folder, folder.name)
             row = {"path": folder, "params": spec.params, "context": spec.max_positions}
-            added = ["", *adapters.names(folder)]
-            rows += [{"name": adapters.joined(folder.name, x), "adapter": x, **row} for x in added]
+            added = ["", *adapters.adapter_names(folder)]
+            rows += [{"name": adapters.join_reference(folder.name, x), "adapter": x, **row} for x in added]
     return sorted(rows, key=lambda x: -x["params"])
 
 
-def _shipped() -> list[Path]:
+def _shipped_folders() -> list[Path]:
     """The folders of the models in the package."""
     return sorted(x for x in SHIPPED.iterdir() if x.is_dir()) if SHIPPED.is_dir() else []
 
 
-def find(name_or_path: str | Path) -> Found:
+def find_model(name_or_path: str | Path) -> ModelSource:
     """The model's name, its folder, fetched from the hub if it is neither shipped nor a folder, the adapter after its + and the
     transforms after its @. Raises LoadError."""
     if not isinstance(name_or_path, str | Path):
-        raise LoadError(f"A model is {shown(name_or_path)}; {_ways()}")
+        raise LoadError(f"A model is {format_value(name_or_path)}; {_model_advice()}")
     rest, weights = without_weights(name_or_path)
-    base, adapter = adapters.parted(rest)
-    name, folder = _found(base)
+    base, adapter = adapters.split_reference(rest)
+    name, folder = _find_folder(base)
     if adapter:
-        adapters.home(folder, name, adapter)
+        adapters.adapter_folder(folder, name, adapter)
     try:
-        weights = spelled(transforms(weights))
+        weights = format_transform_list(parse_transform_list(weights))
     except ParamError as error:
         raise LoadError(f"{name} cannot be made so: {error}") from None
-    return Found(str(with_weights(adapters.joined(name, adapter), weights)), folder, adapter, weights)
+    return ModelSource(
+        str(with_weights(adapters.join_reference(name, adapter), weights)), folder, adapter, weights
+    )
 
 
-def changes_of(reference: str | Path) -> dict[str, str]:
+def requested_changes(reference: str | Path) -> dict[str, str]:
     """The changed `weights` and the `adapter` that a model's reference asks for, as a header has them; nothing is looked up."""
     rest, weights = without_weights(reference)
-    asked = {"weights": weights, "adapter": adapters.parted(rest)[1]}
+    asked = {"weights": weights, "adapter": adapters.split_reference(rest)[1]}
     return {name: value for name, value in asked.items() if value}
 
 
-def _found(name_or_path: str | Path) -> tuple[str, Path]:
+def _find_folder(name_or_path: str | Path) -> tuple[str, Path]:
     """Name and folder of a model without an adapter."""
     name = str(name_or_path)
     try:
-        folder = expanded(name)
+        folder = expand_path(name)
     except PathRefusal as error:
-        raise LoadError(f"{path_shown(name)!r} is no name of a model: {error.why}; {_ways()}") from None
+        raise LoadError(
+            f"{path_shown(name)!r} is no name of a model: {error.why}; {_model_advice()}"
+        ) from None
     if isinstance(name_or_path, str) and re.fullmatch(r"[\w-]+", name) and (SHIPPED / name).is_dir():
         return name, SHIPPED / name
     if isinstance(name_or_path, Path) or folder.is_absolute() or re.search(r"[/\\]", name):
@@ -352,9 +370,9 @@ def _found(name_or_path: str | Path) -> tuple[str, Path]:
             return folder.resolve().name, folder
         hub = isinstance(name_or_path, str) and re.fullmatch(r"[\w-][\w.-]*/[\w-][\w.-]*", name)
         if not hub:
-            raise LoadError(f"There is no folder {path_shown(name)}; {_ways()}")
+            raise LoadError(f"There is no folder {path_shown(name)}; {_model_advice()}")
     elif not re.fullmatch(r"[\w-][\w.-]*", name):
-        raise LoadError(f"{path_shown(name)!r} is no name of a model; {_ways()}")
+        raise LoadError(f"{path_shown(name)!r} is no name of a model; {_model_advice()}")
     return name, fetch(name)
 
 
@@ -380,11 +398,11 @@ def fetch(name: str) -> Path:
         ) from None
     except (HfHubHTTPError, HFValidationError, OSError, ValueError) as error:
         what = type(error).__name__
-        raise LoadError(f"{name} could not be fetched from the hub ({what}); {_ways()}") from None
+        raise LoadError(f"{name} could not be fetched from the hub ({what}); {_model_advice()}") from None
 
 
-def _ways() -> str:
-    names = ", ".join(x.name for x in _shipped()) or "none"
+def _model_advice() -> str:
+    names = ", ".join(x.name for x in _shipped_folders()) or "none"
     return f"use a shipped model ({names}), a folder written with a path separator (./model), or the id of a hub model."
 
 
@@ -398,7 +416,10 @@ def describe(
         adapters.refuse_peft(folder)
         raise LoadError(f"{folder} has no config.json; give the folder of a complete checkpoint.")
     return replace(
-        spec_from_config(config, name), heads=tuple(folders(folder, heads)), adapter=adapter, weights=weights
+        spec_from_config(config, name),
+        heads=tuple(find_head_folders(folder, heads)),
+        adapter=adapter,
+        weights=weights,
     )
 
 
@@ -418,7 +439,7 @@ def _dtype(dtype: str | torch.dtype | None, device: torch.device) -> torch.dtype
     return DTYPES[name]
 
 
-def _fits(spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> None:
+def _check_memory(spec: ModelSpec, dtype: torch.dtype, device: torch.device) -> None:
     """LoadError if the weights alone do not fit into the memory that is free."""
     needed, free = spec.params * dtype.itemsize, free_bytes(device)
     if spec.tied and can_pack(dtype, device):  # packed for the head, and plain for looking up
@@ -445,7 +466,7 @@ def free_bytes(device: torch.device) -> int | None:
 def fingerprint(folder: Path, adapter: str = "", weights: Sequence[WeightTransform] = ()) -> str:
     """16 hex digits over the config and the weight files, over those of an adapter in the folder, and over what transforms make
     of them: their names and knobs, and the text that they look at."""
-    parts, read = [], [folder / "config.json", *files(folder)]
+    parts, read = [], [folder / "config.json", *weight_files(folder)]
     if adapter:
         read += [folder / adapters.FOLDER / adapter / x for x in ("config.json", "model.safetensors")]
     for path in read:

@@ -8,40 +8,40 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, cast
 
 from decodescope.engine.core.activity import Activity
-from decodescope.engine.core.arguments import shown
-from decodescope.engine.core.component import KINDS, Component, build, recorded, registry
+from decodescope.engine.core.arguments import format_value
+from decodescope.engine.core.component import KINDS, Component, build, component_from_record, registry
 from decodescope.engine.core.component import roles as all_roles
 from decodescope.engine.core.exactness import Exactness
-from decodescope.engine.core.params import nearest
-from decodescope.engine.core.probe import Needs, union
+from decodescope.engine.core.params import did_you_mean
+from decodescope.engine.core.probe import Needs, union_of_needs
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.core.roles import BOTH, SMALL, words
+from decodescope.engine.core.roles import BOTH, SMALL, role_option
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.acceptance import AcceptanceRule
-from decodescope.engine.decoding.bases.codec import Codec
-from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.adaptive_depth import AdaptiveDepth
 from decodescope.engine.decoding.bases.drafter import Drafter
-from decodescope.engine.decoding.bases.law import TargetLaw
+from decodescope.engine.decoding.bases.guidance import Guidance
+from decodescope.engine.decoding.bases.kv_compression import KVCompression
 from decodescope.engine.decoding.bases.policy import CachePolicy
-from decodescope.engine.decoding.bases.prompt_context import PromptContext
+from decodescope.engine.decoding.bases.prompt_compression import PromptCompression
 from decodescope.engine.decoding.bases.router import Router
 from decodescope.engine.decoding.bases.sampler import Sampler
 from decodescope.engine.decoding.bases.schedule import Schedule
-from decodescope.engine.decoding.bases.selector import Selector
 from decodescope.engine.decoding.bases.strategy import Strategy
+from decodescope.engine.decoding.bases.unmasking import Unmasking
 from decodescope.engine.methods.acceptance.lossless import Lossless
-from decodescope.engine.methods.codecs.unpacked import Unpacked
-from decodescope.engine.methods.contexts.whole_prompt import WholePrompt
-from decodescope.engine.methods.depth.all_layers import AllLayers
+from decodescope.engine.methods.adaptive_depth.all_layers import AllLayers
 from decodescope.engine.methods.drafters.none import NoDraft
-from decodescope.engine.methods.laws.own import Own
+from decodescope.engine.methods.guidance.own import Own
+from decodescope.engine.methods.kv_compression.unpacked import Unpacked
 from decodescope.engine.methods.policies.keep_all import KeepAll
+from decodescope.engine.methods.prompt_compression.whole_prompt import WholePrompt
 from decodescope.engine.methods.routers.entropy import Entropy
-from decodescope.engine.methods.samplers.chain import chained
+from decodescope.engine.methods.samplers.chain import chain_samplers
 from decodescope.engine.methods.samplers.greedy import Greedy
 from decodescope.engine.methods.schedules.fixed import Fixed
-from decodescope.engine.methods.selectors.low_confidence import LowConfidence
 from decodescope.engine.methods.strategies.draft_verify import DraftVerify
+from decodescope.engine.methods.unmasking.low_confidence import LowConfidence
 from decodescope.engine.trace.details.declarations import Form, with_words
 from decodescope.engine.trace.query.causes import causes_of_parts
 
@@ -69,13 +69,13 @@ class Method:
     drafter: Drafter = field(default_factory=NoDraft)
     schedule: Schedule = field(default_factory=Fixed)
     acceptance: AcceptanceRule = field(default_factory=Lossless)
-    context: PromptContext = field(default_factory=WholePrompt)
+    prompt_compression: PromptCompression = field(default_factory=WholePrompt)
     policy: CachePolicy = field(default_factory=KeepAll)
-    codec: Codec = field(default_factory=Unpacked)
-    depth: Depth = field(default_factory=AllLayers)
-    selector: Selector = field(default_factory=cast(Callable[[], Selector], LowConfidence))
+    kv_compression: KVCompression = field(default_factory=Unpacked)
+    adaptive_depth: AdaptiveDepth = field(default_factory=AllLayers)
+    unmasking: Unmasking = field(default_factory=cast(Callable[[], Unmasking], LowConfidence))
     router: Router = field(default_factory=cast(Callable[[], Router], Entropy))
-    law: TargetLaw = field(default_factory=Own)
+    guidance: Guidance = field(default_factory=Own)
     sampler: Sampler = field(default_factory=Greedy)
 
     def __post_init__(self) -> None:
@@ -83,37 +83,39 @@ class Method:
             if getattr(part, "kind", None) != kind:
                 way = f"Method.of({part!r})" if isinstance(part, str) else "what the family's files define"
                 raise MethodError(
-                    f"{kind} = {shown(part)}: must be a part of that kind; use {way}, or Method.named."
+                    f"{kind} = {format_value(part)}: must be a part of that kind; use {way}, or Method.from_names."
                 )
 
     @classmethod
     def of(cls, given: Method | str | Mapping[str, Any] | None) -> Method:
         """The method itself; that of a part's name, "prompt_lookup" or "h2o", with the usual ones beside it; that of a mapping
-        from kinds to names, and from knobs, as {"drafter.length": 6}, to values; plain greedy decoding for None. Raises
-        ParamError or MethodError."""
+        from kinds to names, and from knobs, as {"drafter.max_draft_tokens": 6}, to values; plain greedy decoding for None.
+        Raises ParamError or MethodError."""
         if isinstance(given, Method):
             return given
         if isinstance(given, Mapping):
             knobs = {name: value for name, value in given.items() if "." in str(name)}
-            return cls.named({kind: name for kind, name in given.items() if kind not in knobs}, knobs)
+            return cls.from_names({kind: name for kind, name in given.items() if kind not in knobs}, knobs)
         if given is None:
-            return cls.named()
+            return cls.from_names()
         if not isinstance(given, str):
-            raise MethodError(f"method is {shown(given)}: give a Method, or the name of one of its parts.")
+            raise MethodError(
+                f"method is {format_value(given)}: give a Method, or the name of one of its parts."
+            )
         shelves = {kind: [name for name, part in registry(kind).items() if part.listed] for kind in KINDS}
         homes = [kind for kind, names in shelves.items() if given in names]
         if len(homes) == 1:
-            return cls.named({homes[0]: given})
+            return cls.from_names({homes[0]: given})
         if not homes:
-            close = nearest(given, [name for names in shelves.values() for name in names])
+            close = did_you_mean(given, [name for names in shelves.values() for name in names])
             raise MethodError(
-                f"no part is called {shown(given)}.{close} The command `decodescope methods` lists them."
+                f"no part is called {format_value(given)}.{close} The command `decodescope methods` lists them."
             )
         kinds = " and ".join(f"a {kind}" for kind in homes)
         raise MethodError(f"{given} is the name of {kinds}: say which, such as {{{homes[0]!r}: {given!r}}}.")
 
     @classmethod
-    def named(
+    def from_names(
         cls,
         names: Mapping[str, str | Iterable[str]] | None = None,
         settings: Mapping[str, Any] | None = None,
@@ -121,7 +123,7 @@ class Method:
         """Compose by name: names maps a kind to a component's name; for "sampler" a list of names makes a chain.
 
         settings maps a kind, or the name of a chained sampler, to knobs; values may be text as typed on a command line, and
-        {"drafter.length": 6} is {"drafter": {"length": 6}}.
+        {"drafter.max_draft_tokens": 6} is {"drafter": {"max_draft_tokens": 6}}.
         Raises ParamError for names, knobs or values that do not exist, MethodError for settings of a part not chosen.
         """
         names, settings = dict(names or {}), _knobs(settings or {})
@@ -132,13 +134,13 @@ class Method:
                 stages = [chosen] if isinstance(chosen, str) else list(chosen)
                 knobs = settings.pop("sampler", {}) if len(stages) == 1 else {}
                 built = [build("sampler", stage, {**knobs, **settings.pop(stage, {})}) for stage in stages]
-                parts[kind] = chained(cast(list[Sampler], built))
+                parts[kind] = chain_samplers(cast(list[Sampler], built))
             elif chosen is not None or kind in settings:
-                parts[kind] = build(kind, str(chosen or usual(kind).name), settings.pop(kind, {}))
+                parts[kind] = build(kind, str(chosen or default_part(kind).name), settings.pop(kind, {}))
         if names:
             odd = next(iter(names))
             raise MethodError(
-                f"there is no part {odd!r}.{nearest(odd, KINDS)} Parts are: {', '.join(KINDS)}."
+                f"there is no part {odd!r}.{did_you_mean(odd, KINDS)} Parts are: {', '.join(KINDS)}."
             )
         if settings:
             odd = next(iter(settings))
@@ -151,27 +153,27 @@ class Method:
     @classmethod
     def from_record(cls, record: Mapping[str, Mapping[str, Any]]) -> Method:
         """The method of a trace's header. Raises ParamError where that names none of ours."""
-        parts: dict[str, Any] = {kind: recorded(kind, part) for kind, part in record.items()}
+        parts: dict[str, Any] = {kind: component_from_record(kind, part) for kind, part in record.items()}
         return cls(**parts)
 
     def record(self) -> dict[str, dict[str, Any]]:
         """kind -> {"name": ..., knob: value, ...}; a chain of samplers has "stages"."""
         return {kind: part.record() for kind, part in self.parts().items()}
 
-    def said(self) -> dict[str, dict[str, Any]]:
+    def describe_parts(self) -> dict[str, dict[str, Any]]:
         """kind -> what the part says of itself in a trace's header, and whether it is the usual one."""
         unnamed = "the text may differ"  # a part from elsewhere may give no reason
         changes = {
             "strategy": "" if self.strategy.lossless else self.strategy.changes or unnamed,
-            "acceptance": "" if self._exact else self.acceptance.changes or unnamed,
+            "acceptance": "" if self._rule_is_exact else self.acceptance.changes or unnamed,
         }
         return {
             kind: {
-                "usual": x.name == usual(kind).name,
-                **x.says(),
+                "usual": x.name == default_part(kind).name,
+                **x.describe(),
                 **({"changes": why} if (why := changes.get(kind)) else {}),
                 **(
-                    {"calibrated": {knob: one.told() for knob, one in x.calibrated.items()}}
+                    {"calibrated": {knob: one.header_record() for knob, one in x.calibrated.items()}}
                     if x.calibrated
                     else {}
                 ),
@@ -186,8 +188,8 @@ class Method:
     @property
     def details(self) -> dict[str, Form]:
         """name -> what the details of that name mean, of the strategy and of its router, with the words of the selector."""
-        forms = {**self.strategy.details, **(self.router.details if "router" in self.used else {})}
-        words = self.selector.words if "selector" in self.used else {}
+        forms = {**self.strategy.details, **(self.router.details if "router" in self.used_parts else {})}
+        words = self.unmasking.words if "unmasking" in self.used_parts else {}
         return {name: with_words(form, words) for name, form in forms.items()}
 
     def mark_files(self) -> None:
@@ -195,21 +197,21 @@ class Method:
         for part in self.parts().values():
             part.mark_files()
 
-    def idle(self, did: Activity) -> list[str]:
+    def idle_reasons(self, did: Activity) -> list[str]:
         """Of each part that is used and did nothing at all in a run, why, as a sentence."""
-        did.length, did.samplers = self.drafter.knobs().get("length"), len(self.sampler.in_order)
-        parts = [x for kind, x in self.used.items() if kind != "sampler"] + self.sampler.in_order * (
-            "sampler" in self.used
+        did.length, did.samplers = self.drafter.knobs().get("max_draft_tokens"), len(self.sampler.in_order)
+        parts = [x for kind, x in self.used_parts.items() if kind != "sampler"] + self.sampler.in_order * (
+            "sampler" in self.used_parts
         )
-        return [why for part in parts if (why := part.idle(did))]
+        return [why for part in parts if (why := part.idle_reason(did))]
 
     @property
     def needs(self) -> Needs:
         """What the parts together ask of the target's passes."""
-        return union(part.needs for part in self.parts().values())
+        return union_of_needs(part.needs for part in self.parts().values())
 
     @property
-    def used(self) -> dict[str, Component]:
+    def used_parts(self) -> dict[str, Component]:
         """kind -> part, of the strategy and of what it uses."""
         return {
             kind: part for kind, part in self.parts().items() if kind in ("strategy", *self.strategy.uses)
@@ -218,24 +220,24 @@ class Method:
     @property
     def lanes(self) -> tuple[str, ...]:
         """The further models that it reads, by role: those that the parts in use ask for; no role twice."""
-        return tuple(dict.fromkeys(role for part in self.used.values() for role in part.lanes))
+        return tuple(dict.fromkeys(role for part in self.used_parts.values() for role in part.lanes))
 
     @property
     def decoding_lanes(self) -> tuple[str, ...]:
         """Those of them that are read while decoding: what a context or a policy asks for looks at the prompt, and then no
         more."""
-        looking = ("context", "policy")
-        asked = {role for kind, part in self.used.items() if kind not in looking for role in part.lanes}
+        looking = ("prompt_compression", "policy")
+        asked = {role for kind, part in self.used_parts.items() if kind not in looking for role in part.lanes}
         return tuple(role for role in self.lanes if role in asked)
 
     def lane_needs(self, role: str) -> Needs:
         """What the parts that ask for this model ask of its passes."""
-        return union(part.lane_needs for part in self.used.values() if role in part.lanes)
+        return union_of_needs(part.lane_needs for part in self.used_parts.values() if role in part.lanes)
 
     def target_heads(self, spec: ModelSpec) -> frozenset[str]:
         """The kinds of heads that it reads of a target of shape `spec`: those without which a part in use would refuse it."""
         asked = _AllHeads()
-        for part in self.used.values():
+        for part in self.used_parts.values():
             part.refuse(self, replace(spec, heads=asked))
         return frozenset(asked.kinds)
 
@@ -243,7 +245,7 @@ class Method:
     def exactness(self) -> Exactness:
         """How the text relates to plain decoding of the model that the method runs on (`engine/core/exactness.py`). Changes of
         that model's weights are not known here; the header of a run counts them in."""
-        return causes_of_parts(self.record(), self.said()).exactness
+        return causes_of_parts(self.record(), self.describe_parts()).exactness
 
     @property
     def lossless(self) -> bool:
@@ -251,51 +253,53 @@ class Method:
         return self.exactness == "lossless"
 
     @property
-    def exact(self) -> bool:
+    def is_exact(self) -> bool:
         """Whether the text has the distribution that was asked for, with its guidance and constraints: no part changes it."""
         return self.exactness in ("lossless", "exact_for_settings")
 
     @property
-    def _exact(self) -> bool:
+    def _rule_is_exact(self) -> bool:
         """Whether the rule, with these drafts and this sampler, changes nothing."""
         exact = self.acceptance.lossless or (self.acceptance.matches and self.sampler.greedy)
-        return exact or (not self.drafter.drafts and self.acceptance.draws)
+        return exact or (not self.drafter.drafts and self.acceptance.draws_next_token)
 
     def check(self, spec: ModelSpec, roles: Iterable[str] = ()) -> None:
         """Raise MethodError if a part is not used, not fitting, or lacks a model; `roles` are the further models given."""
         self._check_reading(spec)
         self._check_cut(spec)
         for kind, part in self.parts().items():
-            if kind not in self.used and part != usual(kind):
+            if kind not in self.used_parts and part != default_part(kind):
                 uses = ", ".join(sorted(self.strategy.uses)) or "none"
                 raise MethodError(
                     f"{self.strategy.name} uses no {kind}, so {part.name} would be ignored; leave the {kind} out"
-                    f"{self._another(kind, spec)}. ({self.strategy.name} uses: {uses}.)"
+                    f"{self._recommended_strategy(kind, spec)}. ({self.strategy.name} uses: {uses}.)"
                 )
             for other in self.parts().values():
                 why = part.conflicts.get(other.name)
                 if why:
                     raise MethodError(f"{part.name} does not go with {other.name}: {why}")
-            reason = part.unreadable() or part.refuse(self, spec)
+            reason = part.file_problem() or part.refuse(self, spec)
             if reason:
                 raise MethodError(reason)
         self._check_schedule()
         self._check_proposal()
         given = set(roles)
-        for part in self.used.values():
+        for part in self.used_parts.values():
             for role in (x for x in part.lanes if x not in given):
                 raise MethodError(
-                    f"{part.name} needs a model in the role {role!r}: give {' '.join(words(role))} (Python: "
-                    f"models={{{role!r}: model}}), e.g. the shipped {_shipped(role)}."
+                    f"{part.name} needs a model in the role {role!r}: give {' '.join(role_option(role))} (Python: "
+                    f"models={{{role!r}: model}}), e.g. the shipped {_example_model(role)}."
                 )
 
-    def _another(self, kind: str, spec: ModelSpec) -> str:
+    def _recommended_strategy(self, kind: str, spec: ModelSpec) -> str:
         """The strategy that is recommended to those who want a part of `kind`: the first one that goes with all parts and the
         model, else the first one where the model alone is in the way; empty: none does."""
         shelf = registry("strategy")
-        for name in dict.fromkeys((using(kind), usual("strategy").name, *shelf)):
+        for name in dict.fromkeys((strategy_using(kind), default_part("strategy").name, *shelf)):
             other = replace(self, strategy=cast(Strategy, shelf[name]()))
-            if any(part != usual(x) and x not in other.used for x, part in other.parts().items()):
+            if any(
+                part != default_part(x) and x not in other.used_parts for x, part in other.parts().items()
+            ):
                 continue
             if other.strategy.sides != ("left" if spec.causal else "both"):
                 return f", or choose the strategy {name} and a model {'without' if spec.causal else 'with'} a causal mask"
@@ -306,7 +310,7 @@ class Method:
             return f", or choose the strategy {name}"
         return ""
 
-    def _filling(self, spec: ModelSpec) -> str:
+    def _infilling_strategy(self, spec: ModelSpec) -> str:
         """A strategy for models that read both sides of a text: the first one that goes with all parts and the model."""
         names = [name for name, cls in registry("strategy").items() if cls.sides == "both"]  # type: ignore[attr-defined] # a Strategy's
         for name in names:
@@ -325,18 +329,18 @@ class Method:
         if not spec.causal and self.strategy.sides == "left":
             raise MethodError(
                 f"{self.strategy.name} writes from left to right, and {spec.name} reads its text in both directions: choose a "
-                f"model with a causal mask, or the strategy {self._filling(spec)}."
+                f"model with a causal mask, or the strategy {self._infilling_strategy(spec)}."
             )
         self._check_blocks(spec)
         self._check_picture(spec)
 
     def _check_cut(self, spec: ModelSpec) -> None:
         """What keeps or packs entries by layer and KV head wants as many of them in each layer."""
-        for part in (self.context, self.policy, self.codec) if spec.groups else ():
-            if part != usual(part.kind):
+        for part in (self.prompt_compression, self.policy, self.kv_compression) if spec.groups else ():
+            if part != default_part(part.kind):
                 raise MethodError(
                     f"{part.name} works by layer and KV head, and {spec.name} was cut: its layers no longer have as many of "
-                    f"them. Choose the {part.kind} {usual(part.kind).name}, or the whole model."
+                    f"them. Choose the {part.kind} {default_part(part.kind).name}, or the whole model."
                 )
 
     def _check_blocks(self, spec: ModelSpec) -> None:
@@ -345,7 +349,7 @@ class Method:
         if spec.block_length and not blocks:
             raise MethodError(
                 f"{name} reads all of the text, and {spec.name} sees blocks of {spec.block_length} tokens: choose the strategy "
-                f"{_writing('blocks')}, or another model."
+                f"{_strategy_writing('blocks')}, or another model."
             )
         if blocks and not spec.block_length:
             raise MethodError(
@@ -366,7 +370,7 @@ class Method:
         if spec.picture.cells and writes != "cells":
             raise MethodError(
                 f"{name} writes one token behind another, and {spec.name} waits to be told which cell comes next: choose the "
-                f"strategy {_writing('cells')}, or a model that writes pictures in raster order."
+                f"strategy {_strategy_writing('cells')}, or a model that writes pictures in raster order."
             )
         if not spec.picture.cells and writes == "cells":
             raise MethodError(
@@ -386,8 +390,8 @@ class Method:
             if spec.block_length:
                 why = f"{spec.name} sees blocks of {spec.block_length} tokens"
                 raise MethodError(f"{why}, so it cannot be the {role} model: choose another.")
-            for part in self.used.values():
-                if role in part.lanes and (reason := part.lacks(role, spec)):
+            for part in self.used_parts.values():
+                if role in part.lanes and (reason := part.refuse_model(role, spec)):
                     raise MethodError(reason)
 
     def _check_schedule(self) -> None:
@@ -398,7 +402,7 @@ class Method:
                 f"{self.drafter.name} drafts nothing, so the schedule {self.schedule.name} would be ignored; choose the "
                 "schedule fixed, or a drafter such as prompt_lookup."
             )
-        if not self.schedule.adapts or self.drafter.scheduled:
+        if not self.schedule.adapts or self.drafter.uses_schedule:
             return
         why = "drafts a tree, as set" if self.drafter.branches else "does not ask how long to draft"
         raise MethodError(
@@ -426,22 +430,22 @@ class Method:
             )
 
 
-def usual(kind: str) -> Component:
+def default_part(kind: str) -> Component:
     """The part of this kind that a method has where none is named."""
     factory = next(f.default_factory for f in fields(Method) if f.name == kind)
     return cast(Callable[[], Component], factory)()
 
 
-def using(kind: str) -> str:
+def strategy_using(kind: str) -> str:
     """The name of a strategy that uses this kind of part, the usual one if it does, or is of this kind."""
-    own = cast(Strategy, usual("strategy"))
+    own = cast(Strategy, default_part("strategy"))
     if kind == own.kind or kind in own.uses:
         return own.name
     shelf = cast(dict[str, type[Strategy]], registry("strategy"))
     return next(name for name, cls in shelf.items() if kind in cls.uses)
 
 
-def _shipped(role: str) -> str:
+def _example_model(role: str) -> str:
     """A model that may have this role."""
     if role in SMALL:
         return "lab-draft"
@@ -450,7 +454,7 @@ def _shipped(role: str) -> str:
     return "lab"
 
 
-def _writing(what: str) -> str:
+def _strategy_writing(what: str) -> str:
     """The name of a strategy that writes cells of a picture in any order, or a text by blocks."""
     return next(name for name, cls in registry("strategy").items() if cls.writes == what)  # type: ignore[attr-defined] # a Strategy's
 
@@ -462,7 +466,7 @@ def _knobs(settings: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         part, dot, knob = str(key).partition(".")
         if not dot and not isinstance(value, Mapping):
             raise MethodError(
-                f"settings of {part} are {shown(value)}: give its knobs, such as {{'length': 6}}."
+                f"settings of {part} are {format_value(value)}: give its knobs, such as {{'length': 6}}."
             )
         knobs.setdefault(part, {}).update({knob: value} if dot else value)
     return knobs

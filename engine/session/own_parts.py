@@ -18,9 +18,9 @@ from types import CodeType
 
 from decodescope.engine.core.component import Component, add_part, parts_in
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.core.paths import expanded, shown
+from decodescope.engine.core.paths import expand_path, shorten_path
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.trace.details.consistency import consistent_forms
+from decodescope.engine.trace.details.consistency import validate_forms
 from decodescope.engine.trace.values.limits import TraceError
 
 PACKAGE = "decodescope_parts"  # what modules of such files are called inside Python
@@ -56,10 +56,11 @@ def load_installed() -> list[str]:
     wrong = []
     for entry in entry_points(group=GROUP):
         try:
-            _enter(importlib.import_module(entry.module), f"the entry point {entry.name}")
+            _register_part(importlib.import_module(entry.module), f"the entry point {entry.name}")
         except Exception as error:
             wrong.append(
-                f"The part {entry.name!r} of an installed package was left out: {_why(error)}. Update or remove the package."
+                f"The part {entry.name!r} of an installed package was left out: {_error_summary(error)}. "
+                "Update or remove the package."
             )
     return wrong
 
@@ -77,21 +78,23 @@ def file_of(kind: str, name: str) -> str | None:
 
 def _files(named: str) -> list[Path]:
     """The files that a path names."""
-    path = expanded(named)
+    path = expand_path(named)
     if path.is_dir():
         files = sorted(x for x in path.glob("*.py") if not x.name.startswith("_"))
         if not files:
             raise PartsError(
-                f"The folder {shown(named)} has no Python file: name a folder with one part in each file."
+                f"The folder {shorten_path(named)} has no Python file: name a folder with one part in each file."
             )
         return files
     if not path.is_file():
-        raise PartsError(f"There is no file {shown(named)}: give the path of a Python file with a part.")
+        raise PartsError(
+            f"There is no file {shorten_path(named)}: give the path of a Python file with a part."
+        )
     return [path]
 
 
 def _load(path: Path, named: str | Path) -> type[Component]:
-    where = shown(str(path))
+    where = shorten_path(str(path))
     if path.suffix != ".py" or not path.stem.isidentifier():
         raise PartsError(
             f"{where} cannot name a part: call the file NAME.py, NAME of letters, digits and underscores."
@@ -110,7 +113,7 @@ def _load(path: Path, named: str | Path) -> type[Component]:
     sys.modules[module_name] = module  # dataclasses look their module up while it is being run
     try:
         spec.loader.exec_module(module)
-        part = _enter(module, where)
+        part = _register_part(module, where)
     except Exception as error:
         if before is None:
             del sys.modules[module_name]
@@ -119,13 +122,13 @@ def _load(path: Path, named: str | Path) -> type[Component]:
         if isinstance(error, PartsError):
             raise
         raise PartsError(
-            f"{where} could not be loaded: {_why(error, path)}. Correct the file and load it again."
+            f"{where} could not be loaded: {_error_summary(error, path)}. Correct the file and load it again."
         ) from error
     _FILES[(part.kind, path.stem)] = str(path) if Path(named).is_dir() else str(named)
     return part
 
 
-def _enter(module: object, where: str) -> type[Component]:
+def _register_part(module: object, where: str) -> type[Component]:
     """Put the one component of a module into the registry."""
     parts = parts_in(module)
     if len(parts) != 1:
@@ -133,14 +136,14 @@ def _enter(module: object, where: str) -> type[Component]:
             f"{where} defines {len(parts)} parts: put exactly one class with @component and a title into a file."
         )
     try:
-        consistent_forms(getattr(parts[0], "details", {}))
+        validate_forms(getattr(parts[0], "details", {}))
         add_part(parts[0])
     except (ParamError, TraceError) as error:
         raise PartsError(f"{where}: {str(error).rstrip('.')}.") from None
     return parts[0]
 
 
-def _why(error: Exception, path: Path | None = None) -> str:
+def _error_summary(error: Exception, path: Path | None = None) -> str:
     """An error in a few words, with the line of the file where it came about."""
     lines = [
         x.lineno

@@ -7,7 +7,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from decodescope.engine.core.arguments import SEEDS, choice, ids, shown, texts, whole
+from decodescope.engine.core.arguments import (
+    SEEDS,
+    check_choice,
+    check_ids,
+    check_texts,
+    check_whole_number,
+    format_value,
+)
 from decodescope.engine.core.progress import Progress
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.model.checkpoint.prompt_notes import PYTHON, prompt_notes
@@ -16,8 +23,8 @@ from decodescope.engine.trace import PARTIAL, Trace, TraceWriter
 from decodescope.engine.trace.query.summary import Summary, summarise
 from decodescope.engine.trace.records.events import LEVELS, Header, Level, Step
 
-from .compatibility import Reader
-from .load import Model, by_role, loaded
+from .compatibility import ModelInfo
+from .load import Model, ensure_loaded, models_by_role
 from .method import Method, MethodError
 from .session import Session
 
@@ -35,7 +42,7 @@ class Run:
     @property
     def prompt(self) -> list[int]:
         """Token ids of the prompt, as it was given."""
-        return self.session.given
+        return self.session.given_prompt
 
     @property
     def tokens(self) -> list[int]:
@@ -65,11 +72,11 @@ class Run:
         return summarise(self.trace)
 
 
-def encode(model: Reader, text_or_ids: str | Sequence[int], chat: bool = False) -> list[int]:
+def encode_text_or_ids(model: ModelInfo, text_or_ids: str | Sequence[int], chat: bool = False) -> list[int]:
     """Token ids of a prompt: ids as they are, text through the tokenizer, or as a user's turn of a chat. Raises ParamError
     for what is neither, MethodError for a text where there is no tokenizer."""
     if not isinstance(text_or_ids, str):
-        return ids(text_or_ids, "the prompt")
+        return check_ids(text_or_ids, "the prompt")
     if model.tokenizer is None:
         raise MethodError(f"{model.name} has no tokenizer: give the prompt as token ids.")
     if chat:
@@ -110,7 +117,7 @@ def run(  # noqa: PLR0913
     stop: str | Sequence[str] = (),
     level: Level = "decisions",
     layers: Sequence[int] | None = None,
-    shadow: bool | str = False,
+    reference: bool | str = False,
     path: str | Path | None = None,
     on_step: Callable[[Step], None] | None = None,
 ) -> Run:
@@ -118,12 +125,12 @@ def run(  # noqa: PLR0913
 
     A model may be given by what `load` takes, a method as `Method.of` takes it: run("lab", "prompt_lookup", text). draft is
     short for models={"draft": draft}; chat puts the text as a user's turn, by the model's template; ignore_eos goes on after
-    its end token; `stop` is one text or several; shadow keeps a full cache beside, which says what a policy costs, or lets
+    its end token; `stop` is one text or several; reference keeps a full cache beside, which says what a policy costs, or lets
     the "model" that the target was made of read along. With a `path` the trace is also written there while the run goes. What
     takes longer than a second shows its progress (`engine/core/progress.py`). Raises LoadError, MethodError or ParamError for
     what cannot be run; what fails on the way ends the run with a reason in its trace and raises EngineFault.
     """
-    asked = Asked(
+    asked = RunOptions(
         models=models,
         draft=draft,
         max_new_tokens=max_new_tokens,
@@ -133,12 +140,12 @@ def run(  # noqa: PLR0913
         stop=stop,
         level=level,
         layers=layers,
-        shadow=shadow,
+        reference=reference,
     )
-    opened = prepare(model, method, text_or_ids, path=path, **asked)
+    opened = prepare_run(model, method, text_or_ids, path=path, **asked)
     session = opened.session
     read_prompt(session)
-    with Progress("decoding", session.left, "tokens") as progress:
+    with Progress("decoding", session.remaining_tokens, "tokens") as progress:
         for step in session.stream():
             progress.add(len(step.emitted))
             if on_step is not None:
@@ -146,7 +153,7 @@ def run(  # noqa: PLR0913
     return opened
 
 
-class Asked(TypedDict, total=False):
+class RunOptions(TypedDict, total=False):
     """What `run` and `start` may be asked for beside model, method and prompt; `run` says what each is."""
 
     models: Mapping[str, Model | str | Path] | None
@@ -158,37 +165,39 @@ class Asked(TypedDict, total=False):
     stop: str | Sequence[str]
     level: Level
     layers: Sequence[int] | None
-    shadow: bool | str
+    reference: bool | str
 
 
-def prepare(
+def prepare_run(
     model: Model | str | Path,
     method: Method | str | Mapping[str, str] | None,
     text_or_ids: str | Sequence[int],
     *,
     path: str | Path | None = None,
     executor: Executor | None = None,
-    **asked: Unpack[Asked],
+    **asked: Unpack[RunOptions],
 ) -> Run:
     """The run that is asked for, of which nothing was computed yet; its records go into its trace, and to `path`. Models are
     loaded after all else was checked. executor: a Seat, where it goes with others. Raises what `run` does for what cannot be
     run."""
-    draft, given = asked.get("draft"), by_role(asked.get("models"))
+    draft, given = asked.get("draft"), models_by_role(asked.get("models"))
     given |= {} if draft is None else {"draft": draft}
-    composed, stops = Method.of(method), texts(asked.get("stop", ()), "stop")
+    composed, stops = Method.of(method), check_texts(asked.get("stop", ()), "stop")
     if path is not None and not isinstance(path, str | Path):
-        raise MethodError(f"path is {shown(path)}: give the path of the file that the trace is written to.")
+        raise MethodError(
+            f"path is {format_value(path)}: give the path of the file that the trace is written to."
+        )
     chat = asked.get("chat", False)
     level = asked.get("level", "decisions")
     layers = asked.get("layers")
-    count = whole(asked.get("max_new_tokens", 64), "max_new_tokens")
-    seed = whole(asked.get("seed", 0), "seed", 0, SEEDS)
-    choice(level, "level", LEVELS)
-    model, models = loaded(model), {role: loaded(x, role) for role, x in given.items()}
+    count = check_whole_number(asked.get("max_new_tokens", 64), "max_new_tokens")
+    seed = check_whole_number(asked.get("seed", 0), "seed", 0, SEEDS)
+    check_choice(level, "level", LEVELS)
+    model, models = ensure_loaded(model), {role: ensure_loaded(x, role) for role, x in given.items()}
     session = Session(
         model,
         composed,
-        encode(model, text_or_ids, chat),
+        encode_text_or_ids(model, text_or_ids, chat),
         models=models,
         max_new_tokens=count,
         seed=seed,
@@ -198,7 +207,7 @@ def prepare(
         turn=text_or_ids if chat and isinstance(text_or_ids, str) else "",
         level=level,
         layers=layers,
-        shadow=asked.get("shadow", False),
+        reference=asked.get("reference", False),
         executor=executor,
     )
     trace = Trace()

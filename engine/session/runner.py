@@ -16,7 +16,7 @@ from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.trace import StorageFull
 from decodescope.engine.trace.records.events import End, EndReason, Step
 
-from .session import Session, Stopped
+from .session import Session, SessionStopped
 
 Status = Literal["queued", "running", "paused", "done", "cancelled", "failed"]
 RING = 4096  # steps kept in memory per job; older ones are in its trace
@@ -30,7 +30,7 @@ class QueueFull(RuntimeError):
     """More runs wait than the runner accepts. The message says how many and what to do."""
 
 
-class Stepped(Protocol):
+class Steppable(Protocol):
     """What the worker asks of a session, and of what stands in the place of one."""
 
     run_id: str
@@ -54,17 +54,17 @@ class Stepped(Protocol):
         ...
 
 
-class _Over:
+class _EndedSession:
     """In the place of a session that was let go when its run was over."""
 
     halted: Callable[[], bool] | None = None
 
-    def __init__(self, session: Stepped):
+    def __init__(self, session: Steppable):
         self.run_id, self.end = session.run_id, session.end
 
     def step(self) -> Any:
         """Nothing more comes. Raises Stopped."""
-        raise Stopped
+        raise SessionStopped
 
     def finish(self, reason: EndReason, message: str = "") -> End:
         """It is ended."""
@@ -76,11 +76,11 @@ class _Over:
         raise RuntimeError("the run is over and its caches were let go: fork it from its trace.")
 
 
-class Job:
+class RunnerJob:
     """One run in the runner's hands. Steps are handed out with absolute numbers from a bounded ring: a slow reader misses
     the oldest, and never slows the engine."""
 
-    def __init__(self, session: Stepped, label: str = "", kept: bool = True):
+    def __init__(self, session: Steppable, label: str = "", kept: bool = True):
         self.session = session
         self.label = label
         self._kept = kept
@@ -108,7 +108,7 @@ class Job:
         """Go on until the end."""
         with self._changed:
             self._wanted = float("inf")
-            stood = self._goes()
+            stood = self._leave_pause()
         if stood and self._again is not None:
             self._again()
 
@@ -116,11 +116,11 @@ class Job:
         """Make n more steps, then pause."""
         with self._changed:
             self._wanted = n if self._wanted == float("inf") else self._wanted + n
-            stood = self._goes()
+            stood = self._leave_pause()
         if stood and self._again is not None:
             self._again()
 
-    def _goes(self) -> bool:
+    def _leave_pause(self) -> bool:
         """Whether it was paused; then it waits for the worker from the moment at which it was asked to go on."""
         stood = self.status == "paused"
         if stood:
@@ -133,9 +133,9 @@ class Job:
         paused ends at once. message: why, where it was nobody's wish."""
         with self._changed:
             self._cancelled = True
-            stood = self._goes()
+            stood = self._leave_pause()
         if stood or (self._withdraw is not None and self._withdraw()):
-            self._ended(message)
+            self._end_job(message)
 
     def branch(self) -> Session:
         """An independent session that continues from here; the job must be paused or over (else RuntimeError)."""
@@ -144,7 +144,7 @@ class Job:
         return self.session.branch()
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether nothing more will come."""
         return self.status in ("done", "cancelled", "failed")
 
@@ -158,7 +158,7 @@ class Job:
         """The last record, once the run is over."""
         return self.session.end
 
-    def since(self, number: int) -> list[Step]:
+    def steps_since(self, number: int) -> list[Step]:
         """The steps from `number` on that are still in memory."""
         with self._changed:
             first = self._count - len(self._ring)
@@ -168,10 +168,10 @@ class Job:
         """Steps from number `since` on, as they come, until the run is over; waits at most `timeout` s for each."""
         while True:
             with self._changed:
-                if not self._changed.wait_for(lambda: self._count > since or self.over, timeout):  # noqa: B023 # at once
+                if not self._changed.wait_for(lambda: self._count > since or self.is_over, timeout):  # noqa: B023 # at once
                     return
-            steps = self.since(since)
-            if not steps and self.over:
+            steps = self.steps_since(since)
+            if not steps and self.is_over:
                 return
             for step in steps:
                 since = step.step + 1
@@ -180,25 +180,25 @@ class Job:
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the run is over; whether it is."""
         with self._changed:
-            return self._changed.wait_for(lambda: self.over, timeout)
+            return self._changed.wait_for(lambda: self.is_over, timeout)
 
-    def _set(self, status: Status, message: str = "") -> None:
+    def _set_status(self, status: Status, message: str = "") -> None:
         with self._changed:
             self.status, self.message = status, message or self.message
-            if self.over and not self._kept:
-                self.session = _Over(self.session)
+            if self.is_over and not self._kept:
+                self.session = _EndedSession(self.session)
             self._changed.notify_all()
 
-    def _ended(self, message: str = "") -> None:
+    def _end_job(self, message: str = "") -> None:
         """End the run that the worker does not hold."""
         try:
             self.session.finish("stopped_by_user", message)
         except StorageFull as error:
-            self._set("failed", str(error))
+            self._set_status("failed", str(error))
         else:
-            self._set("cancelled", message)
+            self._set_status("cancelled", message)
 
-    def _next(self, closing: bool) -> Literal["step", "stand", "end"]:
+    def _next_action(self, closing: bool) -> Literal["step", "stand", "end"]:
         """What the worker does with it now; where it is to stand, it is nobody's from then on."""
         with self._changed:
             if self._cancelled or closing:
@@ -212,7 +212,7 @@ class Job:
             self._changed.notify_all()
             return "stand"
 
-    def _made(self, step: Step) -> None:
+    def _record_step(self, step: Step) -> None:
         stop = self.until is not None and self.until(step)
         with self._changed:
             self._ring.append(step)
@@ -232,16 +232,16 @@ class Runner:
         self.longest_s = longest_s
         self.advice = advice
         self.kept = kept
-        self.jobs: dict[str, Job] = {}
-        self._waiting: deque[Job] = deque()
+        self.jobs: dict[str, RunnerJob] = {}
+        self._waiting: deque[RunnerJob] = deque()
         self._news = threading.Condition()
         self._closing = False
         self._worker = threading.Thread(target=self._work, name="decodescope-runner", daemon=True)
         self._worker.start()
 
-    def submit(self, session: Stepped, label: str = "", paused: bool = False) -> Job:
+    def submit(self, session: Steppable, label: str = "", paused: bool = False) -> RunnerJob:
         """Queue a session; raises QueueFull if too many wait. paused: before its first step."""
-        job = Job(session, label, self.kept)
+        job = RunnerJob(session, label, self.kept)
         if paused:
             job.pause()
         with self._news:
@@ -249,7 +249,7 @@ class Runner:
                 raise QueueFull(
                     f"{len(self._waiting)} runs are waiting, which is the limit: stop one, or wait for the first."
                 )
-            over = [old.id for old in self.jobs.values() if old.over]
+            over = [old.id for old in self.jobs.values() if old.is_over]
             for old in over[: max(0, len(over) - KEPT)]:
                 del self.jobs[old]
             self.jobs[job.id] = job
@@ -259,25 +259,25 @@ class Runner:
             self._news.notify()
         return job
 
-    def _put_first(self, job: Job) -> None:
+    def _put_first(self, job: RunnerJob) -> None:
         """Let a job that stood be served next."""
         with self._news:
             self._waiting.appendleft(job)
             self._news.notify()
 
     @property
-    def waits(self) -> bool:
+    def has_waiting(self) -> bool:
         """Whether a job waits to be served."""
         return bool(self._waiting)
 
-    def limited(self, session: Stepped, spent: float) -> None:
+    def enforce_limit(self, session: Steppable, spent: float) -> None:
         """End a run that has computed for `spent` seconds, where that is longer than `longest_s`."""
         if self.longest_s is not None and session.end is None and spent > self.longest_s:
             session.finish(
                 "stopped_by_user", f"The run reached the limit of {self.longest_s:g} s{self.advice}."
             )
 
-    def _take_back(self, job: Job) -> bool:
+    def _take_back(self, job: RunnerJob) -> bool:
         """Take a waiting job out of the queue; whether it still waited."""
         with self._news:
             if job not in self._waiting:
@@ -285,7 +285,7 @@ class Runner:
             self._waiting.remove(job)
             return True
 
-    def ahead(self, job: Job) -> int:
+    def jobs_ahead(self, job: RunnerJob) -> int:
         """Jobs that will be served before this one."""
         with self._news:
             active = any(j.status == "running" for j in self.jobs.values() if j is not job)
@@ -310,7 +310,7 @@ class Runner:
                 job = self._waiting.popleft()
             self._serve(job)
 
-    def _stand(self) -> None:
+    def _limit_paused(self) -> None:
         """Where more than PAUSED jobs stand, end the one that has stood longest."""
         standing = [job for job in list(self.jobs.values()) if job.status == "paused"]
         if len(standing) > PAUSED:
@@ -319,14 +319,14 @@ class Runner:
                 f"It stood longest of more than {PAUSED} runs that were paused, so it was ended; its steps are kept."
             )
 
-    def _serve(self, job: Job) -> None:
+    def _serve(self, job: RunnerJob) -> None:
         session = job.session
         session.halted = lambda: job._cancelled or self._closing
         try:
             while session.end is None:
-                way = job._next(self._closing)
+                way = job._next_action(self._closing)
                 if way == "stand":
-                    self._stand()
+                    self._limit_paused()
                     return
                 if way == "end":
                     session.finish("stopped_by_user")
@@ -334,16 +334,16 @@ class Runner:
                 began = time.perf_counter()
                 try:
                     step = session.step()
-                except Stopped:
+                except SessionStopped:
                     break
                 job._spent += time.perf_counter() - began
-                job._made(step)
-                self.limited(session, job._spent)
+                job._record_step(step)
+                self.enforce_limit(session, job._spent)
         except EngineFault as fault:
-            job._set("failed", str(fault))
+            job._set_status("failed", str(fault))
         except Exception as error:  # a fault ends one run, not the lab: the session has recorded it
             reason: EndReason = session.finish("internal_error", f"{type(error).__name__}: {error}").reason
-            job._set("failed", session.end.message if session.end else reason)
+            job._set_status("failed", session.end.message if session.end else reason)
         else:
             stopped = session.end is not None and session.end.reason == "stopped_by_user"
-            job._set("cancelled" if stopped else "done", session.end.message if session.end else "")
+            job._set_status("cancelled" if stopped else "done", session.end.message if session.end else "")

@@ -12,20 +12,28 @@ from typing import Any, Protocol
 
 import torch
 
-from decodescope.engine.core.arguments import SEEDS, Along, along, choice, ids, texts, whole
+from decodescope.engine.core.arguments import (
+    SEEDS,
+    Along,
+    check_choice,
+    check_ids,
+    check_reference_kind,
+    check_texts,
+    check_whole_number,
+)
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.roles import TARGET, WHOLE
 from decodescope.engine.decoding.bases.lane import Lane
-from decodescope.engine.decoding.bases.prompt_context import SCORES, Reading
-from decodescope.engine.decoding.bases.state import State, Stop
-from decodescope.engine.decoding.record.activity import count, look
-from decodescope.engine.decoding.record.record import Recorder
-from decodescope.engine.decoding.shared.thread_count import Threads
+from decodescope.engine.decoding.bases.prompt_compression import SCORES, UnreadPrompt
+from decodescope.engine.decoding.bases.state import State, StoppingCriteria
+from decodescope.engine.decoding.record.activity import count_record, note_acting_samplers
+from decodescope.engine.decoding.record.recorder import Recorder
+from decodescope.engine.decoding.shared.thread_count import ThreadCount
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.forward.executor import EngineFault, Executor
 from decodescope.engine.saved.file import SavedCache
-from decodescope.engine.timing.measure import measured_before
+from decodescope.engine.timing.measure import known_measurement
 from decodescope.engine.trace.query.causes import causes_of
 from decodescope.engine.trace.records.events import (
     LEVELS,
@@ -39,14 +47,20 @@ from decodescope.engine.trace.records.events import (
     Step,
 )
 
-from .compatibility import continued, paired, reader, reading_along, vocabulary
-from .header import further, opening, reports
-from .length import Length, length
-from .load import Model, by_role, loaded
+from .compatibility import (
+    check_saved_cache,
+    common_vocabulary,
+    pair_models,
+    reference_decoder,
+    reference_models,
+)
+from .header import further_model_fields, method_fields, transform_reports
+from .length import LengthLimit, length_limit
+from .load import Model, ensure_loaded, models_by_role
 from .method import Method, MethodError
 
 
-class Sink(Protocol):
+class RecordSink(Protocol):
     """Where records go: a TraceWriter, or a Trace in memory."""
 
     def write(self, record: Any) -> Any:
@@ -58,7 +72,7 @@ class Sink(Protocol):
         ...
 
 
-class Stopped(Exception):
+class SessionStopped(Exception):
     """The prompt was not read to its end, because the run was stopped meanwhile; the session has ended."""
 
 
@@ -73,15 +87,15 @@ class Session(State):
     watched: told before each chunk of the prompt which lane reads, how many tokens it has read, and of how many
     reading: while the prompt is read, the lane that reads, how many tokens it has read, and of how many
     turn:   the user's turn that a chat template made the prompt of, as it was written; "": it is none
-    shadow: who reads along: a full cache beside the target's (True), which says what its policy and codec cost, or "model"
+    reference: who reads along: a full cache beside the target's (True), which says what its policy and codec cost, or "model"
     asked:  of how many tokens of `prompt` a policy or context takes its share, where a run wrote the others; None: of all
     saved:  a cache that was read from a file, of the tokens with which `prompt` begins: no pass reads them
     executor: what runs the passes of all its models; None: one of its own
     """
 
-    sink: Sink | None = None
+    sink: RecordSink | None = None
     halted: Callable[[], bool] | None = None
-    threads: Threads | None = None
+    threads: ThreadCount | None = None
     watched: Callable[[str, int, int], None] | None = None
     reading: tuple[str, int, int] | None = None
     end: End | None = None
@@ -109,27 +123,35 @@ class Session(State):
         layers: Sequence[int] | None = None,
         asked: int | None = None,
         saved: SavedCache | None = None,
-        shadow: bool | str = False,
+        reference: bool | str = False,
         executor: Executor | None = None,
     ):
-        prompt, stop_texts = ids(prompt, "prompt"), texts(stop_texts, "stop_texts")
-        layers = layers if layers is None else ids(layers, "layers")
-        max_new_tokens, seed = whole(max_new_tokens, "max_new_tokens"), whole(seed, "seed", 0, SEEDS)
-        choice(level, "level", LEVELS)
+        prompt, stop_texts = check_ids(prompt, "prompt"), check_texts(stop_texts, "stop_texts")
+        layers = layers if layers is None else check_ids(layers, "layers")
+        max_new_tokens, seed = (
+            check_whole_number(max_new_tokens, "max_new_tokens"),
+            check_whole_number(seed, "seed", 0, SEEDS),
+        )
+        check_choice(level, "level", LEVELS)
         self.method = m = copy.deepcopy(Method.of(method))
-        model, others = loaded(model), {role: loaded(x, role) for role, x in by_role(models).items()}
-        self._models = paired(m, model, others) | reading_along(m, model, along(shadow), others)
+        model, others = (
+            ensure_loaded(model),
+            {role: ensure_loaded(x, role) for role, x in models_by_role(models).items()},
+        )
+        self._models = pair_models(m, model, others) | reference_models(
+            m, model, check_reference_kind(reference), others
+        )
         m.mark_files()
         self._saved, self._loaded = (
-            continued(m, model, saved, prompt),
+            check_saved_cache(m, model, saved, prompt),
             None if saved is None else saved.record(),
         )
-        vocab = vocabulary(self._models)
+        vocab = common_vocabulary(self._models)
         self.recorder = Recorder(level, None if model.tokenizer is None else model.tokenizer.piece, layers)
         self.recorder.forms = m.details
         lanes, stop, self.run_id = (
             self._lanes(vocab, executor),
-            ending(model, stop_tokens, stop_texts),
+            stop_condition(model, stop_tokens, stop_texts),
             secrets.token_hex(8),
         )
         alphabet, self.length = (
@@ -147,20 +169,20 @@ class Session(State):
             drafter=m.drafter,
             schedule=m.schedule,
             acceptance=m.acceptance,
-            depth=m.depth,
-            selector=m.selector,
+            adaptive_depth=m.adaptive_depth,
+            unmasking=m.unmasking,
             router=m.router,
-            law=m.law,
+            guidance=m.guidance,
             sampler=m.sampler,
             sampler_state=m.sampler.start(list(prompt), vocab, alphabet),
             chance=Chance(seed),
             encode=getattr(
-                model.tokenizer, "plain", None
+                model.tokenizer, "encode_plain", None
             ),  # what stands in for a tokenizer may only name ids
             piece=getattr(model.tokenizer, "piece", None),
             alphabet=alphabet,
         )
-        self._surround(bool(shadow))
+        self._attach_reference(bool(reference))
         self._prepare(model, len(prompt) if asked is None else asked)
         self._seed = seed
         self._stop_texts = stop_texts
@@ -171,7 +193,7 @@ class Session(State):
             len(prompt),
         )  # the prompt that is told, and where the trace begins behind it
 
-    def _length(self, prompt: Sequence[int], max_new: int, vocab: int) -> Length:
+    def _length(self, prompt: Sequence[int], max_new: int, vocab: int) -> LengthLimit:
         """How long text and prompt may become together; raises MethodError where the prompt leaves no room, or is none."""
         if not prompt:
             raise MethodError("the prompt has no tokens: give at least one.")
@@ -181,7 +203,7 @@ class Session(State):
         if bad is not None:
             names = " and ".join(x.spec.name for x in self._models.values())
             raise MethodError(f"the prompt holds token id {bad}; the ids of {names} are 0 to {vocab - 1}.")
-        return length(self.method, self._models, len(prompt))
+        return length_limit(self.method, self._models, len(prompt))
 
     def _lanes(self, vocab: int, executor: Executor | None) -> dict[str, Lane]:
         """Role -> the lane that its model reads in, on one executor; the models choose among the first `vocab` ids. Only the
@@ -190,16 +212,16 @@ class Session(State):
         executor = executor or Executor(target.decoder.device)
         asked = (
             m.needs
-            | m.drafter.asks(target.spec)
-            | m.law.asks(target.spec)
+            | m.drafter.pass_needs(target.spec)
+            | m.guidance.pass_needs(target.spec)
             | self.recorder.needs(target.spec.n_layers)
         )
         return {
             role: Lane(
                 role,
-                x.decoder.limited(vocab),
+                x.decoder.limit_vocab(vocab),
                 m.policy if role == TARGET else KeepAll(),
-                codec=m.codec if role == TARGET else None,
+                kv_compression=m.kv_compression if role == TARGET else None,
                 needs=asked if role == TARGET else m.lane_needs(role),
                 executor=executor,
             )
@@ -207,22 +229,22 @@ class Session(State):
             if role == TARGET or role in m.decoding_lanes
         }
 
-    def _surround(self, shadow: bool) -> None:
+    def _attach_reference(self, reference: bool) -> None:
         """Watch the target's lane, tell it what its policy may use, and let read along who is to. Raises MethodError."""
         self.recorder.attach(self.target)
         self.limited_by = self.length.limit
-        if "depth" in self.method.used and self.depth.reads:
-            self.target.under(self.depth)
-        self.target.open = partial(_opened, self._models, self.target.decoder.vocab, self.target.executor)
+        if "adaptive_depth" in self.method.used_parts and self.adaptive_depth.reads:
+            self.target.set_depth_rule(self.adaptive_depth)
+        self.target.open = partial(_open_lane, self._models, self.target.decoder.vocab, self.target.executor)
         self.target.encode = self.encode
-        if shadow:
-            self.target.keep_shadow(*reader(self._models))
-        context, decoder = self.method.context, self.target.decoder
-        if self.target.shadow is not None and (context.aside(decoder) or context.states(decoder)):
+        if reference:
+            self.target.keep_reference(*reference_decoder(self._models))
+        context, decoder = self.method.prompt_compression, self.target.decoder
+        if self.target.reference is not None and (context.extra_entries(decoder) or context.states(decoder)):
             raise MethodError(
                 f"{context.name} puts something beside the text, which a full cache lacks: leave one out."
             )
-        if self.target.shadow is not None and self._saved is not None:
+        if self.target.reference is not None and self._saved is not None:
             raise MethodError(
                 "a full cache beside the target's knows no prompt that was loaded: leave one of the two out."
             )
@@ -230,16 +252,16 @@ class Session(State):
     def _prepare(self, model: Model, count: int) -> None:
         """Tell the parts that look at the prompt of how many tokens it is. Raises MethodError where what stands beside the text
         would be further away than the policy lets anything be."""
-        policy, context = self.method.policy, self.method.context
+        policy, context = self.method.policy, self.method.prompt_compression
         policy.settled = None  # of another run
-        policy.equip(model.decoder.heads)
+        policy.attach_heads(model.decoder.heads)
         piece, marks = (
             getattr(model.tokenizer, "piece", None),
             getattr(model.tokenizer, "marks", frozenset[int]()),
         )
         policy.begin(model.spec, count, piece, marks)
         context.begin(count)
-        sinks, aside = policy.sink_places, context.aside(model.decoder)
+        sinks, aside = policy.sink_places, context.extra_entries(model.decoder)
         if sinks is not None and sinks.cap is not None and aside >= sinks.cap:
             raise MethodError(
                 f"{context.name} puts {aside} entries before the text, and with {policy.name} nothing is further away than "
@@ -253,11 +275,11 @@ class Session(State):
             target, chosen = self._models[TARGET], self.threads
             threads = torch.get_num_threads() if chosen is None else chosen.number
             self._header = Header(
-                **opening(self.method, self.run_id, self._whole, self.recorder),
+                **method_fields(self.method, self.run_id, self._whole, self.recorder),
                 model={**target.spec.record(), "fingerprint": target.fingerprint},
                 seed=self._seed,
-                lanes=further(self._models),
-                reports=reports(self._models),
+                lanes=further_model_fields(self._models),
+                reports=transform_reports(self._models),
                 loaded=self._loaded,
                 dtype=str(target.decoder.dtype).removeprefix("torch."),
                 device=str(target.decoder.device),
@@ -269,17 +291,17 @@ class Session(State):
                 chat=self._chat,
                 turn=self._user_turn,
                 parent=self._parent,
-                machine=measured_before(target.decoder.dtype, target.decoder.device, threads),
-                shadow=self.target.shadow is not None,
+                machine=known_measurement(target.decoder.dtype, target.decoder.device, threads),
+                reference=self.target.reference is not None,
             )
-            self._header.parts = self._said(self.method)
+            self._header.parts = self._describe_parts(self.method)
             self._header.exactness = causes_of(self._header).exactness
         return self._header
 
-    def _said(self, method: Method) -> dict[str, dict[str, Any]]:
+    def _describe_parts(self, method: Method) -> dict[str, dict[str, Any]]:
         """What the parts of a method say of themselves in the header; codec and strategy of the target's cache and heads."""
-        parts, target = method.said(), self._models[TARGET].decoder
-        parts["codec"] |= method.codec.sizes(target.spec, torch.finfo(target.dtype).bits)
+        parts, target = method.describe_parts(), self._models[TARGET].decoder
+        parts["kv_compression"] |= method.kv_compression.sizes(target.spec, torch.finfo(target.dtype).bits)
         if shapes := method.strategy.decoders(target.heads, target.spec):
             parts["strategy"]["decoders"] = {lane: spec.record() for lane, spec in shapes.items()}
         return parts
@@ -292,17 +314,17 @@ class Session(State):
         return header
 
     @property
-    def along(self) -> Along:
-        """Who reads along, as `shadow` asks for it."""
-        return "model" if WHOLE in self._models else self.target.shadow is not None
+    def reference_kind(self) -> Along:
+        """Who reads along, as `reference` asks for it."""
+        return "model" if WHOLE in self._models else self.target.reference is not None
 
     @property
-    def given(self) -> list[int]:
+    def given_prompt(self) -> list[int]:
         """The prompt as it was given; of `tokens` the context may have left out some before it was read."""
         return self._whole
 
     @property
-    def done(self) -> bool:
+    def is_done(self) -> bool:
         """Whether the run has ended, for whatever reason."""
         return self.end is not None
 
@@ -315,32 +337,34 @@ class Session(State):
         if self.threads is not None:
             self.threads.begin(self._models[TARGET].decoder)
         self._started = time.perf_counter()
-        with _Faults(self):
+        with _FaultGuard(self):
             cut, passes = self._shorten()
             if self._saved is not None:
-                self.target.hold(self._saved.tokens[:-1], self._saved.kv)
+                self.target.load_kv(self._saved.tokens[:-1], self._saved.kv)
                 self._saved = None  # the lane has it
             self.method.strategy.prefill(self)
             passes += [one for lane in (self.target, *self.lanes.values()) for one in lane.take_passes()]
-            shadow_us = 0.0 if self.target.shadow is None else self.target.shadow.us
-            prefill_us = (time.perf_counter() - self._started) * 1e6 - shadow_us
+            reference_us = 0.0 if self.target.reference is None else self.target.reference.us
+            prefill_us = (time.perf_counter() - self._started) * 1e6 - reference_us
             self.method.strategy.begin(self)
             self.target.policy_us = 0.0
-            self._leave_out_shadow()
+            self._leave_out_reference()
             change = self.recorder.cache(self)
             self.prefilled = Prefill(len(self.target.tokens), passes, change, round(prefill_us, 1), cut)
             self.did.prompt, self.did.layers = len(self._whole), self.target.decoder.spec.n_layers
-            count(self.did, self.prefilled)
-            self._keep(self.prefilled)
+            count_record(self.did, self.prefilled)
+            self._write_record(self.prefilled)
         return self.prefilled
 
     def _shorten(self) -> tuple[Cut | None, list[Pass]]:
         """Let the method's context leave tokens of the prompt out; what it chose, and the passes that it took."""
-        context = self.method.context
+        context = self.method.prompt_compression
         decoder = self.target.decoder
         lane = self.target.open
         assert lane is not None
-        reading = Reading(list(self.tokens), lane, self.between, decoder, *self._models[TARGET].words)
+        reading = UnreadPrompt(
+            list(self.tokens), lane, self.chunk_callback, decoder, *self._models[TARGET].words
+        )
         cut = context.cut(reading)
         if cut is not None:
             cut.held_bytes = reading.held_bytes
@@ -354,7 +378,7 @@ class Session(State):
         self.target.vectors, self.target.cache.outside = context.vectors(reading), [*context.states(decoder)]
         return cut, reading.passes
 
-    def between(self, role: str) -> Callable[[int, int], None]:
+    def chunk_callback(self, role: str) -> Callable[[int, int], None]:
         """Before each chunk: say how far the lane of `role` has read, and raise Stopped if the run is to end there."""
 
         def between(read: int, of: int) -> None:
@@ -362,7 +386,7 @@ class Session(State):
             if self.watched is not None:
                 self.watched(role, read, of)
             if self.halted is not None and self.halted():
-                raise Stopped
+                raise SessionStopped
 
         return between
 
@@ -379,20 +403,20 @@ class Session(State):
         began = time.perf_counter()
         n = len(self.tokens)
         room = self.room
-        with _Faults(self):
+        with _FaultGuard(self):
             move = self.method.strategy.step(self)
             wall, t_us = (time.perf_counter() - began) * 1e6, (began - self._started) * 1e6
-            self._leave_out_shadow()
+            self._leave_out_reference()
             record = self.recorder.step(self, move, self.steps, n, t_us, wall)
             record.environment = (
-                None if threads is None else threads.look(self._models[TARGET].decoder, record.passes)
+                None if threads is None else threads.observe_step(self._models[TARGET].decoder, record.passes)
             )
-            look(self.did, self, move)
-            count(self.did, record, room)
-            self._keep(record)
+            note_acting_samplers(self.did, self, move)
+            count_record(self.did, record, room)
+            self._write_record(record)
         self.steps += 1
         if move.end is not None:
-            self.finish(move.end, self.length.full if move.end == "context_full" else "")
+            self.finish(move.end, self.length.full_message if move.end == "context_full" else "")
         return record
 
     def stream(self) -> Iterator[Step]:
@@ -409,25 +433,25 @@ class Session(State):
         if self.end is None:
             wall = (time.perf_counter() - self._started) * 1e6 if self._started else 0.0
             self.end = End(reason, self.tokens[self._begin :], self.steps, message, wall_us=round(wall, 1))
-            self.end.notes = self.method.idle(self.did)
+            self.end.notes = self.method.idle_reasons(self.did)
             if self.sink is not None:
                 self._open(self.sink)
                 self.sink.seal(self.end)
         return self.end
 
-    def _open(self, sink: Sink) -> None:
+    def _open(self, sink: RecordSink) -> None:
         """Write the header, unless it is written."""
         if not self._opened:
             header = self.header  # an interrupt while it is made leaves the trace unopened
             self._opened = True
             sink.write(header)
 
-    def _leave_out_shadow(self) -> None:
+    def _leave_out_reference(self) -> None:
         """Let the run have begun later by what a full cache beside it took since the last record, which is not timed."""
-        if self.target.shadow is not None:
-            self._started += self.target.shadow.us / 1e6
+        if self.target.reference is not None:
+            self._started += self.target.reference.us / 1e6
 
-    def _keep(self, record: Any) -> None:
+    def _write_record(self, record: Any) -> None:
         if self.sink is not None:
             self._open(self.sink)
             self.sink.write(record)
@@ -451,24 +475,24 @@ class Session(State):
         return twin
 
 
-def _opened(models: Mapping[str, Model], vocab: int, executor: Executor, role: str, needs: Needs) -> Lane:
+def _open_lane(models: Mapping[str, Model], vocab: int, executor: Executor, role: str, needs: Needs) -> Lane:
     """A lane of its own for the model of a role, which keeps everything."""
-    return Lane(role, models[role].decoder.limited(vocab), KeepAll(), needs=needs, executor=executor)
+    return Lane(role, models[role].decoder.limit_vocab(vocab), KeepAll(), needs=needs, executor=executor)
 
 
-def ending(model: Model, tokens: Sequence[int] | None, texts: Sequence[str]) -> Stop:
+def stop_condition(model: Model, tokens: Sequence[int] | None, texts: Sequence[str]) -> StoppingCriteria:
     """Where a text of `model` ends: at these tokens, None: at its own, and at these texts. Raises MethodError."""
     pieces = None if model.tokenizer is None else model.tokenizer.bytes_of
     if texts and pieces is None:
         raise MethodError(
             f"{model.spec.name} has no tokenizer, so a text to stop at cannot be found; give stop_tokens."
         )
-    return Stop(
+    return StoppingCriteria(
         frozenset(model.stop_tokens if tokens is None else tokens), tuple(t.encode() for t in texts), pieces
     )
 
 
-class _Faults:
+class _FaultGuard:
     """Turns what goes wrong in a step into the run's end: the steps so far stay, the lanes are left without pending rows."""
 
     def __init__(self, session: Session):
@@ -486,7 +510,7 @@ class _Faults:
         del s.tokens[self.length :]  # of a step that has no record nothing counts
         if isinstance(error, EngineFault):
             s.finish(error.reason, str(error))
-        elif isinstance(error, KeyboardInterrupt | Stopped):
+        elif isinstance(error, KeyboardInterrupt | SessionStopped):
             s.finish("stopped_by_user")
         elif isinstance(error, Exception):
             from decodescope.engine.trace import StorageFull

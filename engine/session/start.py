@@ -7,24 +7,24 @@ from functools import cache
 from pathlib import Path
 from typing import Unpack
 
-from decodescope.engine.core.arguments import shown
+from decodescope.engine.core.arguments import format_value
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.records.events import Record
 
 from .load import Model
 from .method import Method, MethodError
-from .run import Asked, Run, prepare
-from .runner import Job, Runner, Status
+from .run import Run, RunOptions, prepare_run
+from .runner import Runner, RunnerJob, Status
 
 
-class Running:
+class BackgroundRun:
     """A run in the background. One thread of this process makes the steps of all of them, one run after the other.
 
     trace: what was recorded so far
     """
 
-    def __init__(self, opened: Run, job: Job, anew: Callable[[Method], Running]):
+    def __init__(self, opened: Run, job: RunnerJob, anew: Callable[[Method], BackgroundRun]):
         self.trace: Trace = opened.trace
         self._run = opened
         self._job = job
@@ -41,9 +41,9 @@ class Running:
         return self._job.status
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether no step will come any more."""
-        return self._job.over
+        return self._job.is_over
 
     @property
     def message(self) -> str:
@@ -72,16 +72,16 @@ class Running:
         for _ in self._job.events():
             if not begun:
                 begun = True
-                yield from self._beginning()
+                yield from self._first_records()
             while steps < len(self.trace.steps):
                 yield self.trace.steps[steps]
                 steps += 1
         if not begun and hasattr(self.trace, "header"):
-            yield from self._beginning()
+            yield from self._first_records()
         if self.trace.end is not None:
             yield self.trace.end
 
-    def _beginning(self) -> Iterator[Record]:
+    def _first_records(self) -> Iterator[Record]:
         yield self.trace.header
         if self.trace.prefill is not None:
             yield self.trace.prefill
@@ -104,7 +104,7 @@ class Running:
             raise EngineFault("internal_error" if end is None else end.reason, self.message)
         return self._run
 
-    def again(self, method: Method | str | Mapping[str, str] | None = None) -> Running:
+    def rerun(self, method: Method | str | Mapping[str, str] | None = None) -> BackgroundRun:
         """The same run from the beginning with another method, its own if None, and without a file. This one goes on. Raises
         what `start` does."""
         return self._anew(self.method if method is None else Method.of(method))
@@ -116,16 +116,18 @@ def start(
     text_or_ids: str | Sequence[int] = "",
     *,
     path: str | Path | None = None,
-    **asked: Unpack[Asked],
-) -> Running:
+    **asked: Unpack[RunOptions],
+) -> BackgroundRun:
     """Decode in the background; what `run` takes but for `on_step`, and returns at once: `show(start(...))` is the run while it
     goes. Raises LoadError, MethodError or ParamError for what cannot be run, QueueFull where too many runs wait."""
-    odd = next((name for name in asked if name not in Asked.__annotations__), None)
+    odd = next((name for name in asked if name not in RunOptions.__annotations__), None)
     if odd is not None:
-        raise MethodError(f"start takes no {shown(odd)}; it takes {', '.join(Asked.__annotations__)}.")
-    opened = prepare(model, method, text_or_ids, path=path, **asked)
+        raise MethodError(
+            f"start takes no {format_value(odd)}; it takes {', '.join(RunOptions.__annotations__)}."
+        )
+    opened = prepare_run(model, method, text_or_ids, path=path, **asked)
     job = _worker().submit(opened.session)
-    return Running(opened, job, lambda other: start(model, other, text_or_ids, **asked))
+    return BackgroundRun(opened, job, lambda other: start(model, other, text_or_ids, **asked))
 
 
 @cache

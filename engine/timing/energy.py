@@ -8,7 +8,7 @@ from pathlib import Path
 COUNTERS = Path("/sys/class/powercap")
 
 
-def joules(folder: Path = COUNTERS) -> float | None:
+def read_joules(folder: Path = COUNTERS) -> float | None:
     """What all processor packages have used since some time ago; None where no counter can be read.
 
     A package is `intel-rapl:N`; what lies in it (cores, memory) is part of it. A difference of two readings counts, and one
@@ -21,6 +21,6 @@ def joules(folder: Path = COUNTERS) -> float | None:
         return None
 
 
-def used(before: float | None, after: float | None) -> float | None:
+def joules_between(before: float | None, after: float | None) -> float | None:
     """Joules between two readings; None where one of them is missing or a counter began anew."""
     return None if before is None or after is None or after < before else after - before

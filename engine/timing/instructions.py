@@ -42,7 +42,7 @@ class Instructions(NamedTuple):
     limits: tuple[str, ...] = ()  # variables of the environment that forbid some, NAME=value
 
 
-def instructions() -> Instructions:
+def read_instructions() -> Instructions:
     """Those of this machine."""
     flags = _flags()
     architecture = str(flags.get("architecture") or platform.machine()).lower()

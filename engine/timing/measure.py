@@ -58,10 +58,12 @@ def measure(
             used = torch.get_num_threads()
     finally:
         torch.set_num_threads(before)
-    where = machine(device) + (f", {used} thread{'' if used == 1 else 's'}" if device.type == "cpu" else "")
+    where = machine_name(device) + (
+        f", {used} thread{'' if used == 1 else 's'}" if device.type == "cpu" else ""
+    )
     return HardwareProfile(
-        name=f"{where}, {_word(dtype)}",
-        peak_flops={_word(dtype): peak},
+        name=f"{where}, {_dtype_name(dtype)}",
+        peak_flops={_dtype_name(dtype): peak},
         bandwidth=memory,
         launch_us=launch,
         source=f"measured here with torch {torch.__version__}",
@@ -95,7 +97,7 @@ def profile_here(
     return profile
 
 
-def measured_before(dtype: torch.dtype, device: torch.device, threads: int) -> dict[str, Any] | None:
+def known_measurement(dtype: torch.dtype, device: torch.device, threads: int) -> dict[str, Any] | None:
     """What was measured of this machine before, as a trace has it; None if nothing was."""
     kept = load_profile(profile_key(dtype, device, threads))
     return None if kept is None else kept.record()
@@ -109,16 +111,16 @@ def profile_key(
     # a virtual machine may show a processor under the same name with and without its widest instructions
     kernels = {"kernels": torch.backends.cpu.get_cpu_capability()} if device.type == "cpu" else {}
     return {
-        "machine": machine(device),
+        "machine": machine_name(device),
         **kernels,
         "torch": torch.__version__,
         "threads": (threads or torch.get_num_threads()) if device.type == "cpu" else 0,
-        "dtype": _word(_dtype(dtype)),
+        "dtype": _dtype_name(_dtype(dtype)),
     }
 
 
 @lru_cache(maxsize=16)
-def machine(device: torch.device) -> str:
+def machine_name(device: torch.device) -> str:
     """The processor's or GPU's name in its maker's words."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
@@ -185,7 +187,7 @@ def _launch_us(device: torch.device, calls: int = 200) -> float:
 def _times(call: Call, device: torch.device, budget_s: float, calls: int = 1) -> list[float]:
     """Seconds per call, timed in rounds of `calls`: three rounds at least, then until the budget is spent."""
     call()  # first touch: pages, kernels, thread pool
-    _wait(device)
+    _synchronize(device)
     times: list[float] = []
     end = time.perf_counter() + budget_s
     while len(times) < 3 or (time.perf_counter() < end and len(times) < 500):
@@ -207,11 +209,11 @@ def _round(call: Call, device: torch.device, calls: int) -> float:
     began = time.perf_counter()
     for _ in range(calls):
         call()
-    _wait(device)
+    _synchronize(device)
     return max(time.perf_counter() - began, 1e-9)
 
 
-def _wait(device: torch.device) -> None:
+def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     elif device.type == "mps":
@@ -225,5 +227,5 @@ def _dtype(dtype: torch.dtype | str) -> torch.dtype:
     return known
 
 
-def _word(dtype: torch.dtype) -> str:
+def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")

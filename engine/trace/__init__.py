@@ -1,10 +1,10 @@
 """Traces: the record of a run. Nothing in this package imports torch."""
 
 from .check import Report, check
-from .file.file import PARTIAL, SUFFIX, TraceWriter
 from .file.reader import read_header, read_records
-from .file.recover import Recovered, recover
+from .file.recover import RecoveryResult, recover
 from .file.trace import Trace, open_trace
+from .file.writer import PARTIAL, SUFFIX, TraceWriter
 from .query.tables import frame
 from .records.events import LEVELS, SCHEMA, End, Header, Prefill, Record, Step
 from .values.limits import OWN, UPLOADED, Limits, StorageFull, TraceError
@@ -21,7 +21,7 @@ __all__ = [
     "Limits",
     "Prefill",
     "Record",
-    "Recovered",
+    "RecoveryResult",
     "Report",
     "Step",
     "StorageFull",

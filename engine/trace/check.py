@@ -6,21 +6,27 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .checks.decisions import decided, rule_at
+from .checks.decisions import rule_at, step_trials
 from .checks.entries import CacheValidator
 from .checks.pipeline import TickValidator
-from .checks.rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
+from .checks.record_consistency import (
+    validate_end,
+    validate_header,
+    validate_prefill,
+    validate_step,
+    vocab_size,
+)
 from .checks.skipped_layers import check_gaps, check_prompt, check_scores
 from .checks.verdicts import check_extra, check_tops, check_verdicts
 from .detail_checks.answers import answers_problems
 from .detail_checks.beam_search import SearchValidator
-from .detail_checks.copies import copied, copied_problems, read_of
+from .detail_checks.copies import copied_places, copied_problems, prompt_as_read
 from .detail_checks.details import UNKNOWN, detail_by_check, details_by_check, details_problems
 from .detail_checks.drawn_texts import DrawnTextValidator
 from .detail_checks.fills import FillValidator
 from .detail_checks.labels import labels_problems
-from .detail_checks.linebooks import LineValidator
-from .detail_checks.sharing import Texts
+from .detail_checks.lines import LineValidator
+from .detail_checks.sharing import SharingValidator
 from .detail_checks.spans import passage_tokens, spans_problems
 from .detail_checks.threads import ThreadValidator
 from .detail_checks.tree_search import search_problems
@@ -30,18 +36,18 @@ from .details.consistency import token_ids
 from .details.declarations import TreeForm
 from .details.shapes import TallyDetail, ThreadsDetail, TreeDetail
 from .details.threads import ThreadTree
-from .encoding.forks import method_at, read_anew
+from .encoding.forks import method_at, reread_steps
 from .encoding.frame import encode
-from .file.file import sum_up
 from .file.trace import Trace
-from .query.causes import overstated
-from .records.auxiliary_nodes import drafted
+from .file.writer import complete_end_record
+from .query.causes import exactness_problem
+from .records.auxiliary_nodes import drafted_nodes
 from .records.choices import Choice, choices_problems
 from .records.events import End, Header, Prefill, Step
 from .records.exits import check_ahead, check_exit
-from .records.parts import said
+from .records.parts import part_description
 from .records.pieces import join
-from .records.prompt import prompt_read
+from .records.prompt import effective_prompt
 from .records.prompt_cut import check_cut
 from .values.limits import TraceError
 
@@ -93,16 +99,16 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
     emitted: list[int] = []
     try:
         _check_header(report, trace.header)
-        vocab = vocabulary(trace.header)
+        vocab = vocab_size(trace.header)
         books = CacheValidator(trace.header, report.add)
         if trace.prefill is not None:
-            consistent_prefill(trace.prefill, trace.header)
-        prompt = prompt_read(trace.header, trace.prefill)
+            validate_prefill(trace.prefill, trace.header)
+        prompt = effective_prompt(trace.header, trace.prefill)
         read = len(prompt)
         if trace.prefill is not None:
             _check_prefill(report, trace.prefill, trace.header, books, read)
         texts, threads, fills = (
-            Texts(trace.header, read),
+            SharingValidator(trace.header, read),
             ThreadValidator(trace.header.stop_tokens, read),
             FillValidator(trace.header),
         )
@@ -113,10 +119,10 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
             TreeValidator(trace.header, trace.prefill is not None),
         )
         n: int | None = read
-        anew, grown, ticks = read_anew(trace.header), 0, TickValidator(trace.header)
+        anew, grown, ticks = reread_steps(trace.header), 0, TickValidator(trace.header)
         for index, step in enumerate(trace.steps):
             where = f"step {index}"
-            consistent_step(step, index, vocab, trace.header.details)
+            validate_step(step, index, vocab, trace.header.details)
             n = _check_tokens(report, where, step, n, settles_at_end(trace.header, step))
             _check_decisions(report, where, step, trace.header)
             if index in anew:
@@ -131,11 +137,11 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
             else:
                 grown = grown + 1
             length = step.n + (grown if unsettled else len(step.emitted))
-            books.sizes(where, step.passes)
+            books.check_read_shapes(where, step.passes)
             if (
                 trace.prefill is not None
             ):  # a branch begins in the midst of its texts, and without what stands beside them
-                books.read(where, step.passes)
+                books.check_extra_entries(where, step.passes)
             books.enter(where, step.cache, length)
             if trace.prefill:
                 wrong = (
@@ -156,15 +162,15 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
                 report.add(where, problem)
             emitted += step.emitted
             report.counts["steps"] += 1
-        _counted(report, books, threads, fills, lines, ticks)
+        _add_counts(report, books, threads, fills, lines, ticks)
         own = {
             "turns of models": switches.checked,
             "drawn texts": drawn.checked,
             "hypotheses": searches.checked,
         }
-        report.counts.update(_some(own))
+        report.counts.update(_nonzero_counts(own))
         if trace.end is not None:
-            consistent_end(trace.end, vocab)
+            validate_end(trace.end, vocab)
             _check_end(report, trace, trace.end, emitted)
     except TraceError as error:
         report.add(f"record after {report.counts['steps']} steps", str(error).rstrip("."))
@@ -203,10 +209,10 @@ def _check_threads(header: Header, step: Step, threads: ThreadValidator) -> Iter
     yield from threads.problems(record, step.emitted, freed)
 
 
-def _check_told(report: Report, trace: Trace, step: Step) -> Iterator[str]:
+def _check_spans_and_search(report: Report, trace: Trace, step: Step) -> Iterator[str]:
     """What a step says of spans, and of a search."""
     yield from spans_problems(trace.header, step)
-    report.counts.update(_some({"spans": passage_tokens(trace.header, step)}))
+    report.counts.update(_nonzero_counts({"spans": passage_tokens(trace.header, step)}))
     for detail in details_by_check(trace.header, step, "tree_search"):
         form = trace.header.details[detail.name]
         if isinstance(detail, TreeDetail) and isinstance(form, TreeForm):
@@ -217,18 +223,20 @@ def _check_copies(report: Report, trace: Trace, step: Step, emitted: list[int]) 
     """What a step says of where its draft was copied from, behind what was emitted; nothing where a text began elsewhere."""
     if trace.header.parent is not None or trace.prefill is None:
         return
-    places = copied(trace.header, step)
+    places = copied_places(trace.header, step)
     if places:
-        yield from copied_problems(trace.header, step, [*read_of(trace.header, trace.prefill), *emitted])
+        yield from copied_problems(
+            trace.header, step, [*prompt_as_read(trace.header, trace.prefill), *emitted]
+        )
         report.counts["copied tokens"] += sum(x is not None for x in places)
 
 
 def _check_labels(report: Report, trace: Trace, step: Step, threads: ThreadValidator) -> Iterator[str]:
     """What a step says of labels, by the threads so far, and of what is told of it alone."""
-    yield from _check_told(report, trace, step)
+    yield from _check_spans_and_search(report, trace, step)
     labels = details_by_check(trace.header, step, "labels")
     if labels and threads.tree is not None and trace.prefill:
-        yield from labels_problems(labels, threads.tree, _text_of(trace, threads.tree))
+        yield from labels_problems(labels, threads.tree, _thread_text(trace, threads.tree))
         report.counts["labels"] += sum(
             len(x.columns.get("name", ())) for x in labels[:1] if isinstance(x, TallyDetail)
         )
@@ -250,14 +258,14 @@ def _check_search(
     report.counts["rollouts"] += len(judged)
 
 
-def _text_of(trace: Trace, tree: ThreadTree) -> Callable[[list[int]], str] | None:
+def _thread_text(trace: Trace, tree: ThreadTree) -> Callable[[list[int]], str] | None:
     """What tells the text of a thread's tokens; None where the trace does not show all of them."""
     pieces = trace.pieces
     shown = all(token in pieces for strand in tree.strands for token in strand.tokens)
     return (lambda ids: join(ids, pieces)) if shown else None
 
 
-def _counted(
+def _add_counts(
     report: Report,
     books: CacheValidator,
     threads: ThreadValidator,
@@ -273,7 +281,7 @@ def _counted(
         "scores of entries": books.judged,
     }
     checked |= {"proposed lines": lines.checked, "ticks of a pipeline": ticks.checked}
-    report.counts.update(_some(checked))
+    report.counts.update(_nonzero_counts(checked))
     if lines.unread:
         report.notes.append(
             f"Of {lines.unread} proposed lines the scores were judged again, and not their texts."
@@ -284,7 +292,7 @@ def _counted(
         )
 
 
-def _some(counts: dict[str, int]) -> dict[str, int]:
+def _nonzero_counts(counts: dict[str, int]) -> dict[str, int]:
     """Those of which there are any."""
     return {name: n for name, n in counts.items() if n}
 
@@ -296,12 +304,12 @@ def _check_tokens(report: Report, where: str, step: Step, n: int | None, unsettl
         report.add(where, f"n is {step.n}, but {n} tokens stand before it")
     if step.accepted != step.origins.count("accepted"):
         report.add(where, f"accepted is {step.accepted}, but {step.origins.count('accepted')} origins say so")
-    if step.draft is not None and step.drafted != (many := len(drafted(step.draft))):
+    if step.draft is not None and step.drafted != (many := len(drafted_nodes(step.draft))):
         aside = ", passengers not counted" if step.draft.passengers else ""
         report.add(where, f"drafted is {step.drafted}, but the tree has {many} nodes{aside}")
     if step.path is not None and step.accepted != len(step.path):
         report.add(where, f"accepted is {step.accepted}, but the path has {len(step.path)} nodes")
-    if step.draft is not None or step.extra is not None:  # at level "counts" neither is recorded
+    if step.draft is not None or step.extra is not None:  # at level "summary" neither is recorded
         path = step.path or []
         tokens = [step.draft.tokens[node] for node in path] if step.draft is not None else []
         origins = ["accepted"] * len(path)
@@ -320,7 +328,7 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
     if step.forced:
         report.counts["forced steps"] += 1
         return
-    tests = decided(header, step)
+    tests = step_trials(header, step)
     if tests is not None:
         for problem in check_verdicts(tests, step, report.counts):
             report.add(where, problem)
@@ -361,8 +369,8 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
 
 def _check_header(report: Report, header: Header) -> None:
     """Whether the header makes sense, and states no more exactness than its parts allow. Raises TraceError."""
-    consistent_header(header)
-    if why := overstated(header):
+    validate_header(header)
+    if why := exactness_problem(header):
         report.add("header", why)
 
 
@@ -371,7 +379,7 @@ def _check_choices(step: Step, choices: Sequence[Choice], header: Header) -> Ite
     if step.path is None:  # no rule judged: the strategy chose, and takes the best
         return choices_problems(choices, step.emitted, best=True)
     alone = not (method_at(header, step.step).get("sampler") or {}).get("stages")  # others may move a score
-    best = alone and header.exact and bool(said(header, "sampler").get("greedy"))
+    best = alone and header.is_exact and bool(part_description(header, "sampler").get("greedy"))
     rows = (
         []
         if step.tops is None or not best
@@ -395,7 +403,7 @@ def _check_end(report: Report, trace: Trace, end: End, emitted: list[int]) -> No
         report.add(where, f"it has {len(end.tokens)} tokens, where {header.max_new_tokens} were allowed")
     if not header.forced and any(token in header.stop_tokens for token in end.tokens[:-1]):
         report.add(where, "a stop token stands before its last token")
-    due = sum_up(_bodies(trace), None)
+    due = complete_end_record(_record_bodies(trace), None)
     for name in ("records", "sha256", "content_hash"):
         if getattr(end, name) != getattr(due, name):
             report.add(
@@ -404,7 +412,7 @@ def _check_end(report: Report, trace: Trace, end: End, emitted: list[int]) -> No
     report.counts["records"] = due.records
 
 
-def _bodies(trace: Trace) -> Iterator[bytes]:
+def _record_bodies(trace: Trace) -> Iterator[bytes]:
     """The records before the end record, as they lie or would lie in the file."""
     if trace.file is not None:
         return (trace.file.body(number) for number in range(len(trace.file) - 1))

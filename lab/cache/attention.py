@@ -10,7 +10,7 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace.records.events import Fields
 
 
-def rows_of(fields: Fields, layer: int, head: int, columns: int) -> dict[str, Any]:
+def attention_rows(fields: Fields, layer: int, head: int, columns: int) -> dict[str, Any]:
     """The weights of one layer and KV head, by ascending position, in at most `columns` columns, each the sum over its `bin`
     positions.
 
@@ -48,7 +48,7 @@ def rows_of(fields: Fields, layer: int, head: int, columns: int) -> dict[str, An
     }
 
 
-def drawn(fields: Fields, rows: int, heads: int, length: int) -> np.ndarray | None:
+def received_attention(fields: Fields, rows: int, heads: int, length: int) -> np.ndarray | None:
     """float [rows, length]: what each position got of a step's attention, per layer and KV head, adding up to one; rows of
     layers that are not recorded are NaN. None where no attention is recorded, or where its shapes make no sense."""
     attention, positions = fields.attention, fields.positions
@@ -77,7 +77,9 @@ def drawn(fields: Fields, rows: int, heads: int, length: int) -> np.ndarray | No
     return grid
 
 
-def shares(known: np.ndarray, rows: np.ndarray, first: int, newest: int, length: int) -> list[float]:
+def attention_shares(
+    known: np.ndarray, rows: np.ndarray, first: int, newest: int, length: int
+) -> list[float]:
     """How much of the attention of `rows` (float [group, R, n]) falls on the `first` positions, on the `newest` of `length`,
     and on those between; `known`: the position of each column. A position that is both counts as one of the first."""
     early = known < first

@@ -8,20 +8,20 @@ from typing import Any
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.records.events import Piece
 
-from .lives import BY_READING, Lives
+from .lifetimes import BY_READING, EntryLifetimes
 
 MOST = 64  # places of one text that are listed
 LONGEST = 2000  # characters of a text that is searched for
 
 
-def places(text: str, tokens: Sequence[int], piece: Callable[[int], Piece]) -> list[tuple[int, int]]:
+def find_text(text: str, tokens: Sequence[int], piece: Callable[[int], Piece]) -> list[tuple[int, int]]:
     """Where `text` stands: (first, last) token that it touches, at most MOST times. Searched for as it is written, and if
     it is not found so, without regard to capitals."""
-    pieces = [_bytes(piece(token)) for token in tokens]
+    pieces = [_piece_bytes(piece(token)) for token in tokens]
     whole, sought = b"".join(pieces), text.encode("utf-8", "replace")
     if not sought:
         return []
-    starts = _starts(whole, sought) or _starts(whole.lower(), sought.lower())
+    starts = _match_starts(whole, sought) or _match_starts(whole.lower(), sought.lower())
     spans: list[tuple[int, int]] = []
     token = at = 0
     for start in starts:
@@ -36,7 +36,7 @@ def places(text: str, tokens: Sequence[int], piece: Callable[[int], Piece]) -> l
     return spans
 
 
-def _starts(whole: bytes, sought: bytes) -> list[int]:
+def _match_starts(whole: bytes, sought: bytes) -> list[int]:
     starts: list[int] = []
     at = whole.find(sought)
     while at >= 0 and len(starts) < MOST:
@@ -45,29 +45,29 @@ def _starts(whole: bytes, sought: bytes) -> list[int]:
     return starts
 
 
-def _bytes(piece: Piece) -> bytes:
+def _piece_bytes(piece: Piece) -> bytes:
     return piece.encode("utf-8", "replace") if isinstance(piece, str) else bytes.fromhex("".join(piece))
 
 
-def fate_of(trace: Trace, text: str) -> dict[str, Any]:
-    """What became of the first place of `text` by the end of a run, as `fate` says it. Raises ValueError where the run does not
-    hold the text, or has no step."""
-    lives = Lives.of(trace)
+def text_lifetime(trace: Trace, text: str) -> dict[str, Any]:
+    """What became of the first place of `text` by the end of a run, as `span_lifetime` says it. Raises ValueError where the
+    run does not hold the text, or has no step."""
+    lives = EntryLifetimes.of(trace)
     if not lives.count:
         raise ValueError("The run has no step: there is nothing that its cache could have lost.")
-    spans = places(text, lives.tokens, trace.piece)
+    spans = find_text(text, lives.tokens, trace.piece)
     if not spans:
         raise ValueError(f"The text of this run does not hold {text[:40]!r}.")
-    return fate(lives, *spans[0], lives.count - 1)
+    return span_lifetime(lives, *spans[0], lives.count - 1)
 
 
-def fate(lives: Lives, first: int, last: int, i: int) -> dict[str, Any]:
+def span_lifetime(lives: EntryLifetimes, first: int, last: int, i: int) -> dict[str, Any]:
     """What became of the positions first..last by step i: per row how many are held, the steps in which the first and the
     last of them left, and why the first did; and one sentence on all rows."""
     n, size = lives.length[i], last - first + 1
     read = min(last + 1, n) - first
     rows = []
-    for row, at in enumerate(lives.left(i)[:, first : last + 1]):
+    for row, at in enumerate(lives.eviction_steps(i)[:, first : last + 1]):
         gone = at[at <= i]
         rows.append(
             {
@@ -75,7 +75,7 @@ def fate(lives: Lives, first: int, last: int, i: int) -> dict[str, Any]:
                 "kept": max(0, read) - len(gone),
                 "first": int(gone.min()) if len(gone) else None,
                 "last": int(gone.max()) if len(gone) else None,
-                "why": _why(lives, row, first + int(at.argmin()), i) if len(gone) else "",
+                "why": _reason_letter(lives, row, first + int(at.argmin()), i) if len(gone) else "",
             }
         )
     return {
@@ -86,11 +86,13 @@ def fate(lives: Lives, first: int, last: int, i: int) -> dict[str, Any]:
     }
 
 
-def _why(lives: Lives, row: int, position: int, i: int) -> str:
+def _reason_letter(lives: EntryLifetimes, row: int, position: int, i: int) -> str:
     return lives.letters(row, i, position, position + 1)[0]
 
 
-def _sentence(lives: Lives, first: int, last: int, i: int, read: int, rows: list[dict[str, Any]]) -> str:
+def _sentence(
+    lives: EntryLifetimes, first: int, last: int, i: int, read: int, rows: list[dict[str, Any]]
+) -> str:
     where = f"position {first}" if first == last else f"positions {first} to {last}"
     stands = f"It stands at {where}" + (
         f", of which {read} of {last - first + 1} are read" if 0 < read <= last - first else ""
@@ -98,7 +100,7 @@ def _sentence(lives: Lives, first: int, last: int, i: int, read: int, rows: list
     if read <= 0:
         return f"{stands}, which the cache has not read by step {i}."
     if lives.untold:
-        return f"{stands}; {lives.unlisted}."
+        return f"{stands}; {lives.unlisted_reason}."
     heads = "head" if len(rows) == 1 else "heads"
     whole, none = (sum(row["kept"] == k for row in rows) for k in (read, 0))
     if whole == len(rows):
@@ -111,16 +113,16 @@ def _sentence(lives: Lives, first: int, last: int, i: int, read: int, rows: list
         "B": "over budget, while others that are rated higher stayed",
         "O": f"the window moved past it, and of what is old {old} kept",
     }[early["why"]]
-    when = _when(early["first"])
+    when = _format_step(early["first"])
     if none == len(rows):
         until = (
             ""
             if late["last"] == early["first"]
-            else f" and the last {_when(late['last'])}{_row(lives, late, rows)}"
+            else f" and the last {_format_step(late['last'])}{_format_row(lives, late, rows)}"
         )
         return (
             f"{stands}: after step {i} no head holds any of it, so the model can no longer look at it. The first of it left "
-            f"{when}{_row(lives, early, rows) if until else ''}{until}: {because}."
+            f"{when}{_format_row(lives, early, rows) if until else ''}{until}: {because}."
         )
     part = len(rows) - whole - none
     verbs = [
@@ -130,13 +132,13 @@ def _sentence(lives: Lives, first: int, last: int, i: int, read: int, rows: list
     ]
     said = [f"{count} {one if count == 1 else many} {what}" for count, one, many, what in verbs if count]
     listed = said[0] if len(said) == 1 else f"{', '.join(said[:-1])} and {said[-1]}"
-    began = f"The first of it left {when}{_row(lives, early, rows)}: {because}."
+    began = f"The first of it left {when}{_format_row(lives, early, rows)}: {because}."
     return f"{stands}: of {len(rows)} {heads} {listed} after step {i}. {began}"
 
 
-def _when(step: int) -> str:
+def _format_step(step: int) -> str:
     return "while the prompt was read" if step == BY_READING else f"in step {step}"
 
 
-def _row(lives: Lives, row: dict[str, Any], rows: Sequence[Any]) -> str:
+def _format_row(lives: EntryLifetimes, row: dict[str, Any], rows: Sequence[Any]) -> str:
     return "" if len(rows) == 1 else f" (layer {row['row'] // lives.heads}, head {row['row'] % lives.heads})"

@@ -6,13 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from decodescope.lab.formatting.tokens import escaped
+from decodescope.lab.formatting.tokens import escape_html
 
 RIGHT = "Right."
 OTHERWISE = "Not yet."
 
 
-class Answered:
+class CheckResult:
     """What a checker said. `right`: whether the answer was;  `words`: why, or what to look at."""
 
     def __init__(self, right: bool, words: str):
@@ -22,7 +22,7 @@ class Answered:
         return self.right
 
     def _repr_html_(self) -> str:
-        return f'<p style="font-size:14px"><b>{"✓" if self.right else "✗"}</b> {escaped(self.words)}</p>'
+        return f'<p style="font-size:14px"><b>{"✓" if self.right else "✗"}</b> {escape_html(self.words)}</p>'
 
     def __str__(self) -> str:
         return f"{'✓' if self.right else '✗'} {self.words}"
@@ -55,19 +55,19 @@ class Exercise:
                 f"{question!r} knows {len(wrong)} wrong answers: give three at least, each with its hint."
             )
         self.question, self.right, self.wrong = question, right, tuple(wrong)
-        self.same = same or _same
+        self.same = same or _equal_answers
         self.because, self.otherwise = because, otherwise
 
-    def check(self, answer: Any = ...) -> Answered:
+    def check(self, answer: Any = ...) -> CheckResult:
         """Whether `answer` is right, and if not, what to look at. `...`, what an exercise's cell begins with, is no answer."""
         if answer is ...:
-            return Answered(False, f"{self.question} Put your answer in the place of the three dots.")
-        if self._is(answer, self.right):
-            return Answered(True, f"{RIGHT} {self.because}".strip())
-        hint = next((hint for mistake, hint in self.wrong if self._is(answer, mistake)), self.otherwise)
-        return Answered(False, f"{OTHERWISE} {hint}")
+            return CheckResult(False, f"{self.question} Put your answer in the place of the three dots.")
+        if self._is_same(answer, self.right):
+            return CheckResult(True, f"{RIGHT} {self.because}".strip())
+        hint = next((hint for mistake, hint in self.wrong if self._is_same(answer, mistake)), self.otherwise)
+        return CheckResult(False, f"{OTHERWISE} {hint}")
 
-    def _is(self, answer: Any, other: Any) -> bool:
+    def _is_same(self, answer: Any, other: Any) -> bool:
         """Whether they are the same; an answer that cannot even be compared is not, whatever the reader wrote."""
         try:
             return bool(self.same(answer, other))
@@ -81,12 +81,12 @@ def same_function(*cases: Sequence[Any], close: float = 1e-6) -> Callable[[Any, 
     """A comparison for answers that are functions: they agree on every one of `cases`, each a tuple of arguments."""
 
     def same(answer: Callable[..., Any], other: Callable[..., Any]) -> bool:
-        return all(_same(answer(*case), other(*case), close) for case in cases)
+        return all(_equal_answers(answer(*case), other(*case), close) for case in cases)
 
     return same
 
 
-def _same(answer: Any, other: Any, close: float = 0.01) -> bool:
+def _equal_answers(answer: Any, other: Any, close: float = 0.01) -> bool:
     """Equal, numbers within the share `close` of each other; sequences item by item, in their order."""
     if isinstance(answer, str) or isinstance(other, str):
         return (
@@ -98,7 +98,7 @@ def _same(answer: Any, other: Any, close: float = 0.01) -> bool:
         return isinstance(answer, bool) and isinstance(other, bool) and answer == other
     if isinstance(answer, Sequence) or isinstance(other, Sequence):
         return len(answer) == len(other) and all(
-            _same(a, b, close) for a, b in zip(answer, other, strict=True)
+            _equal_answers(a, b, close) for a, b in zip(answer, other, strict=True)
         )
     if isinstance(answer, int | float) and isinstance(other, int | float):
         return math.isclose(answer, other, rel_tol=close, abs_tol=1e-9)

@@ -38,25 +38,25 @@ def as_code(formula: str, function: Any, first: str = "", last: str = "") -> Cod
     they are empty. Raises ParamError where the source is not to be had, or holds no such line.
     """
     plain = inspect.unwrap(function) if callable(function) else function
-    if not (inspect.isroutine(plain) or inspect.isclass(plain)) or not _written(plain):
+    if not (inspect.isroutine(plain) or inspect.isclass(plain)) or not _has_source_file(plain):
         raise ParamError(
             f"{function!r} has no source here: give a function, a method or a class of the package."
         )
     lines, number = inspect.getsourcelines(plain)
     file = Path(inspect.getfile(plain))
-    begin = _line(lines, first, 0, function)
-    end = _line(lines, last, begin, function) if last else len(lines) - 1
+    begin = _find_line(lines, first, 0, function)
+    end = _find_line(lines, last, begin, function) if last else len(lines) - 1
     place = file.relative_to(ROOT).as_posix() if file.is_relative_to(ROOT) else file.name
     return Code(formula, textwrap.dedent("".join(lines[begin : end + 1])), f"{place}, line {number + begin}")
 
 
-def _written(plain: Any) -> bool:
+def _has_source_file(plain: Any) -> bool:
     """Whether it stands in a Python file: what was built into Python does not."""
     module = inspect.getmodule(plain)
     return module is not None and Path(module.__dict__.get("__file__") or "").suffix == ".py"
 
 
-def _line(lines: list[str], text: str, begin: int, function: Any) -> int:
+def _find_line(lines: list[str], text: str, begin: int, function: Any) -> int:
     """The number of the first line at `begin` or below that holds `text`."""
     for number, line in enumerate(lines[begin:], begin):
         if text in line:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .table import Table
+from .table import NotebookTable
 
 
-def against_paper(source: str, rows: Sequence[tuple[str, float | str, float | str]], why: str) -> Table:
+def against_paper(
+    source: str, rows: Sequence[tuple[str, float | str, float | str]], why: str
+) -> NotebookTable:
     """One row per figure: what it is, the paper's, the one measured here; `why` says in a sentence or two why they differ.
 
     source: paper and table or figure, so that anybody can look it up.
     """
-    return Table(["", source, "here"], rows, f"Why they differ: {why}")
+    return NotebookTable(["", source, "here"], rows, f"Why they differ: {why}")

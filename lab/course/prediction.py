@@ -8,7 +8,7 @@ import ipywidgets
 
 from decodescope.engine.core.params import ParamError
 
-from .table import Table
+from .table import NotebookTable
 
 UNASKED = "no guess: answer above, then run this cell again"
 _WIDE = ipywidgets.Layout(width="100%", max_width="720px")
@@ -24,7 +24,7 @@ class Prediction(ipywidgets.VBox):
         self.unit, self._asked = unit, asked
         self._moved = False
         super().__init__([ipywidgets.Label(question, layout=_WIDE), asked])
-        asked.observe(self._answered, "value")
+        asked.observe(self._mark_answered, "value")
 
     @property
     def guess(self) -> float | str | None:
@@ -36,21 +36,25 @@ class Prediction(ipywidgets.VBox):
         self._asked.value = value
         self._moved = True
 
-    def beside(self, here: float | str, paper: float | str | None = None, source: str = "") -> Table:
+    def compare_with(
+        self, here: float | str, paper: float | str | None = None, source: str = ""
+    ) -> NotebookTable:
         """The guess beside what was measured `here` and, where there is one, the figure of a paper with its `source`."""
-        rows: list[tuple[str, object]] = [("your guess", self._told(self.guess) if self._moved else UNASKED)]
-        rows.append(("here", self._told(here)))
+        rows: list[tuple[str, object]] = [
+            ("your guess", self._read_answer(self.guess) if self._moved else UNASKED)
+        ]
+        rows.append(("here", self._read_answer(here)))
         if paper is not None:
-            rows.append((f"paper ({source})" if source else "paper", self._told(paper)))
-        return Table(["", self.unit or "answer"], rows, self._far(here))
+            rows.append((f"paper ({source})" if source else "paper", self._read_answer(paper)))
+        return NotebookTable(["", self.unit or "answer"], rows, self._distance_sentence(here))
 
-    def _answered(self, _: object) -> None:
+    def _mark_answered(self, _: object) -> None:
         self._moved = True
 
-    def _told(self, value: float | str | None) -> object:
+    def _read_answer(self, value: float | str | None) -> object:
         return float(value) if isinstance(value, int | float) else value
 
-    def _far(self, here: float | str) -> str:
+    def _distance_sentence(self, here: float | str) -> str:
         """One sentence on how far the guess was off."""
         guess = self.guess
         if guess is None:

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from decodescope.lab.formatting.numbers import f
-from decodescope.lab.formatting.tokens import escaped
+from decodescope.lab.formatting.tokens import escape_html
 
 
-class Table:
+class NotebookTable:
     """Rows below a heading each, shown as a table in a notebook and as aligned text by print."""
 
     def __init__(self, heads: Sequence[str], rows: Sequence[Sequence[object]], caption: str = ""):
         self.heads, self.caption = list(heads), caption
-        self.rows = [[_cell(x) for x in row] for row in rows]
+        self.rows = [[_format_cell(x) for x in row] for row in rows]
 
     def _repr_html_(self) -> str:
-        heads = "".join(f"<th>{escaped(x)}</th>" for x in self.heads)
-        body = "".join("<tr>" + "".join(f"<td>{escaped(x)}</td>" for x in row) + "</tr>" for row in self.rows)
-        below = f"<p>{escaped(self.caption)}</p>" if self.caption else ""
+        heads = "".join(f"<th>{escape_html(x)}</th>" for x in self.heads)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{escape_html(x)}</td>" for x in row) + "</tr>" for row in self.rows
+        )
+        below = f"<p>{escape_html(self.caption)}</p>" if self.caption else ""
         return (
             f'<div class="ds-table"><style>{_RULES}</style><table><tr>{heads}</tr>{body}</table>{below}</div>'
         )
@@ -34,7 +36,7 @@ class Table:
     __repr__ = __str__
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     """A value as people read it: numbers with three figures, words as they are."""
     if value is None:
         return "–"

@@ -7,12 +7,12 @@ from typing import Any
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.tree import height
 from decodescope.engine.trace import Step, Trace, TraceError
-from decodescope.engine.trace.checks.notes import singles, told
-from decodescope.lab.formatting.numbers import f, said
-from decodescope.lab.formatting.tokens import shown_id
+from decodescope.engine.trace.checks.notes import declared_notes, iter_note_values
+from decodescope.lab.formatting.numbers import f, quote_token
+from decodescope.lab.formatting.tokens import visible_token
 
-from .explanation import Explanation, Line
-from .undrafted import undrafted
+from .draftless_step import explain_draftless_step
+from .explanation import Explanation, ExplanationLine
 
 FATES = {  # whether a tested node is in the path, and whether its own test was passed
     (True, True): "accepted",
@@ -23,10 +23,10 @@ FATES = {  # whether a tested node is in the path, and whether its own test was 
 MOST = 12  # tokens, or values of a note, that are written out
 
 
-def block(trace: Trace, step: Step) -> Explanation:
+def explain_block(trace: Trace, step: Step) -> Explanation:
     """What the block of a step did: that of a fixed-point method, the hypotheses of a search, or the draft as a whole. Raises
     TraceError where the step holds none of them."""
-    if (itself := undrafted(trace, step)) is not None:
+    if (itself := explain_draftless_step(trace, step)) is not None:
         return itself
     draft = step.draft
     if draft is None or not draft.tokens:
@@ -42,53 +42,59 @@ def block(trace: Trace, step: Step) -> Explanation:
         str((trace.header.method.get(kind) or {}).get("name", "")) for kind in ("strategy", "acceptance")
     )
     why = Explanation(
-        status, title, _texts(trace, [draft.tokens[n] for n in path]), shape, rule.replace("_", " ")
+        status, title, _format_tokens(trace, [draft.tokens[n] for n in path]), shape, rule.replace("_", " ")
     )
     words = f"{len(draft.tokens)} tokens were drafted as {shape}, and one pass of the target read them all."
-    why.lines.append(Line(words, (_texts(trace, draft.tokens),) if chain else ()))
+    why.lines.append(ExplanationLine(words, (_format_tokens(trace, draft.tokens),) if chain else ()))
     trials = step.trials
     if trials is not None:
         tested = [
-            f"{said(shown_id(draft.tokens[n], trace.pieces))} (node {n}): {FATES[n in path, ok]}"
+            f"{quote_token(visible_token(draft.tokens[n], trace.pieces))} (node {n}): {FATES[n in path, ok]}"
             for n, ok in zip(trials.node[:MOST], trials.ok, strict=False)
         ]
         more = f"{len(trials.node) - MOST} more tests are not listed"
         why.lines.append(
-            Line(f"{len(trials.node)} were tested:", (*tested, *([more] if len(trials.node) > MOST else [])))
+            ExplanationLine(
+                f"{len(trials.node)} were tested:", (*tested, *([more] if len(trials.node) > MOST else []))
+            )
         )
     if step.extra is not None:
-        own = said(shown_id(step.extra.token, trace.pieces))
+        own = quote_token(visible_token(step.extra.token, trace.pieces))
         why.lines.append(
-            Line(f"After them the target's own token {own} was added, so the step wrote {len(step.emitted)}.")
+            ExplanationLine(
+                f"After them the target's own token {own} was added, so the step wrote {len(step.emitted)}."
+            )
         )
     else:
-        why.lines.append(Line(f"No token of the target's own was added; the step wrote {len(step.emitted)}."))
+        why.lines.append(
+            ExplanationLine(f"No token of the target's own was added; the step wrote {len(step.emitted)}.")
+        )
     why.agrees = step.accepted == len(path) and [draft.tokens[n] for n in path] == step.emitted[: len(path)]
-    why.lines += _notes(trace, step)
+    why.lines += _note_lines(trace, step)
     return why
 
 
-def _notes(trace: Trace, step: Step) -> list[Line]:
+def _note_lines(trace: Trace, step: Step) -> list[ExplanationLine]:
     """What the parts told of the step, in their own words."""
     nodes, lines = len(step.draft.tokens) if step.draft is not None else 0, []
-    for part, values in told(trace.header, step).items():
+    for part, values in declared_notes(trace.header, step).items():
         notes = trace.header.tells[part]
-        sums = tuple(_note(notes[name], value, nodes) for name, value in values.items())
-        lines.append(Line(f"What the {part} told of this step:", sums))
+        sums = tuple(_format_note(notes[name], value, nodes) for name, value in values.items())
+        lines.append(ExplanationLine(f"What the {part} told of this step:", sums))
     return lines
 
 
-def _note(note: Note, value: Any, nodes: int) -> str:
-    listed = [_value(one) for _, one in singles(note, value, nodes)]
+def _format_note(note: Note, value: Any, nodes: int) -> str:
+    listed = [_format_value(one) for _, one in iter_note_values(note, value, nodes)]
     more = ", ..." if len(listed) > MOST else ""
     what = f"   ({note.what})" if note.what else ""
     return f"{note.word}: {', '.join(listed[:MOST])}{more}{' ' + note.unit if note.unit else ''}{what}"
 
 
-def _value(x: Any) -> str:
+def _format_value(x: Any) -> str:
     return f(x) if isinstance(x, float) else str(x)
 
 
-def _texts(trace: Trace, tokens: list[int]) -> str:
+def _format_tokens(trace: Trace, tokens: list[int]) -> str:
     more = " ..." if len(tokens) > MOST else ""
-    return " ".join(shown_id(token, trace.pieces) for token in tokens[:MOST]) + more
+    return " ".join(visible_token(token, trace.pieces) for token in tokens[:MOST]) + more

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from decodescope.lab.formatting.style import DARK, LIGHT, MONO, SANS
-from decodescope.lab.formatting.tokens import escaped
+from decodescope.lab.formatting.tokens import escape_html
 
 from .explanation import Explanation
-from .residual import Row
+from .residual import DistributionRow
 
 WIDE, HIGH = 356, 42  # the box, px
 OWN = ("bonus", "resample", "target")
@@ -27,34 +27,33 @@ class Card(Explanation):
     """An explanation that a notebook shows as a card."""
 
     def _repr_html_(self) -> str:
-        return card(self)
+        return render_card(self)
 
 
-def card(e: Explanation) -> str:
+def render_card(e: Explanation) -> str:
     """`e` as a card and its arithmetic."""
     colour = COLOUR.get(e.status, "muted")
     sign = f'<svg width="18" height="18" viewBox="-9 -9 18 18" aria-hidden="true">{SHAPE[e.status]}</svg>'
     agrees = {True: "✓ re-derived", False: "does not re-derive", None: ""}[e.agrees]
     lies = " lies" if e.agrees is False else ""
-    verdict = f'<span class="verdict {colour}">{sign}{escaped(e.title)}</span>'
+    verdict = f'<span class="verdict {colour}">{sign}{escape_html(e.title)}</span>'
     parts = [
         f'<p class="head">{verdict}<span class="agrees{lies}">{agrees}</span></p>',
-        f'<p><b class="token">{escaped(e.token)}</b><span class="where">{escaped(e.where)}</span></p>',
-        _box(e) if e.box is not None else "",
-        _numbers(e),
-        _laws(e) if e.rows else "",
-        f'<p class="then">{escaped(e.then)}</p>' if e.then else "",
+        f'<p><b class="token">{escape_html(e.token)}</b><span class="where">{escape_html(e.where)}</span></p>',
+        _render_box(e) if e.box is not None else "",
+        _render_numbers(e),
+        _render_distributions(e) if e.rows else "",
+        f'<p class="then">{escape_html(e.then)}</p>' if e.then else "",
     ]
     lines = "".join(
-        f"<li>{escaped(x.words)}{''.join(f'<code>{escaped(s)}</code>' for s in x.sums)}</li>" for x in e.lines
+        f"<li>{escape_html(x.words)}{''.join(f'<code>{escape_html(s)}</code>' for s in x.sums)}</li>"
+        for x in e.lines
     )
-    sums = f'<div class="sums"><ol>{lines}</ol><p class="rule">rule: {escaped(e.rule)}</p></div>'
-    return (
-        f'<div class="ds-card"><style>{_style()}</style><div class="card">{"".join(parts)}</div>{sums}</div>'
-    )
+    sums = f'<div class="sums"><ol>{lines}</ol><p class="rule">rule: {escape_html(e.rule)}</p></div>'
+    return f'<div class="ds-card"><style>{_style_sheet()}</style><div class="card">{"".join(parts)}</div>{sums}</div>'
 
 
-def _box(e: Explanation) -> str:
+def _render_box(e: Explanation) -> str:
     """The box is the draft's claim, its ink what the target backs, the dart is u: it sticks in ink, or in paper."""
     assert e.box is not None
     p, q, u = e.box
@@ -84,25 +83,25 @@ def _box(e: Explanation) -> str:
         f'<path d="M{at:.1f},{HIGH / 2 - 6:.0f}l6,6l-6,6l-6,-6z" fill="{colour}" stroke="{ground}" stroke-width="1.5"/>'
         f'<text x="{at:.1f}" y="-8" text-anchor="{anchor}" class="strong">u {u:.3f}</text>'
         f'<path d="M{ink:.1f},{HIGH}v5" stroke="var(--ink)"/>'
-        f'<text x="{ink:.1f}" y="{HIGH + 17}" text-anchor="{below}" class="strong">{escaped(name)} {share:.3f}</text></svg>'
+        f'<text x="{ink:.1f}" y="{HIGH + 17}" text-anchor="{below}" class="strong">{escape_html(name)} {share:.3f}</text></svg>'
     )
 
 
-def _numbers(e: Explanation) -> str:
+def _render_numbers(e: Explanation) -> str:
     rows = "".join(
-        f"<tr><td>{escaped(word)}</td><td><code>{escaped(symbol)}</code></td><td>{_told(value)}</td></tr>"
+        f"<tr><td>{escape_html(word)}</td><td><code>{escape_html(symbol)}</code></td><td>{_format_probability(value)}</td></tr>"
         for word, symbol, value in e.numbers
     )
     colour = COLOUR.get(e.status, "muted")
     test = (
-        f'<tr class="test {colour}"><td>test</td><td colspan="2">{escaped(e.test)}</td></tr>'
+        f'<tr class="test {colour}"><td>test</td><td colspan="2">{escape_html(e.test)}</td></tr>'
         if e.test
         else ""
     )
     return f'<table class="numbers">{rows}{test}</table>' if rows or test else ""
 
 
-def _told(value: float | None) -> str:
+def _format_probability(value: float | None) -> str:
     if value is None:
         return "–"
     if value == 0 or value >= 1e-3:
@@ -110,20 +109,20 @@ def _told(value: float | None) -> str:
     return f"{value:.2e}"
 
 
-def _laws(e: Explanation) -> str:
+def _render_distributions(e: Explanation) -> str:
     left = any(row.left is not None for row in e.rows)
     most = max(max(row.p, row.q, row.left or 0) for row in e.rows) or 1.0
     heads = [
         "<th>token</th><th></th>",
-        "<th>q</th>" if e.drawn else "",
+        "<th>q</th>" if e.has_draft_distribution else "",
         "<th>p</th>",
         "<th>left</th>" if left else "",
     ]
-    body = "".join(_law(row, most, e.drawn, left) for row in e.rows)
-    return f'<h4>{escaped(e.rows_title)}</h4><table class="laws"><tr>{"".join(heads)}</tr>{body}</table>'
+    body = "".join(_render_distribution_row(row, most, e.has_draft_distribution, left) for row in e.rows)
+    return f'<h4>{escape_html(e.rows_title)}</h4><table class="laws"><tr>{"".join(heads)}</tr>{body}</table>'
 
 
-def _law(row: Row, most: float, drawn: bool, left: bool) -> str:
+def _render_distribution_row(row: DistributionRow, most: float, drawn: bool, left: bool) -> str:
     """Box, ink, and in green what sticks out of the box."""
     scale = 108 / most
     q, p = row.q * scale, row.p * scale
@@ -136,7 +135,7 @@ def _law(row: Row, most: float, drawn: bool, left: bool) -> str:
     cells = [f"<td>{row.q:.3f}</td>" if drawn else "", f"<td>{row.p:.3f}</td>"]
     if left:
         cells.append(f'<td class="left">{row.left:.3f}</td>' if row.left else "<td>–</td>")
-    name = f"<code>{escaped(row.text)}</code>" if row.token is not None else escaped(row.text)
+    name = f"<code>{escape_html(row.text)}</code>" if row.token is not None else escape_html(row.text)
     if row.token is None:
         kind = "other"
     elif row.tried:
@@ -147,7 +146,7 @@ def _law(row: Row, most: float, drawn: bool, left: bool) -> str:
     return f'<tr class="{kind}"><td>{name}</td><td>{picture}</td>{"".join(cells)}</tr>'
 
 
-def _style() -> str:
+def _style_sheet() -> str:
     """The card's style sheet: constant, made from the palette."""
     names = ("bg", "panel", "line", "ink", "muted", "accept", "reject", "target", "target-text")
     light, dark = ("".join(f"--{name}:{palette[name]};" for name in names) for palette in (LIGHT, DARK))

@@ -6,18 +6,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from decodescope.engine.core.arguments import whole
+from decodescope.engine.core.arguments import check_whole_number
 from decodescope.engine.trace import Step, Trace, TraceError
-from decodescope.engine.trace.records.parts import said as says
+from decodescope.engine.trace.records.parts import part_description as says
 from decodescope.engine.trace.records.parts import zones
-from decodescope.lab.cache.lives import KEPT, WORDS, Lives, shares_of
+from decodescope.lab.cache.lifetimes import KEPT, WORDS, EntryLifetimes, relative_mass
 from decodescope.lab.formatting.numbers import f
-from decodescope.lab.formatting.tokens import shown_id
+from decodescope.lab.formatting.tokens import visible_token
 
-from .explanation import Explanation, Line
+from .explanation import Explanation, ExplanationLine
 
 
-class Entry(NamedTuple):
+class CacheEntry(NamedTuple):
     """One entry of the target's cache: a position of the text in a layer and KV head."""
 
     position: int
@@ -25,18 +25,18 @@ class Entry(NamedTuple):
     head: int
 
 
-def eviction(
+def explain_eviction(
     trace: Trace, step: Step, position: int | None = None, layer: int | None = None, head: int | None = None
 ) -> Explanation:
     """Why an entry left the cache in `step`, or why it is still there after it; without a position the first that left. Raises
     TraceError where the record holds no evictions, or none in this step, ParamError for a place that is none."""
     if trace.prefill is None:
         raise TraceError("The run holds no reading of its prompt, with which the lives of its cache begin.")
-    lives = Lives.of(trace)
-    entry = _entry(lives, step.step, position, layer, head)
+    lives = EntryLifetimes.of(trace)
+    entry = _find_entry(lives, step.step, position, layer, head)
     row = entry.layer * lives.heads + entry.head
-    left = int(lives.left(step.step)[row, entry.position])
-    token = shown_id(lives.tokens[entry.position], trace.pieces)
+    left = int(lives.eviction_steps(step.step)[row, entry.position])
+    token = visible_token(lives.tokens[entry.position], trace.pieces)
     where = f"position {entry.position}, layer {entry.layer}, KV head {entry.head}, after step {step.step}"
     part = trace.header.method.get("policy") or {}
     why = Explanation("reject", "Evicted", token, where, str(part.get("name", "")).replace("_", " "))
@@ -50,42 +50,46 @@ def eviction(
     words = policy.get("goes", words)
     sums = tuple(f"{zone.entries} {zone.word}" for zone in kept)
     of = " of the prompt" if lives.once else ""
-    why.lines.append(Line(f"{words} Each KV head keeps{of}:" if sums else words, sums))
+    why.lines.append(ExplanationLine(f"{words} Each KV head keeps{of}:" if sums else words, sums))
     if left == KEPT:
         why.status, why.title = "accept", "Held"
         letter = lives.letters(row, step.step, entry.position, entry.position + 1)[0]
-        why.lines.append(Line(f"This entry is still there, {WORDS[letter]}."))
+        why.lines.append(ExplanationLine(f"This entry is still there, {WORDS[letter]}."))
         return why
     if left < 0:
         why.title = "Evicted when the prompt was read"
         return why
     if left != step.step:
         why.title = f"Evicted in step {left}"
-    return _of_step(why, trace, lives, entry, left)
+    return _add_step_record(why, trace, lives, entry, left)
 
 
-def _of_step(why: Explanation, trace: Trace, lives: Lives, entry: Entry, i: int) -> Explanation:
+def _add_step_record(
+    why: Explanation, trace: Trace, lives: EntryLifetimes, entry: CacheEntry, i: int
+) -> Explanation:
     """What the record says of the step in which it left."""
     row, n = entry.layer * lives.heads + entry.head, lives.length[i]
-    stay = np.flatnonzero(lives.kept(i)[row])
-    gone = int((lives.left(i)[row] == i).sum())
+    stay = np.flatnonzero(lives.held_mask(i)[row])
+    gone = int((lives.eviction_steps(i)[row] == i).sum())
     age = n - 1 - entry.position
     words = f"It held {len(stay) + gone} entries, so {gone} had to go."
-    why.lines.append(Line(words, (f"{age} tokens of text came after it",)))
-    first, edge = lives.sinks or 0, lives.edge(n)
+    why.lines.append(ExplanationLine(words, (f"{age} tokens of text came after it",)))
+    first, edge = lives.sinks or 0, lives.window_start(n)
     safe = entry.position < first or entry.position >= edge
     free = stay[(stay >= first) & (stay < edge)]
-    if not lives.by_score:
+    if not lives.evicts_by_score:
         why.test = (
             f"position {entry.position} < {int(free.min())}" if len(free) else f"position {entry.position}"
         )
-        why.lines.append(Line("Of those that may go it was the oldest.", (why.test,) if len(free) else ()))
+        why.lines.append(
+            ExplanationLine("Of those that may go it was the oldest.", (why.test,) if len(free) else ())
+        )
         why.agrees = not safe and not (free < entry.position).any()
         return why
-    scores = _scores(trace, entry, i)
+    scores = _entry_scores(trace, entry, i)
     why.agrees = False if safe else None
     if scores is None:
-        why.lines.append(Line("The scores that it went by are not in the record."))
+        why.lines.append(ExplanationLine("The scores that it went by are not in the record."))
         return why
     score, after = scores
     cut = min((after[q] for q in free), default=None)
@@ -98,40 +102,42 @@ def _of_step(why: Explanation, trace: Trace, lives: Lives, entry: Entry, i: int)
         sums.append(f"m = {f(cut)}, the least of the {len(free)} others that stayed (position {lowest})")
         why.test = f"s {'<' if score < cut else '≈'} m:  {f(score)} and {f(cut)}"
     words = "What it was worth, beside what stayed. Scores are recorded after a step, in 255 shades."
-    why.lines.append(Line(words, tuple(sums)))
+    why.lines.append(ExplanationLine(words, tuple(sums)))
     return why
 
 
-def _entry(lives: Lives, i: int, position: int | None, layer: int | None, head: int | None) -> Entry:
+def _find_entry(
+    lives: EntryLifetimes, i: int, position: int | None, layer: int | None, head: int | None
+) -> CacheEntry:
     """The one that is meant: what is not named is the first in which something left."""
-    at = lives.left(i).reshape(lives.layers, lives.heads, -1)
+    at = lives.eviction_steps(i).reshape(lives.layers, lives.heads, -1)
     here = at == i
     for axis, (name, value) in enumerate([("layer", layer), ("head", head), ("position", position)]):
         if value is not None:
-            named = np.arange(at.shape[axis]) == whole(value, name, 0, at.shape[axis] - 1)
+            named = np.arange(at.shape[axis]) == check_whole_number(value, name, 0, at.shape[axis] - 1)
             here = here & np.expand_dims(named, tuple(k for k in range(3) if k != axis))
     if here.any():
         at_layer, at_head, at_position = (int(x) for x in np.argwhere(here)[0])
-        return Entry(at_position, at_layer, at_head)
+        return CacheEntry(at_position, at_layer, at_head)
     if position is not None:
-        return Entry(position, layer or 0, head or 0)
+        return CacheEntry(position, layer or 0, head or 0)
     steps = np.unique(at[(at >= 0) & (at < KEPT)])
-    why = lives.unlisted or f"by then some had in steps {_few(steps)}"
+    why = lives.unlisted_reason or f"by then some had in steps {_format_steps(steps)}"
     raise TraceError(
-        f"No entry of the cache left in step {i}; {why if lives.unlisted or len(steps) else 'none has by then'}."
+        f"No entry of the cache left in step {i}; {why if lives.unlisted_reason or len(steps) else 'none has by then'}."
     )
 
 
-def _few(steps: np.ndarray) -> str:
+def _format_steps(steps: np.ndarray) -> str:
     return ", ".join(map(str, steps[:8].tolist())) + (", ..." if len(steps) > 8 else "")
 
 
-def _scores(trace: Trace, entry: Entry, i: int) -> tuple[float, np.ndarray] | None:
+def _entry_scores(trace: Trace, entry: CacheEntry, i: int) -> tuple[float, np.ndarray] | None:
     """Of the entry before step i, and float [n] of all positions of its KV head after it, as shares of the layer's largest."""
     before = trace.prefill if i == 0 else trace.steps[i - 1]
     records = [] if before is None else [before, trace.steps[i]]
     masses = [c.mass for one in records for c in one.cache if c.lane == "target" and c.mass is not None]
     if len(masses) < 2 or entry.position >= masses[0].shape[2]:
         return None
-    one, other = (shares_of(mass)[entry.layer * mass.shape[1] + entry.head] for mass in masses)
+    one, other = (relative_mass(mass)[entry.layer * mass.shape[1] + entry.head] for mass in masses)
     return float(one[entry.position]), other

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from decodescope.engine.core.arguments import choice, whole
+from decodescope.engine.core.arguments import check_choice, check_whole_number
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.trace import TraceError
 from decodescope.engine.trace.file.named_trace import trace_of
 
-from .arithmetic import Case
-from .block import block
+from .block import explain_block
 from .card import Card
-from .evictions import eviction
-from .exits import leaving
+from .evictions import explain_eviction
+from .exits import explain_exit
 from .explanation import Explanation
+from .step_explainer import StepExplainer
 
 __all__ = ["Explanation", "decisions", "explain"]
 
-WHATS: dict[str, Callable[..., Explanation]] = {"exit": leaving, "eviction": eviction, "step": block}
+WHATS: dict[str, Callable[..., Explanation]] = {
+    "exit": explain_exit,
+    "eviction": explain_eviction,
+    "step": explain_block,
+}
 
 
 def explain(
@@ -41,8 +45,8 @@ def explain(
     TraceError where there is nothing to explain, ParamError where a number is no whole number, or where `what` is no such word
     or does not go with the rest.
     """
-    trace, step = trace_of(given), whole(step, "step")
-    node = None if node is None else whole(node, "node")
+    trace, step = trace_of(given), check_whole_number(step, "step")
+    node = None if node is None else check_whole_number(node, "node")
     if not 0 <= step < len(trace.steps):
         raise TraceError(f"There is no step {step}: the trace has {len(trace.steps)}, counted from 0.")
     record = trace.steps[step]
@@ -51,12 +55,12 @@ def explain(
             'position, layer and head name an entry of the cache: give what="eviction" with them.'
         )
     if what is None:
-        case = Case(trace, record)
+        case = StepExplainer(trace, record)
         return Card(**vars(case.extra() if node is None else case.node(node)))
     if node is not None:
         raise ParamError(f"node = {node}: {what!r} is told of a whole step; leave node or what out.")
     entry = dict(position=position, layer=layer, head=head) if what == "eviction" else {}
-    return Card(**vars(WHATS[choice(what, "what", tuple(WHATS))](trace, record, **entry)))
+    return Card(**vars(WHATS[check_choice(what, "what", tuple(WHATS))](trace, record, **entry)))
 
 
 def decisions(given: Any, ok: bool | None = None) -> Iterator[tuple[int, int]]:

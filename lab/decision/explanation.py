@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .residual import Row
+from .residual import DistributionRow
 
 
 @dataclass(frozen=True)
-class Line:
+class ExplanationLine:
     """One sentence, and the sums that belong to it."""
 
     words: str
@@ -36,14 +36,14 @@ class Explanation:
     test: str = ""
     box: tuple[float, float, float] | None = None
     agrees: bool | None = None
-    lines: list[Line] = field(default_factory=list)
-    rows: list[Row] = field(default_factory=list)
+    lines: list[ExplanationLine] = field(default_factory=list)
+    rows: list[DistributionRow] = field(default_factory=list)
     rows_title: str = ""
     then: str = ""
     against: str = "p / q"
 
     @property
-    def drawn(self) -> bool:
+    def has_draft_distribution(self) -> bool:
         """Whether the rows hold a law that the draft was drawn from."""
         return any(row.q > 0 for row in self.rows)
 
@@ -53,7 +53,7 @@ class Explanation:
             lines += [f"{i}. {line.words}", *(f"       {one}" for one in line.sums)]
         if self.rows:
             lines.append(self.rows_title)
-            lines += [f"   {row.told(self.drawn)}" for row in self.rows]
+            lines += [f"   {row.format_row(self.has_draft_distribution)}" for row in self.rows]
         if self.then:
             lines.append(self.then)
         follows = {

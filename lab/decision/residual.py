@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from decodescope.engine.trace import Step, Trace
-from decodescope.lab.formatting.tokens import shown_id
+from decodescope.lab.formatting.tokens import visible_token
 
 SHOWN = 5  # tokens in a table, besides the one that was tried and the rest
 SMALL = 1e-4  # tops are float32: a smaller sum is rounding
 
 
 @dataclass(frozen=True)
-class Row:
+class DistributionRow:
     """One token at a place, or all others together (token None). left: its share of what was left, None: not asked."""
 
     token: int | None
@@ -25,7 +25,7 @@ class Row:
     left: float | None = None
     tried: bool = False
 
-    def told(self, drawn: bool) -> str:
+    def format_row(self, drawn: bool) -> str:
         """The row as text; without q where no token was drawn."""
         numbers = {"p": self.p, "q": self.q if drawn else None, "left": self.left}
         columns = [f"{name} {value:.4f}" for name, value in numbers.items() if value is not None]
@@ -33,7 +33,7 @@ class Row:
 
 
 @dataclass
-class _Law:
+class _TopProbabilities:
     """Both laws at one place: the shown tokens, and sums over the rest."""
 
     ids: list[int]
@@ -42,24 +42,24 @@ class _Law:
     rest: np.ndarray  # float64 [3]: sums of p, q and max(0, p - q)
 
 
-def laws(trace: Trace, step: Step, place: int, plain: bool = False) -> list[Row]:
+def distribution_rows(trace: Trace, step: Step, place: int, plain: bool = False) -> list[DistributionRow]:
     """The likeliest tokens after `place` and the rest, p of which adds up to one; `plain` leaves the draft's law out."""
-    law = _at(step, place)
+    law = _top_probabilities(step, place)
     if law is None:
         return []
     if plain:
         law.q, law.rest[1] = np.zeros_like(law.p), 0.0
-    return _rows(trace, law, None, None, _tried(step, place))
+    return _build_rows(trace, law, None, None, _tried_tokens(step, place))
 
 
-def outdone(rows: Sequence[Row], token: int) -> list[Row]:
+def likelier_rows(rows: Sequence[DistributionRow], token: int) -> list[DistributionRow]:
     """The likeliest token and, if it is shown, this one, where the law gives another one more; else nothing."""
     mine = [row for row in rows if row.token == token]
     best = max((row for row in rows if row.token is not None), key=lambda row: row.p, default=None)
     return [] if best is None or (mine and mine[0].p >= best.p) else [best, *mine]
 
 
-def left_over(trace: Trace, step: Step, i: int) -> tuple[list[Row], float | None]:
+def residual_rows(trace: Trace, step: Step, i: int) -> tuple[list[DistributionRow], float | None]:
     """What trial `i`, a refusal, left of the target's law, and the sum before it was scaled to one.
 
     The rows' `left` add up to one. Nothing where the record does not hold enough: rows empty, or the sum None.
@@ -68,7 +68,7 @@ def left_over(trace: Trace, step: Step, i: int) -> tuple[list[Row], float | None
     if draft is None or t is None:
         return [], None
     place = draft.parents[t.node[i]]
-    law = _at(step, place)
+    law = _top_probabilities(step, place)
     refused = [j for j in range(i + 1) if not t.ok[j] and draft.parents[t.node[j]] == place]
     tokens = [draft.tokens[t.node[j]] for j in refused]
     if law is None:
@@ -81,18 +81,18 @@ def left_over(trace: Trace, step: Step, i: int) -> tuple[list[Row], float | None
         over, rest = np.maximum(law.p - law.q, 0.0), float(law.rest[2])
         total = float(over.sum()) + rest
     elif draft.proposal in ("iid", "without_replacement"):
-        return _later(trace, step, law, place, refused)
+        return _sibling_residual(trace, step, law, place, refused)
     else:
         return [], None
     if total < SMALL:  # the rule then keeps the law as it was
-        return laws(trace, step, place), None
+        return distribution_rows(trace, step, place), None
     scaled = over / (float(over.sum()) + rest)
-    return _rows(trace, law, scaled, 1.0 - float(scaled.sum()), _tried(step, place)), total
+    return _build_rows(trace, law, scaled, 1.0 - float(scaled.sum()), _tried_tokens(step, place)), total
 
 
-def _later(
-    trace: Trace, step: Step, law: _Law, place: int, refused: list[int]
-) -> tuple[list[Row], float | None]:
+def _sibling_residual(
+    trace: Trace, step: Step, law: _TopProbabilities, place: int, refused: list[int]
+) -> tuple[list[DistributionRow], float | None]:
     """After several drawn siblings: taken off one by one. What the rest keeps then is no longer in the record, but the
     next number that was recorded (a later sibling's r, or the extra token's interval) gives the scale."""
     draft = step.draft
@@ -126,10 +126,10 @@ def _later(
     rest = 1.0 - float(r.sum())
     if rest < -SMALL:
         return [], None
-    return _rows(trace, law, r, max(0.0, rest), _tried(step, place)), total
+    return _build_rows(trace, law, r, max(0.0, rest), _tried_tokens(step, place)), total
 
 
-def _at(step: Step, place: int) -> _Law | None:
+def _top_probabilities(step: Step, place: int) -> _TopProbabilities | None:
     tops = step.tops
     if tops is None:
         return None
@@ -139,19 +139,19 @@ def _at(step: Step, place: int) -> _Law | None:
     row = int(at[0])
     there = tops.ids[row] >= 0
     p, q = tops.p[row][there].astype(np.float64), tops.q[row][there].astype(np.float64)
-    return _Law([int(x) for x in tops.ids[row][there]], p, q, tops.rest[row].astype(np.float64))
+    return _TopProbabilities([int(x) for x in tops.ids[row][there]], p, q, tops.rest[row].astype(np.float64))
 
 
-def _tried(step: Step, place: int) -> list[int]:
+def _tried_tokens(step: Step, place: int) -> list[int]:
     """The tokens that were tried at a place, in order."""
     if step.draft is None or step.trials is None:
         return []
     return [step.draft.tokens[node] for node in step.trials.node if step.draft.parents[node] == place]
 
 
-def _rows(
-    trace: Trace, law: _Law, left: np.ndarray | None, rest_left: float | None, tried: list[int]
-) -> list[Row]:
+def _build_rows(
+    trace: Trace, law: _TopProbabilities, left: np.ndarray | None, rest_left: float | None, tried: list[int]
+) -> list[DistributionRow]:
     """The tried tokens, then the SHOWN largest, then everything else in one row."""
     p, q = law.p, law.q
     worth = (left if left is not None else 0) + p + 1e-3 * q
@@ -161,11 +161,11 @@ def _rows(
     rows = []
     for k in order:
         share = None if left is None else float(left[k])
-        text = shown_id(law.ids[k], trace.pieces, 16)
-        rows.append(Row(law.ids[k], text, float(p[k]), float(q[k]), share, law.ids[k] in tried))
+        text = visible_token(law.ids[k], trace.pieces, 16)
+        rows.append(DistributionRow(law.ids[k], text, float(p[k]), float(q[k]), share, law.ids[k] in tried))
     more = None if left is None or rest_left is None else float(left[other].sum()) + rest_left
     rows.append(
-        Row(
+        DistributionRow(
             None, "all others", float(p[other].sum() + law.rest[0]), float(q[other].sum() + law.rest[1]), more
         )
     )

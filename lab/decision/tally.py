@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 from decodescope.engine.trace import Header, Step
 
-from .chosen import chosen, itself
-from .details import details
-from .tallies import Tally
+from .choice_tally import choice_tally, is_chosen_by_strategy
+from .details import details_tally
+from .step_tally import StepTally
 
 Text = Callable[[Sequence[int]], str]
 
 
-def tally(header: Header, step: Step, text: Text) -> Tally | None:
+def find_tally(header: Header, step: Step, text: Text) -> StepTally | None:
     """The tally of a step, None where its strategy keeps no such record. text: of ids"""
-    if (declared := details(header, step, text)) is not None:
+    if (declared := details_tally(header, step, text)) is not None:
         return declared
-    return chosen(step, text) if itself(step) else None
+    return choice_tally(step, text) if is_chosen_by_strategy(step) else None

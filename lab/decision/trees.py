@@ -6,26 +6,26 @@ from collections.abc import Sequence
 from functools import partial
 
 from decodescope.engine.trace import Step, Trace
-from decodescope.engine.trace.detail_checks.trees import tree_reading, trees
+from decodescope.engine.trace.detail_checks.trees import declared_trees, tree_reading
 from decodescope.engine.trace.details.tree import TreeReading, tree_problems
 from decodescope.engine.trace.records.pieces import join
-from decodescope.lab.formatting.tokens import shown, shown_id
+from decodescope.lab.formatting.tokens import visible_piece, visible_token
 
-from .explanation import Explanation, Line
+from .explanation import Explanation, ExplanationLine
 
 
-def tree(trace: Trace, step: Step) -> Explanation | None:
+def explain_tree(trace: Trace, step: Step) -> Explanation | None:
     """The first tree of a step of which no tally tells; None where there is none that the header declares."""
     before = trace.steps[step.step - 1] if step.step else None
-    for detail, form in trees(trace.header, step):
+    for detail, form in declared_trees(trace.header, step):
         if form.judged:
             continue
-        reading = tree_reading(trace.header, step, detail, form, before, partial(_text, trace))
-        return _explanation(trace, reading)
+        reading = tree_reading(trace.header, step, detail, form, before, partial(_format_text, trace))
+        return _explain_reading(trace, reading)
     return None
 
 
-def with_tree(card: Explanation | None, tree: Explanation | None) -> Explanation | None:
+def merge_tree(card: Explanation | None, tree: Explanation | None) -> Explanation | None:
     """What a step tried with the tree beside it; None where it has neither."""
     if card is None or tree is None:
         return card or tree
@@ -34,52 +34,54 @@ def with_tree(card: Explanation | None, tree: Explanation | None) -> Explanation
     return card
 
 
-def _text(trace: Trace, ids: Sequence[int]) -> str:
-    return shown(join(ids, trace.pieces))
+def _format_text(trace: Trace, ids: Sequence[int]) -> str:
+    return visible_piece(join(ids, trace.pieces))
 
 
-def _explanation(trace: Trace, reading: TreeReading) -> Explanation:
-    form, nodes = reading.form, reading.of("open")
-    first = _token(trace, reading, nodes[0]) if nodes else ""
+def _explain_reading(trace: Trace, reading: TreeReading) -> Explanation:
+    form, nodes = reading.form, reading.nodes_by_fate("open")
+    first = _format_token(trace, reading, nodes[0]) if nodes else ""
     noun = form.noun if len(nodes) == 1 and not reading.detail.earlier else form.nouns
     explained = Explanation("target", form.title, first, f"{len(nodes)} {noun}", form.rule or "tree")
-    listed = tuple(_listed(trace, reading, rank, node) for rank, node in enumerate(nodes, 1))
-    words = [*reading.whole.all(form.lines)] or [f"The {form.nouns} of this step:"]
-    explained.lines += [Line(words[0], listed), *map(Line, words[1:])]
+    listed = tuple(_open_node_line(trace, reading, rank, node) for rank, node in enumerate(nodes, 1))
+    words = [*reading.whole_scope.say_all(form.lines)] or [f"The {form.nouns} of this step:"]
+    explained.lines += [ExplanationLine(words[0], listed), *map(ExplanationLine, words[1:])]
     for word, outcome in form.outcomes.items():
         held = reading.detail.columns.get("outcome", [])
         own = [node for node in range(len(held)) if held[node] == word]
         if outcome.heading and own and outcome.fate != "open":
-            rows = tuple(_beside(trace, reading, node) for node in own)
-            explained.lines.append(Line(outcome.heading, rows))
+            rows = tuple(_node_line(trace, reading, node) for node in own)
+            explained.lines.append(ExplanationLine(outcome.heading, rows))
     explained.agrees = not [*tree_problems(reading)]
     return explained
 
 
-def _token(trace: Trace, reading: TreeReading, node: int) -> str:
+def _format_token(trace: Trace, reading: TreeReading, node: int) -> str:
     token = reading.token(node)
-    return reading.form.root if token is None else shown_id(token, trace.pieces)
+    return reading.form.root if token is None else visible_token(token, trace.pieces)
 
 
-def _listed(trace: Trace, reading: TreeReading, rank: int, node: int) -> str:
+def _open_node_line(trace: Trace, reading: TreeReading, rank: int, node: int) -> str:
     """An open node: its token, what it goes on from, and what is said of it."""
     parent = reading.detail.parents[node]
     if reading.detail.earlier:
         return (
-            f"{rank}. {_token(trace, reading, node)}   continues {reading.form.noun} {parent + 1} of the step before, "
-            + (_said(reading, node))
+            f"{rank}. {_format_token(trace, reading, node)}   continues {reading.form.noun} {parent + 1} of the step before, "
+            + (_node_remarks(reading, node))
         )
-    return f"{rank}. {_beside(trace, reading, node)}"
+    return f"{rank}. {_node_line(trace, reading, node)}"
 
 
-def _beside(trace: Trace, reading: TreeReading, node: int) -> str:
+def _node_line(trace: Trace, reading: TreeReading, node: int) -> str:
     """A node: its token, behind which it comes, and what is said of it."""
     parent = reading.detail.parents[node]
     number = parent + 1 if reading.detail.earlier else reading.number_of(parent) if parent >= 0 else 0
     behind = f"{reading.form.noun} {number}" if parent >= 0 else "the text"
-    return f"{_token(trace, reading, node)}   behind {behind}, {_said(reading, node)}"
+    return f"{_format_token(trace, reading, node)}   behind {behind}, {_node_remarks(reading, node)}"
 
 
-def _said(reading: TreeReading, node: int) -> str:
-    said = reading.node(node).all(reading.outcomes[node].row or reading.form.exact or reading.form.worth)
+def _node_remarks(reading: TreeReading, node: int) -> str:
+    said = reading.node_scope(node).say_all(
+        reading.outcomes[node].row or reading.form.exact or reading.form.worth
+    )
     return ", ".join(said)

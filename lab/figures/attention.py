@@ -9,7 +9,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from decodescope.engine.trace import Trace
-from decodescope.lab.cache.attention import drawn
+from decodescope.lab.cache.attention import received_attention
 
 from .chart import ACCEPT, INK, MUTED, chart
 
@@ -22,11 +22,15 @@ FIRST = 4  # entries that the table looks at as sinks
 
 def figure(trace: Trace) -> go.Figure:
     """Share of the attention that falls on the heaviest entries of a KV head, by their share of the whole text's; mean over the
-    recorded layers and heads. Raises ValueError where no step holds attention: record it with level "fields"."""
-    steps = [_heaviest(weights) for weights in _weights(trace)]
+    recorded layers and heads. Raises ValueError where no step holds attention: record it with level "full"."""
+    steps = [_cumulative_shares(weights) for weights in _attention_weights(trace)]
     x = np.linspace(0, 1, 101)
     one, run = (
-        np.mean(curves, 0) for curves in ([_at(x, w) for w in steps], [_at(x, _heaviest(_summed(trace)))])
+        np.mean(curves, 0)
+        for curves in (
+            [_mean_curve(x, w) for w in steps],
+            [_mean_curve(x, _cumulative_shares(_total_attention(trace)))],
+        )
     )
     hover = "%{x:.0%} of the entries: %{y:.0%} of the attention<extra></extra>"
     drawing = chart(
@@ -48,12 +52,12 @@ def table(trace: Trace) -> DataFrame:
     ValueError as `figure` does."""
     import pandas
 
-    heads, total = int(trace.header.model["n_kv_heads"]), _summed(trace)
-    steps = np.mean([_enough(weights) for weights in _weights(trace)], 0)
+    heads, total = int(trace.header.model["n_kv_heads"]), _total_attention(trace)
+    steps = np.mean([_count_heaviest(weights) for weights in _attention_weights(trace)], 0)
     early = total[:, :FIRST].sum(1) / total.sum(1)
     columns = {
         "one step": steps,
-        "run": _enough(total),
+        "run": _count_heaviest(total),
         "of": np.full(len(total), total.shape[1]),
         "first": early,
     }
@@ -64,37 +68,37 @@ def table(trace: Trace) -> DataFrame:
     return pandas.DataFrame({"layer": layers, **rows}).round(3)
 
 
-def _weights(trace: Trace) -> Iterator[np.ndarray]:
+def _attention_weights(trace: Trace) -> Iterator[np.ndarray]:
     """Of every step that holds attention float [rows, n]: what each of the text's n positions drew, each row adding up to one;
     a row is a recorded layer and KV head."""
     layers, heads = int(trace.header.model["n_layers"]), int(trace.header.model["n_kv_heads"])
-    length, none = len(trace.prompt_read) + sum(len(step.emitted) for step in trace.steps), True
+    length, none = len(trace.effective_prompt) + sum(len(step.emitted) for step in trace.steps), True
     for step in trace.steps:
-        grid = None if step.fields is None else drawn(step.fields, layers * heads, heads, length)
+        grid = None if step.fields is None else received_attention(step.fields, layers * heads, heads, length)
         if grid is not None:
             none = False
             yield grid[~np.isnan(grid).any(1)]
     if none:
-        raise ValueError('No step of this run holds attention: record it with level="fields".')
+        raise ValueError('No step of this run holds attention: record it with level="full".')
 
 
-def _summed(trace: Trace) -> np.ndarray:
+def _total_attention(trace: Trace) -> np.ndarray:
     """float [rows, n]: what each position drew over all steps."""
-    return np.sum(list(_weights(trace)), 0)
+    return np.sum(list(_attention_weights(trace)), 0)
 
 
-def _heaviest(weights: np.ndarray) -> np.ndarray:
+def _cumulative_shares(weights: np.ndarray) -> np.ndarray:
     """float [rows, n]: the running sum from the heaviest entry down, as a share of all."""
     summed = np.cumsum(-np.sort(-weights, 1), 1)
     return summed / summed[:, -1:]
 
 
-def _at(x: np.ndarray, heaviest: np.ndarray) -> np.ndarray:
+def _mean_curve(x: np.ndarray, heaviest: np.ndarray) -> np.ndarray:
     """float [len(x)]: the share of the attention on the heaviest share x of the entries, mean over rows."""
     places = np.linspace(0, 1, heaviest.shape[1] + 1)
     return np.mean([np.interp(x, places, [0.0, *row]) for row in heaviest], 0)
 
 
-def _enough(weights: np.ndarray) -> np.ndarray:
+def _count_heaviest(weights: np.ndarray) -> np.ndarray:
     """int [rows]: the entries that draw SHARE of the attention, the heaviest first."""
-    return (_heaviest(weights) < SHARE - 1e-9).sum(1) + 1
+    return (_cumulative_shares(weights) < SHARE - 1e-9).sum(1) + 1

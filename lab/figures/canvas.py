@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from decodescope.engine.trace import Header, Trace
 from decodescope.engine.trace.details.declarations import CanvasForm
 from decodescope.engine.trace.details.shapes import CanvasDetail
-from decodescope.engine.trace.records.pieces import shown_id
+from decodescope.engine.trace.records.pieces import visible_token
 
 from .chart import REJECT, chart
 
@@ -36,7 +36,7 @@ def figure(trace: Trace) -> go.Figure:
         hovertemplate="pass %{y}, place %{x}: %{z:.3f}<extra></extra>",
     )
     settled = [
-        (place - start + 1, step, f"{shown_id(token, trace.pieces)}: {rule}")
+        (place - start + 1, step, f"{visible_token(token, trace.pieces)}: {rule}")
         for step, fill in passes
         for place, token, rule in zip(fill.places, fill.tokens, fill.rules, strict=True)
     ]

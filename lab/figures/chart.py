@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from decodescope.engine.trace.records.events import Piece
 from decodescope.lab.formatting.style import LIGHT, SANS
-from decodescope.lab.formatting.tokens import shown
+from decodescope.lab.formatting.tokens import visible_piece
 
 INK, MUTED, LINE, ACCEPT, REJECT, TARGET = (
     LIGHT[x] for x in ("ink", "muted", "line", "accept", "reject", "target")
@@ -44,12 +44,12 @@ def chart(title: str, x: str, y: str, *traces: Any, height: int = 380) -> go.Fig
     return figure
 
 
-def plain(text: Piece, most: int = 24) -> str:
+def text_label(text: Piece, most: int = 24) -> str:
     """A model's text for a chart: white space visible, and nothing that plotly reads as a tag. Quotes stay as they are: plotly
     decodes no entity of theirs."""
-    return literal(shown(text, most))
+    return escape_label(visible_piece(text, most))
 
 
-def literal(words: str) -> str:
+def escape_label(words: str) -> str:
     """Words for a chart as they stand, with nothing that plotly reads as a tag."""
     return html.escape(words, quote=False)

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 from decodescope.engine.trace import Trace
 from decodescope.lab.decision.explain import explain
 
-from .chart import ACCEPT, INK, TARGET, chart, literal
+from .chart import ACCEPT, INK, TARGET, chart, escape_label
 
 
 def figure(trace: Trace, step: int | None = None, node: int | None = None) -> go.Figure:
@@ -21,7 +21,7 @@ def figure(trace: Trace, step: int | None = None, node: int | None = None) -> go
         raise ValueError(
             f"Step {at} holds no probabilities at this place: take one that was tested, of a run with decisions."
         )
-    names = [literal(row.text) for row in explained.rows]
+    names = [escape_label(row.text) for row in explained.rows]
     rows = [
         ("draft, q", [row.q for row in explained.rows], INK),
         ("target, p", [row.p for row in explained.rows], ACCEPT),
@@ -35,5 +35,5 @@ def figure(trace: Trace, step: int | None = None, node: int | None = None) -> go
         for name, y, colour in rows
         if any(y)
     ]
-    drawing = chart(f"{explained.rows_title}, {literal(explained.where)}", "token", "probability", *bars)
+    drawing = chart(f"{explained.rows_title}, {escape_label(explained.where)}", "token", "probability", *bars)
     return drawing.update_xaxes(tickvals=places, ticktext=names)

@@ -10,11 +10,11 @@ import plotly.graph_objects as go
 
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.records.events import Exit, Step
-from decodescope.engine.trace.records.pieces import shown_id
+from decodescope.engine.trace.records.pieces import visible_token
 from decodescope.lab.formatting.style import LIGHT
-from decodescope.lab.wire.depths import letters, partial, places, went_on
+from decodescope.lab.wire.depths import count_resumed_rows, exit_pass_indices, layer_letters, partial_passes
 
-from .chart import INK, chart, literal
+from .chart import INK, chart, escape_label
 
 # letter -> as a map shows it, a word, its colour, its pattern, and which part of a cell it fills, from above; as the page's
 # lab/web/scope/depth.js has them
@@ -33,7 +33,7 @@ DID: dict[str, tuple[str, str, str, str, tuple[float, float]]] = {
 
 
 @dataclass
-class Column:
+class PassColumn:
     """A pass of the map. letters: of each layer;  drafted: its number among the step's drafting passes, or None;  token: that
     it wrote or guessed, where that is known;  left: layers below which all above did not run; None: it checks what others
     began;  exit: what its tests said"""
@@ -46,35 +46,35 @@ class Column:
     exit: Exit | None
 
 
-def columns(steps: Iterable[Step], layers: int) -> list[Column]:
+def pass_columns(steps: Iterable[Step], layers: int) -> list[PassColumn]:
     """The passes of these steps in order; what waited in front of a layer and ran it in one of them has run later."""
-    shown: list[Column] = []
-    waits: list[list[Column]] = [[] for _ in range(layers)]
+    shown: list[PassColumn] = []
+    waits: list[list[PassColumn]] = [[] for _ in range(layers)]
     for step in steps:
-        passes, ran = partial(step), [x for x in step.passes if x.lane == "target"]
-        own = [_column(step, one, k, len(passes), layers) for k, one in enumerate(passes)]
+        passes, ran = partial_passes(step), [x for x in step.passes if x.lane == "target"]
+        own = [_pass_column(step, one, k, len(passes), layers) for k, one in enumerate(passes)]
         if not passes and ran:
             own = [
-                Column(
+                PassColumn(
                     step.step, ["r"] * layers, None, step.emitted[-1] if step.emitted else None, layers, None
                 )
             ]
-        for k, left in zip(places(step, passes), step.exits or (), strict=False):
+        for k, left in zip(exit_pass_indices(step, passes), step.exits or (), strict=False):
             own[k].exit = left
         shown += own
         for column in own:
             for layer, letter in enumerate(column.letters):
                 waits[layer] += [column] if letter == "w" else []
-        for layer, many in enumerate(went_on(step, layers)):
+        for layer, many in enumerate(count_resumed_rows(step, layers)):
             for column in waits[layer][:many]:
                 column.letters[layer] = "l"
             del waits[layer][:many]
     return shown
 
 
-def _column(step: Step, one: Any, k: int, many: int, layers: int) -> Column:
+def _pass_column(step: Step, one: Any, k: int, many: int, layers: int) -> PassColumn:
     drafted = k if one.phase == "draft" else None
-    marks = [("b" if x == "-" and many > 1 else x) for x in letters(one, layers)]
+    marks = [("b" if x == "-" and many > 1 else x) for x in layer_letters(one, layers)]
     guess = (
         step.draft.tokens[k]
         if drafted is not None and step.draft is not None and k < len(step.draft.tokens)
@@ -87,7 +87,7 @@ def _column(step: Step, one: Any, k: int, many: int, layers: int) -> Column:
     else:
         token = None
     at = max((i for i, x in enumerate(marks) if x in "raf"), default=-1) + 1
-    return Column(
+    return PassColumn(
         step.step,
         marks,
         drafted,
@@ -101,13 +101,17 @@ def figure(trace: Trace) -> go.Figure:
     """A column a pass and a row a layer, with letters and patterns as on the page; a line runs where passes left, and a diamond
     marks where an oracle knew the full depth's choice. Raises ValueError where all layers ran, unasked."""
     layers = int(trace.header.model.get("n_layers", 0))
-    if layers < 1 or not any(partial(step) for step in trace.steps):
+    if layers < 1 or not any(partial_passes(step) for step in trace.steps):
         raise ValueError(
             "Every pass of this run ran all layers, unasked: take a run with a depth rule, or drafts by an exit."
         )
-    shown = columns(trace.steps, layers)
-    marks = [_cells(letter, shown, trace.pieces) for letter in DID if any(letter in x.letters for x in shown)]
-    marks += _line(shown, layers) + _diamonds(shown, layers)
+    shown = pass_columns(trace.steps, layers)
+    marks = [
+        _letter_cells(letter, shown, trace.pieces)
+        for letter in DID
+        if any(letter in x.letters for x in shown)
+    ]
+    marks += _exit_line(shown, layers) + _oracle_marks(shown, layers)
     height = 150 + layers * (24 if layers <= 16 else 12)
     drawing = chart("What became of each layer", "step", "layer", *marks, height=height)
     first = [n for n, x in enumerate(shown) if not n or shown[n - 1].step != x.step]
@@ -119,7 +123,7 @@ def figure(trace: Trace) -> go.Figure:
     return drawing.update_layout(barmode="overlay", bargap=0.06, showlegend=True)
 
 
-def _cells(letter: str, shown: Sequence[Column], pieces: Any) -> go.Bar:
+def _letter_cells(letter: str, shown: Sequence[PassColumn], pieces: Any) -> go.Bar:
     """The cells with one letter."""
     sign, word, colour, pattern, (top, end) = DID[letter]
     cells = [
@@ -136,7 +140,7 @@ def _cells(letter: str, shown: Sequence[Column], pieces: Any) -> go.Bar:
         insidetextfont=dict(color=LIGHT["bg"] if letter == "r" else INK, size=10),
         textangle=0,
         constraintext="none",
-        customdata=[f"{_told(x, pieces)}, layer {layer}: {word}" for _, layer, x in cells],
+        customdata=[f"{_pass_label(x, pieces)}, layer {layer}: {word}" for _, layer, x in cells],
         hovertemplate="%{customdata}<extra></extra>",
         marker=dict(
             color=LIGHT[colour],
@@ -146,12 +150,12 @@ def _cells(letter: str, shown: Sequence[Column], pieces: Any) -> go.Bar:
     )
 
 
-def _told(one: Column, pieces: Any) -> str:
-    name = "" if one.token is None else f", {literal(shown_id(one.token, pieces))}"
+def _pass_label(one: PassColumn, pieces: Any) -> str:
+    name = "" if one.token is None else f", {escape_label(visible_token(one.token, pieces))}"
     return f"step {one.step}{'' if one.drafted is None else f', draft {one.drafted + 1}'}{name}"
 
 
-def _line(shown: Sequence[Column], layers: int) -> list[go.Scatter]:
+def _exit_line(shown: Sequence[PassColumn], layers: int) -> list[go.Scatter]:
     """Where passes left, if one did."""
     if not any(x.left is not None and x.left < layers for x in shown):
         return []
@@ -164,7 +168,7 @@ def _line(shown: Sequence[Column], layers: int) -> list[go.Scatter]:
     ]
 
 
-def _diamonds(shown: Sequence[Column], layers: int) -> list[go.Scatter]:
+def _oracle_marks(shown: Sequence[PassColumn], layers: int) -> list[go.Scatter]:
     """Where a pass left at the layer whose best token was the whole model's, as an oracle knew."""
     at = [
         (n, x.left - 0.5)

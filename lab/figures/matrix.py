@@ -9,17 +9,17 @@ import numpy as np
 import plotly.graph_objects as go
 
 from decodescope.engine.trace import Trace, TraceError
-from decodescope.engine.trace.detail_checks.details import matrix_reading, tally_named
+from decodescope.engine.trace.detail_checks.details import find_tally, matrix_reading
 from decodescope.engine.trace.details.declarations import DetailColumn
 from decodescope.engine.trace.details.matrix import MatrixReading
 from decodescope.engine.trace.details.tally import TallyReading
 from decodescope.engine.trace.records.events import Step
-from decodescope.engine.trace.records.pieces import join, shown
+from decodescope.engine.trace.records.pieces import join, visible_piece
 from decodescope.engine.trace.values.formula import sentence
-from decodescope.lab.formatting.tokens import shown_id
+from decodescope.lab.formatting.tokens import visible_token
 from decodescope.lab.wire.survey import row_order
 
-from .chart import ACCEPT, REJECT, chart, literal
+from .chart import ACCEPT, REJECT, chart, escape_label
 
 CELL, ROW, TEXT = 15, 24, 32  # px of a row, of one that is a text, and characters of that which are shown
 NAMED = 120  # rows up to which each has its label at the side
@@ -33,25 +33,25 @@ def figure(trace: Trace, step: int | None = None) -> go.Figure:
     if step is not None and not 0 <= step < len(trace.steps):
         raise TraceError(f"There is no step {step}: the trace has {len(trace.steps)}, counted from 0.")
     steps = trace.steps if step is None else [trace.steps[step]]
-    first = next(((one, read) for one in steps for read in _kept(trace, one)), None)
+    first = next(((one, read) for one in steps for read in _step_matrices(trace, one)), None)
     if first is None:
         where = "No step of this run keeps a matrix" if step is None else f"Step {step} keeps no matrix"
         raise ValueError(f"{where}: take a run whose strategy holds texts or spans against each other.")
     own, read = first
     if read.form.rows_of:
-        tally = tally_named(trace.header, own, read.form.rows_of, lambda ids: join(ids, trace.pieces))
+        tally = find_tally(trace.header, own, read.form.rows_of, lambda ids: join(ids, trace.pieces))
         assert tally is not None  # a matrix without its tally is not read
-        return _beside(trace, read, tally)
-    return _map(trace, read)
+        return _heatmap_with_tally(trace, read, tally)
+    return _heatmap(trace, read)
 
 
-def _kept(trace: Trace, step: Step) -> list[MatrixReading]:
+def _step_matrices(trace: Trace, step: Step) -> list[MatrixReading]:
     """The matrices of a step that have numbers."""
     every = (matrix_reading(trace.header, step, x) for x in step.details or ())
     return [read for read in every if read is not None and read.detail.numbers is not None]
 
 
-def _map(trace: Trace, read: MatrixReading) -> go.Figure:
+def _heatmap(trace: Trace, read: MatrixReading) -> go.Figure:
     """A map of all cells, with the marks."""
     detail, form = read.detail, read.form
     rows, columns = detail.size
@@ -60,8 +60,8 @@ def _map(trace: Trace, read: MatrixReading) -> go.Figure:
     of_rows = [labels[x.name] for x in form.rows if x.name in labels]
     of_columns = [labels[x.name] for x in form.columns if x.name in labels]
     names = [x.name for x in (*form.rows, *form.columns) if x.name in labels]
-    texts = [[[*a, *b] for b in _places(of_columns, columns)] for a in _places(of_rows, rows)]
-    shades = _shades(read, across, down, np.arange(rows), np.arange(columns), texts, names)
+    texts = [[[*a, *b] for b in _texts_by_place(of_columns, columns)] for a in _texts_by_place(of_rows, rows)]
+    shades = _heatmap_cells(read, across, down, np.arange(rows), np.arange(columns), texts, names)
     points = []
     for word, mark in form.marks.items():
         cells = [(row, column) for row, column, other in detail.marks if other == word]
@@ -69,9 +69,11 @@ def _map(trace: Trace, read: MatrixReading) -> go.Figure:
         look = dict(symbol=symbol, size=12, color=colour)
         if cells:
             x, y = [column + 1 for _, column in cells], [row + 1 for row, _ in cells]
-            points.append(go.Scatter(x=x, y=y, name=literal(mark.name), mode="markers", marker=look))
+            points.append(go.Scatter(x=x, y=y, name=escape_label(mark.name), mode="markers", marker=look))
     high = max(380, 170 + CELL * rows) if rows <= NAMED else 620
-    drawing = chart(_title(read), literal(form.across), literal(form.down), shades, *points, height=high)
+    drawing = chart(
+        _title(read), escape_label(form.across), escape_label(form.down), shades, *points, height=high
+    )
     drawing.update_layout(showlegend=True).update_xaxes(dtick=1).update_yaxes(autorange="reversed")
     if form.head in labels:
         drawing.update_xaxes(tickmode="array", tickvals=across, ticktext=labels[form.head])
@@ -80,34 +82,39 @@ def _map(trace: Trace, read: MatrixReading) -> go.Figure:
     return drawing
 
 
-def _beside(trace: Trace, read: MatrixReading, tally: TallyReading) -> go.Figure:
+def _heatmap_with_tally(trace: Trace, read: MatrixReading, tally: TallyReading) -> go.Figure:
     """A map whose rows are those of a tally."""
     form, order = read.form, row_order(read, tally)
     columns = order if form.square else [*range(read.detail.size[1])]
-    named = [literal(shown(scope.first(tally.form.row), TEXT)) for scope in tally.rows]
+    named = [escape_label(visible_piece(scope.say_first(tally.form.row), TEXT)) for scope in tally.rows]
     heads = named if form.square else [str(k + 1) for k in columns]
     texts = [[[named[a], heads[b]] for b in columns] for a in order]
     places, across = [*range(1, len(order) + 1)], [*range(1, len(columns) + 1)]
     rows, own = np.array(order), np.array(columns)
-    shades = _shades(read, across, places, rows, own, texts, ["row_text", "column_text"])
+    shades = _heatmap_cells(read, across, places, rows, own, texts, ["row_text", "column_text"])
     marks = []
-    if tally.first is not None:
+    if tally.focus_row is not None:
         at, word = (
-            order.index(tally.first) + 1,
-            tally.rows[tally.first].first(tally.outcomes[tally.first].words),
+            order.index(tally.focus_row) + 1,
+            tally.rows[tally.focus_row].say_first(tally.outcomes[tally.focus_row].words),
         )
         look = dict(symbol="star", size=12, color=ACCEPT)
-        marks = [go.Scatter(x=[at], y=[at], name=literal(word), mode="markers", marker=look)]
+        marks = [go.Scatter(x=[at], y=[at], name=escape_label(word), mode="markers", marker=look)]
     drawing = chart(
-        _title(read), literal(form.across), literal(form.down), shades, *marks, height=200 + ROW * len(order)
+        _title(read),
+        escape_label(form.across),
+        escape_label(form.down),
+        shades,
+        *marks,
+        height=200 + ROW * len(order),
     )
-    ticks = [f"{named[k]}  {_number(tally.number(k))}" for k in order]
+    ticks = [f"{named[k]}  {_format_number(tally.number(k))}" for k in order]
     return drawing.update_layout(showlegend=True, margin=dict(l=260)).update_yaxes(
         autorange="reversed", tickmode="array", tickvals=places, ticktext=ticks
     )
 
 
-def _shades(
+def _heatmap_cells(
     read: MatrixReading,
     x: Sequence[int],
     y: Sequence[int],
@@ -126,18 +133,18 @@ def _shades(
         z=[[None if v != v else float(v) for v in row] for row in numbers[np.ix_(rows, columns)].tolist()],
         customdata=texts,
         colorscale="Cividis" if form.strong == "high" else "Cividis_r",
-        colorbar=dict(title=literal(form.number)),
-        hovertemplate=f"{_hover(form.hover, names)}<extra></extra>",
+        colorbar=dict(title=escape_label(form.number)),
+        hovertemplate=f"{_hover_template(form.hover, names)}<extra></extra>",
         **ends,
     )
 
 
-def _hover(text: str, names: list[str]) -> str:
+def _hover_template(text: str, names: list[str]) -> str:
     """A sentence as plotly writes it at a cell; names: of the texts that stand there."""
     said = ""
     for part in sentence(text or "row {row}, column {column}: {value}"):
         if isinstance(part, str):
-            said += literal(part)
+            said += escape_label(part)
             continue
         name, form = part
         places = {"row": "%{y}", "column": "%{x}", "value": f"%{{z:.{form}f}}" if form.isdigit() else "%{z}"}
@@ -148,25 +155,29 @@ def _hover(text: str, names: list[str]) -> str:
 
 def _labels(trace: Trace, declared: list[DetailColumn], held: dict[str, list[Any]]) -> dict[str, list[str]]:
     """Name -> the texts of a column of labels."""
-    return {one.name: [_label(trace, one, x) for x in held[one.name]] for one in declared if one.name in held}
+    return {
+        one.name: [_format_label(trace, one, x) for x in held[one.name]]
+        for one in declared
+        if one.name in held
+    }
 
 
-def _label(trace: Trace, one: DetailColumn, entry: Any) -> str:
+def _format_label(trace: Trace, one: DetailColumn, entry: Any) -> str:
     if one.type == "token" and entry is not None:
-        return literal(shown_id(entry, trace.pieces))
+        return escape_label(visible_token(entry, trace.pieces))
     if one.type == "tokens" and entry is not None:
-        return literal(shown(join(entry, trace.pieces), TEXT))
-    return "" if entry is None else literal(str(entry)[:TEXT])
+        return escape_label(visible_piece(join(entry, trace.pieces), TEXT))
+    return "" if entry is None else escape_label(str(entry)[:TEXT])
 
 
-def _places(columns: list[list[str]], n: int) -> list[list[str]]:
+def _texts_by_place(columns: list[list[str]], n: int) -> list[list[str]]:
     """The texts of each of n places."""
     return [list(x) for x in zip(*columns, strict=True)] if columns else [[] for _ in range(n)]
 
 
 def _title(read: MatrixReading) -> str:
-    return literal(read.form.title + read.whole.first(read.form.caption))
+    return escape_label(read.form.title + read.whole_scope.say_first(read.form.caption))
 
 
-def _number(x: float | None) -> str:
+def _format_number(x: float | None) -> str:
     return "" if x is None else f"{x:.3f}"

@@ -7,12 +7,12 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from decodescope.engine.core.arguments import choice
+from decodescope.engine.core.arguments import check_choice
 from decodescope.engine.trace import Trace
-from decodescope.lab.formatting.style import LIGHT, count, size
-from decodescope.lab.wire.model_build import built
+from decodescope.lab.formatting.style import LIGHT, format_bytes, format_count
+from decodescope.lab.wire.model_build import encode_models
 
-from .chart import INK, MUTED, REJECT, chart, literal
+from .chart import INK, MUTED, REJECT, chart, escape_label
 
 MATRICES = ("qkv", "out", "gate_up", "down")
 SHADES = (
@@ -24,7 +24,7 @@ SHADES = (
 )  # as on the page
 
 
-class Cell(NamedTuple):
+class MatrixCell(NamedTuple):
     """A matrix: the row that it stands in, its shape and that of the uncut one, bits of a number, and bytes: those that are
     there, those of what is gone, in the model's type, and those that fewer bits save."""
 
@@ -38,23 +38,23 @@ class Cell(NamedTuple):
     saved: float
 
 
-def cells(model: dict[str, Any]) -> Iterator[Cell]:
+def matrix_cells(model: dict[str, Any]) -> Iterator[MatrixCell]:
     """The matrices of a model as `built` tells it, layer by layer, and the embedding and the head behind them."""
     usual = model["usual"]
     for i, kind in enumerate(model["layers"]):
         parts = zip(MATRICES, model["kinds"][kind]["parts"], model["whole"]["parts"], strict=True)
         for name, (rows, columns, bits), (tall, wide) in parts:
-            yield _cell(f"L{i}", name, (rows, columns), (tall, wide), bits, usual)
+            yield _matrix_cell(f"L{i}", name, (rows, columns), (tall, wide), bits, usual)
     for name, rows, columns, bits in model["ends"]:
-        yield _cell(name, name, (rows, columns), (rows, columns), bits, usual)
+        yield _matrix_cell(name, name, (rows, columns), (rows, columns), bits, usual)
 
 
-def _cell(
+def _matrix_cell(
     row: str, name: str, shape: tuple[int, int], whole: tuple[int, int], bits: float, usual: float
-) -> Cell:
+) -> MatrixCell:
     many = shape[0] * shape[1]
     gone = (whole[0] * whole[1] - many) * usual / 8
-    return Cell(row, name, shape, whole, bits, many * bits / 8, gone, many * (usual - bits) / 8)
+    return MatrixCell(row, name, shape, whole, bits, many * bits / 8, gone, many * (usual - bits) / 8)
 
 
 def figure(trace: Trace, role: str | None = None) -> go.Figure:
@@ -62,17 +62,19 @@ def figure(trace: Trace, role: str | None = None) -> go.Figure:
     what the model that it was made of has besides, dotted what fewer bits save. At the right its query heads by KV head. role:
     "target", "draft", ...; by default the first model that was made of another. Raises ValueError where the trace does not
     tell the shapes of its models, and ParamError for a role that it does not have."""
-    models = built(trace.header)
+    models = encode_models(trace.header)
     if not models:
         raise ValueError("This trace does not tell what its model is made of.")
     usual = next((name for name, x in models.items() if x["changed"]), next(iter(models)))
-    model = models[choice(role, "role", tuple(models)) if role is not None else usual]
-    drawn = list(cells(model))
-    bars = [*_there(drawn), *_without(drawn, "gone"), *_without(drawn, "saved")]
-    of = f" of {size(model['dense'])}" if model["changed"] else ""
-    title = f"{model['name']}: {count(model['params'])} parameters, {size(model['bytes'])}{of}"
+    model = models[check_choice(role, "role", tuple(models)) if role is not None else usual]
+    drawn = list(matrix_cells(model))
+    bars = [*_present_bars(drawn), *_absent_bars(drawn, "gone"), *_absent_bars(drawn, "saved")]
+    of = f" of {format_bytes(model['dense'])}" if model["changed"] else ""
+    title = f"{model['name']}: {format_count(model['params'])} parameters, {format_bytes(model['bytes'])}{of}"
     rows = list(dict.fromkeys(x.row for x in drawn))
-    drawing = chart(literal(title), "MiB", "", *bars, *_heads(model), height=max(330, 190 + 26 * len(rows)))
+    drawing = chart(
+        escape_label(title), "MiB", "", *bars, *_head_squares(model), height=max(330, 190 + 26 * len(rows))
+    )
     names = dict(categoryorder="array", categoryarray=rows, autorange="reversed")
     drawing.update_layout(barmode="stack", bargap=0.25, margin=dict(l=140, t=50, b=120), yaxis=names)
     words = dict(text="query heads by KV head", font=dict(size=13))
@@ -83,17 +85,17 @@ def figure(trace: Trace, role: str | None = None) -> go.Figure:
     return drawing.update_layout(xaxis2={**axis, "anchor": "y"}, legend=dict(y=-0.2, yanchor="top"))
 
 
-def _there(drawn: list[Cell]) -> Iterator[go.Bar]:
+def _present_bars(drawn: list[MatrixCell]) -> Iterator[go.Bar]:
     """A trace for each matrix and shade; the legend names each shade once."""
     named: set[str] = set()
-    for name, shade in dict.fromkeys((x.name, _shade(x.bits)) for x in drawn if x.bytes):
-        own = [x for x in drawn if x.bytes and (x.name, _shade(x.bits)) == (name, shade)]
-        yield _bars(own, shade, shade not in named, drawn)
+    for name, shade in dict.fromkeys((x.name, _bits_shade(x.bits)) for x in drawn if x.bytes):
+        own = [x for x in drawn if x.bytes and (x.name, _bits_shade(x.bits)) == (name, shade)]
+        yield _matrix_bars(own, shade, shade not in named, drawn)
         named.add(shade)
 
 
-def _bars(own: list[Cell], shade: str, first: bool, drawn: list[Cell]) -> go.Bar:
-    bits = sorted({round(x.bits, 2) for x in drawn if x.bytes and _shade(x.bits) == shade})
+def _matrix_bars(own: list[MatrixCell], shade: str, first: bool, drawn: list[MatrixCell]) -> go.Bar:
+    bits = sorted({round(x.bits, 2) for x in drawn if x.bytes and _bits_shade(x.bits) == shade})
     span = ", ".join(f"{x:g}" for x in bits) if len(bits) < 4 else f"{bits[0]:g} to {bits[-1]:g}"
     return go.Bar(
         y=[x.row for x in own],
@@ -108,22 +110,22 @@ def _bars(own: list[Cell], shade: str, first: bool, drawn: list[Cell]) -> go.Bar
         insidetextanchor="middle",
         textangle=0,
         textfont=dict(color=LIGHT["on-few" if shade in ("bits-1", "bits-2") else "on-many"]),
-        customdata=[_told(x) for x in own],
+        customdata=[_hover_text(x) for x in own],
         hovertemplate="%{customdata}<extra></extra>",
     )
 
 
-def _shade(bits: float) -> str:
+def _bits_shade(bits: float) -> str:
     return next(shade for limit, shade in SHADES if bits < limit)
 
 
-def _told(x: Cell) -> str:
-    shape = f"{x.name}, {x.shape[0]:,} × {x.shape[1]:,}, {round(x.bits, 2):g} bits a weight: {size(x.bytes)}"
-    more = f"<br>{size(x.gone)} gone of {x.whole[0]:,} × {x.whole[1]:,}" if x.gone else ""
-    return shape + more + (f"<br>{size(x.saved)} saved by fewer bits" if x.saved > 0 else "")
+def _hover_text(x: MatrixCell) -> str:
+    shape = f"{x.name}, {x.shape[0]:,} × {x.shape[1]:,}, {round(x.bits, 2):g} bits a weight: {format_bytes(x.bytes)}"
+    more = f"<br>{format_bytes(x.gone)} gone of {x.whole[0]:,} × {x.whole[1]:,}" if x.gone else ""
+    return shape + more + (f"<br>{format_bytes(x.saved)} saved by fewer bits" if x.saved > 0 else "")
 
 
-def _without(drawn: list[Cell], what: str) -> Iterator[go.Bar]:
+def _absent_bars(drawn: list[MatrixCell], what: str) -> Iterator[go.Bar]:
     """What is not there any more: hatched what was cut, with a dotted pattern what fewer bits save."""
     own = [x for x in drawn if getattr(x, what) > 0]
     if not own:
@@ -139,12 +141,12 @@ def _without(drawn: list[Cell], what: str) -> Iterator[go.Bar]:
             line=dict(color=REJECT if what == "gone" else LIGHT["edge"], width=1),
             pattern=dict(shape=shape, fgcolor=REJECT if what == "gone" else LIGHT["edge"], size=6),
         ),
-        customdata=[_told(x) for x in own],
+        customdata=[_hover_text(x) for x in own],
         hovertemplate="%{customdata}<extra></extra>",
     )
 
 
-class Square(NamedTuple):
+class HeadSquare(NamedTuple):
     """A query head: its place and row, words, whether it is there, the number beside it, and one by which it is tinted."""
 
     x: float
@@ -155,11 +157,11 @@ class Square(NamedTuple):
     score: float | None = None
 
 
-def _heads(model: dict[str, Any]) -> Iterator[go.Scatter]:
+def _head_squares(model: dict[str, Any]) -> Iterator[go.Scatter]:
     """A square for each query head, those of a KV head side by side; crossed ones are gone."""
     if len(model["layers"]) * sum(model["whole"]["groups"]) > 4096:
         return
-    squares = list(_known(model) if model["there"] else _counted(model))
+    squares = list(_squares_by_head(model) if model["there"] else _squares_by_group(model))
     scored = any(x.score is not None for x in squares)
     for there, name, symbol in ((True, "query head", "square"), (False, "query head, gone", "x-thin-open")):
         own = [x for x in squares if x.there is there]
@@ -188,26 +190,26 @@ def _heads(model: dict[str, Any]) -> Iterator[go.Scatter]:
             )
 
 
-def _counted(model: dict[str, Any]) -> Iterator[Square]:
+def _squares_by_group(model: dict[str, Any]) -> Iterator[HeadSquare]:
     """Of a model that does not tell which heads are gone: those that are there by KV head, and behind them how many are not."""
     for i, kind in enumerate(model["layers"]):
         groups, at = model["kinds"][kind]["groups"], 0.0
         for g, many in enumerate(groups):
             yield from (
-                Square(at + k, f"L{i}", f"layer {i}, KV head {g}: {many} query heads", True)
+                HeadSquare(at + k, f"L{i}", f"layer {i}, KV head {g}: {many} query heads", True)
                 for k in range(many)
             )
             at += many + 0.8
         lost = sum(model["whole"]["groups"]) - sum(groups)
         yield from (
-            Square(at + k, f"L{i}", f"layer {i}: {lost} query heads are gone", False) for k in range(lost)
+            HeadSquare(at + k, f"L{i}", f"layer {i}: {lost} query heads are gone", False) for k in range(lost)
         )
 
 
-def _known(model: dict[str, Any]) -> Iterator[Square]:
+def _squares_by_head(model: dict[str, Any]) -> Iterator[HeadSquare]:
     """Each query head in the KV head that it had in the whole model, with what was found of it."""
     own = [x for x in model["findings"] if x["over"] == "head"]
-    places = next((x for x in own if _whole(x["values"])), None)
+    places = next((x for x in own if _are_integers(x["values"])), None)
     scores = next((x for x in own if x is not places), None)
     group = model["whole"]["groups"][0]
     for i, row in enumerate(model["there"]):
@@ -220,15 +222,15 @@ def _known(model: dict[str, Any]) -> Iterator[Square]:
                 [f"layer {i}, query head {h} of KV head {h // group}{'' if there else ', gone'}", *lines]
             )
             place, score = (None if x is None else x["values"][i][h] for x in (places, scores))
-            yield Square(
+            yield HeadSquare(
                 h + 0.8 * (h // group),
                 f"L{i}",
-                literal(said).replace("&lt;br&gt;", "<br>"),
+                escape_label(said).replace("&lt;br&gt;", "<br>"),
                 there,
                 place,
                 score,
             )
 
 
-def _whole(rows: list[list[Any]]) -> bool:
+def _are_integers(rows: list[list[Any]]) -> bool:
     return all(isinstance(x, int) for row in rows for x in row if x is not None)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from decodescope.engine.trace import Trace
-from decodescope.lab.wire.picture_shape import picture_shown
+from decodescope.lab.wire.picture_shape import encode_picture_shape
 
 from .chart import chart
 
 
-def cells(trace: Trace) -> dict[int, tuple[int, int]]:
+def picture_cells(trace: Trace) -> dict[int, tuple[int, int]]:
     """Cell -> its token and the step in which it came, -1 of one that the prompt gives."""
-    shape = picture_shown(trace.header)["picture"]
+    shape = encode_picture_shape(trace.header)["picture"]
     begin = shape["begin"]
     came = {cell: (token, -1) for cell, token in enumerate(shape["known"])}
     for step in trace.steps:
@@ -27,14 +27,14 @@ def cells(trace: Trace) -> dict[int, tuple[int, int]]:
 def figure(trace: Trace) -> go.Figure:
     """Grey levels, from the background on, and passes, each by row and column. Raises ValueError where the model writes no
     pictures, or larger ones than are drawn."""
-    shape = picture_shown(trace.header).get("picture")
+    shape = encode_picture_shape(trace.header).get("picture")
     if shape is None:
         raise ValueError("This run's model writes no pictures that could be drawn: take a run by lab-digits.")
     levels = {token: k for k, token in enumerate(shape["levels"])}
     across, down = (list(range(1, shape[side] + 1)) for side in ("width", "height"))
     grey: list[list[int | None]] = [[None for _ in across] for _ in down]
     passes: list[list[int | None]] = [[None for _ in across] for _ in down]
-    for cell, (token, step) in cells(trace).items():
+    for cell, (token, step) in picture_cells(trace).items():
         row, column = divmod(cell, shape["width"])
         grey[row][column], passes[row][column] = levels.get(token), step if step >= 0 else None
     look = dict(x=across, y=down, xgap=1, ygap=1, hovertemplate="row %{y}, column %{x}: %{z}<extra></extra>")

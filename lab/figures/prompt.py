@@ -8,7 +8,7 @@ from decodescope.engine.trace import Trace
 from decodescope.engine.trace.records.pieces import join
 from decodescope.engine.trace.records.prompt_cut import LEFT, NEAR, OUT, SCORE, STAYS, reasons
 
-from .chart import ACCEPT, INK, MUTED, REJECT, chart, plain
+from .chart import ACCEPT, INK, MUTED, REJECT, chart, text_label
 
 KINDS = (
     ("read for its score", SCORE, ACCEPT, ""),
@@ -28,7 +28,7 @@ def figure(trace: Trace) -> go.Figure:
             "Of this run's prompt no token was left out for its score: take one of selective_context."
         )
     ids = trace.header.prompt.tolist()
-    words = [plain(join([token], trace.pieces), 24) for token in ids]
+    words = [text_label(join([token], trace.pieces), 24) for token in ids]
     bars, fates = [], reasons(cut, len(ids)).tolist()
     for name, kind, colour, shape in KINDS:
         at = [i for i, reason in enumerate(fates) if reason == kind]

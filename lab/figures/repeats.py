@@ -7,9 +7,16 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.query.repeats import GRAM, Repeat, repeats, rounds, said_again, written_laws
+from decodescope.engine.trace.query.repeats import (
+    GRAM,
+    Repeat,
+    emitted_probabilities,
+    find_repeats,
+    loop_rounds,
+    repeated_share,
+)
 
-from .chart import INK, MUTED, REJECT, chart, plain
+from .chart import INK, MUTED, REJECT, chart, text_label
 from .repetition import LINES
 
 ROUND = {"ip": "IP: tokens more likely than in the first round"}  # what else than a copy it is here
@@ -19,24 +26,24 @@ def figure(trace: Trace) -> go.Figure:
     """Over the tokens that the run wrote a band from each stretch to where it is said again, those of a text that goes round
     coloured; below TP, IP and WR of its last loop by round. Raises ValueError where nothing is said again."""
     ids = [token for step in trace.steps for token in step.emitted]
-    stretches = list(repeats(ids))
+    stretches = list(find_repeats(ids))
     if not stretches:
         raise ValueError(f"No {GRAM} tokens stand twice in what this run wrote, so there is nothing to draw.")
-    words = [plain(trace.text([token]) if token in trace.pieces else f"<{token}>", 12) for token in ids]
+    words = [text_label(trace.text([token]) if token in trace.pieces else f"<{token}>", 12) for token in ids]
     marks = go.Scatter(
         x=list(range(len(ids))), y=[0] * len(ids), mode="markers", marker=dict(symbol="square", size=4, color=INK),
         customdata=words, hovertemplate="token %{x}: %{customdata}<extra></extra>", showlegend=False,
     )  # fmt: skip
     loop = next((one for one in reversed(stretches) if one.loop), None)
-    curves = [] if loop is None else _curves(trace, loop)
-    again = f"{said_again(ids):.0%} of the {GRAM}-grams stand further in front"
+    curves = [] if loop is None else _round_curves(trace, loop)
+    again = f"{repeated_share(ids):.0%} of the {GRAM}-grams stand further in front"
     drawing = chart(
         f"What the text says again: {again}", "token", "", marks, *curves, height=560 if curves else 320
     )
     longest = max(one.period + min(one.period, one.lasts) for one in stretches)
     for one in stretches:
-        for k in _starts(one):
-            drawing.add_shape(_drawn(one, k, longest))
+        for k in _copy_starts(one):
+            drawing.add_shape(_band_shape(one, k, longest))
     axis = dict(drawing.layout.yaxis.to_plotly_json())
     drawing.update_layout(
         yaxis=dict(range=[-0.05, 1.05], visible=False, domain=[0.56, 1] if curves else [0, 1])
@@ -57,12 +64,12 @@ def figure(trace: Trace) -> go.Figure:
     return drawing
 
 
-def _starts(one: Repeat) -> range:
+def _copy_starts(one: Repeat) -> range:
     """Where the copies of a stretch begin, counted from its own beginning."""
     return range(0, one.lasts, one.period)
 
 
-def _drawn(one: Repeat, k: int, longest: int) -> dict[str, object]:
+def _band_shape(one: Repeat, k: int, longest: int) -> dict[str, object]:
     """The band of a copy: between two arcs, the outer one from the like's first token to the copy's last."""
     period, wide = one.period, min(one.period, one.lasts - k)
     last, begin = one.at + k + wide, one.at + k - period
@@ -81,9 +88,9 @@ def _arc(begin: float, end: float, high: float) -> str:
     return f"C {begin},{rise} {middle - bent},{high} {middle},{high} C {middle + bent},{high} {end},{rise} {end},0"
 
 
-def _curves(trace: Trace, loop: Repeat) -> Sequence[go.Scatter]:
-    laws = [law for step in trace.steps for law in written_laws(step)]
-    known = [one for one in rounds(loop, laws) if one.tp is not None]
+def _round_curves(trace: Trace, loop: Repeat) -> Sequence[go.Scatter]:
+    laws = [law for step in trace.steps for law in emitted_probabilities(step)]
+    known = [one for one in loop_rounds(loop, laws) if one.tp is not None]
     return [
         go.Scatter(
             x=[one.n for one in known], y=[getattr(one, name) for one in known], name=ROUND.get(name, words),

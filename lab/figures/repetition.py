@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from decodescope.lab.formatting.style import LIGHT
 
-from .chart import ACCEPT, INK, TARGET, chart, plain
+from .chart import ACCEPT, INK, TARGET, chart, text_label
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -43,7 +43,7 @@ def figure(record: Mapping[str, Any], sentence: int = 0) -> go.Figure:
         )
         for name, (colour, dash, words) in LINES.items()
     ]
-    columns, pieces = list(range(len(one["pieces"]))), [plain(x, 12) for x in one["pieces"]]
+    columns, pieces = list(range(len(one["pieces"]))), [text_label(x, 12) for x in one["pieces"]]
     heat = go.Heatmap(
         x=columns,
         y=list(range(1, len(one["p"]) + 1)),
@@ -57,9 +57,7 @@ def figure(record: Mapping[str, Any], sentence: int = 0) -> go.Figure:
         yaxis="y2",
         showscale=False,
     )
-    title = (
-        f"{plain(settings['model'], 40)}: {settings['sentences']} sentences, {settings['times']} times each"
-    )
+    title = f"{text_label(settings['model'], 40)}: {settings['sentences']} sentences, {settings['times']} times each"
     drawing = chart(title, "copy", "share", *lines, heat, height=640)
     axis = dict(drawing.layout.yaxis.to_plotly_json())
     tokens = dict(tickvals=columns, ticktext=pieces, tickangle=-40)

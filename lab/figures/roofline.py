@@ -14,13 +14,13 @@ from decodescope.engine.cost.hardware import HardwareProfile, mbu, mfu, roof
 from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.records.events import Pass
-from decodescope.engine.trace.records.phases import decides
+from decodescope.engine.trace.records.phases import is_deciding_pass
 
-from .chart import ACCEPT, INK, MUTED, TARGET, chart, literal
+from .chart import ACCEPT, INK, MUTED, TARGET, chart, escape_label
 
 
 @dataclass(frozen=True)
-class Point:
+class RooflinePoint:
     """Passes of one kind: FLOP per byte by the cost model, FLOP/s by the clock. us: median time of one, which costs `cost`.
     before: the model that theirs was made of, by name, and what that pass costs there; None: nothing was made of it."""
 
@@ -32,7 +32,7 @@ class Point:
     cost: Cost = field(default_factory=Cost)
     before: tuple[str, Cost] | None = None
 
-    def reached(self, profile: HardwareProfile, dtype: str | None) -> str:
+    def format_utilization(self, profile: HardwareProfile, dtype: str | None) -> str:
         """MBU (weights and cache) and MFU of the median pass, in words."""
         moved, done = mbu(profile, self.cost, self.us, "weights+kv"), mfu(profile, self.cost, self.us, dtype)
         return f"MBU {100 * moved:.0f} %, MFU {100 * done:.1f} %"
@@ -42,15 +42,15 @@ def figure(profile: HardwareProfile, *traces: Trace) -> go.Figure:
     """The roofs of `profile`, and the measured passes of the traces. Points are filled: they were measured. Of a model that was
     made of another a dashed line leads from the hollow point of the same pass by that one, at best, under the roof."""
     dtype = next(iter(traces)).header.dtype if traces else None
-    measured = [point for trace in traces for point in points(trace)]
+    measured = [point for trace in traces for point in roofline_points(trace)]
     every = [p.intensity for p in measured] + [
         p.before[1].intensity for p in measured if p.before is not None
     ]
     x = np.geomspace(min([0.1, *(at / 2 for at in every)]), max([1000.0, *(at * 2 for at in every)]), 200)
-    lines = [_line("memory", x, roof(profile, x.tolist(), dtype), INK)]
+    lines = [_roof_line("memory", x, roof(profile, x.tolist(), dtype), INK)]
     if profile.cache_bandwidth is not None:
         lines.append(
-            _line("processor's cache", x, roof(profile, x.tolist(), dtype, resident=True), MUTED, "dot")
+            _roof_line("processor's cache", x, roof(profile, x.tolist(), dtype, resident=True), MUTED, "dot")
         )
     dots = [
         go.Scatter(
@@ -61,7 +61,7 @@ def figure(profile: HardwareProfile, *traces: Trace) -> go.Figure:
             marker=dict(size=13, color=colour, symbol=symbol),
             hovertemplate=f"{p.name}: {p.us / 1000:.2f} ms, median of {p.passes}<br>%{{x:.2f}} FLOP/byte, "
             + "%{y:.2f} GFLOP/s<br>"
-            + p.reached(profile, dtype),
+            + p.format_utilization(profile, dtype),
         )
         for p, (colour, symbol) in zip(
             measured, [(ACCEPT, "circle"), (TARGET, "diamond"), (INK, "square")] * 9, strict=False
@@ -69,7 +69,7 @@ def figure(profile: HardwareProfile, *traces: Trace) -> go.Figure:
     ]
     signs = dict(zip(measured, [(ACCEPT, "circle"), (TARGET, "diamond"), (INK, "square")] * 9, strict=False))
     dots += [
-        _before(profile, p, p.before, dtype, *signs[p])
+        _base_model_line(profile, p, p.before, dtype, *signs[p])
         for p in measured
         if p.before is not None and p in signs
     ]
@@ -79,28 +79,33 @@ def figure(profile: HardwareProfile, *traces: Trace) -> go.Figure:
     return drawing.update_xaxes(type="log", dtick=1).update_yaxes(type="log", dtick=1)
 
 
-def remarked(drawing: go.Figure, sentence: str) -> go.Figure:
+def add_remark(drawing: go.Figure, sentence: str) -> go.Figure:
     """The figure with a sentence below its axis, of what its model is worth here."""
-    words = f"{drawing.layout.xaxis.title.text}<br><sup>{literal(sentence)}</sup>"
+    words = f"{drawing.layout.xaxis.title.text}<br><sup>{escape_label(sentence)}</sup>"
     return drawing.update_layout(margin_b=76).update_xaxes(title_text=words)
 
 
-def points(trace: Trace) -> list[Point]:
+def roofline_points(trace: Trace) -> list[RooflinePoint]:
     """Reading the prompt and decoding, as far as the trace has such passes of the target."""
     spec, bits = spec_of(trace.header.model), DTYPE_BITS[trace.header.dtype]
     prefill = [p for p in trace.prefill.passes if p.lane == "target"] if trace.prefill is not None else []
-    verify = [p for step in trace.steps for p in step.passes if decides(p)]
+    verify = [p for step in trace.steps for p in step.passes if is_deciding_pass(p)]
     sizes = sorted({p.tokens for p in verify}, key=lambda n: -sum(p.tokens == n for p in verify))[:1]
     kinds = [(f"prompt, {max(p.tokens for p in prefill)} tokens at once", prefill)] if prefill else []
     kinds += [
         (f"decoding, {n} token{'s' if n > 1 else ''} at once", [p for p in verify if p.tokens == n])
         for n in sizes
     ]
-    return [_point(name, spec, passes, bits) for name, passes in kinds]
+    return [_roofline_point(name, spec, passes, bits) for name, passes in kinds]
 
 
-def _before(
-    profile: HardwareProfile, p: Point, before: tuple[str, Cost], dtype: str | None, colour: str, symbol: str
+def _base_model_line(
+    profile: HardwareProfile,
+    p: RooflinePoint,
+    before: tuple[str, Cost],
+    dtype: str | None,
+    colour: str,
+    symbol: str,
 ) -> go.Scatter:
     """The way from what a pass of the model before would reach at best to what this one did."""
     name, cost = before
@@ -122,16 +127,16 @@ def _before(
     )
 
 
-def _point(name: str, spec: ModelSpec, passes: list[Pass], bits: float) -> Point:
+def _roofline_point(name: str, spec: ModelSpec, passes: list[Pass], bits: float) -> RooflinePoint:
     costs: list[Cost] = [cost_of(spec, p, bits=bits) for p in passes]
     rates = [cost.flops / (p.wall_us * 1e-6) for cost, p in zip(costs, passes, strict=True) if p.wall_us > 0]
     middle = costs[len(costs) // 2]
     us = statistics.median(p.wall_us for p in passes)
-    whole, one = spec.whole, passes[len(passes) // 2]
+    whole, one = spec.original_spec, passes[len(passes) // 2]
     before = None if whole is spec else (whole.name, cost_of(whole, one, bits=bits))
-    return Point(name, middle.intensity, statistics.median(rates), us, len(passes), middle, before)
+    return RooflinePoint(name, middle.intensity, statistics.median(rates), us, len(passes), middle, before)
 
 
-def _line(name: str, x: np.ndarray, y: list[float], colour: str, dash: str = "solid") -> go.Scatter:
+def _roof_line(name: str, x: np.ndarray, y: list[float], colour: str, dash: str = "solid") -> go.Scatter:
     line = dict(color=colour, width=2, dash=dash)
     return go.Scatter(x=x, y=[v / 1e9 for v in y], name=f"roof: {name}", line=line, hoverinfo="skip")

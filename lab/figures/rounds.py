@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from decodescope.engine.core.arguments import choice
+from decodescope.engine.core.arguments import check_choice
 from decodescope.engine.trace import Trace
 
-from .chart import ACCEPT, INK, REJECT, TARGET, chart, literal
+from .chart import ACCEPT, INK, REJECT, TARGET, chart, escape_label
 
 COLOURS = ((ACCEPT, "solid"), (REJECT, "dash"), (TARGET, "dot"), (INK, "dashdot"))
 
@@ -18,7 +18,7 @@ def figure(trace: Trace, role: str | None = None) -> go.Figure:
     transform told of rounds, and ParamError for a role that the trace does not have."""
     reports = trace.header.reports or {}
     if role is not None:
-        choice(role, "role", ("target", *trace.header.lanes))
+        check_choice(role, "role", ("target", *trace.header.lanes))
     rows = [one for name in ([role] if role else reports) for one in reports.get(name, [])]
     own = [(one, x) for one in rows for x in one.findings.values() if x.over == "round" and x.values]
     words = [x for _, x in own if not all(v is None or isinstance(v, int | float) for v in x.values)]
@@ -33,16 +33,19 @@ def figure(trace: Trace, role: str | None = None) -> go.Figure:
         go.Scatter(
             x=list(range(len(x.values))),
             y=x.values,
-            name=literal(f"{x.word}, {x.unit}" if x.unit else x.word),
+            name=escape_label(f"{x.word}, {x.unit}" if x.unit else x.word),
             mode="lines+markers" if len(x.values) < 60 else "lines",
             line=dict(color=colour, dash=dash, width=2),
-            customdata=[literal(", ".join(beside[k])) for k in range(len(x.values))],
+            customdata=[escape_label(", ".join(beside[k])) for k in range(len(x.values))],
             hovertemplate="round %{x}: %{y:.4g}<br>%{customdata}<extra></extra>",
         )
         for (_, x), (colour, dash) in zip(lines, COLOURS * len(lines), strict=False)
     ]
     title = " + ".join(dict.fromkeys(one.weights for one, _ in lines))
     drawing = chart(
-        literal(title), "round", literal(", ".join(dict.fromkeys(x.unit or x.word for _, x in lines))), *drawn
+        escape_label(title),
+        "round",
+        escape_label(", ".join(dict.fromkeys(x.unit or x.word for _, x in lines))),
+        *drawn,
     )
     return drawing.update_layout(showlegend=True)

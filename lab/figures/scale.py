@@ -7,15 +7,15 @@ from collections.abc import Iterator
 
 import plotly.graph_objects as go
 
-from decodescope.engine.cost.passes import Passes
+from decodescope.engine.cost.passes import PassPricer
 from decodescope.engine.trace import Step, Trace
 from decodescope.engine.trace.details.declarations import PriceForm
 from decodescope.engine.trace.details.tally import TallyReading
 from decodescope.engine.trace.records.pieces import join
-from decodescope.lab.decision.details import readings
-from decodescope.lab.formatting.style import count
+from decodescope.lab.decision.details import tally_readings
+from decodescope.lab.formatting.style import format_count
 
-from .chart import ACCEPT, INK, MUTED, REJECT, chart, literal, plain
+from .chart import ACCEPT, INK, MUTED, REJECT, chart, escape_label, text_label
 
 
 def figure(trace: Trace) -> go.Figure:
@@ -23,7 +23,7 @@ def figure(trace: Trace) -> go.Figure:
 
     At the right the operations of each model, by the cost model. Raises ValueError where no step holds such rows.
     """
-    read = next((read for step in trace.steps for read in _drawn(trace, step)), None)
+    read = next((read for step in trace.steps for read in _priced_tallies(trace, step)), None)
     form = None if read is None else read.form.scale
     if read is None or form is None or form.prices is None:
         raise ValueError(
@@ -34,17 +34,20 @@ def figure(trace: Trace) -> go.Figure:
     colours = []
     shapes = []
     said = []
-    for k in read.listed:
+    for k in read.listed_rows:
         outcome, scope = read.outcomes[k], read.rows[k]
-        name = plain(scope.first(read.form.row), 40)
+        name = text_label(scope.say_first(read.form.row), 40)
         chosen = bool(outcome.bar)
-        names.append(f"{k + 1}: {name}" if scope.raw(form.tokens) is not None else name)
+        names.append(f"{k + 1}: {name}" if scope.entry(form.tokens) is not None else name)
         scores.append(scope.value(form.value))
         colours.append((ACCEPT if outcome.holds else REJECT) if chosen else MUTED)
         shapes.append("/" if chosen and not outcome.holds else "")
         said.append(
             "<br>".join(
-                [*([name] if scope.raw(form.tokens) is not None else []), ", ".join(scope.all(form.words))]
+                [
+                    *([name] if scope.entry(form.tokens) is not None else []),
+                    ", ".join(scope.say_all(form.words)),
+                ]
             )
         )
     bars = go.Bar(
@@ -55,13 +58,13 @@ def figure(trace: Trace) -> go.Figure:
         customdata=said,
         hovertemplate="%{customdata}<br>%{x:.3f}<extra></extra>",
     )
-    models, flops, paid = _paid(trace, form.prices)
+    models, flops, paid = _model_costs(trace, form.prices)
     price = go.Bar(
         y=models, x=flops, orientation="h", xaxis="x2", yaxis="y2", marker=dict(color=MUTED), customdata=paid,
         hovertemplate="%{y}: %{customdata}<extra></extra>",
     )  # fmt: skip
-    fate, bar = read.whole.first(form.fate), read.whole.value(form.bar)
-    drawing = chart(f"{form.title}: {fate}", literal(form.number), "", bars, price)
+    fate, bar = read.whole_scope.say_first(form.fate), read.whole_scope.value(form.bar)
+    drawing = chart(f"{form.title}: {fate}", escape_label(form.number), "", bars, price)
     if bar is not None:
         drawing.add_vline(
             x=bar, line=dict(color=INK, dash="dash"), annotation_text=f"{read.form.bar} {bar:g}"
@@ -78,16 +81,16 @@ def figure(trace: Trace) -> go.Figure:
     return drawing
 
 
-def _drawn(trace: Trace, step: Step) -> Iterator[TallyReading]:
+def _priced_tallies(trace: Trace, step: Step) -> Iterator[TallyReading]:
     """The tallies of a step whose rows are drawn on a scale with prices beside it."""
-    for read in readings(trace.header, step, lambda ids: join(ids, trace.pieces)):
+    for read in tally_readings(trace.header, step, lambda ids: join(ids, trace.pieces)):
         if read.form.scale is not None and read.form.scale.prices is not None:
             yield read
 
 
-def _paid(trace: Trace, form: PriceForm) -> tuple[list[str], list[float], list[str]]:
+def _model_costs(trace: Trace, form: PriceForm) -> tuple[list[str], list[float], list[str]]:
     """Of each model, and of all together: name, FLOP, and rows and passes in words."""
-    passes, sums = Passes(trace.header), defaultdict[str, list[int]](lambda: [0, 0, 0])
+    passes, sums = PassPricer(trace.header), defaultdict[str, list[int]](lambda: [0, 0, 0])
     for record in ([trace.prefill] if trace.prefill is not None else []) + list(trace.steps):
         for row in passes.rows(record.passes):
             for i, key in enumerate(("flops", "rows", "n")):
@@ -95,7 +98,7 @@ def _paid(trace: Trace, form: PriceForm) -> tuple[list[str], list[float], list[s
     each = [sums[lane] for lane in form.lanes]
     together = [sum(column) for column in zip(*each, strict=True)]
     words = [
-        f"{count(flops)}FLOP, {rows} rows in {n} passes" if n else "not asked"
+        f"{format_count(flops)}FLOP, {rows} rows in {n} passes" if n else "not asked"
         for flops, rows, n in (*each, together)
     ]
     names = [f"{word} model" for word in form.lanes.values()]

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from decodescope.engine.core.arguments import whole
+from decodescope.engine.core.arguments import check_whole_number
 from decodescope.engine.trace import Step, Trace
-from decodescope.engine.trace.detail_checks.tree_search import Regrowth, regrown, words_now
-from decodescope.engine.trace.detail_checks.trees import tree_reading, trees
+from decodescope.engine.trace.detail_checks.tree_search import SearchReplay, node_outcomes, replay_rounds
+from decodescope.engine.trace.detail_checks.trees import declared_trees, tree_reading
 from decodescope.engine.trace.details.declarations import Sentence, TreeForm
-from decodescope.engine.trace.details.scope import Scope
+from decodescope.engine.trace.details.scope import FormulaScope
 from decodescope.engine.trace.details.shapes import TreeDetail
 from decodescope.engine.trace.details.tree import TreeReading
 from decodescope.lab.formatting.style import LIGHT
-from decodescope.lab.formatting.tokens import shown_id
+from decodescope.lab.formatting.tokens import visible_token
 
-from .chart import ACCEPT, INK, MUTED, chart, literal
-from .tree import ROW, rows
+from .chart import ACCEPT, INK, MUTED, chart, escape_label
+from .tree import ROW, branch_rows
 
 LABELS = 100  # nodes up to which each has its token written beside it, not those of the best text alone
 LOOK = {
@@ -31,7 +31,7 @@ LOOK = {
 
 
 @dataclass
-class Drawn:
+class DrawnSearchNode:
     """A node of a drawn tree. parent: -1 behind the text;  kind: of LOOK;  says: what was noted of it;  over: its text ended"""
 
     token: int
@@ -46,85 +46,87 @@ def figure(trace: Trace, step: int | None = None, node: int | None = None) -> go
     """Of a tree that grew within a step its first `node` nodes, each with the terms by which it was chosen; of one that grows
     over steps the nodes up to step `step`, and those that were left. Without either all of it. Raises ValueError where no step
     has a tree, ParamError for a place that there is not."""
-    held = [(one, *own) for one in trace.steps for own in trees(trace.header, one)]
+    held = [(one, *own) for one in trace.steps for own in declared_trees(trace.header, one)]
     grown = next((own for own in held if own[2].growth is not None), None)
     if grown is not None:
-        return _grown(trace, *grown, node)
+        return _growth_figure(trace, *grown, node)
     over = [own for own in held if own[1].earlier]
     if not over:
         raise ValueError(
             "No step of this run tells of a search: take a run with the strategy planned, beam or diverse_beam."
         )
-    last = whole(len(over) - 1 if step is None else step, "step", 0, len(over) - 1)
-    nodes = list(_followed(trace, over[: last + 1], last + 1 == len(over)))
+    last = check_whole_number(len(over) - 1 if step is None else step, "step", 0, len(over) - 1)
+    nodes = list(_nodes_by_step(trace, over[: last + 1], last + 1 == len(over)))
     left = sum(one.kind == "left" for one in nodes)
     nouns = over[0][2].nouns.capitalize()
     kept = sum(one.kind != "left" and not one.over for one in nodes)
-    return _drawn(trace, nodes, f"{nouns} up to step {last}: {kept} kept, {left} left", "tokens")
+    return _tree_figure(trace, nodes, f"{nouns} up to step {last}: {kept} kept, {left} left", "tokens")
 
 
-def _grown(trace: Trace, step: Step, detail: TreeDetail, form: TreeForm, count: int | None) -> go.Figure:
+def _growth_figure(
+    trace: Trace, step: Step, detail: TreeDetail, form: TreeForm, count: int | None
+) -> go.Figure:
     """The tree behind `count` rounds."""
     reading = tree_reading(trace.header, step, detail, form)
     growth = form.growth
     assert growth is not None
-    upto = whole(len(reading) - 1 if count is None else count, "node", 1, len(reading) - 1)
+    upto = check_whole_number(len(reading) - 1 if count is None else count, "node", 1, len(reading) - 1)
     terms = [""]
-    for born, (again, scores) in enumerate(regrown(reading, upto), 1):
+    for born, (again, scores) in enumerate(replay_rounds(reading, upto), 1):
         if born > upto:
             break
         parent, token = detail.parents[born], reading.token(born)
         place = again.candidates[parent].index(token) if token in again.candidates[parent] else -1
         own = {"score": scores[place], "p": again.priors[parent][place]} if place >= 0 else {}
-        chosen = Scope({**reading.knobs, **own}, {}).say(Sentence(growth.chosen))
-        worth = reading.node(born).first(form.worth)
+        chosen = FormulaScope({**reading.knobs, **own}, {}).say(Sentence(growth.chosen))
+        worth = reading.node_scope(born).say_first(form.worth)
         terms.append("; ".join(filter(None, (f"{form.noun} {born}: {worth}", chosen))))
     numbers = [reading.number(k) or 0.0 for k in range(1, upto + 1)]
     best = numbers.index(max(numbers)) + 1
-    way, words = {*reading.path(best)}, words_now(reading, again)
+    way, words = {*reading.path(best)}, node_outcomes(reading, again)
     nodes = [
-        Drawn(
+        DrawnSearchNode(
             reading.token(k) or 0,
             detail.parents[k] - 1,
             len(reading.path(k)),
             "best" if k in way else "closed" if again.closed[k] else "open",
-            terms[k] + _now(reading, again, k, words[k]),
+            terms[k] + _node_status(reading, again, k, words[k]),
         )
         for k in range(1, upto + 1)
     ]
-    title = Scope({"upto": upto, "best": max(numbers)}, {}).say(Sentence(growth.title))
-    return _drawn(trace, nodes, title or f"{form.title} behind {upto} {form.nouns}", "tokens")
+    title = FormulaScope({"upto": upto, "best": max(numbers)}, {}).say(Sentence(growth.title))
+    return _tree_figure(trace, nodes, title or f"{form.title} behind {upto} {form.nouns}", "tokens")
 
 
-def _now(reading: TreeReading, again: Regrowth, node: int, word: str) -> str:
+def _node_status(reading: TreeReading, again: SearchReplay, node: int, word: str) -> str:
     """What became of a node."""
     growth = reading.form.growth
     assert growth is not None
     own = {growth.visits: again.visits[node], growth.values: again.values[node]}
-    said = Scope(own, {}).say(Sentence(growth.now)) or ""
+    said = FormulaScope(own, {}).say(Sentence(growth.now)) or ""
     outcome = reading.form.outcomes.get(word)
-    shut = reading.node(node).all(outcome.words) if outcome is not None else []
+    shut = reading.node_scope(node).say_all(outcome.words) if outcome is not None else []
     return "<br>" + "; ".join(filter(None, (said, *shut)))
 
 
 Held = tuple[Step, TreeDetail, TreeForm]
 
 
-def _followed(trace: Trace, held: list[Held], over: bool) -> Iterator[Drawn]:
+def _nodes_by_step(trace: Trace, held: list[Held], over: bool) -> Iterator[DrawnSearchNode]:
     """The nodes of all steps, each behind that which it went on from, and what was left of each step. over: the last step is
     the run's last."""
-    own = _way(held) if over else set()
+    own = _written_path(held) if over else set()
     before, count = [-1], 0
     for depth, (step, detail, form) in enumerate(held, 1):
         reading = tree_reading(trace.header, step, detail, form)
         numbers = [reading.number(node) or 0.0 for node in range(len(reading))]
-        kept = reading.of("open")
+        kept = reading.nodes_by_fate("open")
         worst = min((numbers[node] for node in kept), default=0.0)
         now = []
         for node, outcome in enumerate(reading.outcomes):
             if not outcome.shown:
                 continue
-            worth = reading.node(node).first(form.exact or form.worth)
+            worth = reading.node_scope(node).say_first(form.exact or form.worth)
             kind, word = "open", f"kept, {worth}"
             if outcome.fate != "open":
                 kind = "left" if outcome.fate == "left" else "closed"
@@ -136,7 +138,7 @@ def _followed(trace: Trace, held: list[Held], over: bool) -> Iterator[Drawn]:
                 )
                 word = f"{reading.words(node) or outcome.fate}, {worth}{more}"
             parent = detail.parents[node]
-            yield Drawn(
+            yield DrawnSearchNode(
                 reading.token(node) or 0,
                 before[parent] if 0 <= parent < len(before) else -1,
                 depth,
@@ -150,7 +152,7 @@ def _followed(trace: Trace, held: list[Held], over: bool) -> Iterator[Drawn]:
         before = now
 
 
-def _way(held: list[Held]) -> set[tuple[int, int]]:
+def _written_path(held: list[Held]) -> set[tuple[int, int]]:
     """Depth and number of the nodes that lead to the text that was written."""
     ways: list[tuple[list[int], list[tuple[int, int]]]] = [([], [])]
     emitted = held[-1][0].emitted
@@ -168,9 +170,9 @@ def _way(held: list[Held]) -> set[tuple[int, int]]:
     return set()
 
 
-def _drawn(trace: Trace, nodes: list[Drawn], title: str, across: str) -> go.Figure:
+def _tree_figure(trace: Trace, nodes: list[DrawnSearchNode], title: str, across: str) -> go.Figure:
     """The nodes as a tree, depth across."""
-    y = rows([one.parent for one in nodes])
+    y = branch_rows([one.parent for one in nodes])
     x = [0, *(one.depth for one in nodes)]
     lines = []
     for left in (True, False):  # what was left lies below
@@ -181,7 +183,7 @@ def _drawn(trace: Trace, nodes: list[Drawn], title: str, across: str) -> go.Figu
         down = [p for a, b in ends for p in (y[a], y[b], y[b], None)]
         look = dict(color=LIGHT["line"] if left else LIGHT["branch"])
         lines.append(go.Scatter(x=along, y=down, mode="lines", line=look, hoverinfo="skip", showlegend=False))
-    words = [literal(shown_id(one.token, trace.pieces)) for one in nodes]
+    words = [escape_label(visible_token(one.token, trace.pieces)) for one in nodes]
     marks = [
         go.Scatter(
             x=[nodes[k].depth for k in own],

@@ -7,9 +7,9 @@ import plotly.graph_objects as go
 from decodescope.engine.core.tree import depths
 from decodescope.engine.trace import Step, Trace, TraceError
 from decodescope.lab.formatting.style import LIGHT, PASSENGER, WORDS
-from decodescope.lab.formatting.tokens import shown_id
+from decodescope.lab.formatting.tokens import visible_token
 
-from .chart import ACCEPT, INK, MUTED, REJECT, chart, literal
+from .chart import ACCEPT, INK, MUTED, REJECT, chart, escape_label
 
 ROW = 26  # px between two branches
 LOOK = {
@@ -36,12 +36,12 @@ def figure(trace: Trace, step: int | None = None) -> go.Figure:
     draft = record.draft
     if draft is None or not draft.tokens:
         raise ValueError(f"Step {at} holds no draft; the first that does is {drafted}.")
-    x, y = [0, *depths(draft.parents)], rows(draft.parents)
+    x, y = [0, *depths(draft.parents)], branch_rows(draft.parents)
     ends = [(parent + 1, node) for node, parent in enumerate(draft.parents, 1)]
     along, across = ([one for a, b in ends for one in (place[a], place[b], None)] for place in (x, y))
-    before = [*trace.prompt_read, *trace.emitted][max(0, record.n - 1)]
-    words = [literal(shown_id(token, trace.pieces)) for token in (before, *draft.tokens)]
-    status = ["root", *_statuses(record)]
+    before = [*trace.effective_prompt, *trace.emitted_ids][max(0, record.n - 1)]
+    words = [escape_label(visible_token(token, trace.pieces)) for token in (before, *draft.tokens)]
+    status = ["root", *_node_statuses(record)]
     marks = [
         go.Scatter(
             x=[x[i] for i in at_status],
@@ -65,7 +65,7 @@ def figure(trace: Trace, step: int | None = None) -> go.Figure:
     )
 
 
-def _statuses(step: Step) -> list[str]:
+def _node_statuses(step: Step) -> list[str]:
     """Of each node of a step's draft."""
     tried = [] if step.trials is None else step.trials.node
     kept = set(step.path or [])
@@ -77,7 +77,7 @@ def _statuses(step: Step) -> list[str]:
     ]
 
 
-def rows(parents: list[int]) -> list[int]:
+def branch_rows(parents: list[int]) -> list[int]:
     """The branch on which the root and each node stands: a first child beside its parent, its siblings below all before."""
     children: dict[int, list[int]] = {}
     for node, parent in enumerate(parents):

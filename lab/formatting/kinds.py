@@ -32,9 +32,9 @@ def kind_of(piece: Piece | None, before: str) -> str:
         return "indent"
     if core[0].isdigit():
         return "digit"
-    if not _letter(core[0]):
+    if not _is_word_character(core[0]):
         return "punctuation"
-    if core == piece and before and _letter(before[-1]):
+    if core == piece and before and _is_word_character(before[-1]):
         return "inside a word"
     if _CODE.search(before[-LOOKED_AT:]):
         return "keyword" if keyword.iskeyword(core) else "name"
@@ -44,5 +44,5 @@ def kind_of(piece: Piece | None, before: str) -> str:
     )
 
 
-def _letter(char: str) -> bool:
+def _is_word_character(char: str) -> bool:
     return char.isalnum() or char == "_"

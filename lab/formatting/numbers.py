@@ -8,16 +8,16 @@ def f(x: float, digits: int = 4) -> str:
     return f"{x:.{digits}g}"
 
 
-def of_100(x: float) -> str:
+def per_hundred(x: float) -> str:
     """A probability as cases of a hundred."""
     return f"{f(100 * x, 3)} of 100 cases"
 
 
-def said(token: str) -> str:
+def quote_token(token: str) -> str:
     """A token inside a sentence."""
     return f"“{token}”"
 
 
-def guesses(n: int) -> str:
+def guesses_phrase(n: int) -> str:
     """Some guesses, and what was done to them follows."""
     return "One guess was" if n == 1 else f"{n} guesses were"

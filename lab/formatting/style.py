@@ -106,17 +106,17 @@ STATUS_OF_ORIGIN = {
 }
 
 
-def word_of(origin: str) -> str:
+def origin_word(origin: str) -> str:
     """What a view says of an emitted token, by its origin in a trace."""
     return CORRECTION if origin == "correction" else WORDS[STATUS_OF_ORIGIN.get(origin, "target")]
 
 
-def percent(share: float) -> str:
+def format_percent(share: float) -> str:
     """A share as people read it: `61 %`."""
     return f"{100 * share:.0f} %"
 
 
-def size(count: float) -> str:
+def format_bytes(count: float) -> str:
     """Bytes with a binary unit: `512 KiB`."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024 or unit == "GiB":
@@ -125,7 +125,7 @@ def size(count: float) -> str:
     raise AssertionError("the loop always returns")
 
 
-def count(number: float) -> str:
+def format_count(number: float) -> str:
     """A large number in short: `9.9 M`."""
     for limit, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= limit:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import html
 
-from decodescope.engine.trace.records.pieces import shown, shown_id
+from decodescope.engine.trace.records.pieces import visible_piece, visible_token
 
-__all__ = ["escaped", "shown", "shown_id"]
+__all__ = ["escape_html", "visible_piece", "visible_token"]
 
 
-def escaped(text: object) -> str:
+def escape_html(text: object) -> str:
     """`text` as content or quoted attribute of HTML."""
     return html.escape(str(text), quote=True)

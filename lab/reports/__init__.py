@@ -1,1 +1,1 @@
-"""Where drafts died, over several runs."""
+"""Acceptance reportd, over several runs."""

@@ -15,7 +15,7 @@ from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.trace import Header
 from decodescope.engine.trace.checks.decisions import telling_at
-from decodescope.engine.trace.records.parts import said
+from decodescope.engine.trace.records.parts import part_description
 
 SEEN = 20  # passes of one size whose median counts as measured
 ENOUGH = 30  # tests from which a share is carried on behind the deepest draft
@@ -23,7 +23,7 @@ LONGEST = 24
 LOOKUP = {"length": 10, "ngram": 3}  # prompt lookup as it comes
 
 
-class Cycle(NamedTuple):
+class StepCost(NamedTuple):
     """One step, as far as its cost depends on the draft. depth: of the draft, 0 without one; nodes: per level, from 1
     passes: whether the draft took forward passes of its own;  path: accepted tokens;  rows: read by the target"""
 
@@ -37,7 +37,7 @@ class Cycle(NamedTuple):
     rest_us: float
 
 
-class Rate(NamedTuple):
+class DepthCounts(NamedTuple):
     """Places at one depth: where a guess was tried, where one was accepted, and where the first one was."""
 
     tested: int
@@ -63,15 +63,15 @@ class Advice:
 
 
 @dataclass
-class Seen:
+class AdviceData:
     """What the runs show, gathered for the advice. rates: by depth, from 1
     rescue: per place at depth 1 whose only guess was refused, the chance of a second one
     agree, overlap: per place with both laws: whether their favourites are one token, and the sum of min(p, q)
     looked_up: (steps, tokens, rows of a pass -> how many) that prompt lookup would have needed for the same texts
     """
 
-    cycles: list[Cycle] = field(default_factory=list)
-    rates: list[Rate] = field(default_factory=list)
+    cycles: list[StepCost] = field(default_factory=list)
+    rates: list[DepthCounts] = field(default_factory=list)
     rescue: list[float] = field(default_factory=list)
     agree: list[bool] = field(default_factory=list)
     overlap: list[float] = field(default_factory=list)
@@ -85,7 +85,7 @@ class Clock:
     Raises ValueError if no time was recorded.
     """
 
-    def __init__(self, header: Header, seen: Seen):
+    def __init__(self, header: Header, seen: AdviceData):
         cycles = seen.cycles
         times: dict[int, list[float]] = {}
         for x in cycles:
@@ -102,9 +102,9 @@ class Clock:
         spent = [x.draft_us / x.depth if self.by_level else x.draft_us for x in drafts]
         self.each = statistics.median(spent) if spent else 0.0
         self.held = int(statistics.median(seen.held)) if seen.held else 0
-        self._models(header)
+        self._read_models(header)
 
-    def _models(self, header: Header) -> None:
+    def _read_models(self, header: Header) -> None:
         """The shape of the target, and the machine, where the header tells them."""
         self.spec = self.profile = None
         self.bits, self.dtype = DTYPE_BITS.get(header.dtype, 16), header.dtype
@@ -130,16 +130,16 @@ class Clock:
             f"passes over {sizes} tokens as measured, between them in proportion, other sizes scaled by {how}"
         )
 
-    def verify(self, rows: float) -> float:
+    def verify_us(self, rows: float) -> float:
         """Microseconds of the target's pass over `rows` tokens, with the rule that decides on them."""
         low = math.floor(rows)
         return (
-            self._whole(low)
+            self._pass_us(low)
             if low == rows
-            else self._whole(low) * (low + 1 - rows) + self._whole(low + 1) * (rows - low)
+            else self._pass_us(low) * (low + 1 - rows) + self._pass_us(low + 1) * (rows - low)
         )
 
-    def _whole(self, rows: int) -> float:
+    def _pass_us(self, rows: int) -> float:
         below, above = (
             max((n for n in self.seen if n <= rows), default=None),
             min((n for n in self.seen if n >= rows), default=None),
@@ -149,9 +149,9 @@ class Clock:
             return self.seen[below] * (1 - share) + self.seen[above] * share
         near = above if below is None else below
         assert near is not None, "one size at least was measured"
-        return self.seen[near] * self._modelled(rows) / self._modelled(near)
+        return self.seen[near] * self._model_estimate(rows) / self._model_estimate(near)
 
-    def _modelled(self, rows: int) -> float:
+    def _model_estimate(self, rows: int) -> float:
         """Of a pass over `rows` tokens: time by the roofline, else bytes, else 1."""
         if self.spec is None:
             return 1.0
@@ -161,16 +161,16 @@ class Clock:
             return float(pass_cost(self.spec, shape).bytes)
         return self.profile.time_us(pass_ops(self.spec, shape), self.dtype).us
 
-    def step(self, rows: float, levels: float) -> float:
+    def step_us(self, rows: float, levels: float) -> float:
         """Microseconds of a step whose draft has `levels` levels and whose pass reads `rows` tokens."""
-        return self.verify(rows) + self.rest + self.draft(levels)
+        return self.verify_us(rows) + self.rest + self.draft_us(levels)
 
-    def draft(self, levels: float) -> float:
+    def draft_us(self, levels: float) -> float:
         """Microseconds of a draft: so much a level if it takes passes of its own, else the same for any length."""
         return self.each * levels if self.by_level else self.each * (levels > 0)
 
 
-class Point(NamedTuple):
+class SpeedPoint(NamedTuple):
     """Drafts of one length: tokens of a step, its microseconds, and its speed over the present one."""
 
     length: int
@@ -179,17 +179,17 @@ class Point(NamedTuple):
     gain: float
 
 
-def lengths(seen: Seen, clock: Clock) -> list[Point]:
+def speed_by_length(seen: AdviceData, clock: Clock) -> list[SpeedPoint]:
     """Speed by the depth at which drafts end, from 0 (plain decoding) to twice the present one; to the present one where
     there are too few tests to go on from."""
     deep = max(x.depth for x in seen.cycles)
     longest = min(2 * deep + 2, LONGEST) if sum(x.tested for x in seen.rates) >= ENOUGH else deep
-    raw = [(n, *_of_length(n, deep, seen, clock)) for n in range(max(longest, deep) + 1)]
+    raw = [(n, *_cost_at_length(n, deep, seen, clock)) for n in range(max(longest, deep) + 1)]
     _, now, us = raw[deep]
-    return [Point(n, tokens, step, tokens / step / (now / us)) for n, tokens, step in raw]
+    return [SpeedPoint(n, tokens, step, tokens / step / (now / us)) for n, tokens, step in raw]
 
 
-def _of_length(n: int, deep: int, seen: Seen, clock: Clock) -> tuple[float, float]:
+def _cost_at_length(n: int, deep: int, seen: AdviceData, clock: Clock) -> tuple[float, float]:
     """(tokens of a step, microseconds) with drafts of at most `n` levels, where the present ones have up to `deep`."""
     cycles = seen.cycles
     count = len(seen.cycles)
@@ -200,12 +200,12 @@ def _of_length(n: int, deep: int, seen: Seen, clock: Clock) -> tuple[float, floa
     levels = sum(min(x.depth, within) for x in cycles) / count
     whole = sum(x.depth == deep for x in cycles) / count
     last = sum(x.nodes[deep - 1] for x in cycles if x.depth == deep) / count
-    share = tail(seen.rates)
+    share = deepest_acceptance(seen.rates)
     carried = sum(reached[-1] * share**j for j in range(1, more + 1)) if reached else 0.0
-    return 1 + sum(reached) + carried, clock.step(rows + more * last, levels + more * whole)
+    return 1 + sum(reached) + carried, clock.step_us(rows + more * last, levels + more * whole)
 
 
-def tail(rates: Sequence[Rate]) -> float:
+def deepest_acceptance(rates: Sequence[DepthCounts]) -> float:
     """The share that was accepted at the deepest places, as many as it takes to have 30 tests."""
     tested = accepted = 0
     for rate in reversed(rates):
@@ -215,17 +215,17 @@ def tail(rates: Sequence[Rate]) -> float:
     return accepted / tested if tested else 0.0
 
 
-def advice(header: Header, seen: Seen) -> tuple[list[Advice], list[Point], list[str]]:
+def advice(header: Header, seen: AdviceData) -> tuple[list[Advice], list[SpeedPoint], list[str]]:
     """What to try, the best first and limits last; speed by length; and what cannot be told, in sentences."""
-    plain, telling = bool(said(header, "drafter").get("speaks")), telling_at(header)
-    chance = "sampler" in header.method and not said(header, "sampler").get("greedy")
+    plain, telling = bool(part_description(header, "drafter").get("speaks")), telling_at(header)
+    chance = "sampler" in header.method and not part_description(header, "sampler").get("greedy")
     # what a refusal leaves of the law is what a further guess is tried against
     rest = telling is not None and telling.rest
     try:
         clock = Clock(header, seen)
     except ValueError:
         return [], [], ["No times are in the record, so nothing can be said about gains."]
-    curve = lengths(seen, clock)
+    curve = speed_by_length(seen, clock)
     deep = max(x.depth for x in seen.cycles)
     now = curve[deep]
     chain = all(max(x.nodes, default=0) <= 1 for x in seen.cycles)
@@ -233,16 +233,16 @@ def advice(header: Header, seen: Seen) -> tuple[list[Advice], list[Point], list[
     notes: list[str] = []
     if chain:
         ways += _second_chain(seen, clock, now, plain, notes) if rest else []
-        ways += _greedy(seen, now) if rest and chance else []
+        ways += _greedy_advice(seen, now) if rest and chance else []
     else:
-        ways += _first_only(seen, clock, now, plain)
-    if not said(header, "drafter").get("copies"):
-        ways += _lookup(seen, clock, now)
+        ways += _chain_advice(seen, clock, now, plain)
+    if not part_description(header, "drafter").get("copies"):
+        ways += _lookup_advice(seen, clock, now)
     ways.sort(key=lambda x: -x.gain)
-    return [*ways, *_limits(seen, clock, now)], curve, notes
+    return [*ways, *_limit_advice(seen, clock, now)], curve, notes
 
 
-def _best_length(curve: Sequence[Point], deep: int, plain: bool) -> Advice:
+def _best_length(curve: Sequence[SpeedPoint], deep: int, plain: bool) -> Advice:
     """plain: the drafter is a model that drafts by itself, whose knobs these are."""
     best = max(curve, key=lambda x: x.gain)
     why = "a guess at some depth is accepted as often, however deep the draft is"
@@ -259,52 +259,58 @@ def _best_length(curve: Sequence[Point], deep: int, plain: bool) -> Advice:
             "the same passes",
         )
     name = f"drafts up to {best.length} deep" if best.length != deep else f"the present depth, {deep}"
-    how = f"--set drafter.length={best.length}" if plain and best.length != deep else ""
+    how = f"--set drafter.max_draft_tokens={best.length}" if plain and best.length != deep else ""
     return Advice("length", name, best.tokens, best.step_us, best.gain, how, why)
 
 
-def _second_chain(seen: Seen, clock: Clock, now: Point, plain: bool, notes: list[str]) -> list[Advice]:
+def _second_chain(
+    seen: AdviceData, clock: Clock, now: SpeedPoint, plain: bool, notes: list[str]
+) -> list[Advice]:
     """A chain beside the present one, from a second guess at the root."""
     if not seen.rescue:
         notes.append(
             "What a second branch would gain is unknown: no distribution is recorded where first guesses fell."
         )
         return []
-    shares = _shares(seen, [x.accepted for x in seen.rates])
+    shares = _acceptance_by_depth(seen, [x.accepted for x in seen.rates])
     deep = len(seen.rates)
-    levels = _levels(seen)
+    levels = _mean_depth(seen)
     refused = (seen.rates[0].tested - seen.rates[0].accepted) / len(seen.cycles)
     rescue = statistics.fmean(seen.rescue)
     both = [*range(-1, deep - 1), -1, *range(deep, 2 * deep - 1)]
     tokens = expected_tree_tokens(both, [*shares, refused * rescue, *shares[1:]])
-    us = clock.step(1 + 2 * levels, levels)
+    us = clock.step_us(1 + 2 * levels, levels)
     why = (
         f"where the first guess at the root was rejected a second one would be accepted in {100 * rescue:.0f} %, by the "
         "distributions recorded there; below it things go on as below the first; both chains grow in the passes of one"
     )
     how = "--set drafter.width=2" if plain else ""
-    return [Advice("tree", "a second chain at the root", tokens, us, _gain(tokens, us, now), how, why)]
+    return [
+        Advice("tree", "a second chain at the root", tokens, us, _relative_speed(tokens, us, now), how, why)
+    ]
 
 
-def _first_only(seen: Seen, clock: Clock, now: Point, plain: bool) -> list[Advice]:
+def _chain_advice(seen: AdviceData, clock: Clock, now: SpeedPoint, plain: bool) -> list[Advice]:
     """Of a tree only the first guess at each place."""
-    levels = _levels(seen)
+    levels = _mean_depth(seen)
     tokens = expected_tree_tokens(
-        range(-1, len(seen.rates) - 1), _shares(seen, [x.first for x in seen.rates])
+        range(-1, len(seen.rates) - 1), _acceptance_by_depth(seen, [x.first for x in seen.rates])
     )
-    us = clock.step(1 + levels, levels)
+    us = clock.step_us(1 + levels, levels)
     why = "the first guess at a place is right as often as it was in the tree; a level of one node costs as much to draft"
     how = "--set drafter.width=1" if plain else ""
-    return [Advice("tree", "a chain of the first guesses", tokens, us, _gain(tokens, us, now), how, why)]
+    return [
+        Advice("tree", "a chain of the first guesses", tokens, us, _relative_speed(tokens, us, now), how, why)
+    ]
 
 
-def _greedy(seen: Seen, now: Point) -> list[Advice]:
+def _greedy_advice(seen: AdviceData, now: SpeedPoint) -> list[Advice]:
     if not seen.agree:
         return []
     drawn, sure = statistics.fmean(seen.overlap), statistics.fmean(seen.agree)
     line = range(-1, len(seen.rates) - 1)
     then, before = (
-        expected_tree_tokens(line, _shares(seen, [share * x.tested for x in seen.rates]))
+        expected_tree_tokens(line, _acceptance_by_depth(seen, [share * x.tested for x in seen.rates]))
         for share in (sure, drawn)
     )
     gain = then / before if before > 0 else 1.0
@@ -325,37 +331,45 @@ def _greedy(seen: Seen, now: Point) -> list[Advice]:
     ]
 
 
-def _shares(seen: Seen, accepted: Sequence[float]) -> list[float]:
+def _acceptance_by_depth(seen: AdviceData, accepted: Sequence[float]) -> list[float]:
     """P(a guess at a depth is accepted | the one above it was), by depth; where nothing was guessed counts as refused.
     accepted: places at each depth where the guess in question would stay."""
     before = [len(seen.cycles), *(x.accepted for x in seen.rates)]
     return [x / n if n else 0.0 for x, n in zip(accepted, before, strict=False)]
 
 
-def _levels(seen: Seen) -> float:
+def _mean_depth(seen: AdviceData) -> float:
     return statistics.fmean(x.depth for x in seen.cycles)
 
 
-def _gain(tokens: float, us: float, now: Point) -> float:
+def _relative_speed(tokens: float, us: float, now: SpeedPoint) -> float:
     return tokens / us / (now.tokens / now.step_us)
 
 
-def _lookup(seen: Seen, clock: Clock, now: Point) -> list[Advice]:
+def _lookup_advice(seen: AdviceData, clock: Clock, now: SpeedPoint) -> list[Advice]:
     steps, tokens, sizes = seen.looked_up
     if not steps:
         return []
-    us = sum(clock.step(rows, 0) * count for rows, count in sizes.items()) / steps
+    us = sum(clock.step_us(rows, 0) * count for rows, count in sizes.items()) / steps
     why = "counted on the very texts of these runs, as under exact matching; looking up takes no time"
     each = tokens / steps
     return [
-        Advice("drafter", "prompt lookup", each, us, _gain(each, us, now), "--drafter prompt_lookup", why)
+        Advice(
+            "drafter",
+            "prompt lookup",
+            each,
+            us,
+            _relative_speed(each, us, now),
+            "--drafter prompt_lookup",
+            why,
+        )
     ]
 
 
-def _limits(seen: Seen, clock: Clock, now: Point) -> list[Advice]:
+def _limit_advice(seen: AdviceData, clock: Clock, now: SpeedPoint) -> list[Advice]:
     """What a drafter could gain at most by being faster, and by being right."""
-    levels = _levels(seen)
-    free, right = now.step_us - clock.draft(levels), levels + 1
+    levels = _mean_depth(seen)
+    free, right = now.step_us - clock.draft_us(levels), levels + 1
     return [
         Advice(
             "limit",
@@ -378,7 +392,7 @@ def _limits(seen: Seen, clock: Clock, now: Point) -> list[Advice]:
     ]
 
 
-def looked_up(text: Sequence[int], prompt: int, room: int) -> tuple[int, int, Counter[int]]:
+def simulate_prompt_lookup(text: Sequence[int], prompt: int, room: int) -> tuple[int, int, Counter[int]]:
     """(steps, tokens, rows of a pass -> how many) that prompt lookup would need to write text[prompt:], matching exactly.
 
     It proposes up to 10 tokens that followed the latest earlier occurrence of the last 3, 2 or 1. room: the longest text

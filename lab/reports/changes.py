@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from decodescope.lab.formatting.style import percent
+from decodescope.lab.formatting.style import format_percent
 
-from .report import Report
-from .tables import FEW, Table
+from .report import AcceptanceReport
+from .tables import FEW, ReportTable
 from .tally import FIGURES, NONE, Count, Figure
 
 ENOUGH = 5  # prompts that both reports need from which on a change has an interval
@@ -25,7 +25,7 @@ ByPrompt = dict[tuple[int, ...], dict[Figure, Count]]  # what the runs of a prom
 
 
 @dataclass
-class Pair:
+class ReportPair:
     """Two reports that are compared, as counts by prompt.
 
     sides: of each the prompts that count: those that both have, where these are ENOUGH, else its own
@@ -40,9 +40,9 @@ class Pair:
     draws: np.ndarray
 
     @classmethod
-    def of(cls, a: Report, b: Report) -> Pair:
+    def of(cls, a: AcceptanceReport, b: AcceptanceReport) -> ReportPair:
         """Two reports, their runs counted together by prompt."""
-        one, two = _by_prompt(a), _by_prompt(b)
+        one, two = _counts_by_prompt(a), _counts_by_prompt(b)
         shared = [x for x in one if x in two]
         alike = one.keys() == two.keys()
         left = 0
@@ -54,23 +54,23 @@ class Pair:
         return cls((one, two), shared, left, alike, draws)
 
     @property
-    def paired(self) -> bool:
+    def has_intervals(self) -> bool:
         """Whether changes have intervals."""
         return len(self.shared) >= ENOUGH
 
     def figure(self, of: Figure) -> list[Count]:
         """What both count for a figure: of each side (counted, of how many)."""
-        return [_sum([counts.get(of, NONE) for counts in side.values()]) for side in self.sides]
+        return [_sum_counts([counts.get(of, NONE) for counts in side.values()]) for side in self.sides]
 
     def interval(self, of: Figure) -> tuple[float, float] | int:
         """The interval of a figure's change, prompts drawn again with what both sides made of them; where too few prompts have
         the figure on both sides, how many. Of a pair that is `paired`."""
         one, two = ([side[prompt].get(of, NONE) for prompt in self.shared] for side in self.sides)
         both = sum(x[1] > 0 and y[1] > 0 for x, y in zip(one, two, strict=True))
-        return both if both < ENOUGH else change(one, two, self.draws)
+        return both if both < ENOUGH else change_interval(one, two, self.draws)
 
 
-def change(a: Sequence[Count], b: Sequence[Count], draws: np.ndarray) -> tuple[float, float]:
+def change_interval(a: Sequence[Count], b: Sequence[Count], draws: np.ndarray) -> tuple[float, float]:
     """The interval of a quotient's change from `a` to `b`: sum of what was counted over the sum of how many, per prompt.
 
     draws: int [D, prompts], how often each of D samples holds each prompt
@@ -83,47 +83,51 @@ def change(a: Sequence[Count], b: Sequence[Count], draws: np.ndarray) -> tuple[f
     return float(drawn[cut]), float(drawn[len(drawn) - 1 - cut])
 
 
-def changes(a: Report, b: Report) -> list[Table]:
+def change_tables(a: AcceptanceReport, b: AcceptanceReport) -> list[ReportTable]:
     """Tables of figures of both and their change: what a step gains, what became of the drafts, and acceptance by depth and by
     kind of token. Rows that neither report has are left out."""
-    pair = Pair.of(a, b)
+    pair = ReportPair.of(a, b)
     figures = [
-        _row(pair, of, of[1], _plain, _signed) for of in FIGURES if any(many for _, many in pair.figure(of))
+        _row(pair, of, of[1], _format_mean, _format_change)
+        for of in FIGURES
+        if any(many for _, many in pair.figure(of))
     ]
     fates = [(("fates", name), word) for name, word in FATES.items()]
     became = [
-        _row(pair, of, word, _percent, _points)
+        _row(pair, of, word, _format_share, _format_points)
         for of, word in fates
         if any(counted for counted, _ in pair.figure(of))
     ]
     few = f"Share accepted, of how many; (few): fewer than {FEW}."
     each = [
-        Table("What changed", _about(pair), _head(pair, "figure"), figures),
-        Table("What became of the drafts", "Shares of the steps.", _head(pair, "draft of a step"), became),
-        Table("By depth", few, _head(pair, "depth"), _shares(pair, "depths")),
-        Table("By kind of token", few, _head(pair, "guess"), _shares(pair, "kinds")),
+        ReportTable("What changed", _describe_pairing(pair), _head(pair, "figure"), figures),
+        ReportTable(
+            "What became of the drafts", "Shares of the steps.", _head(pair, "draft of a step"), became
+        ),
+        ReportTable("By depth", few, _head(pair, "depth"), _paired_share_rows(pair, "depths")),
+        ReportTable("By kind of token", few, _head(pair, "guess"), _paired_share_rows(pair, "kinds")),
     ]
     return [x for x in each if x.rows]
 
 
-def _by_prompt(report: Report) -> ByPrompt:
+def _counts_by_prompt(report: AcceptanceReport) -> ByPrompt:
     sides: ByPrompt = {}
     for run in report.by_run:
         known = sides.setdefault(run.prompt, {})
         for of, count in run.counts.items():
-            known[of] = _sum([known.get(of, NONE), count])
+            known[of] = _sum_counts([known.get(of, NONE), count])
     return sides
 
 
-def _sum(counts: Sequence[Count]) -> Count:
+def _sum_counts(counts: Sequence[Count]) -> Count:
     return sum(x[0] for x in counts), sum(x[1] for x in counts)
 
 
-def _about(pair: Pair) -> str:
+def _describe_pairing(pair: ReportPair) -> str:
     """Over which prompts the figures are, and whether changes have intervals, or why not."""
     about = "Accepted length: drafted tokens accepted per drafting step, as a mean over the runs."
     many = len(pair.shared)
-    if not pair.paired:
+    if not pair.has_intervals:
         common = "1 prompt" if many == 1 else f"{many or 'no'} prompts"
         about += f" No change has an interval: the two have {common} in common, and {ENOUGH} are needed to pair them."
         return about if pair.alike else about + " The prompts of the two differ, so a change may be theirs."
@@ -134,22 +138,28 @@ def _about(pair: Pair) -> str:
     return about + "(percentile bootstrap). That of tokens a second holds the noise of the machine too."
 
 
-def _head(pair: Pair, first: str) -> tuple[str, ...]:
-    return (first, "first", "second", "change", *([f"{100 * SURE:.0f} %, paired"] if pair.paired else []))
+def _head(pair: ReportPair, first: str) -> tuple[str, ...]:
+    return (
+        first,
+        "first",
+        "second",
+        "change",
+        *([f"{100 * SURE:.0f} %, paired"] if pair.has_intervals else []),
+    )
 
 
 def _row(
-    pair: Pair, of: Figure, word: str, written: Callable[[Count], str], signed: Callable[[float], str]
+    pair: ReportPair, of: Figure, word: str, written: Callable[[Count], str], signed: Callable[[float], str]
 ) -> tuple[str, ...]:
     """A figure of both, its change and its interval. written(count): one side's figure in words;  signed(x): a change."""
     counts = pair.figure(of)
     cells = [written(count) if count[1] else "–" for count in counts]
     x, y = (counted / many if many else None for counted, many in counts)
     cells.append("–" if x is None or y is None else signed(y - x))
-    return (word, *cells, *([_between(pair.interval(of), signed)] if pair.paired else []))
+    return (word, *cells, *([_format_interval(pair.interval(of), signed)] if pair.has_intervals else []))
 
 
-def _between(interval: tuple[float, float] | int, signed: Callable[[float], str]) -> str:
+def _format_interval(interval: tuple[float, float] | int, signed: Callable[[float], str]) -> str:
     if isinstance(interval, int):
         return f"none: {interval} prompt{'' if interval == 1 else 's'} with both"
     low, high = interval
@@ -158,31 +168,33 @@ def _between(interval: tuple[float, float] | int, signed: Callable[[float], str]
     )
 
 
-def _shares(pair: Pair, table: str) -> list[tuple[str, ...]]:
+def _paired_share_rows(pair: ReportPair, table: str) -> list[tuple[str, ...]]:
     """The rows of a table of shares, in the order of the reports."""
     labels = dict.fromkeys(
         of for side in pair.sides for counts in side.values() for of in counts if of[0] == table
     )
     return [
-        _row(pair, of, of[1], _share, _points) for of in labels if any(many for _, many in pair.figure(of))
+        _row(pair, of, of[1], _format_tested_share, _format_points)
+        for of in labels
+        if any(many for _, many in pair.figure(of))
     ]
 
 
-def _plain(count: Count) -> str:
+def _format_mean(count: Count) -> str:
     return f"{count[0] / count[1]:.2f}"
 
 
-def _signed(x: float) -> str:
+def _format_change(x: float) -> str:
     return f"{x:+.2f}"
 
 
-def _percent(count: Count) -> str:
-    return percent(count[0] / count[1])
+def _format_share(count: Count) -> str:
+    return format_percent(count[0] / count[1])
 
 
-def _share(count: Count) -> str:
-    return f"{_percent(count)} of {count[1]:.0f}" + (" (few)" if count[1] < FEW else "")
+def _format_tested_share(count: Count) -> str:
+    return f"{_format_share(count)} of {count[1]:.0f}" + (" (few)" if count[1] < FEW else "")
 
 
-def _points(x: float) -> str:
+def _format_points(x: float) -> str:
     return f"{100 * x:+.0f} points"

@@ -1,4 +1,4 @@
-"""Report figures: where drafts die, as charts for a notebook."""
+"""Report figures: where drafts are rejected, as charts for a notebook."""
 
 from __future__ import annotations
 
@@ -10,28 +10,26 @@ from decodescope.lab.figures.chart import ACCEPT, INK, MUTED, REJECT, chart
 from decodescope.lab.figures.time import PHASES
 from decodescope.lab.formatting.style import LIGHT
 
-from .report import Report
+from .report import AcceptanceReport
 from .tables import FEW
-from .tally import Share
+from .tally import AcceptanceCount
 
 HALF = "rgba({}, {}, {}, 0.35)".format(*(int(ACCEPT[i : i + 2], 16) for i in (1, 3, 5)))
 SHARE = "accepted, of those tried"
 
 
-def depth(report: Report) -> go.Figure:
+def depth(report: AcceptanceReport) -> go.Figure:
     """Share accepted by depth of the guess, and of all drafts so deep those accepted down to there."""
     rows = [x for x in report.depths if x.offered]
     line = dict(mode="lines+markers", line=dict(color=INK), marker=dict(size=8, color=INK))
     so_far = go.Scatter(
         x=[x.label for x in rows], y=[x.accepted / x.offered for x in rows], name="down to there", **line
     )
-    drawing = chart(
-        "Where drafts die: by depth", "depth of the guess", SHARE, _bars(rows, "at this depth"), so_far
-    )
+    drawing = chart("Acceptance by depth", "depth of the guess", SHARE, _bars(rows, "at this depth"), so_far)
     return drawing.update_xaxes(type="category").update_yaxes(range=[0, 1.05], tickformat=".0%")
 
 
-def entropy(report: Report) -> go.Figure:
+def entropy(report: AcceptanceReport) -> go.Figure:
     """Share accepted by the entropy of the target's law at the place."""
     rows = [x for x in report.entropy if x.tested]
     drawing = chart(
@@ -40,7 +38,7 @@ def entropy(report: Report) -> go.Figure:
     return drawing.update_xaxes(type="category").update_yaxes(range=[0, 1.05], tickformat=".0%")
 
 
-def kinds(report: Report) -> go.Figure:
+def kinds(report: AcceptanceReport) -> go.Figure:
     """Guesses by kind of token, those accepted below and those refused on top."""
     rows = [x for x in report.kinds if x.tested]
     names, refused = [x.label for x in rows], [x.tested - x.accepted for x in rows]
@@ -54,7 +52,7 @@ def kinds(report: Report) -> go.Figure:
     )
 
 
-def calibration(report: Report) -> go.Figure:
+def calibration(report: AcceptanceReport) -> go.Figure:
     """Acceptance by q, the probability with which the draft drew its guess, and the target's mean p beside it.
 
     The dashed line is where p is q. Raises ValueError for drafts chosen without chance, which have no q.
@@ -91,7 +89,7 @@ def calibration(report: Report) -> go.Figure:
     return drawing.update_xaxes(range=[0, 1.03]).update_yaxes(range=[0, 1.05])
 
 
-def time(report: Report) -> go.Figure:
+def time(report: AcceptanceReport) -> go.Figure:
     """The steps' time by phase, one bar."""
     parts = [
         go.Bar(x=[report.spent.get(key, 0.0)], y=[""], name=name, orientation="h", marker=dict(color=colour))
@@ -101,7 +99,7 @@ def time(report: Report) -> go.Figure:
     return drawing.update_layout(barmode="stack").update_xaxes(range=[0, 1], tickformat=".0%")
 
 
-def lengths(report: Report) -> go.Figure:
+def lengths(report: AcceptanceReport) -> go.Figure:
     """Speed by length of the draft, the present one being 1, by the model; hollow behind the deepest draft seen."""
     deep = len(report.depths)
     seen = [x for x in report.curve if x.length <= deep]
@@ -123,7 +121,7 @@ def lengths(report: Report) -> go.Figure:
     return drawing.update_yaxes(rangemode="tozero")
 
 
-def _bars(rows: Sequence[Share], name: str) -> go.Bar:
+def _bars(rows: Sequence[AcceptanceCount], name: str) -> go.Bar:
     """Shares, with the number of tests in the hover; pale where there are few."""
     colours = [ACCEPT if x.tested >= FEW else HALF for x in rows]
     return go.Bar(

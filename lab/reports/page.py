@@ -6,58 +6,60 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from decodescope.lab.formatting.style import DARK, LIGHT, MONO, SANS
-from decodescope.lab.formatting.tokens import escaped
+from decodescope.lab.formatting.tokens import escape_html
 from decodescope.lab.views.document import document
 
-from .report import Report
-from .tables import Table, headline, tables
+from .report import AcceptanceReport
+from .tables import ReportTable, headline, tables
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 WIDE, HIGH = 180, 12  # px of a bar
 
 
-def page(report: Report, path: str | Path | None = None) -> str:
+def page(report: AcceptanceReport, path: str | Path | None = None) -> str:
     """One HTML file that needs no network and runs nothing; written to `path` if given, and returned."""
-    title = f"DecodeScope: where drafts die, {report.model}"
-    html = tabled(title, "Where drafts die", headline(report), tables(report), report.notes)
+    title = f"DecodeScope: acceptance report, {report.model}"
+    html = table_page(title, "Acceptance report", headline(report), tables(report), report.notes)
     if path is not None:
         Path(path).write_text(html, encoding="utf-8")
     return html
 
 
-def tabled(title: str, heading: str, lead: Sequence[str], rows: Sequence[Table], notes: Sequence[str]) -> str:
+def table_page(
+    title: str, heading: str, lead: Sequence[str], rows: Sequence[ReportTable], notes: Sequence[str]
+) -> str:
     """An HTML file that needs no network and runs nothing: sentences, tables, and sentences again. Texts are escaped here."""
     parts = {
         "POLICY": POLICY,
-        "TITLE": escaped(title),
-        "STYLE": _tokens(":root", LIGHT)
+        "TITLE": escape_html(title),
+        "STYLE": _css_variables(":root", LIGHT)
         + "@media (prefers-color-scheme: dark) {"
-        + _tokens(":root", DARK)
+        + _css_variables(":root", DARK)
         + "}"
         + _STYLE,
-        "HEADING": escaped(heading),
-        "LEAD": "".join(f"<p>{escaped(x)}</p>" for x in lead),
+        "HEADING": escape_html(heading),
+        "LEAD": "".join(f"<p>{escape_html(x)}</p>" for x in lead),
         "TABLES": "".join(map(_table, rows)),
-        "NOTES": "".join(f"<p class='note'>{escaped(x)}</p>" for x in notes),
+        "NOTES": "".join(f"<p class='note'>{escape_html(x)}</p>" for x in notes),
     }
     # one pass: what a model wrote is put in and not looked at again
     return document(_PAGE, parts)
 
 
-def _table(table: Table) -> str:
+def _table(table: ReportTable) -> str:
     bars = list(table.bars) or [None] * len(table.rows)
-    head = "".join(f"<th>{escaped(x)}</th>" for x in table.head) + ("<th></th>" if table.bars else "")
+    head = "".join(f"<th>{escape_html(x)}</th>" for x in table.head) + ("<th></th>" if table.bars else "")
     rows = "".join(
         "<tr>"
-        + "".join(f"<td>{escaped(x)}</td>" for x in row)
+        + "".join(f"<td>{escape_html(x)}</td>" for x in row)
         + (f"<td>{_bar(bar)}</td>" if table.bars else "")
         + "</tr>"
         for row, bar in zip(table.rows, bars, strict=True)
     )
-    about = f"<p class='about'>{escaped(table.about)}</p>" if table.about else ""
-    below = "".join(f"<p class='about'>{escaped(x)}</p>" for x in table.below)
+    about = f"<p class='about'>{escape_html(table.about)}</p>" if table.about else ""
+    below = "".join(f"<p class='about'>{escape_html(x)}</p>" for x in table.below)
     return (
-        f"<section><h2>{escaped(table.title)}</h2>{about}<div class='wide'><table><thead><tr>{head}</tr></thead>"
+        f"<section><h2>{escape_html(table.title)}</h2>{about}<div class='wide'><table><thead><tr>{head}</tr></thead>"
         f"<tbody>{rows}</tbody></table></div>{below}</section>"
     )
 
@@ -69,7 +71,7 @@ def _bar(share: float | None) -> str:
     return f"<svg width='{WIDE}' height='{HIGH}' aria-hidden='true'>{ground}{fill}</svg>"
 
 
-def _tokens(where: str, colours: dict[str, str]) -> str:
+def _css_variables(where: str, colours: dict[str, str]) -> str:
     return where + " {" + "".join(f"--{name}: {value}; " for name, value in colours.items()) + "}"
 
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .page import tabled
-from .tables import Table
+from .page import table_page
+from .tables import ReportTable
 
 LETTERS = "ABCD"
 ENOUGH = 5  # prompts from which on an interval over them says that a ratio is not 1
 
 
 def page(record: Mapping[str, Any]) -> str:
-    """One HTML file of a set of prompts that needs no network and runs nothing. record: what app/runs/compare/sets.py tells."""
+    """One HTML file of a set of prompts that needs no network and runs nothing. record: what
+    app/runs/compare/prompt_sets.py tells."""
     names = [f"{letter}: {name}" for letter, name in zip(LETTERS, record["methods"], strict=False)]
     lead = [
         f"{len(record['lines'])} prompts, {'; '.join(names)}.",
@@ -28,27 +29,27 @@ def page(record: Mapping[str, Any]) -> str:
         *(f"{x} against A" for x in LETTERS[1:count]),
         *(f"{x} accepted" for x in LETTERS[:count]),
     )
-    kinds = Table("By kind", "Medians of the paired ratios, and drafted tokens that stayed per drafting step.", head,
-                  [_kind(x) for x in record["kinds"]])  # fmt: skip
+    kinds = ReportTable("By kind", "Medians of the paired ratios, and drafted tokens that stayed per drafting step.", head,
+                  [_kind_row(x) for x in record["kinds"]])  # fmt: skip
     columns = [
         f"{x} {what}" for x in LETTERS[:count] for what in ("tokens/s", "against A", "accepted", "text")
     ]
     columns.remove("A against A")
     columns.remove("A text")
-    lines = Table("By prompt", "In the order in which they were asked.", ("prompt", "kind", *columns),
-                  [_line(x) for x in record["lines"]])  # fmt: skip
-    return tabled(
+    lines = ReportTable("By prompt", "In the order in which they were asked.", ("prompt", "kind", *columns),
+                  [_prompt_row(x) for x in record["lines"]])  # fmt: skip
+    return table_page(
         "DecodeScope: methods on a set of prompts", "Methods on a set of prompts", lead, [kinds, lines], []
     )
 
 
-def _kind(row: Mapping[str, Any]) -> tuple[str, ...]:
-    ratios = [_ratio(x) for x in row["ratio"][1:]]
-    accepted = [f"{x['mean']:.2f} ({_between(x)})" if x else "no draft" for x in row["accepted"]]
+def _kind_row(row: Mapping[str, Any]) -> tuple[str, ...]:
+    ratios = [_format_ratio(x) for x in row["ratio"][1:]]
+    accepted = [f"{x['mean']:.2f} ({_format_mean_range(x)})" if x else "no draft" for x in row["accepted"]]
     return (row["kind"], str(row["n"]), *ratios, *accepted)
 
 
-def _ratio(ratio: Mapping[str, Any] | None) -> str:
+def _format_ratio(ratio: Mapping[str, Any] | None) -> str:
     if ratio is None:
         return "–"
     low, high = ratio["interval"]
@@ -59,22 +60,22 @@ def _ratio(ratio: Mapping[str, Any] | None) -> str:
         mark = ", not distinguishable from 1"
     else:
         mark = ""
-    return f"× {ratio['median']:.2f} ({_between(ratio)}{mark})"
+    return f"× {ratio['median']:.2f} ({_format_mean_range(ratio)}{mark})"
 
 
-def _between(figure: Mapping[str, Any]) -> str:
+def _format_mean_range(figure: Mapping[str, Any]) -> str:
     low, high = figure["interval"]
     return f"{low:.2f} to {high:.2f}, n = {figure['n']}"
 
 
-def _line(line: Mapping[str, Any]) -> tuple[str, ...]:
+def _prompt_row(line: Mapping[str, Any]) -> tuple[str, ...]:
     cells: list[str] = []
     for k, cell in enumerate(line["cells"]):
-        cells += _cell(cell, line["ratios"][k], bool(k))
+        cells += _prompt_cells(cell, line["ratios"][k], bool(k))
     return (f"{line['name']} {line['begins']}", line["kind"], *cells)
 
 
-def _cell(cell: Mapping[str, Any] | None, ratio: float | None, against: bool) -> Sequence[str]:
+def _prompt_cells(cell: Mapping[str, Any] | None, ratio: float | None, against: bool) -> Sequence[str]:
     if cell is None:
         return ["–"] * (4 if against else 2)
     accepted = "no draft" if cell["accepted"] is None else f"{cell['accepted']:.2f}"

@@ -1,4 +1,4 @@
-"""Report: where drafts die, over several runs of one method, counted from their traces."""
+"""Report: where drafts are rejected, over several runs of one method, counted from their traces."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from decodescope.engine.core.activity import idle_in_several
+from decodescope.engine.core.activity import common_idle_notes
 from decodescope.engine.core.exactness import Exactness
 from decodescope.engine.core.roles import WHOLE
 from decodescope.engine.trace import Header, Trace, TraceError
 from decodescope.engine.trace.query.causes import causes_shown
-from decodescope.engine.trace.records.parts import said
+from decodescope.engine.trace.records.parts import part_description
 
-from .advice import Advice, Point, Rate, advice
-from .deaths import Death
-from .tally import AtDepth, Bin, OfRun, Share, Tally
+from .advice import Advice, DepthCounts, SpeedPoint, advice
+from .rejections import Rejection
+from .tally import AcceptanceCount, DepthCount, DraftTally, ProbabilityBin, RunCounts
 
 CONFUSIONS = 20
 
@@ -35,7 +35,7 @@ class Confusion:
 
 
 @dataclass
-class Report:
+class AcceptanceReport:
     """Where the drafts of some runs died, and what to try next.
 
     runs: number of traces;  model, draft, method, sampler: what ran, in words;  exactness: one of four
@@ -73,26 +73,26 @@ class Report:
     drafted: int
     accepted: int
     fates: dict[str, int]
-    depths: list[AtDepth]
-    entropy: list[Share]
-    kinds: list[Share]
+    depths: list[DepthCount]
+    entropy: list[AcceptanceCount]
+    kinds: list[AcceptanceCount]
     came: dict[str, int]
-    ranks: list[Share]
-    bins: list[Bin]
+    ranks: list[AcceptanceCount]
+    bins: list[ProbabilityBin]
     expected: float | None
     confusions: list[Confusion]
     others: int
     again: int
     spent: dict[str, float]
     advice: list[Advice] = field(default_factory=list)
-    curve: list[Point] = field(default_factory=list)
+    curve: list[SpeedPoint] = field(default_factory=list)
     clock: float | None = None
     notes: list[str] = field(default_factory=list)
     begins: list[str] = field(default_factory=list)
-    deaths: list[Death] = field(default_factory=list)
+    deaths: list[Rejection] = field(default_factory=list)
     lengths: list[float] = field(default_factory=list)
     templated: int = 0
-    by_run: list[OfRun] = field(default_factory=list)
+    by_run: list[RunCounts] = field(default_factory=list)
 
     def record(self) -> dict[str, Any]:
         """As plain data; rows of counts carry their share."""
@@ -105,7 +105,7 @@ class Report:
         return record
 
 
-def _undecided(cut: int) -> str:
+def _nothing_counted_reason(cut: int) -> str:
     """Why there is nothing to count. cut: drafts that the end of a text cut, which are not counted."""
     if not cut:
         return (
@@ -116,39 +116,39 @@ def _undecided(cut: int) -> str:
     return f"{which} cut by the end of the text ({ends}), so there is nothing to count: take longer runs."
 
 
-def report(traces: Trace | Iterable[Trace]) -> Report:
+def count_report(traces: Trace | Iterable[Trace]) -> AcceptanceReport:
     """Count over the traces, which are read one after the other, each once from begin to end.
 
     Raises TraceError where they were not made by one method on one model, do not hold decisions, or hold no draft that was
     decided before its text ended.
     """
-    tally = Tally()
+    tally = DraftTally()
     for trace in [traces] if isinstance(traces, Trace) else traces:
-        tally.run(trace)
+        tally.count_run(trace)
     head, seen = tally.header, tally.seen
     if head is None:
         raise TraceError("There is no trace to report on: give one at least.")
     if not tally.depths:
-        raise TraceError(_undecided(tally.fates["cut"]))
-    bins = _bins(tally)
+        raise TraceError(_nothing_counted_reason(tally.fates["cut"]))
+    bins = _filled_bins(tally)
     if not bins:
         tally.notes.append(
             "The draft chose its tokens without chance (one-hot), so there is no q to compare with acceptance."
         )
-    seen.rates = [Rate(x.tested, x.accepted, x.first) for x in tally.depths]
+    seen.rates = [DepthCounts(x.tested, x.accepted, x.first) for x in tally.depths]
     tried, curve, more = advice(head, seen)
     speed = tally.tokens / tally.wall * 1e6 if tally.wall else 0.0
     deep = min(max(x.depth for x in seen.cycles), len(curve) - 1)
     modelled = curve[deep].tokens / curve[deep].step_us * 1e6 if curve else None
-    return Report(
+    return AcceptanceReport(
         runs=tally.runs,
         model=str(head.model.get("name", "?")),
         draft=", ".join(str(x.get("name", "?")) for role, x in head.lanes.items() if role != WHOLE),
-        method=_method(head),
-        sampler=_told(head.method, "sampler"),
+        method=_method_text(head),
+        sampler=_part_text(head.method, "sampler"),
         exactness=head.exactness,
         causes=causes_shown(head),
-        device=head.where,
+        device=head.device_text,
         tokens=tally.tokens,
         steps=tally.steps,
         passes=tally.passes,
@@ -164,14 +164,16 @@ def report(traces: Trace | Iterable[Trace]) -> Report:
         ranks=tally.ranks,
         bins=bins,
         expected=statistics.fmean(seen.overlap) if seen.overlap else None,
-        confusions=[_confusion(tally, *pair, count) for pair, count in tally.pairs.most_common(CONFUSIONS)],
+        confusions=[
+            _build_confusion(tally, *pair, count) for pair, count in tally.pairs.most_common(CONFUSIONS)
+        ],
         others=sum(count for _, count in tally.pairs.most_common()[CONFUSIONS:]),
         again=tally.again,
         spent={name: us / tally.wall if tally.wall else 0.0 for name, us in tally.spent.items()},
         advice=tried,
         curve=curve,
         clock=speed / modelled if modelled else None,
-        notes=[*tally.notes, *idle_in_several(tally.idle), *_shared(tally), *more],
+        notes=[*tally.notes, *common_idle_notes(tally.idle), *_shared_pass_notes(tally), *more],
         begins=tally.begins,
         deaths=tally.deaths,
         lengths=tally.lengths,
@@ -180,7 +182,7 @@ def report(traces: Trace | Iterable[Trace]) -> Report:
     )
 
 
-def _shared(tally: Tally) -> list[str]:
+def _shared_pass_notes(tally: DraftTally) -> list[str]:
     """What times mean where runs went together."""
     if not tally.shared:
         return []
@@ -190,7 +192,7 @@ def _shared(tally: Tally) -> list[str]:
     ]
 
 
-def _bins(tally: Tally) -> list[Bin]:
+def _filled_bins(tally: DraftTally) -> list[ProbabilityBin]:
     """The ranges of q in which a guess was drawn, with the means of its q and p."""
     for one, drawn in zip(tally.bins, tally.drawn, strict=True):
         known = [p for _, p in drawn if p is not None]
@@ -199,19 +201,19 @@ def _bins(tally: Tally) -> list[Bin]:
     return [x for x in tally.bins if x.tested]
 
 
-def _method(header: Header) -> str:
+def _method_text(header: Header) -> str:
     """The parts that decide on drafts, in words."""
-    schedule, method = _told(header.method, "schedule"), header.method
-    kept = "" if schedule == "?" or said(header, "schedule").get("usual") else f", {schedule}"
-    return f"{_told(method, 'drafter')}{kept} with {_told(method, 'acceptance')}"
+    schedule, method = _part_text(header.method, "schedule"), header.method
+    kept = "" if schedule == "?" or part_description(header, "schedule").get("usual") else f", {schedule}"
+    return f"{_part_text(method, 'drafter')}{kept} with {_part_text(method, 'acceptance')}"
 
 
-def _confusion(tally: Tally, drafted: str, came: str, count: int) -> Confusion:
+def _build_confusion(tally: DraftTally, drafted: str, came: str, count: int) -> Confusion:
     before, run, step = tally.examples[drafted, came]
     return Confusion(drafted, came, count, before, run, step)
 
 
-def _told(method: dict[str, Any], kind: str) -> str:
+def _part_text(method: dict[str, Any], kind: str) -> str:
     """A part of the method and its knobs, in words."""
     part = method.get(kind)
     if not isinstance(part, dict):

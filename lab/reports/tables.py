@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from decodescope.engine.core.exactness import label
-from decodescope.lab.formatting.asked import put_as
-from decodescope.lab.formatting.style import percent
-from decodescope.lab.formatting.tokens import shown
+from decodescope.engine.core.exactness import exactness_text
+from decodescope.lab.formatting.prompt_sentences import template_sentence
+from decodescope.lab.formatting.style import format_percent
+from decodescope.lab.formatting.tokens import visible_piece
 
-from .report import Report
-from .tally import Share
+from .report import AcceptanceReport
+from .tally import AcceptanceCount
 
 FEW = 20  # tests below which a share is marked as one of few
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """title, a sentence that says how to read it, column heads and rows. bars: per row a share from 0 to 1 that is drawn
     beside it, None: no bar; empty: the table has none;  below: sentences that stand under it
     where: per row the fields of the deaths that it counts, as text; {}: it counts all, None: none; empty: no row counts any"""
@@ -31,16 +31,16 @@ class Table:
     where: Sequence[Mapping[str, str] | None] = ()
 
 
-def headline(report: Report) -> list[str]:
+def headline(report: AcceptanceReport) -> list[str]:
     """What ran and how it went, in sentences."""
     runs = "1 run" if report.runs == 1 else f"{report.runs} runs"
     models = report.model + (f" with {report.draft}" if report.draft else "")
-    share = percent(report.accepted / report.drafted) if report.drafted else "none"
+    share = format_percent(report.accepted / report.drafted) if report.drafted else "none"
     lines = [
         f"{runs} of {models}: {report.method}, {report.sampler}; {report.device}.",
         f"{report.tokens} tokens in {report.steps} steps, {report.tau:.2f} per target pass, {report.tokens_per_s:.1f} a "
         f"second; {report.accepted} of {report.drafted} drafted tokens ({share}) stayed.",
-        put_as(report.templated, report.runs),
+        template_sentence(report.templated, report.runs),
     ]
     best = next((x for x in report.advice if x.kind != "limit"), None)
     if best is not None:
@@ -51,83 +51,104 @@ def headline(report: Report) -> list[str]:
         )
     why = f", because: {'; '.join(report.causes)}" if report.causes else ""
     return (
-        lines if report.exactness == "lossless" else [*lines, f"The text is {label(report.exactness)}{why}."]
+        lines
+        if report.exactness == "lossless"
+        else [*lines, f"The text is {exactness_text(report.exactness)}{why}."]
     )
 
 
-def tables(report: Report) -> list[Table]:
+def tables(report: AcceptanceReport) -> list[ReportTable]:
     """All tables, in the order in which they are read; those with nothing to say are left out."""
-    whole = [_fates(report), _depths(report), _entropy(report), _kinds(report), _ranks(report), _bins(report)]
-    whole += [_confusions(report), _spent(report), _advice(report), _curve(report)]
+    whole = [
+        _outcome_table(report),
+        _depth_table(report),
+        _entropy_table(report),
+        _kind_table(report),
+        _rank_table(report),
+        _bin_table(report),
+    ]
+    whole += [_confusion_table(report), _time_table(report), _advice_table(report), _speed_table(report)]
     return [x for x in whole if x is not None and x.rows]
 
 
-def _fates(report: Report) -> Table:
+def _outcome_table(report: AcceptanceReport) -> ReportTable:
     words = {
         "refused": "a guess was rejected and the draft died there",
         "whole": "accepted down to its end",
         "none": "there was no draft",
         "cut": "the text ended inside it; not counted below",
     }
-    rows = [(words[x], str(n), percent(n / report.steps)) for x, n in report.fates.items() if n]
+    rows = [(words[x], str(n), format_percent(n / report.steps)) for x, n in report.fates.items() if n]
     bars = [n / report.steps for n in report.fates.values() if n]
     where: list[Mapping[str, str] | None] = [
         {} if x == "refused" else None for x, n in report.fates.items() if n
     ]
-    return Table(
+    return ReportTable(
         "What became of the drafts", "", ("draft of a step", "steps", "share"), rows, bars, where=where
     )
 
 
-def _depths(report: Report) -> Table:
+def _depth_table(report: AcceptanceReport) -> ReportTable:
     about = (
         "Places on the accepted path, by depth of the guess. accepted: of the places that were reached, where some guess "
         "stayed; so far: of all drafts that deep, those accepted down to there."
     )
     head = ("depth", "drafts", "reached", "accepted", "share", "so far")
     rows = [
-        (x.label, str(x.offered), str(x.tested), str(x.accepted), _share(x), percent(x.accepted / x.offered))
+        (
+            x.label,
+            str(x.offered),
+            str(x.tested),
+            str(x.accepted),
+            _format_tested_share(x),
+            format_percent(x.accepted / x.offered),
+        )
         for x in report.depths
         if x.offered
     ]
     deep = [x for x in report.depths if x.offered]
-    return Table(
+    return ReportTable(
         "By depth", about, head, rows, [x.share for x in deep], where=[{"depth": x.label} for x in deep]
     )
 
 
-def _entropy(report: Report) -> Table:
+def _entropy_table(report: AcceptanceReport) -> ReportTable:
     about = (
         "How open the target's own distribution was at the place: 0 nats is one certain token, 1 about three equal ones. It is "
         "the distribution before a greedy sampler, else the one after the sampler."
     )
     tested = [x for x in report.entropy if x.tested]
     head, where = ("entropy, nats", "places", "accepted", "share"), [{"entropy": x.label} for x in tested]
-    return Table("By the target's entropy", about, head, *_rows(tested), where=where)
+    return ReportTable("By the target's entropy", about, head, *_share_rows(tested), where=where)
 
 
-def _kinds(report: Report) -> Table:
+def _kind_table(report: AcceptanceReport) -> ReportTable:
     about = (
         "Kind of the guessed token; came: how often the token in the place of a dead draft was of this kind."
     )
     kinds = [x for x in report.kinds if x.tested or report.came[x.label]]
-    rows = [(*row, str(report.came[x.label])) for row, x in zip(_rows(kinds)[0], kinds, strict=True)]
+    rows = [(*row, str(report.came[x.label])) for row, x in zip(_share_rows(kinds)[0], kinds, strict=True)]
     head, where = ("guess", "tried", "accepted", "share", "came"), [{"kind": x.label} for x in kinds]
-    return Table("By kind of token", about, head, rows, [x.share for x in kinds], where=where)
+    return ReportTable("By kind of token", about, head, rows, [x.share for x in kinds], where=where)
 
 
-def _ranks(report: Report) -> Table | None:
+def _rank_table(report: AcceptanceReport) -> ReportTable | None:
     if len(report.ranks) < 2:
         return None
     about = "Guesses at one place are tried in the order in which they were drawn; later ones only after rejections."
-    return Table("By order at a place", about, ("guess", "tried", "accepted", "share"), *_rows(report.ranks))
+    return ReportTable(
+        "By order at a place", about, ("guess", "tried", "accepted", "share"), *_share_rows(report.ranks)
+    )
 
 
-def _bins(report: Report) -> Table:
+def _bin_table(report: AcceptanceReport) -> ReportTable:
     about = "q is what the draft gave its own guess, p what the target gave it: a draft that knows itself has p near q."
     if report.expected is not None:
         first = sum(x.first for x in report.depths) / max(1, sum(x.tested for x in report.depths))
-        about += f" By both distributions {percent(report.expected)} of first guesses are due to stay; {percent(first)} did."
+        about += (
+            f" By both distributions {format_percent(report.expected)} of first guesses are due to stay; "
+        )
+        about += f"{format_percent(first)} did."
     rows = [
         (
             x.label,
@@ -135,40 +156,42 @@ def _bins(report: Report) -> Table:
             f"{x.q:.2f}",
             "–" if x.p is None else f"{x.p:.2f}",
             str(x.accepted),
-            _share(x),
+            _format_tested_share(x),
         )
         for x in report.bins
     ]
     head = ("q", "guesses", "mean q", "mean p", "accepted", "share")
     where = [{"believed": x.label} for x in report.bins]
-    return Table("What the draft believed", about, head, rows, [x.share for x in report.bins], where=where)
+    return ReportTable(
+        "What the draft believed", about, head, rows, [x.share for x in report.bins], where=where
+    )
 
 
-def _confusions(report: Report) -> Table:
+def _confusion_table(report: AcceptanceReport) -> ReportTable:
     about = "The first guess where a draft died, and the token that came; commonest first, with one place of each."
     if report.others:
         about += f" {report.others} more died on rarer pairs."
     if report.again:
         about += f" {report.again} more died on a token that was then drawn all the same."
     rows = [
-        (x.drafted, x.came, str(x.count), f"{shown(x.before, 80)}|", f"{x.run + 1}, {x.step}")
+        (x.drafted, x.came, str(x.count), f"{visible_piece(x.before, 80)}|", f"{x.run + 1}, {x.step}")
         for x in report.confusions
     ]
     where = [{"drafted": x.drafted, "came": x.came} for x in report.confusions]
-    return Table(
+    return ReportTable(
         "Taken for another", about, ("drafted", "came", "times", "behind", "run, step"), rows, where=where
     )
 
 
-def _spent(report: Report) -> Table:
+def _time_table(report: AcceptanceReport) -> ReportTable:
     words = {
         "draft": "drafting",
         "verify": "verifying, the rule included",
         "policy": "evicting",
         "rest": "bookkeeping",
     }
-    rows = [(words[x], percent(share)) for x, share in report.spent.items() if share >= 0.0005]
-    return Table(
+    rows = [(words[x], format_percent(share)) for x, share in report.spent.items() if share >= 0.0005]
+    return ReportTable(
         "Where the time went",
         "",
         ("phase", "of the steps' time"),
@@ -177,7 +200,7 @@ def _spent(report: Report) -> Table:
     )
 
 
-def _advice(report: Report) -> Table:
+def _advice_table(report: AcceptanceReport) -> ReportTable:
     about = "Speed over the present one, both by the same model of costs; a limit is what nothing of its kind surpasses."
     if report.clock is not None:
         about += f" For what ran, the clock gave {report.clock:.2f} times the model's speed."
@@ -190,10 +213,10 @@ def _advice(report: Report) -> Table:
     granted = [f"{x.name[:1].upper()}{x.name[1:]}: {x.why}." for x in advice]
     head = ("try", "times as fast", "tokens a step", "ms a step", "option")
     below = [f"Taken for granted. {granted[0]}", *granted[1:]] if granted else []
-    return Table("What to try", about, head, rows, _scaled(x.gain for x in advice), below)
+    return ReportTable("What to try", about, head, rows, _relative_to_largest(x.gain for x in advice), below)
 
 
-def _curve(report: Report) -> Table:
+def _speed_table(report: AcceptanceReport) -> ReportTable:
     about = (
         "Drafts that end at this depth; 0 is plain decoding. Behind the deepest draft seen it is carried on."
     )
@@ -201,20 +224,24 @@ def _curve(report: Report) -> Table:
         (str(x.length), f"{x.tokens:.2f}", f"{x.step_us / 1000:.2f}", f"{x.gain:.2f}") for x in report.curve
     ]
     head = ("depth of the draft", "tokens a step", "ms a step", "times as fast")
-    return Table("Speed by length", about, head, rows, _scaled(x.gain for x in report.curve))
+    return ReportTable(
+        "Speed by length", about, head, rows, _relative_to_largest(x.gain for x in report.curve)
+    )
 
 
-def _rows(shares: Sequence[Share]) -> tuple[list[tuple[str, ...]], list[float | None]]:
-    rows: list[tuple[str, ...]] = [(x.label, str(x.tested), str(x.accepted), _share(x)) for x in shares]
+def _share_rows(shares: Sequence[AcceptanceCount]) -> tuple[list[tuple[str, ...]], list[float | None]]:
+    rows: list[tuple[str, ...]] = [
+        (x.label, str(x.tested), str(x.accepted), _format_tested_share(x)) for x in shares
+    ]
     return rows, [x.share for x in shares]
 
 
-def _share(one: Share) -> str:
+def _format_tested_share(one: AcceptanceCount) -> str:
     """In percent; marked where it rests on few tests."""
-    return "–" if one.share is None else percent(one.share) + (" (few)" if one.tested < FEW else "")
+    return "–" if one.share is None else format_percent(one.share) + (" (few)" if one.tested < FEW else "")
 
 
-def _scaled(values: Iterable[float]) -> list[float]:
+def _relative_to_largest(values: Iterable[float]) -> list[float]:
     """As shares of the largest."""
     numbers = list(values)
     most = max(numbers, default=0.0)

@@ -10,17 +10,17 @@ from typing import Any
 
 from decodescope.engine.core.roles import WHOLE
 from decodescope.engine.trace import Header, Step, Trace, TraceError
-from decodescope.engine.trace.encoding.forks import legs
-from decodescope.engine.trace.records.auxiliary_nodes import levels as levels_of
-from decodescope.engine.trace.records.parts import said
-from decodescope.engine.trace.records.phases import decides
+from decodescope.engine.trace.encoding.forks import fork_legs
+from decodescope.engine.trace.records.auxiliary_nodes import drafted_depths as levels_of
+from decodescope.engine.trace.records.parts import part_description
+from decodescope.engine.trace.records.phases import is_deciding_pass
 from decodescope.engine.trace.records.pieces import join
-from decodescope.lab.decision.walk import Guess, Place, places
+from decodescope.lab.decision.path_places import PathPlace, TriedGuess, path_places
 from decodescope.lab.formatting.kinds import KINDS, LOOKED_AT, kind_of
-from decodescope.lab.formatting.tokens import shown_id
+from decodescope.lab.formatting.tokens import visible_token
 
-from .advice import Cycle, Seen, looked_up
-from .deaths import LISTED, Death
+from .advice import AdviceData, StepCost, simulate_prompt_lookup
+from .rejections import LISTED, Rejection
 
 ENTROPY = (0.05, 0.2, 0.5, 1.0, 2.0, 3.0)  # nats; between them the bins
 BINS = 10  # of q
@@ -39,7 +39,7 @@ _ORDINALS = {0: "1st", 1: "2nd", 2: "3rd"}
 
 
 @dataclass(frozen=True)
-class OfRun:
+class RunCounts:
     """What one run counted. prompt: its ids."""
 
     prompt: tuple[int, ...]
@@ -47,7 +47,7 @@ class OfRun:
 
 
 @dataclass
-class Share:
+class AcceptanceCount:
     """How many were tested, and how many of them accepted."""
 
     label: str
@@ -66,7 +66,7 @@ class Share:
 
 
 @dataclass
-class AtDepth(Share):
+class DepthCount(AcceptanceCount):
     """Places at one depth. offered: drafts that were at least so deep; first: places whose first guess was accepted."""
 
     offered: int = 0
@@ -74,23 +74,23 @@ class AtDepth(Share):
 
 
 @dataclass
-class Bin(Share):
+class ProbabilityBin(AcceptanceCount):
     """Guesses drawn with a probability in one range. q: their mean probability; p: the target's mean (None: not known)."""
 
     q: float = 0.0
     p: float | None = None
 
 
-class Tally:
+class DraftTally:
     """Counts while the traces go by."""
 
     def __init__(self) -> None:
         self.header: Header | None = None  # of the first trace
         self.begins: list[str] = []  # how the prompt of each run begins
-        self.deaths: list[Death] = []
+        self.deaths: list[Rejection] = []
         self.kept: list[int] = []  # accepted per drafting step of the present run
         self.lengths: list[float] = []  # their mean, by run
-        self.by_run: list[OfRun] = []
+        self.by_run: list[RunCounts] = []
         self.templated = 0  # runs whose prompt a chat template made
         self.runs = self.tokens = self.steps = self.passes = self.drafted = self.accepted = self.again = (
             self.shared
@@ -98,55 +98,57 @@ class Tally:
         self.wall = 0.0
         self.spent: Counter[str] = Counter()
         self.fates = dict.fromkeys(FATES, 0)
-        self.depths: list[AtDepth] = []
+        self.depths: list[DepthCount] = []
         bounds = [0.0, *ENTROPY]
-        self.entropy = [Share(f"{low:g} to {high:g}") for low, high in pairwise(bounds)]
-        self.entropy.append(Share(f"{ENTROPY[-1]:g} and more"))
-        self.kinds = {kind: Share(kind) for kind in KINDS}
+        self.entropy = [AcceptanceCount(f"{low:g} to {high:g}") for low, high in pairwise(bounds)]
+        self.entropy.append(AcceptanceCount(f"{ENTROPY[-1]:g} and more"))
+        self.kinds = {kind: AcceptanceCount(kind) for kind in KINDS}
         self.came = dict.fromkeys(KINDS, 0)
-        self.ranks: list[Share] = []
-        self.bins = [Bin(f"{k / BINS:.1f} to {(k + 1) / BINS:.1f}") for k in range(BINS)]
+        self.ranks: list[AcceptanceCount] = []
+        self.bins = [ProbabilityBin(f"{k / BINS:.1f} to {(k + 1) / BINS:.1f}") for k in range(BINS)]
         # q and p of each guess
         self.drawn: list[list[tuple[float, float | None]]] = [[] for _ in range(BINS)]
         self.pairs: Counter[tuple[str, str]] = Counter()
         self.examples: dict[tuple[str, str], tuple[str, int, int]] = {}
-        self.seen = Seen()
+        self.seen = AdviceData()
         self.notes: list[str] = []
         self.idle: list[list[str]] = []  # of each run what its end notes of parts that did nothing
 
-    def run(self, trace: Trace) -> None:
+    def count_run(self, trace: Trace) -> None:
         """Take one trace. Of a fork only what its own method decided by itself is counted: steps before it that another
         method made, and a step with forced verdicts, are left out, and a note says how many."""
         head = trace.header
         name = trace.path.name if trace.path is not None else f"trace {self.runs + 1}"
         if "decisions" not in head.levels:
             raise TraceError(
-                f"{name} was recorded at level {head.levels[-1]}, without decisions: record it with --level decisions."
+                f"{name} was recorded at level {head.levels[-1]}, without decisions: record it with --trace-level decisions."
             )
-        strategy = said(head, "strategy")
+        strategy = part_description(head, "strategy")
         if "drafter" in strategy.get("uses", ()) and not strategy.get("verdicts"):
             raise TraceError(
                 f"{name} was written by {head.method['strategy'].get('name')}, whose drafts and checks stand side by side; a "
                 "report is about those that follow each other: take a run of draft_verify with the same draft model."
             )
         self.header = self.header or head
-        for what, (ours, theirs) in {x: (_what(self.header)[x], y) for x, y in _what(head).items()}.items():
+        for what, (ours, theirs) in {
+            x: (_comparison_key(self.header)[x], y) for x, y in _comparison_key(head).items()
+        }.items():
             if ours != theirs:
                 raise TraceError(
                     f"{name} has another {what} than the traces before it: report on one method at a time."
                 )
         if trace.damage:
             self.notes.append(f"{name} is damaged; counted are the steps before the damage.")
-        text = trace.prompt_read
+        text = trace.effective_prompt
         read = len(text)
-        parts = legs(head)
+        parts = fork_legs(head)
         left = 0
         counted = self.counts()
         self.kept = []
         for step in trace.steps:
             part = [x for x in parts if x.first <= step.step][-1]
             if part.method == head.method and not (part.forced and part.first == step.step):
-                self.step(trace, step, text)
+                self.count_step(trace, step, text)
             else:
                 left += 1
             text += step.emitted
@@ -154,15 +156,15 @@ class Tally:
             self.notes.append(
                 f"{name} is a fork: {left} of its steps were made by another method or forced, and are left out."
             )
-        steps, tokens, sizes = looked_up(text, read, head.max_new_tokens or len(text))
+        steps, tokens, sizes = simulate_prompt_lookup(text, read, head.max_new_tokens or len(text))
         before = self.seen.looked_up
         self.seen.looked_up = before[0] + steps, before[1] + tokens, before[2] + sizes
         self.runs += 1
         self.idle.append([] if trace.end is None else trace.end.notes)
         self.templated += head.chat
         self.lengths += [sum(self.kept) / len(self.kept)] if self.kept else []
-        own = {of: _less(count, counted.get(of, NONE)) for of, count in self.counts().items()}
-        self.by_run.append(OfRun(tuple(head.prompt.tolist()), own))
+        own = {of: _subtract_counts(count, counted.get(of, NONE)) for of, count in self.counts().items()}
+        self.by_run.append(RunCounts(tuple(head.prompt.tolist()), own))
         self.begins.append(" ".join(join(head.prompt[:BEGINS].tolist(), trace.pieces).split())[:SHOWN])
 
     def counts(self) -> dict[Figure, Count]:
@@ -177,14 +179,14 @@ class Tally:
         rows = {(table, x.label): (x.accepted, x.tested) for table, among in shares for x in among}
         return {**dict(zip(FIGURES, figures, strict=True)), **fates, **rows}
 
-    def step(self, trace: Trace, step: Step, text: list[int]) -> None:
+    def count_step(self, trace: Trace, step: Step, text: list[int]) -> None:
         """Count a step; `text`: the ids before it."""
         self.steps += 1
         self.tokens += len(step.emitted)
         self.drafted += step.drafted
         self.accepted += step.accepted
-        self.passes += sum(map(decides, step.passes))
-        self.shared += sum(decides(x) and x.together is not None for x in step.passes)
+        self.passes += sum(map(is_deciding_pass, step.passes))
+        self.shared += sum(is_deciding_pass(x) and x.together is not None for x in step.passes)
         self.wall += step.wall_us
         rest = max(0.0, step.wall_us - step.draft_us - step.verify_us - step.policy_us)
         self.spent.update(
@@ -197,26 +199,26 @@ class Tally:
             return
         levels = levels_of(step.draft)
         deep = max(levels, default=0)
-        rows = sum(p.tokens for p in step.passes if decides(p))
+        rows = sum(p.tokens for p in step.passes if is_deciding_pass(p))
         own = any(p.phase == "draft" or p.lane != "target" for p in step.passes)
         nodes = tuple(levels.count(k) for k in range(1, deep + 1))
         spent = (step.draft_us, step.verify_us, rest + step.policy_us)
-        self.seen.cycles.append(Cycle(deep, nodes, len(step.path or []), rows, own, *spent))
+        self.seen.cycles.append(StepCost(deep, nodes, len(step.path or []), rows, own, *spent))
         self.seen.held.append(step.n)
         if not levels:
             self.fates["none"] += 1
             return
         self.kept.append(step.accepted)
-        self.depths += [AtDepth(str(k + 1)) for k in range(len(self.depths), deep)]
+        self.depths += [DepthCount(str(k + 1)) for k in range(len(self.depths), deep)]
         for k in range(deep):
             self.depths[k].offered += 1
         refused = False
-        for place in places(step, trace.header):
+        for place in path_places(step, trace.header):
             refused = not place.passed
-            self.place(trace, step, place, text)
+            self.count_place(trace, step, place, text)
         self.fates["refused" if refused else "whole"] += 1
 
-    def place(self, trace: Trace, step: Step, place: Place, text: list[int]) -> None:
+    def count_place(self, trace: Trace, step: Step, place: PathPlace, text: list[int]) -> None:
         """Count the guesses of one place."""
         law = place.law
         row = self.depths[place.depth - 1]
@@ -229,13 +231,14 @@ class Tally:
             self.seen.overlap.append(law.overlap)
             self.seen.agree.append(law.agree)
             if place.depth == 1 and len(place.guesses) == 1 and not place.passed:
-                self.seen.rescue.append(law.rescue(first.token))
+                self.seen.rescue.append(law.second_guess_chance(first.token))
         ids = [*text[-CONTEXT:], *step.emitted[: place.depth - 1]]
         before = join(ids, trace.pieces)
         for guess in place.guesses:
-            self.kinds[_kind(trace, guess.token, before)].add(guess.ok)
+            self.kinds[_token_kind(trace, guess.token, before)].add(guess.ok)
             self.ranks += [
-                Share(_ORDINALS.get(k, f"{k + 1}th")) for k in range(len(self.ranks), guess.rank + 1)
+                AcceptanceCount(_ORDINALS.get(k, f"{k + 1}th"))
+                for k in range(len(self.ranks), guess.rank + 1)
             ]
             self.ranks[guess.rank].add(guess.ok)
             if guess.q is not None:
@@ -243,19 +246,21 @@ class Tally:
                 self.bins[k].add(guess.ok)
                 self.drawn[k].append((guess.q, guess.p))
         if not place.passed and step.extra is not None:
-            self.died(trace, step, place, first, step.extra.token, before)
+            self.count_rejection(trace, step, place, first, step.extra.token, before)
 
-    def died(self, trace: Trace, step: Step, place: Place, first: Guess, came: int, before: str) -> None:
+    def count_rejection(
+        self, trace: Trace, step: Step, place: PathPlace, first: TriedGuess, came: int, before: str
+    ) -> None:
         """A draft ended on `first`, the first guess of its place, and the target's token came."""
-        self.came[_kind(trace, came, before)] += 1
-        pair = shown_id(first.token, trace.pieces), shown_id(came, trace.pieces)
+        self.came[_token_kind(trace, came, before)] += 1
+        pair = visible_token(first.token, trace.pieces), visible_token(came, trace.pieces)
         if len(self.deaths) < LISTED:
-            kind, law = _kind(trace, first.token, before), place.law
+            kind, law = _token_kind(trace, first.token, before), place.law
             entropy = "" if law is None else self.entropy[bisect_right(ENTROPY, law.entropy)].label
             believed = "" if first.q is None else self.bins[min(int(first.q * BINS), BINS - 1)].label
             where = (self.runs, step.step, first.node, place.depth)
             self.deaths.append(
-                Death(*where, kind, entropy, believed, *pair, before[-SHOWN:], first.p, first.q)
+                Rejection(*where, kind, entropy, believed, *pair, before[-SHOWN:], first.p, first.q)
             )
         if first.token == came:
             self.again += 1
@@ -264,16 +269,16 @@ class Tally:
         self.examples.setdefault(pair, (before[-SHOWN:], self.runs, step.step))
 
 
-def _less(count: Count, before: Count) -> Count:
+def _subtract_counts(count: Count, before: Count) -> Count:
     return count[0] - before[0], count[1] - before[1]
 
 
-def _kind(trace: Trace, token: int, before: str) -> str:
+def _token_kind(trace: Trace, token: int, before: str) -> str:
     special = token in trace.header.stop_tokens
     return "special" if special else kind_of(trace.pieces.get(token), before[-LOOKED_AT:])
 
 
-def _what(header: Header) -> dict[str, Any]:
+def _comparison_key(header: Header) -> dict[str, Any]:
     """What traces must share to be counted together."""
     lanes = {role: x.get("fingerprint") for role, x in header.lanes.items() if role != WHOLE}
     place = (header.dtype, header.device)

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .script import tight
+from .script import strip_spaces
 
 WEB = Path(__file__).resolve().parent.parent / "web"
 ENTRY = "scope.js"
@@ -51,17 +51,17 @@ class BundleError(ValueError):
     """Modules that cannot be joined. One sentence: which, and what to write instead."""
 
 
-def needed(messages: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+def needed_parts(messages: Iterable[Mapping[str, Any]]) -> frozenset[str]:
     """The parts that these messages ask for."""
-    return frozenset(part for one in messages for part in asked(one))
+    return frozenset(part for one in messages for part in requested_parts(one))
 
 
-def asked(message: Mapping[str, Any]) -> set[str]:
+def requested_parts(message: Mapping[str, Any]) -> set[str]:
     """The parts that one message asks for; a head where pictures are written, a prompt was cut, a model was made of another
     or a depth rule was chosen."""
     if message.get("kind") != "head":
         return {part for key, part in ASKS.items() if message.get(key)}
-    ruled = message.get("parts", {}).get("depth", {}).get("usual") is False
+    ruled = message.get("parts", {}).get("adaptive_depth", {}).get("usual") is False
     changed = any(one["changed"] for one in message.get("built", {}).values())
     asks = (
         ("picture", message.get("picture")),
@@ -75,21 +75,21 @@ def asked(message: Mapping[str, Any]) -> set[str]:
 @cache
 def bundle(parts: frozenset[str] = frozenset(PARTS)) -> str:
     """The drawing module with these parts as one script that imports nothing; its exports are those of its entries."""
-    return joined(WEB / "scope", ENTRY, *(f"{part}.js" for part in sorted(parts)))
+    return join_modules(WEB / "scope", ENTRY, *(f"{part}.js" for part in sorted(parts)))
 
 
 @cache
-def core() -> str:
+def core_script() -> str:
     """The drawing module without parts, as the page has it: what they import from it, it exports too."""
-    return _apart()[0]
+    return _split_core()[0]
 
 
-def part(name: str) -> str:
+def part_script(name: str) -> str:
     """A part as a script that imports from the core, which lies a folder above it as scope.js."""
-    return _apart()[1][name]
+    return _split_core()[1][name]
 
 
-def joined(folder: Path, entry: str, *more: str) -> str:
+def join_modules(folder: Path, entry: str, *more: str) -> str:
     """The modules of `folder` that `entry`, and what begins with `more`, need, in one text that ends with the exports of these.
     Raises BundleError."""
     modules = _Modules(folder, entry)
@@ -101,7 +101,7 @@ def joined(folder: Path, entry: str, *more: str) -> str:
 
 
 @cache
-def _apart() -> tuple[str, dict[str, str]]:
+def _split_core() -> tuple[str, dict[str, str]]:
     """The core, and the parts by name."""
     modules = _Modules(WEB / "scope", ENTRY)
     modules.take(ENTRY)
@@ -149,11 +149,11 @@ class _Modules:
             raise BundleError(
                 f"{above[-1] if above else 'the bundle'} imports {name}, which is not in {self.folder.name}."
             )
-        text = bare(path.read_text(encoding="utf-8"))
-        wanted = self.wanted[name] = [(_names(match[1]), match[2]) for match in _IMPORT.finditer(text)]
+        text = strip_comments(path.read_text(encoding="utf-8"))
+        wanted = self.wanted[name] = [(_parse_names(match[1]), match[2]) for match in _IMPORT.finditer(text)]
         if name == self.entry:
-            wanted += [(_names(match[1]), match[2]) for match in _PASSED.finditer(text)]
-            self.passed.extend(x for match in _PASSED.finditer(text) for x in _names(match[1]))
+            wanted += [(_parse_names(match[1]), match[2]) for match in _PASSED.finditer(text)]
+            self.passed.extend(x for match in _PASSED.finditer(text) for x in _parse_names(match[1]))
             text = _PASSED.sub("", text)
         text = _IMPORT.sub("", text)
         for names, other in wanted:
@@ -180,40 +180,40 @@ class _Modules:
 
     def text(self, names: Iterable[str], exports: Iterable[str]) -> str:
         """These modules as one text that ends with its exports."""
-        parts = [f"// ---- {name}\n{spare(self.texts[name])}\n" for name in names]
+        parts = [f"// ---- {name}\n{minify_script(self.texts[name])}\n" for name in names]
         return "\n".join([*parts, f"export {{ {', '.join(sorted(exports))} }};\n"])
 
 
-def bare(text: str) -> str:
+def strip_comments(text: str) -> str:
     """A script without the comments that have lines of their own."""
     return _COMMENT.sub("", text)
 
 
-def spare(text: str) -> str:
+def minify_script(text: str) -> str:
     """A script without the comments behind its code too, without empty lines, and without the spaces in front of its lines and
     beside its signs; no text of it may go over lines."""
-    return tight(_SPARE.sub("", bare(text).strip()))
+    return strip_spaces(_SPARE.sub("", strip_comments(text).strip()))
 
 
-def declared(text: str) -> list[str]:
+def declared_names(text: str) -> list[str]:
     """The names that a script declares for all of it."""
-    return [match[2] for match in _DECLARED.finditer(bare(text))]
+    return [match[2] for match in _DECLARED.finditer(strip_comments(text))]
 
 
-def classic(*scripts: Path, parts: frozenset[str] = frozenset(PARTS)) -> str:
+def classic_script(*scripts: Path, parts: frozenset[str] = frozenset(PARTS)) -> str:
     """The drawing module with these parts and, behind it, these scripts as one that is no module: it imports and exports
     nothing and leaves no name. They import by name from scope.js, beside or above them, and from those named before. Raises
     BundleError."""
     module = bundle(parts)
-    known = {ENTRY: {x for match in _EXPORTED.finditer(module) for x in _names(match[1])}}
+    known = {ENTRY: {x for match in _EXPORTED.finditer(module) for x in _parse_names(match[1])}}
     owners: dict[str, str] = {}
     texts = []
     for path in scripts:
-        text = bare(path.read_text(encoding="utf-8"))
+        text = strip_comments(path.read_text(encoding="utf-8"))
         for match in _BESIDE.finditer(text):
             if match[2] not in known:
                 raise BundleError(f"{path.name} imports {match[2]}, which is not named before it.")
-            if missing := [x for x in _names(match[1]) if x not in known[match[2]]]:
+            if missing := [x for x in _parse_names(match[1]) if x not in known[match[2]]]:
                 raise BundleError(
                     f"{path.name} imports {', '.join(missing)} from {match[2]}, which does not export it."
                 )
@@ -234,5 +234,5 @@ def classic(*scripts: Path, parts: frozenset[str] = frozenset(PARTS)) -> str:
     return "\n".join(['(() => {\n"use strict";', whole, "(() => {", *texts, "})();", "})();\n"])
 
 
-def _names(listed: str) -> list[str]:
+def _parse_names(listed: str) -> list[str]:
     return re.findall(r"\w+", listed)

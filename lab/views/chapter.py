@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from decodescope.lab.formatting.tokens import escaped
+from decodescope.lab.formatting.tokens import escape_html
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 STATE = "application/vnd.jupyter.widget-state+json"
@@ -46,7 +46,7 @@ def chapter(name: str, notebook: Any) -> Chapter:
     book.cells = [cell for cell in book.cells if CLAIMS not in cell.metadata.get("tags", ())]
     for cell in book.cells:
         if cell.cell_type == "code":
-            shown = (_shown(output, states, live) for output in cell.outputs)
+            shown = (_render_output(output, states, live) for output in cell.outputs)
             cell.outputs = [output for output in shown if output is not None]
     book.metadata.pop("widgets", None)
     first = next((match for cell in book.cells if (match := HEADING.search(cell.source))), None)
@@ -55,7 +55,7 @@ def chapter(name: str, notebook: Any) -> Chapter:
     return Chapter(name, first[1] if first else name, LOCAL.sub(r"\1", body), live)
 
 
-def _shown(output: Any, states: Mapping[str, Any], live: list[dict[str, Any]]) -> Any:
+def _render_output(output: Any, states: Mapping[str, Any], live: list[dict[str, Any]]) -> Any:
     """An output as the page has it; None: it is left out."""
     data = output.get("data", {})
     if VIEW in data:
@@ -63,39 +63,43 @@ def _shown(output: Any, states: Mapping[str, Any], live: list[dict[str, Any]]) -
         names = next((names for names in LIVE if state.get(names[0])), None)
         if names is not None:
             live.append({name: state.get(name) for name in names})
-            return _as_html(output, f'<div class="live" id="live-{len(live) - 1}"></div>')
+            return _html_output(output, f'<div class="live" id="live-{len(live) - 1}"></div>')
         if output.output_type != "execute_result":
             return None  # a bar of progress, or what a control printed
-        return _as_html(output, '<p class="quiet">A control, which can be moved in the notebook.</p>')
+        return _html_output(output, '<p class="quiet">A control, which can be moved in the notebook.</p>')
     if PLOT in data:
-        return _as_html(output, _plot(data[PLOT]))
+        return _html_output(output, _render_plot(data[PLOT]))
     return output
 
 
-def _as_html(output: Any, text: str) -> Any:
+def _html_output(output: Any, text: str) -> Any:
     output["data"] = {"text/html": text}
     return output
 
 
-def _plot(figure: Mapping[str, Any]) -> str:
+def _render_plot(figure: Mapping[str, Any]) -> str:
     """A plotly figure as a table of its numbers: its library is no script of ours."""
     layout = figure.get("layout", {})
-    title = _text(layout.get("title")) or "Figure"
+    title = _title_text(layout.get("title")) or "Figure"
     rows = []
     for trace in figure.get("data", ()):
-        x, y = (_numbers(trace.get(axis)) for axis in "xy")
-        rows += [(_text(trace.get("name")), a, b) for a, b in zip(x, y, strict=False)]
-    head = ("", _text(layout.get("xaxis", {}).get("title")), _text(layout.get("yaxis", {}).get("title")))
-    cells = "".join("<tr>" + "".join(f"<td>{escaped(x)}</td>" for x in row) + "</tr>" for row in rows)
-    heads = "".join(f"<th>{escaped(x)}</th>" for x in head)
-    return f"<details><summary>{escaped(title)}, as a table</summary><table><tr>{heads}</tr>{cells}</table></details>"
+        x, y = (_axis_values(trace.get(axis)) for axis in "xy")
+        rows += [(_title_text(trace.get("name")), a, b) for a, b in zip(x, y, strict=False)]
+    head = (
+        "",
+        _title_text(layout.get("xaxis", {}).get("title")),
+        _title_text(layout.get("yaxis", {}).get("title")),
+    )
+    cells = "".join("<tr>" + "".join(f"<td>{escape_html(x)}</td>" for x in row) + "</tr>" for row in rows)
+    heads = "".join(f"<th>{escape_html(x)}</th>" for x in head)
+    return f"<details><summary>{escape_html(title)}, as a table</summary><table><tr>{heads}</tr>{cells}</table></details>"
 
 
-def _text(title: Any) -> str:
+def _title_text(title: Any) -> str:
     return str(title.get("text") or "") if isinstance(title, Mapping) else str(title or "")
 
 
-def _numbers(values: Any) -> list[str]:
+def _axis_values(values: Any) -> list[str]:
     """The values of an axis: a list, or packed as plotly packs arrays."""
     if isinstance(values, Mapping):
         import base64

@@ -11,14 +11,14 @@ import traitlets
 
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.file.named_trace import trace_of
-from decodescope.engine.trace.query.comparable import text_mark
+from decodescope.engine.trace.query.comparability import exactness_mark_text
 from decodescope.engine.trace.query.summary import summarise
-from decodescope.lab.formatting.style import percent, size
-from decodescope.lab.formatting.tokens import shown_id
-from decodescope.lab.wire.messages import messages, wire_of
+from decodescope.lab.formatting.style import format_bytes, format_percent
+from decodescope.lab.formatting.tokens import visible_token
+from decodescope.lab.wire.messages import build_wire, messages
 from decodescope.lab.wire.wire import Wire
 
-from .bundle import WEB, bundle, needed
+from .bundle import WEB, bundle, needed_parts
 
 VIEWS = ("tree", "text")
 
@@ -52,9 +52,9 @@ class Comparison(anywidget.AnyWidget):
         self.traces, self.rows = (a, b), differences(a, b)
         self._wires: dict[int, Wire] = {}
         runs = [list(messages(a)), list(messages(b))]
-        self._parts = needed(one for sent in runs for one in sent) | {"pair"}
+        self._parts = needed_parts(one for sent in runs for one in sent) | {"pair"}
         super().__init__(views=list(views), runs=runs)
-        self.on_msg(self._asked)
+        self.on_msg(self._answer_request)
 
     def __str__(self) -> str:
         table = [("", "A", "B", "B / A"), *self.rows]
@@ -63,7 +63,7 @@ class Comparison(anywidget.AnyWidget):
             "  ".join(cell.ljust(w) for cell, w in zip(row, wide, strict=True)).rstrip() for row in table
         )
 
-    def _asked(self, _: Any, content: dict[str, Any], buffers: Any) -> None:
+    def _answer_request(self, _: Any, content: dict[str, Any], buffers: Any) -> None:
         """The view shows a step whose tree was left out."""
         if (
             not isinstance(content, dict)
@@ -73,7 +73,7 @@ class Comparison(anywidget.AnyWidget):
             return
         which = int(content["which"])
         trace = self.traces[which]
-        wire = self._wires.setdefault(which, wire_of(trace))
+        wire = self._wires.setdefault(which, build_wire(trace))
         first, last = max(0, int(content.get("from", 0))), min(int(content.get("to", 0)), len(trace.steps))
         steps = trace.steps[first : min(last, first + 16)]
         self.send({"which": which, "messages": [wire.step(step, whole=True) for step in steps]})
@@ -88,16 +88,16 @@ def compare(a: Any, b: Any, views: Sequence[str] = VIEWS) -> Comparison:
 def differences(a: Trace, b: Trace) -> list[Difference]:
     """Settings that differ, then figures, then where the texts part. What is equal is left out, and what one of them has
     alone: there is nothing that it could differ from."""
-    left, right = dict(_settings(a)), dict(_settings(b))
+    left, right = dict(_setting_pairs(a)), dict(_setting_pairs(b))
     rows = [Difference(x, left[x], right[x]) for x in left if x in right and left[x] != right[x]]
-    return [*rows, *_figures(a, b), _texts(a, b)]
+    return [*rows, *_figure_differences(a, b), _text_difference(a, b)]
 
 
-def _settings(trace: Trace) -> Iterator[tuple[str, str]]:
+def _setting_pairs(trace: Trace) -> Iterator[tuple[str, str]]:
     h = trace.header
-    yield "model", _model(h.model)
+    yield "model", _model_text(h.model)
     for role, spec in h.lanes.items():
-        yield f"{role} model", _model(spec)
+        yield f"{role} model", _model_text(spec)
     for kind, part in h.method.items():
         stages = part.get("stages") or [part]
         yield kind, " + ".join(str(stage.get("name")) for stage in stages)
@@ -107,10 +107,10 @@ def _settings(trace: Trace) -> Iterator[tuple[str, str]]:
             )
     yield (
         "prompt",
-        f"{len(h.prompt)} tokens: {' '.join(shown_id(int(x), trace.pieces, 12) for x in h.prompt[-6:])}",
+        f"{len(h.prompt)} tokens: {' '.join(visible_token(int(x), trace.pieces, 12) for x in h.prompt[-6:])}",
     )
     yield "seed", str(h.seed)
-    yield "type and device", h.where
+    yield "type and device", h.device_text
     yield "new tokens at most", str(h.max_new_tokens)
     yield "recorded", h.levels[-1]
     fork = h.fork or {}
@@ -118,13 +118,13 @@ def _settings(trace: Trace) -> Iterator[tuple[str, str]]:
     yield "fork", f"of run {str(fork.get('of'))[:8]} from step {fork.get('step')}{name}" if fork else "none"
 
 
-def _figures(a: Trace, b: Trace) -> list[Difference]:
+def _figure_differences(a: Trace, b: Trace) -> list[Difference]:
     x, y = summarise(a), summarise(b)
 
     def row(what: str, one: float, two: float, form: str) -> Difference:
         return Difference(what, f"{one:{form}}", f"{two:{form}}", f"× {two / one:.2f}" if one else "")
 
-    share = [percent(s.acceptance) for s in (x, y) if s.acceptance is not None]
+    share = [format_percent(s.acceptance) for s in (x, y) if s.acceptance is not None]
     ratio = f"× {y.kv_bytes_held / x.kv_bytes_held:.2f}" if x.kv_bytes_held else ""
     return [
         row("tokens", x.tokens, y.tokens, "d"),
@@ -132,22 +132,25 @@ def _figures(a: Trace, b: Trace) -> list[Difference]:
         row("tokens per target pass (tau)", x.tau, y.tau, ".2f"),
         *([Difference("trials accepted", *share)] if len(share) == 2 else []),
         row("tokens/s, this machine", x.tokens_per_s, y.tokens_per_s, ".1f"),
-        Difference("KV cache at the end", size(x.kv_bytes_held), size(y.kv_bytes_held), ratio),
-        Difference("text", text_mark(a.header), text_mark(b.header)),
+        Difference(
+            "KV cache at the end", format_bytes(x.kv_bytes_held), format_bytes(y.kv_bytes_held), ratio
+        ),
+        Difference("text", exactness_mark_text(a.header), exactness_mark_text(b.header)),
     ]
 
 
-def _texts(a: Trace, b: Trace) -> Difference:
+def _text_difference(a: Trace, b: Trace) -> Difference:
     """The first token in which the texts differ, the prompt left out."""
     one, two = a.tokens[len(a.header.prompt) :], b.tokens[len(b.header.prompt) :]
     for i, (x, y) in enumerate(zip_longest(one, two)):
         if x != y:
             shown = [
-                "the text ends" if t is None else shown_id(t, trace.pieces) for t, trace in ((x, a), (y, b))
+                "the text ends" if t is None else visible_token(t, trace.pieces)
+                for t, trace in ((x, a), (y, b))
             ]
             return Difference(f"first difference, token {i}", *shown)
     return Difference("first difference", "none", f"the {len(one)} tokens are equal")
 
 
-def _model(spec: dict[str, Any]) -> str:
+def _model_text(spec: dict[str, Any]) -> str:
     return f"{spec.get('name', '?')} ({str(spec.get('fingerprint', '?'))[:8]})"

@@ -9,13 +9,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from decodescope.engine.core.exactness import label, worst
+from decodescope.engine.core.exactness import combine_exactness, exactness_text
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.query.comparable import law
+from decodescope.engine.trace.query.comparability import guidance_record
 from decodescope.engine.trace.query.summary import Summary, summarise
 from decodescope.engine.trace.records.events import Header, Piece, Step
-from decodescope.engine.trace.records.parts import said
-from decodescope.lab.formatting.tokens import shown
+from decodescope.engine.trace.records.parts import part_description
+from decodescope.lab.formatting.tokens import visible_piece
 
 Due = Literal["same", "law", "free"]  # the texts: must be equal; have one law; may differ
 Verdict = Literal["same", "so far", "tied", "differs", "unknown", "free"]
@@ -25,7 +25,7 @@ EDGE = (
 
 
 @dataclass
-class Side:
+class RunSide:
     """What is kept of one run to set it against others.
 
     begins: the position at which its text begins, behind the prompt as it was read
@@ -49,15 +49,15 @@ class Side:
     close: dict[tuple[int, int], tuple[float, bool, list[int]]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, trace: Trace) -> Side:
+    def of(cls, trace: Trace) -> RunSide:
         """Read a run, finished or growing."""
-        side = cls(trace.header, summarise(trace), trace.end is not None, {}, len(trace.prompt_read))
+        side = cls(trace.header, summarise(trace), trace.end is not None, {}, len(trace.effective_prompt))
         for step in trace.steps:
-            side._take(step)
+            side._read_step(step)
         side.pieces = {int(token): piece for token, piece in trace.header.pieces.items()} | side.pieces
         return side
 
-    def _take(self, step: Step) -> None:
+    def _read_step(self, step: Step) -> None:
         self.pieces.update({int(token): piece for token, piece in (step.pieces or {}).items()})
         for i, token in enumerate(step.emitted):
             self.tokens.append(token)
@@ -84,16 +84,16 @@ class Side:
                 self.close[step.step, i] = (gap, rank in tied, [int(ids[k]) for k in best])
 
     @property
-    def greedy(self) -> bool:
+    def is_greedy(self) -> bool:
         """Whether the law always has one token."""
-        return bool(said(self.header, "sampler").get("greedy"))
+        return bool(part_description(self.header, "sampler").get("greedy"))
 
     @property
-    def drafts(self) -> bool:
+    def uses_drafts(self) -> bool:
         """Whether something else than the target's own draws can settle a token."""
-        return bool(said(self.header, "drafter").get("drafts", True))
+        return bool(part_description(self.header, "drafter").get("drafts", True))
 
-    def law_at(self, token: int) -> tuple[float, bool, list[int]] | None:
+    def top_choice_at(self, token: int) -> tuple[float, bool, list[int]] | None:
         """What is known of the law of a token, counted from 0; None where nothing was recorded."""
         return self.close.get(self.wrote[token]) if token < len(self.wrote) else None
 
@@ -102,7 +102,7 @@ class Side:
         if token >= len(self.tokens):
             return None
         text = self.tokens[token]
-        return shown(self.pieces[text], most) if text in self.pieces else f"#{text}"
+        return visible_piece(self.pieces[text], most) if text in self.pieces else f"#{text}"
 
 
 @dataclass(frozen=True)
@@ -136,13 +136,13 @@ class Contrast:
         }
 
 
-def contrast(a: Side, b: Side, names: Sequence[str] = ("A", "B")) -> Contrast:
+def contrast(a: RunSide, b: RunSide, names: Sequence[str] = ("A", "B")) -> Contrast:
     """Set two runs against each other; `names` stand in the sentences."""
     common = next((i for i, (x, y) in enumerate(zip(a.tokens, b.tokens, strict=False)) if x != y), None)
     at = min(len(a.tokens), len(b.tokens)) if common is None else common
-    ids = (_id(a, at), _id(b, at))
-    gap, tied = _choice(a, b, at, ids) if common is not None else (None, None)
-    due, why = expected(a, b, names)
+    ids = (_token_id(a, at), _token_id(b, at))
+    gap, tied = _gap_and_tie(a, b, at, ids) if common is not None else (None, None)
+    due, why = expected_agreement(a, b, names)
     verdict: Verdict = "free"
     if due == "same":
         verdict = "same" if a.over and b.over else "so far"
@@ -153,28 +153,30 @@ def contrast(a: Side, b: Side, names: Sequence[str] = ("A", "B")) -> Contrast:
                 verdict = "tied"
             else:
                 verdict = "differs"
-    same = prompts_equal(a.header, b.header)
+    same = have_equal_prompts(a.header, b.header)
     both = a.uniforms.keys() & b.uniforms.keys() if same else set()
     shared = sum(a.uniforms[x] == b.uniforms[x] for x in both)
     return Contrast(at, common is not None, ids, gap, tied, due, why, verdict, shared, len(both))
 
 
-def expected(a: Side, b: Side, names: Sequence[str] = ("A", "B")) -> tuple[Due, str]:
+def expected_agreement(a: RunSide, b: RunSide, names: Sequence[str] = ("A", "B")) -> tuple[Due, str]:
     """Whether the texts of two runs must be equal, have one law, or may differ; and why, as a sentence."""
     one, two = a.header, b.header
     mark = [(h.model.get("fingerprint") or h.model.get("name")) for h in (one, two)]
     if mark[0] != mark[1]:
         return "free", "The models differ, so the texts need not be the same."
-    if not prompts_equal(one, two):
+    if not have_equal_prompts(one, two):
         return "free", "The prompts differ, so the texts need not be the same."
-    changed = [name for name, side in zip(names, (a, b), strict=True) if not side.header.exact]
+    changed = [name for name, side in zip(names, (a, b), strict=True) if not side.header.is_exact]
     if changed:
         verb = "is" if len(changed) == 1 else "are"
         values = " and ".join(
-            dict.fromkeys(label(side.header.exactness) for side in (a, b) if not side.header.exact)
+            dict.fromkeys(
+                exactness_text(side.header.exactness) for side in (a, b) if not side.header.is_exact
+            )
         )
         return "free", f"{' and '.join(changed)} {verb} {values}, so the texts may differ."
-    if law(one) != law(two):
+    if guidance_record(one) != guidance_record(two):
         return "free", "The guidance differs, so the texts may differ."
     if one.method.get("sampler") != two.method.get("sampler"):
         return "free", "The samplers differ, so the texts may differ."
@@ -183,10 +185,10 @@ def expected(a: Side, b: Side, names: Sequence[str] = ("A", "B")) -> tuple[Due, 
             "free",
             f"The numbers are of another kind ({one.dtype} on {one.device}, {two.dtype} on {two.device}).",
         )
-    values = label(worst((one.exactness, two.exactness)))
-    if a.greedy and b.greedy:
+    values = exactness_text(combine_exactness((one.exactness, two.exactness)))
+    if a.is_greedy and b.is_greedy:
         return "same", f"Both are {values} and greedy: the texts must be the same, but where two logits tie."
-    if one.seed == two.seed and not a.drafts and not b.drafts:
+    if one.seed == two.seed and not a.uses_drafts and not b.uses_drafts:
         return (
             "same",
             "One seed, and neither drafts: every token is drawn with the same uniform, so the texts must be equal.",
@@ -198,39 +200,39 @@ def expected(a: Side, b: Side, names: Sequence[str] = ("A", "B")) -> tuple[Due, 
     )
 
 
-def chance(a: Side, b: Side, contrast: Contrast, names: Sequence[str] = ("A", "B")) -> str:
+def shared_randomness(a: RunSide, b: RunSide, contrast: Contrast, names: Sequence[str] = ("A", "B")) -> str:
     """Which random numbers two runs have in common, and what that means."""
-    still = [name for name, side in zip(names, (a, b), strict=True) if side.greedy]
+    still = [name for name, side in zip(names, (a, b), strict=True) if side.is_greedy]
     if still:
         verb = "draws" if len(still) == 1 else "draw"
         return f"{' and '.join(still)} {verb} nothing: greedy decoding has no chance in it."
     if a.header.seed != b.header.seed:
         return "Other seeds: no uniform is shared, so what differs may be luck."
-    if not prompts_equal(a.header, b.header):
+    if not have_equal_prompts(a.header, b.header):
         return "One seed, but other prompts: the shared uniforms meet other distributions."
     shared = f"{contrast.shared} of {contrast.both} such positions"
-    rest = "; accepted drafts were tested with other uniforms" if a.drafts or b.drafts else ""
+    rest = "; accepted drafts were tested with other uniforms" if a.uses_drafts or b.uses_drafts else ""
     drawn = (
         f"One seed: where both draw the target's own token they use the same uniform, here at {shared}{rest}."
     )
     return f"{drawn} What differs there comes from the distributions, not from luck."
 
 
-def prompts_equal(a: Header, b: Header) -> bool:
+def have_equal_prompts(a: Header, b: Header) -> bool:
     """Whether two runs began with the same tokens."""
     return bool(np.array_equal(a.prompt, b.prompt))
 
 
-def _id(side: Side, token: int) -> int | None:
+def _token_id(side: RunSide, token: int) -> int | None:
     return side.tokens[token] if token < len(side.tokens) else None
 
 
-def _choice(
-    a: Side, b: Side, at: int, ids: tuple[int | None, int | None]
+def _gap_and_tie(
+    a: RunSide, b: RunSide, at: int, ids: tuple[int | None, int | None]
 ) -> tuple[float | None, bool | None]:
     """The gap at the token where two texts part, and whether the choice is a tie; None where it was not recorded."""
-    known = [law for law in (a.law_at(at), b.law_at(at)) if law is not None]
-    if not a.greedy:
+    known = [law for law in (a.top_choice_at(at), b.top_choice_at(at)) if law is not None]
+    if not a.is_greedy:
         edges = [side.edges[side.begins + at] for side in (a, b) if side.begins + at in side.edges]
         return (known[0][0] if known else None), min(edges) < EDGE if edges else None
     if not known:

@@ -15,8 +15,8 @@ from decodescope.engine.core.params import Param, ParamError
 from decodescope.engine.core.refusal import Refusal
 
 from .compare import Comparison
+from .run_widget import LiveRun, RunWidget
 from .scope import VIEWS
-from .watched import Live, Watched
 
 PATIENCE = 0.4  # s without a further move after which a knob's move counts
 SLIDERS = 256  # whole numbers with more values than these are typed
@@ -47,7 +47,7 @@ def knobs(method: Any) -> Iterator[Knob]:
                 yield Knob(kind, number if stages else None, param, one[param.name])
 
 
-class Panel(ipywidgets.VBox):
+class KnobPanel(ipywidgets.VBox):
     """The knobs of a method. `method` is the one that they stand for; `moved` is told of each new one, once they rest."""
 
     def __init__(self, method: Any, moved: Callable[[Any], None]):
@@ -58,14 +58,14 @@ class Panel(ipywidgets.VBox):
         rows = []
         self.knobs: dict[str, ipywidgets.ValueWidget] = {}
         for knob in knobs(method):
-            widget = drawn(knob)
-            widget.observe(lambda change, knob=knob: self._turn(knob, change["new"]), "value")
+            widget = knob_widget(knob)
+            widget.observe(lambda change, knob=knob: self._on_knob_moved(knob, change["new"]), "value")
             self.knobs[f"{knob.kind}.{knob.param.name}"] = widget
             rows.append(widget)
         nothing = [ipywidgets.Label("This method has no knobs.")] if not rows else []
         super().__init__([*rows, *nothing, self._line])
 
-    def _turn(self, knob: Knob, value: Any) -> None:
+    def _on_knob_moved(self, knob: Knob, value: Any) -> None:
         """A knob was moved: wait whether another move follows, then run."""
         try:
             value = knob.param.read(value, knob.kind) if isinstance(value, str) else value
@@ -75,11 +75,11 @@ class Panel(ipywidgets.VBox):
         knob.put(self._record, knob.param.record(value))
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = threading.Timer(PATIENCE, self._rest)
+        self._timer = threading.Timer(PATIENCE, self._apply_knobs)
         self._timer.daemon = True
         self._timer.start()
 
-    def _rest(self) -> None:
+    def _apply_knobs(self) -> None:
         """The knobs rest: make the method that they stand for, and hand it on. What does not go together is said in a line."""
         try:
             method = type(self.method).from_record(copy.deepcopy(self._record))
@@ -90,39 +90,39 @@ class Panel(ipywidgets.VBox):
         self.method, self._line.value = method, ""
 
 
-class Controls(ipywidgets.VBox):
+class RunControls(ipywidgets.VBox):
     """The knobs of one run or two, and their pictures. A run is started again when one of its knobs was moved; the run before
     is stopped. Two runs are also compared, whenever both are over.
 
     runs: those that are shown;  watched: their pictures;  panels: their knobs;  comparison: of two that are over, else None
     """
 
-    def __init__(self, *runs: Live, views: Sequence[str] = VIEWS):
+    def __init__(self, *runs: LiveRun, views: Sequence[str] = VIEWS):
         if not 1 <= len(runs) <= 2:
             raise ParamError(f"controls takes one run or two, not {len(runs)}: give what `start` returned.")
-        odd = next((run for run in runs if not isinstance(run, Live)), None)
+        odd = next((run for run in runs if not isinstance(run, LiveRun)), None)
         if odd is not None:
             raise ParamError(
                 f"controls takes a run in the background, not a {type(odd).__name__}: give what `start` returned."
             )
         self.comparison: Comparison | None = None
         self._changing = threading.Lock()  # a knob's timer and whoever waits are two threads
-        self.watched = [Watched(run, views if len(runs) == 1 else ("strip",)) for run in runs]
-        self.panels = [Panel(run.method, partial(self._again, i)) for i, run in enumerate(runs)]
+        self.watched = [RunWidget(run, views if len(runs) == 1 else ("strip",)) for run in runs]
+        self.panels = [KnobPanel(run.method, partial(self._rerun, i)) for i, run in enumerate(runs)]
         self._below = ipywidgets.VBox()
         beside = ipywidgets.Layout(flex_flow="row wrap")
         sides = [
             ipywidgets.VBox([panel, view]) for panel, view in zip(self.panels, self.watched, strict=True)
         ]
         super().__init__([ipywidgets.HBox(sides, layout=beside) if len(runs) == 2 else sides[0], self._below])
-        self._when_both()
+        self._compare_when_done()
 
     @property
-    def runs(self) -> list[Live]:
+    def runs(self) -> list[LiveRun]:
         """The runs that are shown."""
         return [view.running for view in self.watched]
 
-    def wait(self, timeout: float | None = None) -> Controls:
+    def wait(self, timeout: float | None = None) -> RunControls:
         """Wait until all runs are over and shown, at most `timeout` s for each."""
         with self._changing:
             comparing = self._comparing
@@ -132,26 +132,26 @@ class Controls(ipywidgets.VBox):
             comparing.join(timeout)
         return self
 
-    def _again(self, which: int, method: Any) -> None:
+    def _rerun(self, which: int, method: Any) -> None:
         """Run once more with this method; the run before ends."""
         with self._changing:
             view = self.watched[which]
-            before, after = view.running, view.running.again(method)
+            before, after = view.running, view.running.rerun(method)
             before.stop()
             view.follow(after)
-            self._when_both()
+            self._compare_when_done()
 
-    def _when_both(self) -> None:
+    def _compare_when_done(self) -> None:
         """Compare the two runs once both are over."""
         self._comparing: threading.Thread | None = None
         if len(self.watched) == 2:
             runs = self.runs
             self._comparing = threading.Thread(
-                target=self._when_over, args=(runs,), name="decodescope-controls", daemon=True
+                target=self._show_comparison, args=(runs,), name="decodescope-controls", daemon=True
             )
             self._comparing.start()
 
-    def _when_over(self, runs: list[Live]) -> None:
+    def _show_comparison(self, runs: list[LiveRun]) -> None:
         for view in self.watched:
             view.wait()
         if self.runs == runs and all(run.trace.end is not None for run in runs):
@@ -159,9 +159,11 @@ class Controls(ipywidgets.VBox):
             self._below.children = [self.comparison]
 
 
-def drawn(knob: Knob) -> ipywidgets.ValueWidget:
+def knob_widget(knob: Knob) -> ipywidgets.ValueWidget:
     """The widget of a knob: a slider where its values are few, a choice, a box to tick, or a line of text."""
-    param, name = knob.param, f"{knob.param.name}, {knob.param.unit}" if knob.param.unit else knob.param.name
+    param = knob.param
+    says_unit = not param.unit or param.name.endswith(param.unit)
+    name = param.name if says_unit else f"{param.name}, {param.unit}"
     look: dict[str, Any] = dict(description=name, tooltip=param.help or name, layout=_LAYOUT, style=_WIDE)
     if param.choices:
         return ipywidgets.Dropdown(options=list(param.choices), value=knob.value, **look)
@@ -179,8 +181,8 @@ def drawn(knob: Knob) -> ipywidgets.ValueWidget:
     return ipywidgets.Text(value=param.spell(knob.value), continuous_update=False, **look)
 
 
-def controls(*runs: Live, views: Sequence[str] = VIEWS) -> Controls:
+def controls(*runs: LiveRun, views: Sequence[str] = VIEWS) -> RunControls:
     """The knobs of a run as widgets above its picture: `controls(start("lab", "prompt_lookup", text))`. Moving one ends the run
     and starts it again. With two runs each has its knobs, and what comes of them is compared. Raises ParamError for what is
     no run in the background."""
-    return Controls(*runs, views=views)
+    return RunControls(*runs, views=views)

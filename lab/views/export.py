@@ -8,15 +8,15 @@ from typing import Any
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.file.named_trace import trace_of
-from decodescope.engine.trace.query.comparable import text_mark
+from decodescope.engine.trace.query.comparability import exactness_mark_text
 from decodescope.engine.trace.query.summary import summarise
-from decodescope.engine.trace.records.parts import called
-from decodescope.lab.formatting.style import count, percent, word_of
-from decodescope.lab.formatting.tokens import escaped, shown_id
+from decodescope.engine.trace.records.parts import method_label
+from decodescope.lab.formatting.style import format_count, format_percent, origin_word
+from decodescope.lab.formatting.tokens import escape_html, visible_token
 from decodescope.lab.wire.messages import PLENTY, messages
 from decodescope.lab.wire.wire import encode as as_json
 
-from .bundle import WEB, bundle, needed
+from .bundle import WEB, bundle, needed_parts
 from .document import document
 
 POLICY = "default-src 'none'; script-src 'unsafe-inline' blob:; style-src 'unsafe-inline'; img-src data:"
@@ -55,28 +55,28 @@ def export_html(  # noqa: PLR0913
         max(0, first or 0),
         len(trace.steps) - 1 if last is None else min(last, len(trace.steps) - 1),
     )
-    title = f"{trace.header.model.get('name', 'model')}, {called(trace.header)}"
+    title = f"{trace.header.model.get('name', 'model')}, {method_label(trace.header)}"
     sent = list(messages(trace, first=first, last=last, text=text, profile=profile))
     shown: dict[str, Any] = {
-        "without": _without(first, last, len(trace.steps), sent),
+        "without": _missing_trees_reason(first, last, len(trace.steps), sent),
         "views": list(views),
         "step": first if step is None else step,
         "messages": sent,
     }
-    module, cards = bundle(needed(sent)), run_card(trace, first, last)
+    module, cards = bundle(needed_parts(sent)), run_card(trace, first, last)
     if beside is not None:
-        title = f"{title}, beside {called(beside.header)}"
+        title = f"{title}, beside {method_label(beside.header)}"
         shown = {"runs": [list(messages(one, text=text)) for one in (trace, beside)]}
-        module = bundle(needed(one for run in shown["runs"] for one in run) | {"pair"})
+        module = bundle(needed_parts(one for run in shown["runs"] for one in run) | {"pair"})
         cards = f"<tr><th>A</th></tr>{cards}<tr><th>B</th></tr>{run_card(beside, 0, len(beside.steps) - 1)}"
     assert "</script" not in module.lower() and "<!--" not in module
     parts = {
         "POLICY": POLICY,
-        "TITLE": escaped("DecodeScope: " + title),
+        "TITLE": escape_html("DecodeScope: " + title),
         "STYLE": (WEB / "scope.css").read_text(encoding="utf-8") + _STYLE + RUN_STYLE,
         "CARD": cards,
         "TABLE": steps_table(trace, last, text),
-        "DATA": data_of(shown),
+        "DATA": embed_json(shown),
         "MODULE": module,
         "START": _START,
     }
@@ -87,7 +87,7 @@ def export_html(  # noqa: PLR0913
     return page
 
 
-class Frozen:
+class SandboxFrame:
     """An exported run inside a notebook: a frame that may run its own script and reach nothing else."""
 
     def __init__(self, page: str, height: int = 640):
@@ -96,11 +96,11 @@ class Frozen:
     def _repr_html_(self) -> str:
         return (
             f'<iframe sandbox="allow-scripts" style="width:100%;height:{int(self.height)}px;border:0" title="decoding run" '
-            f'srcdoc="{escaped(self.page)}"></iframe>'
+            f'srcdoc="{escape_html(self.page)}"></iframe>'
         )
 
 
-def _without(first: int, last: int, count: int, sent: list[dict[str, Any]]) -> str:
+def _missing_trees_reason(first: int, last: int, count: int, sent: list[dict[str, Any]]) -> str:
     """Why trees are missing from a file, in a sentence."""
     if any(message.get("brief") for message in sent[first + 1 :]):
         return f"With all trees the file would be larger than {PLENTY >> 20} MiB."
@@ -109,7 +109,7 @@ def _without(first: int, last: int, count: int, sent: list[dict[str, Any]]) -> s
     )
 
 
-def data_of(value: Any) -> str:
+def embed_json(value: Any) -> str:
     """JSON that no HTML parser can leave: what could end the element is written as codes."""
     return as_json(value).decode().translate(_AS_CODES)
 
@@ -121,16 +121,16 @@ def run_card(trace: Trace, first: int, last: int) -> str:
     rows: list[tuple[str, str]] = [
         (
             role,
-            f"{m.get('name', '?')}, {count(m.get('params', 0))} parameters, fingerprint {m.get('fingerprint', '?')}",
+            f"{m.get('name', '?')}, {format_count(m.get('params', 0))} parameters, fingerprint {m.get('fingerprint', '?')}",
         )
         for role, m in models
     ]
     for kind, part in h.method.items():
         stages = part.get("stages") or [part]
-        rows.append((kind, "; ".join(_part(x) for x in stages)))
+        rows.append((kind, "; ".join(_part_text(x) for x in stages)))
     rows += [
         ("seed", str(h.seed)),
-        ("text", text_mark(h)),
+        ("text", exactness_mark_text(h)),
         ("type and device", f"{h.dtype} on {h.device}, {h.threads} threads"),
         ("versions", f"decodescope {h.project or '?'}, torch {h.torch or '?'}, trace schema {h.schema}"),
         ("run", f"{h.run or '?'}, {h.created or 'no date'}"),
@@ -138,7 +138,10 @@ def run_card(trace: Trace, first: int, last: int) -> str:
             "tokens",
             f"{s.tokens} in {s.target_passes} target passes: {s.tau:.2f} per pass, {s.tokens_per_s:.1f} a second",
         ),
-        ("acceptance", percent(s.acceptance) + " of trials" if s.acceptance is not None else "no trials"),
+        (
+            "acceptance",
+            format_percent(s.acceptance) + " of trials" if s.acceptance is not None else "no trials",
+        ),
         ("end", s.end or "not ended"),
         *(("note", text) for text in ([] if trace.end is None else trace.end.notes)),
         (
@@ -148,10 +151,12 @@ def run_card(trace: Trace, first: int, last: int) -> str:
     ]
     if (first, last) != (0, len(trace.steps) - 1):
         rows.append(("steps in this file", f"{first} to {last} of {len(trace.steps)}"))
-    return "".join(f"<tr><th>{escaped(name)}</th><td>{escaped(value)}</td></tr>" for name, value in rows)
+    return "".join(
+        f"<tr><th>{escape_html(name)}</th><td>{escape_html(value)}</td></tr>" for name, value in rows
+    )
 
 
-def _part(part: dict[str, Any]) -> str:
+def _part_text(part: dict[str, Any]) -> str:
     knobs = (f"{k}={v}" for k, v in part.items() if k not in ("name", "stages"))
     return " ".join([str(part.get("name", "?")), *knobs])
 
@@ -161,11 +166,11 @@ def steps_table(trace: Trace, last: int, text: bool) -> str:
     rows, pieces = [], trace.pieces if text else {}
     for step in trace.steps[: min(last + 1, ROWS)]:
         words = " ".join(
-            f"{shown_id(token, pieces)} ({word_of(origin)})"
+            f"{visible_token(token, pieces)} ({origin_word(origin)})"
             for token, origin in zip(step.emitted, step.origins, strict=True)
         )
         cells = (step.step, words, f"{step.accepted} of {step.drafted}", f"{step.wall_us / 1000:.1f}")
-        rows.append("<tr>" + "".join(f"<td>{escaped(cell)}</td>" for cell in cells) + "</tr>")
+        rows.append("<tr>" + "".join(f"<td>{escape_html(cell)}</td>" for cell in cells) + "</tr>")
     return "".join(rows)
 
 

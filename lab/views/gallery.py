@@ -12,19 +12,19 @@ from pathlib import Path
 from typing import Any
 
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.query.comparable import text_mark
+from decodescope.engine.trace.query.comparability import exactness_mark_text
 from decodescope.engine.trace.query.summary import summarise
-from decodescope.engine.trace.records.parts import called
+from decodescope.engine.trace.records.parts import method_label
 from decodescope.engine.trace.values.limits import TraceError
-from decodescope.lab.formatting.style import count, percent
-from decodescope.lab.formatting.tokens import escaped, shown_id
+from decodescope.lab.formatting.style import format_count, format_percent
+from decodescope.lab.formatting.tokens import escape_html, visible_token
 from decodescope.lab.wire.messages import messages
 from decodescope.lab.wire.wire import encode
 
-from .bundle import WEB, bare, classic, needed
+from .bundle import WEB, classic_script, needed_parts, strip_comments
 from .chapter import Chapter
 from .document import document
-from .export import RUN, RUN_STYLE, VIEWS, data_of, run_card, steps_table
+from .export import RUN, RUN_STYLE, VIEWS, embed_json, run_card, steps_table
 from .thumbnail import thumbnail
 
 # `file:` beside 'self': a page from disk has no origin of its own in every browser. Views place bars by style attributes
@@ -42,7 +42,7 @@ FOUND = 2000  # characters of a run's text that the search looks through
 
 
 @dataclass(frozen=True)
-class Entry:
+class GalleryEntry:
     """One run of a gallery.
 
     name: of its page, of the letters a to z, digits and hyphens;  family, kind: title and sentence of its family
@@ -59,11 +59,11 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class _Drawn:
+class _EntryPage:
     """What of an entry is kept once its trace is read: its page but for the ways to the others, its line and its picture, and
     which parts of the drawing it asks for."""
 
-    entry: Entry
+    entry: GalleryEntry
     page: str
     line: str
     picture: str
@@ -71,19 +71,19 @@ class _Drawn:
 
 
 def gallery(
-    entries: Iterable[Entry],
+    entries: Iterable[GalleryEntry],
     folder: Path,
     families: Sequence[str] = (),
-    damaged: Callable[[Entry, str], None] | None = None,
+    damaged: Callable[[GalleryEntry, str], None] | None = None,
     course: Sequence[Chapter] = (),
 ) -> list[str]:
     """Write the gallery into `folder`, which is there and empty; the names of its pages. One whose trace is damaged where it is
     read is left out and given to damaged(entry, sentence); where none is left nothing is written. families: titles in the
     order in which they stand, others behind. course: notebooks that get a page each, course-NAME.html."""
-    drawn: list[_Drawn] = []
+    drawn: list[_EntryPage] = []
     for entry in entries:
         try:
-            drawn.append(_draw(entry))
+            drawn.append(_draw_entry(entry))
         except TraceError as error:
             if damaged is None:
                 raise
@@ -94,70 +94,78 @@ def gallery(
     drawn.sort(key=lambda one: ranks.get(one.entry.family, len(ranks)))
     shared = folder / PARTS
     shared.mkdir()
-    live = [one for each in course for shown in each.live for sent in _sent(shown) for one in sent]
-    for name, text in _shared(needed(live).union({"pair"} if course else (), *(one.parts for one in drawn))):
-        _write(shared / name, text)
+    live = [one for each in course for shown in each.live for sent in _live_messages(shown) for one in sent]
+    for name, text in _shared_files(
+        needed_parts(live).union({"pair"} if course else (), *(one.parts for one in drawn))
+    ):
+        _write_file(shared / name, text)
     for i, one in enumerate(drawn):
         ways = [
             (way, drawn[k].entry) for way, k in (("Previous", i - 1), ("Next", i + 1)) if 0 <= k < len(drawn)
         ]
-        _write(folder / f"{one.entry.name}.html", one.page.replace(_WAYS, "".join(_way(*x) for x in ways), 1))
+        _write_file(
+            folder / f"{one.entry.name}.html",
+            one.page.replace(_WAYS, "".join(_neighbour_link(*x) for x in ways), 1),
+        )
     for each in course:
-        _write(folder / f"{COURSE}{each.name}.html", _chapter(each))
-    _write(folder / "index.html", _index(drawn, course))
+        _write_file(folder / f"{COURSE}{each.name}.html", _chapter_page(each))
+    _write_file(folder / "index.html", _index_page(drawn, course))
     return [one.entry.name for one in drawn]
 
 
-def _write(path: Path, text: str) -> None:
+def _write_file(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
 
 
-def _sent(shown: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
+def _live_messages(shown: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
     """The messages of what a notebook shows: of one run, or of each of two."""
     return list(shown.get("runs") or [shown["messages"]])
 
 
-def _shared(parts: frozenset[str]) -> Iterator[tuple[str, str]]:
+def _shared_files(parts: frozenset[str]) -> Iterator[tuple[str, str]]:
     """Name and text of the files that all pages share; parts: of the drawing, those that a page asks for."""
     sheets = [(WEB / name).read_text(encoding="utf-8") for name in ("scope.css", "walk.css", "gallery.css")]
     yield "style.css", "".join([*sheets, RUN_STYLE])
     for name in SCRIPTS:
-        yield name, f"(() => {{\n{bare((WEB / 'gallery' / name).read_text(encoding='utf-8'))}}})();\n"
+        yield (
+            name,
+            f"(() => {{\n{strip_comments((WEB / 'gallery' / name).read_text(encoding='utf-8'))}}})();\n",
+        )
     own = (WEB / "gallery" / x for x in ("trace.js", "course.js", "pages.js"))
-    yield "pages.js", classic(WEB / "walk.js", *own, parts=parts)
+    yield "pages.js", classic_script(WEB / "walk.js", *own, parts=parts)
 
 
 # ---- the page of a run
 
 
-def _draw(entry: Entry) -> _Drawn:
+def _draw_entry(entry: GalleryEntry) -> _EntryPage:
     """Read the trace of an entry once. Raises TraceError."""
     trace, steps = entry.trace, len(entry.trace.steps)
-    sent, last = _fitting(trace)
+    sent, last = _fit_messages(trace)
     page = document(_TRACE, {
         "POLICY": POLICY,
-        "TITLE": escaped(f"{entry.title} - DecodeScope gallery"),
-        "NAME": escaped(entry.title),
-        "ABOUT": escaped(entry.about),
-        "FAMILY": escaped(entry.family),
-        "STOPS": _stops(entry),
-        "DAMAGE": f'<p class="damage">{escaped(trace.damage)}</p>' if trace.damage else "",
+        "TITLE": escape_html(f"{entry.title} - DecodeScope gallery"),
+        "NAME": escape_html(entry.title),
+        "ABOUT": escape_html(entry.about),
+        "FAMILY": escape_html(entry.family),
+        "STOPS": _tour_links(entry),
+        "DAMAGE": f'<p class="damage">{escape_html(trace.damage)}</p>' if trace.damage else "",
         "CARD": run_card(trace, 0, last),
         "TABLE": steps_table(trace, last, True),
-        "DATA": data_of({"messages": sent, "views": list(VIEWS), "without": _without(sent, last, steps),
+        "DATA": embed_json({"messages": sent, "views": list(VIEWS), "without": _missing_steps_reason(sent, last, steps),
                          "stops": [dict(stop) for stop in entry.stops]}),
         "WAYS": _WAYS,
     }, _LINKS)  # fmt: skip
-    return _Drawn(entry, page, _line(entry), thumbnail(sent), needed(sent))
+    return _EntryPage(entry, page, _entry_line(entry), thumbnail(sent), needed_parts(sent))
 
 
-def _fitting(trace: Trace) -> tuple[list[dict[str, Any]], int]:
+def _fit_messages(trace: Trace) -> tuple[list[dict[str, Any]], int]:
     """Head, steps and end as far as they fit on a page, and the last step that does."""
     sent: list[dict[str, Any]] = []
     spent, last = ROOM, -1
     for message in messages(trace, plenty=TREES):
         # text that is no letter grows in a page: a < becomes a code
-        size = len(data_of(message)) + _rows_of(message)
+        size = len(embed_json(message)) + _table_row_bytes(message)
         if message["kind"] == "step" and spent + size > PAGE:
             break
         if message["kind"] == "end" and last < len(trace.steps) - 1:
@@ -168,14 +176,14 @@ def _fitting(trace: Trace) -> tuple[list[dict[str, Any]], int]:
     return sent, last
 
 
-def _rows_of(message: dict[str, Any]) -> int:
+def _table_row_bytes(message: dict[str, Any]) -> int:
     """Bytes of a step's row in the table for readers without JavaScript, roughly, from above."""
     return (
         160 + 40 * len(message["made"]) + 6 * len(encode(message["made"])) if message["kind"] == "step" else 0
     )
 
 
-def _without(sent: Sequence[dict[str, Any]], last: int, steps: int) -> str:
+def _missing_steps_reason(sent: Sequence[dict[str, Any]], last: int, steps: int) -> str:
     """Why trees or steps are missing from a page, in a sentence."""
     if last < steps - 1:
         return (
@@ -186,87 +194,88 @@ def _without(sent: Sequence[dict[str, Any]], last: int, steps: int) -> str:
     return ""
 
 
-def _stops(entry: Entry) -> str:
+def _tour_links(entry: GalleryEntry) -> str:
     """The tour as links, each to its step and node."""
     if not entry.stops:
         return ""
     items = "".join(
-        f'<li><a href="#step={int(x["step"])}&amp;node={int(x["node"])}">{escaped(x["title"])}</a> {escaped(x["text"])}</li>'
+        f'<li><a href="#step={int(x["step"])}&amp;node={int(x["node"])}">{escape_html(x["title"])}</a> '
+        f"{escape_html(x['text'])}</li>"
         for x in entry.stops
     )
     return f'<details class="stops"><summary>The tour as links</summary><ol>{items}</ol></details>'
 
 
-def _way(word: str, entry: Entry) -> str:
+def _neighbour_link(word: str, entry: GalleryEntry) -> str:
     rel = "prev" if word == "Previous" else "next"
-    return f'<a rel="{rel}" href="{entry.name}.html">{word}<span>: {escaped(entry.title)}</span></a>'
+    return f'<a rel="{rel}" href="{entry.name}.html">{word}<span>: {escape_html(entry.title)}</span></a>'
 
 
 # ---- the index
 
 
-def _line(entry: Entry) -> str:
+def _entry_line(entry: GalleryEntry) -> str:
     """The run in the list of its family."""
     trace, head = entry.trace, entry.trace.header
     s = summarise(trace)
-    numbers = [f"{count(s.tokens)} tokens", f"{s.tau:.2f} per pass"]
+    numbers = [f"{format_count(s.tokens)} tokens", f"{s.tau:.2f} per pass"]
     if s.acceptance is not None:
-        numbers.append(f"{percent(s.acceptance)} accepted")
+        numbers.append(f"{format_percent(s.acceptance)} accepted")
     if entry.stops:
         numbers.append(f"tour of {len(entry.stops)} stops")
-    text = " ".join(shown_id(token, trace.pieces) for token in trace.tokens[: FOUND // 4])[:FOUND]
+    text = " ".join(visible_token(token, trace.pieces) for token in trace.tokens[: FOUND // 4])[:FOUND]
     tour = " ".join(f"{x['title']} {x['text']}" for x in entry.stops)
     words = (
         entry.title,
         entry.about,
         entry.family,
         entry.kind,
-        called(head),
+        method_label(head),
         head.model.get("name", ""),
-        text_mark(head),
+        exactness_mark_text(head),
     )
     sought = " ".join(map(str, [*words, tour, text])).lower()
     return (
-        f'<li data-find="{escaped(sought)}"><a href="{entry.name}.html">{escaped(entry.title)}</a>'
-        f'<p>{escaped(entry.about)}</p><p class="quiet">{escaped(", ".join([called(head), *numbers]))}</p></li>'
+        f'<li data-find="{escape_html(sought)}"><a href="{entry.name}.html">{escape_html(entry.title)}</a>'
+        f'<p>{escape_html(entry.about)}</p><p class="quiet">{escape_html(", ".join([method_label(head), *numbers]))}</p></li>'
     )
 
 
-def _chapter(one: Chapter) -> str:
+def _chapter_page(one: Chapter) -> str:
     parts = {
         "POLICY": POLICY,
-        "TITLE": escaped(f"{one.title} - DecodeScope gallery"),
+        "TITLE": escape_html(f"{one.title} - DecodeScope gallery"),
         "BODY": one.body,
-        "DATA": data_of({"live": one.live}),
+        "DATA": embed_json({"live": one.live}),
     }
     return document(_CHAPTER, parts, _LINKS)
 
 
-def _index(drawn: Sequence[_Drawn], course: Sequence[Chapter]) -> str:
-    families: dict[str, list[_Drawn]] = {}
+def _index_page(drawn: Sequence[_EntryPage], course: Sequence[Chapter]) -> str:
+    families: dict[str, list[_EntryPage]] = {}
     for one in drawn:
         families.setdefault(one.entry.family, []).append(one)
     parts = {
         "POLICY": POLICY,
         "TITLE": "DecodeScope gallery",
-        "COURSE": _listed(course),
-        "FAMILIES": "".join(map(_family, families.values())),
+        "COURSE": _course_list(course),
+        "FAMILIES": "".join(map(_family_section, families.values())),
     }
     return document(_INDEX, parts, _LINKS)
 
 
-def _listed(course: Sequence[Chapter]) -> str:
+def _course_list(course: Sequence[Chapter]) -> str:
     if not course:
         return ""
-    items = "".join(f'<li><a href="{COURSE}{x.name}.html">{escaped(x.title)}</a></li>' for x in course)
+    items = "".join(f'<li><a href="{COURSE}{x.name}.html">{escape_html(x.title)}</a></li>' for x in course)
     return f'<section class="course"><h2>Course</h2><ul>{items}</ul></section>'
 
 
-def _family(runs: Sequence[_Drawn]) -> str:
+def _family_section(runs: Sequence[_EntryPage]) -> str:
     first = runs[0]
     return (
         f'<section class="family"><a class="picture" href="{first.entry.name}.html" tabindex="-1" aria-hidden="true">'
-        f"{first.picture}</a><div><h2>{escaped(first.entry.family)}</h2><p>{escaped(first.entry.kind)}</p>"
+        f"{first.picture}</a><div><h2>{escape_html(first.entry.family)}</h2><p>{escape_html(first.entry.kind)}</p>"
         f"<ul>{''.join(x.line for x in runs)}</ul></div></section>"
     )
 

@@ -23,16 +23,16 @@ def export_perfetto(given: Any) -> dict[str, Any]:
     events: list[dict[str, Any]] = []
     if trace.prefill is not None:
         events += _slice("prefill", 0.0, trace.prefill.wall_us, _STEPS, tokens=trace.prefill.n)
-        events += _passes(trace.prefill.passes, 0.0, lanes)
+        events += _pass_events(trace.prefill.passes, 0.0, lanes)
     for step in trace.steps:
-        events += _step(trace, step, lanes)
+        events += _step_events(trace, step, lanes)
     names = {
         _STEPS: "steps",
         _PHASES: "phases",
         **{thread: f"passes of {lane}" for lane, thread in lanes.items()},
     }
-    entries = [_name("process_name", 0, f"decodescope, {trace.header.model.get('name', 'model')}")]
-    entries += [_name("thread_name", thread, name) for thread, name in names.items()]
+    entries = [_name_event("process_name", 0, f"decodescope, {trace.header.model.get('name', 'model')}")]
+    entries += [_name_event("thread_name", thread, name) for thread, name in names.items()]
     entries += [
         {"ph": "M", "pid": 1, "tid": t, "name": "thread_sort_index", "args": {"sort_index": t}} for t in names
     ]
@@ -49,7 +49,7 @@ def export_perfetto(given: Any) -> dict[str, Any]:
     }
 
 
-def _step(trace: Trace, step: Step, lanes: dict[str, int]) -> list[dict[str, Any]]:
+def _step_events(trace: Trace, step: Step, lanes: dict[str, int]) -> list[dict[str, Any]]:
     said = {"text": trace.text(step.emitted), "drafted": step.drafted, "accepted": step.accepted, "n": step.n}
     events = _slice(f"step {step.step}", step.t_us, step.wall_us, _STEPS, **said)
     at = step.t_us
@@ -62,12 +62,12 @@ def _step(trace: Trace, step: Step, lanes: dict[str, int]) -> list[dict[str, Any
             if part in PHASES[:2]
             else []
         )
-        events += _passes(of_part, at, lanes)
+        events += _pass_events(of_part, at, lanes)
         at += took
     return events
 
 
-def _passes(passes: list[Pass], at: float, lanes: dict[str, int]) -> list[dict[str, Any]]:
+def _pass_events(passes: list[Pass], at: float, lanes: dict[str, int]) -> list[dict[str, Any]]:
     events = []
     for p in passes:
         thread = lanes.setdefault(p.lane, _LANES + len(lanes))
@@ -91,5 +91,5 @@ def _slice(name: str, at: float, took: float, thread: int, **args: Any) -> list[
     ]
 
 
-def _name(what: str, thread: int, name: str) -> dict[str, Any]:
+def _name_event(what: str, thread: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "pid": 1, "tid": thread, "name": what, "args": {"name": name}}

@@ -14,12 +14,12 @@ import traitlets
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import End, Header, Prefill, Record, Step, Trace
 from decodescope.lab.decision.explain import Explanation, explain
-from decodescope.lab.wire.messages import messages, most_nodes
-from decodescope.lab.wire.trees import most_tree_nodes
-from decodescope.lab.wire.wire import Wire, drafted, encode, end_message
+from decodescope.lab.wire.messages import max_node_number, messages
+from decodescope.lab.wire.trees import max_tree_node_number
+from decodescope.lab.wire.wire import Wire, encode, end_message, trace_node
 
-from .bundle import SINGLE, WEB, bundle, needed
-from .export import Frozen, export_html
+from .bundle import SINGLE, WEB, bundle, needed_parts
+from .export import SandboxFrame, export_html
 
 VIEWS = ("strip", "tree", "card", "text", "notes", "time")
 EVERY = 0.1  # s between two messages to the browser, at least
@@ -54,7 +54,7 @@ class Scope(anywidget.AnyWidget):
         roofed = [] if profile is None or "roof" in views else ["roof"]
         sent = None if trace is None else list(messages(trace, profile=profile))
         # of a run to come nobody knows what it asks for
-        self._parts = SINGLE if sent is None else needed(sent)
+        self._parts = SINGLE if sent is None else needed_parts(sent)
         self._parts |= {"model"} & {*views}  # its pane is there for a model that is as it was, too
         super().__init__(views=[*views, *roofed], **traits)
         self.profile = profile
@@ -63,7 +63,7 @@ class Scope(anywidget.AnyWidget):
         self._wire: Wire | None = None
         self._waiting: deque[dict[str, Any] | Step] = deque()
         self._sent, self._planned = 0.0, False
-        self.on_msg(self._asked)
+        self.on_msg(self._answer_request)
         if trace is not None and sent is not None:
             self._put(trace, sent)
 
@@ -75,11 +75,11 @@ class Scope(anywidget.AnyWidget):
         self._waiting.clear()
         self.trace = trace
         self._growing = self._wire = None
-        self._hold(needed(sent))
+        self._add_parts(needed_parts(sent))
         self.messages = sent
         return self
 
-    def _hold(self, parts: frozenset[str]) -> None:
+    def _add_parts(self, parts: frozenset[str]) -> None:
         """Have these parts of the drawing too; what lacks one is drawn anew."""
         if not parts <= self._parts:
             self._parts |= parts
@@ -114,7 +114,7 @@ class Scope(anywidget.AnyWidget):
 
     def watch(self, session: Any) -> Scope:
         """Run a Session to its end and show every step when it is made; a sink that it has still gets everything."""
-        session.sink = self if session.sink is None else _Both(session.sink, self)
+        session.sink = self if session.sink is None else _TeeSink(session.sink, self)
         for _ in session.stream():
             pass
         return self
@@ -126,7 +126,7 @@ class Scope(anywidget.AnyWidget):
 
     def _begin(self, header: Header) -> None:
         self._waiting.clear()
-        self._hold(SINGLE)
+        self._add_parts(SINGLE)
         self.trace, self._growing, self._wire = None, Trace([header]), Wire(header, self.profile)
         self.messages = []
         self.send({"kind": "clear"})
@@ -139,23 +139,23 @@ class Scope(anywidget.AnyWidget):
         self._wire.learn(record)
         if isinstance(record, Step):
             self._waiting.append(record)
-            self._soon()
+            self._schedule_send()
         elif self._waiting:  # the head, which waits for the first step, tells of the prompt's reading
             self._waiting[0] = self._wire.head()
 
-    def _soon(self) -> None:
+    def _schedule_send(self) -> None:
         """Send now if the last message is long enough ago; else when the kernel has a moment, with what has come by then."""
         wait = self._sent + EVERY - time.monotonic()
         if wait <= 0:
             self._dispatch()
-        elif not self._planned and (loop := _loop()) is not None:
+        elif not self._planned and (loop := _event_loop()) is not None:
             self._planned = True
-            loop.call_later(wait, self._late)
+            loop.call_later(wait, self._send_late)
 
-    def _late(self) -> None:
+    def _send_late(self) -> None:
         self._planned = False
         if self._waiting:
-            self._soon()
+            self._schedule_send()
 
     def _dispatch(self) -> None:
         """One message of what waits: the newest steps with their trees, as many as fit, the older ones without."""
@@ -165,7 +165,7 @@ class Scope(anywidget.AnyWidget):
         ready = list(self._waiting)
         self._waiting.clear()
         for item in reversed(ready):
-            message = self._told(item, size < MOST // 2)
+            message = self._build_message(item, size < MOST // 2)
             size += len(encode(message))
             batch.appendleft(message)
         while size > MOST and len(batch) > 1:  # what is too much goes with the next message
@@ -175,13 +175,13 @@ class Scope(anywidget.AnyWidget):
         self._sent = time.monotonic()
         self.send({"kind": "batch", "messages": list(batch)})
 
-    def _told(self, item: dict[str, Any] | Step, tree: bool) -> dict[str, Any]:
+    def _build_message(self, item: dict[str, Any] | Step, tree: bool) -> dict[str, Any]:
         if isinstance(item, dict):
             return item
         assert self._wire is not None
         return self._wire.step(item) if tree else self._wire.brief(item)
 
-    def _asked(self, _: Any, content: dict[str, Any], buffers: Any) -> None:
+    def _answer_request(self, _: Any, content: dict[str, Any], buffers: Any) -> None:
         """The view lacks steps, or shows one whose tree was left out."""
         if not isinstance(content, dict) or content.get("kind") != "gap":
             return
@@ -190,9 +190,9 @@ class Scope(anywidget.AnyWidget):
             return
         wire = self._wire
         if wire is None:
-            from decodescope.lab.wire.messages import wire_of
+            from decodescope.lab.wire.messages import build_wire
 
-            wire = self._wire = wire_of(trace, profile=self.profile)
+            wire = self._wire = build_wire(trace, profile=self.profile)
         first, last = (
             max(0, int(content.get("from", 0))),
             min(int(content.get("to", 0)), len(trace.steps), wire.count),
@@ -200,18 +200,18 @@ class Scope(anywidget.AnyWidget):
         self._waiting.extend(
             wire.step(step, whole=True) for step in trace.steps[first : min(last, first + 64)]
         )
-        self._soon()
+        self._schedule_send()
 
     # ---- the node that is selected, by itself and as a part of the selection
 
     @traitlets.validate("node")
-    def _within(self, proposal: Any) -> int | None:
+    def _validate_node(self, proposal: Any) -> int | None:
         """A node of the step that is shown, where that is known."""
         node, trace = proposal["value"], self.trace or self._growing
         if node is None or trace is None or not trace.steps:
             return node
         record = trace.steps[self.step]
-        last = max(most_nodes(record), most_tree_nodes(trace.header, record))
+        last = max(max_node_number(record), max_tree_node_number(trace.header, record))
         if not 0 <= node <= last:
             raise traitlets.TraitError(
                 f"node = {node}: the step that is shown has nodes 0 (the root) to {last}."
@@ -219,20 +219,20 @@ class Scope(anywidget.AnyWidget):
         return int(node)
 
     @traitlets.observe("node")
-    def _point(self, change: Any) -> None:
+    def _select_node(self, change: Any) -> None:
         """A node was named: it is what is selected."""
         if change["new"] is not None:
-            self.selection = {"step": self._at(), "node": change["new"]}
-        elif (self.selection or {}).get("step") == self._at():
+            self.selection = {"step": self._shown_step(), "node": change["new"]}
+        elif (self.selection or {}).get("step") == self._shown_step():
             self.set_trait("selection", None)
 
     @traitlets.observe("selection", "step")
-    def _follow(self, change: Any) -> None:
+    def _follow_selection(self, change: Any) -> None:
         """A node was clicked, or another step is shown."""
         chosen = self.selection or {}
-        self.node = chosen.get("node") if chosen.get("step") == self._at() else None
+        self.node = chosen.get("node") if chosen.get("step") == self._shown_step() else None
 
-    def _at(self) -> int:
+    def _shown_step(self) -> int:
         """The step that is shown; the newest while none was chosen."""
         trace = self.trace or self._growing
         return self.step if self.step >= 0 or trace is None else len(trace.steps) - 1
@@ -248,19 +248,19 @@ class Scope(anywidget.AnyWidget):
         if not chosen:
             return explain(trace, max(0, self.step))
         step = trace.steps[chosen["step"]]
-        return explain(trace, step.step, drafted(step, chosen["node"]))
+        return explain(trace, step.step, trace_node(step, chosen["node"]))
 
-    def freeze(self, height: int = 640) -> Frozen:
+    def freeze(self, height: int = 640) -> SandboxFrame:
         """The same picture without a kernel: a sandboxed frame that holds everything. Survives any conversion."""
         trace = self.trace or self._growing
         if trace is None:
             raise ValueError("Nothing is shown yet: show a trace, or stream a run into the scope.")
-        return Frozen(
+        return SandboxFrame(
             export_html(trace, views=tuple(self.views), step=max(0, self.step), profile=self.profile), height
         )
 
 
-class _Both:
+class _TeeSink:
     """A sink that passes records to two, the one that was there first."""
 
     def __init__(self, first: Any, second: Scope):
@@ -279,7 +279,7 @@ class _Both:
 _UNTOLD = Header({}, {}, np.array([-1], "<i4"), 0, pieces={"-1": "…"})
 
 
-def _loop() -> Any:
+def _event_loop() -> Any:
     """The kernel's event loop, if we are inside it."""
     import asyncio
 

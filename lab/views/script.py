@@ -13,7 +13,7 @@ _PLAIN = re.compile(r"[^\"'`/{}\s]+")
 _SPACES = re.compile(r" (?=[,;:(){}\[\]=<>?&|*])|(?<=[,;:(){}\[\]=<>?&|*]) ")
 
 
-def pieces(text: str) -> Iterator[tuple[str, str]]:
+def split_script(text: str) -> Iterator[tuple[str, str]]:
     """The script cut into ("code", "text" or "template", what stands there), in order: texts are strings, patterns and
     comments; a template is what stands in backticks, or between two of its `${}`, without its marks."""
     depths: list[int] = []  # of braces, in each `${}` that is open
@@ -42,7 +42,7 @@ def pieces(text: str) -> Iterator[tuple[str, str]]:
     yield "code", text[begun:]
 
 
-def tight(text: str) -> str:
+def strip_spaces(text: str) -> str:
     """A script without the spaces beside its signs; those within texts stay, and so do its lines. Beside + and - they stay,
     since two of them are one sign."""
-    return "".join(_SPACES.sub("", part) if kind == "code" else part for kind, part in pieces(text))
+    return "".join(_SPACES.sub("", part) if kind == "code" else part for kind, part in split_script(text))

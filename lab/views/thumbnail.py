@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import ceil, sqrt
 from typing import Any
 
-from decodescope.lab.formatting.tokens import escaped
+from decodescope.lab.formatting.tokens import escape_html
 
 WIDE, HIGH = 240, 120  # of the picture
 FRAMES = 8  # at most; the sheet web/gallery.css moves as many
@@ -23,31 +23,34 @@ def thumbnail(messages: Sequence[Message]) -> str:
     """An `svg` element of the steps in these messages (`lab/wire/messages.py`); its title says what it shows."""
     steps = [x for x in messages if x["kind"] == "step"]
     if any("chain" in x for x in steps):
-        title, frames = "A block of tokens, pass after pass", _blocks([x for x in steps if "chain" in x])
-    elif any(row["evicted"] for x in steps for row in _target(x)):
-        title, frames = "The entries of one head: kept and evicted", _cache(steps)
+        title, frames = (
+            "A block of tokens, pass after pass",
+            _block_frames([x for x in steps if "chain" in x]),
+        )
+    elif any(row["evicted"] for x in steps for row in _target_rows(x)):
+        title, frames = "The entries of one head: kept and evicted", _cache_frames(steps)
     elif any(x["drafted"] for x in steps):
         title, frames = (
             "Draft trees, step after step",
-            _trees([x for x in steps if len(x.get("nodes", ())) > 1]),
+            _tree_frames([x for x in steps if len(x.get("nodes", ())) > 1]),
         )
     else:
-        title, frames = "The compute of each pass", _passes(steps)
+        title, frames = "The compute of each pass", _pass_frames(steps)
     still = max(range(len(frames)), key=lambda i: len(frames[i])) if frames else 0
     drawn = "".join(
         f'<g class="frame f{i}{" shown" if i == still else ""}">{frame}</g>' for i, frame in enumerate(frames)
     )
     return (
-        f'<svg class="thumbnail of{len(frames)}" viewBox="0 0 {WIDE} {HIGH}" role="img" aria-label="{escaped(title)}">'
+        f'<svg class="thumbnail of{len(frames)}" viewBox="0 0 {WIDE} {HIGH}" role="img" aria-label="{escape_html(title)}">'
         f"{drawn}</svg>"
     )
 
 
-def _target(step: Message) -> list[Message]:
+def _target_rows(step: Message) -> list[Message]:
     return [row for row in step["kv"] if row["lane"] == "target"]
 
 
-def _some(steps: Sequence[Message]) -> list[Message]:
+def _sample_steps(steps: Sequence[Message]) -> list[Message]:
     """FRAMES steps at even distances, the first and the last among them; all where there are fewer."""
     if len(steps) <= FRAMES:
         return list(steps)
@@ -57,11 +60,11 @@ def _some(steps: Sequence[Message]) -> list[Message]:
 # ---- draft trees
 
 
-def _trees(steps: Sequence[Message]) -> list[str]:
-    return [_tree(step["nodes"]) for step in steps[:FRAMES]]
+def _tree_frames(steps: Sequence[Message]) -> list[str]:
+    return [_draw_tree(step["nodes"]) for step in steps[:FRAMES]]
 
 
-def _tree(rows: Sequence[Sequence[Any]]) -> str:
+def _draw_tree(rows: Sequence[Sequence[Any]]) -> str:
     """Depth to the right, a branch in a row of its own; a row is [parent, text, token, q, p, u, status, ...]."""
     place: dict[int, tuple[int, int]] = {0: (0, 0)}
     used, begun = 0, set()
@@ -80,18 +83,18 @@ def _tree(rows: Sequence[Sequence[Any]]) -> str:
     across, down = min(44, (WIDE - 32) / wide), min(24, (HIGH - 24) / max(1, high))
     left, top = (WIDE - across * wide) / 2, (HIGH - down * high) / 2
     at = {i: (left + d * across, top + t * down) for i, (d, t) in place.items()}
-    status = {i: _status(rows[i], i) for i in place}
+    status = {i: _mark_status(rows[i], i) for i in place}
     lines, marks = [], []
     for i, (x, y) in at.items():
         if i:
             px, py = at[rows[i][0]]
             bend = f"C{px + across / 2:.1f},{py:.1f} {x - across / 2:.1f},{y:.1f} " if py != y else "L"
             lines.append(f'<path class="edge {status[i]}" d="M{px:.1f},{py:.1f}{bend}{x:.1f},{y:.1f}"/>')
-        marks.append(_mark(status[i], x, y))
+        marks.append(_draw_mark(status[i], x, y))
     return "".join(lines + marks)
 
 
-def _status(row: Sequence[Any], i: int) -> str:
+def _mark_status(row: Sequence[Any], i: int) -> str:
     """A word of ours, whatever stands in the row."""
     word = row[6] if len(row) > 6 else "unreached"
     if i == 0:
@@ -101,7 +104,7 @@ def _status(row: Sequence[Any], i: int) -> str:
     return "unreached"
 
 
-def _mark(status: str, x: float, y: float) -> str:
+def _draw_mark(status: str, x: float, y: float) -> str:
     if status == "root":
         return f'<rect class="mark root" x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8"/>'
     if status in ("bonus", "resample", "target", "draft"):
@@ -114,7 +117,7 @@ def _mark(status: str, x: float, y: float) -> str:
 # ---- rows of cells
 
 
-def _blocks(steps: Sequence[Message]) -> list[str]:
+def _block_frames(steps: Sequence[Message]) -> list[str]:
     """Each frame has one pass more: a row for its block, the tokens that became final in it filled."""
     shown = [steps[i]["chain"] for i in range(min(FRAMES, len(steps)))]
     origin = shown[0]["start"]
@@ -124,37 +127,39 @@ def _blocks(steps: Sequence[Message]) -> list[str]:
     for k, block in enumerate(shown):
         for i in range(len(block["after"])):
             name = "cell final" if i < block["fixed"] else "cell"
-            rows.append((k, _cell(name, 8 + (block["start"] - origin + i) * wide, 8 + k * high, wide, high)))
+            rows.append(
+                (k, _draw_cell(name, 8 + (block["start"] - origin + i) * wide, 8 + k * high, wide, high))
+            )
     return ["".join(cell for row, cell in rows if row <= k) for k in range(len(shown))]
 
 
-def _cache(steps: Sequence[Message]) -> list[str]:
+def _cache_frames(steps: Sequence[Message]) -> list[str]:
     """The entries of the first layer and head after some steps: those that are held, and those that left."""
-    last = max((row["read"] for row in _target(steps[-1])), default=1)
+    last = max((row["read"] for row in _target_rows(steps[-1])), default=1)
     count = min(MOST, last)
     columns = max(1, min(24, ceil(sqrt(2 * count))))
     lines = -(-count // columns)
     side = min((WIDE - 16) / columns, (HIGH - 16) / lines, 22)
     left, top = (WIDE - columns * side) / 2, (HIGH - lines * side) / 2
-    wanted = {x["i"] for x in _some(steps)}
+    wanted = {x["i"] for x in _sample_steps(steps)}
     gone: set[int] = set()
     frames = []
     for step in steps:
-        for row in _target(step):
+        for row in _target_rows(step):
             for lost in (row.get("prompt") or {}, row):
-                gone |= _left(lost)
+                gone |= _evicted_positions(lost)
             if step["i"] in wanted:
                 cells = []
                 for i in range(min(count, row["read"])):
                     name = "cell gone" if i in gone else "cell held"
                     cells.append(
-                        _cell(name, left + i % columns * side, top + i // columns * side, side, side)
+                        _draw_cell(name, left + i % columns * side, top + i // columns * side, side, side)
                     )
                 frames.append("".join(cells))
     return frames
 
 
-def _left(lost: Message) -> set[int]:
+def _evicted_positions(lost: Message) -> set[int]:
     """The positions that left the first layer and head; a stretch is [first, last]."""
     runs = [*lost.get("gone", ()), *next(iter(lost.get("out", ())), ())]
     positions: set[int] = set()
@@ -164,7 +169,7 @@ def _left(lost: Message) -> set[int]:
     return positions
 
 
-def _passes(steps: Sequence[Message]) -> list[str]:
+def _pass_frames(steps: Sequence[Message]) -> list[str]:
     """Bars as high as the compute of the target's passes; each frame has some more of them."""
     work = [sum(x["flops"] for x in step.get("passes", ()) if x["lane"] == "target") for step in steps[:MOST]]
     most = max(work, default=0) or 1
@@ -172,12 +177,12 @@ def _passes(steps: Sequence[Message]) -> list[str]:
     bars = []
     for i, flops in enumerate(work):
         high = max(2.0, (HIGH - 16) * flops / most)
-        bars.append(_cell("cell final", 8 + i * each, HIGH - 8 - high, each, high))
+        bars.append(_draw_cell("cell final", 8 + i * each, HIGH - 8 - high, each, high))
     count = min(FRAMES, len(bars))
     return ["".join(bars[: round((k + 1) * len(bars) / count)]) for k in range(count)]
 
 
-def _cell(name: str, x: float, y: float, wide: float, high: float) -> str:
+def _draw_cell(name: str, x: float, y: float, wide: float, high: float) -> str:
     return (
         f'<rect class="{name}" x="{x + 1:.1f}" y="{y + 1:.1f}" width="{max(0.5, wide - 2):.1f}" '
         f'height="{max(0.5, high - 2):.1f}"/>'

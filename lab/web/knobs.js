@@ -52,7 +52,7 @@ function sliderOf({ type, choices = [], low, high, step, auto }, word) {
 /** {element, put(value)} of a knob in a panel; set(value): somebody changed it. id: of its input. */
 function row(knob, id, path, set) {
   const plain = knob.name.replaceAll("_", " "),
-    word = knob.unit && knob.unit !== plain ? `${plain}, ${knob.unit}` : plain;
+    word = knob.unit && !plain.endsWith(knob.unit) ? `${plain}, ${knob.unit}` : plain;
   if (knob.file) {
     const element = h("div"), of = { path, label: plain, help: knob.help, most: knob.most, usual: "No file chosen" };
     const put = (value) => fileKnob(element, of, value, (next) => (put(next), set(next)));

@@ -33,7 +33,7 @@ export function page(element) {
     moved: () => address() });
   element.replaceChildren(
     h("section", null,
-      h("header", null, h("h1", null, "Where drafts die"),
+      h("header", null, h("h1", null, "Acceptance report"),
         h("span", { class: "quiet" }, "runs of one method, counted together"),
         h("span", { class: "ways" }, running.opener)),
       running.element, running.earlier, groups, notice),

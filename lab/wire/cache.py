@@ -12,7 +12,7 @@ from decodescope.engine.trace.records.events import CacheChange, Header, Prefill
 MAP = 1 << 16  # entries of a map that goes out
 
 
-def cache_row(header: Header, change: CacheChange, read: int, before: Prefill | None) -> dict[str, Any]:
+def encode_cache(header: Header, change: CacheChange, read: int, before: Prefill | None) -> dict[str, Any]:
     """One lane's cache after a step; read: entries that it has ever taken in; before: in the first step, how the prompt was
     read. What left is in it as `Wire` says, "untold" where it was counted only."""
     row: dict[str, Any] = {
@@ -24,60 +24,60 @@ def cache_row(header: Header, change: CacheChange, read: int, before: Prefill | 
         "full": change.full_bytes,
         **({} if change.kept_packed is None else {"kept": change.kept_packed}),
         "evicted": change.evicted_count,
-        **_evicted(header, change),
+        **_encode_evicted(header, change),
     }
     if change.shared_bytes is not None:
         row |= {"shared": change.shared_bytes, "kept": change.kept_bytes(read)}
     if change.by_head is not None:
         row |= {"mean": round(float(change.by_head.mean()), 3), "least": int(change.by_head.min())}
     for prompt in [] if before is None else before.cache:
-        if prompt.lane == change.lane and (lost := _evicted(header, prompt)):
+        if prompt.lane == change.lane and (lost := _encode_evicted(header, prompt)):
             row["prompt"] = lost
     return row
 
 
-def maps(change: CacheChange) -> dict[str, str]:
+def encode_cache_maps(change: CacheChange) -> dict[str, str]:
     """In base64, by row (layer x KV head) and position. mass: a byte each, the share of attention; seen: a bit each, the first
     the highest, what the last pass of a policy that selects has read. What has more than MAP entries stays away."""
     packed = {}
-    if _goes_out(change.mass):
-        packed["mass"] = _packed(change.mass)
-    if _goes_out(change.read):
-        packed["seen"] = _packed(np.packbits(change.read.astype(bool)))
+    if _is_sendable(change.mass):
+        packed["mass"] = _encode_base64(change.mass)
+    if _is_sendable(change.read):
+        packed["seen"] = _encode_base64(np.packbits(change.read.astype(bool)))
     return packed
 
 
-def mapped(change: CacheChange) -> bool:
+def has_cache_map(change: CacheChange) -> bool:
     """Whether there is a map of it."""
-    return _goes_out(change.mass) or _goes_out(change.read)
+    return _is_sendable(change.mass) or _is_sendable(change.read)
 
 
-def _goes_out(array: np.ndarray | None) -> TypeGuard[np.ndarray]:
+def _is_sendable(array: np.ndarray | None) -> TypeGuard[np.ndarray]:
     return array is not None and array.size <= MAP
 
 
-def _packed(array: np.ndarray) -> str:
+def _encode_base64(array: np.ndarray) -> str:
     return base64.b64encode(np.ascontiguousarray(array).tobytes()).decode()
 
 
-def _evicted(header: Header, change: CacheChange) -> dict[str, Any]:
+def _encode_evicted(header: Header, change: CacheChange) -> dict[str, Any]:
     """The entries that a change lost; "untold" where they were counted only."""
     gone: dict[str, Any] = {}
     if change.evicted_all is not None and len(change.evicted_all):
-        gone["gone"] = _runs(change.evicted_all.tolist())
+        gone["gone"] = _compact_ranges(change.evicted_all.tolist())
     if change.evicted is not None and len(change.evicted):
         heads = int(header.model.get("n_kv_heads", 1))
         rows: list[list[int]] = [[] for _ in range(int(header.model.get("n_layers", 1)) * heads)]
         for layer, head, position in change.evicted.tolist():
             if 0 <= head < heads and 0 <= layer * heads + head < len(rows):
                 rows[layer * heads + head].append(position)
-        gone["out"] = [_runs(row) for row in rows]
+        gone["out"] = [_compact_ranges(row) for row in rows]
     if change.evicted_count and not gone:
         gone["untold"] = True
     return gone
 
 
-def _runs(positions: list[int]) -> list[Any]:
+def _compact_ranges(positions: list[int]) -> list[Any]:
     """Positions in order, three or more neighbours as [first, last]."""
     runs: list[Any] = []
     for position in sorted(positions):

@@ -11,14 +11,14 @@ import numpy as np
 from decodescope.engine.trace.detail_checks.details import canvas_reading
 from decodescope.engine.trace.details.shapes import CanvasDetail
 from decodescope.engine.trace.records.events import Header, Piece, Step
-from decodescope.engine.trace.records.phases import decides
+from decodescope.engine.trace.records.phases import is_deciding_pass
 
-from .single import single
+from .single_precision import single_precision
 
 ROOM = 2048  # bytes of what was not committed, in a step that is not asked for
 
 
-def filled(
+def encode_canvas(
     header: Header, step: Step, text: Callable[[int], Piece], *, brief: bool = False, whole: bool = False
 ) -> dict[str, Any]:
     """The pass of a step over a canvas, or nothing. Places are positions of the text, as in the record.
@@ -49,13 +49,13 @@ def filled(
         "count": fill.count,
         "cache": fill.cache,
         "stale": fill.stale,
-        "fed": sum(one.tokens for one in step.passes if decides(one)),
+        "fed": sum(one.tokens for one in step.passes if is_deciding_pass(one)),
     }
     if fill.standins:
         message["standins"] = [[place, token, text(token)] for place, token in fill.standins]
     if fill.reopened:
         message["again"] = fill.reopened
-    more = {} if fill.confidence is None else _open(fill, fill.confidence, text, brief)
+    more = {} if fill.confidence is None else _encode_open_places(fill, fill.confidence, text, brief)
     if (
         not whole
         and len(json.dumps(more, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")) > ROOM
@@ -64,35 +64,38 @@ def filled(
     return {"canvas": message | more}
 
 
-def _open(
+def _encode_open_places(
     fill: CanvasDetail, confidence: np.ndarray, text: Callable[[int], Piece], brief: bool
 ) -> dict[str, Any]:
     """What the pass knew of the open places."""
     tokens, which = np.unique(fill.candidate, return_inverse=True)
     more: dict[str, Any] = {
         "open": fill.open.tolist(),
-        "c": [round(float(x), 2) if brief else single(x) for x in confidence],
+        "c": [round(float(x), 2) if brief else single_precision(x) for x in confidence],
         "tokens": [[token, text(token)] for token in tokens.tolist()],
         "which": which.tolist(),
     }
     if brief:
         return more
     bars, order = fill.columns.get("bars"), fill.columns.get("order")
-    each = None if bars is None else [single(x) for x in bars]
+    each = None if bars is None else [single_precision(x) for x in bars]
     return more | {
         "bars": each[:1] if each and len(set(each)) == 1 else each,
         "order": None if order is None else order.tolist(),
         "anchors": fill.anchors,
-        **_beyond(fill, text),
+        **_encode_exploration(fill, text),
     }
 
 
-def _beyond(fill: CanvasDetail, text: Callable[[int], Piece]) -> dict[str, Any]:
+def _encode_exploration(fill: CanvasDetail, text: Callable[[int], Piece]) -> dict[str, Any]:
     """What the pass tried, and what a grammar refused."""
     more: dict[str, Any] = {}
     if (tried := fill.explored) is not None:
         rows = zip(tried.tokens, tried.chance, tried.sure, tried.scores, strict=True)
-        of = [[token, text(token), single(p), sure, single(score)] for token, p, sure, score in rows]
+        of = [
+            [token, text(token), single_precision(p), sure, single_precision(score)]
+            for token, p, sure, score in rows
+        ]
         more["tried"] = {"at": tried.place, "won": tried.won, "of": of}
     if fill.vetoes is not None:
         more["vetoes"] = [[x.place, x.token, text(x.token), x.together] for x in fill.vetoes]
@@ -100,7 +103,7 @@ def _beyond(fill: CanvasDetail, text: Callable[[int], Piece]) -> dict[str, Any]:
     return more
 
 
-def chain_shown(
+def encode_chain(
     header: Header, step: Step, texts: Callable[[list[int]], list[Any]], *, brief: bool = False
 ) -> dict[str, Any]:
     """The row after the pass, or nothing. texts: ids -> tokens as views have them
@@ -122,7 +125,7 @@ def chain_shown(
         "after": texts(detail.candidate.tolist()),
     }
     if detail.confidence is not None:
-        message["p"] = [single(x) for x in detail.confidence.tolist()]
+        message["p"] = [single_precision(x) for x in detail.confidence.tolist()]
     if brief:
         return {"settling": message}
     guessed = next((x.name for x in read.form.columns if x.type == "token" and x.name in detail.columns), "")

@@ -6,25 +6,25 @@ from collections.abc import Callable, Sequence
 from itertools import zip_longest
 from typing import Any
 
-from decodescope.engine.cost.passes import SPENT, Passes
+from decodescope.engine.cost.passes import SPENT, PassPricer
 from decodescope.engine.trace.records.events import Exit, Header, Pass, Piece, Step
-from decodescope.engine.trace.records.passes import which_of
+from decodescope.engine.trace.records.passes import resolve_layers
 
 
-def letters(one: Pass, layers: int) -> str:
+def layer_letters(one: Pass, layers: int) -> str:
     """A letter for each layer of a pass: r it ran, a its attention alone, f its feed-forward block alone, p it got keys and
     values from the state at an exit, c those of the layer below, w its rows wait for it, s its rows did not all run the same of
     it, "-" nothing of it was there."""
-    attn, ffn = (which_of(x, range(layers)) for x in (one.attn, one.ffn))
+    attn, ffn = (resolve_layers(x, range(layers)) for x in (one.attn, one.ffn))
     rest = [x for x in range(layers) if x not in attn]
-    filled, copied = (which_of(x or 0, rest) for x in (one.propagated, one.copied))
+    filled, copied = (resolve_layers(x or 0, rest) for x in (one.propagated, one.copied))
     none = "w" if one.gap == "defer" else "-"
     each = [
         ("r" if x in ffn else "a")
         if x in attn
         else "f"
         if x in ffn
-        else _without(x in filled, x in copied, none)
+        else _absent_letter(x in filled, x in copied, none)
         for x in range(layers)
     ]
     rows = one.routed or []
@@ -33,7 +33,7 @@ def letters(one: Pass, layers: int) -> str:
     )
 
 
-def _without(filled: bool, copied: bool, none: str) -> str:
+def _absent_letter(filled: bool, copied: bool, none: str) -> str:
     if filled:
         return "p"
     if copied:
@@ -41,19 +41,22 @@ def _without(filled: bool, copied: bool, none: str) -> str:
     return none
 
 
-def went_on(step: Step, layers: int) -> list[int]:
+def count_resumed_rows(step: Step, layers: int) -> list[int]:
     """By layer, tokens that had waited in front of it and ran it in a step, along with its rows or in a flush."""
     passes = [x for x in step.passes if x.lane == "target"]
-    ran = [(one, which_of(one.attn, range(layers))) for one in passes]
-    return [sum(_fed(one) + one.along(i) for one, which in ran if i in which) for i in range(layers)]
+    ran = [(one, resolve_layers(one.attn, range(layers))) for one in passes]
+    return [
+        sum(_count_deferred_rows(one) + one.joined_tokens(i) for one, which in ran if i in which)
+        for i in range(layers)
+    ]
 
 
-def _fed(one: Pass) -> int:
+def _count_deferred_rows(one: Pass) -> int:
     """Rows of a pass that had waited: all of a flush, those that joined another alone."""
     return one.tokens if one.phase == "flush" else 0
 
 
-def partial(step: Step) -> list[Pass]:
+def partial_passes(step: Step) -> list[Pass]:
     """The passes of the target that wrote in a step, if one of them left something out, or asked whether to."""
     passes = [x for x in step.passes if x.lane == "target" and x.phase in SPENT]
     parts = [part for x in passes for part in (x.attn, x.ffn, x.propagated, x.joined, x.routed)]
@@ -63,24 +66,25 @@ def partial(step: Step) -> list[Pass]:
     return passes if some else []
 
 
-def deep(step: Step, header: Header, passes: Passes) -> dict[str, Any]:
+def encode_depth(step: Step, header: Header, passes: PassPricer) -> dict[str, Any]:
     """depth: `ran`, a row for each pass of the target that wrote, in order: its letters, the rows that it fed, whether it was a
     drafting one (the last of these may run the layers below the check alone), and a 1 where rows chose alone what they ran;
     `went`: by layer, tokens that had waited and ran it;  `saved`: layers that the step saved against plain decoding, net of
     tests. Empty where all layers ran, unasked."""
-    layers, ran = int(header.model.get("n_layers", 0)), partial(step)
+    layers, ran = int(header.model.get("n_layers", 0)), partial_passes(step)
     if not ran or layers < 1:
         return {}
-    saved = passes.saved(step.passes, len(step.emitted))
+    saved = passes.saved_layers(step.passes, len(step.emitted))
     rows = [
-        [letters(x, layers), x.tokens, int(x.phase == "draft")] + [1] * (x.routed is not None) for x in ran
+        [layer_letters(x, layers), x.tokens, int(x.phase == "draft")] + [1] * (x.routed is not None)
+        for x in ran
     ]
-    went = went_on(step, layers)
+    went = count_resumed_rows(step, layers)
     shown = {"ran": rows, "saved": None if saved is None else round(saved, 3)}
     return {"depth": shown | ({"went": went} if any(went) else {})}
 
 
-def places(step: Step, ran: Sequence[Pass]) -> list[int]:
+def exit_pass_indices(step: Step, ran: Sequence[Pass]) -> list[int]:
     """Of each exit of a step, which of the passes `ran` it is of."""
     turns = {
         drafted: iter([k for k, x in enumerate(ran) if (x.phase == "draft") is drafted])
@@ -89,22 +93,22 @@ def places(step: Step, ran: Sequence[Pass]) -> list[int]:
     return [next(turns[left.drafted], len(ran) - 1) for left in step.exits or ()]
 
 
-def left_by(message: dict[str, Any], step: Step, text: Callable[[int], Piece], whole: bool) -> None:
+def add_exits(message: dict[str, Any], step: Step, text: Callable[[int], Piece], whole: bool) -> None:
     """Put the exits of a step into its message, one for each pass that asked: `of`, the number of that pass in `ran`; unless
     `whole`, the last of them alone. A test is [layer, score, bound, best token, its text]; `known`: [rows that were in a table,
     rows looked up, bytes of the table]."""
     if not step.exits or "depth" not in message:
         return
     shown = [
-        {"of": k, **_exit(left, text)}
-        for k, left in zip(places(step, partial(step)), step.exits, strict=True)
+        {"of": k, **_encode_exit(left, text)}
+        for k, left in zip(exit_pass_indices(step, partial_passes(step)), step.exits, strict=True)
     ]
     message["depth"]["exits"] = shown if whole else shown[-1:]
     if len(shown) > 1 and not whole:
         message["few"] = True
 
 
-def _exit(left: Exit, text: Callable[[int], Piece]) -> dict[str, Any]:
+def _encode_exit(left: Exit, text: Callable[[int], Piece]) -> dict[str, Any]:
     best = [[x, text(x)] for x in left.best] if left.best is not None else [[]] * len(left.tests)
     tests = [[int(test[0]), *test[1:], *named] for test, named in zip(left.tests, best, strict=False)]
     whole = None if left.whole is None else [[x, text(x)] for x in left.whole]
@@ -112,7 +116,7 @@ def _exit(left: Exit, text: Callable[[int], Piece]) -> dict[str, Any]:
     more: dict[str, Any] = {"rows": left.rows, "closed": left.closed, "whole": whole, "known": known}
     if left.scores is not None:
         first = [round(x, 3) for x in left.scores[0]] if len(left.scores) == 1 else None
-        more |= {"open": round(left.opened, 4), "over": left.over, "scores": first}
+        more |= {"open": round(left.open_share, 4), "over": left.over, "scores": first}
     shown = {
         "depth": left.depth,
         "by": left.criterion,

@@ -4,29 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from decodescope.engine.trace.checks.notes import told
+from decodescope.engine.trace.checks.notes import declared_notes
 from decodescope.engine.trace.records.events import Header, Step
-from decodescope.engine.trace.records.phases import decides
+from decodescope.engine.trace.records.phases import is_deciding_pass
 
 
-def drafted_as(header: Header, step: Step) -> dict[str, Any]:
+def encode_draft(header: Header, step: Step) -> dict[str, Any]:
     """How the nodes of a step were drawn, which of them were passengers, and the rows of the pass that stand for no token, by
     the numbers of a view."""
-    slots = slotted(header, step)
+    slots = encode_slots(header, step)
     if step.draft is None:
         return slots
     aside = {"passengers": [node + 1 for node in step.draft.passengers]} if step.draft.passengers else {}
     return {"proposal": step.draft.proposal, **aside, **slots}
 
 
-def slotted(header: Header, step: Step) -> dict[str, Any]:
+def encode_slots(header: Header, step: Step) -> dict[str, Any]:
     """slots: by node of the view, the root first, how many slots hang on it, in the pass that decided; [all of them] where
     there is no draft, or nobody told where they hang. Nothing where that pass had none."""
-    total = next((one.slots for one in step.passes if decides(one) and one.slots), None)
+    total = next((one.slots for one in step.passes if is_deciding_pass(one) and one.slots), None)
     if total is None:
         return {}
     nodes = 0 if step.draft is None else len(step.draft.tokens)
-    for part, values in told(header, step).items():
+    for part, values in declared_notes(header, step).items():
         note = header.tells[part].get("slots")
         hung: list[int] = values.get("slots") or []
         told_of = sum(hung)

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from typing import Any
 
 from decodescope.engine.trace.details.declarations import CanvasForm, Sentence, ThreadsForm
-from decodescope.engine.trace.details.scope import Scope
+from decodescope.engine.trace.details.scope import FormulaScope
 from decodescope.engine.trace.records.events import Header
 from decodescope.engine.trace.records.evidence import Telling
 from decodescope.engine.trace.values.formula import formula, relation, sentence
 
 
-def told(telling: Telling) -> dict[str, Any]:
+def encode_evidence(telling: Telling) -> dict[str, Any]:
     """The telling for a card; what stands at length in a notebook stays behind. A formula is a number, a name, or a list: what
     is done, and to what. A sentence is a list of words and of [formula, form]."""
     also = telling.also
@@ -27,29 +27,35 @@ def told(telling: Telling) -> dict[str, Any]:
         "also": None if also is None else [formula(also.value), formula(also.bound)],
         "columns": {x.name: x.per for x in telling.columns},
         "relations": [[*relation(x.holds), x.within, x.given] for x in telling.relations],
-        "numbers": [[x.word, _parts(x.symbol), formula(x.value)] for x in telling.numbers],
-        "card": [_parts(x) for x in telling.card],
+        "numbers": [[x.word, _sentence_parts(x.symbol), formula(x.value)] for x in telling.numbers],
+        "card": [_sentence_parts(x) for x in telling.card],
     }
 
 
-def _parts(text: str) -> list[Any]:
+def _sentence_parts(text: str) -> list[Any]:
     """A sentence in parts. A page writes a number without a form as a probability."""
     parts = sentence(text)
     return [x if isinstance(x, str) else [x[0], "" if x[1] == "p" else x[1]] for x in parts]
 
 
-def forms_shown(header: Header) -> dict[str, dict[str, Any]]:
+def encode_detail_forms(header: Header) -> dict[str, dict[str, Any]]:
     """Name of a detail -> the words of its declaration, of the shapes that a page draws by these."""
-    shown = {name: _threads(form) for name, form in header.details.items() if isinstance(form, ThreadsForm)}
-    return shown | {name: _canvas(x) for name, x in header.details.items() if isinstance(x, CanvasForm)}
+    shown = {
+        name: _encode_threads_form(form)
+        for name, form in header.details.items()
+        if isinstance(form, ThreadsForm)
+    }
+    return shown | {
+        name: _encode_canvas_form(x) for name, x in header.details.items() if isinstance(x, CanvasForm)
+    }
 
 
-def _threads(form: ThreadsForm) -> dict[str, Any]:
+def _encode_threads_form(form: ThreadsForm) -> dict[str, Any]:
     """card: what is said of a thread that goes on;  ends: why a thread ended -> that in words"""
-    return {"card": " ".join(Scope({}, {}).all(form.card)), "ends": form.ends}
+    return {"card": " ".join(FormulaScope({}, {}).say_all(form.card)), "ends": form.ends}
 
 
-def _canvas(form: CanvasForm) -> dict[str, Any]:
+def _encode_canvas_form(form: CanvasForm) -> dict[str, Any]:
     """Of places that are filled in any order: which part decided, how they rank and settle, why one stays, word of a rule ->
     [sign, words, why], what is said of cells, and of stand-ins. Of a row: title, sentence and heads of the card, and `run`, the
     relation by which a place follows those before it, or null."""
@@ -58,20 +64,20 @@ def _canvas(form: CanvasForm) -> dict[str, Any]:
             "part": form.part,
             "rank": [formula(x) for x in form.rank],
             "settles": [[*relation(x)] for x in form.settles],
-            "stays": sentences(form.stays),
-            "words": {rule: [x.sign, x.word, sentences(x.why)] for rule, x in form.words.items()},
-            "cells": sentences(form.cells),
+            "stays": encode_sentences(form.stays),
+            "words": {rule: [x.sign, x.word, encode_sentences(x.why)] for rule, x in form.words.items()},
+            "cells": encode_sentences(form.cells),
             "standins": form.standins,
         }
     return {
         "title": form.card,
-        "hint": " ".join(Scope({}, {}).all(form.hint)),
+        "hint": " ".join(FormulaScope({}, {}).say_all(form.hint)),
         "heads": form.heads,
         "run": [*relation(form.run)] if form.run else None,
     }
 
 
-def sentences(declared: Iterable[Sentence]) -> list[list[Any]]:
+def encode_sentences(declared: Iterable[Sentence]) -> list[list[Any]]:
     """Each as [its parts, what names must be, the relation that must hold or null]. A part is a text, or a list of a formula
     and its form; a relation is [formula, sign, formula]."""
     return [[sentence(x.text), x.given, [*relation(x.where)] if x.where else None] for x in declared]

@@ -7,7 +7,7 @@ from typing import Any
 from decodescope.engine.trace.records.environment import Environment
 
 
-def surrounded(one: Environment | None) -> dict[str, Any]:
+def encode_machine_load(one: Environment | None) -> dict[str, Any]:
     """What was seen and done behind a step: threads before and after, and so many times as long as usual passes took."""
     if one is None:
         return {}

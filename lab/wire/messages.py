@@ -10,17 +10,17 @@ from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import Prefill, Step, Trace
 from decodescope.engine.trace.details.shapes import CanvasDetail
 
-from .tallied import most_rows
+from .tally import max_tally_rows
 from .wire import Wire, encode, end_message
 
 PLENTY = 4 << 20  # bytes of steps with their trees; later ones come without, and are asked for one by one
 
 
-def wire_of(trace: Trace, text: bool = True, profile: HardwareProfile | None = None) -> Wire:
+def build_wire(trace: Trace, text: bool = True, profile: HardwareProfile | None = None) -> Wire:
     """A wire that has learnt all of `trace`; without `text` it knows token ids only. profile: of the run's machine."""
     wire = Wire(trace.header if text else replace(trace.header, pieces={}), profile)
     for record in ([trace.prefill] if trace.prefill is not None else []) + list(trace.steps):
-        wire.learn(record if text else _mute(record))
+        wire.learn(record if text else _drop_pieces(record))
     return wire
 
 
@@ -34,7 +34,7 @@ def messages(
     profile: HardwareProfile | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Head, steps up to `last`, and the end. Steps before `first`, and those beyond `plenty` bytes, come without trees."""
-    wire, spent = wire_of(trace, text, profile), 0
+    wire, spent = build_wire(trace, text, profile), 0
     yield wire.head()
     stop = len(trace.steps) if last is None else min(last + 1, len(trace.steps))
     for step in trace.steps[:stop]:
@@ -45,12 +45,12 @@ def messages(
         yield end_message(trace.end)
 
 
-def _mute(record: Prefill | Step) -> Prefill | Step:
+def _drop_pieces(record: Prefill | Step) -> Prefill | Step:
     """The record without pieces of text."""
     return replace(record, pieces=None) if isinstance(record, Step) else record
 
 
-def most_nodes(step: Step) -> int:
+def max_node_number(step: Step) -> int:
     """The highest number that a view gives to a node of a step: those of its draft, the target's own token behind them, else
     the tokens of its block, its threads, the places of its canvas or what it tried by itself. Nodes of trees are counted by
     `most_tree_nodes`."""
@@ -59,4 +59,4 @@ def most_nodes(step: Step) -> int:
     canvas: CanvasDetail | None = step.detail_of("canvas")
     places = 0 if canvas is None else canvas.length
     own = drafted + (step.extra is not None)
-    return max(own, len(threads), places, len(step.emitted), most_rows(step))
+    return max(own, len(threads), places, len(step.emitted), max_tally_rows(step))

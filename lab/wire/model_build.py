@@ -11,10 +11,10 @@ from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.trace.records.events import Header
 from decodescope.engine.trace.values.limits import TraceError
 
-from .weight_reports import reported
+from .weight_reports import encode_weight_reports
 
 
-def built(header: Header) -> dict[str, dict[str, Any]]:
+def encode_models(header: Header) -> dict[str, dict[str, Any]]:
     """Role -> what a view is told of a model, "target" first; without those whose shape the header does not tell.
 
     name, made: as the header has them, `made` the transforms; changed: whether anything of it is no more as it was
@@ -33,14 +33,16 @@ def built(header: Header) -> dict[str, dict[str, Any]]:
             spec = spec_of(record)
         except TraceError:  # a header without a model's shape
             continue
-        models[role] = _model(spec, bits or 0) | reported(spec, (header.reports or {}).get(role, []))
+        models[role] = _encode_model(spec, bits or 0) | encode_weight_reports(
+            spec, (header.reports or {}).get(role, [])
+        )
     return models
 
 
-def _model(spec: ModelSpec, usual: float) -> dict[str, Any]:
+def _encode_model(spec: ModelSpec, usual: float) -> dict[str, Any]:
     whole = replace(spec, groups=(), widths=(), bits=())
     itemsize = int(usual // 8)
-    layers = [_layer(spec, i, usual) for i in range(spec.n_layers)]
+    layers = [_encode_layer(spec, i, usual) for i in range(spec.n_layers)]
     kinds = [layer for i, layer in enumerate(layers) if layer not in layers[:i]]
     table, head = (spec.vocab, spec.d_model), spec.head_bits(usual)
     ends: list[list[Any]] = [["embedding and head", *table, usual]]
@@ -64,7 +66,7 @@ def _model(spec: ModelSpec, usual: float) -> dict[str, Any]:
     }
 
 
-def _layer(spec: ModelSpec, layer: int, usual: float) -> dict[str, Any]:
+def _encode_layer(spec: ModelSpec, layer: int, usual: float) -> dict[str, Any]:
     shapes = spec.matrices_at(layer)
     parts = [[rows, columns, spec.bits_at(layer, k, usual)] for k, (rows, columns) in enumerate(shapes)]
     return {"parts": parts, "groups": list(spec.groups_at(layer))}

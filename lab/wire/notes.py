@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from decodescope.engine.core.note import Kind, Note
-from decodescope.engine.trace.checks.notes import singles
+from decodescope.engine.trace.checks.notes import iter_note_values
 from decodescope.engine.trace.records.events import Header, Piece
 
 MOST = 64  # notes of one part
@@ -28,13 +28,13 @@ Values = dict[str, dict[str, Any]]  # kind of part -> name -> value
 Text = Callable[[int], Piece]
 
 
-def declarations(header: Header) -> dict[str, dict[str, dict[str, Any]]]:
+def encode_declarations(header: Header) -> dict[str, dict[str, dict[str, Any]]]:
     """kind of part -> name -> note, without what is empty. `at`: the number that a note is held against, or the name of the
     note of the same part, and `line` its word. A clock counts seconds."""
-    return {part: _declared(notes) for part, notes in header.tells.items() if notes}
+    return {part: _encode_part_notes(notes) for part, notes in header.tells.items() if notes}
 
 
-def _declared(notes: Mapping[str, Note]) -> dict[str, dict[str, Any]]:
+def _encode_part_notes(notes: Mapping[str, Note]) -> dict[str, dict[str, Any]]:
     rows: dict[str, dict[str, Any]] = {}
     for name, note in list(notes.items())[:MOST]:
         other = notes.get(note.line) if note.at is None and note.line != name else None
@@ -53,19 +53,19 @@ def _declared(notes: Mapping[str, Note]) -> dict[str, dict[str, Any]]:
     return rows
 
 
-def valued(header: Header, values: Values, nodes: int, text: Text) -> Values:
+def encode_values(header: Header, values: Values, nodes: int, text: Text) -> Values:
     """The values of a step as a page reads them, all of one kind in one shape. node: a list by node of the wire, null where
     nothing is said; set: a list of members; span: a list of [from, to]; grid: row -> number; clock: seconds; series: as it
     is; track: a list of [lane, from, to, token, word]. Numbers of nodes are one higher than in the trace, and a token is
     {"token": id, "text": its text}."""
     notes = header.tells
     return {
-        part: {name: _shaped(notes[part][name], value, nodes, text) for name, value in one.items()}
+        part: {name: _shape_value(notes[part][name], value, nodes, text) for name, value in one.items()}
         for part, one in values.items()
     }
 
 
-def fitting(header: Header, values: Values, most: int, nodes: bool = False) -> Values:
+def fit_values(header: Header, values: Values, most: int, nodes: bool = False) -> Values:
     """As many of a step's values as have room in `most` bytes, each whole or not at all, in the ORDER of their kinds; those of
     nodes only if asked for."""
     notes = header.tells
@@ -84,7 +84,7 @@ def fitting(header: Header, values: Values, most: int, nodes: bool = False) -> V
     return kept
 
 
-def _shaped(note: Note, value: Any, nodes: int, text: Text) -> Any:
+def _shape_value(note: Note, value: Any, nodes: int, text: Text) -> Any:
     if note.kind == "clock":
         return value / 1e6
     if note.kind == "set":
@@ -94,7 +94,7 @@ def _shaped(note: Note, value: Any, nodes: int, text: Text) -> Any:
     else:
         units = [note.unit]
     spoken = text if note.kind in ("node", "set", "track") else None
-    rows = [(at, _read(one, units, spoken)) for at, one in singles(note, value, nodes)]
+    rows = [(at, _encode_value(one, units, spoken)) for at, one in iter_note_values(note, value, nodes)]
     if note.kind == "series":
         return rows[0][1]
     if note.kind == "grid":
@@ -103,10 +103,10 @@ def _shaped(note: Note, value: Any, nodes: int, text: Text) -> Any:
     return [*root, *(one for _, one in rows)]
 
 
-def _read(x: Any, units: list[str], text: Text | None) -> Any:
+def _encode_value(x: Any, units: list[str], text: Text | None) -> Any:
     """A value with its numbers of nodes, and its tokens, as the wire has them; the last unit is that of all further places."""
     if isinstance(x, list):
-        return [_read(y, units[min(k, len(units) - 1) :], text) for k, y in enumerate(x)]
+        return [_encode_value(y, units[min(k, len(units) - 1) :], text) for k, y in enumerate(x)]
     if isinstance(x, str):
         return x[:SENTENCE]
     if type(x) is int and units[0] == "node":

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from decodescope.engine.trace.details.pictured import begins
+from decodescope.engine.trace.details.picture_passes import picture_start
 from decodescope.engine.trace.records.events import Header
 
 MOST = 4096  # cells of a picture that is drawn
 
 
-def picture_shown(header: Header) -> dict[str, Any]:
+def encode_picture_shape(header: Header) -> dict[str, Any]:
     """picture: {"height", "width", "levels": ids of the grey levels from the background on, "begin": position of its first
     cell, "known": ids of the cells that the prompt ends with}; nothing for a model of text, or for more cells than are drawn.
     """
@@ -22,7 +22,7 @@ def picture_shown(header: Header) -> dict[str, Any]:
     if not isinstance(levels, list) or len(levels) < 2 or not all(type(x) is int for x in levels):
         return {}
     ids = header.prompt.tolist()
-    begin = begins(ids, levels)
+    begin = picture_start(ids, levels)
     return {
         "picture": {"height": height, "width": width, "levels": levels, "begin": begin, "known": ids[begin:]}
     }

@@ -10,7 +10,9 @@ from decodescope.engine.trace.records.events import Header, Piece, Prefill
 PROMPT = 512  # tokens of the prompt that a view gets, counted from its end
 
 
-def prompt_shown(header: Header, prefill: Prefill | None, text: Callable[[int], Piece]) -> dict[str, Any]:
+def encode_prompt_tail(
+    header: Header, prefill: Prefill | None, text: Callable[[int], Piece]
+) -> dict[str, Any]:
     """prompt: its last tokens, [id, text], or [id, text, 0] of one that the target did not read;  prompt_tokens: how many there
     are in all;  prompt_read: how many of them were read, where that is not all."""
     ids, cut = header.prompt.tolist(), None if prefill is None else prefill.cut

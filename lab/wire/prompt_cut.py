@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from decodescope.engine.cost.passes import Passes
+from decodescope.engine.cost.passes import PassPricer
 from decodescope.engine.trace.records.events import Header, Pass, Piece, Prefill
-from decodescope.engine.trace.records.parts import said
+from decodescope.engine.trace.records.parts import part_description
 from decodescope.engine.trace.records.prompt_cut import reasons
 
 MOST = 4096  # tokens of a prompt that are drawn; of a longer one nothing is
 
 
-def shortened(
-    header: Header, prefill: Prefill | None, passes: Passes, text: Callable[[int], Piece]
+def encode_prompt_cut(
+    header: Header, prefill: Prefill | None, passes: PassPricer, text: Callable[[int], Piece]
 ) -> dict[str, Any] | None:
     """What a context left out of the prompt; None: it left nothing out, or the prompt is too long to be drawn. The arrays are
     those of the record's cut, `texts` the tokens', and without a recorded reason what was read counts as read for its score.
@@ -35,26 +35,27 @@ def shortened(
         "reason": reasons(cut, len(ids)).tolist(),
         "unit": cut.unit,
         "budget": cut.budget if cut.reason is not None and cut.scores is not None else None,
-        "scores": _rounded(cut.scores),
-        "worth": _rounded(cut.worth),
+        "scores": _round_float32(cut.scores),
+        "worth": _round_float32(cut.worth),
         "units": None if cut.units is None else cut.units.tolist(),
         "parts": None if cut.parts is None else cut.parts.tolist(),
         "near": cut.near,
         "guess": cut.parts is not None,
-        "by": said(header, "context").get("title") or (header.method.get("context") or {}).get("name", ""),
+        "by": part_description(header, "prompt_compression").get("title")
+        or (header.method.get("prompt_compression") or {}).get("name", ""),
         "lane": looked[0].lane if looked else "",
-        "looked": _cost(looked, passes),
-        "read": _cost(target, passes),
-        "whole": [*_cost([whole], passes)[:2], None],
+        "looked": _pass_costs(looked, passes),
+        "read": _pass_costs(target, passes),
+        "whole": [*_pass_costs([whole], passes)[:2], None],
     }
 
 
-def _rounded(values: np.ndarray | None) -> list[float] | None:
+def _round_float32(values: np.ndarray | None) -> list[float] | None:
     """All digits of a float32, and no more: equal ones stay equal, and their order is that of the record."""
     return None if values is None else [float(f"{x:.9g}") for x in values]
 
 
-def _cost(passes: Iterable[Pass], by: Passes) -> list[Any]:
+def _pass_costs(passes: Iterable[Pass], by: PassPricer) -> list[Any]:
     rows = by.rows(passes := list(passes))
     flops = sum(x["flops"] for x in rows) if rows else None
     return [sum(x.tokens * x.batch for x in passes), flops, round(sum(x.wall_us for x in passes) / 1e6, 6)]

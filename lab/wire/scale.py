@@ -11,13 +11,13 @@ from decodescope.engine.trace.details.tally import TallyReading
 from decodescope.engine.trace.records.events import Header, Piece, Step
 from decodescope.engine.trace.records.pieces import join
 from decodescope.engine.trace.values.formula import sentence
-from decodescope.lab.decision.details import readings
+from decodescope.lab.decision.details import tally_readings
 
 ROOM = 1536  # bytes of the rows of a step that is not asked for
 LONGEST = 240  # characters of a text
 
 
-def scale(header: Header, step: Step, text: Callable[[int], Piece], whole: bool) -> dict[str, Any]:
+def encode_scale(header: Header, step: Step, text: Callable[[int], Piece], whole: bool) -> dict[str, Any]:
     """What a view is told of the rows of a step that are drawn on a scale, or nothing.
 
     scale: {"of": name in the head's `views`, "bar": number, "axis", "ruling", "lines": sentences, "figures": sentences, "part":
@@ -29,24 +29,29 @@ def scale(header: Header, step: Step, text: Callable[[int], Piece], whole: bool)
     def named(ids: Sequence[int]) -> str:
         return join(ids, {x: text(x) for x in ids})
 
-    drawn = [(read, form) for read in readings(header, step, named) if (form := read.form.scale) is not None]
+    drawn = [
+        (read, form) for read in tally_readings(header, step, named) if (form := read.form.scale) is not None
+    ]
     if not drawn:
         return {}
     first, form = drawn[0]
-    about = first.whole
+    about = first.whole_scope
     message: dict[str, Any] = {
         "of": first.detail.name,
         "bar": about.value(form.bar) if form.bar else None,
-        "axis": about.first(form.axis),
-        "ruling": about.first(form.ruling),
-        "lines": about.all(form.lines),
-        "figures": about.all(form.figures),
+        "axis": about.say_first(form.axis),
+        "ruling": about.say_first(form.ruling),
+        "lines": about.say_all(form.lines),
+        "figures": about.say_all(form.figures),
     }
     if form.prices is not None:
         part = next((one.text for one in form.prices.part if about.applies(one)), "")
         message["part"] = [x if isinstance(x, str) else None for x in sentence(part)]
     rows = [
-        row for read, own in drawn if read.form.title == first.form.title for row in _rows(read, own, named)
+        row
+        for read, own in drawn
+        if read.form.title == first.form.title
+        for row in _encode_scale_rows(read, own, named)
     ]
     if (
         not whole
@@ -56,22 +61,24 @@ def scale(header: Header, step: Step, text: Callable[[int], Piece], whole: bool)
     return {"scale": message | {"rows": rows}}
 
 
-def _rows(read: TallyReading, form: ScaleForm, text: Callable[[Sequence[int]], str]) -> list[list[Any]]:
+def _encode_scale_rows(
+    read: TallyReading, form: ScaleForm, text: Callable[[Sequence[int]], str]
+) -> list[list[Any]]:
     """The rows of one tally."""
     rows: list[list[Any]] = []
-    for index in read.listed:
+    for index in read.listed_rows:
         scope, outcome = read.rows[index], read.outcomes[index]
         decided = "kept" if outcome.holds else "lost"
         kind = ("other" if not outcome.bar else decided) if form.value else "voted"
-        ids = scope.raw(form.tokens) if form.tokens else None
-        name = scope.first(read.form.row) if ids is None else text(ids)[:LONGEST]
+        ids = scope.entry(form.tokens) if form.tokens else None
+        name = scope.say_first(read.form.row) if ids is None else text(ids)[:LONGEST]
         number = scope.value(form.value) if form.value else None
-        words = ", ".join(scope.all(form.words))
-        rows.append([kind, name, int(ids is not None), number, scope.first(form.figure), words])
+        words = ", ".join(scope.say_all(form.words))
+        rows.append([kind, name, int(ids is not None), number, scope.say_first(form.figure), words])
     return rows
 
 
-def scale_view(form: ScaleForm) -> dict[str, Any]:
+def encode_scale_view(form: ScaleForm) -> dict[str, Any]:
     """The words of the view, which stand in the head."""
     view: dict[str, Any] = {
         name: getattr(form, name) for name in ("title", "says", "caption", "row", "number", "absent")

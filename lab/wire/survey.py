@@ -9,14 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from decodescope.engine.trace.detail_checks.details import matrix_reading, tally_named
+from decodescope.engine.trace.detail_checks.details import find_tally, matrix_reading
 from decodescope.engine.trace.details.declarations import Sentence
 from decodescope.engine.trace.details.matrix import MatrixReading
-from decodescope.engine.trace.details.scope import Scope
+from decodescope.engine.trace.details.scope import FormulaScope
 from decodescope.engine.trace.details.tally import TallyReading
 from decodescope.engine.trace.records.events import Header, Piece, Step
 from decodescope.engine.trace.records.pieces import join
-from decodescope.engine.trace.values.formula import Formula, formula, names_in, relation, sentence, work_out
+from decodescope.engine.trace.values.formula import (
+    Formula,
+    evaluate_formula,
+    formula,
+    names_in,
+    relation,
+    sentence,
+)
 from decodescope.lab.decision.details import card_rows
 
 MOST = 1 << 16  # numbers of a map; a larger one stays in the trace
@@ -41,14 +48,14 @@ def encode_survey(header: Header, step: Step, text: Callable[[int], Piece], whol
     A sentence is [words and [formula, form], relation or null]. A formula is a number, a name, or a list: what is done, and to
     what. Names in it are those of a cell.
     """
-    read_all = (matrix_reading(header, step, x, _joined(text)) for x in step.details or ())
+    read_all = (matrix_reading(header, step, x, _text_joiner(text)) for x in step.details or ())
     matrices = [*filter(None, read_all)]
     if not matrices:
         return {}
     drawn = [read.detail.numbers is not None and read.detail.numbers.size <= MOST for read in matrices]
     if whole:
         surveys = [
-            _matrix(header, step, read, text) if has else {"name": read.detail.name}
+            _encode_matrix(header, step, read, text) if has else {"name": read.detail.name}
             for read, has in zip(matrices, drawn, strict=True)
         ]
         return {"survey": surveys}
@@ -56,11 +63,11 @@ def encode_survey(header: Header, step: Step, text: Callable[[int], Piece], whol
     return {"survey": [{"name": read.detail.name} for read in matrices]} | few
 
 
-def _matrix(header: Header, step: Step, read: MatrixReading, text: Callable[[int], Piece]) -> Told:
+def _encode_matrix(header: Header, step: Step, read: MatrixReading, text: Callable[[int], Piece]) -> Told:
     detail, form = read.detail, read.form
     numbers = np.ascontiguousarray(detail.numbers, dtype="<f4")
     labels = {
-        one.name: [of_rows, [_label(x, one.type, text) for x in held[one.name]]]
+        one.name: [of_rows, [_format_label(x, one.type, text) for x in held[one.name]]]
         for declared, held, of_rows in ((form.rows, detail.rows, 1), (form.columns, detail.columns, 0))
         for one in declared
         if one.name in held
@@ -69,41 +76,41 @@ def _matrix(header: Header, step: Step, read: MatrixReading, text: Callable[[int
         "name": detail.name,
         "size": list(numbers.shape),
         "numbers": base64.b64encode(numbers.tobytes()).decode(),
-        "judged": _bound(formula(form.judged), read.whole, read.cell_names),
-        "reach": _bound(formula(form.reach), read.whole, read.cell_names),
+        "judged": _bind_formula(formula(form.judged), read.whole_scope, read.cell_names),
+        "reach": _bind_formula(formula(form.reach), read.whole_scope, read.cell_names),
         "strong": form.strong,
         "scale": form.scale,
-        "cell": _sentences(form.cell, read.whole, read.cell_names),
+        "cell": _bind_sentences(form.cell, read.whole_scope, read.cell_names),
         "side": labels[form.side][1] if form.side in labels else None,
         "head": labels[form.head][1] if form.head in labels else None,
         "labels": labels,
         "marks": [[row, column, word, form.marks[word].status] for row, column, word in detail.marks],
         "words": [*form.marks],
         "label": form.label or form.title,
-        "key": " ".join(read.whole.all(form.lines)),
+        "key": " ".join(read.whole_scope.say_all(form.lines)),
     }
     places = card_rows(header, step)
-    if form.cells_of and (tally := tally_named(header, step, form.cells_of)) is not None:
-        message["listed"] = [*_cells(read, tally, places.get(form.cells_of, {}))]
-    if form.rows_of and (tally := tally_named(header, step, form.rows_of, _joined(text))) is not None:
-        message |= _rows(read, tally, places.get(form.rows_of, {}))
+    if form.cells_of and (tally := find_tally(header, step, form.cells_of)) is not None:
+        message["listed"] = [*_cell_positions(read, tally, places.get(form.cells_of, {}))]
+    if form.rows_of and (tally := find_tally(header, step, form.rows_of, _text_joiner(text))) is not None:
+        message |= _encode_tally_rows(read, tally, places.get(form.rows_of, {}))
     return message
 
 
-def _label(entry: Any, kind: str, text: Callable[[int], Piece]) -> Piece:
+def _format_label(entry: Any, kind: str, text: Callable[[int], Piece]) -> Piece:
     """A label as it is shown."""
     if entry is None:
         return ""
     if kind == "tokens":
-        return _joined(text)(entry)
+        return _text_joiner(text)(entry)
     return text(entry) if kind == "token" else str(entry)
 
 
-def _joined(text: Callable[[int], Piece]) -> Callable[[Sequence[int]], str]:
+def _text_joiner(text: Callable[[int], Piece]) -> Callable[[Sequence[int]], str]:
     return lambda ids: join(ids, {x: text(x) for x in ids})
 
 
-def _cells(read: MatrixReading, tally: TallyReading, places: dict[int, int]) -> Iterable[list[int]]:
+def _cell_positions(read: MatrixReading, tally: TallyReading, places: dict[int, int]) -> Iterable[list[int]]:
     """[row of the card, row, column] of each row of a tally that is a cell."""
     for index, place in places.items():
         at = [tally.rows[index].value(x) for x in read.form.at]
@@ -113,20 +120,27 @@ def _cells(read: MatrixReading, tally: TallyReading, places: dict[int, int]) -> 
             yield [place, *(int(x) - 1 for x in at if x is not None)]
 
 
-def _rows(read: MatrixReading, tally: TallyReading, places: dict[int, int]) -> Told:
+def _encode_tally_rows(read: MatrixReading, tally: TallyReading, places: dict[int, int]) -> Told:
     """The rows of a tally beside those of a matrix."""
     rows = []
     for i, (scope, outcome) in enumerate(zip(tally.rows, tally.outcomes, strict=True)):
         said = [one for one in read.form.row if scope.say(one) is not None][:1]
-        word, place = scope.first(outcome.words), places.get(i)
-        text = scope.first(tally.form.row)[:LONGEST]
+        word, place = scope.say_first(outcome.words), places.get(i)
+        text = scope.say_first(tally.form.row)[:LONGEST]
         rows.append(
-            [text, tally.number(i), int(outcome.holds), word, place, _sentences(said, scope, frozenset())]
+            [
+                text,
+                tally.number(i),
+                int(outcome.holds),
+                word,
+                place,
+                _bind_sentences(said, scope, frozenset()),
+            ]
         )
     return {
         "rows": rows,
         "order": row_order(read, tally),
-        "first": tally.first,
+        "first": tally.focus_row,
         "square": read.form.square,
     }
 
@@ -135,39 +149,45 @@ def row_order(read: MatrixReading, tally: TallyReading) -> list[int]:
     """The rows of a tally in the order in which they stand beside their matrix."""
     keys = [scope.value(read.form.sort) if read.form.sort else 0.0 for scope in tally.rows]
     worth = [-math.inf if x is None else x for x in keys]
-    return sorted(range(len(worth)), key=lambda i: (-worth[i], i != tally.first, i))
+    return sorted(range(len(worth)), key=lambda i: (-worth[i], i != tally.focus_row, i))
 
 
-def _bound(what: Formula, whole: Scope, free: frozenset[str]) -> Formula | None:
+def _bind_formula(what: Formula, whole: FormulaScope, free: frozenset[str]) -> Formula | None:
     """A formula in which every name that is not `free` is a number; None where one is missing."""
     if isinstance(what, float) or (isinstance(what, str) and what in free):
         return what
     if free.isdisjoint(names_in(what)):
-        return work_out(what, whole.number)
-    parts = [_bound(part, whole, free) for part in what[1:]]
+        return evaluate_formula(what, whole.number)
+    parts = [_bind_formula(part, whole, free) for part in what[1:]]
     return None if None in parts else [what[0], *parts]
 
 
-def _sentences(sentences: Sequence[Sentence], whole: Scope, free: frozenset[str]) -> list[list[Any]]:
+def _bind_sentences(
+    sentences: Sequence[Sentence], whole: FormulaScope, free: frozenset[str]
+) -> list[list[Any]]:
     """The sentences that may be said, in parts; a name that is not `free` stands as its number or text."""
     said = []
     for one in sentences:
-        parts = [_part(part, whole, free) for part in sentence(one.text)] if whole.given(one) else [None]
+        parts = (
+            [_bind_part(part, whole, free) for part in sentence(one.text)]
+            if whole.values_match(one)
+            else [None]
+        )
         where = None
         if one.where:
             left, sign, right = relation(one.where)
-            where = [_bound(left, whole, free), sign, _bound(right, whole, free)]
+            where = [_bind_formula(left, whole, free), sign, _bind_formula(right, whole, free)]
         if None not in parts and (where is None or None not in where):
             said.append([parts, where])
     return said
 
 
-def _part(part: Any, whole: Scope, free: frozenset[str]) -> Any:
+def _bind_part(part: Any, whole: FormulaScope, free: frozenset[str]) -> Any:
     """A part of a sentence: words, or [formula, form]; None where something is missing."""
     if isinstance(part, str):
         return part
     what, form = part
     if isinstance(what, str) and what not in free and whole.is_text(what):
         return whole.write(what, form)
-    bound = _bound(what, whole, free)
+    bound = _bind_formula(what, whole, free)
     return None if bound is None else [bound, form]

@@ -12,54 +12,54 @@ from decodescope.engine.trace.records.weight_reports import Made
 MOST = 4096  # values of a finding that are sent; of one with more nothing is
 
 
-def reported(spec: ModelSpec, reports: Sequence[Made]) -> dict[str, Any]:
+def encode_weight_reports(spec: ModelSpec, reports: Sequence[Made]) -> dict[str, Any]:
     """findings: [{"by", "word", "unit", "what", "over", "values"}, ...] in the order of the transforms. Over "head" there is a
     row a layer with a value for each query head of the uncut model, None where a transform did not get it any more.
     there: by layer and query head of the uncut model whether it is in the one that was made; None where the reports do not
     say so, or say something else than the shape.  kept: transforms that were not done anew, but read from an earlier load."""
     findings, truths = [], False
-    left = [_groups([spec.group] * spec.n_kv_heads) for _ in range(spec.n_layers)]
+    left = [_head_groups([spec.group] * spec.n_kv_heads) for _ in range(spec.n_layers)]
     for one in reports:
         fates = None
         for finding in one.findings.values():
             values: Any = finding.values
             if finding.over == "head":
-                values = _whole(values, left, spec.n_heads)
+                values = _place_values(values, left, spec.n_heads)
             if values is None:
                 continue
-            if finding.over == "head" and _truths(values):
+            if finding.over == "head" and _are_booleans(values):
                 fates, truths = values, True
-            elif _size(values) <= MOST:
-                findings.append({"by": one.weights, **_named(finding), "values": values})
+            elif _count_values(values) <= MOST:
+                findings.append({"by": one.weights, **_encode_finding(finding), "values": values})
         if fates is not None:
-            left = [_after(groups, row) for groups, row in zip(left, fates, strict=True)]
+            left = [_groups_after_cut(groups, row) for groups, row in zip(left, fates, strict=True)]
     there = [[h in {x for group in groups for x in group} for h in range(spec.n_heads)] for groups in left]
     fits = all([len(x) for x in groups] == list(spec.groups_at(i)) for i, groups in enumerate(left))
     kept = [one.weights for one in reports if one.kept]
     return {
         "findings": findings,
-        "there": there if truths and fits and _size(there) <= MOST else None,
+        "there": there if truths and fits and _count_values(there) <= MOST else None,
         "kept": kept,
     }
 
 
-def _named(finding: Finding) -> dict[str, Any]:
+def _encode_finding(finding: Finding) -> dict[str, Any]:
     return {"word": finding.word, "unit": finding.unit, "what": finding.what, "over": finding.over}
 
 
-def _groups(sizes: Sequence[int]) -> list[list[int]]:
+def _head_groups(sizes: Sequence[int]) -> list[list[int]]:
     """Query heads, numbered from 0, by KV head."""
     ends = [sum(sizes[: k + 1]) for k in range(len(sizes))]
     return [list(range(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
 
 
-def _after(groups: list[list[int]], fates: Sequence[Any]) -> list[list[int]]:
+def _groups_after_cut(groups: list[list[int]], fates: Sequence[Any]) -> list[list[int]]:
     """The KV heads that are left, as a cut model has them: the largest groups first, of equals the first (slicing.py)."""
     some = [[h for h in group if fates[h]] for group in groups]
     return sorted((x for x in some if x), key=lambda x: -len(x))
 
 
-def _whole(rows: list[list[Any]], left: list[list[list[int]]], heads: int) -> list[list[Any]] | None:
+def _place_values(rows: list[list[Any]], left: list[list[list[int]]], heads: int) -> list[list[Any]] | None:
     """Values by head of the model that a transform was given, at the places of the uncut one; None where they do not fit."""
     order = [[h for group in groups for h in group] for groups in left]
     if [len(row) for row in rows] != [len(x) for x in order]:
@@ -68,10 +68,10 @@ def _whole(rows: list[list[Any]], left: list[list[list[int]]], heads: int) -> li
     return [[row.get(h) for h in range(heads)] for row in placed]
 
 
-def _truths(rows: list[list[Any]]) -> bool:
+def _are_booleans(rows: list[list[Any]]) -> bool:
     some = [x for row in rows for x in row if x is not None]
     return bool(some) and all(isinstance(x, bool) for x in some)
 
 
-def _size(values: Any) -> int:
-    return sum(map(_size, values)) if isinstance(values, list) else 1
+def _count_values(values: Any) -> int:
+    return sum(map(_count_values, values)) if isinstance(values, list) else 1

@@ -15,39 +15,39 @@ import orjson
 
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.cost.hardware import HardwareProfile
-from decodescope.engine.cost.passes import Passes
-from decodescope.engine.trace.checks.decisions import decided, telling_at
-from decodescope.engine.trace.checks.notes import told as noted
+from decodescope.engine.cost.passes import PassPricer
+from decodescope.engine.trace.checks.decisions import step_trials, telling_at
+from decodescope.engine.trace.checks.notes import declared_notes as noted
 from decodescope.engine.trace.encoding.forks import header_at
-from decodescope.engine.trace.query.comparable import is_plain, mark, setting
+from decodescope.engine.trace.query.comparability import comparison_key, exactness_mark, is_plain
 from decodescope.engine.trace.query.titles import title
 from decodescope.engine.trace.records.events import End, Header, Piece, Prefill, Step
-from decodescope.engine.trace.records.parts import called, said, zones
-from decodescope.engine.trace.records.phases import decides
+from decodescope.engine.trace.records.parts import method_label, part_description, zones
+from decodescope.engine.trace.records.phases import is_deciding_pass
 from decodescope.lab.cost.machine import machine_of
 from decodescope.lab.formatting.style import STATUS_OF_ORIGIN
 
 from . import notes
-from .again import Again
-from .cache import cache_row, mapped, maps
-from .canvas import chain_shown, filled
-from .copies import copies
-from .depths import deep, left_by
-from .drafts import drafted_as
-from .evidence import forms_shown, told
-from .lanes import lanes, views
-from .machine_load import surrounded
-from .model_build import built
-from .picture_shape import picture_shown
-from .prompt import prompt_shown
-from .prompt_cut import shortened
-from .reference import along, beside
-from .scale import scale
-from .single import single as _single
+from .cache import encode_cache, encode_cache_maps, has_cache_map
+from .canvas import encode_canvas, encode_chain
+from .copies import encode_copies
+from .depths import add_exits, encode_depth
+from .drafts import encode_draft
+from .evidence import encode_detail_forms, encode_evidence
+from .lanes import encode_lanes, encode_views
+from .machine_load import encode_machine_load
+from .model_build import encode_models
+from .picture_shape import encode_picture_shape
+from .prompt import encode_prompt_tail
+from .prompt_cut import encode_prompt_cut
+from .reference import encode_reference, reference_name
+from .repeats import RepeatEncoder
+from .scale import encode_scale
+from .single_precision import single_precision as _single
 from .survey import encode_survey
-from .tallied import tallied
-from .threaded import threaded
-from .trees import branches_of, tree_forms, tree_of
+from .tally import encode_tally
+from .threads import encode_threads
+from .trees import encode_branches, encode_tree, encode_tree_forms
 
 BUDGET = 4096  # bytes of one step on the wire; what was never reached is left out of larger ones
 LONGEST = 4096  # characters of one token
@@ -77,10 +77,10 @@ class Wire:
     rule that says something else has its own.
     depth: which layers ran, and by which tests (`lab/wire/depths.py`).
     passes: per lane and phase what was moved and computed, by the cost model, and the time it took (`engine/cost/passes.py`).
-    tally: what a strategy tried by itself (`lab/wire/tallied.py`).
+    tally: what a strategy tried by itself (`lab/wire/tally.py`).
     forms, in the head: what details of a step mean that a view draws itself (`lab/wire/evidence.py`).
     along, in the head, and beside, in a step: who read along, and what that says of each token (`lab/wire/reference.py`).
-    again, rounds: what of the text was said before, and the rounds of a text that goes round (`lab/wire/again.py`).
+    again, rounds: what of the text was said before, and the rounds of a text that goes round (`lab/wire/repeats.py`).
     built, in the head: what the models are made of, matrix by matrix (`lab/wire/model_build.py`).
     trees, in the head: what trees mean; tree, branches: one that grew within the step, one that grows over steps
     (`lab/wire/trees.py`).
@@ -91,15 +91,15 @@ class Wire:
     tells, in the head: what the parts of the method note of a step; notes, in a step: the values (`lab/wire/notes.py`), those
     of nodes only with the tree. Of what has no room the notes of nodes go first, and those of series last; "few" says so.
     exactness, in the head: one of four values; text: its label, and why it is not lossless; plain: it is plain decoding;
-    setting: exact runs with an equal one have one text (`engine/trace/query/comparable.py`).
+    setting: exact runs with an equal one have one text (`engine/trace/query/comparability.py`).
     The head names the machine that the run was made on: `profile`, or what the header kept; else nothing is said of it.
     """
 
     def __init__(self, header: Header, profile: HardwareProfile | None = None):
         self.header = header
-        self.profile = profile or _measured(header)
-        self._passes = Passes(header)
-        self._again = Again(header)
+        self.profile = profile or _recorded_machine(header)
+        self._passes = PassPricer(header)
+        self._again = RepeatEncoder(header)
         self._telling = telling_at(header)
         self.pieces: dict[str, Piece] = dict(header.pieces)
         self._shown: dict[int, Piece] = {}  # token -> its text for a view, once it was asked for
@@ -120,7 +120,10 @@ class Wire:
             self.prefill = self._passes.learn(record)
             return
         self.pieces.update(record.pieces or {})
-        passes, tried = sum(map(decides, record.passes)), [] if record.trials is None else record.trials.ok
+        passes, tried = (
+            sum(map(is_deciding_pass, record.passes)),
+            [] if record.trials is None else record.trials.ok,
+        )
         new = (
             len(record.emitted),
             passes,
@@ -132,7 +135,7 @@ class Wire:
         )
         before = self._sums[-1] if self._sums else (0,) * len(new)
         self._sums.append(tuple(a + b for a, b in zip(before, new, strict=True)))
-        self._last.append(record.emitted[-1] if record.emitted else self._root(record.step))
+        self._last.append(record.emitted[-1] if record.emitted else self._root_token(record.step))
         first = self.prefill.cache if self.prefill is not None else []
         read = dict(self._read[-1]) if self._read else {change.lane: change.appended for change in first}
         for change in record.cache:
@@ -146,21 +149,21 @@ class Wire:
         return {
             "kind": "head",
             "run": h.run,
-            "model": _model(h.model),
-            "built": built(h),
-            "lanes": {role: _model(spec) for role, spec in h.lanes.items()},
+            "model": _encode_model_summary(h.model),
+            "built": encode_models(h),
+            "lanes": {role: _encode_model_summary(spec) for role, spec in h.lanes.items()},
             "method": h.method,
-            "called": called(h),
+            "called": method_label(h),
             "named": title(h),
-            "parts": {kind: said(h, kind) for kind in h.method}
+            "parts": {kind: part_description(h, kind) for kind in h.method}
             | {"zones": [zone.record() for zone in zones(h)]},
-            "telling": None if self._telling is None else told(self._telling),
-            "tells": notes.declarations(h),
-            "forms": forms_shown(h),
+            "telling": None if self._telling is None else encode_evidence(self._telling),
+            "tells": notes.encode_declarations(h),
+            "forms": encode_detail_forms(h),
             "exactness": h.exactness,
-            "text": list(mark(h)),
+            "text": list(exactness_mark(h)),
             "plain": is_plain(h),
-            "setting": setting(h),
+            "setting": comparison_key(h),
             "seed": h.seed,
             "max_new": h.max_new_tokens,
             "created": h.created,
@@ -168,13 +171,13 @@ class Wire:
             "device": h.device,
             "threads": h.threads,
             "levels": h.levels,
-            "along": along(h),
+            "along": reference_name(h),
             "fork": None if h.fork is None else {k: h.fork.get(k) for k in ("of", "step", "name", "change")},
-            **({"trees": declared} if (declared := tree_forms(h)) else {}),
-            **prompt_shown(h, self.prefill, self.text),
-            **picture_shown(h),
-            **views(h),
-            "shortened": shortened(h, self.prefill, self._passes, self.text),
+            **({"trees": declared} if (declared := encode_tree_forms(h)) else {}),
+            **encode_prompt_tail(h, self.prefill, self.text),
+            **encode_picture_shape(h),
+            **encode_views(h),
+            "shortened": encode_prompt_cut(h, self.prefill, self._passes, self.text),
             "prefill": self.prefill.wall_us / 1e6 if self.prefill is not None else None,
             "passes": self._passes.rows(self.prefill.passes) if self.prefill is not None else [],
             "machine": None if self.profile is None else machine_of(self.profile, h.dtype),
@@ -185,9 +188,9 @@ class Wire:
         (null in their place, so that the numbers of the others stay), and "cut" says so; of the laws there are those at
         one place, where a reader looks first, and no maps of the cache, and "few" says which of the two, or true where anything
         else is left out; evictions in large numbers are "lost". spared: "laws", "passes": these are not made, and in "few"."""
-        message = self._plain(step)
+        message = self._encode_common(step)
         if "passes" in spared:
-            _without(message, "passes")
+            _mark_left_out(message, "passes")
         else:
             message["passes"] = self._passes.rows(step.passes, step.draft)
         message["nodes"] = self.nodes(step)
@@ -200,41 +203,43 @@ class Wire:
             "tried": [node + 1 for node, _ in trials],
             "ok": [int(ok) for _, ok in trials],
         }
-        message |= drafted_as(self.header, step) | filled(self.header, step, self.text, whole=whole)
-        message |= tallied(self.header, step, self.text, whole)
-        message |= scale(self.header, step, self.text, whole) | tree_of(self.header, step, self.text, whole)
+        message |= encode_draft(self.header, step) | encode_canvas(self.header, step, self.text, whole=whole)
+        message |= encode_tally(self.header, step, self.text, whole)
+        message |= encode_scale(self.header, step, self.text, whole) | encode_tree(
+            self.header, step, self.text, whole
+        )
         message |= encode_survey(self.header, step, self.text, whole)
-        tests = decided(self.header, step)
+        tests = step_trials(self.header, step)
         if tests is not None and tests.extra:
             message["rule"] = {
                 x.name: tests.extra[x.name] for x in tests.telling.columns if x.name in tests.extra
             }
         telling = telling_at(self.header, step.step) if tests is None else tests.telling
         if telling is not self._telling:
-            message["telling"] = None if telling is None else told(telling)
+            message["telling"] = None if telling is None else encode_evidence(telling)
         if step.forced:
             message["forced"] = [node + 1 for node in step.forced]
         if (by := header_at(self.header, step.step)) is not self.header:
             message["by"] = by.method.get("acceptance")
-            message["sampler"] = said(by, "sampler")
+            message["sampler"] = part_description(by, "sampler")
         if step.extra is not None:
             message["verdict"]["extra"] = [step.extra.u, step.extra.low, step.extra.high]
-        message |= chain_shown(self.header, step, self._texts)
-        left_by(message, step, self.text, whole)
+        message |= encode_chain(self.header, step, self._label_tokens)
+        add_exits(message, step, self.text, whole)
         if step.tops is not None and "laws" in spared:
-            _without(message, "laws")
+            _mark_left_out(message, "laws")
         else:
-            self._laws(message, step, whole)
-        self._notes(message, step, whole)
+            self._add_distributions(message, step, whole)
+        self._add_notes(message, step, whole)
         if whole:
             for change, row in zip(step.cache, message["kv"], strict=True):
-                row |= maps(change)
+                row |= encode_cache_maps(change)
             return message
-        if any(map(mapped, step.cache)):
-            _without(message, "maps")  # they are fetched where the step is looked at
-        return _fitted(message)
+        if any(map(has_cache_map, step.cache)):
+            _mark_left_out(message, "maps")  # they are fetched where the step is looked at
+        return _fit_budget(message)
 
-    def _laws(self, message: dict[str, Any], step: Step, whole: bool) -> None:
+    def _add_distributions(self, message: dict[str, Any], step: Step, whole: bool) -> None:
         """Put the laws at the visited places into a step: all of them, or those where a reader looks first."""
         tops = step.tops
         if tops is None:
@@ -254,15 +259,15 @@ class Wire:
             shown = []
         message["tops"] = shown
         if len(shown) < len(places):
-            _without(message, "laws")
+            _mark_left_out(message, "laws")
 
-    def _notes(self, message: dict[str, Any], step: Step, whole: bool) -> None:
+    def _add_notes(self, message: dict[str, Any], step: Step, whole: bool) -> None:
         """Put what the parts noted into a step: all of it, or as much as there is room for, what was noted of nodes last."""
-        if not (values := self._noted(step)):
+        if not (values := self._note_values(step)):
             return
-        kept = values if whole else notes.fitting(self.header, values, BRIEF, nodes=True)
+        kept = values if whole else notes.fit_values(self.header, values, BRIEF, nodes=True)
         if kept != values:  # not in what there is always room for
-            kept = notes.fitting(
+            kept = notes.fit_values(
                 self.header, values, min(NOTES, max(BRIEF, BUDGET - len(encode(message)))), nodes=True
             )
         if kept:
@@ -270,20 +275,24 @@ class Wire:
         if kept != values:
             message["few"] = True
 
-    def _noted(self, step: Step) -> notes.Values:
+    def _note_values(self, step: Step) -> notes.Values:
         values = noted(self.header, step)
         nodes = 0 if step.draft is None else len(step.draft.tokens)
-        return notes.valued(self.header, values, nodes, self.text) if values else {}
+        return notes.encode_values(self.header, values, nodes, self.text) if values else {}
 
     def brief(self, step: Step) -> dict[str, Any]:
         """One step without its tree: enough for the text, the clock, the counters and what the parts noted over the steps."""
-        message = {**self._plain(step), **filled(self.header, step, self.text, brief=True), "brief": True}
-        message |= chain_shown(self.header, step, self._texts, brief=True)
-        if kept := notes.fitting(self.header, self._noted(step), BRIEF):
+        message = {
+            **self._encode_common(step),
+            **encode_canvas(self.header, step, self.text, brief=True),
+            "brief": True,
+        }
+        message |= encode_chain(self.header, step, self._label_tokens, brief=True)
+        if kept := notes.fit_values(self.header, self._note_values(step), BRIEF):
             message["notes"] = kept
         return message
 
-    def _plain(self, step: Step) -> dict[str, Any]:
+    def _encode_common(self, step: Step) -> dict[str, Any]:
         tokens, passes, tried, ok, drafted, accepted, decode = self._sums[step.step]
         read, before = self._read[step.step], None if step.step else self.prefill
         return {
@@ -304,7 +313,9 @@ class Wire:
             ],
             "drafted": step.drafted,
             "refused": 0 if step.trials is None else len(step.trials.ok) - sum(step.trials.ok),
-            "kv": [cache_row(self.header, change, read.get(change.lane, 0), before) for change in step.cache],
+            "kv": [
+                encode_cache(self.header, change, read.get(change.lane, 0), before) for change in step.cache
+            ],
             "sum": {
                 "tokens": tokens,
                 "passes": passes,
@@ -314,13 +325,13 @@ class Wire:
                 "accepted": accepted,
                 "decode": decode,
             },
-            **branches_of(self.header, step, self.text),
+            **encode_branches(self.header, step, self.text),
             **self._said[step.step],
-            **deep(step, self.header, self._passes) | beside(step, self.text),
-            **lanes(self.header, step, self.text),
-            **copies(self.header, step),
-            **threaded(self.header, step, self._texts),
-            **surrounded(step.environment),
+            **encode_depth(step, self.header, self._passes) | encode_reference(step, self.text),
+            **encode_lanes(self.header, step, self.text),
+            **encode_copies(self.header, step),
+            **encode_threads(self.header, step, self._label_tokens),
+            **encode_machine_load(step.environment),
         }
 
     def text(self, token: int) -> Piece:
@@ -331,12 +342,12 @@ class Wire:
             shown = self._shown[token] = piece[:LONGEST]
         return shown
 
-    def _texts(self, tokens: list[int]) -> list[list[Any]]:
+    def _label_tokens(self, tokens: list[int]) -> list[list[Any]]:
         return [[token, self.text(token)] for token in tokens]
 
     def nodes(self, step: Step) -> list[list[Any] | None]:
         """The nodes of a step, all of them, as the class says."""
-        root = self._root(step.step)
+        root = self._root_token(step.step)
         nodes: list[list[Any] | None] = [[-1, self.text(root), root, None, None, None, "root"]]
         path = set(step.path or [])
         if step.draft is not None:
@@ -373,7 +384,7 @@ class Wire:
 
     def _trials(self, step: Step) -> dict[int, dict[str, Any]]:
         """Node -> its trial; of several the last. scale: num and den, where they are not r and q."""
-        tests = decided(self.header, step)
+        tests = step_trials(self.header, step)
         t = step.trials if tests is None else tests.trials
         if t is None:
             return {}
@@ -384,12 +395,12 @@ class Wire:
         names = ("p", "r", "q", "u", "threshold", "ok", "scale")
         return {node: dict(zip(names, rest, strict=True)) for node, *rest in columns}
 
-    def _root(self, step: int) -> int:
+    def _root_token(self, step: int) -> int:
         """The token that a step starts from."""
         return self._last[step - 1] if step else int(self.header.prompt[-1])
 
 
-def _measured(header: Header) -> HardwareProfile | None:
+def _recorded_machine(header: Header) -> HardwareProfile | None:
     """The machine of a run by its header; None if it says nothing that can be read."""
     try:
         return None if header.machine is None else HardwareProfile.from_record(header.machine)
@@ -397,7 +408,7 @@ def _measured(header: Header) -> HardwareProfile | None:
         return None
 
 
-def drafted(step: Step, node: int) -> int | None:
+def trace_node(step: Step, node: int) -> int | None:
     """The drafted node of the trace that a view calls `node`; None for the root and for the target's own token."""
     count = 0 if step.draft is None else len(step.draft.tokens)
     return node - 1 if 1 <= node <= count else None
@@ -409,19 +420,19 @@ def end_message(end: End) -> dict[str, Any]:
     return why | {"steps": end.steps, "tokens": len(end.tokens), "wall": end.wall_us / 1e6}
 
 
-def _model(spec: dict[str, Any]) -> dict[str, Any]:
+def _encode_model_summary(spec: dict[str, Any]) -> dict[str, Any]:
     """What a view shows of a model."""
     shown = ("name", "params", "n_layers", "n_kv_heads", "vocab", "fingerprint")
     return {name: spec[name] for name in shown if name in spec}
 
 
-def _without(step: dict[str, Any], what: str) -> None:
+def _mark_left_out(step: dict[str, Any], what: str) -> None:
     """Say that this was left out, which views that do not show it can do without."""
     if step.get("few") is not True:
         step["few"] = [*step.get("few", []), what]
 
 
-def _fitted(step: dict[str, Any]) -> dict[str, Any]:
+def _fit_budget(step: dict[str, Any]) -> dict[str, Any]:
     """The step within BUDGET bytes. Parents stand before children, so leaving out from the end leaves no orphan."""
     over = len(encode(step)) - BUDGET
     if over > 0:
@@ -455,14 +466,16 @@ def encode(message: dict[str, Any] | list[Any]) -> bytes:
     try:
         text = json.dumps(message, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except ValueError:
-        text = json.dumps(_finite(message), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        text = json.dumps(
+            _replace_non_finite(message), ensure_ascii=False, separators=(",", ":"), allow_nan=False
+        )
     return text.encode("utf-8", "replace")
 
 
-def _finite(value: Any) -> Any:
+def _replace_non_finite(value: Any) -> Any:
     """The same data with null in the place of numbers that JSON has no word for."""
     if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
+        return {k: _replace_non_finite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
+        return [_replace_non_finite(v) for v in value]
     return None if isinstance(value, float) and (value != value or abs(value) == float("inf")) else value

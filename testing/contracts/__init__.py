@@ -27,13 +27,13 @@ def contracts(kind: str, name: str, settings: dict[str, Any] | None = None) -> l
     general = [(one, (kind, name, own)) for one in _ANY]
     special = [(one, (name, own)) for one in _OF_KIND.get(kind, ())]
     if kind == "drafter" and drafters.proposes_by_draft_model(name, own):
-        special.append((drafters.law_is_that_of_the_draft_model, (name, own)))
+        special.append((drafters.draws_from_draft_model, (name, own)))
     law = (
         [(exact_law.texts_keep_their_probability, (kind, name, own))]
         if kind in ("drafter", "acceptance")
         else []
     )
-    return [Contract(_title(one), _bound(one, given)) for one, given in (*general, *special, *law)]
+    return [Contract(_title(one), _bind_arguments(one, given)) for one, given in (*general, *special, *law)]
 
 
 _ANY: tuple[Callable[..., None], ...] = (
@@ -68,5 +68,5 @@ def _title(contract: Callable[..., None]) -> str:
     return words.split(". ")[0].rstrip(".")
 
 
-def _bound(contract: Callable[..., None], given: tuple[Any, ...]) -> Callable[[], None]:
+def _bind_arguments(contract: Callable[..., None], given: tuple[Any, ...]) -> Callable[[], None]:
     return lambda: contract(*given)

@@ -7,19 +7,21 @@ from typing import Any
 
 from decodescope.engine.core.component import build, registry
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.session.method import Method, MethodError, using
+from decodescope.engine.session.method import Method, MethodError, strategy_using
 from decodescope.engine.trace import check
 from decodescope.testing import toys
 
 Settings = dict[str, Any]
-LEVELS = ("counts", "decisions", "fields")
+LEVELS = ("summary", "decisions", "full")
 COUNT = 24  # tokens of a run
 
 
-def alone(kind: str, name: str, settings: Settings, **more: Any) -> Method:
+def isolated_method(kind: str, name: str, settings: Settings, **more: Any) -> Method:
     """A method that differs from plain decoding in this part and in the parts that it needs. more: further parts by kind"""
-    strategy = toys.routed(name) if kind == "router" else using(kind)
-    drafts = {"drafter": ("draft_model", {"length": 3})} if kind in ("schedule", "acceptance") else {}
+    strategy = toys.router_strategy(name) if kind == "router" else strategy_using(kind)
+    drafts = (
+        {"drafter": ("draft_model", {"max_draft_tokens": 3})} if kind in ("schedule", "acceptance") else {}
+    )
     return toys.method(**{"strategy": strategy, **drafts, kind: (name, settings), **more})
 
 
@@ -61,8 +63,8 @@ def runs_agree_at_every_level(kind: str, name: str, settings: Settings) -> None:
     """A run at each recording level has the same text, and its trace agrees with itself."""
     texts = []
     for level in LEVELS:
-        session = toys.decode(alone(kind, name, settings), count=COUNT, level=level, seed=3)
-        report = check(toys.trace_of(session))
+        session = toys.decode(isolated_method(kind, name, settings), count=COUNT, level=level, seed=3)
+        report = check(toys.session_trace(session))
         assert report.ok, str(report)
         assert session.end is not None
         texts.append(session.end.tokens)
@@ -71,9 +73,9 @@ def runs_agree_at_every_level(kind: str, name: str, settings: Settings) -> None:
 
 def same_seed_gives_the_same_trace(kind: str, name: str, settings: Settings) -> None:
     """Two drawn runs with one seed have one content hash: nothing draws beside the generator that is passed in."""
-    method = alone(kind, name, settings)
+    method = isolated_method(kind, name, settings)
     with suppress(MethodError):  # some go with greedy choices alone
-        drawn = alone(
+        drawn = isolated_method(
             kind, name, settings, **({} if kind in ("sampler", "strategy") else {"sampler": "temperature"})
         )
         toys.decode(drawn, count=1)
@@ -85,11 +87,11 @@ def same_seed_gives_the_same_trace(kind: str, name: str, settings: Settings) -> 
 
 def text_agrees_with_its_exactness(kind: str, name: str, settings: Settings) -> None:
     """A method that calls itself lossless writes plain decoding's greedy text, and one that does not says why."""
-    method = alone(kind, name, settings)
+    method = isolated_method(kind, name, settings)
     session = toys.decode(method, count=COUNT)
     assert session.header.exactness == method.exactness, "the header states another exactness than the method"
     if kind != "sampler" and method.lossless:
-        due = toys.due(toys.fitting(method.strategy), toys.PROMPT, COUNT)
+        due = toys.cached_greedy_text(toys.strategy_target(method.strategy), toys.PROMPT, COUNT)
         assert session.end is not None and session.end.tokens == due, (
             f"it calls itself lossless, writes {session.end and session.end.tokens}, and plain decoding writes {due}"
         )
@@ -101,7 +103,7 @@ def text_agrees_with_its_exactness(kind: str, name: str, settings: Settings) -> 
 def details_are_recorded_as_declared(kind: str, name: str, settings: Settings) -> None:
     """A part that declares details records them in a run, and only those."""
     declared = getattr(registry(kind)[name], "details", {})
-    steps = toys.trace_of(toys.decode(alone(kind, name, settings), count=COUNT)).steps
+    steps = toys.session_trace(toys.decode(isolated_method(kind, name, settings), count=COUNT)).steps
     seen = {detail.name for step in steps for detail in step.details or ()}
     assert not declared or seen & declared.keys(), (
         f"it declares {', '.join(declared)}, and records none of them"

@@ -19,16 +19,18 @@ from decodescope.testing import toys
 Settings = dict[str, Any]
 
 
-def drafting(
+def drafting_session(
     name: str, settings: Settings, sampler: str = "greedy", prompt: Sequence[int] = toys.PROMPT, **more: Any
 ) -> Session:
     """A session of the lively toy that drafts with this drafter. more: for the Session"""
     target, _ = toys.pair()
     method = toys.method(drafter=(name, settings), sampler=sampler)
-    return Session(target, method, list(prompt), models=toys.helpers(), **{"max_new_tokens": 40, **more})
+    return Session(
+        target, method, list(prompt), models=toys.helper_models(), **{"max_new_tokens": 40, **more}
+    )
 
 
-def proposals(session: Session) -> Iterator[tuple[Draft, int]]:
+def collect_proposals(session: Session) -> Iterator[tuple[Draft, int]]:
     """Every draft of a run, seen before the target reads it, and the room it was given."""
     session.start()
     propose, seen = session.drafter.propose, list[tuple[Draft, int]]()
@@ -39,7 +41,7 @@ def proposals(session: Session) -> Iterator[tuple[Draft, int]]:
         return draft
 
     session.drafter.propose = noted  # type: ignore[method-assign, assignment] # of this session's own copy
-    while not session.done:
+    while not session.is_done:
         session.step()
         yield seen[-1]
 
@@ -49,9 +51,9 @@ def text_is_the_targets_own(name: str, settings: Settings, count: int = 20, prom
     target, _ = toys.pair()
     for prompt in [toys.PROMPT, [5], *toys.prompts(prompts)]:
         session = toys.decode(toys.method(drafter=(name, settings)), prompt, count)
-        text, due = session.tokens[len(prompt) :], toys.due(target, prompt, count)
+        text, due = session.tokens[len(prompt) :], toys.cached_greedy_text(target, prompt, count)
         assert text == due, f"behind the prompt {prompt} it wrote {text}, and plain decoding writes {due}"
-        report = check(toys.trace_of(session))
+        report = check(toys.session_trace(session))
         assert report.ok, str(report)
 
 
@@ -60,15 +62,15 @@ def draft_is_a_tree_that_fits(
 ) -> None:
     """Drafts are no deeper than the room; parents come before children; siblings differ, unless they were drawn independently;
     a drawn node has the normalised distribution that it was drawn from."""
-    session = drafting(name, settings, sampler, seed=4, max_new_tokens=count)
-    for draft, room in proposals(session):
+    session = drafting_session(name, settings, sampler, seed=4, max_new_tokens=count)
+    for draft, room in collect_proposals(session):
         assert max(draft.depth, default=0) <= room, "a deeper draft would be cut"
         assert all(-1 <= parent < node for node, parent in enumerate(draft.parents)), (
             "a parent stands before its children"
         )
         assert all(0 <= token < toys.SPEC.vocab for token in draft.tokens), "a token is no id of the model"
         assert draft.is_chain or session.method.drafter.branches, (
-            "a drafter that drafts trees says so (`branches`)"
+            "a drafter that drafts trees says so (`branch_texts`)"
         )
         for place in range(-1, len(draft)):
             tokens = [draft.tokens[child] for child in draft.children(place)]
@@ -79,10 +81,10 @@ def draft_is_a_tree_that_fits(
             assert draft.q is None, "under a greedy sampler nothing is drawn"
         else:
             assert draft.kind == session.method.drafter.proposes, "`proposes` says how its nodes are drawn"
-            laws_hold(draft)
+            check_distributions(draft)
 
 
-def laws_hold(draft: Draft) -> None:
+def check_distributions(draft: Draft) -> None:
     """Each drawn node has the normalised law it was drawn from: positive on the node, zero on its earlier siblings."""
     for node, token in enumerate(draft.tokens):
         law = draft.law(node)
@@ -109,7 +111,7 @@ def read_alone(decoder: Decoder, texts: list[list[int]]) -> torch.Tensor:
     return logits
 
 
-def branches(text: list[int], draft: Draft) -> list[list[int]]:
+def branch_texts(text: list[int], draft: Draft) -> list[list[int]]:
     """The text up to the root, then up to each node of the draft."""
     texts = [text]
     for token, parent in zip(draft.tokens, draft.parents, strict=True):
@@ -119,7 +121,7 @@ def branches(text: list[int], draft: Draft) -> list[list[int]]:
 
 def one_pass_equals_reading_each_branch(name: str, settings: Settings, sampler: str = "greedy") -> None:
     """The pass that verifies a draft gives each node the logits of its branch read alone."""
-    session = drafting(name, settings, sampler, seed=2)
+    session = drafting_session(name, settings, sampler, seed=2)
     session.start()
     observe, seen = session.drafter.observe, list[Any]()
 
@@ -132,7 +134,7 @@ def one_pass_equals_reading_each_branch(name: str, settings: Settings, sampler: 
         text = list(session.tokens)
         session.step()
         assert seen[-1].draft.visible is None, "a drafter with a mask of its own has this test made for it"
-        due = read_alone(session.target.decoder, branches(text, seen[-1].draft))
+        due = read_alone(session.target.decoder, branch_texts(text, seen[-1].draft))
         assert torch.allclose(seen[-1].logits, due, atol=1e-9), "the pass and the branches read alone differ"
     assert sum(len(outcome.draft) for outcome in seen) > 0 or drafts_nothing(name, settings), (
         "it drafted nothing"
@@ -145,15 +147,15 @@ def drafts_nothing(name: str, settings: Settings) -> bool:
     return not drafter.drafts
 
 
-def law_is_that_of_the_draft_model(name: str, settings: Settings) -> None:
+def draws_from_draft_model(name: str, settings: Settings) -> None:
     """A drawn node's distribution is that of the draft model reading its branch alone, earlier siblings taken out where they
     were. For drafters that draw from one draft model."""
-    session, drawn = drafting(name, settings, "temperature", seed=3), 0
+    session, drawn = drafting_session(name, settings, "temperature", seed=3), 0
     session.start()
     for _ in range(4):
         text = list(session.tokens)
         draft = _draft_of(session)
-        logits = read_alone(session.lanes["draft"].decoder, branches(text, draft))
+        logits = read_alone(session.lanes["draft"].decoder, branch_texts(text, draft))
         for node, parent in enumerate(draft.parents):
             q = draft.law(node)
             if q is None:
@@ -182,10 +184,10 @@ def guesses_leave_no_trace(
 ) -> None:
     """After a proposal nothing is pending in the target but the layers that the check need not run again; after a commit every
     cache equals a new reading of the text. wrong: guesses that must have been refused, or the test shows nothing"""
-    session = drafting(name, settings, sampler, seed=1, max_new_tokens=count)
+    session = drafting_session(name, settings, sampler, seed=1, max_new_tokens=count)
     session.start()
     refused = 0
-    while not session.done:
+    while not session.is_done:
         draft = _draft_of(session)
         for store in session.target.cache.layers:
             entries = draft.entries or [draft.enter] * (len(draft) + 1)
@@ -195,8 +197,8 @@ def guesses_leave_no_trace(
         step = session.step()
         refused += step.drafted - step.accepted
         assert session.target.tokens == session.tokens[:-1], "the target's cache holds another text"
-        assert toys.same_as_fresh(session.target), "the target's cache is not that of a new reading"
-        assert all(toys.same_as_fresh(lane) for lane in session.lanes.values()), (
+        assert toys.matches_fresh_reading(session.target), "the target's cache is not that of a new reading"
+        assert all(toys.matches_fresh_reading(lane) for lane in session.lanes.values()), (
             "a draft model's cache is not"
         )
     assert refused > wrong or drafts_nothing(name, settings), (
@@ -206,7 +208,7 @@ def guesses_leave_no_trace(
 
 def progress_is_counted(name: str, settings: Settings) -> None:
     """Every step emits, in one pass of the target; what was emitted is what was accepted and one token more."""
-    trace = toys.trace_of(toys.decode(toys.method(drafter=(name, settings)), count=30))
+    trace = toys.session_trace(toys.decode(toys.method(drafter=(name, settings)), count=30))
     for step in trace.steps:
         verify = [x for x in step.passes if x.lane == "target" and x.phase == "verify"]
         aside = 0 if step.draft is None else len(step.draft.passengers or ())

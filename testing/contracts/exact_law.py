@@ -17,11 +17,11 @@ from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.bases.sampler import Sampler
 from decodescope.engine.session.method import Method, MethodError
 from decodescope.testing import reference, toys
-from decodescope.testing.forking import ScoredChance
-from decodescope.testing.reference import Warp, text_law
-from decodescope.testing.tables import PROMPT, Logits, draft_table, model, table
-from decodescope.testing.transformer import by_prefix
-from decodescope.testing.walk import Text, TooManyWays, Walk, distance
+from decodescope.testing.chances import FixedNoiseChance
+from decodescope.testing.reference import Warp, text_distribution
+from decodescope.testing.tables import PROMPT, Logits, draft_table, logit_table, table_model
+from decodescope.testing.transformer import logits_by_prefix
+from decodescope.testing.walk import Text, TooManyWays, Walk, distribution_distance
 
 EXACT = 1e-12  # of a text's probability
 VOCAB = 3
@@ -46,7 +46,7 @@ def texts_keep_their_probability(kind: str, name: str, settings: Settings) -> No
     It is counted under two samplers, with two sorts of drafts, as far as that takes 15 seconds; where there are too many ways,
     over texts of two tokens. Raises NotCounted where nothing could be counted.
     """
-    chosen = {"drafter": ("draft_model", {"length": 2}), "acceptance": ("lossless", {})} | {
+    chosen = {"drafter": ("draft_model", {"max_draft_tokens": 2}), "acceptance": ("lossless", {})} | {
         kind: (name, settings)
     }
     drafter = cast(Drafter, build("drafter", *chosen["drafter"]))
@@ -73,33 +73,40 @@ def _difference(method: Method, draft: str, warp: Warp, until: float) -> float |
     """The largest difference between a text's probability by the method and by the target; None: there are too many ways."""
     for length in LENGTHS:
         try:
-            law, logits = _law(method, draft, length, until)
+            law, logits = _text_distribution(method, draft, length, until)
         except MethodError as error:
             raise NotCounted(str(error)) from None
         except TooManyWays:
             continue
-        return distance(law, text_law(logits, warp, list(PROMPT), length, VOCAB))
+        return distribution_distance(law, text_distribution(logits, warp, list(PROMPT), length, VOCAB))
     return None
 
 
-def _law(method: Method, draft: str, length: int, until: float) -> tuple[dict[Text, float], Logits]:
+def _text_distribution(
+    method: Method, draft: str, length: int, until: float
+) -> tuple[dict[Text, float], Logits]:
     """The probabilities of a method's texts, and the target's logits by prefix. Raises MethodError and TooManyWays.
 
     The target is a table, or a transformer where the drafter reads states, heads or layers.
     """
-    target, lanes = table(VOCAB, seed=1), method.drafter.lanes
+    target, lanes = logit_table(VOCAB, seed=1), method.drafter.lanes
     tables = {
-        role: model(draft_table(draft, target, VOCAB, seed=77 + n), VOCAB) for n, role in enumerate(lanes)
+        role: table_model(draft_table(draft, target, VOCAB, seed=77 + n), VOCAB)
+        for n, role in enumerate(lanes)
     }
-    worlds = [({"target": model(target, VOCAB), **tables}, target)] if method.drafter.needs == Needs() else []
-    decoder = toys.decoder(toys.shaped(vocab=VOCAB), 4, torch.float64, sharp=2.0)
-    noisy = {role: toys.model(toys.noisy(decoder, 0.2, seed=n)) for n, role in enumerate(lanes)}
-    worlds.append(({"target": toys.model(decoder), **noisy}, by_prefix(decoder)))
+    worlds = (
+        [({"target": table_model(target, VOCAB), **tables}, target)]
+        if method.drafter.needs == Needs()
+        else []
+    )
+    decoder = toys.decoder(toys.toy_spec(vocab=VOCAB), 4, torch.float64, sharp=2.0)
+    noisy = {role: toys.model(toys.noisy_decoder(decoder, 0.2, seed=n)) for n, role in enumerate(lanes)}
+    worlds.append(({"target": toys.model(decoder), **noisy}, logits_by_prefix(decoder)))
     for models, logits in worlds:
         with suppress(*_LACKING if logits is target else ()):
-            walk = Walk(method, models, length, (), list(PROMPT), ScoredChance)
+            walk = Walk(method, models, length, (), list(PROMPT), FixedNoiseChance)
             walk.until = until
-            return walk.whole(MOST_WAYS), logits  # a drafter may remember what it saw
+            return walk.full_run_distribution(MOST_WAYS), logits  # a drafter may remember what it saw
     raise NotCounted("No toy model fits this part.")
 
 

@@ -11,8 +11,8 @@ Settings = dict[str, Any]
 COUNT = 40
 
 
-def _steps(name: str, settings: Settings) -> list[Step]:
-    return list(toys.trace_of(toys.decode(toys.method(policy=(name, settings)), count=COUNT)).steps)
+def _decode_steps(name: str, settings: Settings) -> list[Step]:
+    return list(toys.session_trace(toys.decode(toys.method(policy=(name, settings)), count=COUNT)).steps)
 
 
 def evicted_entries_free_their_memory(name: str, settings: Settings) -> None:
@@ -35,7 +35,7 @@ def zones_bound_what_is_held(name: str, settings: Settings) -> None:
     most = sum(zone.entries for zone in zones)
     if not zones or method.policy.once:
         return
-    for step in _steps(name, settings):
+    for step in _decode_steps(name, settings):
         if step.cache[0].by_head is not None:  # heads differ, and a zone is what one of them keeps
             continue
         held = step.cache[0].held
@@ -46,7 +46,7 @@ def zones_bound_what_is_held(name: str, settings: Settings) -> None:
 
 def newest_entry_stays(name: str, settings: Settings) -> None:
     """The token that was just committed is not among the entries that leave in its step."""
-    for step in _steps(name, settings):
+    for step in _decode_steps(name, settings):
         change = step.cache[0]
         newest = step.n + len(step.emitted) - 2  # the last token of the text is not read yet
         gone = [] if change.evicted_all is None else change.evicted_all.tolist()

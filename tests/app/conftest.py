@@ -15,12 +15,12 @@ from toylab import HERE, guarded, toy_play
 from decodescope.app.cli import main
 from decodescope.app.http.guard import Guard
 from decodescope.app.runs.run_service import RunService
-from decodescope.app.server import app
+from decodescope.app.server import build_app
 
 
 def opened(driver: Any, play: RunService) -> Iterator[Lab]:
     """The lab of this play, until its tests are over; a page of it had no trouble meanwhile."""
-    with served(lambda port: Guard(app(play), port)) as address:
+    with served(lambda port: Guard(build_app(play), port)) as address:
         made = Lab(driver, address, play)
         yield made
         play.close()

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.cli import main
 from decodescope.app.runs.recipe import from_json, recipe
-from decodescope.app.runs.run_service import Choice, RunService
+from decodescope.app.runs.run_service import RunChoice, RunService
 from decodescope.engine.model.checkpoint.adapter import write
 from decodescope.engine.session.load import SHIPPED, fingerprint
 from decodescope.engine.trace import check, open_trace
@@ -42,7 +42,7 @@ def test_both_are_offered_and_loaded_as_two_models(mine: Path, tmp_path: Path) -
     keys = {x.name: x.key for x in play.offers() if x.source == "folder"}
     assert keys == {"mine": str(mine.resolve()), "mine+more": f"{mine.resolve()}+more"}
     runs = [
-        play.start(Choice("Once upon", max_new=8, models={"target": keys[x]}))
+        play.start(RunChoice("Once upon", max_new=8, models={"target": keys[x]}))
         for x in ("mine+more", "mine", "mine+more")
     ]
     for run in runs:
@@ -52,17 +52,19 @@ def test_both_are_offered_and_loaded_as_two_models(mine: Path, tmp_path: Path) -
     assert sorted(x.name for x in play.present.values()) == ["mine", "mine+more"], "each is read once"
     headers = [run.wire.header for run in runs if run.wire is not None]
     assert [x.model.get("adapter") for x in headers] == ["more", None, "more"]
-    assert [play.recorded_with(x)["target"] for x in headers[:2]] == [keys["mine+more"], keys["mine"]]
-    assert play.nearest("/elsewhere/mine+more") == keys["mine+more"], "of a link from another machine"
-    with pytest.raises(Refused, match="not offered here"):
-        play.start(Choice("Once", models={"target": keys["mine"] + "+other"}))
+    assert [play.find_recorded_models(x)["target"] for x in headers[:2]] == [keys["mine+more"], keys["mine"]]
+    assert play.nearest_key("/elsewhere/mine+more") == keys["mine+more"], "of a link from another machine"
+    with pytest.raises(RequestRefusal, match="not offered here"):
+        play.start(RunChoice("Once", models={"target": keys["mine"] + "+other"}))
     play.close()
 
 
 def test_a_command_and_a_link_name_the_adapter_and_the_command_s_run_is_forked(
     mine: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    choice = Choice("Once upon", {"drafter": "prompt_lookup"}, models={"target": f"{mine}+more"}, max_new=12)
+    choice = RunChoice(
+        "Once upon", {"drafter": "prompt_lookup"}, models={"target": f"{mine}+more"}, max_new=12
+    )
     words, link = recipe(choice, {}, "command"), recipe(choice, {}, "link")
     assert from_json(link.removeprefix("#set=")).models == choice.models
     assert f"load('{mine}+more')" in recipe(choice, {}, "python")

@@ -16,20 +16,20 @@ BATCH = ("batch", "--model", "lab-draft", "--prompts", "prompts", "--max-new-tok
 REPORT = ("report", "--prompts", "prompts", "--max-new-tokens", "6", "--json")
 DRAFT = ("--drafter", "draft_model")
 PAIR = ("--model", "lab", "--draft", "lab-draft", *DRAFT)
-SHADOW = (*RUN, "--shadow", "--trace", "run.dstrace")
+SHADOW = (*RUN, "--reference", "--trace", "run.dstrace")
 SAVE = ("cache", "save", "c.dscache", "--model", "lab-draft", "--prompt")
-KIVI, JACOBI = (*RUN, "--codec", "kivi"), (*RUN, "--strategy", "jacobi")
+KIVI, JACOBI = (*RUN, "--kv-compression", "kivi"), (*RUN, "--strategy", "jacobi")
 
 # what is typed, what the refusal recommends, and what is typed then
 ADVICE: list[tuple[tuple[str, ...], str, tuple[str, ...]]] = [
     ((*RUN, *DRAFT), "give --draft NAME", (*RUN, *DRAFT, "--draft", "lab-draft")),
     ((*RUN, "--stop", ""), "leave --stop out", RUN),
     ((*RUN, "--stop", ""), "give the text to end at", (*RUN, "--stop", "x")),
-    ((*SHADOW, "--level", "counts"), "leave --shadow or --level out", SHADOW),
+    ((*SHADOW, "--trace-level", "summary"), "leave --reference or --trace-level out", SHADOW),
     (
-        (*SHADOW, "--level", "counts"),
-        "--shadow or --level out",
-        (*RUN, "--trace", "run.dstrace", "--level", "counts"),
+        (*SHADOW, "--trace-level", "summary"),
+        "--reference or --trace-level out",
+        (*RUN, "--trace", "run.dstrace", "--trace-level", "summary"),
     ),
     (
         (*RUN, *DRAFT, "--draft", "lab-draft", "--role", "draft=lab"),
@@ -37,17 +37,21 @@ ADVICE: list[tuple[tuple[str, ...], str, tuple[str, ...]]] = [
         (*RUN, *DRAFT, "--draft", "lab-draft"),
     ),
     ((*KIVI, "--policy", "h2o"), "choose the policy keep_all", (*KIVI, "--policy", "keep_all")),
-    ((*KIVI, "--policy", "h2o"), "or the codec unpacked", (*RUN, "--codec", "unpacked", "--policy", "h2o")),
     (
-        (*JACOBI, "--policy", "h2o", "--depth", "layer_plan"),
-        "leave the depth out",
+        (*KIVI, "--policy", "h2o"),
+        "or the kv_compression unpacked",
+        (*RUN, "--kv-compression", "unpacked", "--policy", "h2o"),
+    ),
+    (
+        (*JACOBI, "--policy", "h2o", "--adaptive-depth", "layer_plan"),
+        "leave the adaptive_depth out",
         (*JACOBI, "--policy", "h2o"),
     ),
     (FILLED, "or the strategy edit_tags", (*FILLED, "--strategy", "edit_tags")),
     (
-        (*FILLED, "--selector", "explore"),
+        (*FILLED, "--unmasking", "explore"),
         "or the strategy masked",
-        (*FILLED, "--selector", "explore", "--strategy", "masked"),
+        (*FILLED, "--unmasking", "explore", "--strategy", "masked"),
     ),
     ((*SAVE, "one " * 3000), "shorten the prompt.\n", (*SAVE, "one one")),
     (
@@ -55,8 +59,12 @@ ADVICE: list[tuple[tuple[str, ...], str, tuple[str, ...]]] = [
         "leave the method and --traces out",
         (*BATCH, "--plan-only"),
     ),
-    ((*BATCH, "--level", "fields"), "give that too", (*BATCH, "--level", "fields", "--traces", "runs")),
-    ((*BATCH, "--level", "fields"), "or leave it out", BATCH),
+    (
+        (*BATCH, "--trace-level", "full"),
+        "give that too",
+        (*BATCH, "--trace-level", "full", "--traces", "runs"),
+    ),
+    ((*BATCH, "--trace-level", "full"), "or leave it out", BATCH),
     ((*REPORT, *DRAFT), "give --model lab", (*REPORT, *PAIR)),
     ((*REPORT, "--model", "lab"), "e.g. --drafter draft_model --draft M", (*REPORT, *PAIR)),
     ((*REPORT, *PAIR, "--short"), "leave it out", (*REPORT, *PAIR)),

@@ -14,8 +14,8 @@ from starlette.testclient import TestClient
 from toylab import HERE, guarded, toy_play
 
 from decodescope.app.http.guard import Guard
-from decodescope.app.http.late import Late
-from decodescope.app.server import app
+from decodescope.app.http.startup import StartupApp
+from decodescope.app.server import build_app
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
@@ -39,7 +39,7 @@ class Losing:
 def losing(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Losing]]:
     """A lab that loses parts."""
     play = toy_play(tmp_path_factory.mktemp("traces"))
-    between = Losing(app(play))
+    between = Losing(build_app(play))
     with served(lambda port: Guard(between, port)) as address:
         made = Lab(driver, address, play)
         yield made, between
@@ -88,9 +88,9 @@ def test_a_page_opened_while_the_server_is_starting_comes_up_by_itself(driver: A
 
     def build() -> Any:
         go.wait(60)
-        return app(play)
+        return build_app(play)
 
-    with served(lambda port: Guard(Late(build), port)) as address:
+    with served(lambda port: Guard(StartupApp(build), port)) as address:
         lab = Lab(driver, address, play)
         page = lab.open("/#library", ready=False)
         page.wait_for_selector("text=DecodeScope is starting.")

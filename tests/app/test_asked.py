@@ -12,13 +12,13 @@ from toylab import toy_play
 
 from decodescope.app.page import layout
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.preset_choice import taken
-from decodescope.app.runs.preset_prompts import MOST, OWN, RENAMED, SHUFFLED, prompted
-from decodescope.app.runs.recipe import opening, using
-from decodescope.app.runs.run_service import Choice
+from decodescope.app.runs.preset_choice import apply_preset
+from decodescope.app.runs.preset_prompts import MOST, OWN, RENAMED, SHUFFLED, apply_preset_prompt
+from decodescope.app.runs.recipe import initial_choice, replace_part
+from decodescope.app.runs.run_service import RunChoice
 from decodescope.engine import run
 from decodescope.engine.core.roles import TARGET
-from decodescope.engine.trace.query.repeats import said_again
+from decodescope.engine.trace.query.repeats import repeated_share
 
 LOOPS = "class Dog:\n    def bark(self):\n        return"  # what the example `loop` goes round behind
 ROUND = {
@@ -44,8 +44,8 @@ def test_no_preset_is_shown_on_a_prompt_behind_which_its_model_goes_round(preset
 def test_what_was_measured_is_what_is_written(presets: ModuleType) -> None:
     """Of one of them; and a text that goes round is above the bound."""
     assert presets.written("snapkv") == presets.kept()["snapkv"]
-    again = said_again(
-        run(presets.model("lab"), None, LOOPS, max_new_tokens=presets.NEW, level="counts").tokens
+    again = repeated_share(
+        run(presets.model("lab"), None, LOOPS, max_new_tokens=presets.NEW, level="summary").tokens
     )
     assert again > MOST, "the bound must refuse a loop"
 
@@ -58,23 +58,25 @@ def test_prompts_are_those_of_presets() -> None:
 
 
 def test_a_preset_brings_its_prompt_and_takes_it_away_again() -> None:
-    begin = Choice("the page's own")
-    brought = prompted(begin, "canvas", begin)
+    begin = RunChoice("the page's own")
+    brought = apply_preset_prompt(begin, "canvas", begin)
     assert (brought.prompt, brought.chat) == (SHUFFLED.prompt, False)
-    again = prompted(brought, "quest", begin)
+    again = apply_preset_prompt(brought, "quest", begin)
     assert (again.prompt, again.chat) == (RENAMED.prompt, True)
-    assert prompted(again, "chain", begin) == begin
-    own = Choice("a visitor's", chat=True)
-    assert prompted(own, "canvas", begin) == own, "what a visitor wrote stays"
-    assert using(own, "preset", "quest", str).prompt == own.prompt
-    assert using(Choice(opening().prompt), "preset", "quest", str).prompt == RENAMED.prompt
-    assert taken(begin, "quest").prompt == begin.prompt, "a run beside another one reads the other's prompt"
+    assert apply_preset_prompt(again, "chain", begin) == begin
+    own = RunChoice("a visitor's", chat=True)
+    assert apply_preset_prompt(own, "canvas", begin) == own, "what a visitor wrote stays"
+    assert replace_part(own, "preset", "quest", str).prompt == own.prompt
+    assert replace_part(RunChoice(initial_choice().prompt), "preset", "quest", str).prompt == RENAMED.prompt
+    assert apply_preset(begin, "quest").prompt == begin.prompt, (
+        "a run beside another one reads the other's prompt"
+    )
 
 
-@pytest.mark.parametrize(("now", "due"), [(opening().prompt, RENAMED.prompt), ("a visitor's", None)])
+@pytest.mark.parametrize(("now", "due"), [(initial_choice().prompt, RENAMED.prompt), ("a visitor's", None)])
 def test_the_box_of_the_page_follows_a_preset(now: str, due: str | None, tmp_path: Any) -> None:
     play = toy_play(tmp_path)
-    with layout.page(play) as page:
+    with layout.build_page(play) as page:
         event = next(x for x in page.fns.values() if getattr(x.fn, "__name__", "") == "composed")
     _, _, _, *models = (getattr(x, "value", None) for x in event.inputs)
     prompt, chat, *_ = event.fn("quest", now, False, *models)

@@ -13,9 +13,16 @@ import torch
 import uvicorn
 from sizes import sizes
 
-from decodescope.app.basis.arguments import PATHS, device, model, named, role, where
-from decodescope.app.basis.parser import parser
-from decodescope.engine.core.paths import shown
+from decodescope.app.basis.arguments import (
+    PATHS,
+    device,
+    model_argument,
+    name_and_path,
+    path_argument,
+    role_and_model,
+)
+from decodescope.app.basis.parser import build_parser
+from decodescope.engine.core.paths import shorten_path
 from decodescope.engine.trace.file.named_trace import EXAMPLES
 
 Said = Callable[..., tuple[int, str, str]]
@@ -36,7 +43,7 @@ BASE: dict[
         "--name",
         "n",
         "--knob",
-        "policy.size",
+        "policy.window",
         "--grid",
         "9,8",
         "--policy",
@@ -77,7 +84,7 @@ def commands(of: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str,
             yield from commands(sub, f"{name} {word}".strip())
 
 
-COMMANDS = dict(commands(parser()))
+COMMANDS = dict(commands(build_parser()))
 ACTIONS = [(name, x) for name, sub in COMMANDS.items() for x in sub._actions]
 
 
@@ -92,11 +99,13 @@ def ids(value: object) -> str | None:
 def test_every_command_and_every_option_that_shows_a_path_is_among_them() -> None:
     assert set(BASE) == set(COMMANDS)
     assert (
-        all(x.type is where for _, x in ACTIONS if x.metavar in PATHS)
-        and len(taking(where)) > 40
+        all(x.type is path_argument for _, x in ACTIONS if x.metavar in PATHS)
+        and len(taking(path_argument)) > 40
         and len(taking(device)) > 8
     )
-    assert len(taking(model)) > 30 and all(x.type is model for _, x in ACTIONS if x.metavar == "M")
+    assert len(taking(model_argument)) > 30 and all(
+        x.type is model_argument for _, x in ACTIONS if x.metavar == "M"
+    )
 
 
 NOWHERE = ("", "a\0b", "~nobody-lives-here/x", "n" * 300, "n/" * 2100)  # no file can be called so
@@ -168,25 +177,25 @@ def turn(name: str, action: argparse.Action) -> str:
 
 def test_a_name_that_no_file_can_have_is_refused_by_the_types_of_the_options() -> None:
     for value in NOWHERE:
-        for kind, says in ((where, "is no path: "), (model, "is no name of a model: ")):
+        for kind, says in ((path_argument, "is no path: "), (model_argument, "is no name of a model: ")):
             with pytest.raises(argparse.ArgumentTypeError, match=says):
                 kind(value)
         if value:
             with pytest.raises(argparse.ArgumentTypeError, match="is no path: "):
-                named(f"medusa={value}")
+                name_and_path(f"medusa={value}")
             with pytest.raises(argparse.ArgumentTypeError, match="is no name of a model: "):
-                role(f"large={value}")
+                role_and_model(f"large={value}")
     assert (
-        where("~/x").endswith("/x")
-        and "~" not in where("~/x")
-        and where("-") == "-"
-        and where("a/b") == "a/b"
+        path_argument("~/x").endswith("/x")
+        and "~" not in path_argument("~/x")
+        and path_argument("-") == "-"
+        and path_argument("a/b") == "a/b"
     )
     long = "lab@head_subset heads=" + "0.1," * 100
-    assert model(long) == long, "only the name of the folder has a longest length"
+    assert model_argument(long) == long, "only the name of the folder has a longest length"
 
 
-@pytest.mark.parametrize(("name", "action"), taking(where), ids=ids)
+@pytest.mark.parametrize(("name", "action"), taking(path_argument), ids=ids)
 @sizes("every", usual=2, full=1)
 def test_what_is_no_file_or_folder_is_refused(
     every: int, name: str, action: argparse.Action, folder: Path, said: Said
@@ -196,7 +205,7 @@ def test_what_is_no_file_or_folder_is_refused(
         refused(said, argv(name, action, value), value.removesuffix("/x"))
 
 
-@pytest.mark.parametrize(("name", "action"), taking(model), ids=ids)
+@pytest.mark.parametrize(("name", "action"), taking(model_argument), ids=ids)
 def test_what_is_no_name_of_a_model_is_refused(
     name: str, action: argparse.Action, folder: Path, said: Said
 ) -> None:
@@ -215,7 +224,7 @@ def test_a_model_that_is_not_here_is_refused_where_it_is_loaded(value: str, fold
     refused(said, ["run", *draft, "--role", f"draft={value}"], shown)
 
 
-@pytest.mark.parametrize(("option", "kind"), [("--head", named), ("--role", role)])
+@pytest.mark.parametrize(("option", "kind"), [("--head", name_and_path), ("--role", role_and_model)])
 def test_a_pair_whose_second_half_is_nothing_is_refused(
     option: str, kind: object, folder: Path, said: Said
 ) -> None:
@@ -243,7 +252,7 @@ def test_what_is_no_device_is_refused(value: str) -> None:
         device(value)
 
 
-FILES = [x for x in taking(where) if x[1].metavar in ("F", "FILE")]
+FILES = [x for x in taking(path_argument) if x[1].metavar in ("F", "FILE")]
 
 
 @pytest.mark.parametrize(("name", "action"), FILES, ids=ids)
@@ -275,8 +284,8 @@ def test_no_knob_takes_what_is_no_file(folder: Path, said: Said) -> None:
         refused(
             said, [*run, "llma", "--set", f"drafter.reference=@{value}"], "The text for drafter.reference, "
         )
-        calibrated = f"depth.threshold=calibrated:./{value}"
-        refused(said, ["run", *RUN, "--depth", "confidence_exit", "--set", calibrated], about[:5])
+        calibrated = f"adaptive_depth.threshold=calibrated:./{value}"
+        refused(said, ["run", *RUN, "--adaptive-depth", "confidence_exit", "--set", calibrated], about[:5])
 
 
 def test_a_lab_that_could_record_nothing_is_not_opened(
@@ -291,7 +300,7 @@ def test_a_lab_that_could_record_nothing_is_not_opened(
         making(self, *rest, **more)
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
-    place = shown(str(folder / "closed" / "traces"))
+    place = shorten_path(str(folder / "closed" / "traces"))
     why = f"Nothing can be kept in {place} (Permission denied): choose another folder with --data.\n"
     assert said("app", "--no-browser", "--data", str(folder / "closed")) == (2, "", why)
     assert said("hardware", "--data", str(folder / "closed"))[0] == 2

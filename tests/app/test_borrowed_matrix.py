@@ -15,7 +15,7 @@ from decodescope.engine import Method, Session
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.plain_move import moved
+from decodescope.engine.decoding.record.plain_move import plain_move
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import Trace, check
 from decodescope.engine.trace.details.declarations import (
@@ -92,7 +92,7 @@ class BorrowedMatrix(Strategy):
         clock = s.target.executor
         started = clock.mark()
         fresh = s.tokens[len(s.target.tokens) :]
-        feed = Feed.causal(fresh, len(s.target.tokens), s.target.decoder.device, logits="last")
+        feed = Feed.causal_chain(fresh, len(s.target.tokens), s.target.decoder.device, logits="last")
         token = int(s.target.forward(feed)[0][-1].argmax())
         s.target.commit([*range(len(fresh))])
         verified = clock.mark()
@@ -105,7 +105,7 @@ class BorrowedMatrix(Strategy):
         field = MatrixDetail(
             "field", np.array([[1.0, 3.0], [2.0, np.nan]], "f4"), names, {}, [[0, 1, "well"]]
         )
-        return moved(s, [token], end, started, verified, details=[coins, tosses, field])
+        return plain_move(s, [token], end, started, verified, details=[coins, tosses, field])
 
 
 @cache
@@ -129,7 +129,7 @@ def alone(detail: str) -> Trace:
 
 def test_it_is_checked_and_kept_at_its_level() -> None:
     assert check(recorded()).ok and len(recorded().steps) == 3
-    assert all(step.details is None for step in recorded("counts").steps)
+    assert all(step.details is None for step in recorded("summary").steps)
 
 
 LIES = {

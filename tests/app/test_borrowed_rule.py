@@ -17,7 +17,7 @@ from toylab import Words
 
 from decodescope.engine import Method, Session
 from decodescope.engine.core.component import registry
-from decodescope.engine.session.replay.whatif import Change, derive
+from decodescope.engine.session.replay.whatif import WhatIfChange, derive
 from decodescope.engine.trace import Step, Trace, check, open_trace
 from decodescope.lab import decisions, explain
 from decodescope.lab.wire.messages import messages
@@ -33,7 +33,7 @@ def recorded() -> Trace:
     """A run in which two guesses stand at every place."""
     target, draft = toys.target(seed=toys.LIVELY), toys.draft(noise=0.3, seed=toys.LIVELY)
     target.tokenizer = draft.tokenizer = Words([f" {letter}" for letter in "abcdefghijklm"])  # type: ignore[assignment]
-    parts = toys.method(drafter=("draft_model", {"length": 3, "width": 2}), sampler="temperature")
+    parts = toys.method(drafter=("draft_model", {"max_draft_tokens": 3, "width": 2}), sampler="temperature")
     method = Method(drafter=parts.drafter, sampler=parts.sampler, acceptance=BorrowedRule(gain=0.7))
     run = Session(target, method, toys.PROMPT, models={"draft": draft}, max_new_tokens=60)
     run.sink = Trace()
@@ -130,7 +130,9 @@ def test_what_if_asks_it_by_name_once_it_is_registered(monkeypatch: pytest.Monke
     trace, flips = recorded(), 0
     for step in tried(trace)[:12]:
         node, ok = step.trials.node[0], step.trials.ok[0]
-        found = derive(trace.header, trace.steps[: step.step], step, node, Change(u=0.999999 if ok else 0.0))
+        found = derive(
+            trace.header, trace.steps[: step.step], step, node, WhatIfChange(u=0.999999 if ok else 0.0)
+        )
         flips += found.trials[0].ok != ok
         assert " = f / q: " in " ".join(found.lines)
     assert flips > 3

@@ -52,8 +52,8 @@ def test_no_part_of_the_package_knows_it() -> None:
 
 
 def test_the_level_decides_what_is_kept() -> None:
-    assert all(step.details is None for step in recorded("counts").steps)
-    assert recorded("counts").end.tokens == recorded().end.tokens
+    assert all(step.details is None for step in recorded("summary").steps)
+    assert recorded("summary").end.tokens == recorded().end.tokens
 
 
 def test_it_is_derived_again_from_the_file_where_torch_is_missing(tmp_path: Path) -> None:

@@ -12,12 +12,18 @@ from browser import Lab
 from starlette.testclient import TestClient
 from toylab import finished, toy_play
 
-from decodescope.app.runs.run_service import Choice
+from decodescope.app.runs.run_service import RunChoice
 from decodescope.engine import Method
-from decodescope.engine.core import calibrated
-from decodescope.engine.core.calibrated import Calibration, Conformal, Point, without, write
+from decodescope.engine.core import calibration
+from decodescope.engine.core.calibration import (
+    Calibration,
+    CalibrationPoint,
+    ConformalThresholds,
+    method_without_knob,
+    write,
+)
 from decodescope.engine.cost.risk import hoeffding_bentkus
-from decodescope.lab.figures.measured.risk import halves
+from decodescope.lab.figures.measured.risk import half_split_table
 
 from .conftest import opened
 
@@ -25,24 +31,28 @@ N, DELTA, EPS = 80, 0.2, 0.1
 VIEW = ".ds-calibration"
 
 
-def point(value: float, wrong: int, passed: bool) -> Point:
+def point(value: float, wrong: int, passed: bool) -> CalibrationPoint:
     losses = tuple(float(i * 7 % N < wrong) for i in range(N))
-    return Point(value, wrong / N, hoeffding_bentkus(losses, DELTA), passed, losses)
+    return CalibrationPoint(value, wrong / N, hoeffding_bentkus(losses, DELTA), passed, losses)
 
 
 CURVE = tuple(
     point(*x) for x in ((1.0, 0, True), (0.9, 4, True), (0.8, 6, True), (0.5, 30, False), (0.3, 44, False))
 )
-METHOD = without(
-    Method.named({"depth": "confidence_exit"}, {"depth": {"threshold": "0.8"}}).record(), "depth", "threshold"
+METHOD = method_without_knob(
+    Method.from_names(
+        {"adaptive_depth": "confidence_exit"}, {"adaptive_depth": {"threshold": "0.8"}}
+    ).record(),
+    "adaptive_depth",
+    "threshold",
 )
 ABOUT: dict[str, Any] = dict(eps=EPS, n=N, models={}, max_new_tokens=12, seed=0, texts="texts")
 ONE = Calibration(
-    **ABOUT, name="calm", part="depth", knob="threshold", value=0.8, risk="edit", test="hoeffding_bentkus", delta=DELTA,
-    method=METHOD, curve=CURVE,
+    **ABOUT, name="calm", part="adaptive_depth", knob="threshold", value=0.8, risk="edit", test="hoeffding_bentkus",
+    delta=DELTA, method=METHOD, curve=CURVE,
 )  # fmt: skip
-EXITS = Conformal(
-    **ABOUT, name="exits", part="depth", knob="thresholds", value=(1.01, 0.7), how="shared", tokens=300, method=METHOD,
+EXITS = ConformalThresholds(
+    **ABOUT, name="exits", part="adaptive_depth", knob="thresholds", value=(1.01, 0.7), how="shared", tokens=300, method=METHOD,
     agreed=(0.5, 0.9), leave=(0.0, 0.4), wrong=0.02,
 )  # fmt: skip
 
@@ -56,7 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (made / "odd.json").write_text('{"calibration": 1}')
     (made / "not a name.json").write_text("{}")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(calibrated, "usual", lambda: made)
+        patch.setattr(calibration, "default_folder", lambda: made)
         yield made
 
 
@@ -73,7 +83,7 @@ def test_those_that_are_there_are_listed_and_one_says_what_its_file_says(
     assert client.get("/ds/calibrations/exits").json()["exits"] == [[1.01, 0.5, 0.0], [0.7, 0.9, 0.4]]
     one = client.get("/ds/calibrations/calm").json()
     assert one["curve"] == [[x.value, x.risk, x.p, x.passed] for x in CURVE]
-    drawn = halves(ONE)
+    drawn = half_split_table(ONE)
     assert one["halves"]["chosen"] == [int((drawn["value"] == x.value).sum()) for x in CURVE]
     assert sum(one["halves"]["chosen"]) + one["halves"]["none"] == one["halves"]["count"] == len(drawn)
     assert one["halves"]["held"] == pytest.approx(drawn["held_out"].mean())
@@ -98,8 +108,8 @@ def calm(driver: Any, folder: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 def ran(lab: Lab) -> str:
     """A run with the calibrated knob."""
-    knobs = {"depth": {"threshold": "calibrated:calm"}}
-    channel = lab.play.start(Choice("hello", {"depth": "confidence_exit"}, knobs, max_new=6))
+    knobs = {"adaptive_depth": {"threshold": "calibrated:calm"}}
+    channel = lab.play.start(RunChoice("hello", {"adaptive_depth": "confidence_exit"}, knobs, max_new=6))
     assert lab.play._jobs[channel.run].wait(300) and channel.status == "done", channel.status
     return str(channel.run)
 

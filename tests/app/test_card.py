@@ -210,7 +210,7 @@ def test_what_was_left_is_what_the_lab_says_was_left(scope: Scope) -> None:
             for k in range(0 if t is None else len(t.node)):
                 if t.ok[k] or not message["tops"]:
                     continue
-                rows, _ = left.left_over(trace, step, k)
+                rows, _ = left.residual_rows(trace, step, k)
                 found = scope.page.evaluate(js, json.loads(encode([message, head, t.node[k] + 1])))
                 assert found["left"] == any(row.left is not None for row in rows), (name, step.step, k)
                 if not found["left"]:
@@ -292,8 +292,8 @@ def test_jacobi_and_beam_have_their_cards(scope: Scope) -> None:
 
 POLICIES = {
     "h2o": {"heavy": 3, "recent": 4},
-    "window": {"size": 6},
-    "streaming_llm": {"sinks": 2, "recent": 4},
+    "window": {"window": 6},
+    "streaming_llm": {"sink_tokens": 2, "recent": 4},
 }
 
 
@@ -322,7 +322,7 @@ def test_the_map_holds_what_the_engine_holds_at_every_step(scope: Scope, name: s
 
 
 def test_the_map_waits_for_a_step_that_is_missing_and_asks_for_it(scope: Scope) -> None:
-    told = list(messages(decoded(policy=("window", {"size": 6}))))
+    told = list(messages(decoded(policy=("window", {"window": 6}))))
     hole = next(m for m in told if m.get("i") == 4)
     scope.show([m for m in told if m is not hole], 10)
     assert [4, 5] in scope.page.evaluate("asked") and "waits for earlier steps" in scope.text(".cache-pane")

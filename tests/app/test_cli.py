@@ -17,11 +17,11 @@ import pytest
 from waiting import eventually
 
 from decodescope.app.basis.arguments import Parser
-from decodescope.app.basis.parser import parser
+from decodescope.app.basis.parser import build_parser
 from decodescope.app.cli import main
 from decodescope.engine.core import files
 from decodescope.engine.core.exactness import VALUES
-from decodescope.engine.decoding.bases import reader
+from decodescope.engine.decoding.bases import lane_reader
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.session.load import SHIPPED, load
 from decodescope.engine.trace import open_trace
@@ -73,7 +73,7 @@ def test_run_tells_all_that_its_contract_names(asked) -> None:
 
 
 def test_a_draft_of_the_same_model_is_always_accepted_and_leaves_the_text(asked) -> None:
-    plain, drafted = asked(*RUN), asked(*SPECULATIVE, "--set", "drafter.length=3")
+    plain, drafted = asked(*RUN), asked(*SPECULATIVE, "--set", "drafter.max_draft_tokens=3")
     assert drafted["tokens"] == plain["tokens"]
     assert drafted["accepted"] == drafted["drafted"] > 0
     assert drafted["tau"] > 2
@@ -97,9 +97,9 @@ def test_text_that_streams_is_the_text_of_the_json(said, asked) -> None:
 
 
 def test_half_characters_are_not_printed() -> None:
-    from decodescope.app.commands.shared.output import Live
+    from decodescope.app.commands.shared.output import LivePrinter
 
-    live, shown = Live(), []
+    live, shown = LivePrinter(), []
     for byte in "é€𝄞a".encode() + b"\xff\xe2\x82":
         live.last = ""
         live.add(bytes([byte]))
@@ -166,7 +166,7 @@ def test_a_text_comes_from_a_file_or_as_it_is_typed(asked, said, tmp_path: Path)
 def test_a_file_is_named_by_its_hash_kept_with_a_recorded_run_and_found_again(
     asked, said, tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr(files, "usual", lambda: tmp_path / "kept")
+    monkeypatch.setattr(files, "uploads_folder", lambda: tmp_path / "kept")
     monkeypatch.setattr(files, "KNOWN", {})
     file, place, branch = (
         tmp_path / "notes.txt",
@@ -174,12 +174,12 @@ def test_a_file_is_named_by_its_hash_kept_with_a_recorded_run_and_found_again(
         str(tmp_path / "fork.dstrace"),
     )
     file.write_text("def add(a, b):" + asked(*RUN)["text"], encoding="utf-8")
-    rest = [*RUN, "--drafter", "rest", "--set", "drafter.length=1", "--set"]
+    rest = [*RUN, "--drafter", "rest", "--set", "drafter.depth=1", "--set"]
     asked(*rest, f"drafter.datastore={file}")
     assert not (tmp_path / "kept").exists(), "a run that is not recorded leaves nothing"
     found = asked(*rest, f"drafter.datastore={file}", "--trace", place)
     value = open_trace(place).header.method["drafter"]["datastore"]
-    assert value == files.mark(str(file), 1 << 24) and found["accepted"] > 0
+    assert value == files.file_mark(str(file), 1 << 24) and found["accepted"] > 0
     file.unlink()
     files.KNOWN.clear()
     assert asked(*rest, f"drafter.datastore={value}")["tokens"] == found["tokens"]
@@ -245,22 +245,24 @@ def test_a_length_that_the_context_cuts_is_told_in_text_and_json(said, tmp_path:
 
 
 def test_a_level_without_a_trace_is_ignored_with_a_note(said, asked) -> None:
-    code, out, err = said(*RUN, "--level", "fields", "--layers", "0", "--json")
+    code, out, err = said(*RUN, "--trace-level", "full", "--layers", "0", "--json")
     assert code == 0 and json.loads(out)["notes"] == err.splitlines()
     assert [x.rpartition(" so ")[2] for x in err.splitlines()] == [
-        "--level is ignored.",
+        "--trace-level is ignored.",
         "--layers is ignored.",
     ]
     assert asked(*RUN)["notes"] == []
 
 
 def test_a_full_cache_beside_is_asked_for_where_something_of_it_is_recorded(said, tmp_path: Path) -> None:
-    code, out, err = said(*RUN, "--shadow", "--level", "counts", "--trace", str(tmp_path / "a.dstrace"))
-    assert (code, out, err.count("\n")) == (2, "", 1) and err.startswith(
-        "--level counts records nothing of a full cache"
+    code, out, err = said(
+        *RUN, "--reference", "--trace-level", "summary", "--trace", str(tmp_path / "a.dstrace")
     )
-    code, _, err = said("cache", "load", "a.dscache", "--model", "lab-draft", "--shadow")
-    assert code == 2 and "--shadow" in err, "its prompt was loaded: there is no full cache of it"
+    assert (code, out, err.count("\n")) == (2, "", 1) and err.startswith(
+        "--trace-level summary records nothing of a full cache"
+    )
+    code, _, err = said("cache", "load", "a.dscache", "--model", "lab-draft", "--reference")
+    assert code == 2 and "--reference" in err, "its prompt was loaded: there is no full cache of it"
 
 
 def test_entries_of_a_cache_are_counted_alike(asked) -> None:
@@ -275,7 +277,7 @@ def test_entries_of_a_cache_are_counted_alike(asked) -> None:
     )
     one = spec_from_config(json.loads(config.read_text()), "lab-draft").kv_bytes(1, 4)
     assert plain["kv_bytes_full"] == one * (len(plain["prompt_tokens"]) + 7)
-    small = asked(*RUN, "--policy", "window", "--set", "policy.size=4")
+    small = asked(*RUN, "--policy", "window", "--set", "policy.window=4")
     assert small["kv_bytes_kept"] == 4 * one and small["kv_bytes_full"] == plain["kv_bytes_full"]
 
 
@@ -332,7 +334,7 @@ TIMES = {"prefill_s": 0, "wall_s": 0, "tokens_per_s": 0}
 
 
 def test_lossy_methods_say_so(said, asked) -> None:
-    lossy = ["--policy", "window", "--set", "policy.size=8"]
+    lossy = ["--policy", "window", "--set", "policy.window=8"]
     assert asked(*RUN, *lossy)["exactness"] == "lossy"
     assert "lossy (because: " in said(*RUN, *lossy)[1]
 
@@ -349,7 +351,7 @@ BAD = {
     "odd name of a model": "run --model 'a b' --prompt x",
     "unknown drafter": "run --model lab --prompt x --drafter draft_modell",
     "unknown sampler": "run --model lab --prompt x --sampler top_k,topp",
-    "unknown knob": "run --model lab --prompt x --set policy.sizes=4 --policy window",
+    "unknown knob": "run --model lab --prompt x --set policy.windows=4 --policy window",
     "knob out of range": "run --model lab --prompt x --sampler top_k --set sampler.k=0",
     "knob of no number": "run --model lab --prompt x --sampler top_k --set sampler.k=many",
     "knob not finite": "run --model lab --prompt x --sampler temperature --set sampler.temperature=nan",
@@ -404,7 +406,7 @@ def test_bad_input_is_refused_in_one_sentence(said, command: str) -> None:
     ("command", "word"),
     [
         (BAD["unknown drafter"], "'draft_model'"),
-        (BAD["unknown knob"], "'size'"),
+        (BAD["unknown knob"], "'window'"),
         (BAD["unknown sampler"], "'top_p'"),
     ],
 )
@@ -670,7 +672,7 @@ def test_an_interrupt_ends_the_run_and_seals_its_trace(tmp_path: Path) -> None:
 def test_the_first_interrupt_ends_the_reading_of_a_prompt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(reader, "CHUNK", 2)
+    monkeypatch.setattr(lane_reader, "CHUNK", 2)
     place, forward, passes = tmp_path / "run.dstrace", Lane.forward, []
 
     def interrupted(*args: Any) -> Any:
@@ -713,7 +715,7 @@ def commands() -> dict[str, Parser]:
                 return
         found[" ".join(words)] = made
 
-    walk(parser(), ())
+    walk(build_parser(), ())
     return found
 
 

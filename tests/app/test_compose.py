@@ -15,10 +15,10 @@ from toylab import speculative
 
 from decodescope.app.page import controls, layout
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.compare.comparison import begin_all
-from decodescope.app.runs.preset_choice import preset_of
-from decodescope.app.runs.recipe import recorded
-from decodescope.app.runs.run_service import Choice, RunService
+from decodescope.app.runs.compare.comparison import start_all
+from decodescope.app.runs.preset_choice import find_preset
+from decodescope.app.runs.recipe import choice_from_header
+from decodescope.app.runs.run_service import RunChoice, RunService
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace import open_trace
 
@@ -26,7 +26,7 @@ from decodescope.engine.trace import open_trace
 @pytest.fixture
 def composed(monkeypatch: pytest.MonkeyPatch) -> list[Method]:
     """The methods that were made since, in order; those of the presets are there already."""
-    preset_of(None)
+    find_preset(None)
     methods: list[Method] = []
     begin = Method.__init__
 
@@ -40,7 +40,7 @@ def composed(monkeypatch: pytest.MonkeyPatch) -> list[Method]:
 
 def handler(play: RunService, name: str) -> tuple[Callable[..., Any], list[Any]]:
     """What the page calls, and what its inputs hold when it opens."""
-    with layout.page(play) as page:
+    with layout.build_page(play) as page:
         event = next(x for x in page.fns.values() if getattr(x.fn, "__name__", "") == name)
     return event.fn, [getattr(x, "value", None) for x in event.inputs]
 
@@ -65,7 +65,7 @@ def test_a_preset_leaves_lists_of_models_alone_that_it_does_not_change(play: Run
 
 def test_a_box_more_is_no_listener_more(play: RunService) -> None:
     """Each listener says the list of all boxes, and the page library looks through all of them for each of its components."""
-    with layout.page(play) as page:
+    with layout.build_page(play) as page:
         assert len(page.fns) < 20, f"{len(page.fns)} listeners on a page of {len(page.blocks)} components"
     assert len(page.blocks) < 120, "all knobs of a kind are one input"
 
@@ -77,14 +77,18 @@ def test_a_run_makes_one_method_and_a_comparison_one_each(play: RunService, comp
     composed.clear()
     assert "with" in run(SimpleNamespace(session_hash="two"), "plain", *values) and len(composed) == 2
     composed.clear()
-    begin_all(play, [speculative(), speculative(), Choice("hello", PRESETS["plain"].names)])
+    start_all(play, [speculative(), speculative(), RunChoice("hello", PRESETS["plain"].names)])
     assert len(composed) == 3
 
 
 def test_a_method_that_was_refused_is_named_by_the_same_sentence_when_it_is_run(play: RunService) -> None:
-    odd = Choice("x", {"drafter": "nothing"})
+    odd = RunChoice("x", {"drafter": "nothing"})
     refused = play.compose(odd)
-    assert refused.method is None and refused.wants == () and "no drafter is called 'nothing'" in refused.why
+    assert (
+        refused.method is None
+        and refused.further_roles == ()
+        and "no drafter is called 'nothing'" in refused.why
+    )
     with pytest.raises(ValueError, match="no drafter is called 'nothing'"):
         play.start(odd)
 
@@ -93,7 +97,7 @@ def test_a_preset_whose_model_is_not_here_is_refused_in_a_sentence(
     play: RunService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put, _ = handler(play, "composed")
-    monkeypatch.setattr(type(play), "nearest", lambda self, name: None)
+    monkeypatch.setattr(type(play), "nearest_key", lambda self, name: None)
     *rest, said = put("canvas", "toy")
     assert said["refused"].endswith(
         "is made for the model lab-mdm, which is not here: choose another method."
@@ -109,9 +113,9 @@ def test_parts_that_the_first_method_does_not_use_are_hidden_from_the_start(draf
     assert (
         {"strategy", "drafter"}
         <= shown
-        == controls.kinds_of({kind: part.value for kind, part in table.parts.items()})
+        == controls.used_kinds({kind: part.value for kind, part in table.parts.items()})
     )
-    seen = table.shown(*(part.value for part in table.parts.values()))
+    seen = table.visible_knobs(*(part.value for part in table.parts.values()))
     assert any(seen.values()) and {kind for kind, names in seen.items() if names} <= shown
     for kind, panel in table.knobs.items():
         assert json.dumps(json.dumps({"kind": kind, "shown": seen[kind]})) in panel.js_on_load, (
@@ -125,16 +129,19 @@ def test_the_controls_make_the_method_of_a_preset_that_is_put_into_them(name: st
     with gr.Blocks():
         table = controls.build(draft=True)
     preset = PRESETS[name]
-    values = [x.get("value") for x in table.put(Choice("", preset.names, preset.settings))]
-    chosen = table.choice("x", 0, 1, "fields", True, False, False, False, *values)
-    assert preset_of(Method.named(chosen.names, chosen.settings), preset.models) == name and chosen.shadow
+    values = [x.get("value") for x in table.part_updates(RunChoice("", preset.names, preset.settings))]
+    chosen = table.choice("x", 0, 1, "full", True, False, False, False, *values)
+    assert (
+        find_preset(Method.from_names(chosen.names, chosen.settings), preset.models) == name
+        and chosen.reference
+    )
 
 
 def test_the_level_of_a_choice_is_what_its_run_records(play: RunService) -> None:
-    channel = play.start(Choice("hello", {"drafter": "none"}, max_new=3, level="fields"))
+    channel = play.start(RunChoice("hello", {"drafter": "none"}, max_new=3, level="full"))
     assert play._jobs[channel.run].wait(300)
     with closing(open_trace(channel.path)) as trace:
-        assert trace.header.levels[-1] == "fields" and recorded(trace.header).level == "fields"
+        assert trace.header.levels[-1] == "full" and choice_from_header(trace.header).level == "full"
         assert next(iter(trace.steps)).fields.logits is not None, "a what-if about temperature reads these"
-    with pytest.raises(ValueError, match=r"level = 'all': Choose one of counts, decisions, fields\."):
-        play.start(Choice("hello", {"drafter": "none"}, max_new=3, level="all"))
+    with pytest.raises(ValueError, match=r"level = 'all': Choose one of summary, decisions, full\."):
+        play.start(RunChoice("hello", {"drafter": "none"}, max_new=3, level="all"))

@@ -19,9 +19,9 @@ from toylab import HOSTILE, finished, toy_play
 
 from decodescope.app.http.guard import Guard
 from decodescope.app.runs.catalogue.examples import examples
-from decodescope.app.server import app
+from decodescope.app.server import build_app
 from decodescope.engine.trace import Trace, open_trace
-from decodescope.lab.decision.table import COLUMNS, export_csv, safe
+from decodescope.lab.decision.decision_csv import COLUMNS, escape_formula, export_csv
 
 FIRST = examples()[0]
 SHAPES = {"path", "circle", "ellipse", "rect", "line", "polygon", "polyline", "image"}
@@ -58,7 +58,7 @@ def test_every_trial_has_a_row_whose_numbers_give_its_verdict_again(example: Tra
         x["parent"] == "0" or nodes[x["parent"]]["depth"] == str(int(x["depth"]) - 1) for x in nodes.values()
     )
     written = [int(x["token"]) for x in rows if x["emitted"] == "1"]
-    assert written == example.emitted, "the tokens of the text, in order"
+    assert written == example.emitted_ids, "the tokens of the text, in order"
     assert [int(x["position"]) for x in rows if x["emitted"] == "1"] == list(
         range(len(example.header.prompt), len(example.tokens))
     )
@@ -82,11 +82,11 @@ def test_the_table_comes_by_route_and_by_command_and_is_the_same(
 
 def test_no_text_becomes_a_formula() -> None:
     for text in ("=1+1", "+1", "-1", "@x", "\uff1d1", ";=1", ",-1", "|@", '"=x', "a;=b;-c"):
-        found = safe(text)
+        found = escape_formula(text)
         assert found != text and found.replace("'", "") == text
         assert not re.search(r'(^|[,;|"])[=+\-@\uff1d\uff0b\uff0d\uff20]', found)
     for text in ("word", "␣-", "a=b", "␣=", "⏎", "x-y", "'=x"):
-        assert safe(text) == text
+        assert escape_formula(text) == text
 
 
 def test_hostile_tokens_stay_in_their_cells(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_perfetto_events_are_what_the_format_asks_for(client: TestClient) -> Non
 @pytest.fixture(scope="module")
 def hostile(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     play = toy_play(tmp_path_factory.mktemp("hostile"), HOSTILE)
-    with served(lambda port: Guard(app(play), port)) as address:
+    with served(lambda port: Guard(build_app(play), port)) as address:
         yield Lab(driver, address, play)
         play.close()
 

@@ -115,7 +115,7 @@ for call in (lambda: frame(trace), lambda: __import__(course), lambda: __import_
 
 NEED_THEM = (
     *("lab.figures", "lab.charts", "lab.course", "lab.notebook", "lab.reports.figures"),
-    *("lab.views.compare", "lab.views.controls", "lab.views.scope", "lab.views.watched"),
+    *("lab.views.compare", "lab.views.controls", "lab.views.scope", "lab.views.run_widget"),
     *("app.http", "app.page", "app.routes", "app.server"),
 )
 

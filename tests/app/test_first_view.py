@@ -19,10 +19,10 @@ from toylab import speculative
 from decodescope.app.http.guard import Guard
 from decodescope.app.runs.catalogue.examples import examples
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.composition import Composed
+from decodescope.app.runs.composition import Composition
 from decodescope.app.runs.recipe import recipe
-from decodescope.app.runs.run_service import Choice, RunService
-from decodescope.app.server import app
+from decodescope.app.runs.run_service import RunChoice, RunService
+from decodescope.app.server import build_app
 from decodescope.engine.session.load import SHIPPED
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
@@ -40,7 +40,7 @@ def bare(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]
     table["model"]["vocab"] |= {words[300]: 301, words[301]: 300}
     (more / "other" / "tokenizer.json").write_text(json.dumps(table))
     play = RunService("lab", "lab-draft", tmp_path_factory.mktemp("traces"), more)
-    with served(lambda port: Guard(app(play), port)) as address:
+    with served(lambda port: Guard(build_app(play), port)) as address:
         made = Lab(driver, address, play)
         yield made
         play.close()
@@ -159,7 +159,7 @@ def test_a_preset_sets_the_parts_and_their_knobs(bare: Lab) -> None:
     assert page.locator("#ds-drafter").is_visible()
     # a change of one's own is no preset any more
     option(page, "#ds-policy", "Window")
-    page.wait_for_function("document.querySelector('#ds-preset input').value == 'Own settings'")
+    page.wait_for_function("document.querySelector('#ds-preset input').value == 'Custom'")
 
 
 def test_copied_text_is_the_recipe_of_what_is_set(bare: Lab) -> None:
@@ -171,9 +171,11 @@ def test_copied_text_is_the_recipe_of_what_is_set(bare: Lab) -> None:
         "strategy": "draft_verify",
         "acceptance": "lossless",
         "policy": "keep_all",
-        "depth": "all_layers",
+        "adaptive_depth": "all_layers",
     }
-    choice = Choice('Say "hi"', names | dict(preset.names), preset.settings, 9, 96)  # as the example has them
+    choice = RunChoice(
+        'Say "hi"', names | dict(preset.names), preset.settings, 9, 96
+    )  # as the example has them
     for way in ("command", "python"):
         page.click(f"#ds-copy-next-{way}")
         page.wait_for_selector(f"#ds-copied textarea[aria-label={way}]")
@@ -275,7 +277,7 @@ def test_a_method_that_cannot_be_compared_starts_nothing(lab: Lab) -> None:
     page.get_by_label("New tokens").fill("20")
     kept = lab.play.compose
 
-    def refusing(choice: Choice) -> Composed:
+    def refusing(choice: RunChoice) -> Composition:
         return replace(kept(choice), why="It does not fit." if choice.names.get("policy") == "h2o" else "")
 
     lab.play.compose = refusing  # type: ignore[method-assign]

@@ -12,11 +12,11 @@ import pytest
 from browser import KEPT, Lab
 from toylab import Words
 
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.runs.catalogue.examples import examples
-from decodescope.app.runs.compare.settings_diff import differences, made_with, notes
-from decodescope.app.runs.recipe import as_json, from_json, recipe, recorded
-from decodescope.app.runs.run_service import Choice, RunService
+from decodescope.app.runs.compare.settings_diff import choice_of_run, differences, notes
+from decodescope.app.runs.recipe import as_json, choice_from_header, from_json, recipe
+from decodescope.app.runs.run_service import RunChoice, RunService
 from decodescope.engine import Method, load, run
 from decodescope.engine.session.replay.fork import Fork
 
@@ -31,7 +31,7 @@ def test_the_text_goes_on_after_the_end_token_where_that_is_asked_for() -> None:
     assert goes.trace.end.reason == "max_new_tokens" and goes.tokens[: len(ends.tokens)] == ends.tokens
     header = goes.trace.header
     assert (header.chat, header.turn, header.stop_tokens) == (True, ASKED, [])
-    choice = recorded(header)
+    choice = choice_from_header(header)
     assert (choice.prompt, choice.chat, choice.ignore_eos) == (ASKED, True, True)
     assert from_json(as_json(choice)) == choice
     words = shlex.split(recipe(choice, {}, "command"))
@@ -43,14 +43,14 @@ def test_the_text_goes_on_after_the_end_token_where_that_is_asked_for() -> None:
 def test_the_page_runs_what_it_shows(tmp_path: Any) -> None:
     play = RunService("lab", None, tmp_path)
     try:
-        choice = Choice(ASKED, max_new=4, chat=True, ignore_eos=True)
-        read = play.given(choice)
+        choice = RunChoice(ASKED, max_new=4, chat=True, ignore_eos=True)
+        read = play.encode_prompt(choice)
         assert read is not None and read.text == f"<|user|>\n{ASKED}<|end|>\n<|assistant|>\n"
         channel = play.start(choice)
         assert play._jobs[channel.run].wait(300)
         header = channel.wire.header
         assert header.prompt.tolist() == [*read.ids] and (header.turn, header.stop_tokens) == (ASKED, [])
-        own = made_with(play, channel)
+        own = choice_of_run(play, channel)
         assert (own.prompt, own.chat, own.ignore_eos) == (ASKED, True, True)
         plain = replace(own, chat=False, ignore_eos=False)
         assert differences(play, header, own, own) == []
@@ -58,7 +58,7 @@ def test_the_page_runs_what_it_shows(tmp_path: Any) -> None:
             "without the chat template",
             "ending at the end token",
         ]
-        assert differences(play, header, own, replace(own, shadow=True)) == ["with a full cache beside"]
+        assert differences(play, header, own, replace(own, reference=True)) == ["with a full cache beside"]
     finally:
         play.close()
 
@@ -68,7 +68,7 @@ def test_an_example_that_was_a_user_s_turn_is_put_back_as_one(play: RunService) 
     assert len(turns) >= 4
     tokenizer = load("lab").tokenizer
     for channel in turns:
-        choice = made_with(play, channel)
+        choice = choice_of_run(play, channel)
         assert choice.chat and choice.prompt == channel.wire.header.turn
         due = channel.wire.header.prompt.tolist()
         assert tokenizer.chat([{"role": "user", "content": choice.prompt}]) == due
@@ -76,9 +76,9 @@ def test_an_example_that_was_a_user_s_turn_is_put_back_as_one(play: RunService) 
 
 def test_a_model_without_a_template_refuses_a_turn(play: RunService) -> None:
     with pytest.raises(
-        Refused, match=r"^toy has no chat template: leave it out, or choose a model that has one\.$"
+        RequestRefusal, match=r"^toy has no chat template: leave it out, or choose a model that has one\.$"
     ):
-        play.start(Choice("abc", chat=True))
+        play.start(RunChoice("abc", chat=True))
     header = run(play.models["target"], Method(), [1, 2], max_new_tokens=2).trace.header
     assert not header.chat and header.turn == "" and isinstance(play.models["target"].tokenizer, Words)
 
@@ -87,11 +87,11 @@ def test_the_page_has_notes_on_special_tokens_in_a_prompt(play: RunService, tmp_
     shipped = RunService("lab-draft", None, tmp_path)
     try:
         what = "the prompt holds the text of special tokens ('<|end|>'), which is read as plain text"
-        assert notes(shipped, Choice("a<|end|>")) == [f"{what}: the switch Chat template writes them."]
-        assert notes(shipped, Choice("a<|end|>", chat=True)) == [f"{what}."]
-        assert notes(shipped, Choice("a", chat=True)) == notes(play, Choice("a<|end|>")) == []
+        assert notes(shipped, RunChoice("a<|end|>")) == [f"{what}: the switch Chat template writes them."]
+        assert notes(shipped, RunChoice("a<|end|>", chat=True)) == [f"{what}."]
+        assert notes(shipped, RunChoice("a", chat=True)) == notes(play, RunChoice("a<|end|>")) == []
         shipped.reader("lab-draft").tokenizer.remarks.append("x is not followed.")
-        assert notes(shipped, Choice("a")) == ["lab-draft: x is not followed."]
+        assert notes(shipped, RunChoice("a")) == ["lab-draft: x is not followed."]
     finally:
         shipped.close()
 
@@ -120,7 +120,7 @@ def test_the_switches_say_what_the_model_is_given_and_are_run_and_copied(shipped
     page.get_by_label("Chat template").check()
     page.wait_for_selector(".ds-given pre >> text=<|assistant|>")
     assert page.text_content(".ds-given pre") == f"<|user|>\n{ASKED}<|end|>\n<|assistant|>\n"
-    page.get_by_label("Go on after the end token").check()
+    page.get_by_label("Ignore the end token").check()
     page.get_by_label("New tokens").fill("3")
     page.wait_for_function(f"{KEPT}.chat && {KEPT}.ignore_eos && {KEPT}.new === 3")
     page.click("#ds-run")
@@ -137,7 +137,7 @@ def test_the_switches_say_what_the_model_is_given_and_are_run_and_copied(shipped
     )["text"]
     again = shipped.open("/" + link)
     again.wait_for_selector(".ds-given pre >> text=<|assistant|>")
-    assert again.get_by_label("Go on after the end token").is_checked()
+    assert again.get_by_label("Ignore the end token").is_checked()
     again.get_by_label("Chat template").uncheck()
     again.wait_for_selector(".ds-given", state="hidden")
 
@@ -149,4 +149,4 @@ def test_the_switch_is_disabled_with_the_reason_where_there_is_no_template(lab: 
     page = lab.open()
     page.wait_for_selector("#ds-chat >> text=toy has no chat template.")
     assert page.get_by_label("Chat template").is_disabled()
-    assert page.get_by_label("Go on after the end token").is_enabled()
+    assert page.get_by_label("Ignore the end token").is_enabled()

@@ -10,7 +10,7 @@ from sizes import first_of
 
 from decodescope.app.runs.catalogue.examples import examples
 from decodescope.engine.trace import open_trace
-from decodescope.lab.decision.staircase import staircase
+from decodescope.lab.decision.block_progress import block_progress
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 EXAMPLES = {x.name: x for x in examples()}
@@ -26,7 +26,7 @@ def test_each_cell_says_what_the_record_says(lab: Lab, width: int) -> None:
     page.keyboard.press("End")
     page.wait_for_selector(".ds-grid .own th button:text-is('28')")
     with closing(open_trace(EXAMPLES["jacobi"].path)) as trace:
-        made, steps, text = staircase(trace), list(trace.steps), dict[int, int]()
+        made, steps, text = block_progress(trace), list(trace.steps), dict[int, int]()
         for step in steps:
             text |= {step.n + k: token for k, token in enumerate(step.emitted)}
     cells = page.evaluate(CELLS)

@@ -17,7 +17,7 @@ from decodescope.app.basis.parser import BENCHES
 from decodescope.app.commands.notebooks import COURSE
 from decodescope.engine.bench import repetition as repetition_bench
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.session.batch import together
+from decodescope.engine.session.batch import shared_passes
 from decodescope.engine.timing import measure
 from decodescope.engine.trace.file.named_trace import EXAMPLES
 from decodescope.lab.views import export
@@ -49,7 +49,7 @@ PASSES = {  # commands that run passes of a model
             "--texts",
             "prompts",
             "--knob",
-            "policy.size",
+            "policy.window",
             "--grid",
             "9,8",
             "--policy",
@@ -121,8 +121,10 @@ SLOW = (
 def test_an_interrupt_inside_a_pass(
     name: str, folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    home = together if name == "batch by a method" else Decoder  # there several texts share a pass
-    monkeypatch.setattr(home, "forward", after(3, home.forward))
+    home, call = (Decoder, "forward")
+    if name == "batch by a method":  # there several texts share a pass
+        home, call = shared_passes, "forward_batched"
+    monkeypatch.setattr(home, call, after(3, getattr(home, call)))
     interrupted(said, *PASSES[name])
     files = [*written(folder)]
     assert name in LINES or not files, files

@@ -13,8 +13,8 @@ from waiting import eventually
 
 from decodescope.app.runs.catalogue.examples import examples
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.recipe import as_json, recorded
-from decodescope.app.runs.record_stream import Channel
+from decodescope.app.runs.recipe import as_json, choice_from_header
+from decodescope.app.runs.record_stream import RecordStream
 from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.records.events import Step
 
@@ -132,14 +132,14 @@ def mouse(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs that are not over before somebody has pressed a button: from their eighth step on they wait for it."""
-    write = Channel.write
+    write = RecordStream.write
 
-    def written(self: Channel, record: Any) -> None:
+    def written(self: RecordStream, record: Any) -> None:
         write(self, record)
         if isinstance(record, Step) and record.step >= 7 and not self.total:  # it is none that was recorded
             eventually(lambda: self.job is not None and (self.job._cancelled or self.job._wanted < math.inf))
 
-    monkeypatch.setattr(Channel, "write", written)
+    monkeypatch.setattr(RecordStream, "write", written)
 
 
 def test_run_step_go_on_pause_read_the_card_stop(paused: Lab, endless: None, mouse: bool) -> None:
@@ -193,7 +193,7 @@ def test_a_preset_and_a_part_are_chosen(lab: Lab, mouse: bool) -> None:
     hands.option("#ds-preset", PRESETS["h2o"].title)
     page.wait_for_function("localStorage.getItem('decodescope-settings')?.includes('h2o')")
     hands.option("#ds-policy", "Window")
-    page.wait_for_function("document.querySelector('#ds-preset input').value == 'Own settings'")
+    page.wait_for_function("document.querySelector('#ds-preset input').value == 'Custom'")
     page.wait_for_selector("label:has-text('size') >> visible=true")
 
 
@@ -324,7 +324,10 @@ def test_an_example_sets_the_controls_and_run_repeats_its_settings(lab: Lab, mou
     page.wait_for_function(f"location.hash && !location.hash.includes('{other.run}')")
     (job,) = set(lab.play._jobs) - before
     assert lab.play._jobs[job].wait(300)
-    again, header = recorded(lab.play.find(job).wire.header), recorded(open_trace(other.path).header)
+    again, header = (
+        choice_from_header(lab.play.find(job).wire.header),
+        choice_from_header(open_trace(other.path).header),
+    )
     assert (again.names, again.settings, again.seed, again.max_new) == (
         header.names,
         header.settings,
@@ -337,7 +340,7 @@ def chosen(example: Any) -> Any:
     """The settings of an example."""
     trace = open_trace(example.path)
     try:
-        return recorded(trace.header)
+        return choice_from_header(trace.header)
     finally:
         trace.close()
 

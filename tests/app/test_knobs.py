@@ -13,15 +13,15 @@ from browser import KEPT, Lab, option
 from fastapi.testclient import TestClient
 from waiting import eventually
 
-from decodescope.app.basis.parser import parser
-from decodescope.app.commands.shared.run import compose
+from decodescope.app.basis.parser import build_parser
+from decodescope.app.commands.shared.run import build_method
 from decodescope.app.http.guard import Guard
 from decodescope.app.page import controls
 from decodescope.app.runs.catalogue import knobs
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.recipe import as_json, from_json, recorded
-from decodescope.app.runs.run_service import Choice, RunService
-from decodescope.app.server import app
+from decodescope.app.runs.recipe import as_json, choice_from_header, from_json
+from decodescope.app.runs.run_service import RunChoice, RunService
+from decodescope.app.server import build_app
 from decodescope.engine import Method
 from decodescope.engine.core import files
 from decodescope.engine.core.component import registry
@@ -40,7 +40,7 @@ def test_what_is_declared_is_what_a_record_holds() -> None:
     """A list and a text hold what a record holds, and no box cuts off what is written: the check says what is too long."""
     with gr.Blocks():
         table = controls.build(draft=True)
-    told = json.loads(knobs.declared().text)
+    told = json.loads(knobs.knob_declarations().text)
     assert {*told} == {*table.knobs} == {kind for kind, shelf in table.begins.items() if shelf}
     for kind, parts in told.items():
         assert {*parts} == {*table.begins[kind]}
@@ -55,19 +55,19 @@ def test_what_is_declared_is_what_a_record_holds() -> None:
 
 
 def test_a_number_that_may_be_auto_is_declared_so_and_goes_into_a_recipe_and_a_command() -> None:
-    told = json.loads(knobs.declared().text)["schedule"]["specdec_pp"]["knobs"]
+    told = json.loads(knobs.knob_declarations().text)["schedule"]["specdec_pp"]["knobs"]
     assert [(x["name"], x["value"], x.get("auto", False)) for x in told] == [
-        ("h", "auto", True),
-        ("most", 20, False),
+        ("threshold", "auto", True),
+        ("max_draft_tokens", 20, False),
     ]
     names = {"drafter": "draft_model", "schedule": "specdec_pp"}
     for typed, value in (("auto", "auto"), ("0.9", 0.9), (0.9, 0.9)):
-        choice = Choice("x", names, {"schedule": {"h": typed}})
+        choice = RunChoice("x", names, {"schedule": {"threshold": typed}})
         again = from_json(as_json(choice))
-        assert Method.named(again.names, again.settings).schedule.record() == {
+        assert Method.from_names(again.names, again.settings).schedule.record() == {
             "name": "specdec_pp",
-            "h": value,
-            "most": 20,
+            "threshold": value,
+            "max_draft_tokens": 20,
         }
         words = [
             "run",
@@ -80,12 +80,12 @@ def test_a_number_that_may_be_auto_is_declared_so_and_goes_into_a_recipe_and_a_c
             "--schedule",
             "specdec_pp",
         ]
-        made = compose(parser().parse_args([*words, "--set", f"schedule.h={typed}"]))
-        assert made.schedule.record()["h"] == value
+        made = build_method(build_parser().parse_args([*words, "--set", f"schedule.threshold={typed}"]))
+        assert made.schedule.record()["threshold"] == value
 
 
 def test_the_page_holds_no_declaration_and_asks_for_all_of_them_once(play: RunService) -> None:
-    with TestClient(Guard(app(play), 7860), base_url="http://127.0.0.1:7860") as client:
+    with TestClient(Guard(build_app(play), 7860), base_url="http://127.0.0.1:7860") as client:
         page, told = client.get("/"), client.get("/ds/knobs.json", headers={"accept-encoding": "identity"})
         helps = [x["help"] for part in told.json()["drafter"].values() for x in part["knobs"] if "help" in x]
         assert len(helps) > 60 and not [x for x in helps if len(x) > 30 and x in page.text]
@@ -107,8 +107,10 @@ def test_values_that_no_panel_holds_are_those_that_it_began_with() -> None:
     for odd in ({}, None, [], "x", {"draft_model": 3}, {"draft_model": {"nothing": 1}}):
         _, settings = table.read([*values, *(odd for _ in table.knobs)])
         assert settings["drafter"] == PRESETS[controls.FIRST].settings["drafter"] | settings["drafter"]
-    _, settings = table.read([*values, *({"draft_model": {"length": None}} for _ in table.knobs)])
-    assert settings["drafter"]["length"] is None, "an emptied box is refused by the check, not filled"
+    _, settings = table.read([*values, *({"draft_model": {"max_draft_tokens": None}} for _ in table.knobs)])
+    assert settings["drafter"]["max_draft_tokens"] is None, (
+        "an emptied box is refused by the check, not filled"
+    )
 
 
 def drafter(page: Any, title: str) -> Any:
@@ -188,20 +190,20 @@ def test_a_file_is_brought_refused_run_kept_and_taken_away(lab: Lab, tmp_path: P
     knobs.locator("input[type=file]").set_input_files(str(good))
     knobs.locator(".name", has_text="notes.txt").wait_for()
     assert not said.is_visible()
-    value = files.mark(str(good), 1 << 24)
+    value = files.file_mark(str(good), 1 << 24)
     page.wait_for_function(f"(value) => {KEPT}.settings.drafter.datastore === value", arg=value)
-    knobs.get_by_label("shortest").first.fill("1")
+    knobs.get_by_label("min suffix").first.fill("1")
     header = ran(lab, page)
     assert (
         header.method["drafter"]["datastore"] == value
-        and recorded(header).settings["drafter"]["datastore"] == value
+        and choice_from_header(header).settings["drafter"]["datastore"] == value
     )
     assert f"--set drafter.datastore={value} " in copied(page)
     page.reload()
     knobs = page.locator(".ds-knobs:visible").first
     knobs.locator(".name", has_text="notes.txt").wait_for()
     (lab.play.files.folder / str(files.hash_of(value))).unlink()
-    knobs.get_by_label("shortest").first.fill("2")
+    knobs.get_by_label("min suffix").first.fill("2")
     page.wait_for_selector(f"{REFUSED} >> text=this file is not here; upload it again")
     knobs.get_by_text("Remove").click()
     knobs.locator(".name", has_text="No file chosen").wait_for()
@@ -249,7 +251,7 @@ def test_until_the_knobs_are_declared_their_panel_says_so_and_keeps_what_is_set(
     said.wait_for()
     assert (
         said.inner_text() == "Reading the settings…"
-        and page.locator("#ds-codec-knobs [role=status]").count() == 0
+        and page.locator("#ds-kv_compression-knobs [role=status]").count() == 0
     )
     option(page, "#ds-drafter", "RSD-C (constant branching)")
     page.wait_for_function(f"{KEPT}.names?.drafter === 'rsd_c'")

@@ -19,17 +19,17 @@ from toylab import HERE, ToyPlay, finished, guarded, occupied, speculative, toy_
 from waiting import eventually
 
 from decodescope.app import server as servers
-from decodescope.app.basis.limits import SEEDS, Limits
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.limits import SEEDS, LabLimits
+from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.cli import main
 from decodescope.app.commands.doctor import FREE_BYTES
 from decodescope.app.http.guard import BODY
 from decodescope.app.routes.runs import STREAMS
 from decodescope.app.runs import run_service as plays
-from decodescope.app.runs.library import Library, uploaded
+from decodescope.app.runs.event_stream import UPDATE
+from decodescope.app.runs.library import Library, upload_limits
 from decodescope.app.runs.record_stream import RING
 from decodescope.app.runs.run_service import RunService
-from decodescope.app.runs.stream import UPDATE
 from decodescope.engine.trace import UPLOADED, open_trace
 from decodescope.engine.trace.values.limits import BIGGEST
 
@@ -44,7 +44,7 @@ def limited(tmp_path: Path) -> Any:
 
     def make(**limits: int) -> ToyPlay:
         play = toy_play(tmp_path)
-        play.limits = Limits(**limits)
+        play.limits = LabLimits(**limits)
         made.append(play)
         return play
 
@@ -57,8 +57,11 @@ def limited(tmp_path: Path) -> Any:
 
 
 def test_the_usual_limits_are_those_of_one_s_own_computer() -> None:
-    assert {x.name: getattr(Limits(), x.name) for x in fields(Limits)} == USUAL
-    assert BODY == UPLOADED.file_bytes == uploaded(64).file_bytes == 64 << 20 and uploaded(64) == UPLOADED
+    assert {x.name: getattr(LabLimits(), x.name) for x in fields(LabLimits)} == USUAL
+    assert (
+        BODY == UPLOADED.file_bytes == upload_limits(64).file_bytes == 64 << 20
+        and upload_limits(64) == UPLOADED
+    )
     assert FREE_BYTES == 1 << 30 and SEEDS == BIGGEST
 
 
@@ -77,11 +80,11 @@ def test_a_limit_is_changed_when_the_lab_is_started(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(servers, "serve", lambda **said: given.update(said))
     wanted = {name: value + 1 for name, value in USUAL.items()}
     assert main(["app", *(word for name, value in wanted.items() for word in (f"--{name}", str(value)))]) == 0
-    assert given["limits"] == Limits(**wanted)
-    assert main(["app"]) == 0 and given["limits"] == Limits()
+    assert given["limits"] == LabLimits(**wanted)
+    assert main(["app"]) == 0 and given["limits"] == LabLimits()
 
 
-@pytest.mark.parametrize("row", Limits().rows(), ids=lambda row: row["option"])
+@pytest.mark.parametrize("row", LabLimits().rows(), ids=lambda row: row["option"])
 def test_a_limit_outside_its_bounds_is_refused_by_name(
     row: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -107,7 +110,7 @@ def test_the_server_takes_the_limits(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
     monkeypatch.setattr(servers.uvicorn, "Config", config)
     with pytest.raises(Stopped):
-        servers.serve(port=0, data=tmp_path, open_browser=False, limits=Limits(upload=8))
+        servers.serve(port=0, data=tmp_path, open_browser=False, limits=LabLimits(upload=8))
     assert kept["guard"].body == 8 << 20
 
 
@@ -120,10 +123,11 @@ def test_a_full_queue_names_its_limit_and_takes_no_more(limited: Any) -> None:
         for _ in range(2):
             play.start(speculative())
         with pytest.raises(
-            Refused, match=r"^2 runs are waiting, which is the limit: stop one, .*; --queue sets the limit\.$"
+            RequestRefusal,
+            match=r"^2 runs are waiting, which is the limit: stop one, .*; --queue sets the limit\.$",
         ):
             play.start(speculative())
-    eventually(lambda: not play.going())
+    eventually(lambda: not play.active_runs())
     assert finished(play).status == "done"
 
 
@@ -161,13 +165,13 @@ def test_a_disk_that_is_nearly_full_takes_no_run_and_no_trace(
     usage = shutil.disk_usage(play.folder)
     monkeypatch.setattr(plays.shutil, "disk_usage", lambda path: usage._replace(free=1000 << 20))
     says = r"The disk of the traces has 1000 MiB left and 1024 MiB must stay free: delete old traces; --free sets the limit\."
-    with pytest.raises(Refused, match=says):
+    with pytest.raises(RequestRefusal, match=says):
         play.start(speculative())
     with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as client:
         answer = client.post("/ds/library", params={"name": "x.dstrace"}, content=b"x")
     assert answer.status_code == 422 and re.fullmatch(says, answer.json()["error"])
     assert not list(play.folder.iterdir()), "nothing was written"
-    play.limits = Limits(free=1000)
+    play.limits = LabLimits(free=1000)
     assert finished(play).status == "done"
 
 
@@ -189,8 +193,11 @@ def test_a_trace_above_the_limit_of_uploads_is_refused_by_name(limited: Any) -> 
 def test_more_is_taken_where_the_limit_is_larger(
     limited: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    assert (uploaded(256).file_bytes, uploaded(256).expanded_bytes) == (256 << 20, 1 << 30)
-    assert uploaded(256).record_bytes == UPLOADED.record_bytes and uploaded(256).steps == UPLOADED.steps
+    assert (upload_limits(256).file_bytes, upload_limits(256).expanded_bytes) == (256 << 20, 1 << 30)
+    assert (
+        upload_limits(256).record_bytes == UPLOADED.record_bytes
+        and upload_limits(256).steps == UPLOADED.steps
+    )
 
 
 def test_the_oldest_traces_go_above_the_limit_and_the_list_tells_it(limited: Any) -> None:
@@ -198,7 +205,9 @@ def test_the_oldest_traces_go_above_the_limit_and_the_list_tells_it(limited: Any
     first = finished(play)
     second = finished(play)
     assert not first.path.exists() and second.path.exists()
-    assert Library(play).listed()["most"] == 0 and Library(toy_play(play.folder)).listed()["most"] == 2 << 30
+    assert (
+        Library(play).listing()["most"] == 0 and Library(toy_play(play.folder)).listing()["most"] == 2 << 30
+    )
 
 
 def test_what_is_left_of_an_upload_goes_after_a_day_and_nothing_else_does(limited: Any) -> None:
@@ -208,7 +217,7 @@ def test_what_is_left_of_an_upload_goes_after_a_day_and_nothing_else_does(limite
     for path in (old, new, *others):
         path.write_bytes(b"x")
         os.utime(path, (0, 0) if path is not new else None)
-    Library(play).listed()
+    Library(play).listing()
     assert not old.exists() and new.exists() and all(x.exists() for x in others)
 
 
@@ -235,7 +244,7 @@ def test_questions_without_end_find_a_bounded_queue_and_then_room_again(
     def waiting(choice: Any, visitor: str = "") -> Any:
         taken.append(choice)
         go.wait(60)
-        raise Refused("Not now.")
+        raise RequestRefusal("Not now.")
 
     monkeypatch.setattr(play, "start", waiting)
     with TestClient(guarded(play, page=True), base_url=HERE, headers={"origin": HERE}) as client:
@@ -334,14 +343,16 @@ def test_a_recorded_run_that_is_still_being_read_is_not_going(
     play: RunService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from decodescope.app.runs import record_stream as events
-    from decodescope.app.runs.record_stream import Channel
+    from decodescope.app.runs.record_stream import RecordStream
 
     source = finished(play, max_new=24)
-    play.let_go(source.run)
-    held, read_on = threading.Event(), Channel._read_on
+    play.release_run(source.run)
+    held, read_on = threading.Event(), RecordStream._read_rest
     monkeypatch.setattr(events, "LONG", 5)
     monkeypatch.setattr(events, "FIRST", 4)  # the header, the prompt and two steps
-    monkeypatch.setattr(Channel, "_read_on", lambda self, records: held.wait(60) and read_on(self, records))
+    monkeypatch.setattr(
+        RecordStream, "_read_rest", lambda self, records: held.wait(60) and read_on(self, records)
+    )
     threading.Timer(1.0, held.set).start()
     with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as client:
         status = client.get(f"/ds/run/{source.run}").json()
@@ -364,7 +375,7 @@ def test_a_recorded_run_that_is_still_being_read_is_not_going(
 
 def test_the_documentation_has_the_usual_figures_and_names_tests_that_there_are() -> None:
     text = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
-    for row in Limits().rows():
+    for row in LabLimits().rows():
         assert re.search(rf"\| `{row['option']}` \| {row['usual']}\b", text), row["option"]
     named = set(re.findall(r"`((?:tests|benchmarks)/[\w/]+\.py)", text))
     assert len(named) > 12 and all((ROOT / x).is_file() for x in named)

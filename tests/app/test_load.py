@@ -25,15 +25,15 @@ from browser import served
 from toylab import ToyPlay, finished, occupied, speculative, toy_play
 from waiting import awaited, eventually
 
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.http.guard import Guard
 from decodescope.app.routes.runs import STREAMS
 from decodescope.app.runs import forks
 from decodescope.app.runs import record_stream as events
-from decodescope.app.runs.record_stream import BATCH, RING, Channel
+from decodescope.app.runs.event_stream import EventReader, stream_events
+from decodescope.app.runs.record_stream import BATCH, RING, RecordStream
 from decodescope.app.runs.run_service import RunService
-from decodescope.app.runs.stream import Reader, stream
-from decodescope.app.server import app
+from decodescope.app.server import build_app
 from decodescope.engine.session.session import Session
 from decodescope.engine.trace import TraceWriter, open_trace
 from decodescope.engine.trace.records.events import End, Step
@@ -44,7 +44,7 @@ BUSY = 2 * RING  # steps that are made while nobody reads
 @pytest.fixture
 def address(play: RunService) -> Iterator[tuple[str, int]]:
     """Host and port of a real server over `play`, without the page."""
-    with served(lambda port: Guard(app(play, page=False), port)) as url:
+    with served(lambda port: Guard(build_app(play, page=False), port)) as url:
         parts = urlsplit(url)
         yield str(parts.hostname), int(parts.port or 0)
 
@@ -71,14 +71,14 @@ class Going:
 # ---- slow readers
 
 
-def busy(play: RunService, folder: Path) -> tuple[Channel, list[Step]]:
+def busy(play: RunService, folder: Path) -> tuple[RecordStream, list[Step]]:
     """A channel of a run that goes, and a step of a tree that it is told again and again, under new numbers."""
     models = dict(target=play.models["target"], draft=play.models["draft"])
-    method = toys.method(drafter=("draft_model", {"length": 3, "width": 2}))
+    method = toys.method(drafter=("draft_model", {"max_draft_tokens": 3, "width": 2}))
     session = Session(
         models["target"], method, [1, 2, 3], models={"draft": models["draft"]}, max_new_tokens=40
     )
-    channel = Channel("0" * 16, folder / "busy.dstrace")
+    channel = RecordStream("0" * 16, folder / "busy.dstrace")
     channel.job = Going()
     channel.write(session.header)
     steps = [x for x in session.stream() if isinstance(x, Step)]
@@ -132,8 +132,10 @@ def test_a_slow_reader_gets_every_step_of_a_run_that_does_not_wait_for_it(
     """More steps than memory holds, to a reader of a few KB at a time: what it comes too late for is in the trace."""
     monkeypatch.setattr(events, "RING", 64)
     channel, made = busy(play, tmp_path)
-    stored, found = channel._stored, []
-    monkeypatch.setattr(channel, "_stored", lambda first, last: found.append(first) or stored(first, last))
+    stored, found = channel._stored_steps, []
+    monkeypatch.setattr(
+        channel, "_stored_steps", lambda first, last: found.append(first) or stored(first, last)
+    )
     play._channels[channel.run] = channel
     header, count, read = channel.wire.header, 3000, bytearray()  # type: ignore[union-attr] # it has begun
     writer = TraceWriter(channel.path, header)
@@ -197,21 +199,23 @@ def test_a_long_run_is_shown_from_its_beginning_while_the_rest_is_read(
     play: ToyPlay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = finished(play, max_new=24)
-    total, ready, read_on, opened = source.count, threading.Event(), Channel._read_on, []
+    total, ready, read_on, opened = source.count, threading.Event(), RecordStream._read_rest, []
     assert total > 6, "the test needs steps that are read later"
     monkeypatch.setattr(events, "LONG", 5)
     monkeypatch.setattr(events, "FIRST", 4)  # the header, the prompt and two steps
     monkeypatch.setattr(events, "RING", 2)  # older steps are read from the file
     monkeypatch.setattr(events, "open_trace", lambda path: opened.append(path) or open_trace(path))
-    monkeypatch.setattr(Channel, "_read_on", lambda self, records: ready.wait(60) and read_on(self, records))
-    made = Channel.recorded(source.run, source.path)
+    monkeypatch.setattr(
+        RecordStream, "_read_rest", lambda self, records: ready.wait(60) and read_on(self, records)
+    )
+    made = RecordStream.from_trace(source.run, source.path)
     assert (made.count, made.state()["of"], made.over) == (2, total, False)
     shown = json.loads(made.range(0, total))
     assert [step["i"] for step in shown["steps"]] == [0, 1]
 
     async def whole() -> bytes:
         parts = []
-        async for part in stream(Reader(made)):
+        async for part in stream_events(EventReader(made)):
             parts.append(part)
             ready.set()  # the reader has seen the beginning
         return b"".join(parts)
@@ -261,7 +265,7 @@ def test_a_hundred_visitors_find_a_bounded_queue_and_then_room_again(play: ToyPl
         for i in range(100):
             try:
                 started.append(play.start(speculative(), visitor=f"visitor {i}"))
-            except Refused as refusal:
+            except RequestRefusal as refusal:
                 refusals.append(str(refusal))
     assert 2 <= len(started) < 40 and len(refusals) == 100 - len(started)
     assert set(refusals) == {refusals[0]} and "waiting, which is the limit" in refusals[0]
@@ -274,7 +278,7 @@ def test_clicks_without_end_make_one_run(play: ToyPlay) -> None:
     play.pausing = True
     first = play.start(speculative(), visitor="one")
     for _ in range(99):
-        with pytest.raises(Refused, match=r"^Your run is still going \(step \d+\): stop it first\.$"):
+        with pytest.raises(RequestRefusal, match=r"^Your run is still going \(step \d+\): stop it first\.$"):
             play.start(speculative(), visitor="one")
     assert list(play._jobs) == [first.run]
     play.act(first, "stop")

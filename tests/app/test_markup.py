@@ -16,7 +16,7 @@ from sizes import first_of
 from toylab import HOSTILE, finished, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
-from decodescope.app.server import app
+from decodescope.app.server import build_app
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 TRAP = "window.trap=1"
@@ -93,7 +93,7 @@ def hostile(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
         play.models.values()
     ):  # what a folder of a model is called, and its config says
         model.name, model.spec = NAMES[k], replace(model.spec, name=NAMES[k])
-    with served(lambda port: Guard(app(play), port)) as address:
+    with served(lambda port: Guard(build_app(play), port)) as address:
         made = Lab(driver, address, play)
         yield made
         play.close()

@@ -12,7 +12,7 @@ from toylab import finished, speculative
 
 from decodescope.app.runs.catalogue.examples import examples
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.compare.settings_diff import made_with
+from decodescope.app.runs.compare.settings_diff import choice_of_run
 from decodescope.app.runs.recipe import as_json, recipe
 from decodescope.app.runs.run_service import RunService
 
@@ -24,7 +24,8 @@ def test_what_differs_is_told_part_by_part(play: RunService, client: TestClient)
 
     def differs(**change: Any) -> list[str]:
         said = client.post(
-            f"/ds/run/{run.run}/differs", json={"settings": as_json(replace(made_with(play, run), **change))}
+            f"/ds/run/{run.run}/differs",
+            json={"settings": as_json(replace(choice_of_run(play, run), **change))},
         )
         assert said.status_code == 200, said.text
         return list(said.json()["differs"])
@@ -32,7 +33,7 @@ def test_what_differs_is_told_part_by_part(play: RunService, client: TestClient)
     assert differs() == [] and differs(prompt="hello") == [], "the same tokens are the same prompt"
     assert differs(prompt="other") == ["another prompt"] and differs(seed=4) == ["seed 4, not 3"]
     assert differs(max_new=7) == ["7 new tokens, not 6"]
-    warm = {"drafter": {"length": 3, "width": 2}, "temperature": {"temperature": 0.5}}
+    warm = {"drafter": {"max_draft_tokens": 3, "width": 2}, "temperature": {"temperature": 0.5}}
     assert differs(settings=warm) == ["temperature 0.5, not 1.0"]
     greedy = differs(names=PLAIN, settings={})
     assert greedy == [
@@ -48,7 +49,7 @@ def test_copies_are_of_the_run(play: RunService, client: TestClient) -> None:
     run = finished(play, prompt="hello", max_new=6, seed=3)
     for way in ("command", "python", "link"):
         said = client.get(f"/ds/run/{run.run}/recipe?way={way}").json()
-        assert said == {"text": recipe(made_with(play, run), {}, way), "way": way, "note": ""}
+        assert said == {"text": recipe(choice_of_run(play, run), {}, way), "way": way, "note": ""}
     command = client.get(f"/ds/run/{run.run}/recipe").json()["text"]
     assert (
         "--model toy --draft toy-draft" in command
@@ -80,7 +81,9 @@ def test_a_picture_whose_controls_have_changed_is_marked_and_copied_as_it_is(shi
     example = shipped.play.find(examples()[0].run)
     page.click("#ds-copy-command")
     page.wait_for_selector("#ds-copied textarea[aria-label=command]")
-    assert page.input_value("#ds-copied textarea") == recipe(made_with(shipped.play, example), {}, "command")
+    assert page.input_value("#ds-copied textarea") == recipe(
+        choice_of_run(shipped.play, example), {}, "command"
+    )
     page.click("#ds-copy-next-command")
     page.wait_for_function("document.querySelector('#ds-copied textarea').value.includes('--seed 12')")
     page.click(".ds-next button")

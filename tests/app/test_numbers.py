@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from browser import Lab
 
-from decodescope.app.basis.refusal import Refused
-from decodescope.app.runs.run_service import Choice, RunService
+from decodescope.app.basis.refusal import RequestRefusal
+from decodescope.app.runs.run_service import RunChoice, RunService
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,8 @@ from decodescope.app.runs.run_service import Choice, RunService
 def test_a_number_outside_its_limits_is_refused_by_name(
     play: RunService, wanted: dict[str, Any], says: str
 ) -> None:
-    with pytest.raises(Refused) as refused:
-        play.start(Choice("abc", **wanted))
+    with pytest.raises(RequestRefusal) as refused:
+        play.start(RunChoice("abc", **wanted))
     assert str(refused.value) == says
 
 

@@ -17,7 +17,7 @@ from toylab import HOSTILE, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
 from decodescope.app.runs.catalogue.examples import examples
-from decodescope.app.server import app
+from decodescope.app.server import build_app
 from decodescope.engine.session.load import SHIPPED
 from decodescope.engine.trace import open_trace
 
@@ -30,7 +30,7 @@ def hostile(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
     play = toy_play(tmp_path_factory.mktemp("hostile"), HOSTILE)
     play.more = tmp_path_factory.mktemp("models")
     shutil.copytree(SHIPPED / "lab-draft", play.more / EVIL)
-    with served(lambda port: Guard(app(play), port)) as address:
+    with served(lambda port: Guard(build_app(play), port)) as address:
         yield Lab(driver, address, play)
         play.close()
 
@@ -79,9 +79,9 @@ def test_a_refusal_stands_beside_the_controls(lab: Lab) -> None:
 def test_what_is_recorded_is_chosen_from_its_list_and_travels_with_the_run(lab: Lab) -> None:
     page = lab.open()
     assert page.input_value("#ds-level input") == "decisions"
-    option(page, "#ds-level", "fields")
-    page.get_by_label("Keep a full cache beside").check()
-    page.wait_for_function(f"{KEPT}.level === 'fields' && {KEPT}.shadow")
+    option(page, "#ds-level", "full")
+    page.get_by_label("Also run a full cache").check()
+    page.wait_for_function(f"{KEPT}.level === 'full' && {KEPT}.reference")
     page.fill("#ds-new input", "6")
     before = page.evaluate("location.hash")
     page.click("#ds-run")
@@ -90,7 +90,7 @@ def test_what_is_recorded_is_chosen_from_its_list_and_travels_with_the_run(lab: 
     )
     page.wait_for_function("document.documentElement.dataset.dsRun === 'done'")
     trace = open_trace(lab.play.find(page.evaluate("location.hash.slice(5, 21)")).path)
-    assert trace.header.levels[-1] == "fields" and trace.steps[0].fields is not None and trace.header.shadow
+    assert trace.header.levels[-1] == "full" and trace.steps[0].fields is not None and trace.header.reference
     trace.close()
 
 
@@ -115,7 +115,7 @@ def test_an_example_begins_at_its_first_step_however_late_the_list_of_examples_c
 def test_only_parts_that_the_strategy_uses_are_shown(lab: Lab) -> None:
     page = lab.open()
     page.wait_for_selector("#ds-drafter")
-    page.get_by_label("length, tokens").locator("visible=true").first.wait_for()
+    page.get_by_label("max draft tokens").locator("visible=true").first.wait_for()
     option(page, "#ds-strategy", "Beam search")
     page.wait_for_selector("#ds-drafter", state="hidden")
     assert page.locator("#ds-policy").is_visible() and not page.locator("#ds-sampler").is_visible()

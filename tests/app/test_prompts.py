@@ -6,9 +6,15 @@ from typing import Any
 
 import pytest
 
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.runs import prompts
-from decodescope.app.runs.prompts import Prompt, asked, of_kinds, of_labbench, of_text
+from decodescope.app.runs.prompts import (
+    PromptEntry,
+    labbench_prompts,
+    parse_prompts,
+    requested_prompts,
+    select_kinds,
+)
 
 SPEC_BENCH = (
     '{"question_id": 81, "category": "writing", "turns": ["Write.", "Shorter."]}\n'
@@ -18,38 +24,43 @@ SPEC_BENCH = (
 
 
 def test_a_line_is_a_prompt_and_an_empty_one_is_none() -> None:
-    assert of_text("\ufeffone\r\n \n  two\n", "x") == [Prompt("1", "", "one"), Prompt("3", "", "  two")]
+    assert parse_prompts("\ufeffone\r\n \n  two\n", "x") == [
+        PromptEntry("1", "", "one"),
+        PromptEntry("3", "", "  two"),
+    ]
 
 
 def test_objects_bring_their_names_and_kinds() -> None:
     due = [
-        Prompt("81", "writing", "Write.", later=1),
-        Prompt("91", "math", "1 + 1?"),
-        Prompt("92", "math", "2 + 2?"),
+        PromptEntry("81", "writing", "Write.", later=1),
+        PromptEntry("91", "math", "1 + 1?"),
+        PromptEntry("92", "math", "2 + 2?"),
     ]
-    assert of_text(SPEC_BENCH, "x") == of_text(SPEC_BENCH, "x", objects=True) == due
-    assert [x.text for x in of_text(SPEC_BENCH, "x", objects=False)] == [
+    assert parse_prompts(SPEC_BENCH, "x") == parse_prompts(SPEC_BENCH, "x", objects=True) == due
+    assert [x.text for x in parse_prompts(SPEC_BENCH, "x", objects=False)] == [
         x for x in SPEC_BENCH.splitlines() if x
     ]
-    assert of_text('{"a": 1}\n[2]', "x")[0].text == '{"a": 1}', (
+    assert parse_prompts('{"a": 1}\n[2]', "x")[0].text == '{"a": 1}', (
         "an object without a prompt is text that was pasted"
     )
 
 
 def test_kinds_are_chosen_with_so_many_of_each() -> None:
-    whole = of_text(SPEC_BENCH, "x")
-    assert [x.name for x in of_kinds(whole, ["math"])] == ["91", "92"]
-    assert [x.name for x in of_kinds(whole, each=1)] == ["81", "91"]
-    assert [x.name for x in asked({"text": SPEC_BENCH, "kinds": ["math"], "each": 1}, 1)] == ["91"]
-    with pytest.raises(Refused, match="no prompt of the kind 'maths': choose among writing, math"):
-        of_kinds(whole, ["maths"])
+    whole = parse_prompts(SPEC_BENCH, "x")
+    assert [x.name for x in select_kinds(whole, ["math"])] == ["91", "92"]
+    assert [x.name for x in select_kinds(whole, each=1)] == ["81", "91"]
+    assert [x.name for x in requested_prompts({"text": SPEC_BENCH, "kinds": ["math"], "each": 1}, 1)] == [
+        "91"
+    ]
+    with pytest.raises(RequestRefusal, match="no prompt of the kind 'maths': choose among writing, math"):
+        select_kinds(whole, ["maths"])
 
 
 def test_labbench_is_asked_by_its_kinds_as_users_turns() -> None:
-    whole = of_labbench()
+    whole = labbench_prompts()
     assert len(whole) == 560 and all(x.chat for x in whole)
     assert {x.kind for x in whole if x.later} == {"chat"}, "these alone have turns behind the first"
-    assert asked({"bench": "labbench", "kinds": ["copy", "math"], "each": 2}, 4) == [
+    assert requested_prompts({"bench": "labbench", "kinds": ["copy", "math"], "each": 2}, 4) == [
         x for kind in ("math", "copy") for x in [y for y in whole if y.kind == kind][:2]
     ]
 
@@ -70,12 +81,12 @@ def test_labbench_is_asked_by_its_kinds_as_users_turns() -> None:
     ],
 )
 def test_what_is_no_set_is_refused_in_a_sentence(said: dict[str, Any], says: str) -> None:
-    with pytest.raises(Refused, match=says) as refusal:
-        asked(said, 2)
+    with pytest.raises(RequestRefusal, match=says) as refusal:
+        requested_prompts(said, 2)
     assert "\n" not in str(refusal.value) and str(refusal.value).endswith(".")
 
 
 def test_a_set_ends_at_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(prompts, "MOST", 2)
-    with pytest.raises(Refused, match="3 prompts stand in x, more than 2"):
-        of_text("a\nb\nc", "x")
+    with pytest.raises(RequestRefusal, match="3 prompts stand in x, more than 2"):
+        parse_prompts("a\nb\nc", "x")

@@ -11,7 +11,7 @@ from sizes import first_of
 from toylab import occupied, speculative
 from waiting import eventually
 
-from decodescope.app.runs.record_stream import Channel
+from decodescope.app.runs.record_stream import RecordStream
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 LAST = "Number(document.querySelector('.ds .scrub').max)"
@@ -19,7 +19,7 @@ SHOWN = "[...new Set([...document.querySelectorAll('.ds .tok[data-step]')].map((
 TIMES = 3  # that each page is left
 
 
-def stepped(lab: Lab, channel: Channel, times: int) -> None:
+def stepped(lab: Lab, channel: RecordStream, times: int) -> None:
     """Let a paused run make so many steps."""
     for _ in range(times):
         made = channel.count
@@ -28,7 +28,7 @@ def stepped(lab: Lab, channel: Channel, times: int) -> None:
     assert lab.play._jobs[channel.run].status in ("paused", "running")
 
 
-def away(lab: Lab, page: Any, channel: Channel, way: str) -> Any:
+def away(lab: Lab, page: Any, channel: RecordStream, way: str) -> Any:
     """Leave the page in this way while the run makes steps, and come back: the page."""
     address = f"/#run={channel.run}"
     if way == "asleep":

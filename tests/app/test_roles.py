@@ -17,11 +17,11 @@ from decodescope.app.http.guard import Guard
 from decodescope.app.page import layout
 from decodescope.app.runs.forks import fork
 from decodescope.app.runs.recipe import recipe
-from decodescope.app.runs.run_service import Choice, RunService
-from decodescope.app.server import app
+from decodescope.app.runs.run_service import RunChoice, RunService
+from decodescope.app.server import build_app
 from decodescope.engine.trace import open_trace
 
-CHOICE = Choice("Once upon", {"strategy": second.NAME}, max_new=6)
+CHOICE = RunChoice("Once upon", {"strategy": second.NAME}, max_new=6)
 RUN = ["run", "--model", "lab-draft", "--prompt", "Once upon", "--max-new-tokens", "6"]
 
 
@@ -63,10 +63,10 @@ def test_the_page_asks_for_the_model_estimates_it_runs_with_it_and_forks(tmp_pat
     play = RunService("lab-draft", None, tmp_path / "traces")
     asked = play.check(CHOICE)
     assert asked == "Second opinion needs a large model: choose one under Large model."
-    assert play.wants(CHOICE) == ("large",)
+    assert play.further_roles(CHOICE) == ("large",)
     names = {"target": "lab-draft", "large": "lab"}
     chosen = replace(CHOICE, models=names)
-    before, plain = play.memory(chosen), play.memory(CHOICE)
+    before, plain = play.estimate_memory(chosen), play.estimate_memory(CHOICE)
     assert [*before.weights] == ["lab-draft", "lab"] and before.cache > plain.cache
     assert play.check(chosen) == "" and {x["role"] for x in play.state(names)["models"]} == {
         "target",
@@ -84,7 +84,7 @@ def test_the_page_asks_for_the_model_estimates_it_runs_with_it_and_forks(tmp_pat
 def test_a_model_may_be_given_to_a_role_from_the_start(tmp_path: Path) -> None:
     play = RunService("lab", None, tmp_path, further={"large": "lab-draft"})
     assert play.names == {"target": "lab", "large": "lab-draft"}
-    boxes = {x.elem_id: x for x in layout.page(play).blocks.values()}
+    boxes = {x.elem_id: x for x in layout.build_page(play).blocks.values()}
     assert (
         boxes["ds-large"].value == "lab-draft"
         and boxes["ds-large"].visible
@@ -97,7 +97,7 @@ def test_only_a_model_with_a_causal_mask_can_be_chosen_beside_the_target(tmp_pat
     play = RunService("lab", "lab-draft", tmp_path)
     boxes = {
         x.elem_id: [key for _, key in x.choices]
-        for x in layout.page(play).blocks.values()
+        for x in layout.build_page(play).blocks.values()
         if hasattr(x, "choices")
     }
     assert {"lab", "lab-draft", "lab-mdm"} <= set(boxes["ds-target"])
@@ -109,7 +109,7 @@ def test_only_a_model_with_a_causal_mask_can_be_chosen_beside_the_target(tmp_pat
 @pytest.mark.xdist_group("browser")
 def test_the_list_of_models_comes_with_the_strategy(driver: Any, tmp_path: Path) -> None:
     play = toy_play(tmp_path)
-    with served(lambda port: Guard(app(play), port)) as address:
+    with served(lambda port: Guard(build_app(play), port)) as address:
         page = driver.new_page()
         page.goto(address)
         page.wait_for_selector("#ds-strategy input")

@@ -11,13 +11,13 @@ import pytest
 from starlette.testclient import TestClient
 from toylab import HERE, PORT, ToyPlay, finished, guarded, occupied, speculative, toy_play
 
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.preset_choice import matching
+from decodescope.app.runs.preset_choice import find_matching_preset
 from decodescope.app.runs.recipe import from_json
 from decodescope.app.runs.record_stream import BATCH
-from decodescope.app.runs.run_service import Choice, RunService
-from decodescope.app.server import ServeError, bind, loopback, names_of
+from decodescope.app.runs.run_service import RunChoice, RunService
+from decodescope.app.server import ServeError, allowed_hosts, bind, is_loopback
 
 
 def told(body: str) -> list[tuple[str, str | None, Any]]:
@@ -209,14 +209,14 @@ def test_a_token_works_once_and_then_its_cookie(play: RunService) -> None:
 
 def test_open_hosts_need_a_name() -> None:
     with pytest.raises(ServeError, match="--allow-host"):
-        names_of("0.0.0.0", None)
+        allowed_hosts("0.0.0.0", None)
     assert (
-        names_of("0.0.0.0", "lab.example, x:1") == ["lab.example", "x:1"]
-        and names_of("127.0.0.1", None) == []
+        allowed_hosts("0.0.0.0", "lab.example, x:1") == ["lab.example", "x:1"]
+        and allowed_hosts("127.0.0.1", None) == []
     )
-    assert [loopback(x) for x in ("127.0.0.1", "::1", "[::1]", "localhost", "0.0.0.0", "10.0.0.1", "x")] == [
-        True
-    ] * 4 + [False] * 3
+    assert [
+        is_loopback(x) for x in ("127.0.0.1", "::1", "[::1]", "localhost", "0.0.0.0", "10.0.0.1", "x")
+    ] == [True] * 4 + [False] * 3
 
 
 def test_a_taken_port_is_refused_in_one_sentence() -> None:
@@ -409,33 +409,38 @@ def test_stop_ends_a_run_and_a_second_stop_is_told_so(play: RunService, client: 
 def test_one_visitor_has_one_run_and_another_waits(play: ToyPlay) -> None:
     with occupied(play) as running:
         first = play.start(speculative(max_new=4), "anna")
-        with pytest.raises(Refused, match="still going"):
+        with pytest.raises(RequestRefusal, match="still going"):
             play.start(speculative(), "anna")
         second = play.start(speculative(), "bert")
-        assert play.ahead(first) == 1 and play.ahead(second) == 2
-        assert [row["run"] for row in play.going()] == [running.run, first.run, second.run]
-    assert play._jobs[second.run].wait(300) and second.end.reason == "max_new_tokens" and not play.going()
+        assert play.runs_ahead(first) == 1 and play.runs_ahead(second) == 2
+        assert [row["run"] for row in play.active_runs()] == [running.run, first.run, second.run]
+    assert (
+        play._jobs[second.run].wait(300) and second.end.reason == "max_new_tokens" and not play.active_runs()
+    )
     third = play.start(speculative(max_new=4), "anna")
     assert play._jobs[third.run].wait(300)
 
 
 REFUSALS = [
-    (Choice(" "), "Write a prompt"),
-    (Choice("a", max_new=0), "New tokens"),
-    (Choice("a" * 600), "shorten the prompt"),
-    (Choice("a" * ((1 << 20) + 1)), "has 1048577 characters and at most 1048576 are read: shorten it"),
-    (Choice("a", {"drafter": "nothing"}), "drafter is called"),
-    (Choice("a", {"strategy": "beam", "drafter": "prompt_lookup"}), "uses no drafter"),
-    (Choice("a", settings={"drafter": {"lenght": 3}}), "has no knob"),
-    (Choice("a", {"drafter": "draft_model"}, {"drafter": {"length": 99}}), r"must lie in \[1, 16\]"),
-    (Choice("a", {"drafter": "rest"}, {"drafter": {"datastore": "/etc/hostname"}}), "the page opens none"),
-    (Choice("a", {"strategy": "jacobi", "sampler": ["temperature"]}), "sampler greedy"),
+    (RunChoice(" "), "Write a prompt"),
+    (RunChoice("a", max_new=0), "New tokens"),
+    (RunChoice("a" * 600), "shorten the prompt"),
+    (RunChoice("a" * ((1 << 20) + 1)), "has 1048577 characters and at most 1048576 are read: shorten it"),
+    (RunChoice("a", {"drafter": "nothing"}), "drafter is called"),
+    (RunChoice("a", {"strategy": "beam", "drafter": "prompt_lookup"}), "uses no drafter"),
+    (RunChoice("a", settings={"drafter": {"max_draft_tokns": 3}}), "has no knob"),
+    (
+        RunChoice("a", {"drafter": "draft_model"}, {"drafter": {"max_draft_tokens": 99}}),
+        r"must lie in \[1, 16\]",
+    ),
+    (RunChoice("a", {"drafter": "rest"}, {"drafter": {"datastore": "/etc/hostname"}}), "the page opens none"),
+    (RunChoice("a", {"strategy": "jacobi", "sampler": ["temperature"]}), "sampler greedy"),
 ]
 
 
 @pytest.mark.parametrize(("choice", "words"), REFUSALS)
-def test_a_refusal_is_one_sentence(play: RunService, choice: Choice, words: str) -> None:
-    with pytest.raises(Refused, match=words) as no:
+def test_a_refusal_is_one_sentence(play: RunService, choice: RunChoice, words: str) -> None:
+    with pytest.raises(RequestRefusal, match=words) as no:
         play.start(choice)
     assert "\n" not in str(no.value) and "Traceback" not in str(no.value)
     assert not list(play.folder.glob("*")), "nothing was written"
@@ -444,7 +449,7 @@ def test_a_refusal_is_one_sentence(play: RunService, choice: Choice, words: str)
 def test_an_unreadable_folder_is_told(play: RunService) -> None:
     play.folder = play.folder / "file"
     play.folder.write_text("")
-    with pytest.raises(Refused, match="file system"):
+    with pytest.raises(RequestRefusal, match="file system"):
         play.start(speculative())
 
 
@@ -505,15 +510,15 @@ def test_after_memory_ran_out_less_is_offered(play: RunService, client: TestClie
     assert "weights" in told["estimate"] and len(told["smaller"]) >= 2
     for row in told["smaller"]:
         choice = from_json(row["settings"])
-        assert matching(choice) in PRESETS and choice.seed == channel.wire.header.seed
+        assert find_matching_preset(choice) in PRESETS and choice.seed == channel.wire.header.seed
 
 
 def test_a_cache_that_does_not_fit_is_refused_with_the_way_out(
     play: RunService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("decodescope.app.runs.model_pool.free", lambda: 1000)
+    monkeypatch.setattr("decodescope.app.runs.model_pool.free_memory", lambda: 1000)
     with pytest.raises(
-        Refused, match=r"^The cache of \d+ tokens would take .*B and 1\.0 kB are free: ask for fewer"
+        RequestRefusal, match=r"^The cache of \d+ tokens would take .*B and 1\.0 kB are free: ask for fewer"
     ):
         play.start(speculative(max_new=200))
     assert not list(play.folder.glob("*"))

@@ -12,10 +12,10 @@ from starlette.testclient import TestClient
 from toylab import HERE, guarded
 from waiting import eventually
 
-from decodescope.app.runs.compare.sets import MOST
+from decodescope.app.runs.compare.prompt_sets import MOST
 from decodescope.app.runs.run_service import RunService
-from decodescope.engine.bench.clock.contest import agreement
-from decodescope.engine.bench.questions.bootstrap import interval
+from decodescope.engine.bench.clock.contest import common_prefix_length
+from decodescope.engine.bench.questions.bootstrap import bootstrap_interval
 from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.query.summary import summarise
 
@@ -49,7 +49,9 @@ def test_ratios_are_paired_by_prompt_and_their_interval_is_over_the_prompts(
         assert {x.header.seed for x in traces} == {5 + i}, "one seed for all methods of a prompt"
         rates = [summarise(x).tokens_per_s for x in traces]
         assert line["ratios"] == pytest.approx([1, rates[1] / rates[0], rates[2] / rates[0]])
-        assert [x["same"] for x in line["cells"]] == [agreement(x.emitted, traces[0].emitted) for x in traces]
+        assert [x["same"] for x in line["cells"]] == [
+            common_prefix_length(x.emitted_ids, traces[0].emitted_ids) for x in traces
+        ]
         drafting = [x.accepted for x in traces[1].steps if x.drafted]
         assert line["cells"][1]["accepted"] == pytest.approx(statistics.fmean(drafting))
         assert line["cells"][0]["accepted"] is None and not line["cells"][1]["parted"]
@@ -58,8 +60,10 @@ def test_ratios_are_paired_by_prompt_and_their_interval_is_over_the_prompts(
     whole = record["kinds"][0]
     assert whole["ratio"][0] is None and whole["ratio"][1]["n"] == 5
     assert whole["ratio"][1]["median"] == pytest.approx(statistics.median(chain))
-    assert whole["ratio"][1]["interval"] == pytest.approx(interval(chain, sure=0.95))
-    assert whole["accepted"][1]["interval"] == pytest.approx(interval(kept, sure=0.95, of=statistics.fmean))
+    assert whole["ratio"][1]["interval"] == pytest.approx(bootstrap_interval(chain, sure=0.95))
+    assert whole["accepted"][1]["interval"] == pytest.approx(
+        bootstrap_interval(kept, sure=0.95, of=statistics.fmean)
+    )
     assert record["kinds"][1]["accepted"][1]["mean"] == pytest.approx(statistics.fmean(kept[:2]))
 
 

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 from toylab import finished, toy_play
 
-from decodescope.app.basis.limits import Limits
-from decodescope.app.basis.places import tidy
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.limits import LabLimits
+from decodescope.app.basis.refusal import RequestRefusal
+from decodescope.app.basis.storage import remove_old_traces
 from decodescope.app.page import layout
 from decodescope.app.runs import memory
 from decodescope.app.runs.catalogue import examples as shown
 from decodescope.app.runs.catalogue.examples import examples
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.run_service import Choice, RunService
+from decodescope.app.runs.run_service import RunChoice, RunService
 from decodescope.engine.session.load import SHIPPED
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace import check, open_trace
@@ -52,8 +52,8 @@ def test_a_link_that_leads_out_of_the_folder_is_not_offered(tmp_path: Path) -> N
     (root / "in").symlink_to(root / "mine")
     play = RunService("lab", None, tmp_path, more=root)
     assert {x.name for x in play.offers() if x.source == "folder"} == {"mine", "in"}
-    with pytest.raises(Refused, match="not offered here"):
-        play.start(Choice("Once", models={"target": str(other)}))
+    with pytest.raises(RequestRefusal, match="not offered here"):
+        play.start(RunChoice("Once", models={"target": str(other)}))
 
 
 def named(play: RunService) -> list[str]:
@@ -65,11 +65,11 @@ def test_a_run_reads_the_models_that_it_names_whatever_another_named(tmp_path: P
     shutil.copytree(SHIPPED / "lab-draft", tmp_path / "mine")
     mine = str((tmp_path / "mine").resolve())
     play = RunService("lab-draft", None, tmp_path / "traces", more=tmp_path)
-    usual = play.start(Choice("Once", max_new=4))
+    usual = play.start(RunChoice("Once", max_new=4))
     other = play.start(
-        Choice("Once", PRESETS["chain"].names, models={"target": "lab", "draft": mine}, max_new=4)
+        RunChoice("Once", PRESETS["chain"].names, models={"target": "lab", "draft": mine}, max_new=4)
     )
-    again = play.start(Choice("Once", max_new=4))
+    again = play.start(RunChoice("Once", max_new=4))
     headers = []
     for channel in (usual, other, again):
         assert play._jobs[channel.run].wait(300) and channel.status == "done" and channel.wire is not None
@@ -88,15 +88,16 @@ def test_models_that_no_run_needs_go_where_others_have_no_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     play = RunService("lab-draft", None, tmp_path)
-    first = play.start(Choice("Once", max_new=2))
+    first = play.start(RunChoice("Once", max_new=2))
     assert play._jobs[first.run].wait(300)
     size = {x.key: x.size for x in play.offers()}
     gone = weakref.ref(play.present["lab-draft"])
     room = size["lab"] * 1.15  # for one of them
     monkeypatch.setattr(
-        "decodescope.app.runs.model_pool.free", lambda: int(room - sum(size[key] for key in play.present))
+        "decodescope.app.runs.model_pool.free_memory",
+        lambda: int(room - sum(size[key] for key in play.present)),
     )
-    second = play.start(Choice("Once", max_new=2, models={"target": "lab"}))
+    second = play.start(RunChoice("Once", max_new=2, models={"target": "lab"}))
     assert play._jobs[second.run].wait(300) and second.status == "done", second.state()
     assert named(play) == ["lab"] and first.status == "done" and gone() is None, "nothing holds its weights"
     play.close()
@@ -104,9 +105,10 @@ def test_models_that_no_run_needs_go_where_others_have_no_room(
 
 def test_further_draft_models_are_loaded_for_a_method_that_reads_several(tmp_path: Path) -> None:
     play = RunService("lab-draft", None, tmp_path / "traces")
-    several = Choice("Once", {"drafter": "specinfer"}, {"drafter": {"models": 2}}, max_new=6)
+    several = RunChoice("Once", {"drafter": "specinfer"}, {"drafter": {"models": 2}}, max_new=6)
     assert (
-        play.wants(several) == ("draft", "draft2") and play.wants(Choice("x", {"strategy": "jacobi"})) == ()
+        play.further_roles(several) == ("draft", "draft2")
+        and play.further_roles(RunChoice("x", {"strategy": "jacobi"})) == ()
     )
     assert re.search(
         r"needs 2 draft models and the page has 0: choose more under Draft model", play.check(several)
@@ -130,12 +132,15 @@ def test_a_model_that_is_not_offered_or_does_not_fit_is_refused(
 ) -> None:
     play = RunService("lab", None, tmp_path)
     for wrong in ("/etc", "../lab", "nobody/nothing"):
-        with pytest.raises(Refused, match="not offered here"):
-            play.start(Choice("Once", models={"target": wrong}))
+        with pytest.raises(RequestRefusal, match="not offered here"):
+            play.start(RunChoice("Once", models={"target": wrong}))
     monkeypatch.setattr(sys.modules["decodescope.engine.session.load"], "free_bytes", lambda device: 1000)
-    both = Choice("Once", PRESETS["chain"].names, models={"target": "lab", "draft": "lab-draft"}, max_new=99)
+    both = RunChoice(
+        "Once", PRESETS["chain"].names, models={"target": "lab", "draft": "lab-draft"}, max_new=99
+    )
     with pytest.raises(
-        Refused, match=r"^lab and lab-draft would take .*weights .*, and 1\.0 kB are free: choose a smaller"
+        RequestRefusal,
+        match=r"^lab and lab-draft would take .*weights .*, and 1\.0 kB are free: choose a smaller",
     ) as no:
         play.start(both)
     assert "cache of 100 tokens" in str(no.value) and str(no.value).endswith(", or fewer new tokens.")
@@ -149,11 +154,13 @@ def test_the_estimate_counts_weights_and_whole_pages_of_cache(tmp_path: Path) ->
     assert (
         before.weights == {name: specs[name].params * 4 for name in ("lab", "lab-draft")} and before.held == 0
     )
-    assert before.cache == sum(x.kv_bytes(112, 4) for x in specs.values()) and before.needed > before.cache
+    assert (
+        before.cache == sum(x.kv_bytes(112, 4) for x in specs.values()) and before.needed_bytes > before.cache
+    )
     assert play.estimate(play.names, 10**9).cache == sum(
         x.kv_bytes(x.max_positions, 4) for x in specs.values()
     )
-    play.bring(play.names)
+    play.ensure_loaded(play.names)
     after = play.estimate(play.names, 100)
     assert after.weights == {} and after.held == sum(before.weights.values()) and after.cache == before.cache
     # what is told is what the engine then holds, but for the room that growth by half makes
@@ -176,7 +183,7 @@ def test_a_draft_with_other_tokens_is_refused_before_it_is_loaded(tmp_path: Path
     (other / "tokenizer.json").write_text(json.dumps(table))
     play = RunService("lab", None, tmp_path, more=tmp_path)
     names = {"target": "lab", "draft": str(other.resolve())}
-    why = play.check(Choice("Once", PRESETS["chain"].names, models=names))
+    why = play.check(RunChoice("Once", PRESETS["chain"].names, models=names))
     assert why.startswith("other cannot be the draft model of lab: their tokenizers differ at id 300 ")
     assert not play.present
 
@@ -203,13 +210,13 @@ def test_a_model_says_of_itself_that_its_tokenizer_is_damaged(
     key = str(bad.resolve())
     play = RunService(key, None, tmp_path, more=tmp_path)
     assert key in [x.key for x in play.offers()]
-    assert play.memory(Choice("Once")).sentence, "a page that opens asks for it"
+    assert play.estimate_memory(RunChoice("Once")).sentence, "a page that opens asks for it"
     (row,) = play.state()["models"]
-    for sentence in (row["trouble"], play.check(Choice("Once", chat=True))):
+    for sentence in (row["trouble"], play.check(RunChoice("Once", chat=True))):
         assert re.search(says, sentence) and sentence.endswith(".") and "\n" not in sentence, sentence
-    with pytest.raises(Refused, match=says):
-        play.start(Choice("Once"))
-    assert play.check(Choice("Once", models={"target": "lab"})) == "" and not play.trouble_of("lab")
+    with pytest.raises(RequestRefusal, match=says):
+        play.start(RunChoice("Once"))
+    assert play.check(RunChoice("Once", models={"target": "lab"})) == "" and not play.trouble_of("lab")
 
 
 def test_the_page_is_told_what_of_a_models_files_is_not_read(tmp_path: Path) -> None:
@@ -222,7 +229,7 @@ def test_the_page_opens_where_its_model_has_a_damaged_tokenizer(tmp_path: Path) 
     shutil.copytree(SHIPPED / "lab-draft", tmp_path / "bad")
     (tmp_path / "bad" / "tokenizer.json").write_text("{")
     play = RunService(str((tmp_path / "bad").resolve()), None, tmp_path, more=tmp_path)
-    with layout.page(play) as page:
+    with layout.build_page(play) as page:
         event = next(x for x in page.fns.values() if getattr(x.fn, "__name__", "") == "checked")
     answer, *_ = event.fn(*(getattr(x, "value", None) for x in event.inputs))
     assert "tokenizer.json cannot be read" in answer["refused"] and answer["memory"]
@@ -234,7 +241,7 @@ def test_a_model_that_cannot_be_read_leaves_the_present_ones(tmp_path: Path) -> 
     (bad / "model.safetensors").write_bytes(b"\0" * 64)
     play = RunService("lab-draft", None, tmp_path, more=tmp_path)
     play.load()
-    channel = play.start(Choice("Once", max_new=2, models={"target": str(bad.resolve())}))
+    channel = play.start(RunChoice("Once", max_new=2, models={"target": str(bad.resolve())}))
     assert play._jobs[channel.run].wait(300) and channel.over and channel.end is not None
     assert (
         channel.end.reason == "bad_input"
@@ -242,7 +249,7 @@ def test_a_model_that_cannot_be_read_leaves_the_present_ones(tmp_path: Path) -> 
         and "\n" not in channel.end.message
     )
     assert named(play) == ["lab-draft"] and not play.trouble
-    assert play.start(Choice("Once", max_new=2)).going
+    assert play.start(RunChoice("Once", max_new=2)).is_active
     play.close()
 
 
@@ -253,7 +260,7 @@ def test_a_hub_snapshot_keeps_its_name(tmp_path: Path, monkeypatch: pytest.Monke
     play = RunService("lab", None, tmp_path)
     (offer,) = [x for x in play.offers() if x.source == "hub"]
     assert offer.name == "some/tiny"
-    play.bring({"target": offer.key})
+    play.ensure_loaded({"target": offer.key})
     assert named(play) == ["some/tiny"]
 
 
@@ -297,9 +304,9 @@ def test_the_oldest_unstarred_traces_go(tmp_path: Path) -> None:
     (tmp_path / "0.dstrace.star").touch()
     (tmp_path / "7.dstrace.partial").write_bytes(b"x" * 1000)
     (tmp_path / "notes.txt").write_bytes(b"x" * 1000)
-    assert [x.name for x in tidy(tmp_path, 400)] == ["1.dstrace", "2.dstrace"]
-    assert tidy(tmp_path, 400) == []
-    assert [x.name for x in tidy(tmp_path, 0)] == ["3.dstrace", "4.dstrace"], (
+    assert [x.name for x in remove_old_traces(tmp_path, 400)] == ["1.dstrace", "2.dstrace"]
+    assert remove_old_traces(tmp_path, 400) == []
+    assert [x.name for x in remove_old_traces(tmp_path, 0)] == ["3.dstrace", "4.dstrace"], (
         "the newest and the starred stay"
     )
     assert sorted(x.name for x in tmp_path.iterdir()) == [
@@ -310,31 +317,36 @@ def test_the_oldest_unstarred_traces_go(tmp_path: Path) -> None:
 def test_room_is_made_when_a_run_ends(tmp_path: Path) -> None:
     play = toy_play(tmp_path)
     first = finished(play)
-    play.limits = Limits(keep=0)
+    play.limits = LabLimits(keep=0)
     second = finished(play)
     assert not first.path.exists() and second.path.exists()
     play.close()
 
 
 def test_sizes_are_short() -> None:
-    assert [memory.short(x) for x in (999, 1500, 11_800_000, 3.2e9)] == ["999 ", "1.5 k", "11.8 M", "3.2 G"]
+    assert [memory.format_count(x) for x in (999, 1500, 11_800_000, 3.2e9)] == [
+        "999 ",
+        "1.5 k",
+        "11.8 M",
+        "3.2 G",
+    ]
 
 
 def test_the_estimate_of_a_run_knows_what_is_packed_and_who_looks_at_the_prompt(tmp_path: Path) -> None:
     spec = next(x.spec for x in RunService("lab", None, tmp_path).offers() if x.name == "lab")
 
     def held(role: str, **names: Any) -> int:
-        return memory.tokens_held(Method.named(names), 1000, 600, 0, role, spec, 4)
+        return memory.tokens_held(Method.from_names(names), 1000, 600, 0, role, spec, 4)
 
-    assert held("target") == 1600 and held("target", codec="kivi") < 1300, (
+    assert held("target") == 1600 and held("target", kv_compression="kivi") < 1300, (
         "the prompt, whole, beside what it is packed into"
     )
-    ahead = 1000 + Method.named({"policy": "speckv"}).policy.knobs()["lookahead"]
+    ahead = 1000 + Method.from_names({"policy": "speckv"}).policy.knobs()["lookahead"]
     assert held("draft", policy="speckv") == ahead and held("draft", drafter="draft_model") == 1600
     assert held("draft", policy="speckv", drafter="draft_model") == 1600 + ahead, (
         "each has a cache of its own"
     )
-    assert held("draft", context="specpc", drafter="draft_model") == 1600, (
+    assert held("draft", prompt_compression="specpc", drafter="draft_model") == 1600, (
         "the one that looked is gone before the other reads"
     )
     spec = replace(spec, max_positions=1200)
@@ -343,16 +355,22 @@ def test_the_estimate_of_a_run_knows_what_is_packed_and_who_looks_at_the_prompt(
         "no cache is beyond the context"
     )
     play = toy_play(tmp_path)
-    alone, beside = (play.memory(Choice("abcabc", max_new=200, shadow=shadow)) for shadow in (False, True))
+    alone, beside = (
+        play.estimate_memory(RunChoice("abcabc", max_new=200, reference=reference))
+        for reference in (False, True)
+    )
     assert beside.cache > alone.cache and beside.tokens == 2 * alone.tokens, (
         "a full cache beside counts, where it is asked for"
     )
     told = []
     for codec in ("unpacked", "kivi"):
-        choice = Choice(
-            "abcabc", {"codec": codec}, {"codec": {"group": 4}} if codec == "kivi" else {}, max_new=200
+        choice = RunChoice(
+            "abcabc",
+            {"kv_compression": codec},
+            {"kv_compression": {"group": 4}} if codec == "kivi" else {},
+            max_new=200,
         )
-        ahead = play.memory(choice)
+        ahead = play.estimate_memory(choice)
         channel = play.start(choice)
         assert play._jobs[channel.run].wait(300)
         assert ahead.parts.partition(", ")[2] in channel.estimate, (

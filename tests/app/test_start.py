@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from decodescope.app.page.library import spared
+from decodescope.app.page.gradio_import import skip_unused_imports
 
 # a process of its own: here the library may be imported already
 STARTED = """
 import ast, sys
 from pathlib import Path
 from decodescope.app.runs.run_service import RunService
-from decodescope.app.server import app
+from decodescope.app.server import build_app
 read = []
 walk, ast.walk = ast.walk, lambda tree: read.append(tree) or walk(tree)  # stubs are compared by walking each source
 finders = list(sys.meta_path)
-app(RunService("lab", None, Path(sys.argv[1])))
+build_app(RunService("lab", None, Path(sys.argv[1])))
 ast.walk = walk
 print(len(read), *(x in sys.modules for x in ("IPython", "transformers", "pandas.core")), sys.meta_path == finders)
 import gradio.caching, gradio.component_meta as meta
@@ -36,6 +36,6 @@ def test_what_is_refused_while_the_page_is_made_is_there_again_afterwards(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delitem(sys.modules, "IPython", raising=False)
-    with spared(), pytest.raises(ModuleNotFoundError):
+    with skip_unused_imports(), pytest.raises(ModuleNotFoundError):
         __import__("IPython")
-    assert not [x for x in sys.meta_path if type(x).__module__ == spared.__module__]
+    assert not [x for x in sys.meta_path if type(x).__module__ == skip_unused_imports.__module__]

@@ -16,8 +16,8 @@ from toylab import finished, occupied, speculative, toy_play
 from decodescope.app.http.guard import Guard
 from decodescope.app.runs.catalogue.examples import examples
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.recipe import recorded
-from decodescope.app.server import app
+from decodescope.app.runs.recipe import choice_from_header
+from decodescope.app.server import build_app
 from decodescope.engine import Method, Session
 from decodescope.engine.model.forward.executor import EngineFault, Executor
 from decodescope.engine.session.load import Model
@@ -46,7 +46,7 @@ class Cut:
 def lab(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """A lab that can run, whose streams can be cut off."""
     play = toy_play(tmp_path_factory.mktemp("traces"))
-    cut = Cut(app(play))
+    cut = Cut(build_app(play))
     with served(lambda port: Guard(cut, port)) as address:
         made = Lab(driver, address, play)
         made.cut = cut  # type: ignore[attr-defined] # of this file's labs
@@ -90,7 +90,7 @@ def test_what_a_run_does_before_its_first_step_is_told_with_its_seconds(lab: Lab
     page.wait_for_function(f"{STEP} >= 0")
     page.wait_for_selector(".ds .veil", state="hidden")
     # the same of a run whose model is loaded first
-    bring, gone = lab.play.bring, lab.play.present.pop("toy")
+    bring, gone = lab.play.ensure_loaded, lab.play.present.pop("toy")
 
     def coming(names: Mapping[str, str]) -> dict[str, Model]:
         lab.play._phase = "loading the model big"
@@ -98,14 +98,14 @@ def test_what_a_run_does_before_its_first_step_is_told_with_its_seconds(lab: Lab
         lab.play._phase, lab.play.present["toy"] = "", gone
         return lab.play.loaded(names)
 
-    lab.play.bring = coming
+    lab.play.ensure_loaded = coming
     try:
         page.goto(f"{lab.address}/#run={lab.play.launch({'target': 'toy'}, slow).run}")
         page.wait_for_selector(".ds .veil >> text=/Loading the model big, [0-9]+ s/")
         loaded.set()
         page.wait_for_function(f"{STEP} >= 0")
     finally:
-        lab.play.bring = bring
+        lab.play.ensure_loaded = bring
 
 
 @pytest.mark.nightly
@@ -258,7 +258,7 @@ def test_a_run_that_fails_keeps_its_steps_and_says_what_to_do(
     ways.nth(1).click()
     page.wait_for_function(f"document.querySelector('#ds-preset input').value == '{PRESETS['h2o'].title}'")
     header = lab.play.find(page.evaluate("location.hash").removeprefix("#run=")).wire.header
-    assert page.locator("#ds-prompt textarea").input_value() == recorded(header).prompt, (
+    assert page.locator("#ds-prompt textarea").input_value() == choice_from_header(header).prompt, (
         "the same prompt, with less"
     )
 

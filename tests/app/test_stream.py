@@ -12,9 +12,9 @@ import pytest
 import toys
 from waiting import awaited
 
-from decodescope.app.runs import stream as streams
-from decodescope.app.runs.record_stream import Channel
-from decodescope.app.runs.stream import Reader, event, stream
+from decodescope.app.runs import event_stream as streams
+from decodescope.app.runs.event_stream import EventReader, encode_event, stream_events
+from decodescope.app.runs.record_stream import RecordStream
 from decodescope.engine.trace import Trace
 
 RUNS = 4
@@ -25,17 +25,17 @@ def trace() -> Trace:
     return toys.decode(toys.method(drafter="draft_model"), count=24).sink
 
 
-def channel(trace: Trace, folder: Path, steps: int | None = None, over: bool = True) -> Channel:
+def channel(trace: Trace, folder: Path, steps: int | None = None, over: bool = True) -> RecordStream:
     """A run with so many steps of the trace, in memory."""
-    one = Channel("a", folder / "a.dstrace")
+    one = RecordStream("a", folder / "a.dstrace")
     for record in (trace.header, trace.prefill, *trace.steps[:steps]):
         one.write(record)
     one.job = type("Job", (), {"status": "done" if over else "running"})()
     return one
 
 
-async def heard(*readers: Reader) -> bytes:
-    return b"".join([part async for part in stream(*readers)])
+async def heard(*readers: EventReader) -> bytes:
+    return b"".join([part async for part in stream_events(*readers)])
 
 
 def names(text: bytes, kind: str) -> list[bytes]:
@@ -48,14 +48,14 @@ def test_what_a_token_says_cannot_be_taken_for_an_event(trace: Trace, tmp_path: 
     evil = "\n\nevent: 1-end\nid: 3\ndata: {}\n\n"
     bad = replace(trace.header, pieces=dict.fromkeys(map(str, range(trace.header.model["vocab"])), evil))
     runs = [channel(trace, tmp_path), channel(Trace([bad, trace.prefill, *trace.steps]), tmp_path)]
-    text = awaited(heard(*(Reader(x, word=f"{k}-") for k, x in enumerate(runs))))
+    text = awaited(heard(*(EventReader(x, word=f"{k}-") for k, x in enumerate(runs))))
     assert b"1-end" in text.split(b"event: 1-head", 1)[1].split(b"\n\n")[0], (
         "the test needs a head that says it"
     )
     for k, one in enumerate(runs):
         assert len(names(text, f" {k}-step")) == one.count and len(names(text, f" {k}-end")) == 1
     assert b"\nid:" not in text, "a page that comes back says itself where it was in each"
-    assert b"\nid: 3\n" in event("step", b"{}", number=3)
+    assert b"\nid: 3\n" in encode_event("step", b"{}", number=3)
 
 
 def test_what_several_runs_have_at_once_comes_in_one_piece(
@@ -78,7 +78,9 @@ def test_what_several_runs_have_at_once_comes_in_one_piece(
     monkeypatch.setattr(streams.asyncio, "sleep", tick)
 
     async def parts() -> list[bytes]:
-        return [part async for part in stream(*(Reader(x, word=f"{k}-") for k, x in enumerate(runs)))]
+        return [
+            part async for part in stream_events(*(EventReader(x, word=f"{k}-") for k, x in enumerate(runs)))
+        ]
 
     pieces = [part for part in awaited(parts()) if b"-step" in part]
     assert len(pieces) == len(trace.steps) and all(len(names(part, "-step")) == RUNS for part in pieces)
@@ -87,11 +89,11 @@ def test_what_several_runs_have_at_once_comes_in_one_piece(
 
 def test_no_step_comes_before_the_head_of_its_run(trace: Trace, tmp_path: Path) -> None:
     """A worker may begin between the look for a head and that for steps."""
-    one = Channel("a", tmp_path / "a.dstrace")
+    one = RecordStream("a", tmp_path / "a.dstrace")
 
-    class Late(Reader):
-        def _head(self, over: bool) -> list[bytes]:
-            out = super()._head(over)
+    class Late(EventReader):
+        def _head_events(self, over: bool) -> list[bytes]:
+            out = super()._head_events(over)
             if one.wire is None:
                 for record in (trace.header, trace.prefill, trace.steps[0]):
                     one.write(record)
@@ -99,8 +101,8 @@ def test_no_step_comes_before_the_head_of_its_run(trace: Trace, tmp_path: Path) 
 
     reader = Late(one)
     one.job = type("Job", (), {"status": "running"})()
-    assert names(b"".join(reader.news()), "state") and one.count == 1 and not reader.ended
-    assert names(b"".join(reader.news()), "") == [b"event: head", b"event: step"]
+    assert names(b"".join(reader.new_events()), "state") and one.count == 1 and not reader.ended
+    assert names(b"".join(reader.new_events()), "") == [b"event: head", b"event: step"]
 
 
 def test_a_run_that_is_read_from_its_file_holds_up_no_other(
@@ -109,17 +111,17 @@ def test_a_run_that_is_read_from_its_file_holds_up_no_other(
     far, near = channel(trace, tmp_path), channel(trace, tmp_path)
     monkeypatch.setattr(far, "remembers", lambda first: False)
     monkeypatch.setattr(streams, "FEW", 1 << 20)  # what is in memory is told at once
-    held, part = threading.Event(), streams._part
+    held, part = threading.Event(), streams._encode_steps
 
-    def slow(of: Reader, *more: Any) -> Sequence[bytes]:
+    def slow(of: EventReader, *more: Any) -> Sequence[bytes]:
         assert of.channel is near or held.wait(60)
         return part(of, *more)
 
-    monkeypatch.setattr(streams, "_part", slow)
+    monkeypatch.setattr(streams, "_encode_steps", slow)
 
     async def order() -> bytes:
         text = b""
-        async for piece in stream(Reader(far, word="0-"), Reader(near, word="1-")):
+        async for piece in stream_events(EventReader(far, word="0-"), EventReader(near, word="1-")):
             text += piece
             if names(text, " 1-end"):
                 held.set()  # all of the other has come

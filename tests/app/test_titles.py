@@ -11,18 +11,18 @@ from starlette.testclient import TestClient
 from toylab import finished, occupied, speculative
 
 from decodescope.app.runs.run_service import RunService
-from decodescope.engine.trace.query.titles import LETTERS, title, titled
+from decodescope.engine.trace.query.titles import LETTERS, compose_title, title
 
 METHOD = "draft model + temperature"
 
 
 def test_a_title_holds_the_method_and_whole_first_words() -> None:
-    assert titled("plain decoding", "Once  upon\na time") == "plain decoding: Once upon a time"
-    assert titled("plain decoding", " \n") == "plain decoding"
-    long = titled("x", "word " * 40)
+    assert compose_title("plain decoding", "Once  upon\na time") == "plain decoding: Once upon a time"
+    assert compose_title("plain decoding", " \n") == "plain decoding"
+    long = compose_title("x", "word " * 40)
     assert long.endswith("word…") and len(long) <= len("x: ") + LETTERS + 1
-    assert titled("x", "y" * 400) == f"x: {'y' * LETTERS}…"
-    assert titled("x", "<|user|>\nSay hello.<|end|>\n<|assistant|>") == "x: Say hello.<|end|>"
+    assert compose_title("x", "y" * 400) == f"x: {'y' * LETTERS}…"
+    assert compose_title("x", "<|user|>\nSay hello.<|end|>\n<|assistant|>") == "x: Say hello.<|end|>"
 
 
 def test_a_run_has_one_title_before_it_begins_and_after(play: RunService, client: TestClient) -> None:

@@ -12,7 +12,7 @@ from browser import Lab, option, served
 
 from decodescope.app.http.guard import Guard
 from decodescope.app.runs.run_service import RunService
-from decodescope.app.server import app
+from decodescope.app.server import build_app
 from decodescope.engine.session.load import SHIPPED
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
@@ -25,7 +25,7 @@ def lab(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     more = tmp_path_factory.mktemp("models")
     shutil.copytree(SHIPPED / "lab", more / "bare", ignore=shutil.ignore_patterns("heads", "adapters"))
     play = RunService("lab", "lab-draft", tmp_path_factory.mktemp("traces"), more)
-    with served(lambda port: Guard(app(play), port)) as address:
+    with served(lambda port: Guard(build_app(play), port)) as address:
         yield Lab(driver, address, play)
         play.close()
 

@@ -13,7 +13,7 @@ from decodescope.engine.model.checkpoint.folder import LoadError
 from decodescope.engine.session.load import load
 from decodescope.training import block_transformer as b
 from decodescope.training import data
-from decodescope.training.net import Shape
+from decodescope.training.net import NetShape
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
@@ -22,7 +22,7 @@ def tiny() -> b.BlockNet:
     """A net that nobody trained, whose numbers its folder can hold."""
     torch.manual_seed(0)
     sizes = dict(layers=2, width=16, heads=2, kv_heads=2, head_width=8, inner=24, context=64)
-    net = b.BlockNet(Shape(**sizes, vocabulary=b.VOCABULARY))
+    net = b.BlockNet(NetShape(**sizes, vocabulary=b.VOCABULARY))
     with torch.no_grad():
         for weight in net.parameters():
             weight.copy_((weight * 12 if weight.ndim > 1 else weight).bfloat16())
@@ -51,12 +51,12 @@ def test_the_engine_says_what_the_training_computes_at_once(tmp_path: Path) -> N
 
 def test_padding_goes_in_front_and_the_last_tokens_out() -> None:
     rows = torch.arange(20, 36).view(2, 8)
-    assert b.padded(rows, 3).tolist() == [[1, 1, 1, 20, 21, 22, 23, 24], [1, 1, 1, 28, 29, 30, 31, 32]]
-    assert torch.equal(b.padded(rows, 0), rows)
+    assert b.pad_windows(rows, 3).tolist() == [[1, 1, 1, 20, 21, 22, 23, 24], [1, 1, 1, 28, 29, 30, 31, 32]]
+    assert torch.equal(b.pad_windows(rows, 0), rows)
 
 
 def test_the_short_tokenizer_writes_every_text_with_the_first_ids() -> None:
-    short, text = Tokenizer.from_str(b.shortened()), "Once upon a time, said the fox – 37 times.\n"
+    short, text = Tokenizer.from_str(b.shorten_tokenizer()), "Once upon a time, said the fox – 37 times.\n"
     coded = short.encode(text)
     assert short.decode(coded.ids) == text and short.get_vocab_size() == b.VOCABULARY
     whole = Tokenizer.from_file(str(data.TOKENIZER))

@@ -9,14 +9,14 @@ import pytest
 import torch
 from cyclic import sharp as net
 
-from decodescope.engine.methods.codecs.kivi import Kivi
-from decodescope.engine.model.heads.files import read
+from decodescope.engine.methods.kv_compression.kivi import Kivi
+from decodescope.engine.model.heads.files import load_head
 from decodescope.engine.session.load import load
 from decodescope.training import cacheparts as training
 from decodescope.training.cachenet import features
-from decodescope.training.heads import write
-from decodescope.training.prefix_state import Prefix
-from decodescope.training.soft_prompt import Soft
+from decodescope.training.heads import write_head
+from decodescope.training.prefix_state import PrefixPart
+from decodescope.training.soft_prompt import SoftPromptPart
 
 
 def text(rows: int, length: int, seed: int = 0) -> torch.Tensor:
@@ -24,12 +24,12 @@ def text(rows: int, length: int, seed: int = 0) -> torch.Tensor:
     return torch.randint(13, (rows, length), generator=torch.Generator().manual_seed(seed))
 
 
-def soft(tokens: int = 3) -> Soft:
+def soft(tokens: int = 3) -> SoftPromptPart:
     """A part whose codec packs four entries at a time."""
-    return Soft(net(), 0, tokens, Kivi(bits="2", group=4, residual=4))
+    return SoftPromptPart(net(), 0, tokens, Kivi(bits="2", group=4, buffer=4))
 
 
-def fed(part: Prefix | Soft, rows: torch.Tensor) -> Prefix | Soft:
+def fed(part: PrefixPart | SoftPromptPart, rows: torch.Tensor) -> PrefixPart | SoftPromptPart:
     """The part, which always learns from these rows."""
     part._batches = iter(lambda: rows, None)
     return part
@@ -46,7 +46,7 @@ def test_a_pass_without_a_part_is_the_models() -> None:
     )
 
 
-@pytest.mark.parametrize("make", [lambda: Prefix(net(), 0, "none"), soft], ids=["prefix", "soft"])
+@pytest.mark.parametrize("make", [lambda: PrefixPart(net(), 0, "none"), soft], ids=["prefix", "soft"])
 def test_a_part_learns_and_the_model_stays(make: object, tmp_path: Path) -> None:
     before = {name: w.clone() for name, w in net().state_dict().items()}
     part = fed(make(), text(4, 17, 5))  # type: ignore[operator]
@@ -57,9 +57,9 @@ def test_a_part_learns_and_the_model_stays(make: object, tmp_path: Path) -> None
         assert float(part.loss()) < first - 0.05
     assert all(bool((w == before[name]).all()) for name, w in net().state_dict().items())
     net().to_folder(tmp_path)
-    write(part.head, tmp_path / "heads" / part.head.kind, {"measured": {"nats": 1.0}})
+    write_head(part.head, tmp_path / "heads" / part.head.kind, {"measured": {"nats": 1.0}})
     spec = load(tmp_path, "float32", "cpu").spec
-    kept = read(tmp_path / "heads" / part.head.kind, spec, part.head.kind)
+    kept = load_head(tmp_path / "heads" / part.head.kind, spec, part.head.kind)
     assert all(torch.equal(x, kept.tensors()[name]) for name, x in part.head.tensors().items()), (
         "it was measured as it is kept"
     )

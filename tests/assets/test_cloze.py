@@ -7,7 +7,7 @@ from random import Random
 
 from tokenizers import Tokenizer
 
-from decodescope.engine.bench.cloze import ClozeBench, ClozeRow, questions
+from decodescope.engine.bench.cloze import ClozeBench, ClozeRow, load_cloze_questions
 from decodescope.engine.core.component import build
 from decodescope.engine.model.checkpoint.folder import read_json
 from decodescope.engine.session.load import fingerprint, load
@@ -18,9 +18,9 @@ ASSETS = Path(__file__).resolve().parents[2] / "assets"
 MODEL = ASSETS / "models" / "lab-mdm"
 
 
-def by_rule() -> cloze.Questions:
+def by_rule() -> cloze.LabelQuestions:
     """Questions of a story without the corpus."""
-    made = object.__new__(cloze.Questions)
+    made = object.__new__(cloze.LabelQuestions)
     made.split, made.tokenizer = "valid", Tokenizer.from_file(str(data.TOKENIZER))
     made.told = [
         ["Ada went home.", "It was late.", "Nobody saw her there."],
@@ -41,25 +41,26 @@ def test_what_is_asked_is_true_where_it_says_so() -> None:
 
 
 def test_the_bench_asks_as_the_training_did() -> None:
-    asked, made = questions(each=5), by_rule()
+    asked, made = load_cloze_questions(each=5), by_rule()
     bench = ClozeBench(load("lab-mdm", "float32", "cpu"), asked)
     for q, (ids, place) in zip(asked, bench._rows, strict=True):
-        assert ids == made.ids(cloze.Question(q.sort, q.prompt, q.labels, q.answer)) and ids[place] == 5
-        assert all(made.token(x) in cloze.Cloze.rows for x in q.labels), "rows that learn"
+        assert ids == made.ids(cloze.LabelQuestion(q.sort, q.prompt, q.labels, q.answer)) and ids[place] == 5
+        assert all(made.token(x) in cloze.ClozeAdapter.rows for x in q.labels), "rows that learn"
 
 
 def test_the_shipped_adapter_answers_and_its_exits_do_so_in_fewer_layers() -> None:
     model, asked = (
         load("lab-mdm+cloze", "float32", "cpu"),
-        [q for q in questions(each=40) if q.sort != "claim"],
+        [q for q in load_cloze_questions(each=40) if q.sort != "claim"],
     )
     bench = ClozeBench(model, asked)
     assert bench.heads and read_json(MODEL / "heads" / "exits", "config.json")["target"] == fingerprint(
         MODEL, "cloze"
     )
-    whole: ClozeRow = bench.measure("whole", build("depth", "all_layers", {}))
+    whole: ClozeRow = bench.measure("whole", build("adaptive_depth", "all_layers", {}))
     early = bench.measure(
-        "early", build("depth", "entropy_exit", {"threshold": 0.2, "first": 1, "heads": "exits"})
+        "early",
+        build("adaptive_depth", "entropy_exit", {"threshold": 0.2, "min_layers": 1, "heads": "exits"}),
     )
     assert sum(whole.right.values()) >= 0.95 * len(asked) and whole.layers == 6 * len(asked)
     assert sum(early.right.values()) >= sum(whole.right.values()) - 4 and early.layers < 5 * len(asked)

@@ -41,7 +41,7 @@ def documents_of(tmp_path: Path, **texts: str) -> list[str]:
     for name, text in texts.items():
         (tmp_path / f"{name}.py").write_text(text)
         files.append((f"{name}.py", tmp_path / f"{name}.py"))
-    return sorted(d["origin"] for d in corpus.source_documents(files, 1, Random(0), corpus.Seen()))
+    return sorted(d["origin"] for d in corpus.source_documents(files, 1, Random(0), corpus.DuplicateFilter()))
 
 
 @pytest.mark.parametrize(
@@ -106,10 +106,10 @@ def test_a_doc_sheet_has_signatures_and_docstrings_but_no_code():
 
 
 def test_tests_and_vendored_files_are_not_wanted():
-    assert corpus.wanted("numpy/core/array.py")
+    assert corpus.is_library_path("numpy/core/array.py")
     assert not any(
         map(
-            corpus.wanted,
+            corpus.is_library_path,
             ("numpy/tests/x.py", "pip/_vendor/six.py", "debugpy/_vendored/force.py", "a/test_b.py"),
         )
     )
@@ -117,12 +117,12 @@ def test_tests_and_vendored_files_are_not_wanted():
 
 @pytest.fixture(scope="module")
 def made() -> list[dict]:
-    return list(corpus.made_by_rule(0.01, 0))
+    return list(corpus.generate_all_documents(0.01, 0))
 
 
 def test_the_generated_part_is_the_same_every_time(made):
-    assert list(corpus.made_by_rule(0.01, 0)) == made
-    assert list(corpus.made_by_rule(0.01, 1)) != made
+    assert list(corpus.generate_all_documents(0.01, 0)) == made
+    assert list(corpus.generate_all_documents(0.01, 1)) != made
 
 
 def test_documents_say_what_they_are(made):
@@ -137,12 +137,12 @@ def test_documents_say_what_they_are(made):
 
 def test_generated_bytes_follow_the_shares(made):
     def megabytes(*kinds: str) -> float:
-        return corpus.size([d for d in made if d["kind"] in kinds]) / 0.01 / 1e6
+        return corpus.total_bytes([d for d in made if d["kind"] in kinds]) / 0.01 / 1e6
 
     assert megabytes("story") == pytest.approx(corpus.STORIES, rel=0.1)
     assert megabytes(*drills.DRILLS) == pytest.approx(corpus.DRILL, rel=0.15)
     assert megabytes("coding", *set(KINDS) - {"code"}) == pytest.approx(corpus.TASKS, rel=0.15)
-    assert corpus.size([d for d in made if d["split"] == "valid"]) < 0.1 * corpus.size(made)
+    assert corpus.total_bytes([d for d in made if d["split"] == "valid"]) < 0.1 * corpus.total_bytes(made)
 
 
 def test_no_task_that_is_held_out_is_in_the_corpus(monkeypatch):
@@ -154,7 +154,7 @@ def test_no_task_that_is_held_out_is_in_the_corpus(monkeypatch):
             return made[-1][1]
 
         monkeypatch.setitem(corpus.KINDS, kind, spy)
-    assert len(list(corpus.made_by_rule(0.002, 0))) > 100
+    assert len(list(corpus.generate_all_documents(0.002, 0))) > 100
     assert {split for split, _ in made} == {"train", "valid"}
     assert all(split_of(task.key) == split for split, task in made)
 
@@ -165,7 +165,7 @@ def test_no_story_that_is_held_out_is_in_the_corpus(monkeypatch):
         "decodescope.training.corpus.story",
         lambda r, split, story=corpus.story: (asked.append(split), story(r, split))[1],
     )
-    texts = list(corpus.generated("story", 0.05, "0", corpus.tale))
+    texts = list(corpus.generate_documents("story", 0.05, "0", corpus.make_tale))
     assert len(texts) > 20 and set(asked) == {"train", "valid"}
 
 

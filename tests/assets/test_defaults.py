@@ -11,8 +11,8 @@ import pytest
 
 from decodescope.engine import Method, Session
 from decodescope.engine.session.load import Model, load
-from decodescope.engine.session.run import encode
-from decodescope.engine.trace.records.phases import decides
+from decodescope.engine.session.run import encode_text_or_ids
+from decodescope.engine.trace.records.phases import is_deciding_pass
 
 # texts of the kinds that the models know, and none of LabBench
 TEXTS = (
@@ -31,7 +31,7 @@ def drafted(
     drafter: tuple[str, dict[str, Any]], schedule: str = "fixed", new: int = 40, texts: Sequence[str] = TEXTS
 ) -> tuple[float, float, Counter[int]]:
     """Over some texts: tokens a pass, the share of drafted tokens that stayed, and how long the drafts were."""
-    method = Method.named({"drafter": drafter[0], "schedule": schedule}, {"drafter": drafter[1]})
+    method = Method.from_names({"drafter": drafter[0], "schedule": schedule}, {"drafter": drafter[1]})
     target, lengths = loaded("lab"), Counter[int]()
     tokens = passes = accepted = 0
     models = {"draft": loaded("lab-draft")} if "draft" in method.lanes else {}
@@ -39,15 +39,15 @@ def drafted(
         made = Session(
             target,
             method,
-            encode(target, text),
+            encode_text_or_ids(target, text),
             models=models,
             max_new_tokens=new,
             stop_tokens=[],
-            level="counts",
+            level="summary",
         )
         for step in made.stream():
             tokens += len(step.emitted)
-            passes += sum(map(decides, step.passes))
+            passes += sum(map(is_deciding_pass, step.passes))
             accepted += step.accepted
             lengths[step.drafted] += 1
     return tokens / passes, accepted / max(1, sum(k * n for k, n in lengths.items())), lengths
@@ -56,7 +56,7 @@ def drafted(
 def test_specdec_pp_drafts_as_long_as_is_needed_and_nearly_as_well_as_a_fixed_length() -> None:
     threshold = loaded("lab-draft").decoder.heads["specdec"].threshold  # type: ignore[attr-defined] # a Head's
     assert threshold is not None, "the shipped head has the value that it was calibrated for"
-    fixed, _, _ = drafted(("draft_model", {"length": 4}), new=24, texts=TEXTS[:2])
+    fixed, _, _ = drafted(("draft_model", {"max_draft_tokens": 4}), new=24, texts=TEXTS[:2])
     found, _, lengths = drafted(("draft_model", {}), "specdec_pp", new=24, texts=TEXTS[:2])
     assert found > 0.9 * fixed, (found, fixed)
     assert max(lengths.values()) < 0.75 * lengths.total() and len(lengths) > 2, lengths
@@ -65,7 +65,7 @@ def test_specdec_pp_drafts_as_long_as_is_needed_and_nearly_as_well_as_a_fixed_le
 
 @pytest.mark.nightly
 def test_kangaroo_ends_the_drafts_early_that_would_be_rejected() -> None:
-    whole, stayed, _ = drafted(("kangaroo", {"stop": 0.0}))
+    whole, stayed, _ = drafted(("kangaroo", {"min_probability": 0.0}))
     found, more, lengths = drafted(("kangaroo", {}))
     assert more > 1.2 * stayed and found > 0.75 * whole, (found, whole, more, stayed)
     assert len(lengths) > 3 and max(lengths.values()) < 0.75 * lengths.total(), lengths

@@ -14,7 +14,7 @@ from decodescope.engine.session.load import load
 from decodescope.training import digits, train
 from decodescope.training import digits_data as d
 from decodescope.training.digits_data import Pictures
-from decodescope.training.net import Net, Shape
+from decodescope.training.net import Net, NetShape
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
@@ -36,9 +36,9 @@ def made_up(count: int = 12) -> Pictures:
 
 @pytest.mark.parametrize("cells", [False, True])
 def test_a_class_a_level_and_an_instruction_are_a_token_each(cells: bool) -> None:
-    tokenizer = d.tokenizer(cells)
-    assert tokenizer.get_vocab_size() == d.size(cells) and tokenizer.token_to_id(d.END) == 0
-    picture = d.picture(cells)
+    tokenizer = d.make_tokenizer(cells)
+    assert tokenizer.get_vocab_size() == d.vocabulary_size(cells) and tokenizer.token_to_id(d.END) == 0
+    picture = d.picture_config(cells)
     assert [tokenizer.id_to_token(x) for x in picture["levels"]] == list(d.GLYPHS)
     text = "7.M\n W#"
     assert tokenizer.encode(text).tokens == ["7", ".", "M", "W", "#"], "white space is passed over"
@@ -52,7 +52,7 @@ def test_a_class_a_level_and_an_instruction_are_a_token_each(cells: bool) -> Non
 
 def test_a_picture_in_raster_order_is_its_class_its_levels_and_an_end() -> None:
     some = made_up(3)
-    rows = d.raster(some)
+    rows = d.raster_windows(some)
     assert (
         rows.ids.shape == (3, 66)
         and (rows.ids[:, 0] == 3 + some.classes).all()
@@ -64,7 +64,7 @@ def test_a_picture_in_raster_order_is_its_class_its_levels_and_an_end() -> None:
 
 def test_in_any_order_each_level_stands_behind_the_instruction_of_its_cell() -> None:
     some = made_up(4)
-    rows = d.in_any_order(some, torch.Generator().manual_seed(1), 0.1)
+    rows = d.any_order_windows(some, torch.Generator().manual_seed(1), 0.1)
     assert rows.ids.shape == (4, 130)
     cells, levels = rows.ids[:, 1:-1:2] - d.FIRST_CELL, rows.ids[:, 2:-1:2] - d.FIRST_LEVEL
     assert (cells.sort(1).values == torch.arange(64)).all() and not torch.equal(cells[0], cells[1])
@@ -77,7 +77,7 @@ def test_a_picture_that_is_moved_keeps_its_ink() -> None:
     levels = torch.zeros(400, 8, 8, dtype=torch.long)
     levels[:, 2:6, 3:5] = 9
     levels[200:, :, 3] = 4  # touches the upper and the lower edge
-    moved = d.shifted(levels, torch.Generator().manual_seed(0))
+    moved = d.shift_pictures(levels, torch.Generator().manual_seed(0))
     assert (moved.sum((1, 2)) == levels.sum((1, 2))).all()
     ways = {tuple(x.nonzero()[0].tolist()) for x in moved[:200]}
     assert ways == {(2, 3), (1, 3), (3, 3), (2, 2), (2, 4)}, "as it was, and by a cell in each direction"
@@ -85,9 +85,9 @@ def test_a_picture_that_is_moved_keeps_its_ink() -> None:
 
 
 def test_levels_are_read_wrong_by_one_and_nothing_else_is() -> None:
-    rows = d.in_any_order(made_up(), torch.Generator().manual_seed(0), 0.1)
+    rows = d.any_order_windows(made_up(), torch.Generator().manual_seed(0), 0.1)
     torch.manual_seed(0)
-    read = d.blurred(rows, 0.5)
+    read = d.blur_levels(rows, 0.5)
     off = (read - rows.ids).abs()
     assert (
         off.max() == 1 and not off[~rows.levels].any() and 0.2 < float(off[rows.levels].float().mean()) < 0.6
@@ -97,7 +97,7 @@ def test_levels_are_read_wrong_by_one_and_nothing_else_is() -> None:
 
 def test_the_counted_laws_are_what_counting_gives() -> None:
     some = made_up(800)
-    found = d.counted(some, some)
+    found = d.counted_baselines(some, some)
     assert found["place"] < found["levels"]
     assert found["levels"] < math.log(16)
     shares = torch.bincount(some.levels.flatten(), minlength=16) + 1
@@ -112,17 +112,19 @@ def test_the_counted_laws_are_what_counting_gives() -> None:
 def test_some_steps_teach_it_pictures_by_rule_and_the_folder_is_whole(cells: bool, tmp_path: Path) -> None:
     torch.manual_seed(0)
     some = made_up(64)
-    net = Net(Shape(**TINY, vocabulary=d.size(cells)))
-    training = digits.Training(net, some, cells, train.Plan(1024, {}, {}, warmup=4), (0.02, 0.02))
-    before = training.measured({"held out": some})["cell"]
+    net = Net(NetShape(**TINY, vocabulary=d.vocabulary_size(cells)))
+    training = digits.DigitsTrainer(
+        net, some, cells, train.TrainingPlan(1024, {}, {}, warmup=4), (0.02, 0.02)
+    )
+    before = training.measure({"held out": some})["cell"]
     for _ in range(30):
         training.update()
-    assert training.measured({"held out": some})["cell"] < before - 1
+    assert training.measure({"held out": some})["cell"] < before - 1
     digits.write(net, tmp_path / "m", cells)
     model = load(tmp_path / "m", "float32", "cpu")
     assert model.spec.picture is not None and model.spec.picture.size == 64 and model.stop_tokens == [0]
     assert len(model.spec.picture.cells) == 64 * cells
-    assert json.loads((tmp_path / "m" / "config.json").read_text())["picture"] == d.picture(cells)
+    assert json.loads((tmp_path / "m" / "config.json").read_text())["picture"] == d.picture_config(cells)
 
 
 # ---- what is shipped

@@ -6,12 +6,12 @@ import math
 
 import pytest
 
-from decodescope.training.draft_laws import Law, body, main, table, told, unseen_errors
+from decodescope.training.draft_laws import LogLaw, body_size, law_row, main, table, unseen_errors
 
 
 def test_a_law_is_found_again_and_foretells_what_it_has_not_seen() -> None:
     points = [(x, 0.7 * math.log10(x) - 1.25) for x in (2.0, 30.0, 500.0, 6_000.0)]
-    law = Law.of(points)
+    law = LogLaw.fit(points)
     assert (law.a, law.b) == (pytest.approx(0.7, abs=1e-12), pytest.approx(-1.25, abs=1e-12))
     assert max(map(abs, unseen_errors(points))) < 1e-12
 
@@ -20,15 +20,15 @@ def test_the_error_of_a_point_is_that_of_a_law_without_it() -> None:
     points = [(1.0, 2.0), (10.0, 2.5), (100.0, 2.6)]
     # without the first: 0.1 a decade through (10, 2.5); without the second: the mean of its neighbours; without the third: 0.5
     assert unseen_errors(points) == pytest.approx([2.4 - 2.0, 2.3 - 2.5, 3.0 - 2.6])
-    assert "rises" in told("x", points) and "0.400" in told("x", points)
-    assert "falls" in told("x", [(x, -y) for x, y in points]) and "neither" in told(
+    assert "rises" in law_row("x", points) and "0.400" in law_row("x", points)
+    assert "falls" in law_row("x", [(x, -y) for x, y in points]) and "neither" in law_row(
         "x", [*points, (1e3, 0.0)]
     )
 
 
 def test_too_few_points_are_refused_in_a_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="two different places above 0"):
-        Law.of([(3.0, 1.0), (3.0, 2.0)])
+        LogLaw.fit([(3.0, 1.0), (3.0, 2.0)])
     with pytest.raises(SystemExit):
         main(["points", "1:2", "2:3"])
     assert "three or more pairs X:Y" in capsys.readouterr().err
@@ -39,4 +39,7 @@ def test_too_few_points_are_refused_in_a_sentence(capsys: pytest.CaptureFixture[
 def test_the_table_has_a_law_for_every_size_and_every_number_of_tokens() -> None:
     made = {f"{n}/{x}": {"tau drawn": 1 + 0.1 * n + x} for n in (1, 2, 4) for x in (0.05, 0.1, 0.2)}
     lines = table(made).splitlines()
-    assert sum("rises" in line for line in lines) == 6 and body(4) - body(2) == 2 * (body(2) - body(1)) > 0
+    assert (
+        sum("rises" in line for line in lines) == 6
+        and body_size(4) - body_size(2) == 2 * (body_size(2) - body_size(1)) > 0
+    )

@@ -28,7 +28,7 @@ def test_fresh_exits_read_a_state_as_the_last_norm_and_the_unembedding_do() -> N
     for layer, x in enumerate(net.states(ids)[1:-1], 1):
         feature = head(x, layer)
         assert torch.allclose(training.unembed(net, feature), net.head(x), atol=1e-5)
-        assert torch.allclose(head.meta(x, layer), torch.full(ids.shape, 0.5)), (
+        assert torch.allclose(head.confidence(x, layer), torch.full(ids.shape, 0.5)), (
             "an untrained classifier says one half"
         )
 
@@ -36,20 +36,20 @@ def test_fresh_exits_read_a_state_as_the_last_norm_and_the_unembedding_do() -> N
 def test_training_brings_each_exit_nearer_to_the_whole_model_and_leaves_that_as_it_is() -> None:
     net = cyclic().requires_grad_(False)
     head, before = training.new_head(net, rank=4), {k: x.clone() for k, x in net.state_dict().items()}
-    first = training.measured(net, head, text(8))
+    first = training.measure(net, head, text(8))
     parts = iter(text(16 * 60).split(16))
     training.train(net, head, parts, 60, 1e-2)
-    training.judged(net, head, iter(text(64).split(16)), 1000)
-    last = training.measured(net, head, text(8))
+    training.fit_classifiers(net, head, iter(text(64).split(16)), 1000)
+    last = training.measure(net, head, text(8))
     assert all(new["diverges"] < old["diverges"] for old, new in zip(first, last, strict=True))
     assert all(torch.equal(x, before[k]) for k, x in net.state_dict().items())
 
 
 def test_a_score_tells_right_from_wrong_by_the_share_of_pairs_in_order() -> None:
     right = torch.tensor([True, False, True, False])
-    assert training.ranked(torch.tensor([0.9, 0.1, 0.8, 0.2]), right) == 1.0
-    assert training.ranked(torch.tensor([0.1, 0.9, 0.2, 0.8]), right) == 0.0
-    assert training.ranked(torch.tensor([0.3, 0.2, 0.1, 0.4]), right) == pytest.approx(0.25)
+    assert training.ranking_accuracy(torch.tensor([0.9, 0.1, 0.8, 0.2]), right) == 1.0
+    assert training.ranking_accuracy(torch.tensor([0.1, 0.9, 0.2, 0.8]), right) == 0.0
+    assert training.ranking_accuracy(torch.tensor([0.3, 0.2, 0.1, 0.4]), right) == pytest.approx(0.25)
 
 
 def test_the_shipped_exits_belong_to_their_model_and_agree_more_often_than_before() -> None:

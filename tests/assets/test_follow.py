@@ -12,8 +12,8 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from decodescope.app.basis.parser import parser
-from decodescope.training import follow
+from decodescope.app.basis.parser import build_parser
+from decodescope.training import rebuild
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
@@ -31,17 +31,17 @@ def anchors(text: str) -> set[str]:
 def test_every_shipped_head_and_adapter_of_the_models_that_follow_is_a_piece():
     folders = [ASSETS / "models" / model for model in ("lab", "lab-draft")]
     shipped = {file.parent.name for folder in folders for file in folder.glob("*/*/config.json")}
-    assert shipped and shipped <= follow.PIECES.keys(), shipped - follow.PIECES.keys()
+    assert shipped and shipped <= rebuild.PIECES.keys(), shipped - rebuild.PIECES.keys()
 
 
-@pytest.mark.parametrize("name", follow.PIECES)
+@pytest.mark.parametrize("name", rebuild.PIECES)
 def test_a_command_is_a_script_and_words_that_it_takes(name):
-    small = follow.PIECES[name].small.format(name=name).split()
-    for (_, script, *words), more in zip(follow.commands(name, 1), [small, [], []], strict=False):
+    small = rebuild.PIECES[name].small.format(name=name).split()
+    for (_, script, *words), more in zip(rebuild.commands(name, 1), [small, [], []], strict=False):
         if script == "-m" and words[0] == "decodescope":
-            assert parser().parse_args([*words[1:], *more]).command == "bench"
+            assert build_parser().parse_args([*words[1:], *more]).command == "bench"
             continue
-        file = follow.ROOT / script
+        file = rebuild.ROOT / script
         if script == "-m":
             script, *words = words
             file = Path(importlib.import_module(script).__file__)
@@ -50,15 +50,15 @@ def test_a_command_is_a_script_and_words_that_it_takes(name):
             assert not word.startswith("--") or f'"{word}"' in text, f"{script} takes no {word}"
 
 
-@pytest.mark.parametrize("name", [x for x in follow.PIECES if "--from" in follow.PIECES[x].commands[0]])
+@pytest.mark.parametrize("name", [x for x in rebuild.PIECES if "--from" in rebuild.PIECES[x].commands[0]])
 def test_what_a_piece_begins_with_lies_there(name):
-    words = follow.commands(name, 1)[0]
-    source = follow.ROOT / words[words.index("--from") + 1]
+    words = rebuild.commands(name, 1)[0]
+    source = rebuild.ROOT / words[words.index("--from") + 1]
     assert (source / "model.safetensors").exists() or (source / name / "model.safetensors").exists()
 
 
 def test_all_but_what_measures_times_takes_at_most_four_hours():
-    assert sum(x.minutes for x in follow.PIECES.values() if not x.alone) <= 240
+    assert sum(x.minutes for x in rebuild.PIECES.values() if not x.alone) <= 240
 
 
 def test_what_people_write_anew_names_every_section_of_the_benchmarks_and_links_that_lead_somewhere():
@@ -74,9 +74,9 @@ def test_what_people_write_anew_names_every_section_of_the_benchmarks_and_links_
 
 
 def test_pieces_are_made_in_order_noted_and_not_made_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(follow, "DONE", tmp_path / "followed.json")
-    monkeypatch.setattr(follow, "ROOT", tmp_path)
-    monkeypatch.setattr(follow, "BUILD", tmp_path / "build")
+    monkeypatch.setattr(rebuild, "DONE", tmp_path / "followed.json")
+    monkeypatch.setattr(rebuild, "ROOT", tmp_path)
+    monkeypatch.setattr(rebuild, "BUILD", tmp_path / "build")
     ran, fails = [], ["hydra"]
 
     def ended(words: list[str], cwd: Path) -> CompletedProcess:
@@ -86,40 +86,40 @@ def test_pieces_are_made_in_order_noted_and_not_made_again(tmp_path, monkeypatch
     def commands(name: str, threads: int, fresh: bool) -> list[list[str]]:
         return [["python", "script", name, *["--fresh"] * fresh]]
 
-    monkeypatch.setattr(follow.subprocess, "run", ended)
-    monkeypatch.setattr(follow, "commands", commands)
-    monkeypatch.setattr(follow, "mark", lambda name: "abc")
+    monkeypatch.setattr(rebuild.subprocess, "run", ended)
+    monkeypatch.setattr(rebuild, "commands", commands)
+    monkeypatch.setattr(rebuild, "weights_mark", lambda name: "abc")
     with pytest.raises(SystemExit, match="hydra was not made"):
-        follow.make(["eagle", "hydra", "medusa"], 1)
+        rebuild.make(["eagle", "hydra", "medusa"], 1)
     assert ran == [["eagle", "--fresh"], ["hydra", "--fresh"]]
-    assert json.loads(follow.DONE.read_text()) == {
+    assert json.loads(rebuild.DONE.read_text()) == {
         "begun": {"eagle": "abc", "hydra": "abc"},
         "made": {"eagle": "abc"},
     }
     fails.clear()
-    follow.make(["eagle", "hydra"], 1)
+    rebuild.make(["eagle", "hydra"], 1)
     assert ran[2:] == [["hydra"]], "begun for these weights: it goes on from its checkpoint"
-    monkeypatch.setattr(follow, "mark", lambda name: "abd")
-    follow.make(["hydra"], 1)
+    monkeypatch.setattr(rebuild, "weights_mark", lambda name: "abd")
+    rebuild.make(["hydra"], 1)
     assert ran[3:] == [["hydra", "--fresh"]], "a checkpoint that was begun for other weights is forgotten"
-    assert follow.noted()["made"] == {"eagle": "abc", "hydra": "abd"}
+    assert rebuild.read_notes()["made"] == {"eagle": "abc", "hydra": "abd"}
 
 
 def test_a_rehearsal_adds_its_words_and_puts_back_what_was_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(follow, "ROOT", tmp_path)
-    monkeypatch.setattr(follow, "BUILD", tmp_path / "build")
-    monkeypatch.setattr(follow, "written", lambda: ["a file"])
+    monkeypatch.setattr(rebuild, "ROOT", tmp_path)
+    monkeypatch.setattr(rebuild, "BUILD", tmp_path / "build")
+    monkeypatch.setattr(rebuild, "changed_paths", lambda: ["a file"])
     with pytest.raises(SystemExit, match="commit it first"):
-        follow.rehearse(["eagle"], 1)
+        rebuild.rehearse(["eagle"], 1)
     states, ran = iter([[], ["assets/models/lab/heads/eagle"]]), []
 
     def ended(words: list[str], **how: object) -> CompletedProcess:
         ran.append(words)
         return CompletedProcess(words, 0)
 
-    monkeypatch.setattr(follow, "written", lambda: next(states))
-    monkeypatch.setattr(follow.subprocess, "run", ended)
-    follow.rehearse(["eagle"], 1)
+    monkeypatch.setattr(rebuild, "changed_paths", lambda: next(states))
+    monkeypatch.setattr(rebuild.subprocess, "run", ended)
+    rebuild.rehearse(["eagle"], 1)
     made, loaded, *back = ran
     assert made[-4:] == ["--tokens", "0.005", "--unseen", "8"] and "'lab'" in loaded[2]
     assert [x[:2] for x in back] == [["git", "checkout"], ["git", "clean"]]
@@ -128,5 +128,5 @@ def test_a_rehearsal_adds_its_words_and_puts_back_what_was_written(tmp_path, mon
 def test_what_is_no_piece_is_refused(monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["follow.py", "make", "owl"])
     with pytest.raises(SystemExit):
-        follow.main()
+        rebuild.main()
     assert re.search("no piece 'owl': choose of lab-draft", capsys.readouterr().err)

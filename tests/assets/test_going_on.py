@@ -37,7 +37,7 @@ def test_an_adapter_begins_with_the_shipped_one(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adapters, "BUILD", tmp_path)
-    for what in ("learn", "measured"):
+    for what in ("learn", "measure"):
         monkeypatch.setattr(adapters.ADAPTERS[name], what, nothing)
     adapters.main([name, *WORDS, "--from", str(LAB / "adapters"), "--into", str(tmp_path)])
     same(tmp_path / name, LAB / "adapters" / name)
@@ -47,7 +47,7 @@ def test_an_adapter_begins_with_the_shipped_one(
 def test_a_part_of_the_cache_begins_with_the_shipped_one(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cacheparts.PARTS[name], "measured", nothing)
+    monkeypatch.setattr(cacheparts.PARTS[name], "measure", nothing)
     cacheparts.main([name, *WORDS, "--from", str(LAB / "heads"), "--into", str(tmp_path)])
     same(tmp_path / name, LAB / "heads" / name)
 
@@ -55,8 +55,8 @@ def test_a_part_of_the_cache_begins_with_the_shipped_one(
 def test_routers_and_their_adapter_begin_with_the_shipped_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for what, value in (("learn", nothing), ("measured", nothing), ("calibrated", lambda self: 0.0)):
-        monkeypatch.setattr(skip_layer.SkipLayer, what, value)
+    for what, value in (("learn", nothing), ("measure", nothing), ("calibrate_biases", lambda self: 0.0)):
+        monkeypatch.setattr(skip_layer.SkipLayerAdapter, what, value)
     skip_layer.main([*WORDS, "--from", str(LAB), "--into", str(tmp_path)])
     for kind in ("heads", "adapters"):
         same(tmp_path / kind / "skip_layer", LAB / kind / "skip_layer")

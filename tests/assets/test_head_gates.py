@@ -11,7 +11,7 @@ import torch
 
 from decodescope.engine.session.load import fingerprint
 from decodescope.training import head_gates as training
-from decodescope.training.net import Net, Shape
+from decodescope.training.net import Net, NetShape
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
@@ -21,7 +21,7 @@ SHIPPED = ASSETS / "models" / "lab" / "heads" / "duo_attention"
 def net() -> Net:
     """A random net that knows the shipped vocabulary."""
     torch.manual_seed(3)
-    return Net(Shape(2, 32, 4, 2, 8, 48)).requires_grad_(False)
+    return Net(NetShape(2, 32, 4, 2, 8, 48)).requires_grad_(False)
 
 
 def test_what_is_asked_was_said_further_back_than_a_streaming_head_sees() -> None:
@@ -36,12 +36,12 @@ def test_what_is_asked_was_said_further_back_than_a_streaming_head_sees() -> Non
 @torch.no_grad()
 def test_open_gates_are_the_model_and_closed_ones_a_band() -> None:
     made, ids = net(), torch.arange(40)[None]
-    part, x = training.Gates(made, 0), made.model.embed_tokens(ids)
+    part, x = training.GatesPart(made, 0), made.model.embed_tokens(ids)
     whole = made.model.norm(made.states(ids)[-1])
 
     def read(alpha: float, sinks: int, recent: int) -> torch.Tensor:
         gates = torch.full_like(part.head.alpha, alpha)
-        return training.features(made, x, training.attend(gates, training.streamed(40, sinks, recent)))
+        return training.features(made, x, training.attend(gates, training.streaming_mask(40, sinks, recent)))
 
     assert torch.allclose(read(1.0, 2, 4), whole, atol=1e-5) and torch.allclose(
         read(0.0, 0, 40), whole, atol=1e-5
@@ -52,7 +52,7 @@ def test_open_gates_are_the_model_and_closed_ones_a_band() -> None:
 
 def test_a_price_alone_closes_the_gates() -> None:
     """A random net says nothing again, so no head is missed."""
-    part = training.Gates(net(), 0)
+    part = training.GatesPart(net(), 0)
     part.loss().backward()
     assert (part.head.alpha.grad > 0).all()
 

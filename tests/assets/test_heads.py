@@ -16,8 +16,8 @@ from cyclic import NEXT, D, V, cyclic
 from sizes import sizes, thinned
 
 from decodescope.engine.model.checkpoint.folder import read_json
-from decodescope.engine.model.heads.drafting.shift import shifts
-from decodescope.engine.model.heads.files import CACHE, HEADS, folders, write
+from decodescope.engine.model.heads.drafting.shift import head_shifts
+from decodescope.engine.model.heads.files import CACHE, HEADS, find_head_folders, write_head
 from decodescope.engine.session.load import fingerprint, load
 from decodescope.training import heads as training
 from decodescope.training.adversary import Adversary
@@ -42,12 +42,12 @@ DRAFTS = {
     "hydra": dict(nodes=3),
     "eagle": dict(nodes=3, depth=3),
     "eagle3": dict(nodes=3, width=1, depth=3),
-    "kangaroo": dict(length=3, stop=0.0),
-    "blockwise": dict(length=3),
-    "mlp_speculator": dict(branching="1,1,1", kept=1),
-    "redrafter": dict(width=1, length=3),
+    "kangaroo": dict(max_draft_tokens=3, min_probability=0.0),
+    "blockwise": dict(max_draft_tokens=3),
+    "mlp_speculator": dict(branching="1,1,1", max_paths=1),
+    "redrafter": dict(width=1, depth=3),
     "fspad": dict(nodes=3, width=1, depth=3),
-    "parallelspec": dict(nodes=3, width=1, depth=3, k=3),
+    "parallelspec": dict(nodes=3, width=1, depth=3, tokens_per_pass=3),
     "clover": dict(nodes=3),
 }
 
@@ -63,7 +63,7 @@ def trained(kind: str):
     torch.manual_seed(1)
     steps = 320 if kind == "eagle3" else 200
     head = training.new_head(kind, cyclic(), **SHAPES[kind])
-    memory = training.remembered(cyclic(), text(400, 24, 1), [head])
+    memory = training.store_states(cyclic(), text(400, 24, 1), [head])
     training.train(
         cyclic(), [head], training.batches(cyclic(), memory, 12, 0), steps, lr=1e-2, muon=2e-2, share=0.5
     )
@@ -74,12 +74,12 @@ def decoded(head, folder: Path) -> list[int]:
     """Accepted tokens by step of a run on the folder's model with these heads."""
     cyclic().to_folder(folder)
     head.rates = ((1.0, 0.0),) * 3  # of three nodes the tree makes a chain
-    write(head, folder / "heads" / head.kind)
+    write_head(head, folder / "heads" / head.kind)
     model = load(folder, "float32", "cpu")
     assert model.spec.heads == (head.kind,)
     method = toys.method(drafter=(head.kind, DRAFTS[head.kind]))
     session = toys.decode(method, [3, 1, 0], 41, pair=(model, model), stop_tokens=())
-    assert session.end.tokens == toys.greedy(model.decoder, [3, 1, 0], 41)
+    assert session.end.tokens == toys.greedy_text(model.decoder, [3, 1, 0], 41)
     return [step.accepted for step in session.sink.steps]
 
 
@@ -91,7 +91,7 @@ def test_the_net_writes_the_cycle() -> None:
 
 def test_feature_is_what_the_unembedding_reads() -> None:
     ids = text(2, 9, 0)
-    r = training.read(cyclic(), ids, layer=1)
+    r = training.read_states(cyclic(), ids, layer=1)
     assert torch.equal(training.unembed(cyclic(), r.feature), cyclic()(ids))
     assert torch.equal(r.early, cyclic().states(ids)[1]) and torch.equal(r.embedded, cyclic().states(ids)[0])
 
@@ -100,7 +100,7 @@ def test_feature_is_what_the_unembedding_reads() -> None:
 def test_trained_heads_draft_the_cycle_without_a_fault(kind: str, tmp_path: Path) -> None:
     """Training and drafting agree on every shift: all that is drafted is accepted, in every step."""
     head = trained(kind)
-    for row in training.measured(cyclic(), head, text(32, 24, 999)):
+    for row in training.measure(cyclic(), head, text(32, 24, 999)):
         assert row[0] > 0.97 and row == sorted(row, reverse=True)
     assert decoded(head, tmp_path)[1:-1] == [3] * 9
 
@@ -110,15 +110,15 @@ def test_heads_trained_one_token_off_never_guess_right(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def off(name: str, heads: int = 1):
-        return [replace(s, says=s.says + 1) for s in shifts(name, heads)]
+        return [replace(s, says=s.says + 1) for s in head_shifts(name, heads)]
 
     with monkeypatch.context() as patched:
-        patched.setattr(training, "shifts", off)
+        patched.setattr(training, "head_shifts", off)
         head = trained(kind)
-        assert all(row[0] > 0.97 for row in training.measured(cyclic(), head, text(32, 24, 999))), (
+        assert all(row[0] > 0.97 for row in training.measure(cyclic(), head, text(32, 24, 999))), (
             "it learnt something else"
         )
-    assert all(row[0] < 0.1 for row in training.measured(cyclic(), head, text(32, 24, 999)))
+    assert all(row[0] < 0.1 for row in training.measure(cyclic(), head, text(32, 24, 999)))
     assert sum(decoded(head, tmp_path)) == 0
 
 
@@ -127,14 +127,14 @@ def test_deeper_levels_of_eagle_are_measured_on_its_own_guesses() -> None:
     place, slot by slot."""
     assert all(
         row[0] > 0.95
-        for row in training.unrolled(cyclic(), trained("eagle"), text(8, 24, 999), levels=4, stride=3)
+        for row in training.measure_unrolled(cyclic(), trained("eagle"), text(8, 24, 999), levels=4, stride=3)
     )
     ids, levels = text(2, 16, 4), 3
     head = toys.heads("eagle", D, **SHAPES["eagle"])
     hits = torch.zeros(levels - 1, 10)
     places = range(0, 16 - levels - 1, 2)
     for row in ids:
-        r = training.read(cyclic(), row[None])
+        r = training.read_states(cyclic(), row[None])
         for t in places:
             store = head.attention.store()
             # of the feature of t + 1
@@ -144,7 +144,7 @@ def test_deeper_levels_of_eagle_are_measured_on_its_own_guesses() -> None:
                 guess = head(guess, r.embedded[:, known : known + 1], known - 1, store)
                 ranked = training.unembed(cyclic(), guess)[0, 0].argsort(descending=True)[:10]
                 hits[level - 1] += ranked == cyclic()(row[None, : known + 1])[0, -1].argmax()
-    found = torch.tensor(training.unrolled(cyclic(), head, ids, levels, stride=2))
+    found = torch.tensor(training.measure_unrolled(cyclic(), head, ids, levels, stride=2))
     assert (
         torch.allclose(found, hits / (2 * len(places)))
         and 0.1 < hits.sum() / (2 * len(places) * (levels - 1)) < 1
@@ -156,12 +156,12 @@ def test_a_net_around_eagles_layer_goes_on_from_eagle_and_else_from_its_own(tmp_
         toys.heads("eagle", D, **SHAPES["eagle"]),
         training.new_head("fspad", cyclic(), **SHAPES["fspad"]),
     )
-    write(eagle, tmp_path / "eagle", {"made_with": {"seed": 1}})
-    assert training.go_on(around, tmp_path) == {"seed": 1}
+    write_head(eagle, tmp_path / "eagle", {"made_with": {"seed": 1}})
+    assert training.load_weights(around, tmp_path) == {"seed": 1}
     f, e = torch.randn(2, 5, D), torch.randn(2, 5, D)
-    assert torch.equal(around(f, e), eagle.moved(dtype=torch.bfloat16).moved(dtype=torch.float32)(f, e))
-    write(toys.heads("fspad", D, **SHAPES["fspad"]), tmp_path / "fspad", {"made_with": {"seed": 2}})
-    assert training.go_on(around, tmp_path) == {"seed": 2}
+    assert torch.equal(around(f, e), eagle.copy_to(dtype=torch.bfloat16).copy_to(dtype=torch.float32)(f, e))
+    write_head(toys.heads("fspad", D, **SHAPES["fspad"]), tmp_path / "fspad", {"made_with": {"seed": 2}})
+    assert training.load_weights(around, tmp_path) == {"seed": 2}
     assert not torch.equal(around.gate(e), torch.ones_like(e)), "its own gates"
 
 
@@ -170,7 +170,7 @@ def test_kinds_trained_side_by_side_become_what_each_becomes_alone() -> None:
     for kinds in (["hydra"], ["medusa"], ["hydra", "medusa"]):
         torch.manual_seed(2)
         some = [training.new_head(kind, cyclic(), heads=2) for kind in kinds]
-        training.train(cyclic(), some, iter([training.read(cyclic(), text(4, 12, 1))] * 5), 5)
+        training.train(cyclic(), some, iter([training.read_states(cyclic(), text(4, 12, 1))] * 5), 5)
         made += some
     for alone, together in zip(made[:2], made[2:], strict=True):
         for name, x in alone.state_dict().items():
@@ -184,7 +184,7 @@ def test_training_leaves_the_model_alone_and_gives_the_heads_gradients() -> None
         with torch.no_grad():
             for p in head.parameters():
                 p.add_(torch.randn_like(p) * 0.1)
-        training.loss_of(cyclic(), head, training.read(cyclic(), text(4, 12, 1), 1)).backward()
+        training.loss_of(cyclic(), head, training.read_states(cyclic(), text(4, 12, 1), 1)).backward()
         assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in head.parameters()), kind
     assert all(torch.equal(before[name], w) and w.grad is None for name, w in cyclic().named_parameters())
 
@@ -192,7 +192,7 @@ def test_training_leaves_the_model_alone_and_gives_the_heads_gradients() -> None
 @pytest.mark.parametrize("kind", ["medusa", "eagle", "eagle3"])
 def test_an_adversary_without_weight_changes_no_bit_of_its_hosts_training(kind: str) -> None:
     """KOALA at weight 0 is the host, though the discriminator reads along and learns; at another weight it is not."""
-    kept, read = [], training.read(cyclic(), text(4, 12, 1), 1)
+    kept, read = [], training.read_states(cyclic(), text(4, 12, 1), 1)
     for weight in (None, 0.0, 0.3):
         torch.manual_seed(2)
         head = training.new_head(kind, cyclic(), **SHAPES[kind])
@@ -220,13 +220,13 @@ def test_a_discriminator_tells_a_head_from_its_target_until_the_head_passes_for_
     rival, q = Adversary(V, 1.0, lr=3e-3), q.requires_grad_()
     apart = [float((p.softmax(0) - q.softmax(0)).abs().sum().detach() / 2)]
     for _ in range(100):
-        rival.against(p[None], q[None])
+        rival.adversarial_loss(p[None], q[None])
         rival.learn()
     assert rival.rate == 1 and apart[0] > 0.4, "the test needs a head that can be told"
     optimizer = torch.optim.Adam([q], lr=3e-2, betas=(0.5, 0.9))
     for _ in range(600):
         optimizer.zero_grad()
-        rival.against(p[None], q[None]).backward()
+        rival.adversarial_loss(p[None], q[None]).backward()
         optimizer.step()
         rival.learn()
     apart.append(float((p.softmax(0) - q.softmax(0)).abs().sum().detach() / 2))
@@ -235,7 +235,7 @@ def test_a_discriminator_tells_a_head_from_its_target_until_the_head_passes_for_
 
 def test_ids_that_a_head_never_says_have_no_part_in_its_loss_against_the_adversary() -> None:
     logits = torch.tensor([[1.0, 0.5, float("-inf"), 0.0]], requires_grad=True)
-    Adversary(4, 1.0).against(torch.zeros(1, 4), logits).backward()
+    Adversary(4, 1.0).adversarial_loss(torch.zeros(1, 4), logits).backward()
     assert (
         logits.grad is not None
         and logits.grad.isfinite().all()
@@ -251,7 +251,7 @@ def test_trigrams_are_the_most_frequent_continuations(distance: int) -> None:
     for row in rows.tolist():
         for i in range(len(row) - 1 - distance):
             pairs.setdefault((row[i], row[i + 1]), Counter())[row[i + 1 + distance]] += 1
-    table = training.Trigrams(rows, distance, 5)
+    table = training.TrigramTable(rows, distance, 5)
     for (a, b), counts in pairs.items():
         guess = int(table.guess(np.array([a]), np.array([b]))[0])
         assert counts[guess] == max(counts.values())
@@ -265,11 +265,11 @@ def test_trigrams_are_the_most_frequent_continuations(distance: int) -> None:
 def test_blockwise_learns_from_one_head_at_a_time_and_from_all_alike() -> None:
     head, r = (
         toys.heads("blockwise", D, **SHAPES["blockwise"]).requires_grad_(False),
-        training.read(cyclic(), text(4, 12, 1)),
+        training.read_states(cyclic(), text(4, 12, 1)),
     )
     rows = [
-        (training.unembed(cyclic(), x).flatten(0, 1), s.at(r.ids, s.says).flatten())
-        for s, x in training.guesses(head, r)
+        (training.unembed(cyclic(), x).flatten(0, 1), s.align(r.ids, s.says).flatten())
+        for s, x in training.head_guesses(head, r)
     ]
     due = [round(float(torch.nn.functional.cross_entropy(*row)), 4) for row in rows]
     torch.manual_seed(0)
@@ -280,8 +280,8 @@ def test_blockwise_learns_from_one_head_at_a_time_and_from_all_alike() -> None:
 def test_floor_knows_a_language_of_trigrams() -> None:
     rows = text(32, 24, 5)
     for kind in HEADS:
-        table = training.floor(cyclic(), kind, 3, text(64, 24, 6).numpy(), rows)
-        assert len(table) == len(shifts(kind, 3)) and min(table) > 0.97
+        table = training.trigram_floor(cyclic(), kind, 3, text(64, 24, 6).numpy(), rows)
+        assert len(table) == len(head_shifts(kind, 3)) and min(table) > 0.97
 
 
 def test_the_table_of_the_floor_is_told_no_token_that_the_head_is_not_told() -> None:
@@ -289,7 +289,9 @@ def test_the_table_of_the_floor_is_told_no_token_that_the_head_is_not_told() -> 
     rows = torch.from_numpy(np.random.default_rng(0).integers(V, size=(32, 24)))
     language = text(64, 24, 6).numpy()
     for kind in HEADS:
-        fair, told = (training.floor(cyclic(), kind, 3, language, rows, root)[0] for root in (False, True))
+        fair, told = (
+            training.trigram_floor(cyclic(), kind, 3, language, rows, root)[0] for root in (False, True)
+        )
         assert fair < 0.2 if kind in ("medusa", "blockwise") else fair > 0.97, kind
         assert told > 0.97, kind
 
@@ -305,19 +307,19 @@ def test_own_text_begins_with_what_it_was_given() -> None:
 
 def test_own_text_is_mixed_with_a_share_of_the_corpus() -> None:
     own, corpus = np.zeros((6, 7), np.uint16), np.ones((5, 7), np.uint16)
-    made = training.mixed(own, corpus, 0.25)
+    made = training.mix_text(own, corpus, 0.25)
     assert made.dtype == torch.int64 and made.shape == (8, 7) and int(made[:, 0].sum()) == 2
 
 
 def test_batches_are_what_the_model_made_of_their_text_and_every_window_comes_once_an_epoch() -> None:
     rows = text(9, 12, 8)
     heads = [training.new_head(kind, cyclic(), **SHAPES[kind]) for kind in ("kangaroo", "eagle3")]
-    drawn = training.batches(cyclic(), training.remembered(cyclic(), rows, heads), 3, 0)
+    drawn = training.batches(cyclic(), training.store_states(cyclic(), rows, heads), 3, 0)
     for _ in range(2):
         epoch = [next(drawn) for _ in range(3)]
         assert sorted(x for r in epoch for x in r.ids.tolist()) == sorted(rows.tolist())
         for r in epoch:
-            due = training.read(cyclic(), r.ids, layer=1)
+            due = training.read_states(cyclic(), r.ids, layer=1)
             assert torch.equal(r.embedded, due.embedded)
             for kept, made in ((r.early, due.early), (r.feature, due.feature), (r.fused, due.fused)):
                 assert torch.allclose(kept, made, rtol=2**-6, atol=2**-6), "in bfloat16"
@@ -325,7 +327,7 @@ def test_batches_are_what_the_model_made_of_their_text_and_every_window_comes_on
 
 @sizes("draws", usual=100, full=400)
 def test_the_loss_at_a_share_of_the_places_is_on_average_that_of_all(draws: int) -> None:
-    r = training.read(cyclic(), text(4, 12, 1), 1)
+    r = training.read_states(cyclic(), text(4, 12, 1), 1)
     for kind in HEADS.keys() - {"blockwise", "eagle"}:
         head = toys.heads(kind, D, **(SHAPES[kind] | (dict(vocab=V) if kind == "eagle3" else {})))
         with torch.no_grad():
@@ -340,7 +342,7 @@ SHIPPED = [
     path
     for model in sorted((ASSETS / "models").iterdir())
     if model.is_dir()
-    for path in folders(model).values()
+    for path in find_head_folders(model).values()
 ]
 GATING = ASSETS / "models" / "lab-draft" / "heads" / "specdec"
 # none of these guesses a token; the others' tests are in test_judge.py, test_edit.py, test_cloze.py, ...

@@ -12,24 +12,29 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from decodescope.engine.bench.questions.parallel_tasks import SETTLED, question, questions, score
+from decodescope.engine.bench.questions.parallel_tasks import (
+    SETTLED,
+    is_right_text,
+    make_question,
+    make_questions,
+)
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import load as load_model
 from decodescope.training import data, infill, infill_data, train
-from decodescope.training.infill_data import Rows, Source
-from decodescope.training.net import MASK, Net, Shape
+from decodescope.training.infill_data import InfillSource, InfillWindows
+from decodescope.training.net import MASK, Net, NetShape
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
-TINY = Shape(layers=2, width=16, heads=2, kv_heads=1, head_width=8, inner=24, context=64, causal=False)
+TINY = NetShape(layers=2, width=16, heads=2, kv_heads=1, head_width=8, inner=24, context=64, causal=False)
 
 
 @pytest.fixture(scope="module")
-def source() -> Source:
-    return Source({})
+def source() -> InfillSource:
+    return InfillSource({})
 
 
-def net(shape: Shape = TINY) -> Net:
+def net(shape: NetShape = TINY) -> Net:
     torch.manual_seed(0)
     made = Net(shape)
     with torch.no_grad():
@@ -49,7 +54,7 @@ def test_the_config_names_the_mask_and_is_read_back():
         MASK,
         False,
     )
-    assert Shape.of(config) == TINY
+    assert NetShape.from_config(config) == TINY
     assert "mask_token_id" not in replace(TINY, causal=True).config()
 
 
@@ -65,7 +70,7 @@ def test_every_row_sees_both_sides_and_the_engine_computes_the_same(tmp_path):
     mine = Net.from_folder(tmp_path / "mdm").eval()
     with torch.no_grad():
         ours = mine(ids)[0]
-        theirs = model.decoder.forward(Feed.causal(ids[0].tolist(), 0), None)[0]
+        theirs = model.decoder.forward(Feed.causal_chain(ids[0].tolist(), 0), None)[0]
         changed = ids.clone()
         changed[0, -1] = 20
         assert (mine(changed)[0, 0] - ours[0]).abs().max() > 1e-3, "the first row sees the last token"
@@ -88,18 +93,20 @@ def test_a_window_is_a_prompt_and_an_answer_filled_with_end(source, kind):
 
 def test_the_answers_in_the_windows_are_right(source, monkeypatch):
     asked = []
-    monkeypatch.setattr(infill_data, "question", lambda task, r: asked.append(question(task, r)) or asked[-1])
+    monkeypatch.setattr(
+        infill_data, "make_question", lambda task, r: asked.append(make_question(task, r)) or asked[-1]
+    )
     rows = source.rows(Random(1), 40, 30, {"lists": 1.0, "sudoku": 0.5, "latin_square": 0.5})
     known = {q.prompt: q for q in asked}
     for ids, answer in zip(rows.ids.tolist(), rows.answer.tolist(), strict=True):
         begin = answer.index(True)
         q = known[source.tokenizer.decode(ids[:begin])]
-        assert score(q, source.tokenizer.decode(ids[begin : ids.index(data.END)]))
+        assert is_right_text(q, source.tokenizer.decode(ids[begin : ids.index(data.END)]))
 
 
 def test_a_cloze_asks_for_a_word_that_stood_before():
     for i in range(20):
-        text, word = infill_data.cloze(Random(i))
+        text, word = infill_data.cloze_pair(Random(i))
         assert text.startswith("fill in: ") and text.endswith(" ->") and " _" in text
         assert f" {word}" in text
 
@@ -110,7 +117,7 @@ def test_programs_and_stories_come_from_the_corpus(source):
         {"split": "train", "kind": "coding", "text": chat, "chat": True},
         {"split": "train", "kind": "story", "text": "Once there was a small dog. " * 20},
     ]
-    both = Source({kind: text for (_, kind), text in data.encoded(documents).items()})
+    both = InfillSource({kind: text for (_, kind), text in data.encode_documents(documents).items()})
     prompt, answer = both.programs(Random(0), 80)
     assert source.tokenizer.decode(prompt, skip_special_tokens=False).endswith("<|assistant|>\n")
     assert source.tokenizer.decode(answer) == "return x"
@@ -125,10 +132,10 @@ def test_programs_and_stories_come_from_the_corpus(source):
 def test_the_prompt_is_never_masked_and_the_weights_are_those_of_llada():
     answer = torch.zeros(64, 20, dtype=torch.bool)
     answer[:, 8:] = True
-    rows, total = Rows(torch.full((64, 20), 300), answer), torch.zeros(())
+    rows, total = InfillWindows(torch.full((64, 20), 300), answer), torch.zeros(())
     chance = torch.Generator().manual_seed(0)
     for _ in range(200):
-        hidden, weight = infill.masked(rows, chance)
+        hidden, weight = infill.draw_mask(rows, chance)
         assert not hidden[:, :8].any()
         assert not weight[~hidden].any()
         some = weight[hidden] * 12
@@ -142,8 +149,8 @@ def test_the_loss_is_the_weighted_cross_entropy_at_the_masks():
     made, ids = net(), torch.randint(14, 4096, (3, 10), generator=torch.Generator().manual_seed(2))
     answer = torch.zeros(3, 10, dtype=torch.bool)
     answer[:, 4:] = True
-    hidden, weight = infill.masked(Rows(ids, answer), torch.Generator().manual_seed(5))
-    loss, _ = infill.loss_of(made, Rows(ids, answer), hidden, weight)
+    hidden, weight = infill.draw_mask(InfillWindows(ids, answer), torch.Generator().manual_seed(5))
+    loss, _ = infill.loss_of(made, InfillWindows(ids, answer), hidden, weight)
     with torch.no_grad():
         logits = made(ids.masked_fill(hidden, MASK))
         nats = F.cross_entropy(logits.flatten(0, 1), ids.flatten(), reduction="none").view(3, 10)
@@ -155,7 +162,7 @@ def test_training_learns_goes_on_where_it_was_and_writes_a_folder(tmp_path, monk
         (data, "BUILD", tmp_path),
         (train, "RECORDS", tmp_path / "records"),
         (infill, "SHAPE", TINY),
-        (infill, "PLAN", train.Plan(256, {}, {}, warmup=2, check=100.0)),
+        (infill, "PLAN", train.TrainingPlan(256, {}, {}, warmup=2, check=100.0)),
         (data, "load", lambda *_: {}),
         (train.signal, "signal", lambda *_: None),
     ]:
@@ -177,7 +184,7 @@ def test_training_learns_goes_on_where_it_was_and_writes_a_folder(tmp_path, monk
     (record,) = json.loads((tmp_path / "records" / "whole.json").read_text())
     assert record["tokens"] >= 20_000 and record["objective"] == {"masked": True}
     rows = source.rows(Random(9), 16, 64, {"lists": 1.0})
-    hidden, weight = infill.masked(rows, torch.Generator().manual_seed(1))
+    hidden, weight = infill.draw_mask(rows, torch.Generator().manual_seed(1))
     torch.manual_seed(0)
     assert (
         infill.loss_of(whole, rows, hidden, weight)[0]
@@ -194,14 +201,14 @@ def test_the_surest_token_is_filled_in_first_and_stays():
     with torch.no_grad():
         first = made(torch.cat((prompts, torch.full((3, 4), MASK)), 1))[:, 6:]
     first[..., MASK] = -torch.inf
-    at_once = infill.filled(made, prompts, 4, 1)
+    at_once = infill.fill_canvas(made, prompts, 4, 1)
     assert (at_once == first.argmax(2)).float().mean() > 0.9  # bfloat16 beside float32
-    one_by_one = infill.filled(made, prompts, 4, 4)
+    one_by_one = infill.fill_canvas(made, prompts, 4, 4)
     assert MASK not in one_by_one
     sure = first.softmax(2).amax(2).argmax(1)
     same = [one_by_one[i, at] == at_once[i, at] for i, at in enumerate(sure)]
     assert sum(same) >= 2
-    assert MASK not in infill.filled(made, prompts, 7, 3), (
+    assert MASK not in infill.fill_canvas(made, prompts, 7, 3), (
         "as many as there are, also where they do not divide"
     )
 
@@ -211,7 +218,7 @@ def test_the_surest_token_is_filled_in_first_and_stays():
 
 def test_the_shipped_model_answers_lists_one_token_a_pass(source):
     made = Net.from_folder(ASSETS / "models" / infill.NAME).eval()
-    asked = questions(SETTLED, 40, 123)
+    asked = make_questions(SETTLED, 40, 123)
     marks = infill.marks_of(made, source, asked, infill.CANVAS, infill.CANVAS)
     shares = {task: sum(some) / len(some) for task, some in marks.items()}
     assert sum(shares.values()) / len(SETTLED) >= 0.95, shares
@@ -228,4 +235,4 @@ def test_the_card_is_of_the_shipped_model():
     assert f"{sum(w.numel() for w in made.parameters()):,} numbers" in page
     assert f"{sum(r['tokens'] for r in runs) / 1e6:.2f} M tokens" in page
     assert all(f"| `{task}` |" in page for task in infill_card.TASKS)
-    assert infill_card.perfect("copy") == "100%" and infill_card.perfect("sudoku") == "-"
+    assert infill_card.perfect_score("copy") == "100%" and infill_card.perfect_score("sudoku") == "-"

@@ -11,7 +11,7 @@ import toys
 from cyclic import V, cyclic
 
 from decodescope.engine.model.checkpoint.folder import read_json
-from decodescope.engine.model.heads.files import write
+from decodescope.engine.model.heads.files import write_head
 from decodescope.engine.session.load import fingerprint, load
 from decodescope.training import judge as training
 
@@ -32,7 +32,7 @@ def test_labels_say_right_up_to_a_replacement_and_wrong_from_it() -> None:
     ids = text(200, 18, 1)
     marks = torch.zeros(200, 18, dtype=torch.bool)
     marks[:, 3:9] = marks[:, 12:16] = True
-    made, labels, put = training.altered(cyclic(), ids, marks, torch.Generator().manual_seed(0))
+    made, labels, put = training.alter_answers(cyclic(), ids, marks, torch.Generator().manual_seed(0))
     assert torch.equal(made != ids, put) and (put.sum(1) <= 1).all() and (labels[~marks] == -1).all()
     laws, seen = cyclic()(ids).softmax(-1), {0: 0, 1: 0, 2: 0}
     for row in range(200):
@@ -55,30 +55,32 @@ def test_labels_say_right_up_to_a_replacement_and_wrong_from_it() -> None:
 
 def test_likely_replacements_are_drawn_where_there_are_some() -> None:
     law, draw = torch.tensor([0.5, 0.3, 0.15, 0.04, 0.01]), torch.Generator().manual_seed(0)
-    right = {training.replaced(law, 0, True, draw) for _ in range(60)}
-    wrong = {training.replaced(law, 3, False, draw) for _ in range(60)}
+    right = {training.replace_token(law, 0, True, draw) for _ in range(60)}
+    wrong = {training.replace_token(law, 3, False, draw) for _ in range(60)}
     assert right == {1, 2} and wrong == {4}
-    assert training.replaced(torch.tensor([1.0, 0.0]), 0, True, draw) is None
+    assert training.replace_token(torch.tensor([1.0, 0.0]), 0, True, draw) is None
 
 
-def even(ids: torch.Tensor) -> training.Examples:
+def even(ids: torch.Tensor) -> training.JudgeExamples:
     """A judge's taste that can be checked: tokens of even id are right."""
-    states = training.states(cyclic(), ids).flatten(0, 1)
+    states = training.token_features(cyclic(), ids).flatten(0, 1)
     right = (ids % 2 == 0).flatten()
-    return training.Examples(states, right, torch.ones_like(right))
+    return training.JudgeExamples(states, right, torch.ones_like(right))
 
 
 def test_what_is_learnt_of_a_token_is_asked_of_the_same_token(tmp_path: Path) -> None:
     """Taught that even ids are right, it spares just those in a run; asked one token off, it would spare others."""
     ids = torch.from_numpy(np.random.default_rng(4).integers(V, size=(60, 20)))
-    head = training.fitted(even(ids))
-    for _, right, _, wrong in training.spared(head, even(text(20, 20, 5)))[:4]:
+    head = training.fit_judge(even(ids))
+    for _, right, _, wrong in training.spared_shares(head, even(text(20, 20, 5)))[:4]:
         assert right > 0.99 and wrong < 0.01
     cyclic().to_folder(tmp_path / "big")
     cyclic(3, 8, 11).to_folder(tmp_path / "small")
-    write(head, tmp_path / "big" / "heads" / "judge")
+    write_head(head, tmp_path / "big" / "heads" / "judge")
     big, small = (load(tmp_path / x, "float32", "cpu") for x in ("big", "small"))
-    method = toys.method(drafter=("draft_model", {"length": 4}), acceptance=("judge", {"threshold": 0.5}))
+    method = toys.method(
+        drafter=("draft_model", {"max_draft_tokens": 4}), acceptance=("judge", {"threshold": 0.5})
+    )
     session = toys.decode(method, [3, 1, 0], 80, pair=(big, small), stop_tokens=())
     tried = 0
     for step in session.sink.steps:
@@ -94,8 +96,8 @@ def test_fit_is_that_of_the_balanced_loss() -> None:
     """Nine right tokens to one wrong, no difference between them: the judge says one half, not nine tenths."""
     torch.manual_seed(0)
     right = torch.arange(4000) % 10 != 0
-    head = training.fitted(training.Examples(torch.randn(4000, 5), right, right))
-    assert float(head.right(torch.zeros(5))) == pytest.approx(0.5, abs=0.06)
+    head = training.fit_judge(training.JudgeExamples(torch.randn(4000, 5), right, right))
+    assert float(head.right_probability(torch.zeros(5))) == pytest.approx(0.5, abs=0.06)
 
 
 @pytest.mark.skipif(not SHIPPED.exists(), reason="no judge is shipped")

@@ -13,7 +13,7 @@ def test_an_oracle_writes_the_reference_in_fewer_passes_and_labels_its_candidate
     torch.manual_seed(0)
     net = Net(SHAPE).eval().requires_grad_(False)
     ids = torch.cat([torch.randint(6, 200, (6, 4)), torch.full((6, 9), MASK)], 1)
-    wanted = learn2pd.reference(net, ids)
+    wanted = learn2pd.reference_texts(net, ids)
     assert not (wanted == MASK).any() and torch.equal(wanted[:, :4], ids[:, :4])
     text, passes = learn2pd.oracle(net, ids, wanted)
     assert torch.equal(text, wanted) and len(passes) < 9
@@ -38,6 +38,6 @@ def test_a_fitted_filter_finds_what_its_examples_call_final() -> None:
         sure = torch.rand(n, learn2pd.BLOCK, generator=chance)
         return sure, torch.ones_like(sure, dtype=torch.bool), sure > 0.6
 
-    head = learn2pd.fitted(8, drawn(400), drawn(100), 400, 0)
-    said = learn2pd.judged(head, drawn(200))
+    head = learn2pd.fit_filter(8, drawn(400), drawn(100), 400, 0)
+    said = learn2pd.filter_shares(head, drawn(200))
     assert said["wrong"] < 0.05 and said["of the right"] > 0.3

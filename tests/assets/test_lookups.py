@@ -12,21 +12,23 @@ import pytest
 import torch
 
 from decodescope.engine import Method, load, run
-from decodescope.training import answered, data, losses, recall, train
+from decodescope.training import answer_accuracy, data, losses, recall, train
 from decodescope.training.lookups import LEAST, LOOKUPS, WINDOWS
 from decodescope.training.losses import Objective
 from decodescope.training.mixtures import mixture_of, windows_of
-from decodescope.training.net import Net, Shape, size
+from decodescope.training.net import Net, NetShape, count_weights
 
 MODELS = Path(__file__).resolve().parents[2] / "assets" / "models"
-TINY = Shape(layers=2, width=16, heads=2, kv_heads=1, head_width=8, inner=24, context=512)
+TINY = NetShape(layers=2, width=16, heads=2, kv_heads=1, head_width=8, inner=24, context=512)
 MIXTURE = {"many": 0.6, "rows": 0.4}
-PLAN = train.Plan(512, {512: 1.0}, {256: 1.0}, warmup=2, course=((0.001, {256: 1.0}), (0.002, {128: 1.0})))
+PLAN = train.TrainingPlan(
+    512, {512: 1.0}, {256: 1.0}, warmup=2, course=((0.001, {256: 1.0}), (0.002, {128: 1.0}))
+)
 
 
 def mixer(seed: int = 0, split: str = "train") -> data.Mixer:
     return data.Mixer(
-        {kind: data.Fresh(*LOOKUPS[kind], split) for kind in MIXTURE}, MIXTURE, [256, 512], seed
+        {kind: data.GeneratedText(*LOOKUPS[kind], split) for kind in MIXTURE}, MIXTURE, [256, 512], seed
     )
 
 
@@ -38,7 +40,7 @@ def test_what_is_asked_stands_in_the_text(kind, window):
     make, fitting = LOOKUPS[kind][0], 0
     for seed in range(12):
         document = make(Random(seed), "train", window)
-        fitting += len(data.coder(True).encode(document).ids) <= window
+        fitting += len(data.load_tokenizer(True).encode(document).ids) <= window
         first, *more = document.split("<|end|>")[:-1]
         for answer in [
             part.partition("<|assistant|>\n")[2] for part in (first, *more) if "<|assistant|>" in part
@@ -55,7 +57,7 @@ def test_sums_and_lists_fill_a_window_in_a_row_and_are_right(window):
         reckoned, listed = (
             LOOKUPS[kind][0](Random(seed), "train", window) for kind in ("reckoned", "listed")
         )
-        sizes += [len(data.coder(True).encode(text).ids) / window for text in (reckoned, listed)]
+        sizes += [len(data.load_tokenizer(True).encode(text).ids) / window for text in (reckoned, listed)]
         for a, sign, b, total in re.findall(r"(\d+) ([+-]) (\d+) = (\d+)", reckoned):
             assert int(total) == int(a) + (int(b) if sign == "+" else -int(b))
             steps += 1
@@ -73,7 +75,7 @@ def test_orders_about_a_list_are_about_the_list_as_it_was_given(window):
     sizes, checked = [], 0
     for seed in range(12):
         document = LOOKUPS["ordered"][0](Random(seed), "train", window)
-        sizes.append(len(data.coder(True).encode(document).ids) / window)
+        sizes.append(len(data.load_tokenizer(True).encode(document).ids) / window)
         first, *_ = turns = re.findall(
             r"<\|user\|>\n(.+?)<\|end\|>\n<\|assistant\|>\n(.+?)<\|end\|>", document, re.DOTALL
         )
@@ -105,24 +107,26 @@ def test_sums_in_lines_are_right_and_most_have_a_small_number(window):
 
 def test_stories_with_questions_are_kept_for_windows_that_have_room():
     names = {
-        s.name for s in data.Fresh(*LOOKUPS["read"], least=LEAST["read"]).streams("read", 0.1, WINDOWS, 0)
+        s.name
+        for s in data.GeneratedText(*LOOKUPS["read"], least=LEAST["read"]).streams("read", 0.1, WINDOWS, 0)
     }
     assert names == {"read/1024", "read/2048"}
     assert [
-        s.name for s in data.Fresh(*LOOKUPS["read"], least=LEAST["read"]).streams("read", 0.1, [512], 0)
+        s.name
+        for s in data.GeneratedText(*LOOKUPS["read"], least=LEAST["read"]).streams("read", 0.1, [512], 0)
     ] == ["read/512"]
 
 
 def test_a_document_that_is_another_one_since_is_read_from_its_beginning():
-    (spring,) = data.Fresh(*LOOKUPS["rows"]).streams("rows", 1.0, [128], 0)
-    spring.go_on(0, 3, 10_000, 0)
+    (spring,) = data.GeneratedText(*LOOKUPS["rows"]).streams("rows", 1.0, [128], 0)
+    spring.restore(0, 3, 10_000, 0)
     assert spring.open()[:20].tolist() == spring.take(20).tolist()
 
 
 def test_no_document_comes_twice_and_none_is_cut():
     source, seen = mixer(), set()
     for row in source.rows(256, 60).tolist():
-        text = data.coder(True).decode(row, skip_special_tokens=False)
+        text = data.load_tokenizer(True).decode(row, skip_special_tokens=False)
         assert text.count("<|user|>") == text.count("<|assistant|>"), "a document was cut"
         for document in text.split("<|end|>\n<|end|>"):
             if document.startswith("<|user|>"):
@@ -144,8 +148,8 @@ def test_a_split_and_a_seed_have_documents_of_their_own_and_a_mixer_goes_on_wher
 
 def test_a_course_of_windows_comes_before_the_steady_ones():
     torch.manual_seed(0)
-    texts = {kind: data.Fresh(*LOOKUPS[kind]) for kind in MIXTURE}
-    run = train.Training(Net(TINY), texts, PLAN, Objective(), (0.01, 0.01), mixture=MIXTURE)
+    texts = {kind: data.GeneratedText(*LOOKUPS[kind]) for kind in MIXTURE}
+    run = train.LanguageTrainer(Net(TINY), texts, PLAN, Objective(), (0.01, 0.01), mixture=MIXTURE)
     assert PLAN.lengths() == [128, 256, 512]
     assert [run.batch(step, False)[0].shape[1] - 1 for step in range(6)] == [256, 256, 128, 128, 512, 512]
     assert run.batch(0, True)[0].shape[1] - 1 == 256
@@ -155,7 +159,7 @@ def test_a_course_of_windows_comes_before_the_steady_ones():
 def test_questions_of_no_weight_are_read_and_not_predicted():
     torch.manual_seed(0)
     net, rows = Net(TINY), mixer().rows(256, 2)
-    asked, answered = data.questions(rows)[:, 1:], data.answers(rows)[:, 1:]
+    asked, answered = data.question_mask(rows)[:, 1:], data.answer_mask(rows)[:, 1:]
     assert asked.any() and answered.any() and not (asked & answered).any()
     weights = 1 + 5.0 * answered - 1.0 * asked
     some, every = (
@@ -171,7 +175,7 @@ def test_questions_of_no_weight_are_read_and_not_predicted():
 
 def test_the_shipped_mixture_has_its_texts_and_the_model_its_size():
     shape = train.SHAPES["lab-recall"]
-    assert size(Net(shape)) <= 2_500_000
+    assert count_weights(Net(shape)) <= 2_500_000
     mixture = mixture_of("lab-recall")
     assert sum(mixture.values()) == pytest.approx(1)
     assert all(sum(mixture_of(x).values()) == pytest.approx(1) for x in train.SHAPES)
@@ -196,30 +200,38 @@ def test_an_answer_is_right_where_greedy_decoding_writes_it():
     )
     for task in marks["pairs"]:
         prompt = f"<|user|>\n{task.turns[0]}<|end|>\n<|assistant|>\n"
-        answer = data.coder(True).encode(f"{task.answers[0]}<|end|>").ids
-        assert len(recall.right(net, data.coder(True), task)) == len(answer)
-        ids = torch.tensor([data.coder(True).encode(prompt).ids])
+        answer = data.load_tokenizer(True).encode(f"{task.answers[0]}<|end|>").ids
+        assert len(recall.token_correctness(net, data.load_tokenizer(True), task)) == len(answer)
+        ids = torch.tensor([data.load_tokenizer(True).encode(prompt).ids])
         written = net.write(ids, 6, 0.0)[0, ids.shape[1] :].tolist()
-        echo = replace(task, answers=(data.coder(True).decode(written[:1]),))
-        again = data.coder(True).encode(echo.answers[0]).ids
-        assert recall.right(net, data.coder(True), echo)[0] == (again[:1] == written[:1])
-        assert recall.sample(net, data.coder(True), task).count(task.turns[0]) == 1, "the card asks once"
-    table = recall.shares(recall.measured(net, data.coder(True), 2, sizes=(128,)))
+        echo = replace(task, answers=(data.load_tokenizer(True).decode(written[:1]),))
+        again = data.load_tokenizer(True).encode(echo.answers[0]).ids
+        assert recall.token_correctness(net, data.load_tokenizer(True), echo)[0] == (again[:1] == written[:1])
+        assert recall.sample(net, data.load_tokenizer(True), task).count(task.turns[0]) == 1, (
+            "the card asks once"
+        )
+    table = recall.score_table(recall.measure(net, data.load_tokenizer(True), 2, sizes=(128,)))
     assert "of 70% wanted" in table and table.count("\n") == 2 + len(recall.FORMS)
-    lines = recall.aims(
+    lines = recall.aims_report(
         {key: (least + (0.01 if key[0] == "lines" else -0.01), 1.0) for key, least in recall.WANTED.items()}
     )
     assert lines.count("**reached**") == 1 and lines.count("**missed**") == len(recall.WANTED) - 1
 
 
 def test_what_a_model_answers_is_told_by_kind_and_is_what_decoding_writes():
-    asked = answered.kinds(2)
-    assert {"retrieval 512", "retrieval 1500", "math"} <= asked.keys() and not asked.keys() & {*answered.FREE}
+    asked = answer_accuracy.questions_by_kind(2)
+    assert {"retrieval 512", "retrieval 1500", "math"} <= asked.keys() and not asked.keys() & {
+        *answer_accuracy.FREE
+    }
     assert all(len(task.turns) == len(task.answers) == 1 for tasks in asked.values() for task in tasks)
     lab = Net.from_folder(MODELS / "lab").eval()
-    some = {"math": answered.kinds(6)["math"]}  # answers that end within what a sample holds
-    share, _ = answered.answered(lab, some)["math"]
-    written = [recall.sample(lab, data.coder(True), replace(task, answers=("",))) for task in some["math"]]
+    some = {
+        "math": answer_accuracy.questions_by_kind(6)["math"]
+    }  # answers that end within what a sample holds
+    share, _ = answer_accuracy.answer_accuracy(lab, some)["math"]
+    written = [
+        recall.sample(lab, data.load_tokenizer(True), replace(task, answers=("",))) for task in some["math"]
+    ]
     whole = [
         f"<|assistant|>\n{task.answers[0]}<|end|>\n" in text
         for task, text in zip(some["math"], written, strict=True)
@@ -231,7 +243,7 @@ def test_what_a_model_answers_is_told_by_kind_and_is_what_decoding_writes():
 
 def test_the_shipped_model_finds_pass_keys_and_a_window_loses_them() -> None:
     model, asked = load("lab-recall", "float32", "cpu"), recall.questions("passkey", 128, 6)
-    window = Method.named({"policy": "window"}, {"policy": {"share": 0.25}})
+    window = Method.from_names({"policy": "window"}, {"policy": {"budget_share": 0.25}})
     hits = {
         name: sum(
             run(model, method, x.turns[0], chat=True, max_new_tokens=8).text == f"{x.answers[0]}<|end|>"

@@ -12,10 +12,18 @@ from decodescope.training import objectives
 from decodescope.training.acceptance import overlap
 from decodescope.training.adversary import Adversary
 from decodescope.training.losses import divergence, teacher_of
-from decodescope.training.net import Net, Shape
-from decodescope.training.objectives import GOALS, PROMPT, Taught, fit, loss_of, taught, teach
+from decodescope.training.net import Net, NetShape
+from decodescope.training.objectives import (
+    GOALS,
+    PROMPT,
+    TargetText,
+    loss_of,
+    measure_fit,
+    read_target,
+    teach,
+)
 
-SMALL = Shape(layers=1, width=16, heads=2, kv_heads=1, head_width=8, inner=24, vocabulary=13, context=128)
+SMALL = NetShape(layers=1, width=16, heads=2, kv_heads=1, head_width=8, inner=24, vocabulary=13, context=128)
 
 
 def draft() -> Net:
@@ -25,18 +33,18 @@ def draft() -> Net:
 
 
 @cache
-def text(rows: int, length: int, seed: int) -> Taught:
+def text(rows: int, length: int, seed: int) -> TargetText:
     """What the target writes after one token each."""
     g = torch.Generator().manual_seed(seed)
-    return taught(sharp(), sharp().write(torch.randint(13, (rows, 1), generator=g), length - 1, 1.0, g))
+    return read_target(sharp(), sharp().write(torch.randint(13, (rows, 1), generator=g), length - 1, 1.0, g))
 
 
 @pytest.mark.parametrize("name", [name for name in GOALS if not GOALS[name].own])
 def test_every_objective_brings_a_draft_nearer_to_its_target(name: str) -> None:
     student, unseen = draft(), text(8, PROMPT + 12, 2)
-    before = fit(sharp(), student, unseen, 1.0)["overlap"]
+    before = measure_fit(sharp(), student, unseen, 1.0)["overlap"]
     teach(GOALS[name], sharp(), student, text(16, 17, 1), 30 * 8 * 16, rates=(0.02, 0.02))
-    assert fit(sharp(), student, unseen, 1.0)["overlap"] > before + 0.03
+    assert measure_fit(sharp(), student, unseen, 1.0)["overlap"] > before + 0.03
 
 
 def test_a_discriminator_without_weight_leaves_the_loss_and_its_gradient_as_they_are() -> None:
@@ -57,15 +65,15 @@ def test_overlap_is_what_is_left_of_the_total_variation_and_a_target_drafts_for_
     p, q = (teacher_of(net, unseen.ids)[:, PROMPT - 1 :] for net in (sharp(), student))
     lost = float(divergence("tvd", p, q).mean())
     assert (
-        fit(sharp(), student, unseen, 1.0)["overlap"] == pytest.approx(1 - lost, abs=5e-3)
+        measure_fit(sharp(), student, unseen, 1.0)["overlap"] == pytest.approx(1 - lost, abs=5e-3)
         and 0.1 < lost < 0.95
     )
     assert overlap(sharp(), student, unseen.ids)[1] == pytest.approx(
         1 - float(divergence("tvd", *(teacher_of(net, unseen.ids) for net in (sharp(), student))).mean()),
         abs=1e-5,
     )
-    mine = fit(sharp(), sharp(), unseen, 1.0)
-    assert mine["overlap"] > 0.99 and mine["tau"] > 5.5 > fit(sharp(), student, unseen, 1.0)["tau"]
+    mine = measure_fit(sharp(), sharp(), unseen, 1.0)
+    assert mine["overlap"] > 0.99 and mine["tau"] > 5.5 > measure_fit(sharp(), student, unseen, 1.0)["tau"]
 
 
 def test_a_table_has_means_and_spreads_over_seeds() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from decodescope.engine.bench.cloze import ClozeBench, questions
+from decodescope.engine.bench.cloze import ClozeBench, load_cloze_questions
 from decodescope.engine.core.component import build
 from decodescope.engine.model.checkpoint.folder import read_json
 from decodescope.engine.session.load import fingerprint, load
@@ -31,14 +31,15 @@ def test_the_shipped_heads_belong_to_their_model_and_imitate_better_than_the_sta
 
 
 def test_an_encoder_leaves_early_by_it_and_answers_nearly_as_before() -> None:
-    asked = [q for q in questions(each=30) if q.sort != "claim"]
+    asked = [q for q in load_cloze_questions(each=30) if q.sort != "claim"]
     bench = ClozeBench(load("lab-mdm+cloze", "float32", "cpu"), asked)
-    whole = bench.measure("whole", build("depth", "all_layers", {}))
+    whole = bench.measure("whole", build("adaptive_depth", "all_layers", {}))
     early = bench.measure(
-        "early", build("depth", "past_future", {"threshold": 0.9, "first": 1, "heads": "exits"})
+        "early", build("adaptive_depth", "past_future", {"threshold": 0.9, "min_layers": 1, "heads": "exits"})
     )
     never = bench.measure(
-        "never", build("depth", "past_future", {"threshold": 1.01, "first": 1, "heads": "exits"})
+        "never",
+        build("adaptive_depth", "past_future", {"threshold": 1.01, "min_layers": 1, "heads": "exits"}),
     )
     assert never.right == whole.right and never.layers == whole.layers and never.tests == 5 * len(asked)
     assert sum(early.right.values()) >= 0.9 * sum(whole.right.values()) and early.layers < whole.layers

@@ -9,7 +9,7 @@ import torch
 import toys
 from cyclic import sharp as net
 
-from decodescope.engine.model.heads.files import write
+from decodescope.engine.model.heads.files import write_head
 from decodescope.engine.session.load import load
 from decodescope.training import ppd as training
 from decodescope.training.net import Net
@@ -30,7 +30,7 @@ def test_training_sees_what_the_check_sees(ensemble: int, tmp_path: Path) -> Non
     with torch.no_grad():
         head.embeds.copy_(head.embeds.to(torch.bfloat16))  # as the file keeps them
     net().to_folder(tmp_path)
-    write(head, tmp_path / "heads" / "ppd")
+    write_head(head, tmp_path / "heads" / "ppd")
     model = load(tmp_path, "float32", "cpu")
     told = Net.from_folder(tmp_path)  # with the file's rounding
     method = toys.method(drafter=("ppd", {"rows": "24"}))
@@ -50,9 +50,9 @@ def test_training_sees_what_the_check_sees(ensemble: int, tmp_path: Path) -> Non
         if not len(mine):
             continue
         ids = torch.tensor([[*now, *path]])
-        made = training.guessed(told, head, training.read(told, ids)[0], torch.tensor([ids.shape[1] - 1]))[
-            0, 0
-        ]
+        made = training.slot_logits(
+            told, head, training.read_context(told, ids)[0], torch.tensor([ids.shape[1] - 1])
+        )[0, 0]
         mean = mine.view(-1, ensemble, 13).mean(1)
         assert torch.allclose(mean, made[: len(mean)], atol=1e-3)
         compared += len(mean)
@@ -62,7 +62,7 @@ def test_training_sees_what_the_check_sees(ensemble: int, tmp_path: Path) -> Non
 def test_a_guess_is_held_against_the_law_of_its_own_token() -> None:
     """Number k behind place t guesses token t + 2 + k; the model has its law where it has read up to t + 1 + k."""
     ids, places = text(2, 12, 5), torch.tensor([0, 3, 7])
-    law = training.wanted(net(), training.read(net(), ids)[1], places, 3)
+    law = training.target_logits(net(), training.read_context(net(), ids)[1], places, 3)
     for p, t in enumerate(places.tolist()):
         for k in range(3):
             assert torch.allclose(law[:, p, k], net()(ids[:, : t + 2 + k])[:, -1], atol=1e-4)
@@ -70,15 +70,15 @@ def test_a_guess_is_held_against_the_law_of_its_own_token() -> None:
 
 def test_places_do_not_see_each_other() -> None:
     head, ids = training.new_head(net(), 2), text(2, 12, 6)
-    past = training.read(net(), ids)[0]
-    together = training.guessed(net(), head, past, torch.tensor([1, 4, 8]))
+    past = training.read_context(net(), ids)[0]
+    together = training.slot_logits(net(), head, past, torch.tensor([1, 4, 8]))
     for p, t in enumerate((1, 4, 8)):
         assert torch.allclose(
-            together[:, p], training.guessed(net(), head, past, torch.tensor([t]))[:, 0], atol=1e-4
+            together[:, p], training.slot_logits(net(), head, past, torch.tensor([t]))[:, 0], atol=1e-4
         )
-        cut = training.read(net(), ids[:, : t + 1])[0]
+        cut = training.read_context(net(), ids[:, : t + 1])[0]
         assert torch.allclose(
-            together[:, p], training.guessed(net(), head, cut, torch.tensor([t]))[:, 0], atol=1e-4
+            together[:, p], training.slot_logits(net(), head, cut, torch.tensor([t]))[:, 0], atol=1e-4
         )
 
 
@@ -87,8 +87,8 @@ def test_training_gets_better_and_leaves_the_model_alone() -> None:
     head, rows = training.new_head(net(), 1), text(64, 24, 1)
     places = torch.arange(4, 18, 3)
     first = float(training.loss_of(net(), head, rows, places).detach())
-    training.train(net(), head, training.shuffled(rows, 8, 0, "cpu"), 60, places=8)
+    training.train(net(), head, training.shuffle_batches(rows, 8, 0, "cpu"), 60, places=8)
     assert float(training.loss_of(net(), head, rows, places)) < 0.9 * first
     assert all(torch.equal(a, b) and b.grad is None for a, b in zip(before, net().parameters(), strict=True))
-    rates = training.measured(net(), head, text(16, 24, 9))
+    rates = training.measure(net(), head, text(16, 24, 9))
     assert len(rates) == 3 and all(len(row) == 10 and sum(row) <= 1 + 1e-9 for row in rates)

@@ -12,7 +12,7 @@ import toys
 from cyclic import NEXT, V, looking
 from cyclic import sharp as net
 
-from decodescope.engine.model.heads.files import SLOTTED, write
+from decodescope.engine.model.heads.files import SLOTTED, write_head
 from decodescope.engine.session.load import load
 from decodescope.training import slot_tokens as training
 from decodescope.training.net import Net
@@ -21,7 +21,7 @@ ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
 SHAPES = {"look_ahead_tokens": dict(heads=3), "bita": dict(heads=3, tokens=4)}
 DRAFTS = {
-    "look_ahead_tokens": dict(where="everywhere"),
+    "look_ahead_tokens": dict(placement="everywhere"),
     "bita": dict(nodes=3),
 }  # slots hang everywhere, the tree is a chain
 
@@ -43,7 +43,7 @@ def decoded(head, folder: Path) -> list[int]:
     """Accepted tokens by step of a run on the folder's model with these slots."""
     looking().to_folder(folder)
     head.rates = ((1.0, 0.0),) * 3  # of three nodes the tree makes a chain
-    write(head, folder / "heads" / head.kind)
+    write_head(head, folder / "heads" / head.kind)
     model = load(folder, "float32", "cpu")
     session = toys.decode(
         toys.method(drafter=(head.kind, DRAFTS[head.kind])),
@@ -52,7 +52,7 @@ def decoded(head, folder: Path) -> list[int]:
         pair=(model, model),
         stop_tokens=(),
     )
-    assert session.end.tokens == toys.greedy(model.decoder, [3, 1, 0], 41)
+    assert session.end.tokens == toys.greedy_text(model.decoder, [3, 1, 0], 41)
     return [step.accepted for step in session.sink.steps]
 
 
@@ -67,7 +67,7 @@ def test_the_net_writes_the_cycle_and_looks_back() -> None:
 def test_trained_slots_draft_the_cycle_without_a_fault(kind: str, tmp_path: Path) -> None:
     """Training and drafting agree on every shift: all that is drafted is accepted, in every step."""
     head = trained(kind)
-    assert all(row[0] > 0.97 for row in training.measured(looking(), head, text(looking(), 32, 24, 999)))
+    assert all(row[0] > 0.97 for row in training.measure(looking(), head, text(looking(), 32, 24, 999)))
     assert decoded(head, tmp_path)[1:-1] == [3] * 9
 
 
@@ -75,16 +75,18 @@ def test_trained_slots_draft_the_cycle_without_a_fault(kind: str, tmp_path: Path
 def test_slots_trained_one_token_off_never_guess_right(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    wanted = training.wanted
+    wanted = training.target_logits
     with monkeypatch.context() as patched:
         patched.setattr(
-            training, "wanted", lambda net, features, places, count: wanted(net, features, places + 1, count)
+            training,
+            "target_logits",
+            lambda net, features, places, count: wanted(net, features, places + 1, count),
         )
         head = trained(kind)
         assert all(
-            row[0] > 0.97 for row in training.measured(looking(), head, text(looking(), 32, 24, 999)[:, :-1])
+            row[0] > 0.97 for row in training.measure(looking(), head, text(looking(), 32, 24, 999)[:, :-1])
         )
-    assert all(row[0] < 0.1 for row in training.measured(looking(), head, text(looking(), 32, 24, 999)))
+    assert all(row[0] < 0.1 for row in training.measure(looking(), head, text(looking(), 32, 24, 999)))
     assert sum(decoded(head, tmp_path)) == 0
 
 
@@ -97,7 +99,7 @@ def test_training_sees_what_the_check_sees(kind: str, tmp_path: Path) -> None:
             # as in the file
             p.copy_((p + torch.randn(p.shape, generator=torch.Generator().manual_seed(2))).to(torch.bfloat16))
     net().to_folder(tmp_path)
-    write(head, tmp_path / "heads" / kind)
+    write_head(head, tmp_path / "heads" / kind)
     model, same = load(tmp_path, "float32", "cpu"), Net.from_folder(tmp_path)  # both with the file's rounding
     session = toys.Session(
         model,
@@ -116,9 +118,9 @@ def test_training_sees_what_the_check_sees(kind: str, tmp_path: Path) -> None:
         last = seen[-1].verdict.path[-1] if path else -1
         mine = seen[-1].slots[[i for i, node in enumerate(slots.at) if node == last]]
         ids = torch.tensor([[*now, *path]])
-        due = training.guessed(same, head, training.read(same, ids)[0], torch.tensor([ids.shape[1] - 1]))[
-            0, 0
-        ]
+        due = training.slot_logits(
+            same, head, training.read_context(same, ids)[0], torch.tensor([ids.shape[1] - 1])
+        )[0, 0]
         assert len(mine) and torch.allclose(mine, due[: len(mine)], atol=1e-3)
         compared += len(mine)
     assert compared > 12
@@ -152,5 +154,7 @@ def test_the_floor_is_told_no_token_that_a_slot_is_not_told(kind: str) -> None:
     """On random ids the net follows the last token alone: who knows it is always right, who does not, by chance."""
     rows = torch.from_numpy(np.random.default_rng(0).integers(V, size=(32, 24)))
     language = text(looking(), 64, 24, 6).numpy()
-    fair, told = (training.floor(looking(), kind, 3, language, rows, root)[0] for root in (False, True))
+    fair, told = (
+        training.trigram_floor(looking(), kind, 3, language, rows, root)[0] for root in (False, True)
+    )
     assert fair < 0.2 and told > 0.97

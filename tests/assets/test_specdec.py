@@ -13,7 +13,7 @@ import torch
 import toys
 from cyclic import D, V, cyclic
 
-from decodescope.engine.model.heads.files import write
+from decodescope.engine.model.heads.files import write_head
 from decodescope.engine.session.load import load
 from decodescope.training import specdec as training
 from decodescope.training.net import Net
@@ -67,7 +67,9 @@ def test_mean_label_is_the_overlap_of_the_laws() -> None:
     target, draft = models()
     ids = text(300, 30, 3)
     found = training.examples(target, draft, ids, torch.Generator().manual_seed(0), mixed=0.0)
-    shared = torch.minimum(training.law(target, ids), training.law(draft, ids))[:, :-1].sum(2)
+    shared = torch.minimum(training.next_distribution(target, ids), training.next_distribution(draft, ids))[
+        :, :-1
+    ].sum(2)
     assert float(found.labels.mean()) == pytest.approx(float(shared.mean()), abs=0.01)
 
 
@@ -81,7 +83,7 @@ def test_the_targets_own_tokens_are_mixed_in_and_carry_no_loss() -> None:
     found.labels[~found.drawn] = 7.0
     assert torch.equal(training.loss_of(head, found), before)
     kept = training.examples(target, draft, ids, torch.Generator().manual_seed(0), mixed=1.0)
-    assert torch.allclose(kept.states, training.final(draft, ids)[:, 1:]), (
+    assert torch.allclose(kept.states, training.final_states(draft, ids)[:, 1:]), (
         "all mixed in: the text is the target's"
     )
 
@@ -91,7 +93,7 @@ def test_refusals_weigh_six_times(label: float) -> None:
     """The best answer to tokens with this label is label / (label + 6 (1 - label)), which `unweighted` turns back."""
     head = training.new_head(models()[1])
     states, drawn = torch.zeros(1, 1, D), torch.ones(1, 1, dtype=torch.bool)
-    found = training.Examples(states, torch.full((1, 1), label), drawn)
+    found = training.AcceptanceExamples(states, torch.full((1, 1), label), drawn)
     best = label / (label + 6 * (1 - label))
 
     def loss(a: float) -> float:
@@ -101,7 +103,7 @@ def test_refusals_weigh_six_times(label: float) -> None:
 
     assert loss(best) < min(loss(best * 0.9), loss(best * 1.05))
     assert loss(0.5) == pytest.approx((label + 6 * (1 - label)) * np.log(2), rel=1e-5)
-    assert float(training.unweighted(torch.tensor(best))) == pytest.approx(label, rel=1e-5)
+    assert float(training.undo_weight(torch.tensor(best))) == pytest.approx(label, rel=1e-5)
 
 
 def test_both_models_stay_frozen_and_only_the_head_learns() -> None:
@@ -119,7 +121,7 @@ def test_both_models_stay_frozen_and_only_the_head_learns() -> None:
 
 def test_calibration_counts_every_drawn_token_and_beats_a_constant() -> None:
     target, draft = models()
-    found = training.calibration(target, draft, trained(), text(64, 24, 9))
+    found = training.measure_calibration(target, draft, trained(), text(64, 24, 9))
     drawn = sum(row[2] for row in found.rows)
     assert drawn == pytest.approx(64 * 23 * 0.85, rel=0.05)
     assert found.loss < 0.5 * found.constant
@@ -135,16 +137,18 @@ def test_the_trained_head_stops_each_draft_where_it_went_wrong(tmp_path: Path) -
     target, draft = models()
     target.to_folder(tmp_path / "big")
     draft.to_folder(tmp_path / "small")
-    write(trained(), tmp_path / "small" / "heads" / "specdec", {"more": 1})
+    write_head(trained(), tmp_path / "small" / "heads" / "specdec", {"more": 1})
     assert json.loads((tmp_path / "small" / "heads" / "specdec" / "config.json").read_text())["shape"] == {
         "d": D,
         "blocks": 3,
     }
     big, small = (load(tmp_path / x, "float32", "cpu") for x in ("big", "small"))
     assert small.spec.heads == ("specdec",)
-    method = toys.method(drafter="draft_model", schedule=("specdec_pp", {"h": 0.5, "most": 20}))
+    method = toys.method(
+        drafter="draft_model", schedule=("specdec_pp", {"threshold": 0.5, "max_draft_tokens": 20})
+    )
     session = toys.decode(method, [3, 1, 0], 60, pair=(big, small), stop_tokens=())
-    assert session.end.tokens == toys.greedy(big.decoder, [3, 1, 0], 60)
+    assert session.end.tokens == toys.greedy_text(big.decoder, [3, 1, 0], 60)
     stopped = 0
     for step in session.sink.steps[:-2]:
         a = step.draft.notes["schedule"]["a"]
@@ -165,9 +169,9 @@ def test_the_threshold_is_the_least_that_writes_nearly_as_many_tokens_a_pass_as_
     target, draft = models()
     target.to_folder(tmp_path / "big")
     draft.to_folder(tmp_path / "small")
-    write(training.new_head(draft), tmp_path / "small" / "heads" / "specdec")
+    write_head(training.new_head(draft), tmp_path / "small" / "heads" / "specdec")
     big, small = (load(tmp_path / x, "float32", "cpu") for x in ("big", "small"))
-    found = training.chosen(big, small, [[3, 1, 0], [5, 2]], 40)
+    found = training.choose_threshold(big, small, [[3, 1, 0], [5, 2]], 40)
     assert found.fixed[0] == 4 and found.threshold == 0.75 and found.tried[-1] == (0.75, *found.fixed[1:])
     assert [row[0] for row in found.tried] == [0.1, 0.3, 0.5, 0.6, 0.7, 0.75], (
         "from the least, and no further than needed"

@@ -10,9 +10,9 @@ import pytest
 
 from decodescope.training import plots
 from decodescope.training.stories import Story, talk, tell
-from decodescope.training.tale import phrase
+from decodescope.training.tale import render_phrase
 from decodescope.training.troubles import TROUBLES
-from decodescope.training.words import NUMBERS, VOWEL, article, counted, joined, plural
+from decodescope.training.words import NUMBERS, VOWEL, count_noun, join_words, pluralize, with_article
 
 COUNT = 3000
 REPEATED = 0.015  # of all rows of 20 words in so many stories
@@ -200,22 +200,23 @@ def test_a_guessing_game_tells_no_lies(talks):
 
 def test_a_phrase_draws_its_ways_and_must_close_its_brackets():
     drawn = {
-        phrase("^[a~ {what}|two [big|small] ones].", Random(seed), {"what": "owl"}) for seed in range(60)
+        render_phrase("^[a~ {what}|two [big|small] ones].", Random(seed), {"what": "owl"})
+        for seed in range(60)
     }
     assert drawn == {"An owl.", "Two big ones.", "Two small ones."}
     with pytest.raises(ValueError, match="do not close"):
-        phrase("a [small|big owl", Random(0), {})
+        render_phrase("a [small|big owl", Random(0), {})
 
 
 def test_the_grammar_helpers():
-    assert [article(w) for w in ("owl", "hour", "unicorn", "umbrella", "bee")] == [
+    assert [with_article(w) for w in ("owl", "hour", "unicorn", "umbrella", "bee")] == [
         "an owl",
         "an hour",
         "a unicorn",
         "an umbrella",
         "a bee",
     ]
-    assert [plural(w) for w in ("box", "city", "mouse", "boy", "brush", "key")] == [
+    assert [pluralize(w) for w in ("box", "city", "mouse", "boy", "brush", "key")] == [
         "boxes",
         "cities",
         "mice",
@@ -223,9 +224,13 @@ def test_the_grammar_helpers():
         "brushes",
         "keys",
     ]
-    assert (counted(1, "box"), counted(7, "box"), counted(15, "fox")) == (
+    assert (count_noun(1, "box"), count_noun(7, "box"), count_noun(15, "fox")) == (
         "one box",
         "seven boxes",
         "15 foxes",
     )
-    assert (joined(["a"]), joined(["a", "b"]), joined(["a", "b", "c"])) == ("a", "a and b", "a, b and c")
+    assert (join_words(["a"]), join_words(["a", "b"]), join_words(["a", "b", "c"])) == (
+        "a",
+        "a and b",
+        "a, b and c",
+    )

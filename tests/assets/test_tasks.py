@@ -310,7 +310,7 @@ def right_code(task: Task) -> bool:
 # ---- Lomeri, read by the grammar in assets/bench/README.md
 
 
-def read_lomeri(text: str) -> translation.Sentence:
+def read_lomeri(text: str) -> translation.SentenceMeaning:
     """What a sentence in Lomeri says: [time] who [where] whom verb[-tense] [ne] [ka]."""
     words = text.removesuffix(".").split()
     back = [{v: k for k, v in d.items()} for d in
@@ -318,13 +318,13 @@ def read_lomeri(text: str) -> translation.Sentence:
              translation.PLACE, translation.TIME)]  # fmt: skip
     noun, adjective, verb, pronoun, number, place, time = back
 
-    def group() -> translation.Group:
+    def group() -> translation.NounGroup:
         word, _, many = words.pop(0).partition("-")
         if word not in noun:
-            return translation.Group(pronoun.get(word, word))
+            return translation.NounGroup(pronoun.get(word, word))
         described = adjective[words.pop(0)] if words[0] in adjective else ""
         counted = number[words.pop(0)] if words[0] in number else ""
-        return translation.Group(noun[word], many == "ri", described, counted)
+        return translation.NounGroup(noun[word], many == "ri", described, counted)
 
     when = time[words.pop(0)] if words[0] in time else ""
     who = [group()]
@@ -336,7 +336,7 @@ def read_lomeri(text: str) -> translation.Sentence:
         where = (place[words.pop(0)], whom)
         whom = group()
     does, _, tense = words.pop(0).partition("-")
-    return translation.Sentence(
+    return translation.SentenceMeaning(
         tuple(who),
         verb[does],
         whom,
@@ -351,18 +351,18 @@ def read_lomeri(text: str) -> translation.Sentence:
 def right_translation(task: Task) -> bool:
     turn, answer = task.turns[0], task.answers[0]
     if task.tags["way"] == "to":
-        return translation.english(read_lomeri(answer)) in turn
+        return translation.to_english(read_lomeri(answer)) in turn
     given = re.search(r"(?:^|[:?] )([^:?\n]+\.)", turn.split("\nTranslate")[0])[1]
     said = read_lomeri(given)
-    return translation.english(said) == answer and translation.lomeri(said) == given
+    return translation.to_english(said) == answer and translation.to_lomeri(said) == given
 
 
 def test_lomeri_has_one_sentence_for_every_meaning_and_back():
     r = Random(0)
-    said = [translation.sentence(r) for _ in range(20_000)]
-    assert all(read_lomeri(translation.lomeri(s)) == s for s in said)
-    meant: dict[str, translation.Sentence] = {}
-    assert all(meant.setdefault(translation.english(s), s) == s for s in said), (
+    said = [translation.draw_sentence(r) for _ in range(20_000)]
+    assert all(read_lomeri(translation.to_lomeri(s)) == s for s in said)
+    meant: dict[str, translation.SentenceMeaning] = {}
+    assert all(meant.setdefault(translation.to_english(s), s) == s for s in said), (
         "two meanings have one English sentence"
     )
 
@@ -408,7 +408,9 @@ RIGHT = {
 
 
 def test_labbench_is_what_its_script_writes():
-    assert bench.FILE.read_text(encoding="utf-8") == bench.text(), "run: python -m decodescope.training.bench"
+    assert bench.FILE.read_text(encoding="utf-8") == bench.bench_text(), (
+        "run: python -m decodescope.training.bench"
+    )
 
 
 def test_labbench_has_all_kinds_and_fits(tokenizer):
@@ -452,4 +454,4 @@ def test_the_readme_names_every_word_of_lomeri_and_its_examples_are_right():
     assert not [word for table in tables for pair in table.items() if (word := " ".join(pair)) not in said]
     examples = re.findall(r"(?m)^    ([A-Z].*?[.?])  +(.*[.])$", page)
     assert len(examples) >= 4
-    assert all(translation.english(read_lomeri(lomeri)) == english for english, lomeri in examples)
+    assert all(translation.to_english(read_lomeri(lomeri)) == english for english, lomeri in examples)

@@ -21,18 +21,18 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import load as load_model
 from decodescope.training import acceptance, data, evaluate, losses, mixtures, pack, parts, train
 from decodescope.training.losses import Objective
-from decodescope.training.net import Net, Shape, in_blocks
+from decodescope.training.net import Net, NetShape, blockwise_attention
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 LAB = ASSETS / "models" / "lab"
 
-TINY = Shape(layers=4, width=16, heads=2, kv_heads=1, head_width=8, inner=24, vocabulary=64, context=64)
-PLAN = train.Plan(96, {16: 0.5, 32: 0.5}, {32: 1.0}, warmup=2, check=1.0)
+TINY = NetShape(layers=4, width=16, heads=2, kv_heads=1, head_width=8, inner=24, vocabulary=64, context=64)
+PLAN = train.TrainingPlan(96, {16: 0.5, 32: 0.5}, {32: 1.0}, warmup=2, check=1.0)
 MIXTURE = {"code": 0.5, "tasks": 0.5}
 PLAIN = Objective()
 
 
-def text(sizes: list[int], chat: bool, seed: int) -> data.Text:
+def text(sizes: list[int], chat: bool, seed: int) -> data.CorpusText:
     """Documents of the given sizes. A chat is user mark, marked-free ids, assistant mark, answer, end; others plain ids."""
     r, documents = np.random.default_rng(seed), []
     for size in sizes:
@@ -41,11 +41,11 @@ def text(sizes: list[int], chat: bool, seed: int) -> data.Text:
         if chat:
             ids[0], ids[size // 2] = data.USER, data.ASSISTANT
         documents.append(ids.astype(np.uint16))
-    return data.Text(np.concatenate(documents), np.cumsum(sizes), 3 * sum(sizes), chat)
+    return data.CorpusText(np.concatenate(documents), np.cumsum(sizes), 3 * sum(sizes), chat)
 
 
 @pytest.fixture(scope="module")
-def texts() -> dict[str, data.Text]:
+def texts() -> dict[str, data.CorpusText]:
     r = np.random.default_rng(0)
     return {
         "code": text([int(n) for n in r.integers(5, 200, 80)], False, 1),
@@ -55,10 +55,12 @@ def texts() -> dict[str, data.Text]:
 
 
 def training(
-    texts: dict[str, data.Text], objective: Objective = PLAIN, seed: int = 0, **more: object
-) -> train.Training:
+    texts: dict[str, data.CorpusText], objective: Objective = PLAIN, seed: int = 0, **more: object
+) -> train.LanguageTrainer:
     torch.manual_seed(seed)
-    return train.Training(Net(TINY), texts, PLAN, objective, (0.01, 0.01), seed, mixture=MIXTURE, **more)
+    return train.LanguageTrainer(
+        Net(TINY), texts, PLAN, objective, (0.01, 0.01), seed, mixture=MIXTURE, **more
+    )
 
 
 # ---- the net
@@ -73,7 +75,7 @@ def test_the_net_is_transformers_llama_and_the_engines_decoder():
         ours, AutoModelForCausalLM.from_pretrained(LAB, dtype=torch.float32)(ids).logits, atol=close
     )
     engine = load_model(str(LAB), dtype="float32", device="cpu").decoder
-    assert torch.allclose(ours[:1], engine.forward(Feed.causal(ids[0].tolist(), 0), None), atol=close)
+    assert torch.allclose(ours[:1], engine.forward(Feed.causal_chain(ids[0].tolist(), 0), None), atol=close)
     states = net.states(ids)
     assert len(states) == net.shape.layers + 1
     assert torch.equal(states[0], net.model.embed_tokens.weight[ids])
@@ -87,7 +89,7 @@ def test_attention_in_blocks_is_attention_and_has_its_gradient(length):
         torch.randn(2, heads, length, 8, generator=chance, dtype=torch.float64, requires_grad=True)
         for heads in (6, 2, 2)
     ]
-    ours = in_blocks(*qkv)
+    ours = blockwise_attention(*qkv)
     theirs = torch.nn.functional.scaled_dot_product_attention(*qkv, is_causal=True, enable_gqa=True)
     assert torch.allclose(ours, theirs, atol=1e-12)
     weight = torch.randn(ours.shape, generator=chance, dtype=torch.float64)
@@ -116,7 +118,7 @@ def test_a_folder_comes_back_as_it_was_written(tmp_path):
 def test_an_untied_model_is_refused():
     config = json.loads((LAB / "config.json").read_text())
     with pytest.raises(ValueError, match="tied"):
-        Shape.of(config | {"tie_word_embeddings": False})
+        NetShape.from_config(config | {"tie_word_embeddings": False})
 
 
 @torch.no_grad()
@@ -139,7 +141,7 @@ def test_text_written_with_a_cache_is_the_text_without():
 
 def test_special_tokens_count_in_chats_alone():
     marks = "<|user|>\nHi<|end|>\n<|assistant|>\nYes.<|end|>\n"
-    made = data.encoded(
+    made = data.encode_documents(
         [
             {"split": "train", "kind": "talks", "text": marks, "chat": True},
             {"split": "train", "kind": "code", "text": marks},
@@ -149,7 +151,9 @@ def test_special_tokens_count_in_chats_alone():
     assert [i for i in made["train", "code"].ids if i < 14] == [0], "only the end of the document"
     assert made["train", "code"].size == len(marks.encode())
     with pytest.raises(ValueError, match="two kinds"):
-        data.encoded([{"split": "train", "kind": "code", "text": "x", "chat": c} for c in (True, False)])
+        data.encode_documents(
+            [{"split": "train", "kind": "code", "text": "x", "chat": c} for c in (True, False)]
+        )
 
 
 def test_windows_keep_tasks_whole_and_have_no_gaps(texts):
@@ -211,7 +215,7 @@ def test_a_mixture_without_plain_text_is_refused(texts):
 
 def test_answers_are_the_assistants_tokens():
     row = torch.tensor([[20, 0, 2, 21, 0, 3, 22, 23, 0, 24, 2, 25, 0, 3, 26]])
-    assert data.answers(row).int().tolist() == [[0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 1]]
+    assert data.answer_mask(row).int().tolist() == [[0, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 0, 0, 1]]
 
 
 # ---- losses
@@ -225,7 +229,7 @@ def test_the_rate_rises_stays_and_falls_to_nothing():
 def test_dropout_rises_with_depth_and_a_dropped_layer_changes_nothing():
     rates = losses.dropout_rates(8, 0.1)
     assert rates[0] == 0 and rates[-1] == pytest.approx(0.1) and bool((rates.diff() > 0).all())
-    keep = losses.kept(rates, 40_000, torch.Generator().manual_seed(0))
+    keep = losses.draw_layer_mask(rates, 40_000, torch.Generator().manual_seed(0))
     assert torch.allclose(1 - keep.mean(1), rates, atol=0.01)
     torch.manual_seed(0)
     net, ids, keep = Net(TINY), torch.randint(14, 64, (2, 9)), torch.ones(4, 2)
@@ -257,7 +261,7 @@ def test_an_early_exit_teaches_the_layers_below_it_and_the_shared_head():
 def test_answers_weigh_more_than_what_was_asked(texts):
     torch.manual_seed(0)
     net, rows = Net(TINY), data.Mixer(texts, MIXTURE, [16], 0).rows(16, 40)
-    told = data.answers(rows)[:, 1:]
+    told = data.answer_mask(rows)[:, 1:]
     assert 0 < told.sum() < told.numel()
     with torch.no_grad():
         nats = losses.token_loss(net(rows[:, :-1]), rows)
@@ -397,7 +401,7 @@ def test_the_targets_text_begins_as_the_corpus_does_and_is_the_targets():
 # ---- training
 
 
-def weights(run: train.Training) -> Tensor:
+def weights(run: train.LanguageTrainer) -> Tensor:
     return torch.cat([w.detach().flatten() for w in run.net.parameters()])
 
 
@@ -410,7 +414,7 @@ def test_a_training_that_was_stopped_ends_as_one_that_was_not(texts, tmp_path, k
         "distilled": Objective(distil=0.5, on_policy=0.5),
         "on the target's text": Objective(distil=0.5, divergence="tvd++", target_text=1.0),
     }[kind]
-    teacher = Net(TINY) if objective.taught else None
+    teacher = Net(TINY) if objective.needs_target else None
     whole = training(texts, objective, teacher=teacher)
     start = weights(whole)
     for _ in range(6):
@@ -494,7 +498,9 @@ def workshop(texts, tmp_path, monkeypatch):
     data.save(
         {(split, kind): t for split in ("train", "valid") for kind, t in texts.items()}, tmp_path / "text.npz"
     )
-    monkeypatch.setattr(train, "look", lambda *_: None)  # its windows are longer than these models' context
+    monkeypatch.setattr(
+        train, "measure_and_log", lambda *_: None
+    )  # its windows are longer than these models' context
     monkeypatch.setattr(train.signal, "signal", lambda *_: None)
 
     def call(*args: str) -> Path:
@@ -641,7 +647,7 @@ def test_greedy_tau_is_that_of_drafting_and_checking():
         runs.append(run + 1)
         at += run + 1
     assert len(set(runs)) > 2, "the test needs acceptances and refusals"
-    chance = acceptance.chances(target, draft, written, 0.0)[:, 5:]
+    chance = acceptance.acceptance_chances(target, draft, written, 0.0)[:, 5:]
     assert acceptance.tau(chance) == pytest.approx(sum(runs) / len(runs))
 
 
@@ -653,7 +659,7 @@ def test_the_chance_of_a_drafted_token_averages_to_the_overlap():
     rows = torch.randint(14, 64, (1, 4))
     p, q = (losses.teacher_of(n, torch.cat((rows, rows[:, :1]), 1))[0, -1].exp() for n in (target, draft))
     every = torch.cat([torch.cat((rows, torch.tensor([[x]])), 1) for x in range(64)])
-    chance = acceptance.chances(target, draft, every, 1.0)[:, -1]
+    chance = acceptance.acceptance_chances(target, draft, every, 1.0)[:, -1]
     assert 0.1 < float((p * chance).sum()) < 0.95
     assert float((p * chance).sum()) == pytest.approx(float(torch.minimum(p, q).sum()), abs=1e-4)
 

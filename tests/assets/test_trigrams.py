@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 import toys
 
-from decodescope.engine.bench.cloze import ClozeBench, questions
+from decodescope.engine.bench.cloze import ClozeBench, load_cloze_questions
 from decodescope.engine.core.component import build
 from decodescope.engine.model.checkpoint.folder import read_json
 from decodescope.engine.session.load import fingerprint, load
@@ -27,13 +27,13 @@ def asked(rows: int, seed: int) -> torch.Tensor:
 
 
 def test_training_brings_the_layers_nearer_to_the_whole_model_which_stays_as_it_is() -> None:
-    decoder = toys.decoder(toys.shaped(n_layers=4, causal=False, heads=(), mask_token=5), sharp=1.0)
+    decoder = toys.decoder(toys.toy_spec(n_layers=4, causal=False, heads=(), mask_token=5), sharp=1.0)
     head, ids = training.new_head(decoder, 2, 8), asked(64, 1)
     kept = [x.clone() for layer in decoder.layers for x in (layer.qkv, layer.out, layer.gate_up, layer.down)]
     with torch.no_grad():
         first = training.losses(decoder, head, ids)
-        due = training.entering(decoder, ids, 2)
-        assert torch.equal(training.entering(head.applied(decoder), ids, 2), due), (
+        due = training.layer_inputs(decoder, ids, 2)
+        assert torch.equal(training.layer_inputs(head.apply_to(decoder), ids, 2), due), (
             "maps that change nothing yet"
         )
     training.train(
@@ -48,18 +48,18 @@ def test_training_brings_the_layers_nearer_to_the_whole_model_which_stays_as_it_
 
 def test_the_rule_reads_a_text_as_training_does() -> None:
     model = load("lab-mdm+cloze", "float32", "cpu")
-    bench = ClozeBench(model, questions(each=4))
+    bench = ClozeBench(model, load_cloze_questions(each=4))
     decoder, head = model.decoder, model.decoder.heads["trigrams"]
-    layer, rule = head.shape["layer"], build("depth", "trigrams", {"heads": "trigrams"})
-    rule.meet(bench.lane)
+    layer, rule = head.shape["layer"], build("adaptive_depth", "trigrams", {"heads": "trigrams"})
+    rule.attach_lane(bench.lane)
     rule.begin(model.spec)
     for ids, place in bench._rows:
-        feed = training.Feed.causal(ids, 0, logits=[place])
+        feed = training.Feed.causal_chain(ids, 0, logits=[place])
         with torch.inference_mode():
             said = bench.lane.forward(feed, "canvas", skip=rule.plan(0, feed), depth=rule)[0, 0]
             row = torch.tensor([ids])
-            due, _ = training.at_masks(
-                decoder, row, layer, training.entering(head.applied(decoder), row, layer)
+            due, _ = training.mask_logits(
+                decoder, row, layer, training.layer_inputs(head.apply_to(decoder), row, layer)
             )
         bench.lane.rollback()
         assert torch.allclose(said, due[0], atol=1e-3)
@@ -76,11 +76,11 @@ def test_the_shipped_layers_belong_to_their_model_and_answer_nearly_as_it_does()
         told["after"]["diverges"] < 0.5 * told["before"]["diverges"]
         and told["after"]["agrees"] > told["before"]["agrees"]
     )
-    some = [q for q in questions(each=30) if q.sort != "claim"]
+    some = [q for q in load_cloze_questions(each=30) if q.sort != "claim"]
     bench = ClozeBench(load("lab-mdm+cloze", "float32", "cpu"), some)
-    whole = bench.measure("whole", build("depth", "all_layers", {}))
-    looked = bench.measure("looked up", build("depth", "trigrams", {"heads": "trigrams"}))
-    alone = bench.measure("as they are", build("depth", "trigrams", {"layers": 2}))
+    whole = bench.measure("whole", build("adaptive_depth", "all_layers", {}))
+    looked = bench.measure("looked up", build("adaptive_depth", "trigrams", {"heads": "trigrams"}))
+    alone = bench.measure("as they are", build("adaptive_depth", "trigrams", {"layers": 2}))
     right = [sum(x.right.values()) for x in (whole, looked, alone)]
     assert right[0] >= right[1] > right[2] and right[1] >= 0.85 * right[0], right
     assert looked.flops < whole.flops * 1.5 and 0 < looked.hits < looked.looked

@@ -89,13 +89,13 @@ def test_each_way_out_of_a_refusal_leads_out(every: int) -> None:
 # of the sorts that a commit's stride may miss: the ones that once recommended what was refused
 ONCE_WRONG: list[Parts] = [
     {"drafter": ("s2d", {}), "policy": ("tidal_decode", {})},
-    {"codec": ("kivi", {}), "depth": ("layer_plan", {"skip": "a1"})},
-    {"policy": ("quest", {}), "depth": ("row_pruning", {})},
-    {"policy": ("kvzip", {}), "depth": ("skipdecode", {})},
+    {"kv_compression": ("kivi", {}), "adaptive_depth": ("layer_plan", {"skip": "a1"})},
+    {"policy": ("quest", {}), "adaptive_depth": ("row_pruning", {})},
+    {"policy": ("kvzip", {}), "adaptive_depth": ("skipdecode", {})},
     {"policy": ("tidal_decode", {}), "drafter": ("early_exit", {})},
     {"strategy": ("cascade", {}), "router": ("agreement", {}), "policy": ("h2o", {})},
-    {"strategy": ("switch", {}), "router": ("entropy", {}), "selector": ("explore", {})},
-    {"selector": ("explore", {}), "drafter": ("prompt_lookup", {})},
+    {"strategy": ("switch", {}), "router": ("entropy", {}), "unmasking": ("explore", {})},
+    {"unmasking": ("explore", {}), "drafter": ("prompt_lookup", {})},
 ]
 
 

@@ -38,7 +38,7 @@ def test_component_says_what_it_is_and_works_as_it_comes(kind: str, name: str) -
     assert build(kind, name, made.knobs()) == made, (
         "what a trace's header records makes the same component again"
     )
-    spec = toys.fitting(made).spec if kind == "strategy" else toys.SPEC
+    spec = toys.strategy_target(made).spec if kind == "strategy" else toys.SPEC
     assert made.refuse(Method(), spec) is None or name in ("jacobi", "aligned")
 
 
@@ -96,13 +96,13 @@ def test_unknown_name_or_knob_is_refused_with_what_there_is(kind: str) -> None:
 @pytest.mark.parametrize(("kind", "name"), ALL)
 def test_components_share_no_state(kind: str, name: str) -> None:
     """A run leaves its recipe as it was, so that the next run begins alike."""
-    method = Method.named({kind: name})
+    method = Method.from_names({kind: name})
     before = repr(method)
     if kind == "strategy":
         method = toys.method(strategy=name)
         before = repr(method)
     if kind == "router":
-        method = toys.method(strategy=toys.routed(name), router=name)
+        method = toys.method(strategy=toys.router_strategy(name), router=name)
         before = repr(method)
     if kind == "drafter" and name == "token_recycling":
         method = toys.method(drafter=(name, {"nodes": "8"}))
@@ -110,8 +110,8 @@ def test_components_share_no_state(kind: str, name: str) -> None:
     if kind == "schedule":
         method = toys.method(drafter="draft_model", schedule=name)
         before = repr(method)
-    if kind == "selector":
-        method = toys.method(strategy="masked", selector=name)
+    if kind == "unmasking":
+        method = toys.method(strategy="masked", unmasking=name)
         before = repr(method)
     toys.decode(method, count=6)
     assert repr(method) == before

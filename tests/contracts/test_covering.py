@@ -56,7 +56,9 @@ def test_families_part_what_a_mistake_would_part() -> None:
     """Else they would be one, and the sample as small as it can be."""
     assert {*families("drafter", "policy")} >= {"lookup", "draft_model", "own_layers", "heads", "jacobi"}
     assert {*families("strategy", "sampler")} >= {"", "cascades", "diffusion", "pictures"}
-    assert not families("strategy", "depth"), "of strategies only the usual one reads under a depth rule"
+    assert not families("strategy", "adaptive_depth"), (
+        "of strategies only the usual one reads under a depth rule"
+    )
     assert "draft_verify" not in families("strategy", "policy")[""]
 
 
@@ -96,9 +98,13 @@ def test_the_night_runs_all_pairs() -> None:
 
 
 def test_where_a_pair_is_refused_each_part_gets_another_of_the_same_family() -> None:
-    depth, codec = settings("depth")["ffn_skip"], settings("codec")["kivi"]
-    pair = {"codec": codec, "depth": depth}
-    several = [*stand_ins(pair, lambda x: codec in x.values() and x["depth"][0] != "vote")]
-    assert several[0]["codec"] == codec and several[0]["depth"][0] == "vote"
-    assert several[1]["codec"] != codec and several[1]["depth"] == depth and len(several) == 2
-    assert [*stand_ins(pair, lambda x: True)] == [*stand_ins({"codec": codec}, lambda x: False)] == []
+    depth, codec = settings("adaptive_depth")["ffn_skip"], settings("kv_compression")["kivi"]
+    pair = {"kv_compression": codec, "adaptive_depth": depth}
+    several = [*stand_ins(pair, lambda x: codec in x.values() and x["adaptive_depth"][0] != "vote")]
+    assert several[0]["kv_compression"] == codec and several[0]["adaptive_depth"][0] == "vote"
+    assert (
+        several[1]["kv_compression"] != codec and several[1]["adaptive_depth"] == depth and len(several) == 2
+    )
+    assert (
+        [*stand_ins(pair, lambda x: True)] == [*stand_ins({"kv_compression": codec}, lambda x: False)] == []
+    )

@@ -13,11 +13,11 @@ import toys
 from decodescope.engine.core.component import KINDS, registry
 from decodescope.engine.session.session import Session
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.detail_checks.details import CHECKS, OVER_STEPS, UNKNOWN, reading
-from decodescope.engine.trace.details.consistency import consistent_forms
+from decodescope.engine.trace.detail_checks.details import CHECKS, OVER_STEPS, UNKNOWN, tally_reading
+from decodescope.engine.trace.details.consistency import validate_forms
 from decodescope.engine.trace.details.declarations import CanvasForm, Form, TallyForm
-from decodescope.lab.decision.block import block
-from decodescope.lab.decision.tally import tally
+from decodescope.lab.decision.block import explain_block
+from decodescope.lab.decision.tally import find_tally
 
 DECLARED: dict[tuple[str, str], dict[str, Form]] = {
     (kind, name): forms
@@ -31,20 +31,22 @@ def labelled() -> list[Trace]:
     """Labels whose mentions are alike, by a model that counts them."""
     knobs = {
         "labels": "\n".join(label_model.COUNTS),
-        "count": label_model.COUNT,
-        "mention": label_model.MENTION,
-        "length": 6,
+        "count_template": label_model.COUNT,
+        "mention_template": label_model.MENTION,
+        "max_mention_tokens": 6,
     }
     method = toys.method(strategy=("label_parallel", knobs))
     session = Session(label_model.model(likes=True), method, label_model.PROMPT, max_new_tokens=80)
-    return [toys.finished(session).sink]
+    return [toys.finish_session(session).sink]
 
 
 def tagged() -> list[Trace]:
     """Drafts whose places get all tags."""
     method = toys.method(strategy="edit_tags")
-    sessions = [Session(toys.tagging(seed), method, toys.PROMPT, max_new_tokens=24) for seed in range(4)]
-    return [toys.finished(session).sink for session in sessions]
+    sessions = [
+        Session(toys.tagging_target(seed), method, toys.PROMPT, max_new_tokens=24) for seed in range(4)
+    ]
+    return [toys.finish_session(session).sink for session in sessions]
 
 
 # further runs of those that have little to say on the toy model
@@ -54,7 +56,7 @@ OTHERS: dict[str, Callable[[], list[Trace]]] = {"label_parallel": labelled, "edi
 @cache
 def runs(kind: str, name: str) -> list[Trace]:
     """A run of a component in each of its settings."""
-    strategy = {"strategy": toys.routed(name)} if kind == "router" else {}
+    strategy = {"strategy": toys.router_strategy(name)} if kind == "router" else {}
     methods = [toys.method(**strategy, **{kind: (name, knobs)}) for knobs in toys.settings_of(kind, name)]
     others = OTHERS[name]() if name in OTHERS else []
     return [*(toys.decode(method, count=24).sink for method in methods), *others]
@@ -69,7 +71,7 @@ def readings(kind: str, name: str) -> Iterator[Any]:
     for trace in runs(kind, name):
         for step in trace.steps:
             for detail in step.details or ():
-                if (read := reading(trace.header, step, detail, written)) is not None:
+                if (read := tally_reading(trace.header, step, detail, written)) is not None:
                     read.place = trace.header, step, detail
                     yield read
 
@@ -86,7 +88,7 @@ def test_the_name_of_a_detail_is_that_of_one_declaration() -> None:
 @pytest.mark.parametrize(("kind", "name"), DECLARED)
 def test_declarations_can_be_read_and_their_checks_are_known(kind: str, name: str) -> None:
     forms = DECLARED[kind, name]
-    consistent_forms(forms)
+    validate_forms(forms)
     for form in forms.values():
         # what a canvas settles is the choice of another part, whose knobs its formulas name
         assert form.title and (form.part == kind or isinstance(form, CanvasForm))
@@ -107,8 +109,8 @@ def test_what_a_toy_run_records_is_derived_again_and_drawn(kind: str, name: str)
             forms = [DECLARED[kind, name].get(one.name) for one in step.details or ()]
             if not any(isinstance(form, TallyForm) and form.beside is None for form in forms):
                 continue
-            card, told = tally(trace.header, step, written), block(trace, step)
-            assert card is not None and card.says and card.lines and all(x.follows for x in card.rows)
+            card, told = find_tally(trace.header, step, written), explain_block(trace, step)
+            assert card is not None and card.says and card.lines and all(x.is_consistent for x in card.rows)
             assert told.agrees, str(told)
             rows += len(card.rows)
     due = DECLARED[kind, name].keys()  # a router's runs are those of one strategy
@@ -124,12 +126,12 @@ def test_every_row_has_a_name_and_a_word_and_every_way_to_name_one_is_taken(kind
     forms = [x for x in DECLARED[kind, name].values() if isinstance(x, TallyForm)]
     due, said = {one.text for form in forms for one in form.row}, set[str]()
     for read in readings(kind, name):
-        for index in read.listed:
+        for index in read.listed_rows:
             scope = read.rows[index]
             taken = next((one for one in read.form.row if scope.say(one)), None)
             assert taken is not None and read.words(index), (read.detail.name, read.detail.row(index))
             said.add(taken.text)
-            unread = reading(*read.place, None).rows[index]  # where nobody knows what ids stand for
+            unread = tally_reading(*read.place, None).rows[index]  # where nobody knows what ids stand for
             said |= {one.text for one in read.form.row if unread.say(one)} & due
     # a router's runs are those of one strategy, and do not show every way to name a row
     assert said == due or (kind == "router" and said < due)

@@ -33,7 +33,7 @@ def test_one_pass_over_a_draft_equals_reading_every_branch_alone(
 
 @pytest.mark.parametrize(("name", "settings"), DRAWN)
 def test_recorded_law_is_that_of_the_draft_model_reading_the_branch_alone(name: str, settings: dict) -> None:
-    contract.law_is_that_of_the_draft_model(name, settings)
+    contract.draws_from_draft_model(name, settings)
 
 
 @pytest.mark.parametrize(("name", "settings", "sampler"), first_settings(DRAFTERS, ["greedy", "temperature"]))

@@ -12,11 +12,11 @@ from sizes import sizes
 
 from decodescope.engine import Method
 from decodescope.engine.core.component import KINDS, registry
-from decodescope.engine.core.exactness import MEANINGS, VALUES, label, worst
-from decodescope.engine.session.method import using
+from decodescope.engine.core.exactness import MEANINGS, VALUES, combine_exactness, exactness_text
+from decodescope.engine.session.method import strategy_using
 from decodescope.engine.trace import Header, TraceError, check
-from decodescope.engine.trace.checks.rules import consistent_header
-from decodescope.engine.trace.query.causes import causes_of, causes_shown, overstated
+from decodescope.engine.trace.checks.record_consistency import validate_header
+from decodescope.engine.trace.query.causes import causes_of, causes_shown, exactness_problem
 
 PROMPTS = [toys.PROMPT, *toys.prompts(4, seed=3)]
 COUNT = 40
@@ -24,14 +24,16 @@ COUNT = 40
 DEPARTING = {"grammar", "momentum"}
 # Kinds whose lossy parts must change a text here: tests/contracts/test_strategies.py shows it of strategies, and of the routers
 # and selectors that they use; tests/law of acceptance rules.
-SHOWN_HERE = ("policy", "codec", "depth", "context")
+SHOWN_HERE = ("policy", "kv_compression", "adaptive_depth", "prompt_compression")
 WITHOUT_EXAMPLES = {"color", "cot_influx"}  # they shorten prompts of examples, and the prompts here hold none
 
 
 def alone(kind: str, name: str, settings: dict[str, Any]) -> Method:
     """A method that differs from plain decoding in this part, and in the strategy that uses it."""
-    strategy = toys.routed(name) if kind == "router" else using(kind)
-    drafts = {"drafter": ("draft_model", {"length": 3})} if kind in ("schedule", "acceptance") else {}
+    strategy = toys.router_strategy(name) if kind == "router" else strategy_using(kind)
+    drafts = (
+        {"drafter": ("draft_model", {"max_draft_tokens": 3})} if kind in ("schedule", "acceptance") else {}
+    )
     return toys.method(**{"strategy": strategy, **drafts, kind: (name, settings)})
 
 
@@ -54,11 +56,14 @@ def test_the_texts_of_a_part_agree_with_its_exactness(kind: str, name: str, coun
     for method in methods[:1]:
         session = toys.decode(method, PROMPTS[0], COUNT)
         assert session.header.exactness == method.exactness == causes_of(session.header).exactness
-        assert check(session.sink).ok and not overstated(session.header)
+        assert check(session.sink).ok and not exactness_problem(session.header)
     if kind == "sampler":
         assert values == {"exact_for_settings" if name in DEPARTING else "lossless"}
         return
-    plain = [toys.due(toys.fitting(methods[0].strategy), prompt, COUNT) for prompt in PROMPTS]
+    plain = [
+        toys.cached_greedy_text(toys.strategy_target(methods[0].strategy), prompt, COUNT)
+        for prompt in PROMPTS
+    ]
     if values == {"lossless"}:
         assert all(
             text(methods[0], prompt) == due for prompt, due in zip(PROMPTS[:count], plain, strict=False)
@@ -82,7 +87,7 @@ def test_a_run_on_changed_weights_is_exact_for_these_settings(name: str) -> None
     model = {**session.header.model, "weights": name, "name": f"toy@{name}"}
     header = replace(session.header, model=model)
     assert causes_of(header).exactness == "exact_for_settings" and name in causes_of(header).settings[0]
-    assert "exact_for_settings" in overstated(header) and not overstated(
+    assert "exact_for_settings" in exactness_problem(header) and not exactness_problem(
         replace(header, exactness="exact_for_settings")
     )
 
@@ -103,19 +108,21 @@ def test_a_vocabulary_that_a_smaller_model_cuts_is_lossy() -> None:
 
 
 def test_a_lossy_cause_outweighs_a_setting() -> None:
-    method = toys.method(law=("contrastive", {}), policy=("h2o", {"heavy": 2, "recent": 2}))
+    method = toys.method(guidance=("contrastive", {}), policy=("h2o", {"heavy": 2, "recent": 2}))
     causes = causes_of(toys.decode(method, count=4).header)
     assert (
         causes.exactness == method.exactness == "lossy"
         and causes.settings
         and not method.lossless
-        and not method.exact
+        and not method.is_exact
     )
 
 
 def test_the_least_exact_part_of_a_text_counts() -> None:
-    assert [worst(VALUES[: i + 1]) for i in range(len(VALUES))] == list(VALUES) and worst([]) == "unknown"
-    assert list(MEANINGS) == list(VALUES) and label("exact_for_settings") == "exact for settings"
+    assert [combine_exactness(VALUES[: i + 1]) for i in range(len(VALUES))] == list(
+        VALUES
+    ) and combine_exactness([]) == "unknown"
+    assert list(MEANINGS) == list(VALUES) and exactness_text("exact_for_settings") == "exact for settings"
 
 
 def test_a_header_that_says_nothing_is_unknown_and_another_word_is_refused() -> None:
@@ -124,9 +131,9 @@ def test_a_header_that_says_nothing_is_unknown_and_another_word_is_refused() -> 
     assert (
         header.exactness == "unknown"
         and not header.lossless
-        and not header.exact
+        and not header.is_exact
         and causes_shown(header) == []
     )
-    consistent_header(header)
+    validate_header(header)
     with pytest.raises(TraceError, match="'perfect' is none of lossless, exact_for_settings, lossy, unknown"):
-        consistent_header(replace(header, exactness="perfect"))  # type: ignore[arg-type] # a file may say anything
+        validate_header(replace(header, exactness="perfect"))  # type: ignore[arg-type] # a file may say anything

@@ -12,7 +12,7 @@ from decodescope.engine.core.component import build, component
 from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.bases.schedule import Schedule
 from decodescope.engine.trace import check
-from decodescope.engine.trace.records.phases import decides
+from decodescope.engine.trace.records.phases import is_deciding_pass
 
 DRAFTERS = [x for x in toys.representatives("drafter") if build("drafter", *x).drafts]  # type: ignore[attr-defined] # a Drafter's
 
@@ -29,7 +29,7 @@ class EveryThird(Schedule):
     def begin(self, ctx: Context) -> None:
         self._asked = 0
 
-    def now(self, ctx: Context) -> bool:
+    def should_draft(self, ctx: Context) -> bool:
         self._asked += 1
         return self._asked % 3 == 1
 
@@ -38,13 +38,13 @@ class EveryThird(Schedule):
 def test_a_drafter_that_is_told_not_now_drafts_and_runs_nothing(name: str, settings: dict) -> None:
     method = Method(drafter=build("drafter", name, settings), schedule=EveryThird())  # type: ignore[arg-type] # of that kind
     run = toys.decode(method, count=18)
-    assert run.end.tokens == toys.due(toys.pair()[0], toys.PROMPT, 18)
+    assert run.end.tokens == toys.cached_greedy_text(toys.pair()[0], toys.PROMPT, 18)
     off = [step for i, step in enumerate(run.sink.steps) if i % 3]
     assert len(off) > 5 and not any(step.drafted for step in off)
     for step in off:
-        ran = [x for x in step.passes if not decides(x) and x.phase not in ("prefill", "flush")]
+        ran = [x for x in step.passes if not is_deciding_pass(x) and x.phase not in ("prefill", "flush")]
         assert not ran, f"{name} ran {ran[0].lane}, {ran[0].phase}"
-        assert sum(map(decides, step.passes)) == 1
+        assert sum(map(is_deciding_pass, step.passes)) == 1
     assert check(run.sink).ok
 
 

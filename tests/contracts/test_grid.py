@@ -4,8 +4,8 @@ A run is one text: a prompt of 2 to 24 tokens and a dozen more, some of them in 
 entries and of more than there is, 4, 2 and 1 KV heads for 4 query heads, 20 texts each: 780 runs a policy. A commit takes
 every tenth of these cells, `make nightly` all of them. Codecs read the same texts, against the numbers that they unpack to.
 A policy or a codec is in the grid as soon as it is registered, with these exceptions. Policies that read tokens behind the
-prompt (`asks`: kvzip, speckv), settings that look at a full cache beside (`shadowed`: the oracle of h2o) and those that read a
-middle from one distance (lm_infinite) are left out: the reference has no passes and no distances of its own, so each is held
+prompt (`asks`: kvzip, speckv), settings that need a full cache (`needs_reference`: the oracle of h2o) and those that read
+a middle from one distance (lm_infinite) are left out: the reference has no passes and no distances of its own, so each is held
 against maps in its own test. Quest is in, but reads three pages of 16 at
 least, and these texts are shorter: here it shows that everything stays, and in its own test what is read.
 """
@@ -74,7 +74,9 @@ def cells(kind: str, name: str, every: int) -> list[Cell]:
 
 def beyond(policy: CachePolicy) -> bool:
     """Whether a setting reads what the reference has not: a full cache beside, or a middle from one distance."""
-    return policy.shadowed or (policy.sink_places is not None and policy.sink_places.middle is not None)
+    return policy.needs_reference or (
+        policy.sink_places is not None and policy.sink_places.middle is not None
+    )
 
 
 def sized(name: str, budget: int, variant: int) -> CachePolicy:
@@ -118,7 +120,7 @@ def all_stays(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
 
 
 def newest(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
-    return places(held) >= seen.text - policy.size
+    return places(held) >= seen.text - policy.window
 
 
 def first_and_newest(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
@@ -133,20 +135,20 @@ def heaviest(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
 
 def looked_at(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
     given = seen.maps[layer][:, :, :, -1].mean((1, 2))[:, None].expand(held.shape)
-    return best(given, held, policy.size)
+    return best(given, held, policy.cache_size)
 
 
 def shortest(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
     recent, length = places(held) >= seen.text - policy.recent, seen.whole.kv[layer][0].norm(dim=-1)
-    return recent | best(-length, held & ~recent, policy.short)
+    return recent | best(-length, held & ~recent, policy.low_norm_entries)
 
 
 def above_uniform(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
     """Bursts of entries that most of the last rows found below 1 / (entries that the row saw)."""
     rows = seen.maps[layer][:, :, :, -policy.window :]
     below = (rows.mean(2) < 1 / (rows[:, :, :1] > 0).sum(-1)[:, :, 0, :, None]) & (rows[:, :, 0] > 0)
-    budget = policy.pivotal + policy.recent
-    burst = max(1, min(int(policy.drop * budget), policy.pivotal))
+    budget = policy.pivotal_entries + policy.recent
+    burst = max(1, min(int(policy.drop_share * budget), policy.pivotal_entries))
     gone = -(-max(0, int(held[0, 0].sum()) - budget) // burst) * burst
     recent = places(held) >= seen.text - policy.recent
     return recent | best(-below.sum(2).double(), held & ~recent, int((held & ~recent)[0, 0].sum()) - gone)
@@ -154,16 +156,16 @@ def above_uniform(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tens
 
 def voted(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
     """Cut once, by what the prompt's last tokens give, summed over them and pooled over neighbours."""
-    if not seen.prompt or seen.prompt <= policy.chosen + policy.window:
+    if not seen.prompt or seen.prompt <= policy.prompt_budget + policy.window:
         return held
-    before, reach = seen.prompt - policy.window, policy.reach
+    before, reach = seen.prompt - policy.window, policy.pool_radius
     votes = seen.maps[layer][:, :, :, before:, :before].sum(3)  # [B, H_kv, g, n - w]
     padded = torch.nn.functional.pad(votes, (reach, reach))
     near = [padded[..., i : i + before] for i in range(2 * reach + 1)]
     # in order: equal sums stay equal
     pooled = reduce(torch.maximum, near) if policy.pool == "max" else sum(near)
     worth = torch.nn.functional.pad(pooled.mean(2), (0, policy.window), value=torch.inf)
-    return best(worth, held, policy.chosen + policy.window)
+    return best(worth, held, policy.prompt_budget + policy.window)
 
 
 # these are held against the rows alone; any other policy acts itself, on a cache that drops nothing
@@ -257,10 +259,12 @@ def noted(policy: Any, whole: Whole, prompt: int) -> Callable[[int, Tensor], Ten
     def read(layer: int, scores: Tensor) -> Tensor:
         nonlocal found
         seen = scores > -torch.inf
-        if layer == policy.start or (layer == policy.again and layer > policy.start):
-            found = best(scores, seen, policy.k)
+        if layer == policy.selection_layer or (
+            layer == policy.reselection_layer and layer > policy.selection_layer
+        ):
+            found = best(scores, seen, policy.top_k)
             return seen
-        return found | (whole.n + whole._depth < prompt)[:, None] if layer > policy.start else seen
+        return found | (whole.n + whole._depth < prompt)[:, None] if layer > policy.selection_layer else seen
 
     return read
 
@@ -275,7 +279,7 @@ def run(name: str, cell: Cell, rule: Rule | None) -> int:
     decoder, text, last = decoder_of(cell), text_of(cell), cell.prompt - 1
     policies = [sized(name, cell.budget, cell.number) for _ in range(2)]
     for policy in policies:
-        policy.equip(decoder.heads)
+        policy.attach_heads(decoder.heads)
         policy.begin(decoder.spec, cell.prompt)
     lane, reference = (
         Lane("target", decoder, policies[0], batch=TEXTS),
@@ -299,12 +303,12 @@ def run(name: str, cell: Cell, rule: Rule | None) -> int:
 def run_packed(name: str, cell: Cell) -> float:
     """Read a cell's texts under a codec, and beside it as if all numbers were what they are unpacked to; the largest change."""
     decoder, text, last = decoder_of(cell), text_of(cell), cell.prompt - 1
-    several = toys.settings_of("codec", name)
+    several = toys.settings_of("kv_compression", name)
     lane = Lane(
         "target",
         decoder,
         KeepAll(),
-        codec=build("codec", name, several[cell.number % len(several)]),
+        kv_compression=build("kv_compression", name, several[cell.number % len(several)]),
         batch=TEXTS,
     )
     whole, change = Whole(decoder, TEXTS), 0.0
@@ -332,17 +336,19 @@ def test_kept_sets_and_logits_are_those_of_an_explicit_mask(name: str, every: in
     assert (sum(ran) > 0) is ("evict" in build("policy", name).does), "the test needs cuts"
 
 
-@pytest.mark.parametrize("name", registry("codec"))
+@pytest.mark.parametrize("name", registry("kv_compression"))
 @sizes("every", usual=EVERY, full=1)
 def test_logits_of_packed_entries_are_those_of_the_numbers_that_they_unpack_to(name: str, every: int) -> None:
-    changes = [run_packed(name, cell) for cell in cells("codec", name, every)]
+    changes = [run_packed(name, cell) for cell in cells("kv_compression", name, every)]
     assert len(changes) * TEXTS >= (60 if every == EVERY else 780)
-    assert (max(changes) > 1e-6) is bool(registry("codec")[name].does), "the test needs numbers that change"
+    assert (max(changes) > 1e-6) is bool(registry("kv_compression")[name].does), (
+        "the test needs numbers that change"
+    )
 
 
 def test_the_grid_has_its_size() -> None:
     """Runs of a night, and of a commit."""
-    parts = [(kind, name) for kind in ("policy", "codec") for name in registry(kind)]
+    parts = [(kind, name) for kind in ("policy", "kv_compression") for name in registry(kind)]
     due = 7 * 13 * 3 * 20
     assert len(CELLS) * TEXTS * len(parts) > 2 * due
     assert sum(len(cells(*part, EVERY)) for part in parts) * TEXTS > 2 * due / EVERY

@@ -39,9 +39,9 @@ def test_a_part_draws_in_a_half_type_in_every_setting(part: Part, dtype: torch.d
 def draws(part: Part, dtype: torch.dtype) -> None:
     """A few steps at a temperature."""
     made = method_with(part)
-    target, models = toys.company(made, dtype)
+    target, models = toys.method_models(made, dtype)
     assert target.decoder.dtype == dtype, "the test needs a half type"
-    session = toys.finished(Session(target, made, toys.PROMPT, models=models, max_new_tokens=6, seed=1))
+    session = toys.finish_session(Session(target, made, toys.PROMPT, models=models, max_new_tokens=6, seed=1))
     report = check(session.sink)
     assert report.ok and len(session.end.tokens) == 6, str(report)
 
@@ -54,9 +54,12 @@ def test_nodes_with_equal_texts_are_judged_by_one_distribution(
     """No two rows of a pass round alike here: still the target says one thing of equal texts, and draws at one place come from
     one distribution."""
     made = toys.method(drafter=(name, settings), acceptance=rule, sampler=WARM)
-    target, models = toys.company(made)
+    target, models = toys.method_models(made)
     session = opened(
-        made, toys.rough(target), {x: toys.rough(y) for x, y in models.items()}, max_new_tokens=30
+        made,
+        toys.add_row_noise(target),
+        {x: toys.add_row_noise(y) for x, y in models.items()},
+        max_new_tokens=30,
     )
     if session is None:
         return
@@ -75,5 +78,5 @@ def test_nodes_with_equal_texts_are_judged_by_one_distribution(
         observe(outcome)
 
     session.drafter.observe = compare  # type: ignore[method-assign]
-    assert check(toys.finished(session).sink).ok
+    assert check(toys.finish_session(session).sink).ok
     assert any(equal) or name not in ("chains", "specinfer"), "the test needs nodes with equal texts"

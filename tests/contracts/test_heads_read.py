@@ -27,8 +27,8 @@ def takes_heads(part: type[Component]) -> bool:
 
 def composed(kind: str, name: str, settings: dict[str, Any]) -> Method:
     """A method with this part, and with a strategy that uses it."""
-    more = {"selector": {"strategy": "masked"}}.get(kind, {})
-    more = {"strategy": toys.routed(name)} if kind == "router" else more
+    more = {"unmasking": {"strategy": "masked"}}.get(kind, {})
+    more = {"strategy": toys.router_strategy(name)} if kind == "router" else more
     if kind == "schedule":
         more = {"drafter": ("draft_model", {"width": 1})}
     return toys.method(**{kind: (name, settings)}, **more)
@@ -54,7 +54,7 @@ def test_a_run_reads_the_heads_that_its_parts_ask_for(
     kind: str, name: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = composed(kind, name, settings)
-    target, get, read = toys.company(method)[0], toys.Heads.__getitem__, set[str]()
+    target, get, read = toys.method_models(method)[0], toys.Heads.__getitem__, set[str]()
 
     def noted(heads: toys.Heads, which: str) -> Head:
         read.update({which} if heads is target.decoder.heads else ())
@@ -63,7 +63,7 @@ def test_a_run_reads_the_heads_that_its_parts_ask_for(
     monkeypatch.setattr(toys.Heads, "__getitem__", noted)
     toys.decode(method, count=6)
     asked = method.target_heads(target.spec)
-    assert read == asked or (kind == "context" and not read), (
+    assert read == asked or (kind == "prompt_compression" and not read), (
         "a context reads its head where there is something to cut"
     )
 
@@ -74,8 +74,10 @@ def test_the_heads_that_are_asked_for_are_those_of_the_parts_in_use() -> None:
         toys.method(drafter="eagle2").target_heads(spec) == {"eagle"}
         and Method().target_heads(spec) == frozenset()
     )
-    both = toys.method(drafter=("medusa", {}), depth=("confidence_exit", {"heads": "exits"}))
+    both = toys.method(drafter=("medusa", {}), adaptive_depth=("confidence_exit", {"heads": "exits"}))
     assert both.target_heads(spec) == {"medusa", "exits"}
-    assert toys.method(depth=("confidence_exit", {"heads": "none"})).target_heads(spec) == frozenset()
+    assert (
+        toys.method(adaptive_depth=("confidence_exit", {"heads": "none"})).target_heads(spec) == frozenset()
+    )
     named = {x for kind, name, settings in PARTS for x in composed(kind, name, settings).target_heads(spec)}
     assert len(named) > 20 and named <= set(NETS) - set(GATES), "those of a draft model are not the target's"

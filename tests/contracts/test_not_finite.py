@@ -46,14 +46,14 @@ class Planted:
 def ends_by_a_fault(part: Part, plant: Planted, who: str, warm: bool) -> bool:
     """Whether a run in which `who` breaks so ended by the fault; False: nobody asked so often. Fails on any other end."""
     made = method_with(part, warm)
-    target, models = toys.company(made)
+    target, models = toys.method_models(made)
     if who == "target":
         target = changed(target, plant)
     else:
         models = {role: changed(x, plant) for role, x in models.items()}
     session = Session(target, made, toys.PROMPT, models=models, max_new_tokens=12)
     try:
-        toys.finished(session)
+        toys.finish_session(session)
     except EngineFault as fault:
         assert (
             fault.reason == "non_finite_logits"
@@ -77,7 +77,7 @@ def test_a_target_that_breaks_ends_the_run_by_its_reason(part: Part, calls: tupl
             calls, ("nan", "-inf", "inf", "nan"), (True, False, True, False), strict=False
         )
     ]
-    assert any(some) or part[0] in ("router", "selector"), "the test needs a run in which the target breaks"
+    assert any(some) or part[0] in ("router", "unmasking"), "the test needs a run in which the target breaks"
 
 
 @pytest.mark.parametrize("part", [x for x in PARTS if method_with(x).lanes])
@@ -105,14 +105,14 @@ def test_a_draft_head_that_breaks_ends_the_run_by_its_reason(kind: str) -> None:
     settings = toys.settings_of("drafter", kind)[0]
     for warm in (True, False):
         made = method_with(("drafter", kind, settings), warm)
-        target, models = toys.company(made)
+        target, models = toys.method_models(made)
         head: Head = target.decoder.heads[kind]
         parts = [x for x in head.modules() if x is not head]
         hooks = [x.register_forward_hook(lambda *seen: torch.full_like(seen[2], torch.nan)) for x in parts]
         try:
             session = Session(target, made, toys.PROMPT, models=models, max_new_tokens=4)
             with pytest.raises(EngineFault, match=f"{kind}.* has no finite logits"):
-                toys.finished(session)
+                toys.finish_session(session)
         finally:
             for hook in hooks:
                 hook.remove()
@@ -127,9 +127,11 @@ def test_tokens_that_a_model_gives_nothing_to_are_no_fault(part: Part, who: str)
         return logits.index_fill(-1, torch.tensor([2, 11]), -torch.inf)
 
     made = method_with(part)
-    target, models = toys.company(made)
+    target, models = toys.method_models(made)
     if who == "target":
         target = changed(target, cut)
     else:
         models = {role: changed(x, cut) for role, x in models.items()}
-    assert check(toys.finished(Session(target, made, toys.PROMPT, models=models, max_new_tokens=8)).sink).ok
+    assert check(
+        toys.finish_session(Session(target, made, toys.PROMPT, models=models, max_new_tokens=8)).sink
+    ).ok

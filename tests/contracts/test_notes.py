@@ -8,15 +8,24 @@ from typing import Any
 import pytest
 import toys
 
-from decodescope.engine.core.component import KINDS, build, declared, registry
+from decodescope.engine.core.component import KINDS, build, note_declarations, registry
 from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.checks.notes import said, told
+from decodescope.engine.trace.checks.notes import collect_notes, declared_notes
 
 TELLING = [(kind, name) for kind in KINDS for name, cls in registry(kind).items() if cls.tells and cls.listed]
 # kinds whose notes a step has a place for
-HEARD = ("strategy", "drafter", "schedule", "policy", "codec", "depth", "law", "sampler")
+HEARD = (
+    "strategy",
+    "drafter",
+    "schedule",
+    "policy",
+    "kv_compression",
+    "adaptive_depth",
+    "guidance",
+    "sampler",
+)
 SILENT = [(kind, name) for kind in HEARD for name, cls in registry(kind).items() if not cls.tells]
 BESIDE: dict[str, dict[str, Any]] = {  # what goes with a part of the kind, so that it is asked
     **{kind: {} for kind in KINDS},
@@ -58,9 +67,9 @@ def test_a_part_tells_what_it_declares_and_nothing_else(kind: str, name: str) ->
     for trace in runs(kind, name):
         works |= not any(text.startswith(f"{name} ") for text in trace.end.notes)
         header = trace.header
-        assert header.tells == declared(header.method) and set(header.tells[kind]) == set(notes)
+        assert header.tells == note_declarations(header.method) and set(header.tells[kind]) == set(notes)
         for step in trace.steps:
-            values, shown = said(step, header.method), told(header, step)
+            values, shown = collect_notes(step, header.method), declared_notes(header, step)
             for part, one in values.items():
                 assert set(names(one, header.tells.get(part, {}))) <= set(header.tells.get(part, {})), (
                     "it is declared"
@@ -75,7 +84,9 @@ def test_a_part_tells_what_it_declares_and_nothing_else(kind: str, name: str) ->
 @pytest.mark.parametrize(("kind", "name"), SILENT)
 def test_a_part_that_declares_nothing_tells_nothing(kind: str, name: str) -> None:
     traces = [*runs(kind, name)]
-    assert not any(kind in said(step, trace.header.method) for trace in traces for step in trace.steps)
+    assert not any(
+        kind in collect_notes(step, trace.header.method) for trace in traces for step in trace.steps
+    )
     idle = all(any(text.startswith(f"{name} ") for text in trace.end.notes) for trace in traces)
     assert idle == (name in LONGER), "in one of its settings it does something"
 
@@ -89,19 +100,22 @@ def test_a_note_is_held_against_what_is_there(kind: str, name: str) -> None:
         assert not note.line or note.line in cls.tells or knobs[note.line].type in (int, float), x
         assert note.at is None and (not note.summed or note.kind == "node"), x
         assert not note.rows or note.kind in ("grid", "track"), x
-    held = declared({kind: {"name": name}})[kind]
+    held = note_declarations({kind: {"name": name}})[kind]
     for note in held.values():
         drawn = note.at is not None or (note.line in held and held[note.line].kind == "series")
         assert drawn == bool(note.line), "the line of a note is a number, or another line"
 
 
 def test_a_chain_of_samplers_tells_what_its_stages_tell() -> None:
-    method = toys.Method.named({"sampler": ["repetition_penalty", "mirostat"]}, {"mirostat": {"target": 2.0}})
+    method = toys.Method.from_names(
+        {"sampler": ["repetition_penalty", "mirostat"]}, {"mirostat": {"target_surprise": 2.0}}
+    )
     trace = toys.decode(method, count=6).sink
     assert trace.header.tells["sampler"]["mu"].at == 2.0, "the knob that was set, not its default"
     weighed = {"cut", "mass", "spread"}
     assert all(
-        set(told(trace.header, step)["sampler"]) == {"mu", "penalised"} | weighed for step in trace.steps
+        set(declared_notes(trace.header, step)["sampler"]) == {"mu", "penalised"} | weighed
+        for step in trace.steps
     )
     assert all(trace.header.tells["sampler"][x].rows == ["repetition_penalty", "mirostat"] for x in weighed)
 
@@ -144,9 +158,12 @@ def test_a_value_has_the_shape_of_its_kind_or_is_not_shown(kind: str) -> None:
 
 
 def test_of_a_method_from_anywhere_what_is_not_known_is_not_declared() -> None:
-    assert declared({"drafter": {"name": "kangaroo", "stop": "high"}})["drafter"]["sure"].at is None
+    assert (
+        note_declarations({"drafter": {"name": "kangaroo", "min_probability": "high"}})["drafter"]["sure"].at
+        is None
+    )
     odd = [
         {"drafter": x}
         for x in (None, [], {"name": ["kangaroo"]}, {"name": "nobody"}, {"stages": [1, None]}, {})
     ]
-    assert [declared(x) for x in odd] == [{}] * len(odd)
+    assert [note_declarations(x) for x in odd] == [{}] * len(odd)

@@ -10,7 +10,7 @@ import torch
 import toys
 from entries import entry
 from sizes import first_settings
-from toys import fed
+from toys import feed_tokens
 
 from decodescope.engine import Session
 from decodescope.engine.core.component import build, registry
@@ -19,38 +19,38 @@ from decodescope.engine.decoding.bases.policy import CachePolicy
 from decodescope.engine.model.attention.per_head import HEAD_PAGE
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.layers.column import beside
+from decodescope.engine.model.layers.column import expand_index
 from decodescope.engine.model.stores.cache import PAGE
-from decodescope.engine.trace.records.parts import held_at
+from decodescope.engine.trace.records.parts import zone_entries
 
 SHARES = [
-    (name, dict(settings, share=0.6))
+    (name, dict(settings, budget_share=0.6))
     for name, settings in toys.representatives("policy")
     if "share" in {p.name for p in registry("policy")[name].params()}
 ]
 POLICIES = [*toys.variants("policy"), *SHARES]
 # settings with room for 60 tokens
 ROOMY: dict[str, dict[str, Any]] = {
-    "adakv": dict(chosen=50, window=16),
-    "fastgen": dict(recover=1.0),
+    "adakv": dict(prompt_budget=50, window=16),
+    "fastgen": dict(min_recovery=1.0),
     "d2o": dict(heavy=100, recent=100),
-    "duo_attention": dict(sinks=4, recent=100),
+    "duo_attention": dict(sink_tokens=4, recent=100),
     "ems": dict(centres=100, recent=100),
-    "expected_attention": dict(sinks=4, chosen=60),
+    "expected_attention": dict(sink_tokens=4, prompt_budget=60),
     "h2o": dict(heavy=100, recent=100),
     "keep_all": {},
-    "kvzip": dict(chosen=50, window=16),
-    "key_norm": dict(short=60, recent=40),
-    "lm_infinite": dict(start=4, window=100),
-    "quest": dict(entries=64, dense=0),
-    "scissorhands": dict(pivotal=80, recent=20, window=16),
-    "pyramidkv": dict(chosen=50, window=16),
-    "snapkv": dict(chosen=50, window=16),
-    "speckv": dict(chosen=50, window=16),
-    "streaming_llm": dict(sinks=4, recent=100),
-    "tidal_decode": dict(k=60, start=0),
-    "tova": dict(size=100),
-    "window": dict(size=100),
+    "kvzip": dict(prompt_budget=50, window=16),
+    "key_norm": dict(low_norm_entries=60, recent=40),
+    "lm_infinite": dict(sink_tokens=4, window=100),
+    "quest": dict(token_budget=64, dense_layers=0),
+    "scissorhands": dict(pivotal_entries=80, recent=20, window=16),
+    "pyramidkv": dict(prompt_budget=50, window=16),
+    "snapkv": dict(prompt_budget=50, window=16),
+    "speckv": dict(prompt_budget=50, window=16),
+    "streaming_llm": dict(sink_tokens=4, recent=100),
+    "tidal_decode": dict(top_k=60, selection_layer=0),
+    "tova": dict(cache_size=100),
+    "window": dict(window=100),
 }
 # the knobs whose sum no layer and head ever exceeds, or of one that cuts once, the mean of them behind the prompt; None:
 # everything is kept; (): layers or heads have bounds of their own, below what is read
@@ -58,30 +58,30 @@ BOUND: dict[str, tuple[str, ...] | None] = {
     "d2o": (),
     "duo_attention": None,  # some heads do
     "fastgen": (),
-    "adakv": ("chosen", "window"),
+    "adakv": ("prompt_budget", "window"),
     "ems": ("centres", "recent"),
-    "expected_attention": ("sinks", "chosen"),
+    "expected_attention": ("sink_tokens", "prompt_budget"),
     "h2o": ("heavy", "recent"),
     "keep_all": None,
-    "kvzip": ("sinks", "chosen", "window"),
-    "key_norm": ("short", "recent"),
-    "lm_infinite": ("start", "window"),
+    "kvzip": ("sink_tokens", "prompt_budget", "window"),
+    "key_norm": ("low_norm_entries", "recent"),
+    "lm_infinite": ("sink_tokens", "window"),
     "quest": None,
-    "scissorhands": ("pivotal", "recent"),
-    "pyramidkv": ("chosen", "window"),
-    "snapkv": ("chosen", "window"),
-    "speckv": ("chosen", "window"),
-    "streaming_llm": ("sinks", "recent"),
+    "scissorhands": ("pivotal_entries", "recent"),
+    "pyramidkv": ("prompt_budget", "window"),
+    "snapkv": ("prompt_budget", "window"),
+    "speckv": ("prompt_budget", "window"),
+    "streaming_llm": ("sink_tokens", "recent"),
     "tidal_decode": None,
-    "tova": ("size",),
-    "window": ("size",),
+    "tova": ("cache_size",),
+    "window": ("window",),
 }
 READ = toys.PROMPT * 3
 
 
 def lane(name: str, settings: dict, decoder: Decoder | None = None, read: int = len(READ), **more) -> Lane:
     made = Lane("target", decoder or toys.pair()[0].decoder, build("policy", name, settings), **more)
-    made.policy.equip(made.decoder.heads)
+    made.policy.attach_heads(made.decoder.heads)
     # its own draft model
     made.open = lambda role, needs: Lane(role, made.decoder, build("policy", "keep_all"), needs=needs)
     made.policy.begin(made.decoder.spec, read)
@@ -120,11 +120,11 @@ def test_with_room_for_everything_logits_are_those_of_the_full_cache(name: str) 
     plain = Lane("plain", made.decoder, build("policy", "keep_all"), needs=made.needs)
     text = toys.prompts(1, 60, seed=5)[0]
     pairs = [(made.read(text[:20]), plain.read(text[:20]))] + [
-        (fed(made, t), fed(plain, t)) for t in text[20:]
+        (feed_tokens(made, t), feed_tokens(plain, t)) for t in text[20:]
     ]
     for a, b in pairs:
         assert torch.equal(a, b)
-    assert made.cache.held == 60
+    assert made.cache.fullest_length == 60
 
 
 @pytest.mark.parametrize(("name", "settings"), POLICIES)
@@ -132,11 +132,11 @@ def test_policy_keeps_its_bound_and_what_left_never_returns(name: str, settings:
     made = lane(name, settings)
     most = bound(made.policy)
     made.read(READ)
-    stays = not made.policy.does or held_at(made.policy.zones, "newest")
+    stays = not made.policy.does or zone_entries(made.policy.zones, "newest")
     gone: list[set[tuple[int, int]]] = [set() for _ in made.cache.layers]
     widest = 0
     for written, token in enumerate(toys.prompts(1, 100, seed=6)[0], 1):
-        fed(made, token)
+        feed_tokens(made, token)
         rows = [len(row) for layer in range(3) for row in positions(made, layer)[0]]
         held = sum(rows) / len(rows) - written if made.policy.once else max(rows)
         assert held <= (len(made.tokens) if most is None else most)
@@ -150,7 +150,7 @@ def test_policy_keeps_its_bound_and_what_left_never_returns(name: str, settings:
             )
     assert made.cache.length == len(READ) + 100
     if most is None:
-        assert made.cache.held == made.cache.length and any(gone) is ("evict" in made.policy.does)
+        assert made.cache.fullest_length == made.cache.length and any(gone) is ("evict" in made.policy.does)
     else:
         assert most < len(READ) and any(gone), (
             f"the settings of {name} in tests/toys.py leave room for everything"
@@ -166,12 +166,12 @@ def test_a_policy_does_what_it_says_of_itself(name: str, settings: dict) -> None
     that it shows is among its own."""
     made = lane(name, settings)
     policy = made.policy
-    first, newest = (held_at(policy.zones, place) or 0 for place in ("first", "newest"))
+    first, newest = (zone_entries(policy.zones, place) or 0 for place in ("first", "newest"))
     assert policy.lossless is (not policy.does) and (policy.column in policy.columns) is bool(policy.column)
     assert bool(policy.weighs) is bool(policy.column)
     made.read(READ)
     for token in toys.prompts(1, 60, seed=8)[0]:
-        fed(made, token)
+        feed_tokens(made, token)
         n = made.cache.length
         due = {*range(min(first, n)), *range(max(0, n - newest), n)}
         assert all(due <= set(row) for layer in range(3) for row in positions(made, layer)[0])
@@ -186,7 +186,7 @@ def test_prompt_read_in_chunks_leaves_the_same_entries(
 ) -> None:
     kept = []
     for chunk in (512, 7):
-        monkeypatch.setattr("decodescope.engine.decoding.bases.reader.CHUNK", chunk)
+        monkeypatch.setattr("decodescope.engine.decoding.bases.lane_reader.CHUNK", chunk)
         made = lane(name, settings)
         logits = made.read(READ)
         kept.append(([positions(made, layer) for layer in range(3)], logits))
@@ -203,14 +203,14 @@ def test_any_sharing_of_keys_among_heads_will_do(
     name: str, settings: dict, sharing: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Read in chunks or at once, then token by token: the same entries, and the same logits."""
-    decoder = toys.decoder(toys.shaped(**SHARING[sharing]), toys.LIVELY, torch.float64)
+    decoder = toys.decoder(toys.toy_spec(**SHARING[sharing]), toys.LIVELY, torch.float64)
     lanes = []
     for chunk in (512, 7):
-        monkeypatch.setattr("decodescope.engine.decoding.bases.reader.CHUNK", chunk)
+        monkeypatch.setattr("decodescope.engine.decoding.bases.lane_reader.CHUNK", chunk)
         lanes.append(lane(name, settings, decoder))
         lanes[-1].read(READ)
     for token in toys.prompts(1, 12, seed=9)[0]:
-        logits = [fed(one, token) for one in lanes]
+        logits = [feed_tokens(one, token) for one in lanes]
         assert torch.allclose(*logits, atol=1e-9)
         assert all(positions(lanes[0], layer) == positions(lanes[1], layer) for layer in range(3))
     left = min(len(x) for layer in range(3) for x in positions(lanes[0], layer)[0]) < len(READ)
@@ -226,7 +226,7 @@ def test_bytes_follow_the_entries(name: str, settings: dict) -> None:
     spec, read = made.decoder.spec, made.cache.nbytes
     widest = max(x.n for x in made.cache.layers)
     for token in toys.prompts(1, 12, seed=4)[0]:
-        fed(made, token)
+        feed_tokens(made, token)
         due = 0
         for layer, store in enumerate(made.cache.layers):
             rows = [len(row) for row in positions(made, layer)[0]]
@@ -243,7 +243,7 @@ def test_bytes_follow_the_entries(name: str, settings: dict) -> None:
         held += [x._bounds and x._bounds.table for x in made.cache.layers]
         assert made.cache.nbytes == sum(x.untyped_storage().nbytes() for x in held if x is not None) <= due
     assert made.cache.memory.peak >= read
-    assert made.cache.held > widest / 2 or made.cache.nbytes < made.cache.memory.peak / 2, (
+    assert made.cache.fullest_length > widest / 2 or made.cache.nbytes < made.cache.memory.peak / 2, (
         "memory was given back"
     )
 
@@ -255,7 +255,7 @@ HALF = 0.95  # of the entries that the first cut keeps
 def test_half_types_decide_alike(name: str, settings: dict) -> None:
     """In bfloat16 the first cut keeps nearly what it keeps with the same weights in float32, and what a policy counts is in no
     half type. No token comes twice: rounding alone would tell apart what is worth as much."""
-    half = toys.decoder(toys.shaped(vocab=997), toys.LIVELY, torch.bfloat16)
+    half = toys.decoder(toys.toy_spec(vocab=997), toys.LIVELY, torch.bfloat16)
     same = of = 0
     for seed in range(4):
         lanes = [lane(name, settings, x) for x in (half, half.to(torch.float32))]
@@ -279,7 +279,7 @@ def test_two_sequences_in_one_lane_are_two_single_ones(name: str, settings: dict
         logits = both.forward(Feed(torch.tensor(column)[:, None], torch.full((2, 1), i)))
         both.commit([0])
         for b, token in enumerate(column):
-            assert torch.allclose(logits[b], fed(single[b], token), atol=1e-9)
+            assert torch.allclose(logits[b], feed_tokens(single[b], token), atol=1e-9)
             for layer in range(3):
                 assert positions(both, layer)[b] == positions(single[b], layer)[0]
 
@@ -291,7 +291,8 @@ def test_two_texts_of_different_lengths_that_are_written_in_turns_are_two_single
     """A lane reads one text, or several of one length; two texts have two lanes, which share a decoder and nothing else."""
     method, prompts = toys.method(policy=(name, settings)), (READ, toys.prompts(1, 17, seed=12)[0])
     both = [
-        Session(toys.pair()[0], method, prompt, models=toys.helpers(), max_new_tokens=8) for prompt in prompts
+        Session(toys.pair()[0], method, prompt, models=toys.helper_models(), max_new_tokens=8)
+        for prompt in prompts
     ]
     for session in both:
         session.start()
@@ -305,7 +306,7 @@ def test_two_texts_of_different_lengths_that_are_written_in_turns_are_two_single
 
 
 LEVEL = {
-    "reach": 0,
+    "pool_radius": 0,
     "chunk": 64,
 }  # nobody has fewer neighbours than others, and all are asked by the same rows
 
@@ -319,7 +320,7 @@ def test_of_what_is_worth_as_much_the_lower_position_stays(name: str, settings: 
         weights.qkv = torch.zeros_like(weights.qkv)
     even = {knob.name: LEVEL[knob.name] for knob in registry("policy")[name].params() if knob.name in LEVEL}
     made, text = lane(name, settings | even, decoder, read=24), toys.prompts(1, 34, seed=3)[0]
-    newest, compared = held_at(made.policy.zones, "newest"), 0
+    newest, compared = zone_entries(made.policy.zones, "newest"), 0
     before = [[list(range(24))] * 2] * 3
     made.read(text[:24])
     for token in text[24:]:
@@ -335,7 +336,7 @@ def test_of_what_is_worth_as_much_the_lower_position_stays(name: str, settings: 
         if newest is None:
             break
         before = [[[*row, len(made.tokens)] for row in positions(made, i)[0]] for i in range(3)]
-        fed(made, token)
+        feed_tokens(made, token)
     assert compared or not any(zone.place == "chosen" and zone.entries for zone in made.policy.zones), (
         "the test needs choices"
     )
@@ -344,7 +345,7 @@ def test_of_what_is_worth_as_much_the_lower_position_stays(name: str, settings: 
 @pytest.mark.parametrize(("name", "settings"), first_settings(POLICIES))
 def test_policy_is_deterministic_and_told_in_the_trace(name: str, settings: dict) -> None:
     """What the trace says was evicted is what the cache no longer holds."""
-    parts = dict(policy=(name, settings), drafter=("prompt_lookup", {"length": 4, "ngram": 1}))
+    parts = dict(policy=(name, settings), drafter=("prompt_lookup", {"max_draft_tokens": 4, "ngram": 1}))
     runs = [toys.decode(toys.method(**parts), READ, count=40) for _ in range(2)]
     assert runs[0].end.content_hash == runs[1].end.content_hash
     trace, read = runs[0].sink, len(runs[0].tokens) - 1
@@ -356,7 +357,7 @@ def test_policy_is_deterministic_and_told_in_the_trace(name: str, settings: dict
                 rows = [] if change.evicted is None else change.evicted.tolist()
                 left |= {p for i, h, p in rows if (i, h) == (layer, head)}
             assert positions(runs[0].target, layer)[0][head] == sorted(set(range(read)) - left)
-    assert trace.steps[-1].cache[0].held == runs[0].target.cache.held
+    assert trace.steps[-1].cache[0].held == runs[0].target.cache.fullest_length
 
 
 @pytest.mark.parametrize(("name", "settings"), first_settings(POLICIES))
@@ -369,13 +370,13 @@ def test_refused_nodes_leave_no_trace(name: str, settings: dict) -> None:
     alone = lane(name, settings)
     alone.read(READ[:-1], compress=False)
     refused = 0
-    while not session.done:
+    while not session.is_done:
         before = len(session.target.tokens)
         step = session.step()
         refused += step.drafted - step.accepted
         with torch.inference_mode():
             new = session.target.tokens[before:]
-            alone.forward(Feed.causal(new, before))
+            alone.forward(Feed.causal_chain(new, before))
             alone.commit(list(range(len(new))))
         for a, b in zip(session.target.cache.layers, alone.cache.layers, strict=True):
             order, other = (x.positions().expand(1, 2, -1).argsort(2) for x in (a, b))
@@ -385,7 +386,7 @@ def test_refused_nodes_leave_no_trace(name: str, settings: dict) -> None:
             )
             for column in a.columns:
                 mine, theirs = (
-                    y.gather(2, beside(x, y, 2))
+                    y.gather(2, expand_index(x, y, 2))
                     for x, y in ((order, a.column(column)), (other, b.column(column)))
                 )
                 assert torch.allclose(mine, theirs, atol=1e-5)
@@ -401,11 +402,11 @@ ALIKE = [
     if PARTS[name].once or PARTS[name].strict
 ]
 AHEAD = {
-    "chain": dict(drafter=("prompt_lookup", {"length": 4, "ngram": 1})),
+    "chain": dict(drafter=("prompt_lookup", {"max_draft_tokens": 4, "ngram": 1})),
     "tree": dict(drafter=("token_recycling", {"nodes": "16"})),
-    "own layers": dict(drafter=("early_exit", {"length": 4, "layers": 2})),
+    "own layers": dict(drafter=("early_exit", {"max_draft_tokens": 4, "layers": 2})),
     "jacobi": dict(strategy=("jacobi", {"block": 4})),
-    "pearl": dict(strategy="pearl", drafter=("draft_model", {"length": 3})),
+    "pearl": dict(strategy="pearl", drafter=("draft_model", {"max_draft_tokens": 3})),
 }
 
 
@@ -430,4 +431,6 @@ def test_a_policy_that_says_so_writes_alike_with_and_without_drafts(
     assert right > 0, "the test needs guesses that are right"
     for layer in range(3):
         assert positions(fast.target, layer) == positions(plain.target, layer)
-    assert plain.tokens != [*READ, *toys.due(toys.pair()[0], READ)], "the test needs a cut that shows"
+    assert plain.tokens != [*READ, *toys.cached_greedy_text(toys.pair()[0], READ)], (
+        "the test needs a cut that shows"
+    )

@@ -24,13 +24,13 @@ FLOORS = {
     "drafter": 840,
     "schedule": 343,
     "acceptance": 368,
-    "context": 674,
+    "prompt_compression": 674,
     "policy": 1066,
-    "codec": 267,
-    "depth": 1039,
-    "selector": 70,
+    "kv_compression": 267,
+    "adaptive_depth": 1039,
+    "unmasking": 70,
     "router": 35,
-    "law": 165,
+    "guidance": 165,
     "sampler": 1091,
 }
 SHARE = 0.65  # of the pairs of the sample, that run
@@ -63,7 +63,7 @@ def ended(parts: Parts, count: int = 12, **more: Any) -> Session:
     """The run of parts that fit, at its end."""
     session = opened(parts, count, **more)
     assert isinstance(session, Session), session
-    return toys.finished(session)
+    return toys.finish_session(session)
 
 
 @pytest.mark.parametrize("parts", [*nightly(runs())])
@@ -121,7 +121,7 @@ def test_every_pair_is_opened_by_the_test_of_one_of_its_kinds() -> None:
 @pytest.mark.parametrize("parts", [*nightly(recorded())])
 def test_level_changes_the_cost_and_never_the_text(parts: Parts, tell: Tell) -> None:
     for one in that_run(parts, tell):
-        runs = [ended(one, 10, level=level, seed=3) for level in ("counts", "decisions", "fields")]
+        runs = [ended(one, 10, level=level, seed=3) for level in ("summary", "decisions", "full")]
         assert runs[0].end.tokens == runs[1].end.tokens == runs[2].end.tokens
         shapes = [
             [(s.emitted, s.origins, s.drafted, s.accepted, s.path) for s in run.sink.steps] for run in runs

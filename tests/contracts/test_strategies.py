@@ -23,22 +23,22 @@ COUNTS = [1, 7, *(pytest.param(count, marks=pytest.mark.nightly) for count in (2
 # how a strategy that may change the text is set to leave it alone, and a depth rule to run all layers
 PLAIN = {
     "aligned": dict(samples=1),
-    "apar": dict(fork=""),
+    "apar": dict(fork_token=""),
     "beam": dict(width=1),
     "cascade": {},
     "consensus": dict(samples=1),
     "contrastive_search": dict(alpha=0.0),
     "diverse_beam": dict(width=1, groups=1),
-    "edit_tags": dict(block=1, sure=1.01),
+    "edit_tags": dict(block=1, min_probability=1.01),
     "exact_extract": {},
     "planned": dict(rollouts=1),
-    "jump_coder": dict(places=0),
+    "jump_coder": dict(infill_places=0),
     "joint_tokens": dict(threshold=1.01),
     "label_parallel": dict(labels=""),
-    "lexical_units": dict(beta=1.01),
+    "lexical_units": dict(min_probability=1.01),
     "masked": dict(block=1),
     "randar": dict(steps=64, order="raster"),
-    "skeleton": dict(ask=""),
+    "skeleton": dict(outline_prompt=""),
     "switch": {},
     "superposed": dict(drafts=1, alpha=0.0),
     "zipar": dict(window=8),
@@ -49,20 +49,20 @@ NEVER = {
     "all_layers": {},
     "confidence_exit": dict(threshold=1.01),
     "entropy_exit": dict(threshold=0.0),
-    "ffn_skip": dict(threshold=1.01, warmup=0, cold_start=0),
+    "ffn_skip": dict(threshold=1.01, warmup_tokens=0, cold_start=0),
     "free": dict(threshold=1.01),
-    "hash_exit": dict(first=3, buckets=2),
+    "hash_exit": dict(min_layers=3, buckets=2),
     "layer_plan": {},
-    "magic_pyramid": dict(threshold=0.0, keep=1.0),
+    "magic_pyramid": dict(threshold=0.0, keep_share=1.0),
     "normalized_entropy_exit": dict(threshold=0.0),
     "past_future": dict(threshold=1.01),
     "patience": dict(patience=0),
-    "row_pruning": dict(keep=1.0),
+    "row_pruning": dict(keep_share=1.0),
     "saturation": dict(threshold=0.0),
     "skip_layer": dict(threshold=-100.0),
-    "skipdecode": dict(least=3, most=3),
+    "skipdecode": dict(min_layers=3, max_layers=3),
     "trigrams": dict(layers=0),
-    "vote": dict(votes=64.0),
+    "vote": dict(min_votes=64.0),
 }
 
 
@@ -93,13 +93,13 @@ def test_strategy_ends_with_a_stop_token_and_says_so(name: str, settings: dict, 
 @pytest.mark.parametrize(("name", "settings"), [x for x in STRATEGIES if registry("strategy")[x[0]].lossless])
 @AT_LEAST
 def test_strategy_that_promises_the_targets_text_keeps_it(name: str, settings: dict, prompts: int) -> None:
-    target = toys.fitting(registry("strategy")[name])
+    target = toys.strategy_target(registry("strategy")[name])
     for prompt in PROMPTS[:prompts]:
         session = toys.decode(toys.method(strategy=(name, settings)), prompt)
         assert session.header.lossless and check(session.sink).ok
-        assert session.end.tokens == toys.due(target, prompt)
+        assert session.end.tokens == toys.cached_greedy_text(target, prompt)
         # one that sees a block holds no more
-        assert target.spec.block_length or toys.same_as_fresh(session.target)
+        assert target.spec.block_length or toys.matches_fresh_reading(session.target)
 
 
 @pytest.mark.parametrize(
@@ -109,20 +109,22 @@ def test_strategy_that_promises_the_targets_text_keeps_it(name: str, settings: d
 def test_strategy_that_promises_nothing_says_so_repeats_itself_and_has_a_setting_that_keeps_the_text(
     name: str, settings: dict, prompts: int
 ) -> None:
-    target = toys.fitting(registry("strategy")[name])
+    target = toys.strategy_target(registry("strategy")[name])
     beside = {"router": ("entropy", dict(tau=-1.0))} if "router" in registry("strategy")[name].uses else {}
     plain = toys.method(
         strategy=(name, entry(PLAIN, name, "PLAIN of tests/contracts/test_strategies.py")), **beside
     )
     if plain.sampler.constrains:  # it draws: the coldest law of any text, which may end
-        knobs = {"grammar": {"text": "(?s:.*)"}, "temperature": {"temperature": 0.01}}
-        plain = replace(plain, sampler=Method.named({"sampler": ["grammar", "temperature"]}, knobs).sampler)
+        knobs = {"grammar": {"definition": "(?s:.*)"}, "temperature": {"temperature": 0.01}}
+        plain = replace(
+            plain, sampler=Method.from_names({"sampler": ["grammar", "temperature"]}, knobs).sampler
+        )
     warm, other = dict(sampler="temperature") if name in DRAWN else {}, 0
     for number, prompt in enumerate(PROMPTS):
         if number >= prompts and other:
             break
         runs = [toys.decode(toys.method(strategy=(name, settings), **warm), prompt) for _ in range(2)]
-        due = toys.due(target, prompt)
+        due = toys.cached_greedy_text(target, prompt)
         assert not runs[0].header.lossless and check(runs[0].sink).ok
         assert runs[0].end.content_hash == runs[1].end.content_hash
         kept = toys.decode(plain, prompt).end
@@ -145,11 +147,13 @@ def test_part_that_a_strategy_does_not_use_is_refused(name: str) -> None:
             toys.decode(toys.method(strategy=name, **{kind: other}))
 
 
-@pytest.mark.parametrize("name", registry("depth"))
+@pytest.mark.parametrize("name", registry("adaptive_depth"))
 @torch.inference_mode()
 def test_depth_that_never_leaves_is_all_layers_bit_for_bit(name: str) -> None:
     never = entry(NEVER, name, "NEVER of tests/contracts/test_strategies.py")
-    plain, session = (toys.decode(toys.method(depth=d), count=30) for d in ("all_layers", (name, never)))
+    plain, session = (
+        toys.decode(toys.method(adaptive_depth=d), count=30) for d in ("all_layers", (name, never))
+    )
     assert session.end.tokens == plain.end.tokens
     assert all(
         torch.equal(a.k, b.k) and torch.equal(a.v, b.v)
@@ -157,18 +161,22 @@ def test_depth_that_never_leaves_is_all_layers_bit_for_bit(name: str) -> None:
     )
 
 
-@pytest.mark.parametrize(("name", "settings"), first_settings(toys.variants("depth")))
+@pytest.mark.parametrize(("name", "settings"), first_settings(toys.variants("adaptive_depth")))
 def test_depth_leaves_in_each_layer_what_its_gap_says(name: str, settings: dict) -> None:
-    knob = next((x for x in registry("depth")[name].params() if x.name == "gap"), None)
-    for gap in (build("depth", name, settings).gap,) if knob is None or "gap" in settings else knob.choices:
-        chosen = settings if knob is None else {**settings, "gap": gap}
+    knob = next((x for x in registry("adaptive_depth")[name].params() if x.name == "skipped_kv"), None)
+    for gap in (
+        (build("adaptive_depth", name, settings).skipped_kv,)
+        if knob is None or "skipped_kv" in settings
+        else knob.choices
+    ):
+        chosen = settings if knob is None else {**settings, "skipped_kv": gap}
         _leaves(name, chosen, gap)
 
 
 def _leaves(name: str, settings: dict, gap: str) -> None:
     """Entries of each layer are as many as tokens, less those of the passes, or of the rows where these choose alone, that did
     not run it where its gap leaves none."""
-    session = toys.decode(toys.method(depth=(name, settings), drafter="prompt_lookup"), count=30)
+    session = toys.decode(toys.method(adaptive_depth=(name, settings), drafter="prompt_lookup"), count=30)
     n, layers = len(session.tokens) - 1, len(session.target.cache.layers)
     lacks, before = [0] * layers, set(range(layers))
     for one in session.sink.prefill.passes if gap == "absent" else ():
@@ -180,11 +188,11 @@ def _leaves(name: str, settings: dict, gap: str) -> None:
         one, told = step.passes[-1], step.passes[-1].attn
         if one.routed:
             kept = [0, *(node + 1 for node in step.path)][: step.cache[0].appended]
-            lacks = [x + len(set(kept) - set(one.running(i, "attn"))) for i, x in enumerate(lacks)]
+            lacks = [x + len(set(kept) - set(one.running_rows(i, "attn"))) for i, x in enumerate(lacks)]
             continue
         ran = set(range(layers if told is None else told) if told is None or isinstance(told, int) else told)
         assert gap == "absent" or ran <= before, "under monotone a layer that stopped runs no more"
         lacks, before = [x + (i not in ran) * step.cache[0].appended for i, x in enumerate(lacks)], ran
     assert [n - store.n for store in session.target.cache.layers] == lacks and check(session.sink).ok
-    assert session.header.lossless == registry("depth")[name].exact
+    assert session.header.lossless == registry("adaptive_depth")[name].exact
     assert isinstance(session.target, Lane) and isinstance(session.target.policy, KeepAll)

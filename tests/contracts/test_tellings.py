@@ -11,16 +11,16 @@ from entries import entry
 
 from decodescope.engine.core.component import registry
 from decodescope.engine.trace import Step, Trace, check
-from decodescope.engine.trace.checks.decisions import decided
+from decodescope.engine.trace.checks.decisions import step_trials
 
-CHAIN, TREE = ("draft_model", {"length": 3}), ("draft_model", {"length": 3, "width": 2})
+CHAIN, TREE = ("draft_model", {"max_draft_tokens": 3}), ("draft_model", {"max_draft_tokens": 3, "width": 2})
 DRAFTERS = {
     "block": CHAIN,
     "judge": CHAIN,
     "lantern": TREE,
     "leniency": TREE,
     "lossless": TREE,
-    "spectr": ("chains", {"length": 3, "count": 3}),
+    "spectr": ("chains", {"max_draft_tokens": 3, "chains": 3}),
     "typical": TREE,
 }
 RULES = toys.variants("acceptance")
@@ -94,7 +94,7 @@ def test_what_a_rule_adds_holds_what_it_says_it_holds(rule: str, which: int) -> 
     for column in telling.columns:
         trace = copy.deepcopy(recorded(rule, which))
         step = tried(trace)[0]
-        assert decided(trace.header, step).wrong_columns() == []
+        assert step_trials(trace.header, step).wrong_columns() == []
         del step.rule[column.name]
         assert any(f"rule.{column.name} does not hold" in one for one in of(trace, step.step))
 
@@ -105,6 +105,6 @@ def test_under_a_greedy_law_a_rule_that_matches_is_exact_matching(rule: str) -> 
     trace = toys.decode(
         toys.method(drafter=drafter, acceptance=rule, sampler="greedy"), count=30, seed=2
     ).sink
-    tests = [x for step in tried(trace) if (x := decided(trace.header, step)) is not None]
+    tests = [x for step in tried(trace) if (x := step_trials(trace.header, step)) is not None]
     assert check(trace).ok and len(tests) > 5
     assert {x.matching for x in tests} == {registry("acceptance")[rule].matches}

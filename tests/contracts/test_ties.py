@@ -13,14 +13,14 @@ import toys
 from acting import ONE_EACH, Part, method_with
 
 from decodescope.engine import Session
-from decodescope.engine.decoding.values.tops import tops_alone
+from decodescope.engine.decoding.values.tops import tops_without_draft
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace, check
 from decodescope.engine.trace.records.events import TOP
 
 LOW = {"all": (), "most": (0, 3, 5, 9)}  # ids that are less likely than the others, which are all equal
-WRITERS = [x for x in ONE_EACH if x[0] in ("strategy", "drafter", "acceptance", "law", "depth")]
+WRITERS = [x for x in ONE_EACH if x[0] in ("strategy", "drafter", "acceptance", "guidance", "adaptive_depth")]
 
 
 def flat(model: Model, which: str) -> Model:
@@ -40,9 +40,9 @@ def flat(model: Model, which: str) -> Model:
 
 def run(part: Part, which: str, warm: bool) -> Trace:
     made = method_with(part, warm)
-    target, models = toys.company(made)
+    target, models = toys.method_models(made)
     models = {role: flat(x, which) for role, x in models.items()}
-    return toys.finished(
+    return toys.finish_session(
         Session(flat(target, which), made, toys.PROMPT, models=models, max_new_tokens=8, seed=1)
     ).sink
 
@@ -56,7 +56,7 @@ def test_the_check_believes_a_run_whose_tokens_are_equally_likely(part: Part, wh
 
 @cache
 def jacobi() -> Trace:
-    return run(("strategy", "jacobi", dict(block=4, guess="random")), "most", False)
+    return run(("strategy", "jacobi", dict(block=4, initial_guess="random")), "most", False)
 
 
 @cache
@@ -113,7 +113,7 @@ def test_of_equal_tokens_a_record_lists_those_with_the_lowest_ids(count: int) ->
     logits[0, torch.arange(150, 150 - 7 * count, -7)] = 3.0
     logits[1] = torch.randn(200, generator=torch.Generator().manual_seed(0))
     logits[1, [5, 70, 199]] = logits[1].amax() + 1
-    shown = tops_alone(logits)
+    shown = tops_without_draft(logits)
     equal = sorted(range(150, 150 - 7 * count, -7))
     rest = [x for x in range(200) if x not in equal]
     assert shown.ids[0].tolist() == (equal + rest)[:TOP]

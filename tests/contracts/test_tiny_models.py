@@ -12,7 +12,7 @@ import toys
 from acting import ONE_EACH, PARTS, Part, method_with, opened
 from sizes import thinned
 
-from decodescope.engine.core.spec import ModelSpec, Picture, Rope
+from decodescope.engine.core.spec import ModelSpec, PictureSpec, Rope
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace import check
@@ -37,7 +37,7 @@ def fitting_heads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def shaped(name: str, **more: Any) -> ModelSpec:
     """The toy's shape with the sizes of this name; the shapes of its heads follow."""
-    spec = toys.shaped(**{**TINY[name], **more})
+    spec = toys.toy_spec(**{**TINY[name], **more})
     for shape in toys.SHAPES.values():
         shape.update(
             {
@@ -62,10 +62,10 @@ def target_of(name: str, strategy: Any) -> Model:
         return made(shaped(name, causal=False, heads=("learn2pd", "edit"), mask_token=vocab - 1))
     levels = tuple(x for x in toys.LEVELS if x < vocab)
     if strategy.writes == "rows":
-        return made(shaped(name, heads=(), picture=Picture(8, 8, levels)))
+        return made(shaped(name, heads=(), picture=PictureSpec(8, 8, levels)))
     if strategy.writes == "cells":
         cells = tuple(range(vocab, vocab + 64))
-        return made(shaped(name, heads=(), vocab=vocab + 64, picture=Picture(8, 8, levels, cells)))
+        return made(shaped(name, heads=(), vocab=vocab + 64, picture=PictureSpec(8, 8, levels, cells)))
     if strategy.writes == "blocks":
         return made(shaped(name, heads=("block_transformer",), block_length=4))
     return made(shaped(name))
@@ -74,7 +74,7 @@ def target_of(name: str, strategy: Any) -> Model:
 def helpers(name: str) -> dict[str, Model]:
     """A model of these sizes in every role."""
     target = made(shaped(name))
-    small, *more = (toys.model(toys.noisy(target.decoder, 0.08, seed=n)) for n in (1, 2, 3))
+    small, *more = (toys.model(toys.noisy_decoder(target.decoder, 0.08, seed=n)) for n in (1, 2, 3))
     infill = made(shaped(name, causal=False, heads=(), mask_token=target.spec.vocab - 1))
     return {
         "draft": small,
@@ -97,12 +97,15 @@ def works_or_is_refused(part: Part, name: str) -> None:
         method = method_with(part, warm)
         target, models = target_of(name, method.strategy), helpers(name)
         if method.sampler.reads_text:
-            target, models = toys.spoken(target), {role: toys.spoken(x) for role, x in models.items()}
+            target, models = (
+                toys.add_tokenizer(target),
+                {role: toys.add_tokenizer(x) for role, x in models.items()},
+            )
         session = opened(method, target, models, [*prompt_of(target.spec.vocab)], max_new_tokens=6)
         if session is None:
             continue
         try:
-            toys.finished(session)
+            toys.finish_session(session)
         except EngineFault as fault:
             assert fault.reason == "bad_input" and str(fault).endswith("."), fault
         report = check(session.sink)

@@ -13,11 +13,11 @@ from decodescope.engine.core.component import KINDS, OF_MODEL, build, registry
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.decoding.bases.weights import (
     MATRICES,
-    Calibration,
+    CalibrationData,
     WeightTransform,
     bits_of,
-    spelled,
-    transforms,
+    format_transform_list,
+    parse_transform_list,
 )
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
@@ -25,7 +25,7 @@ from decodescope.engine.model.layers.matrix import Matrix, unpack
 from decodescope.engine.model.stores.cache import KVCache
 
 EVERY = toys.variants("weights")
-TEXT = Calibration(
+TEXT = CalibrationData(
     lambda: torch.randint(toys.SPEC.vocab, (4096,), generator=torch.Generator().manual_seed(3))
 )
 
@@ -34,15 +34,15 @@ def transformed(
     name: str, settings: dict[str, Any], dtype: torch.dtype = torch.float32
 ) -> tuple[Decoder, Decoder]:
     """The toy, and what the transform makes of it."""
-    before = toys.decoder(dtype=dtype).packed()
+    before = toys.decoder(dtype=dtype).pack_weights()
     one = build("weights", name, settings)
     assert isinstance(one, WeightTransform)
-    return before, one.made(before, TEXT)
+    return before, one.transform(before, TEXT)
 
 
 def logits(decoder: Decoder, tokens: list[int]) -> torch.Tensor:
     """Of one pass over a text without a cache."""
-    return decoder.forward(Feed.causal(tokens, 0), None)
+    return decoder.forward(Feed.causal_chain(tokens, 0), None)
 
 
 def test_kinds_of_a_model_are_none_of_a_method() -> None:
@@ -51,7 +51,7 @@ def test_kinds_of_a_model_are_none_of_a_method() -> None:
 
 @pytest.mark.parametrize(("name", "settings"), first_settings(EVERY))
 def test_the_model_that_it_was_made_of_stays_as_it_was(name: str, settings: dict[str, Any]) -> None:
-    fresh = toys.decoder().packed()
+    fresh = toys.decoder().pack_weights()
     before, after = transformed(name, settings)
     for one, other in zip(before.layers, fresh.layers, strict=True):
         assert all(torch.equal(unpack(getattr(one, x)), unpack(getattr(other, x))) for x in MATRICES)
@@ -72,7 +72,7 @@ def test_a_text_has_one_law_however_it_is_read(
     cache = KVCache(after.spec, dtype=dtype)
     rows = []
     for i, token in enumerate(toys.PROMPT):
-        rows.append(after.forward(Feed.causal([token], i), cache)[0])
+        rows.append(after.forward(Feed.causal_chain([token], i), cache)[0])
         cache.commit([0])
     slack = 0.3 if dtype == torch.bfloat16 else 1e-4
     assert torch.allclose(torch.cat(rows), once, atol=slack)
@@ -102,12 +102,12 @@ def test_bits_are_counted_from_storages(name: str, settings: dict[str, Any]) -> 
 def test_what_it_tells_has_the_shape_of_the_model_that_it_was_given(
     name: str, settings: dict[str, Any]
 ) -> None:
-    TEXT.taken()
+    TEXT.take_findings()
     before, after = transformed(name, settings)
-    findings, spec = TEXT.taken(), before.spec
+    findings, spec = TEXT.take_findings(), before.spec
     assert findings.keys() == registry("weights")[name].finds.keys(), "it tells what it declares"  # type: ignore[attr-defined] # as above
     for finding in findings.values():
-        assert finding.word and finding.what and finding.wrong(spec.n_layers, spec.n_heads) is None
+        assert finding.word and finding.what and finding.shape_problem(spec.n_layers, spec.n_heads) is None
         assert finding.values and not finding.what.endswith(".")
     if "stays" in findings:
         assert [sum(row) for row in findings["stays"].values] == [
@@ -123,12 +123,12 @@ def test_what_it_tells_has_the_shape_of_the_model_that_it_was_given(
 @pytest.mark.parametrize(("name", "settings"), first_settings(EVERY))
 def test_its_words_are_read_back(name: str, settings: dict[str, Any]) -> None:
     one = build("weights", name, settings)
-    text = spelled([one, one])  # type: ignore[list-item] # a WeightTransform
-    assert [x.record() for x in transforms(text)] == [one.record(), one.record()]
+    text = format_transform_list([one, one])  # type: ignore[list-item] # a WeightTransform
+    assert [x.record() for x in parse_transform_list(text)] == [one.record(), one.record()]
 
 
 def test_words_that_name_none_are_refused() -> None:
     for text in ("int5", "int4 group=65", "int4 size=3", "int4 64", "int4++int8"):
         with pytest.raises(ParamError):
-            transforms(text)
-    assert transforms("  ") == [] and len(registry("weights")) >= 2
+            parse_transform_list(text)
+    assert parse_transform_list("  ") == [] and len(registry("weights")) >= 2

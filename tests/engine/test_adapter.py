@@ -18,13 +18,13 @@ from torch import Tensor
 
 from decodescope.engine import Method, Session
 from decodescope.engine.methods.strategies.jacobi import Jacobi
-from decodescope.engine.model.checkpoint.adapter import joined, parted, write
+from decodescope.engine.model.checkpoint.adapter import join_reference, split_reference, write
 from decodescope.engine.model.checkpoint.folder import LoadError
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.session.load import Model, find, fingerprint, load, models
+from decodescope.engine.session.load import Model, find_model, fingerprint, load, shipped_models
 from decodescope.engine.session.method import MethodError
-from decodescope.engine.session.replay.fork import same_models
-from decodescope.engine.session.run import encode
+from decodescope.engine.session.replay.fork import check_same_models
+from decodescope.engine.session.run import encode_text_or_ids
 from decodescope.engine.trace import Trace, check
 
 RANK, ALPHA = 2, 6.0
@@ -57,7 +57,9 @@ def adapted(folder: Path, tensors: Mapping[str, Tensor], name: str = "more", **c
 def logits(model: Model) -> Tensor:
     """float [6, V] after some tokens, without a cache."""
     session = Session(model, Method(), [5, 11, 23, 2, 9, 30], max_new_tokens=1)
-    return session.target.forward(Feed.causal([5, 11, 23, 2, 9, 30], 0, model.decoder.device))[0].clone()
+    return session.target.forward(Feed.causal_chain([5, 11, 23, 2, 9, 30], 0, model.decoder.device))[
+        0
+    ].clone()
 
 
 def by_hand(folder: Path, into: Path, tensors: Mapping[str, Tensor], rows: Mapping[str, list[int]]) -> Path:
@@ -116,12 +118,12 @@ def test_a_reference_is_taken_apart_and_put_together(tmp_path: Path) -> None:
         "lab": ("lab", ""),
         "+x": ("+x", ""),
     }.items():
-        assert parted(whole) == parts and joined(*parts) == whole
-    assert parted(Path("some/lab+cllm")) == (Path("some/lab"), "cllm")
+        assert split_reference(whole) == parts and join_reference(*parts) == whole
+    assert split_reference(Path("some/lab+cllm")) == (Path("some/lab"), "cllm")
     odd = made(tmp_path / "one+two")
-    assert find(str(odd)) == ("one+two", odd, "", ""), "a folder that is called so"
+    assert find_model(str(odd)) == ("one+two", odd, "", ""), "a folder that is called so"
     reference = adapted(odd, deltas())
-    assert find(reference) == ("one+two+more", odd, "more", "")
+    assert find_model(reference) == ("one+two+more", odd, "more", "")
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -209,7 +211,7 @@ def test_drafting_on_an_adapted_model_writes_its_own_greedy_text_and_the_trace_n
     prompt = [5, 6, 7, 5, 6, 7, 5, 6]
 
     def written(on: Model, **parts: Any) -> Session:
-        session = Session(on, Method.named(parts), prompt, max_new_tokens=40)
+        session = Session(on, Method.from_names(parts), prompt, max_new_tokens=40)
         session.sink = Trace()
         for _ in session.stream():
             pass
@@ -223,15 +225,15 @@ def test_drafting_on_an_adapted_model_writes_its_own_greedy_text_and_the_trace_n
     header = drafted.sink.header
     assert (header.model["name"], header.model["adapter"]) == ("base+more", "more")
     assert header.model["fingerprint"] == model.fingerprint
-    same_models(header, {"target": model}, [])
+    check_same_models(header, {"target": model}, [])
     with pytest.raises(MethodError, match="whose weights are others"):
-        same_models(header, {"target": base}, [])
+        check_same_models(header, {"target": base}, [])
 
 
 @sizes("most", usual=1, full=100)
 def test_shipped_adapters_do_what_their_cards_say(most: int) -> None:
     """most: adapters under which texts are written; a card is read of each"""
-    shipped = [x for x in models() if x["adapter"]]
+    shipped = [x for x in shipped_models() if x["adapter"]]
     due = {
         "lab+cllm",
         "lab+ditto",
@@ -257,8 +259,8 @@ def test_shipped_adapters_do_what_their_cards_say(most: int) -> None:
         model = load(row["name"], "float32", "cpu")
         for text in ("Once upon a time there was a small", "def area(width, height):\n    "):
             written = []
-            for method in (Method(), Method(strategy=Jacobi(block=8, guess="prompt"))):
-                session = Session(model, method, encode(model, text), max_new_tokens=24)
+            for method in (Method(), Method(strategy=Jacobi(block=8, initial_guess="prompt"))):
+                session = Session(model, method, encode_text_or_ids(model, text), max_new_tokens=24)
                 for _ in session.stream():
                     pass
                 written.append(session.tokens)

@@ -11,7 +11,7 @@ import tokenizers
 from checkpoints import made as checkpoint
 from tokenizers import AddedToken, models, pre_tokenizers, processors
 
-from decodescope.engine.model.checkpoint.added_tokens import complete, named_tokens
+from decodescope.engine.model.checkpoint.added_tokens import add_missing_tokens, named_tokens
 from decodescope.engine.model.checkpoint.folder import LoadError
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.session.load import SHIPPED, load
@@ -109,7 +109,7 @@ def test_added_tokens_are_those_of_transformers(case: str, tmp_path: Path) -> No
     folder = write(tmp_path, base(*added), config, files)
     theirs = AutoTokenizer.from_pretrained(folder)
     table = json.loads((folder / "tokenizer.json").read_text())
-    more = complete(folder, table, config or {})
+    more = add_missing_tokens(folder, table, config or {})
     completed = tokenizers.Tokenizer.from_str(json.dumps(table))
     assert flags(completed.get_added_tokens_decoder()) == flags(theirs.added_tokens_decoder)
     assert named_tokens(more.config) == theirs.special_tokens_map

@@ -13,12 +13,12 @@ from torch import Tensor
 from decodescope.engine import Method, Session
 from decodescope.engine.core.component import component
 from decodescope.engine.decoding.bases.sampler import Sampler
-from decodescope.engine.decoding.bases.state import Stop
+from decodescope.engine.decoding.bases.state import StoppingCriteria
 from decodescope.engine.decoding.values.alphabet import Alphabet
 from decodescope.engine.methods.samplers.chain import Chain
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
-from decodescope.engine.session.batch.decode import Asked, decode
+from decodescope.engine.session.batch.decode import BatchSettings, decode_batch
 
 
 @component
@@ -65,15 +65,15 @@ def started(model, sampler: Sampler, **more) -> Session:
 
 def test_a_sampler_is_told_bytes_and_stops_and_a_run_that_does_not_ask_pays_nothing() -> None:
     model = counted()
-    session = toys.finished(started(model, Temperature()))
+    session = toys.finish_session(started(model, Temperature()))
     assert session.alphabet.vocab == 257 and "pieces" not in vars(model), "no table is made"
     session = started(model, Chain(stages=[Temperature(), Uppercase()]), stop_tokens=[7, 9])
     told = session.sampler_state[1]
     assert told is session.alphabet and told.stops == {7, 9} and told.marks == {bytewise.END}
     assert told.pieces == [model.tokenizer.bytes_of(x) for x in range(257)]
-    toys.finished(session)
+    toys.finish_session(session)
     assert len(session.end.tokens) == 40 and not small(model, session.end.tokens)
-    assert small(model, toys.finished(started(model, Temperature())).end.tokens), (
+    assert small(model, toys.finish_session(started(model, Temperature())).end.tokens), (
         "the test needs letters to be removed"
     )
 
@@ -89,10 +89,10 @@ def test_one_table_for_all_runs_of_a_model_and_for_branches_of_a_run() -> None:
 
 def test_a_batch_tells_the_same_and_nobody_tells_of_a_model_without_a_tokenizer() -> None:
     model = bytewise.lively()
-    asked = Asked(sampler=Uppercase(), max_new=6, stop=Stop())
-    texts = decode(model, [[65, 66], [67, 68, 69]], asked).texts
+    asked = BatchSettings(sampler=Uppercase(), max_new=6, stop=StoppingCriteria())
+    texts = decode_batch(model, [[65, 66], [67, 68, 69]], asked).texts
     assert len(texts) == 2 and not any(small(model, text.tokens) for text in texts)
-    alone = toys.finished(
+    alone = toys.finish_session(
         Session(model, Method(sampler=Uppercase()), [65, 66], max_new_tokens=6, stop_tokens=())
     )
     assert texts[0].tokens == alone.end.tokens

@@ -13,22 +13,28 @@ from toys import PROMPT, decoder, model
 
 from decodescope.engine import run
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.session.answers import Answer, Answers, served, totals, zipf
+from decodescope.engine.session.answer_cache import (
+    AnswerCache,
+    CachedAnswer,
+    serve_requests,
+    workload_totals,
+    zipf_requests,
+)
 from decodescope.engine.trace.records.lookups import (
     EVICTS,
     Evicts,
     HeldAnswers,
     Lookup,
     check_lookups,
-    replayed,
+    replay_lookups,
 )
 
 
 def workload(
     evicts: Evicts, requests: list[int], costs: list[float], capacity: int, sizes: list[int]
-) -> Answers[int]:
-    answers: Answers[int] = Answers(capacity, evicts)
-    for lookup, value in served(answers, requests, lambda q: Answer(q, costs[q], sizes[q])):
+) -> AnswerCache[int]:
+    answers: AnswerCache[int] = AnswerCache(capacity, evicts)
+    for lookup, value in serve_requests(answers, requests, lambda q: CachedAnswer(q, costs[q], sizes[q])):
         assert value == lookup.query and lookup.used <= capacity, (
             "the answer to another query, or too many are held"
         )
@@ -43,19 +49,19 @@ def test_a_repeat_costs_no_pass_and_gives_the_stored_answer(monkeypatch: pytest.
     )
     prompts = [PROMPT[:6], PROMPT[:9]]
 
-    def answer(number: int) -> Answer[list[int]]:
+    def answer(number: int) -> CachedAnswer[list[int]]:
         done = run(made, None, prompts[number], max_new_tokens=5)
-        return Answer(done.tokens, float(len(done.trace.steps)), len(done.tokens))
+        return CachedAnswer(done.tokens, float(len(done.trace.steps)), len(done.tokens))
 
-    answers: Answers[list[int]] = Answers(100)
+    answers: AnswerCache[list[int]] = AnswerCache(100)
     seen: list[tuple[bool, list[int], int]] = []
-    for lookup, tokens in served(answers, [0, 1, 0, 0, 1], answer):
+    for lookup, tokens in serve_requests(answers, [0, 1, 0, 0, 1], answer):
         seen.append((lookup.hit, tokens, next(passes)))
     assert [hit for hit, _, _ in seen] == [False, False, True, True, True]
     assert seen[1][2] - seen[0][2] > 5, "an answer needs passes"
     assert [b[2] - a[2] for a, b in pairwise(seen[1:])] == [1, 1, 1], "only the counting itself"
     assert seen[2][1] == seen[0][1] == run(made, None, prompts[0], max_new_tokens=5).tokens
-    done = totals(answers.lookups)
+    done = workload_totals(answers.lookups)
     assert (done.requests, done.hits) == (5, 3) and done.saved > 0
 
 
@@ -85,7 +91,7 @@ def test_least_expected_cost_evicts_the_smallest_product_of_a_hand_made_example(
 def test_lru_is_an_ordered_dict_and_the_others_are_their_formulas() -> None:
     draw = Random(3)
     costs, sizes = [draw.uniform(1, 100) for _ in range(30)], [draw.randint(1, 5) for _ in range(30)]
-    requests = zipf(30, 600, 0.8, seed=1)
+    requests = zipf_requests(30, 600, 0.8, seed=1)
     own: OrderedDict[int, int] = OrderedDict()
     misses = []
     for t, q in enumerate(requests):
@@ -111,19 +117,25 @@ def test_lru_is_an_ordered_dict_and_the_others_are_their_formulas() -> None:
 def test_costs_that_differ_are_where_lec_and_gdsf_win_on_a_zipf_workload() -> None:
     """Costs 1 and 100, in no order of how often they are asked for: the expected cost says what is worth its place."""
     costs = [100.0 if Random(i).random() < 0.3 else 1.0 for i in range(60)]
-    requests = zipf(60, 3000, 0.9)
-    paid = {x: totals(workload(x, requests, costs, 12, [1] * 60).lookups) for x in EVICTS}
+    requests = zipf_requests(60, 3000, 0.9)
+    paid = {x: workload_totals(workload(x, requests, costs, 12, [1] * 60).lookups) for x in EVICTS}
     none = sum(costs[q] for q in requests)
     assert all(math.isclose(x.cost + x.saved, none) for x in paid.values()), "what is not paid is saved"
     assert paid["lec"].cost < 0.75 * paid["lru"].cost and paid["gdsf"].cost < 0.85 * paid["lru"].cost
-    replay = replayed(workload("lru", requests, costs, 12, [1] * 60).lookups, "lec", 12)
-    assert totals(replay) == paid["lec"], "costs follow from queries here, so going through again is exact"
+    replay = replay_lookups(workload("lru", requests, costs, 12, [1] * 60).lookups, "lec", 12)
+    assert workload_totals(replay) == paid["lec"], (
+        "costs follow from queries here, so going through again is exact"
+    )
 
 
 @pytest.mark.parametrize("evicts", EVICTS)
 def test_going_through_again_finds_what_was_changed(evicts: Evicts) -> None:
     lookups = workload(
-        evicts, zipf(12, 80), [float(i % 5 + 1) for i in range(12)], 6, [i % 3 + 1 for i in range(12)]
+        evicts,
+        zipf_requests(12, 80),
+        [float(i % 5 + 1) for i in range(12)],
+        6,
+        [i % 3 + 1 for i in range(12)],
     ).lookups
     assert not [*check_lookups(lookups, evicts, 6)]
     at = next(i for i, x in enumerate(lookups) if x.victims and x.victims[0] != x.query)
@@ -139,8 +151,8 @@ def test_what_never_fits_and_what_cannot_be_asked_for() -> None:
     shelf = HeldAnswers("gdsf", 3)
     assert shelf.miss("a", 1.0, 4).victims == ["a"] and not shelf.held
     with pytest.raises(ParamError, match="evicts"):
-        Answers(4, "fifo")  # type: ignore[arg-type] # the point
+        AnswerCache(4, "fifo")  # type: ignore[arg-type] # the point
     with pytest.raises(ParamError, match="capacity"):
-        Answers(0)
+        AnswerCache(0)
     with pytest.raises(ValueError, match="never answered"):
-        replayed([Lookup(0, "a", True, 0.0, 1, 1)], "lru", 3)
+        replay_lookups([Lookup(0, "a", True, 0.0, 1, 1)], "lru", 3)

@@ -36,7 +36,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no length": (dict(max_new_tokens=0), "max_new_tokens = 0: must be at least 1."),
     "a level that is none": (
         dict(level="field"),
-        "level = 'field': Did you mean 'fields'? Choose one of counts, decisions,",
+        "level = 'field': Choose one of summary, decisions,",
     ),
     "layers in words": (dict(layers="0,1"), "layers = '0,1': must be a list of whole numbers"),
     "a number to stop at": (dict(stop=5), "stop = 5: must be a text, or a list of texts."),
@@ -84,9 +84,13 @@ def test_names_work_where_objects_are_wanted() -> None:
     assert named.tokens == run(model, Method(drafter=PromptLookup()), text, max_new_tokens=6).tokens
     assert named.trace.header.method["drafter"]["name"] == "prompt_lookup"
     drafted = run(
-        model, {"drafter": "draft_model", "drafter.length": "2"}, text, draft="lab-draft", max_new_tokens=6
+        model,
+        {"drafter": "draft_model", "drafter.max_draft_tokens": "2"},
+        text,
+        draft="lab-draft",
+        max_new_tokens=6,
     )
-    assert drafted.trace.header.method["drafter"]["length"] == 2
+    assert drafted.trace.header.method["drafter"]["max_draft_tokens"] == 2
     assert drafted.trace.header.lanes["draft"]["name"] == "lab-draft" and drafted.tokens == named.tokens
 
 
@@ -117,10 +121,14 @@ def test_a_part_stands_only_in_its_own_place() -> None:
 
 
 def test_settings_may_be_spelled_as_on_the_command_line() -> None:
-    spelled = Method.named({"drafter": "draft_model"}, {"drafter.length": "6", "drafter": {"width": 1}})
-    assert spelled == Method.named({"drafter": "draft_model"}, {"drafter": {"length": 6, "width": 1}})
+    spelled = Method.from_names(
+        {"drafter": "draft_model"}, {"drafter.max_draft_tokens": "6", "drafter": {"width": 1}}
+    )
+    assert spelled == Method.from_names(
+        {"drafter": "draft_model"}, {"drafter": {"max_draft_tokens": 6, "width": 1}}
+    )
     with pytest.raises(Refusal, match="settings of drafter are 6: give its knobs"):
-        Method.named({"drafter": "draft_model"}, {"drafter": 6})
+        Method.from_names({"drafter": "draft_model"}, {"drafter": 6})
 
 
 def test_a_session_takes_ids_and_says_so(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ import torch
 import toys
 
 from decodescope.engine.decoding.bases.sampler import Sampler
-from decodescope.engine.decoding.bases.state import Stop
+from decodescope.engine.decoding.bases.state import StoppingCriteria
 from decodescope.engine.model.forward.executor import EngineFault, Executor
-from decodescope.engine.session.batch.decode import Asked, decode
-from decodescope.engine.session.batch.plan import planned
+from decodescope.engine.session.batch.decode import BatchSettings, decode_batch
+from decodescope.engine.session.batch.plan import plan_batch
 from decodescope.engine.session.method import Method, MethodError
 
 
@@ -55,7 +55,7 @@ def test_no_choice_of_one_prefix_a_prompt_reads_fewer_tokens() -> None:
     several = 0
     for seed in range(60):
         prompts = alike(5, seed, vocab=2, longest=6)
-        plan = planned(prompts)
+        plan = plan_batch(prompts)
         assert sorted(i for x in plan.groups for i in x.members) == list(range(5))
         for group in plan.groups:
             assert len({tuple(prompts[i][: group.prefix]) for i in group.members}) == 1
@@ -75,25 +75,25 @@ def test_a_deep_prefix_of_many_is_read_behind_a_copy_of_a_shallow_one() -> None:
     """Two groups below one beginning: each has its long prefix for itself, and the beginning is read twice."""
     begin, first, second = [1, 2], [3] * 20, [4] * 20
     prompts = [[*begin, *x, i] for x in (first, second) for i in range(3)]
-    plan = planned(prompts)
+    plan = plan_batch(prompts)
     assert [(x.prefix, x.members) for x in plan.groups] == [(22, (0, 1, 2)), (22, (3, 4, 5))]
     assert (plan.tokens, plan.read, plan.least) == (6 * 23, 2 * 22 + 6, 2 + 40 + 6)
-    assert planned([[5]]).groups[0].prefix == 0 and planned([[5], [5], [5, 6]]).read == 4
+    assert plan_batch([[5]]).groups[0].prefix == 0 and plan_batch([[5], [5], [5, 6]]).read == 4
 
 
-def asked(sampler: str = "greedy", **more: Any) -> Asked:
-    chosen: Sampler = Method.named({"sampler": sampler}).sampler
-    return Asked(chosen, more.pop("stop", Stop()), **more)
+def asked(sampler: str = "greedy", **more: Any) -> BatchSettings:
+    chosen: Sampler = Method.from_names({"sampler": sampler}).sampler
+    return BatchSettings(chosen, more.pop("stop", StoppingCriteria()), **more)
 
 
 @pytest.mark.parametrize("most", [3, 32])
 def test_texts_are_those_of_single_runs_and_each_token_of_the_plan_is_read_once(most: int) -> None:
     target, prompts = toys.pair()[0], alike(14, seed=1)
     fed = []
-    decoder = toys.model(target.decoder.limited(target.decoder.vocab)).decoder
+    decoder = toys.model(target.decoder.limit_vocab(target.decoder.vocab)).decoder
     counted = replace(target, decoder=Counted(decoder, fed))
-    done = decode(counted, prompts, asked(max_new=12, most=most))
-    assert [x.tokens for x in done.texts] == [toys.greedy(target.decoder, x, 12) for x in prompts]
+    done = decode_batch(counted, prompts, asked(max_new=12, most=most))
+    assert [x.tokens for x in done.texts] == [toys.greedy_text(target.decoder, x, 12) for x in prompts]
     assert {x.end for x in done.texts} == {"max_new_tokens"}
     reading = sum(rows for rows, batch, last in fed if last)
     assert reading == done.read == done.plan.read - len(prompts), (
@@ -118,10 +118,14 @@ class Counted:
         return self._decoder.forward(feed, *rest)
 
 
-@pytest.mark.parametrize("spec", [toys.shaped(), toys.shaped(windows=(12, None, 9))], ids=["all", "windows"])
+@pytest.mark.parametrize(
+    "spec", [toys.toy_spec(), toys.toy_spec(windows=(12, None, 9))], ids=["all", "windows"]
+)
 def test_texts_that_are_drawn_and_that_stop_are_those_of_runs_with_their_seeds(spec: Any) -> None:
     target, prompts = toys.model(toys.decoder(spec, toys.LIVELY, torch.float64)), alike(9, seed=4)
-    done = decode(target, prompts, asked("temperature", seed=7, max_new=10, stop=Stop(frozenset({2}))))
+    done = decode_batch(
+        target, prompts, asked("temperature", seed=7, max_new=10, stop=StoppingCriteria(frozenset({2})))
+    )
     method = toys.method(sampler="temperature")
     for i, (text, prompt) in enumerate(zip(done.texts, prompts, strict=True)):
         alone = toys.decode(method, prompt, 10, pair=(target, target), seed=7 + i, stop_tokens=[2])
@@ -131,8 +135,8 @@ def test_texts_that_are_drawn_and_that_stop_are_those_of_runs_with_their_seeds(s
 
 def test_a_prefix_is_held_once() -> None:
     target, prefix = toys.pair()[0], toys.prompts(1, length=160, seed=2)[0]
-    together = decode(target, [[*prefix, i] for i in range(8)], asked(max_new=3))
-    alone = decode(target, [[*prefix, 0]], asked(max_new=3))
+    together = decode_batch(target, [[*prefix, i] for i in range(8)], asked(max_new=3))
+    alone = decode_batch(target, [[*prefix, 0]], asked(max_new=3))
     page = 3 * 2 * 2 * 16 * 8 * 8  # layers, keys and values, KV heads, entries, features, bytes
     assert together.peak_bytes <= alone.peak_bytes + 8 * page and together.passes == 3
 
@@ -140,25 +144,25 @@ def test_a_prefix_is_held_once() -> None:
 def test_what_cannot_be_read_is_named_before_anything_is_computed() -> None:
     target = toys.pair()[0]
     with pytest.raises(MethodError, match=r"^prompt 2 has no tokens: give at least one.$"):
-        decode(target, [[1], []], asked())
+        decode_batch(target, [[1], []], asked())
     with pytest.raises(
         MethodError,
         match=r"^prompt 3 has 512 tokens, and the model toy reads at most 512 tokens, .*: shorten",
     ):
-        decode(target, [[1], [2], [1] * 512], asked())
+        decode_batch(target, [[1], [2], [1] * 512], asked())
     with pytest.raises(MethodError, match=r"^prompt 2 holds token id 13; the ids of toy are 0 to 12\.$"):
-        decode(target, [[1], [3, 13]], asked())
+        decode_batch(target, [[1], [3, 13]], asked())
     damaged = toys.decoder()
     damaged.norm.fill_(float("nan"))
-    fault = decode(toys.model(damaged), [[1, 2]], asked()).fault
+    fault = decode_batch(toys.model(damaged), [[1, 2]], asked()).fault
     assert str(fault).startswith("Row 0 of a pass of toy has no finite logits (largest: nan); the weights")
-    full = decode(target, [[1] * 510], asked(max_new=9))
+    full = decode_batch(target, [[1] * 510], asked(max_new=9))
     assert (len(full.texts[0].tokens), full.texts[0].end) == (2, "context_full")
 
 
 def test_a_batch_that_is_halted_leaves_what_was_written() -> None:
     asks = iter([False] * 6 + [True] * 100)
-    done = decode(toys.pair()[0], alike(4, seed=2), asked(halted=lambda: next(asks)))
+    done = decode_batch(toys.pair()[0], alike(4, seed=2), asked(halted=lambda: next(asks)))
     assert (
         any(x.tokens and x.end is None for x in done.texts)
         and sum(len(x.tokens) for x in done.texts) < 4 * 64
@@ -173,11 +177,11 @@ def test_what_was_written_before_the_device_gave_up_is_kept(monkeypatch: pytest.
             raise EngineFault("out_of_memory", "Memory ran out.")
         return run(*given)
 
-    whole = decode(toys.pair()[0], prompts, asked(max_new=12, most=2))
-    assert whole.fault is None and whole.ended == 4
+    whole = decode_batch(toys.pair()[0], prompts, asked(max_new=12, most=2))
+    assert whole.fault is None and whole.ended_count == 4
     monkeypatch.setattr(Executor, "run", gives_up)
-    done = decode(toys.pair()[0], prompts, asked(max_new=12, most=2))
-    assert str(done.fault) == "Memory ran out." and 0 < done.ended < 4
+    done = decode_batch(toys.pair()[0], prompts, asked(max_new=12, most=2))
+    assert str(done.fault) == "Memory ran out." and 0 < done.ended_count < 4
     for text, due in zip(done.texts, whole.texts, strict=True):
         assert text.tokens == due.tokens[: len(text.tokens)] and text.end in (None, due.end)
     assert any(x.tokens and x.end is None for x in done.texts), "the test needs a text that was under way"
@@ -186,7 +190,7 @@ def test_what_was_written_before_the_device_gave_up_is_kept(monkeypatch: pytest.
 def test_a_batch_is_halted_between_the_pieces_of_a_long_prefix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("decodescope.engine.session.batch.decode.CHUNK", 4)
     asks = iter([False] * 2 + [True] * 100)
-    done = decode(toys.pair()[0], [[*range(12), 1], [*range(12), 2]], asked(halted=lambda: next(asks)))
+    done = decode_batch(toys.pair()[0], [[*range(12), 1], [*range(12), 2]], asked(halted=lambda: next(asks)))
     assert done.plan.groups[0].prefix == 12 and done.read == 8 and done.passes == 0
     assert all(x.end is None and not x.tokens for x in done.texts) and done.peak_bytes > 0
 
@@ -204,7 +208,7 @@ def test_prompts_that_lie_in_each_other_are_planned_in_no_time() -> None:
 
         sys.settrace(traced)
         try:
-            plan = planned(prompts)
+            plan = plan_batch(prompts)
         finally:
             sys.settrace(None)
         looked[count] = lines

@@ -9,29 +9,29 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.lane import Lane
-from decodescope.engine.decoding.shared.branches import Branch, Branches
+from decodescope.engine.decoding.shared.branches import TextBranch, TextBranches
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.forward.feed import Feed
 
 DOC = toys.prompts(1, 21, seed=4)[0]
-SPECS = {"full": toys.shaped(heads=()), "windowed": toys.shaped(heads=(), windows=(3, None, 4))}
+SPECS = {"full": toys.toy_spec(heads=()), "windowed": toys.toy_spec(heads=(), windows=(3, None, 4))}
 # bytes of one in a layer: by KV head, key and value in float64 and where it stands
 ENTRY = 2 * (2 * 8 * 8 + 4)
 
 
-def begun(spec: ModelSpec, tokens: list[int]) -> Branches:
+def begun(spec: ModelSpec, tokens: list[int]) -> TextBranches:
     lane = Lane("target", toys.decoder(spec, toys.LIVELY, torch.float64), KeepAll())
     if len(tokens) > 1:
         lane.read(tokens[:-1], "prefill")
-    return Branches(lane, tokens)
+    return TextBranches(lane, tokens)
 
 
-def alone(branches: Branches, tokens: list[int]) -> Tensor:
+def alone(branches: TextBranches, tokens: list[int]) -> Tensor:
     """The logits behind a text that is read by itself, without a cache."""
-    return branches.lane.decoder.forward(Feed.causal(tokens, 0), None)[0, -1]
+    return branches.lane.decoder.forward(Feed.causal_chain(tokens, 0), None)[0, -1]
 
 
-def follow(branches: Branches, due: int) -> None:
+def follow(branches: TextBranches, due: int) -> None:
     """A pass, after which each text goes on with its likeliest token; each is what it is by itself."""
     logits = branches.step()
     assert len(logits) == len(branches.alive) == due
@@ -40,7 +40,7 @@ def follow(branches: Branches, due: int) -> None:
         branch.tokens.append(int(law.argmax()))
 
 
-def distinct(branches: Branches) -> int:
+def distinct(branches: TextBranches) -> int:
     """Entries that the texts alive have, each counted once: two texts share what they have read of the same beginning."""
     return len({tuple(x.tokens[: i + 1]) for x in branches.alive for i in range(x.held)})
 
@@ -104,7 +104,7 @@ def test_a_text_that_ends_gives_its_bytes_back() -> None:
     branches = begun(SPECS["full"], DOC)
     root = branches.alive[0]
 
-    def sides(count: int) -> list[Branch]:
+    def sides(count: int) -> list[TextBranch]:
         return [branches.fork(root, len(DOC), toys.prompts(1, 200, seed=i)[0]) for i in range(count)]
 
     one, two = sides(2)

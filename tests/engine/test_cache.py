@@ -13,7 +13,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.model.attention.per_head import HEAD_PAGE
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.layers.column import Column
+from decodescope.engine.model.layers.column import EntryColumn
 from decodescope.engine.model.stores.cache import PAGE, KVCache, LayerStore
 from tests import toys
 
@@ -54,7 +54,9 @@ def filled(count: int, **more: Any) -> LayerStore:
 def contents(made: LayerStore, head: int = 0, batch: int = 0) -> list[int]:
     """Positions that a head really holds, ascending, read from its keys; values and told positions must agree."""
     k, v = made.k[batch, head, : made.n], made.v[batch, head, : made.n]
-    live = torch.ones(made.n, dtype=torch.bool) if made.present is None else made.present[batch, head]
+    live = (
+        torch.ones(made.n, dtype=torch.bool) if made.present_mask is None else made.present_mask[batch, head]
+    )
     positions = made.positions().expand(made.kv.shape[1], H, made.n)[batch, head]
     told = k[:, 0] - head * 1000 - batch * 10_000
     assert torch.equal(v, -k)
@@ -120,10 +122,10 @@ def test_truncate_forgets_positions() -> None:
 
 @pytest.mark.parametrize(("start", "count"), [(2, 3), (4, 5), (PAGE - 1, 70)])
 def test_what_is_read_in_a_rewound_store_leaves_no_trace(start: int, count: int) -> None:
-    held = filled(PAGE, columns={"mass": Column()})
+    held = filled(PAGE, columns={"mass": EntryColumn()})
     held.columns["mass"][:, :, :PAGE] = torch.rand(1, H, PAGE)
     before = held.kv[:, :, :, :PAGE].clone(), held.column("mass").clone()
-    with held.rewound(start, count):
+    with held.rewind(start, count):
         held.append(*rows(500, count))
         assert held.k[0, 0, :, 0].tolist() == [*range(start), *range(500, 500 + count)]
     assert contents(held) == list(range(PAGE)) and held.m == 0
@@ -160,7 +162,7 @@ def test_a_refused_commit_touches_no_layer() -> None:
 
 
 def test_committing_a_chain_is_no_tensor_operation() -> None:
-    cache = KVCache(SPEC, columns={"mass": Column()})
+    cache = KVCache(SPEC, columns={"mass": EntryColumn()})
     for layer in cache.layers:
         layer.append(*rows(0, 8))
     before = [(layer.kv.data_ptr(), layer.kv[:, :, :, :8].clone()) for layer in cache.layers]
@@ -181,12 +183,12 @@ def test_commit_of_a_tree_path_equals_a_fresh_prefill() -> None:
     decoder = toys.decoder()
     draft = Draft([1, 2, 3, 4, 5], [ROOT, ROOT, 1, 1, 3])
     cache, fresh = (KVCache(decoder.spec) for _ in range(2))
-    decoder.forward(Feed.causal(toys.PROMPT, 0), cache)
+    decoder.forward(Feed.causal_chain(toys.PROMPT, 0), cache)
     cache.commit(range(len(toys.PROMPT)))
-    decoder.forward(draft.feed(7, len(toys.PROMPT)), cache)
+    decoder.forward(draft.build_feed(7, len(toys.PROMPT)), cache)
     cache.commit([0, 2, 4, 5])  # the root, then nodes 1, 3, 4
     whole = [*toys.PROMPT, 7, 2, 4, 5]
-    decoder.forward(Feed.causal(whole, 0), fresh)
+    decoder.forward(Feed.causal_chain(whole, 0), fresh)
     fresh.commit(range(len(whole)))
     assert cache.length == fresh.length == len(whole)
     for ours, theirs in zip(cache.layers, fresh.layers, strict=True):
@@ -208,7 +210,7 @@ def test_random_histories_equal_a_reference_of_sets(seed: int, even: bool) -> No
     def pick(n: int) -> int:
         return int(torch.randint(n, (1,), generator=g))
 
-    made = store(batch=2, columns={"mass": Column(0.5), "words": Column(1, torch.int32, width=3)})
+    made = store(batch=2, columns={"mass": EntryColumn(0.5), "words": EntryColumn(1, torch.int32, width=3)})
     made.evicted = []
     held: list[list[dict[int, float]]] = [[{} for _ in range(H)] for _ in range(2)]
     origin = [0, 1]  # which sequence each one's numbers come from
@@ -283,7 +285,7 @@ def test_random_histories_equal_a_reference_of_sets(seed: int, even: bool) -> No
                     del entries[position]
         elif what == "rows":
             order = [pick(2), pick(2)]
-            made.rows(torch.tensor(order))
+            made.reorder(torch.tensor(order))
             held = [[dict(e) for e in held[b]] for b in order]
             origin = [origin[b] for b in order]
         elif what == "shrink":
@@ -306,7 +308,7 @@ def drop(made: LayerStore, held: list[list[dict[int, float]]], gone: Tensor) -> 
 def found(made: LayerStore, origin: list[int]) -> list[list[dict[int, float]]]:
     """What the store holds, in the reference's form; keys and values are compared with the numbers that were written."""
     positions = made.positions().expand(2, H, made.n)
-    live = torch.ones(2, H, made.n, dtype=torch.bool) if made.present is None else made.present
+    live = torch.ones(2, H, made.n, dtype=torch.bool) if made.present_mask is None else made.present_mask
     wanted = positions[..., None] + torch.arange(D) / 8 + torch.arange(H)[:, None, None] * 1000
     wanted = wanted + torch.tensor(origin)[:, None, None, None] * 10_000
     assert torch.equal(made.k[live], wanted[live])
@@ -363,7 +365,7 @@ def test_what_cannot_be_evicted_is_refused(pending: int) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_bytes_are_those_of_the_formula_and_of_the_storages(dtype: torch.dtype) -> None:
-    made = filled(100, batch=3, dtype=dtype, columns={"mass": Column(), "age": Column(1.0)})
+    made = filled(100, batch=3, dtype=dtype, columns={"mass": EntryColumn(), "age": EntryColumn(1.0)})
     S = made.capacity
     assert S % PAGE == 0
     entry = 2 * D * dtype.itemsize + 2 * 4
@@ -407,7 +409,7 @@ def test_capacity_grows_by_half() -> None:
 
 def test_half_of_a_heads_entries_are_half_of_its_pages() -> None:
     """Measured from the storages; the other head's pages, and the columns that both share, stay as they are."""
-    made = filled(640, columns={"mass": Column()})
+    made = filled(640, columns={"mass": EntryColumn()})
     keep = torch.ones(1, H, 640, dtype=torch.bool)
     keep[0, 0, ::2] = False
     made.keep_where(keep)
@@ -416,7 +418,7 @@ def test_half_of_a_heads_entries_are_half_of_its_pages() -> None:
     whole, before = made.nbytes(), made.bytes_by_head()
     page = HEAD_PAGE * 2 * D * 4
     assert made.heads.kv.untyped_storage().nbytes() == (20 + 40) * page
-    keep = made.present.clone()
+    keep = made.present_mask.clone()
     keep[0, 0, 40:200] = False
     made.keep_where(keep)
     made.shrink()
@@ -436,7 +438,7 @@ def test_memory_by_head_settles() -> None:
     for at in range(200, 440):
         made.append(*rows(at, 1))
         made.commit([0])
-        keep = made.present.clone()
+        keep = made.present_mask.clone()
         keep[0, 0, int(made.positions()[0, 0, :41].argmin())] = False
         made.keep_where(keep)
         made.shrink()
@@ -489,18 +491,18 @@ def test_what_is_written_over_entries_is_read_again(even: bool) -> None:
 
 
 def test_heads_that_differ_are_reordered_with_what_is_pending() -> None:
-    made = filled(9, batch=2, columns={"mass": Column()})
+    made = filled(9, batch=2, columns={"mass": EntryColumn()})
     keep = torch.ones(2, H, 9, dtype=torch.bool)
     keep[1, 0, :4] = False
     made.keep_where(keep)
     made.append(*rows(9, 2, batch=2))
-    made.rows(torch.tensor([1, 1, 0]))
+    made.reorder(torch.tensor([1, 1, 0]))
     made.commit([0, 1])
     assert made.k.shape == (3, H, 11, D) and made.heads.lengths == [7, 11, 7, 11, 11, 11]
     assert [sorted(set(x) - {-1}) for x in made.positions()[:, 0].tolist()] == [[*range(4, 11)]] * 2 + [
         [*range(11)]
     ]
-    assert (made.k[0][made.present[0]] - made.k[1][made.present[1]]).unique().tolist() == [0.0]
+    assert (made.k[0][made.present_mask[0]] - made.k[1][made.present_mask[1]]).unique().tolist() == [0.0]
     made.truncate(0)
     assert made.heads is None and made.n == 0, "a text that begins anew is read by even heads"
     made.append(*rows(0, 3, batch=3))
@@ -509,7 +511,7 @@ def test_heads_that_differ_are_reordered_with_what_is_pending() -> None:
 
 
 def test_eviction_returns_memory() -> None:
-    made = filled(1000, columns={"mass": Column()})
+    made = filled(1000, columns={"mass": EntryColumn()})
     full = made.nbytes()
     made.shrink()
     assert made.capacity == 1008, "nothing was dropped"
@@ -523,7 +525,7 @@ def test_eviction_returns_memory() -> None:
 
 def test_what_one_eviction_frees_is_returned_once_the_prompts_last_chunk_is_behind() -> None:
     """A policy that acts once, after the prompt: the next pass is narrow, so the chunk's room goes too; growth stays."""
-    made = store(columns={"mass": Column()})
+    made = store(columns={"mass": EntryColumn()})
     for at in (0, 512):
         made.append(*rows(at, 512))
         made.commit(range(512))
@@ -561,10 +563,10 @@ def test_trees_do_not_make_memory_go_up_and_down() -> None:
 
 
 def test_rows_reorders_and_widens() -> None:
-    made = filled(5, batch=2, columns={"mass": Column()})
+    made = filled(5, batch=2, columns={"mass": EntryColumn()})
     made.column("mass")[1] = 7.0
     made.append(*rows(5, 2, batch=2))
-    made.rows(torch.tensor([1, 1, 0]))
+    made.reorder(torch.tensor([1, 1, 0]))
     assert made.k.shape == (3, H, 7, D)
     assert made.pending_positions().shape == (3, 2)
     made.commit([1])
@@ -590,4 +592,4 @@ def test_a_copy_shares_nothing() -> None:
     other.layers[0].kv.zero_()
     other.truncate(1)
     assert contents(cache.layers[0]) == [0, 1, 2]
-    assert (cache.length, cache.held, other.length) == (3, 3, 1)
+    assert (cache.length, cache.fullest_length, other.length) == (3, 3, 1)

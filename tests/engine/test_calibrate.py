@@ -14,26 +14,38 @@ import toys
 from leaving import DEEP
 
 from decodescope.engine import Method
-from decodescope.engine.bench.calibration.calibrate import Aim, Text, Uncalibrated, calibrate
-from decodescope.engine.core import calibrated
-from decodescope.engine.core.calibrated import Calibration, read, write
+from decodescope.engine.bench.calibration.calibrate import (
+    CalibrationError,
+    CalibrationSettings,
+    CalibrationText,
+    calibrate,
+)
+from decodescope.engine.core import calibration
+from decodescope.engine.core.calibration import Calibration, load_calibration, write
 from decodescope.engine.core.component import build
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.cost.risk import binomial, fixed_sequence, hoeffding, hoeffding_bentkus
+from decodescope.engine.cost.risk import binomial, fixed_sequence_test, hoeffding, hoeffding_bentkus
 from decodescope.engine.session.method import MethodError
 from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.session.session import Session
 from decodescope.engine.trace import check
 
-TEXTS = [Text(tuple(x)) for x in toys.prompts(24, 8)]
+TEXTS = [CalibrationText(tuple(x)) for x in toys.prompts(24, 8)]
 GRID = (1.01, 0.99, 0.95, 0.9, 0.1)
-EXIT = Method.named({"depth": "confidence_exit"}, {"depth": {"first": 1}})
+EXIT = Method.from_names({"adaptive_depth": "confidence_exit"}, {"adaptive_depth": {"min_layers": 1}})
 
 
 @pytest.fixture(scope="module")
 def found() -> Calibration:
     return calibrate(
-        DEEP, EXIT, "depth.threshold", GRID, TEXTS, Aim(0.6, 0.2, max_new_tokens=12), name="toy", whole=True
+        DEEP,
+        EXIT,
+        "adaptive_depth.threshold",
+        GRID,
+        TEXTS,
+        CalibrationSettings(0.6, 0.2, max_new_tokens=12),
+        name="toy",
+        whole=True,
     )
 
 
@@ -49,7 +61,7 @@ def test_p_values_worked_by_hand() -> None:
         == pytest.approx(0.0252, abs=1e-4)
     )
     assert hoeffding_bentkus([0.6] * 10, 0.5) == 1.0
-    assert [fixed_sequence(x, 0.05) for x in ([0.01, 0.05, 0.2, 0.0], [0.06, 0.0], [])] == [2, 0, 0]
+    assert [fixed_sequence_test(x, 0.05) for x in ([0.01, 0.05, 0.2, 0.0], [0.06, 0.0], [])] == [2, 0, 0]
 
 
 @pytest.mark.parametrize("test", [hoeffding, binomial, hoeffding_bentkus])
@@ -71,7 +83,7 @@ def test_the_risk_holds_in_all_but_eps_of_200_splits_of_known_scores() -> None:
     for _ in range(200):
         us = [chance.random() for _ in range(n)]
         losses = [[float(u < v) for u in us] for v in grid]
-        held = fixed_sequence((binomial(x, delta) for x in losses), eps)
+        held = fixed_sequence_test((binomial(x, delta) for x in losses), eps)
         value = grid[held - 1] if held else 0.0
         chosen += value / 200
         broken += value > delta
@@ -84,20 +96,24 @@ def test_texts_run_free_and_the_last_value_that_holds_the_risk_is_chosen(found: 
     assert [x.value for x in found.curve] == list(GRID) and found.curve[0].risk == 0.0, (
         "a bound that is never reached"
     )
-    assert found.value == [x for x in found.curve if x.passed][-1].value == found.chosen.value
+    assert found.value == [x for x in found.curve if x.passed][-1].value == found.chosen_point.value
     assert GRID[-1] < found.value < GRID[0] and found.curve[-1].risk > 0.6, (
         "the test needs values on both sides"
     )
-    method = Method.named({"depth": "confidence_exit"}, {"depth": {"first": 1, "threshold": 0.1}})
+    method = Method.from_names(
+        {"adaptive_depth": "confidence_exit"}, {"adaptive_depth": {"min_layers": 1, "threshold": 0.1}}
+    )
     for text, loss in zip(TEXTS[:4], found.curve[-1].losses, strict=False):
-        said, due = (toys.finished(_session(x, text)).tokens[8:] for x in (method, Method()))
+        said, due = (toys.finish_session(_session(x, text)).tokens[8:] for x in (method, Method()))
         assert loss == _edits(said, due) / max(len(said), len(due))
-    short = calibrate(DEEP, EXIT, "depth.threshold", GRID, TEXTS, Aim(0.6, 0.2, max_new_tokens=12))
+    short = calibrate(
+        DEEP, EXIT, "adaptive_depth.threshold", GRID, TEXTS, CalibrationSettings(0.6, 0.2, max_new_tokens=12)
+    )
     assert short.value == found.value and len(short.curve) < len(GRID) and not short.curve[-1].passed
 
 
-def _session(method: Method, text: Text) -> Session:
-    return Session(DEEP, method, text.prompt, max_new_tokens=12, level="counts")
+def _session(method: Method, text: CalibrationText) -> Session:
+    return Session(DEEP, method, text.prompt, max_new_tokens=12, level="summary")
 
 
 def _edits(a: list[int], b: list[int]) -> int:
@@ -111,16 +127,19 @@ def _edits(a: list[int], b: list[int]) -> int:
 
 def test_a_router_is_calibrated_too_and_the_further_model_is_part_of_it() -> None:
     target, draft = toys.pair()
-    method = Method.named({"strategy": "switch", "router": "entropy"}, {"router": {"stay": 1, "window": 1}})
-    aim = Aim(0.5, 0.2, max_new_tokens=8)
+    method = Method.from_names(
+        {"strategy": "switch", "router": "entropy"}, {"router": {"min_turn_tokens": 1, "window": 1}}
+    )
+    aim = CalibrationSettings(0.5, 0.2, max_new_tokens=8)
     one = calibrate(target, method, "router.tau", (-1.0, 0.5, 4.0), TEXTS, aim, models={"draft": draft})
     assert [x.passed for x in one.curve] == [True, True, False] and one.curve[0].risk == 0.0 < one.curve[
         1
     ].risk
     assert set(one.models) == {"target", "draft"}
     other = replace(draft, fingerprint="another")
-    chosen = Method.named(
-        {"strategy": "switch", "router": "entropy"}, {"router": {"stay": 1, "window": 1, "tau": one}}
+    chosen = Method.from_names(
+        {"strategy": "switch", "router": "entropy"},
+        {"router": {"min_turn_tokens": 1, "window": 1, "tau": one}},
     )
     Session(target, chosen, TEXTS[0].prompt, models={"draft": draft})
     with pytest.raises(MethodError, match="as the draft model"):
@@ -128,19 +147,26 @@ def test_a_router_is_calibrated_too_and_the_further_model_is_part_of_it() -> Non
 
 
 def test_another_risk_and_what_cannot_be_calibrated() -> None:
-    aim = Aim(0.5, 0.2, "differs", 6)
-    one = calibrate(DEEP, EXIT, "depth.threshold", GRID[:2], TEXTS[:12], aim)
+    aim = CalibrationSettings(0.5, 0.2, "differs", 6)
+    one = calibrate(DEEP, EXIT, "adaptive_depth.threshold", GRID[:2], TEXTS[:12], aim)
     assert one.test == "binomial" and {y for x in one.curve for y in x.losses} <= {0.0, 1.0}
-    with pytest.raises(Uncalibrated, match="safe end"):
-        calibrate(DEEP, EXIT, "depth.threshold", GRID, TEXTS[:3], Aim(0.1, 0.05, max_new_tokens=4))
+    with pytest.raises(CalibrationError, match="safe end"):
+        calibrate(
+            DEEP,
+            EXIT,
+            "adaptive_depth.threshold",
+            GRID,
+            TEXTS[:3],
+            CalibrationSettings(0.1, 0.05, max_new_tokens=4),
+        )
     wrong = (
-        ("depth.thresold", GRID, TEXTS, aim, "Did you mean 'depth.threshold'"),
-        ("depth.threshold", (), TEXTS, aim, "grid"),
-        ("depth.threshold", GRID, [], aim, "texts"),
-        ("depth.threshold", GRID, TEXTS, replace(aim, delta=1.0), "between 0 and 1"),
-        ("depth.threshold", GRID, TEXTS, replace(aim, risk="task"), "references"),
-        ("depth.threshold", (7.0,), TEXTS, aim, "must lie in"),
-        ("depth.first", (3.0, 2.5), TEXTS, aim, "a whole number"),
+        ("depth.thresold", GRID, TEXTS, aim, "Did you mean 'adaptive_depth.threshold'"),
+        ("adaptive_depth.threshold", (), TEXTS, aim, "grid"),
+        ("adaptive_depth.threshold", GRID, [], aim, "texts"),
+        ("adaptive_depth.threshold", GRID, TEXTS, replace(aim, delta=1.0), "between 0 and 1"),
+        ("adaptive_depth.threshold", GRID, TEXTS, replace(aim, risk="task"), "references"),
+        ("adaptive_depth.threshold", (7.0,), TEXTS, aim, "must lie in"),
+        ("adaptive_depth.min_layers", (3.0, 2.5), TEXTS, aim, "a whole number"),
     )
     for knob, grid, texts, aimed, word in wrong:
         with pytest.raises((MethodError, ParamError), match=word):
@@ -150,76 +176,99 @@ def test_another_risk_and_what_cannot_be_calibrated() -> None:
 def test_a_name_stands_for_the_number_and_the_header_holds_both(
     found: Calibration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibrated, "usual", lambda: tmp_path)
+    monkeypatch.setattr(calibration, "default_folder", lambda: tmp_path)
     write(found, tmp_path / "toy.json")
-    assert read(tmp_path / "toy.json") == found
-    method = Method.named(
-        {"depth": "confidence_exit"}, {"depth": {"first": "1", "threshold": "calibrated:toy"}}
+    assert load_calibration(tmp_path / "toy.json") == found
+    method = Method.from_names(
+        {"adaptive_depth": "confidence_exit"},
+        {"adaptive_depth": {"min_layers": "1", "threshold": "calibrated:toy"}},
     )
     header = _session(method, TEXTS[0]).header
-    assert header.method["depth"]["threshold"] == found.value
+    assert header.method["adaptive_depth"]["threshold"] == found.value
     assert (
-        header.parts["depth"]["calibrated"] == {"threshold": found.told()} and found.told()["name"] == "toy"
+        header.parts["adaptive_depth"]["calibrated"] == {"threshold": found.header_record()}
+        and found.header_record()["name"] == "toy"
     )
-    assert Method.from_record(header.method).depth == method.depth
-    other = toys.model(toys.decoder(toys.shaped(n_layers=6), 4))
+    assert Method.from_record(header.method).adaptive_depth == method.adaptive_depth
+    other = toys.model(toys.decoder(toys.toy_spec(n_layers=6), 4))
     other.fingerprint = "another"
     with pytest.raises(
         MethodError,
         match=r"was found on .* as the target model, and here is .*another.*calibrate on this one",
     ):
         Session(other, method, TEXTS[0].prompt)
-    changed = Method.named(
-        {"depth": "confidence_exit"}, {"depth": {"first": 2, "threshold": "calibrated:toy"}}
+    changed = Method.from_names(
+        {"adaptive_depth": "confidence_exit"},
+        {"adaptive_depth": {"min_layers": 2, "threshold": "calibrated:toy"}},
     )
-    with pytest.raises(MethodError, match=r"another method, with depth.first = 1"):
+    with pytest.raises(MethodError, match=r"another method, with adaptive_depth.min_layers = 1"):
         _session(changed, TEXTS[0])
-    with pytest.raises(MethodError, match=r"with depth = confidence_exit: set that"):
+    with pytest.raises(MethodError, match=r"with adaptive_depth = confidence_exit: set that"):
         _session(
-            Method.named({"depth": "entropy_exit"}, {"depth": {"threshold": found, "first": 1}}), TEXTS[0]
+            Method.from_names(
+                {"adaptive_depth": "entropy_exit"}, {"adaptive_depth": {"threshold": found, "min_layers": 1}}
+            ),
+            TEXTS[0],
         )
-    with pytest.raises(ParamError, match=r"was found for depth.threshold"):
-        Method.named({"depth": "confidence_exit"}, {"depth": {"decay": found, "first": 1}})
+    with pytest.raises(ParamError, match=r"was found for adaptive_depth.threshold"):
+        Method.from_names(
+            {"adaptive_depth": "confidence_exit"},
+            {"adaptive_depth": {"threshold_decay": found, "min_layers": 1}},
+        )
     with pytest.raises(ParamError, match=r"its text is checked"):
-        Method.named(
+        Method.from_names(
             {"drafter": "early_exit"}, {"drafter": {"criterion": "confidence_exit threshold=calibrated:toy"}}
         )
 
 
 def test_a_fork_keeps_the_name_while_method_and_models_are_the_same(found: Calibration) -> None:
-    method = Method.named({"depth": "confidence_exit"}, {"depth": {"first": 1, "threshold": found}})
-    run = toys.finished(_session(method, TEXTS[0]))
-    told = {"threshold": found.told()}
+    method = Method.from_names(
+        {"adaptive_depth": "confidence_exit"}, {"adaptive_depth": {"min_layers": 1, "threshold": found}}
+    )
+    run = toys.finish_session(_session(method, TEXTS[0]))
+    told = {"threshold": found.header_record()}
 
     def fork(of: Session, step: int = 3, **more: Any) -> Session:
-        return toys.finished(Fork(DEEP, of.header, list(of.sink.steps), step, **more))
+        return toys.finish_session(Fork(DEEP, of.header, list(of.sink.steps), step, **more))
 
     same = fork(run)
     assert (
-        same.header.parts["depth"]["calibrated"] == told and check(same.sink).ok and same.tokens == run.tokens
+        same.header.parts["adaptive_depth"]["calibrated"] == told
+        and check(same.sink).ok
+        and same.tokens == run.tokens
     )
-    assert fork(run, max_new_tokens=14).header.parts["depth"]["calibrated"] == told, (
+    assert fork(run, max_new_tokens=14).header.parts["adaptive_depth"]["calibrated"] == told, (
         "length and seed are the reader's"
     )
     changes = (
-        Method.named({"depth": "confidence_exit"}, {"depth": {"first": 1, "threshold": 0.5}}),
-        Method.named({"depth": "confidence_exit"}, {"depth": {"first": 2, "threshold": found.value}}),
-        Method.named({"depth": "entropy_exit"}, {"depth": {"first": 1}}),
-        replace(Method.from_record(run.header.method), policy=build("policy", "window", {"size": 8})),
+        Method.from_names(
+            {"adaptive_depth": "confidence_exit"}, {"adaptive_depth": {"min_layers": 1, "threshold": 0.5}}
+        ),
+        Method.from_names(
+            {"adaptive_depth": "confidence_exit"},
+            {"adaptive_depth": {"min_layers": 2, "threshold": found.value}},
+        ),
+        Method.from_names({"adaptive_depth": "entropy_exit"}, {"adaptive_depth": {"min_layers": 1}}),
+        replace(Method.from_record(run.header.method), policy=build("policy", "window", {"window": 8})),
     )
     for change in changes:
         other = fork(run, method=change)
         assert not any("calibrated" in part for part in other.header.parts.values())
-        assert "calibrated" not in fork(other, 5).header.parts["depth"]
-        assert "calibrated" not in fork(other, 2).header.parts["depth"], (
+        assert "calibrated" not in fork(other, 5).header.parts["adaptive_depth"]
+        assert "calibrated" not in fork(other, 2).header.parts["adaptive_depth"], (
             "what a header no longer says is not made up"
         )
-    assert fork(run, method=Method.from_record(run.header.method)).header.parts["depth"]["calibrated"] == told
-    plain = toys.finished(_session(Method(), TEXTS[0]))
-    assert fork(plain, method=method).header.parts["depth"]["calibrated"] == told, (
+    assert (
+        fork(run, method=Method.from_record(run.header.method)).header.parts["adaptive_depth"]["calibrated"]
+        == told
+    )
+    plain = toys.finish_session(_session(Method(), TEXTS[0]))
+    assert fork(plain, method=method).header.parts["adaptive_depth"]["calibrated"] == told, (
         "a fork may begin with a calibrated value"
     )
-    wrong = Method.named({"depth": "confidence_exit"}, {"depth": {"first": 2, "threshold": found}})
+    wrong = Method.from_names(
+        {"adaptive_depth": "confidence_exit"}, {"adaptive_depth": {"min_layers": 2, "threshold": found}}
+    )
     with pytest.raises(MethodError, match="another method"):
         Fork(DEEP, run.header, list(run.sink.steps), 3, method=wrong)
 
@@ -227,7 +276,7 @@ def test_a_fork_keeps_the_name_while_method_and_models_are_the_same(found: Calib
 def test_a_file_that_is_not_what_it_was_is_refused(
     found: Calibration, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibrated, "usual", lambda: tmp_path)
+    monkeypatch.setattr(calibration, "default_folder", lambda: tmp_path)
     whole = found.record()
     wrong = ("", "[]", "{" * 9000, json.dumps({**whole, "calibration": 2}), json.dumps({**whole, "value": 0.05}),
              json.dumps({**whole, "rule": "0" * 16}), json.dumps({**whole, "n": 3}), json.dumps({**whole, "extra": 1}),
@@ -235,7 +284,7 @@ def test_a_file_that_is_not_what_it_was_is_refused(
     for i, text in enumerate(wrong):
         (tmp_path / "odd.json").write_text(text, encoding="utf-8")
         with pytest.raises(ParamError, match="no calibration"):
-            print(i, build("depth", "confidence_exit", {"threshold": "calibrated:odd"}))
+            print(i, build("adaptive_depth", "confidence_exit", {"threshold": "calibrated:odd"}))
     for name in ("missing", "../toy", "/etc/passwd", ""):
         with pytest.raises(ParamError):
-            build("depth", "confidence_exit", {"threshold": f"calibrated:{name}"})
+            build("adaptive_depth", "confidence_exit", {"threshold": f"calibrated:{name}"})

@@ -15,11 +15,11 @@ from bytewise import RULES, letters, lively, question, scripted
 from decodescope.app.cli import main
 from decodescope.app.commands.bench import cascade as bench_cascade
 from decodescope.engine import Method
-from decodescope.engine.bench.cascade import THRESHOLDS, CascadeBench, cascade
-from decodescope.engine.bench.cascade_grid import held_out
-from decodescope.engine.bench.figures.answers import BASELINE
-from decodescope.engine.bench.figures.cascade import SMALL, front, goal
-from decodescope.engine.bench.questions.questions import LabBenchError, first_of_each
+from decodescope.engine.bench.cascade import THRESHOLDS, CascadeBench, measure_cascade
+from decodescope.engine.bench.cascade_grid import held_out_questions
+from decodescope.engine.bench.figures.cascade import SMALL, cascade_goal, pareto_front
+from decodescope.engine.bench.figures.labbench import BASELINE
+from decodescope.engine.bench.questions.questions import LabBenchError, first_of_each_kind
 from decodescope.engine.cost.cost import PassShape, pass_cost
 from decodescope.engine.session.load import Model
 
@@ -29,7 +29,7 @@ ASKED = [question(1, "six times seven?", "42"), question(2, "well!", "no")]
 
 def small() -> Model:
     """A random model of one layer with a head that says whether it is right."""
-    spec = toys.shaped(vocab=257, name="little", n_layers=1, heads=("correctness",))
+    spec = toys.toy_spec(vocab=257, name="little", n_layers=1, heads=("correctness",))
     return Model("little", Path("little"), spec, toys.decoder(spec, 6), letters(), "3" * 16, [])
 
 
@@ -37,7 +37,7 @@ def small() -> Model:
 def found() -> dict[str, Any]:
     bench = CascadeBench(lively(), small(), new_tokens=6)
     assert list(bench.left_out) == ["cascade: references"]
-    return cascade(
+    return measure_cascade(
         bench, [question("a", "What was it?", "z"), question("b", "Once upon", "z", kind="story")]
     ).record()
 
@@ -62,7 +62,7 @@ def test_every_router_stands_between_the_two_models(found: dict[str, Any]) -> No
 def test_operations_are_those_of_both_models_passes() -> None:
     large, little = lively(), small()
     kept, asked = (
-        Method.named({"strategy": "cascade", "router": "entropy"}, {"router": {"tau": x}})
+        Method.from_names({"strategy": "cascade", "router": "entropy"}, {"router": {"tau": x}})
         for x in (64.0, -1.0)
     )
     plain, few, both = CascadeBench(large, little, {"few": kept, "both": asked}, new_tokens=4).figures(
@@ -85,7 +85,7 @@ def test_operations_are_those_of_both_models_passes() -> None:
 def test_a_small_model_that_knows_spares_the_large_one() -> None:
     """Their texts are the same, so every router keeps the accuracy, and one that always keeps the answer meets the goal."""
     bench = CascadeBench(scripted(RULES, n_layers=5), scripted(KNOWING))
-    record = cascade(bench, ASKED).record()
+    record = measure_cascade(bench, ASKED).record()
     assert {one["accuracy"] for name, one in record["methods"].items() if "agreement" not in name} == {1.0}
     assert record["goal"]["met"] and record["goal"]["fewer"] > 0.15 and record["goal"]["lost"] == 0.0
     assert (
@@ -102,14 +102,14 @@ def test_the_best_are_those_that_none_beats_and_a_miss_is_told() -> None:
         "good": {"accuracy": 0.4, "cost": 0.6, "large": 0.5},
         "poor": {"accuracy": 0.3, "cost": 0.6, "large": 0.4},
     }
-    assert front(methods) == {BASELINE, SMALL, "good"}
-    miss = goal(methods)
+    assert pareto_front(methods) == {BASELINE, SMALL, "good"}
+    miss = cascade_goal(methods)
     assert (
         miss is not None
         and (miss["what"], miss["met"]) == ("near", False)
         and miss["fewer"] == pytest.approx(0.1)
     )
-    assert goal({BASELINE: methods[BASELINE]}) is None
+    assert cascade_goal({BASELINE: methods[BASELINE]}) is None
     with pytest.raises(LabBenchError, match="leave plainly out"):
         CascadeBench(lively(), small(), {"plainly": Method()})
 
@@ -134,7 +134,7 @@ def test_the_command_asks_questions(
     made = subprocess.run([sys.executable, str(script), str(out)], capture_output=True, text=True, check=True)
     assert "| mine | 0.0 | " in made.stdout
     assert main([*words, "none"]) == 2 and "name it with --draft" in capsys.readouterr().err
-    text = bench_cascade.told(found)
+    text = bench_cascade.as_text(found)
     assert SMALL in text and "Left out: cascade: references" in text and "fewer of the large model's" in text
 
 
@@ -145,12 +145,12 @@ def test_thresholds_and_pairs_are_of_questions_that_are_not_asked() -> None:
         for kind, word in kinds.items()
         for i in range(6)
     ]
-    asked = first_of_each(whole, 2)
-    held = held_out(whole, asked)
+    asked = first_of_each_kind(whole, 2)
+    held = held_out_questions(whole, asked)
     assert [x.id for x in held] == ["qa4", "qa5", "story4", "story5"] and not {x.id for x in held} & {
         x.id for x in asked
     }
-    assert held_out(asked, asked) == []
+    assert held_out_questions(asked, asked) == []
     bench = CascadeBench(lively(), small(), held=held, new_tokens=4)
     assert bench.left_out == {} and bench.settings()["held"]["questions"] == [x.id for x in held]
 
@@ -158,9 +158,11 @@ def test_thresholds_and_pairs_are_of_questions_that_are_not_asked() -> None:
         return [x.router.tau for name, x in bench.methods.items() if name.startswith(f"cascade: {router}")]
 
     taus, low = taus_of("answer_confidence"), taus_of("entropy")
-    keeping = Method.named({"strategy": "cascade", "router": "answer_confidence"}, {"router": {"tau": 0.0}})
+    keeping = Method.from_names(
+        {"strategy": "cascade", "router": "answer_confidence"}, {"router": {"tau": 0.0}}
+    )
     own = [
-        bench.answer(keeping, bench.first(x), 4).records[0].detail("answer_likelihood").values["score"]
+        bench.answer(keeping, bench.first_prompt(x), 4).records[0].detail("answer_likelihood").values["score"]
         for x in held
     ]
     assert taus == list(dict.fromkeys(float(f"{sorted(own, reverse=True)[i]:.4g}") for i in (0, 0, 1, 2))), (
@@ -170,9 +172,9 @@ def test_thresholds_and_pairs_are_of_questions_that_are_not_asked() -> None:
     router = next(x.router for name, x in bench.methods.items() if "references" in name)
     pairs = [json.loads(x) for x in router.pairs.splitlines()]
     assert [x["right"] for x in pairs] == [True, True, False, False]
-    assert all(x["question"] in [bench.first(y) for y in held] for x in pairs)
+    assert all(x["question"] in [bench.first_prompt(y) for y in held] for x in pairs)
     assert bench.text(pairs[0]["answer"]) == "42" != bench.text(pairs[2]["answer"])
     first = [x for x in bench.methods if x.endswith("small first")]
-    assert len(first) == 4 and all(bench.methods[x].router.start == "small" for x in first)
+    assert len(first) == 4 and all(bench.methods[x].router.first_model == "small" for x in first)
     talk = bench.figures(asked[0])
     assert not [x.fault for x in talk if x.fault]

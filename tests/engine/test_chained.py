@@ -8,7 +8,7 @@ import pytest
 import toys
 
 from decodescope.engine.decoding.bases.lane import Lane
-from decodescope.engine.decoding.shared.chained import write_on, writes_alone
+from decodescope.engine.decoding.shared.greedy_continuation import continue_greedily, is_unobserved
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.model.forward.feed import Feed
@@ -23,7 +23,7 @@ def lane() -> Lane:
 def looked_at(one: Lane, token: int, count: int) -> list[int]:
     written = []
     for _ in range(count):
-        one.forward(Feed.causal([token], len(one.tokens)), "draft")
+        one.forward(Feed.causal_chain([token], len(one.tokens)), "draft")
         one.commit([0], compress=False)
         token = one.best[-1]
         written.append(token)
@@ -32,9 +32,9 @@ def looked_at(one: Lane, token: int, count: int) -> list[int]:
 
 def test_tokens_entries_and_records_are_those_of_a_lane_that_is_looked_at() -> None:
     alone, other = lane(), lane()
-    assert writes_alone(alone)
-    assert write_on(alone, alone.best[-1], 6) == looked_at(other, other.best[-1], 6)
-    assert alone.tokens == other.tokens and alone.best == other.best and toys.same_as_fresh(alone)
+    assert is_unobserved(alone)
+    assert continue_greedily(alone, alone.best[-1], 6) == looked_at(other, other.best[-1], 6)
+    assert alone.tokens == other.tokens and alone.best == other.best and toys.matches_fresh_reading(alone)
     a, b = ([replace(x, wall_us=0.0) for x in one.take_passes()] for one in (alone, other))
     assert a == b and len(a) == 7
 
@@ -49,5 +49,5 @@ def test_a_lane_whose_numbers_break_is_left_as_it_was(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(one.executor, "run", broken)
     with pytest.raises(EngineFault, match="finite"):
-        write_on(one, one.best[-1], 3)
-    assert one.tokens == before and one.cache.length == len(before) and toys.same_as_fresh(one)
+        continue_greedily(one, one.best[-1], 3)
+    assert one.tokens == before and one.cache.length == len(before) and toys.matches_fresh_reading(one)

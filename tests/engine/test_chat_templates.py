@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from decodescope.engine.model.checkpoint.chat_template import (
+    ChatTemplates,
     TemplateError,
-    Templates,
     read_templates,
     render,
     render_each,
 )
-from decodescope.engine.model.checkpoint.run_template import OwnRefusal, compiled
+from decodescope.engine.model.checkpoint.run_template import OwnRefusal, compile_template
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.session.load import SHIPPED
 
@@ -317,7 +317,7 @@ def test_a_template_writes_the_text_of_transformers(template: str, ours: Tokeniz
     for said in CONVERSATIONS.values():
         due = text_of(lambda said=said: theirs.apply_chat_template(
             said, chat_template=source, tokenize=False, add_generation_prompt=True))  # fmt: skip
-        text = text_of(lambda said=said: compiled(source)(ours.template_words(said)))
+        text = text_of(lambda said=said: compile_template(source)(ours.template_words(said)))
         assert text == due, said
         outcomes.append(due.split(" ", 1)[0])
     alone = template in ("an extension that is not there", "a name with an underscore")
@@ -329,7 +329,7 @@ WRITTEN = ["a date and tools", "turns that must alternate", "a line a statement"
 
 @pytest.mark.parametrize("template", WRITTEN)
 def test_a_chat_has_the_ids_of_transformers(template: str, ours: Tokenizer, theirs: Any) -> None:
-    ours.templates = Templates(TEMPLATES[template])
+    ours.templates = ChatTemplates(TEMPLATES[template])
     said = CONVERSATIONS["three turns"]
     due = theirs.apply_chat_template(said, chat_template=TEMPLATES[template], add_generation_prompt=True)[
         "input_ids"

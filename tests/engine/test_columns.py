@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import toys
 
-from decodescope.app.commands.shared.measuring import SIX, six_columns
+from decodescope.app.commands.shared.bench import SIX, six_columns
 from decodescope.engine import Session
 from decodescope.engine.bench.questions import columns as six
-from decodescope.engine.bench.questions.columns import Meter, columns, resident, together
+from decodescope.engine.bench.questions.columns import Meter, columns, count_weight_bytes, sum_costs
 from decodescope.engine.cost.cost import cost_of
-from decodescope.engine.timing.energy import joules, used
+from decodescope.engine.timing.energy import joules_between, read_joules
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,11 @@ def test_what_is_not_known_is_said_so_and_an_old_record_has_no_table() -> None:
 def test_a_meter_counts_what_the_passes_did() -> None:
     session = Session(toys.target(), toys.method(), toys.PROMPT, max_new_tokens=6)
     meter, steps = Meter(session.header), []
-    meter.open(session.start())
+    meter.add_prompt(session.start())
     for step in session.stream():
         meter.add(step)
         steps.append(step)
-    took = meter.spent(6)
+    took = meter.totals(6)
     spec, bits = toys.target().spec, 64
     assert (
         took["flops"] == sum(cost_of(spec, one, bits=bits).flops for step in steps for one in step.passes) > 0
@@ -71,20 +71,20 @@ def test_a_meter_counts_what_the_passes_did() -> None:
     assert took["decode_s"] == pytest.approx(sum(step.wall_us for step in steps) / 1e6)
     assert took["decode_s"] < took["seconds"]
     assert took["kv_bytes"] == max(x.held_bytes for step in steps for x in step.cache) > 0
-    both = together([took, {**took, "joules": None, "kv_bytes": 1}])
+    both = sum_costs([took, {**took, "joules": None, "kv_bytes": 1}])
     assert (
         both["tokens"] == 12
         and both["kv_bytes"] == took["kv_bytes"]
         and both["joules"] is None
-        and together([]) == {}
+        and sum_costs([]) == {}
     )
 
 
 def test_weights_count_each_storage_once() -> None:
     model = toys.target()
     spec, itemsize = model.spec, model.decoder.embed.element_size()
-    assert resident([model]) == resident([model, model]) == spec.params * itemsize
-    assert resident([model, toys.draft()]) > resident([model])
+    assert count_weight_bytes([model]) == count_weight_bytes([model, model]) == spec.params * itemsize
+    assert count_weight_bytes([model, toys.draft()]) > count_weight_bytes([model])
 
 
 def test_energy_is_that_of_whole_packages_or_is_not_known(tmp_path: Path) -> None:
@@ -95,6 +95,10 @@ def test_energy_is_that_of_whole_packages_or_is_not_known(tmp_path: Path) -> Non
     ):
         (tmp_path / name).mkdir()
         (tmp_path / name / "energy_uj").write_text(f"{value}\n")
-    assert joules(tmp_path) == 3.5 and joules(tmp_path / "none") is None
+    assert read_joules(tmp_path) == 3.5 and read_joules(tmp_path / "none") is None
     (tmp_path / "intel-rapl:1" / "energy_uj").write_text("locked")
-    assert joules(tmp_path) is None and used(1.0, 3.5) == 2.5 and used(3.0, 1.0) is used(None, 1.0) is None
+    assert (
+        read_joules(tmp_path) is None
+        and joules_between(1.0, 3.5) == 2.5
+        and joules_between(3.0, 1.0) is joules_between(None, 1.0) is None
+    )

@@ -10,7 +10,13 @@ import torch
 import toys
 
 from decodescope.engine.model.forward import compiled as compiling
-from decodescope.engine.model.forward.compiled import Compiled, CompileError, Unfit, compiled, compiler
+from decodescope.engine.model.forward.compiled import (
+    CompiledPackage,
+    CompileError,
+    UncompilableModel,
+    compile_passes,
+    compiler,
+)
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.cache import KVCache
@@ -21,15 +27,19 @@ from decodescope.engine.session.session import Session
 pytestmark = pytest.mark.xdist_group("compiled")
 METHODS = {  # and whether their passes are plain: only those run compiled
     "plain": (Method(), True),
-    "a tree": (Method.named({"drafter": "token_recycling"}), True),
+    "a tree": (Method.from_names({"drafter": "token_recycling"}), True),
     "evicting": (
-        Method.named(
-            {"drafter": "prompt_lookup", "policy": "key_norm"}, {"policy": {"short": 6, "recent": 6}}
+        Method.from_names(
+            {"drafter": "prompt_lookup", "policy": "key_norm"},
+            {"policy": {"low_norm_entries": 6, "recent": 6}},
         ),
         True,
     ),
-    "in a window": (Method.named({"policy": "streaming_llm"}, {"policy": {"sinks": 2, "recent": 8}}), False),
-    "leaving early": (Method.named({"depth": "confidence_exit"}), False),
+    "in a window": (
+        Method.from_names({"policy": "streaming_llm"}, {"policy": {"sink_tokens": 2, "recent": 8}}),
+        False,
+    ),
+    "leaving early": (Method.from_names({"adaptive_depth": "confidence_exit"}), False),
 }
 
 
@@ -43,14 +53,14 @@ def whole() -> Decoder:
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> tuple[Decoder, Compiled]:
+def package(tmp_path_factory: pytest.TempPathFactory) -> tuple[Decoder, CompiledPackage]:
     """The toy and its package, made once."""
     try:
         compiler("toy")
     except CompileError:
         pytest.skip("there is no C++ compiler on this machine")
     made = whole()
-    return made, compiled(made.spec, made.layers, tmp_path_factory.mktemp("packages"))
+    return made, compile_passes(made.spec, made.layers, tmp_path_factory.mktemp("packages"))
 
 
 def text_of(decoder: Decoder, method: Method) -> list[int]:
@@ -61,7 +71,7 @@ def text_of(decoder: Decoder, method: Method) -> list[int]:
 
 @pytest.mark.parametrize("rows", [1, 2, 5, 16, 64])
 def test_a_compiled_pass_gives_the_same_numbers_for_any_number_of_rows(
-    package: tuple[Decoder, Compiled], rows: int
+    package: tuple[Decoder, CompiledPackage], rows: int
 ) -> None:
     decoder, calls = package[0], []
 
@@ -74,10 +84,10 @@ def test_a_compiled_pass_gives_the_same_numbers_for_any_number_of_rows(
     for cache, used in zip(caches, (None, dataclasses.replace(package[1], call=counted)), strict=True):
         decoder.compiled = used
         with torch.inference_mode():
-            decoder.forward(Feed.causal(toys.PROMPT, 0), cache)
+            decoder.forward(Feed.causal_chain(toys.PROMPT, 0), cache)
             cache.commit(range(len(toys.PROMPT)))
             logits.append(
-                decoder.forward(Feed.causal([k % 13 for k in range(rows)], len(toys.PROMPT)), cache)
+                decoder.forward(Feed.causal_chain([k % 13 for k in range(rows)], len(toys.PROMPT)), cache)
             )
     decoder.compiled = None
     torch.testing.assert_close(logits[0], logits[1], atol=2e-4, rtol=1e-4)
@@ -88,7 +98,7 @@ def test_a_compiled_pass_gives_the_same_numbers_for_any_number_of_rows(
 
 @pytest.mark.parametrize(("method", "is_plain"), METHODS.values(), ids=METHODS)
 def test_greedy_text_is_the_same_compiled(
-    package: tuple[Decoder, Compiled], method: Method, is_plain: bool
+    package: tuple[Decoder, CompiledPackage], method: Method, is_plain: bool
 ) -> None:
     decoder, one = package
     decoder.compiled, calls = None, []
@@ -100,20 +110,20 @@ def test_greedy_text_is_the_same_compiled(
 
 
 def test_a_package_is_made_once_and_opened_without_a_compiler(
-    package: tuple[Decoder, Compiled], monkeypatch: pytest.MonkeyPatch
+    package: tuple[Decoder, CompiledPackage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, other = package[1], toys.decoder(seed=1)
     assert not one.kept and [*one.path.parent.iterdir()] == [one.path], "nothing else is left there"
     for layer in other.layers:
         layer.gate_up = torch.ops.mkldnn._reorder_linear_weight(layer.gate_up, None)
-    monkeypatch.setattr(compiling, "_make", lambda *_: pytest.fail("it was compiled anew"))
-    again = compiled(other.spec, other.layers, one.path.parent)
+    monkeypatch.setattr(compiling, "_make_package", lambda *_: pytest.fail("it was compiled anew"))
+    again = compile_passes(other.spec, other.layers, one.path.parent)
     assert again.kept and again.path == one.path, "models of one shape share a package"
     assert again.seconds < one.seconds
     assert "was opened" in again.remark("toy") and "once for this machine" in one.remark("toy")
 
 
-def test_other_layers_than_those_it_was_made_for_go_plain(package: tuple[Decoder, Compiled]) -> None:
+def test_other_layers_than_those_it_was_made_for_go_plain(package: tuple[Decoder, CompiledPackage]) -> None:
     other = toys.decoder(seed=1)
     other.compiled = dataclasses.replace(package[1], call=lambda _: pytest.fail("these are other weights"))
     assert text_of(other, Method())
@@ -125,7 +135,7 @@ def test_without_a_compiler_one_sentence_says_what_to_do(
     made = toys.decoder()
     monkeypatch.setenv("CXX", "no-such-compiler")
     with pytest.raises(CompileError, match=r"CXX names .no-such-compiler.*install it, or leave --compile"):
-        compiled(made.spec, made.layers, tmp_path)
+        compile_passes(made.spec, made.layers, tmp_path)
     monkeypatch.setattr(compiling.sys, "platform", "win32")
     with pytest.raises(CompileError, match="on Windows: leave --compile out"):
         compiler("toy")
@@ -145,18 +155,18 @@ def test_a_compiler_that_fails_and_a_package_that_is_none_are_a_sentence(
         CompileError,
         match=r"failed on the passes of toy \(RuntimeError: cc1plus: out of luck\): leave --compile",
     ):
-        compiled(made.spec, made.layers, tmp_path)
+        compile_passes(made.spec, made.layers, tmp_path)
     assert not [*tmp_path.iterdir()]
     monkeypatch.setattr(compiling, "_compile", lambda module, weights, path: path.write_bytes(b"no package"))
     with pytest.raises(CompileError, match=r"cannot be opened .*: remove it, or leave --compile out"):
-        compiled(made.spec, made.layers, tmp_path)
+        compile_passes(made.spec, made.layers, tmp_path)
 
 
 def test_what_is_not_compiled_says_why() -> None:
-    made = toys.made_by("int8", toys.decoder())
+    made = toys.transformed_decoder("int8", toys.decoder())
     with pytest.raises(
-        Unfit, match="stored in few bits, which is not compiled: it runs as without --compile"
+        UncompilableModel, match="stored in few bits, which is not compiled: it runs as without --compile"
     ):
         compiling.weights_of(made.spec, made.layers)
-    with pytest.raises(Unfit, match="has one layer"):
+    with pytest.raises(UncompilableModel, match="has one layer"):
         compiling.weights_of(made.spec, made.layers[:1])

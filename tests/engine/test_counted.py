@@ -11,9 +11,9 @@ import toys
 from counted import Counted, Priced
 
 from decodescope.engine.cost.cost import PassShape, pass_cost
-from decodescope.engine.cost.passes import Passes
+from decodescope.engine.cost.passes import PassPricer
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.model.stores.packed import PackedStore
+from decodescope.engine.model.stores.packed_store import PackedStore
 from decodescope.engine.model.stores.store import LayerStore
 from decodescope.engine.session.load import bits_of
 from decodescope.engine.session.session import Session
@@ -21,22 +21,24 @@ from decodescope.engine.trace.records.events import Pass
 
 CASES = {
     "plain": {},
-    "chain of a draft model": dict(drafter=("draft_model", dict(length=3))),
+    "chain of a draft model": dict(drafter=("draft_model", dict(max_draft_tokens=3))),
     "tree of heads": dict(drafter=("medusa", dict(nodes=8))),
     "tree of a draft model": dict(drafter=("rsd_c", dict(branching="3,2,1"))),
-    "skipped layers": dict(drafter=("layer_skip", dict(ratio=0.5, stop=0.0))),
-    "early exit, then the rest": dict(drafter=("early_exit", dict(length=4, layers=1))),
+    "skipped layers": dict(drafter=("layer_skip", dict(skip_ratio=0.5, min_probability=0.0))),
+    "early exit, then the rest": dict(drafter=("early_exit", dict(max_draft_tokens=4, layers=1))),
     "exits of different depth": dict(
-        drafter=("s2d", dict(length=3, exits=[1, 2], thresholds=[0.4], heads="exits"))
+        drafter=("s2d", dict(max_draft_tokens=3, exits=[1, 2], thresholds=[0.4], heads="exits"))
     ),
-    "exits asked by the head": dict(depth=("confidence_exit", dict(threshold=0.6, first=1))),
-    "rows that choose": dict(depth=("skip_layer", dict(threshold=0.4))),
-    "states that wait for the rest": dict(depth=("free", dict(threshold=0.05, first=1, max_pending=2))),
+    "exits asked by the head": dict(adaptive_depth=("confidence_exit", dict(threshold=0.6, min_layers=1))),
+    "rows that choose": dict(adaptive_depth=("skip_layer", dict(threshold=0.4))),
+    "states that wait for the rest": dict(
+        adaptive_depth=("free", dict(threshold=0.05, min_layers=1, max_pending=2))
+    ),
     "evicted": dict(policy=("h2o", dict(heavy=4, recent=4))),
-    "evicted by head": dict(policy=("adakv", dict(chosen=5, window=3, reach=1))),
-    "packed cache": dict(codec=("kivi", dict(group=4, residual=4))),
-    "merged layers": dict(codec=("minicache", dict(buffer=4))),
-    "outliers": dict(codec=("gear", dict(group=4, buffer=8, sparsity=0.1, rank=0, later=0))),
+    "evicted by head": dict(policy=("adakv", dict(prompt_budget=5, window=3, pool_radius=1))),
+    "packed cache": dict(kv_compression=("kivi", dict(group=4, buffer=4))),
+    "merged layers": dict(kv_compression=("minicache", dict(buffer=4))),
+    "outliers": dict(kv_compression=("gear", dict(group=4, buffer=8, sparsity=0.1, rank=0, decode_rank=0))),
     "several sequences": dict(strategy=("samples", dict(samples=3))),
 }
 # beside these the rows of a pass see less than a chain: their tree is in no record
@@ -45,7 +47,7 @@ UNTOLD = {"tree of a draft model": "draft"}
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_recorded_pass_costs_what_torch_counts(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("decodescope.engine.decoding.bases.reader.CHUNK", 6)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.lane_reader.CHUNK", 6)
     ran = counted.counting(monkeypatch)
     session = toys.decode(toys.method(**CASES[case]), count=9)
     agree(counted.compared(session, ran), UNTOLD.get(case))
@@ -57,9 +59,9 @@ def agree(both: list[tuple[Counted, Priced]], untold: str | None = None, whole: 
     assert len(both) > 5, "the test needs passes"
     for mine, due in both:
         assert due.products == mine.products, mine.record
-        assert due.scores < mine.scores if whole and mine.record.fullest > 6 else due.scores <= mine.scores, (
-            mine.record
-        )
+        assert (
+            due.scores < mine.scores if whole and mine.record.max_entries > 6 else due.scores <= mine.scores
+        ), mine.record
         assert whole or due.scores == mine.scores, mine.record
         if mine.pairs is not None:
             assert due.pairs >= mine.pairs if mine.record.phase == untold else due.pairs == mine.pairs, (
@@ -77,15 +79,15 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_so_does_one_of_another_shape(shape: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    target = toys.model(toys.decoder(toys.shaped(heads=(), **SHAPES[shape]), 3))
+    target = toys.model(toys.decoder(toys.toy_spec(heads=(), **SHAPES[shape]), 3))
     ran = counted.counting(monkeypatch)
     session = Session(
         target,
-        toys.method(drafter=("prompt_lookup", dict(length=4, ngram=1))),
+        toys.method(drafter=("prompt_lookup", dict(max_draft_tokens=4, ngram=1))),
         toys.PROMPT,
         max_new_tokens=12,
     )
-    both = counted.compared(toys.finished(session), ran)
+    both = counted.compared(toys.finish_session(session), ran)
     agree(both, whole=shape == "windows")
     assert any(mine.record.tokens > 1 and mine.record.held for mine, _ in both), (
         "the test needs checks of drafts"
@@ -93,13 +95,13 @@ def test_so_does_one_of_another_shape(shape: str, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize(
-    "weights", ["", "int8", "int4 group=32", "cut_layers skip=a1,f0", "head_subset keep=7, steps=2"]
+    "weights", ["", "int8", "int4 group=32", "cut_layers skip=a1,f0", "head_subset kept_heads=7, steps=2"]
 )
 def test_so_does_one_whose_weights_were_changed(weights: str, monkeypatch: pytest.MonkeyPatch) -> None:
     changed_weights_agree(weights, monkeypatch)
 
 
-@pytest.mark.parametrize("weights", ["", "head_subset keep=7, steps=2"])
+@pytest.mark.parametrize("weights", ["", "head_subset kept_heads=7, steps=2"])
 def test_so_does_one_on_a_processor_that_packs_no_bfloat16(
     weights: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,11 +115,12 @@ def test_so_does_one_on_a_processor_that_packs_no_bfloat16(
 def changed_weights_agree(weights: str, monkeypatch: pytest.MonkeyPatch) -> Decoder:
     """Count and price a run of a bfloat16 model with these `weights`; return its decoder."""
     made = toys.decoder(dtype=torch.bfloat16)
-    decoder = (toys.made_by(weights, made) if weights else made).packed()
+    decoder = (toys.transformed_decoder(weights, made) if weights else made).pack_weights()
     ran = counted.counting(monkeypatch)
     agree(
         counted.compared(
-            toys.finished(Session(toys.model(decoder), toys.method(), toys.PROMPT, max_new_tokens=8)), ran
+            toys.finish_session(Session(toys.model(decoder), toys.method(), toys.PROMPT, max_new_tokens=8)),
+            ran,
         )
     )
     return decoder
@@ -126,20 +129,20 @@ def changed_weights_agree(weights: str, monkeypatch: pytest.MonkeyPatch) -> Deco
 WEIGHTS = [
     "",
     "int8",
-    "int8 head=True",
+    "int8 include_lm_head=True",
     "int4 group=32",
     "codes bits=3",
     "sparse_nm",
     "cut_layers skip=a1,f0",
-    "head_subset keep=7, steps=2",
-    "width_gates cut=0.4, columns=8, steps=2",
+    "head_subset kept_heads=7, steps=2",
+    "width_gates cut_share=0.4, columns_per_gate=8, steps=2",
 ]
 
 
 @pytest.mark.parametrize("weights", WEIGHTS)
 def test_a_pass_reads_the_storages_of_its_matrices(weights: str) -> None:
     made = toys.decoder(dtype=torch.bfloat16)
-    decoder = toys.made_by(weights, made) if weights else made
+    decoder = toys.transformed_decoder(weights, made) if weights else made
     spec = replace(decoder.spec, bits=bits_of(decoder))
     matrices = [
         getattr(layer, name) for layer in decoder.layers for name in ("qkv", "out", "gate_up", "down")
@@ -156,7 +159,7 @@ def test_a_pass_reads_the_storages_of_its_matrices(weights: str) -> None:
 
 def test_a_tied_head_is_read_as_any_other_and_the_rows_of_the_embedding_are_not() -> None:
     own = toys.decoder()
-    tied = Decoder(toys.shaped(tied=True), own.embed, own.layers, own.norm, own.embed)
+    tied = Decoder(toys.toy_spec(tied=True), own.embed, own.layers, own.norm, own.embed)
     assert tied.unembedding is tied.embed and tied.spec.params < own.spec.params
     assert pass_cost(tied.spec, PassShape(1, 9)) == pass_cost(own.spec, PassShape(1, 9))
     head = (
@@ -169,23 +172,27 @@ def test_a_tied_head_is_read_as_any_other_and_the_rows_of_the_embedding_are_not(
 CACHES = {
     "whole": {},
     "evicted": dict(policy=("h2o", dict(heavy=4, recent=4))),
-    "evicted by layer": dict(policy=("pyramidkv", dict(chosen=5, window=3))),
-    "evicted by head": dict(policy=("adakv", dict(chosen=5, window=3, reach=1))),
-    "merged": dict(policy=("d2o", dict(heavy=5, recent=4, sinks=2))),
-    "two bits": dict(codec=("kivi", dict(group=4, residual=4))),
-    "four bits and a remainder": dict(codec=("kivi", dict(bits="4", group=4, residual=8))),
-    "exact outliers": dict(codec=("gear", dict(group=4, buffer=8, sparsity=0.0, rank=0, later=0))),
-    "other axes": dict(codec=("head_svd", dict(first=12, buffer=5, directions=0.4))),
+    "evicted by layer": dict(policy=("pyramidkv", dict(prompt_budget=5, window=3))),
+    "evicted by head": dict(policy=("adakv", dict(prompt_budget=5, window=3, pool_radius=1))),
+    "merged": dict(policy=("d2o", dict(heavy=5, recent=4, sink_tokens=2))),
+    "two bits": dict(kv_compression=("kivi", dict(group=4, buffer=4))),
+    "four bits and a remainder": dict(kv_compression=("kivi", dict(bits="4", group=4, buffer=8))),
+    "exact outliers": dict(
+        kv_compression=("gear", dict(group=4, buffer=8, sparsity=0.0, rank=0, decode_rank=0))
+    ),
+    "other axes": dict(kv_compression=("head_svd", dict(min_entries=12, buffer=5, direction_share=0.4))),
 }
 
 
 @pytest.mark.parametrize("case", CACHES)
 def test_a_pass_reads_the_entries_that_its_cache_stores_and_writes_one(case: str) -> None:
-    session = toys.finished(
+    session = toys.finish_session(
         Session(toys.target(), toys.method(**CACHES[case]), toys.PROMPT, max_new_tokens=24)
     )
     layers = session.target.cache.layers
-    cost = Passes(session.sink.header).cost(Pass("target", "verify", 1, session.target.cache.lengths(), 1.0))
+    cost = PassPricer(session.sink.header).cost(
+        Pass("target", "verify", 1, session.target.cache.lengths(), 1.0)
+    )
     entry = 2 * 2 * 8 * 4  # by hand: keys and values of two heads of width 8 in four bytes
     assert cost.kv_write_bytes == 3 * entry
     stored = sum(_stored(store) for store in layers)
@@ -198,17 +205,19 @@ def test_a_pass_reads_the_entries_that_its_cache_stores_and_writes_one(case: str
 
 # what is kept exactly, and of low rank, is a share of a block, rounded up: priced as in the short blocks behind the prompt
 SHARES = {
-    "merged layers": dict(codec=("minicache", dict(buffer=4))),
-    "low rank": dict(codec=("gear", dict(group=4, buffer=4, sparsity=0.1, rank=2, later=2))),
+    "merged layers": dict(kv_compression=("minicache", dict(buffer=4))),
+    "low rank": dict(kv_compression=("gear", dict(group=4, buffer=4, sparsity=0.1, rank=2, decode_rank=2))),
 }
 
 
 @pytest.mark.parametrize("case", SHARES)
 def test_the_prompts_longer_blocks_take_less_than_is_priced_and_not_much_less(case: str) -> None:
-    session = toys.finished(
+    session = toys.finish_session(
         Session(toys.target(), toys.method(**SHARES[case]), toys.PROMPT, max_new_tokens=24)
     )
-    cost = Passes(session.sink.header).cost(Pass("target", "verify", 1, session.target.cache.lengths(), 1.0))
+    cost = PassPricer(session.sink.header).cost(
+        Pass("target", "verify", 1, session.target.cache.lengths(), 1.0)
+    )
     stored = sum(_stored(store) for store in session.target.cache.layers)
     assert stored < cost.kv_read_bytes - cost.kv_write_bytes < 1.12 * stored
 
@@ -233,7 +242,7 @@ def _stored(store: LayerStore) -> int:
             for parts in block.parts.values()
             for name in block.lent
         ]
-        return store.kept + sum(lent)
+        return store.committed_bytes + sum(lent)
     if store.heads is not None:
         return sum(store.heads.head(0, h, 0).nbytes for h in range(2))
     return store.k.nbytes + store.v.nbytes

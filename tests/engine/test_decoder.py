@@ -16,10 +16,10 @@ from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.model.attention import attention
 from decodescope.engine.model.forward.attention_block import AttentionBlock
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.model.forward.feed import Feed, Sinks
-from decodescope.engine.model.forward.plain import fits
+from decodescope.engine.model.forward.feed import AttentionSinks, Feed
+from decodescope.engine.model.forward.plain import can_run
 from decodescope.engine.model.layers.gates import Gates
-from decodescope.engine.model.layers.partial import Skip
+from decodescope.engine.model.layers.partial_pass import Skip
 from decodescope.engine.model.stores.cache import KVCache
 from tests import toys
 from tests.brute import brute
@@ -33,7 +33,7 @@ SPECS = {"full": toys.SPEC, "windowed": WINDOWED}
 def cache_of(decoder: Decoder, tokens: list[int]) -> KVCache:
     """A cache that has read `tokens`."""
     cache = KVCache(decoder.spec, dtype=decoder.dtype)
-    decoder.forward(Feed.causal(tokens, 0), cache)
+    decoder.forward(Feed.causal_chain(tokens, 0), cache)
     cache.commit(range(len(tokens)))
     return cache
 
@@ -58,14 +58,14 @@ def causal(spec: ModelSpec) -> Callable[[int, int, int, int], bool]:
 def test_prefill_equals_brute_force(spec: ModelSpec) -> None:
     decoder = toys.decoder(spec)
     wanted = brute(decoder, TEXT, list(range(len(TEXT))), causal(spec))
-    close(decoder.forward(Feed.causal(TEXT, 0), None)[0], wanted)
-    close(decoder.forward(Feed.causal(TEXT, 0), KVCache(spec))[0], wanted)
+    close(decoder.forward(Feed.causal_chain(TEXT, 0), None)[0], wanted)
+    close(decoder.forward(Feed.causal_chain(TEXT, 0), KVCache(spec))[0], wanted)
 
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_a_tree_equals_brute_force(spec: ModelSpec) -> None:
     decoder, n = toys.decoder(spec), len(TEXT)
-    feed = TREE.feed(8, n)
+    feed = TREE.build_feed(8, n)
     positions = [*range(n), *feed.positions[0].tolist()]
     seen = torch.ones(n + 7, n + 7, dtype=torch.bool).tril()
     seen[n:, n:] = TREE.ancestry()
@@ -88,7 +88,7 @@ def test_entries_that_a_head_dropped_are_not_seen(spec: ModelSpec) -> None:
         keep[:, :, -1] = True
         store.keep_where(keep)
         store.evict(torch.tensor([[[0, 2], [1, 0]]]))
-    assert any(store.present is not None and not store.present.all() for store in cache.layers)
+    assert any(store.present_mask is not None and not store.present_mask.all() for store in cache.layers)
     held = [
         [set(store.positions()[0, h].tolist()) - {-1} for h in range(spec.n_kv_heads)]
         for store in cache.layers
@@ -101,9 +101,11 @@ def test_entries_that_a_head_dropped_are_not_seen(spec: ModelSpec) -> None:
 
     # the prompt itself was read with everything in sight; only the new rows miss what was dropped
     wanted = brute(decoder, [*TEXT, 8, 3], list(range(n + 2)), sees)[n:]
-    got = decoder.forward(Feed.causal([8, 3], n), cache)[0]
+    got = decoder.forward(Feed.causal_chain([8, 3], n), cache)[0]
     close(got, wanted)
-    assert (got - decoder.forward(Feed.causal([8, 3], n), cache_of(decoder, TEXT))[0]).abs().max() > 1e-2
+    assert (
+        got - decoder.forward(Feed.causal_chain([8, 3], n), cache_of(decoder, TEXT))[0]
+    ).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("attention", ["none", "rows"])
@@ -118,8 +120,8 @@ def test_sinks_stand_closer_than_in_the_text(
     gone = range(3, n - 10)
     for store in cache.layers:
         store.evict(torch.tensor(gone).expand(1, spec.n_kv_heads, -1))
-    feed = TREE.feed(8, n)
-    feed.sinks = Sinks(3, cap)
+    feed = TREE.build_feed(8, n)
+    feed.sinks = AttentionSinks(3, cap)
     positions = [*range(n), *feed.positions[0].tolist()]
     seen = torch.ones(n + 7, n + 7, dtype=torch.bool).tril()
     seen[n:, n:] = TREE.ancestry()
@@ -143,9 +145,9 @@ def test_sinks_stand_closer_than_in_the_text(
 def test_sinks_change_nothing_while_nothing_has_left() -> None:
     decoder = toys.decoder()
     one, other = cache_of(decoder, TEXT), cache_of(decoder, TEXT)
-    feed = TREE.feed(8, len(TEXT))
+    feed = TREE.build_feed(8, len(TEXT))
     wanted = decoder.forward(feed, one)
-    for sinks in (Sinks(3), Sinks(3, 100)):
+    for sinks in (AttentionSinks(3), AttentionSinks(3, 100)):
         assert torch.equal(decoder.forward(replace(feed, sinks=sinks), other), wanted)
         other.rollback()
 
@@ -156,9 +158,9 @@ def test_rows_see_those_that_are_still_pending(spec: ModelSpec) -> None:
     decoder, n = toys.decoder(spec), len(TEXT)
     cache, parts = cache_of(decoder, TEXT), []
     for at, tokens in ((0, [8]), (1, [3, 6, 1]), (4, [5]), (5, [0, 2])):
-        parts.append(decoder.forward(Feed.causal(tokens, n + at), cache))
+        parts.append(decoder.forward(Feed.causal_chain(tokens, n + at), cache))
     assert [store.m for store in cache.layers] == [7] * 3
-    wanted = decoder.forward(Feed.causal([*TEXT, 8, 3, 6, 1, 5, 0, 2], 0), None)[:, n:]
+    wanted = decoder.forward(Feed.causal_chain([*TEXT, 8, 3, 6, 1, 5, 0, 2], 0), None)[:, n:]
     close(torch.cat(parts, 1), wanted)
 
 
@@ -169,7 +171,11 @@ def test_rows_see_those_that_are_still_pending(spec: ModelSpec) -> None:
 @pytest.mark.parametrize("what", ["prefill", "tree", "token"])
 def test_explicit_attention_equals_the_fused_and_its_rows_sum_to_one(spec: ModelSpec, what: str) -> None:
     decoder, n = toys.decoder(spec), len(TEXT)
-    feed = {"prefill": Feed.causal(TEXT, 0), "tree": TREE.feed(8, n), "token": Feed.causal([8], n)}[what]
+    feed = {
+        "prefill": Feed.causal_chain(TEXT, 0),
+        "tree": TREE.build_feed(8, n),
+        "token": Feed.causal_chain([8], n),
+    }[what]
     caches = [KVCache(spec) if what == "prefill" else cache_of(decoder, TEXT) for _ in range(2)]
     logits, probe = rows_of(decoder, feed, caches[0], attention="rows")
     close(logits, decoder.forward(feed, caches[1]))
@@ -188,8 +194,8 @@ def test_column_sums_are_the_rows_summed_whatever_the_tile(
 ) -> None:
     monkeypatch.setattr(attention, "TILE", tile)
     decoder = toys.decoder(WINDOWED)
-    whole, full = rows_of(decoder, Feed.causal(TEXT, 0), KVCache(WINDOWED), attention="rows")
-    feed = Feed.causal(TEXT, 0, logits="last")
+    whole, full = rows_of(decoder, Feed.causal_chain(TEXT, 0), KVCache(WINDOWED), attention="rows")
+    feed = Feed.causal_chain(TEXT, 0, logits="last")
     logits, probe = rows_of(decoder, feed, KVCache(WINDOWED), attention="columns")
     close(logits, whole[:, -1:])
     assert not probe.rows
@@ -200,7 +206,9 @@ def test_column_sums_are_the_rows_summed_whatever_the_tile(
 
 def test_attention_is_taken_only_where_it_was_asked_for() -> None:
     decoder = toys.decoder()
-    _, probe = rows_of(decoder, Feed.causal(TEXT, 0), None, attention="rows", attention_layers=frozenset({1}))
+    _, probe = rows_of(
+        decoder, Feed.causal_chain(TEXT, 0), None, attention="rows", attention_layers=frozenset({1})
+    )
     assert list(probe.rows) == [1]
 
 
@@ -209,7 +217,7 @@ def test_hidden_states_are_what_enters_a_layer_and_what_the_head_reads(
     logits: Literal["all", "last"],
 ) -> None:
     decoder = toys.decoder()
-    feed = Feed.causal(TEXT, 0, logits=logits)
+    feed = Feed.causal_chain(TEXT, 0, logits=logits)
     made, probe = rows_of(decoder, feed, None, hidden=frozenset({0, 2, "final"}))
     assert probe.hidden.keys() == {0, 2, "final"}
     assert torch.equal(probe.hidden[0], decoder.embed[TEXT][None])
@@ -225,8 +233,8 @@ def test_hidden_states_are_what_enters_a_layer_and_what_the_head_reads(
 @pytest.mark.parametrize("layer", [0, 1, 2])
 def test_entering_at_a_layer_equals_the_whole_pass(layer: int) -> None:
     decoder = toys.decoder()
-    wanted, probe = rows_of(decoder, Feed.causal(TEXT, 0), None, hidden=frozenset({0, 1, 2}))
-    feed = replace(Feed.causal(TEXT, 0), enter=layer, states=probe.hidden[layer])
+    wanted, probe = rows_of(decoder, Feed.causal_chain(TEXT, 0), None, hidden=frozenset({0, 1, 2}))
+    feed = replace(Feed.causal_chain(TEXT, 0), enter=layer, states=probe.hidden[layer])
     cache = KVCache(toys.SPEC)
     close(decoder.forward(feed, cache), wanted)
     assert [store.m for store in cache.layers] == [0] * layer + [len(TEXT)] * (3 - layer)
@@ -239,8 +247,10 @@ def test_embeddings_can_be_given_for_some_rows() -> None:
     given = decoder.embed[TEXT][None]
     marked = torch.tensor([a != b for a, b in zip(TEXT, other, strict=True)])
     assert marked.sum() == 2
-    feed = replace(Feed.causal(other, 0), embeds=given.where(marked[:, None], torch.nan), embed_rows=marked)
-    close(decoder.forward(feed, None), decoder.forward(Feed.causal(TEXT, 0), None))
+    feed = replace(
+        Feed.causal_chain(other, 0), embeds=given.where(marked[:, None], torch.nan), embed_rows=marked
+    )
+    close(decoder.forward(feed, None), decoder.forward(Feed.causal_chain(TEXT, 0), None))
 
 
 def without(decoder: Decoder, skip: Skip) -> Decoder:
@@ -265,7 +275,7 @@ def test_a_skipped_block_adds_nothing_and_stores_nothing(skip: Skip) -> None:
     decoder = toys.decoder()
     cache = cache_of(decoder, TEXT)
     plain = cache.copy()
-    feed = Feed.causal([8, 3], len(TEXT))
+    feed = Feed.causal_chain([8, 3], len(TEXT))
     close(decoder.forward(feed, cache, skip=skip), without(decoder, skip).forward(feed, plain))
     assert [store.m for store in cache.layers] == [0 if i in skip.attn else 2 for i in range(3)]
 
@@ -274,7 +284,7 @@ class LeaveAt:
     """Leaves before layer `at`; keeps what it was shown."""
 
     whole = routes = False
-    gap = "propagate"
+    skipped_kv = "propagate"
 
     def __init__(self, at: int):
         self.at, self.asked, self.read = at, [], None
@@ -293,7 +303,7 @@ class LeaveAt:
 def test_an_exit_that_never_leaves_changes_nothing() -> None:
     decoder, never = toys.decoder(), LeaveAt(99)
     plain, exiting = cache_of(decoder, TEXT), cache_of(decoder, TEXT)
-    feed = Feed.causal([8], len(TEXT))
+    feed = Feed.causal_chain([8], len(TEXT))
     assert torch.equal(decoder.forward(feed, exiting, depth=never), decoder.forward(feed, plain))
     assert never.asked == [0, 1, 2]
     for a, b in zip(exiting.layers, plain.layers, strict=True):
@@ -303,7 +313,7 @@ def test_an_exit_that_never_leaves_changes_nothing() -> None:
 def test_an_early_exit_answers_from_its_state_and_fills_the_layers_above() -> None:
     decoder, early = toys.decoder(), LeaveAt(1)
     cache = cache_of(decoder, TEXT)
-    whole, feed = cache.copy(), Feed.causal([8], len(TEXT))
+    whole, feed = cache.copy(), Feed.causal_chain([8], len(TEXT))
     logits = decoder.forward(feed, cache, depth=early)
     assert torch.equal(logits, early.read)
     assert early.asked == [0, 1]
@@ -331,9 +341,9 @@ def test_two_sequences_at_once_equal_each_alone() -> None:
     more = decoder.forward(Feed(torch.tensor([[1], [2]]), torch.full((2, 1), n)), cache)
     for b, text in enumerate(texts):
         alone = KVCache(WINDOWED)
-        close(both[b : b + 1], decoder.forward(Feed.causal(text, 0), alone))
+        close(both[b : b + 1], decoder.forward(Feed.causal_chain(text, 0), alone))
         alone.commit(range(n))
-        close(more[b : b + 1], decoder.forward(Feed.causal([b + 1], n), alone))
+        close(more[b : b + 1], decoder.forward(Feed.causal_chain([b + 1], n), alone))
 
 
 @pytest.mark.parametrize(
@@ -343,9 +353,9 @@ def test_two_sequences_at_once_equal_each_alone() -> None:
 def test_every_type_runs(dtype: torch.dtype, atol: float, attention: str) -> None:
     single = toys.decoder(sharp=1.0)
     decoder = single.to(dtype=dtype)
-    wanted = single.forward(Feed.causal([*TEXT, 8, *TREE.tokens[:2]], 0), None)[:, len(TEXT) :]
+    wanted = single.forward(Feed.causal_chain([*TEXT, 8, *TREE.tokens[:2]], 0), None)[:, len(TEXT) :]
     cache = cache_of(decoder, TEXT)
-    feed = Feed.causal([8, *TREE.tokens[:2]], len(TEXT))
+    feed = Feed.causal_chain([8, *TREE.tokens[:2]], len(TEXT))
     got = decoder.forward(feed, cache, Probe(Needs(attention=attention)))  # type: ignore[arg-type] # a Literal
     assert cache.layers[0].kv.dtype == dtype
     assert got.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
@@ -360,23 +370,26 @@ def test_a_moved_decoder_keeps_what_belongs_to_it() -> None:
     moved = tied.to(dtype=torch.float64)
     assert moved.head is moved.embed
     assert moved.dtype == torch.float64
-    logits = moved.forward(Feed.causal(TEXT, 0), None)
-    close(logits.float(), tied.forward(Feed.causal(TEXT, 0), None))
+    logits = moved.forward(Feed.causal_chain(TEXT, 0), None)
+    close(logits.float(), tied.forward(Feed.causal_chain(TEXT, 0), None))
     assert logits.shape == (1, len(TEXT), 9), "ids from `usable` on get no logit"
 
 
 def test_positions_beyond_the_table_make_it_grow() -> None:
     decoder = toys.decoder(replace(toys.SPEC, max_positions=16))
     long = toys.decoder(replace(toys.SPEC, max_positions=512))
-    close(decoder.forward(Feed.causal(TEXT * 3, 0), None), long.forward(Feed.causal(TEXT * 3, 0), None))
+    close(
+        decoder.forward(Feed.causal_chain(TEXT * 3, 0), None),
+        long.forward(Feed.causal_chain(TEXT * 3, 0), None),
+    )
 
 
 def test_layers_that_differ_make_no_plain_pass() -> None:
-    decoder, feed = toys.decoder(WINDOWED), Feed.causal([3], len(TEXT))
-    assert not fits(WINDOWED, decoder.gates, feed, cache_of(decoder, TEXT))
+    decoder, feed = toys.decoder(WINDOWED), Feed.causal_chain([3], len(TEXT))
+    assert not can_run(WINDOWED, decoder.gates, feed, cache_of(decoder, TEXT))
     decoder = toys.decoder()
     cache = cache_of(decoder, TEXT)
-    assert not fits(decoder.spec, Gates(), feed, cache), "a gate may stand somewhere"
-    assert not fits(decoder.spec, decoder.gates, replace(feed, sinks=Sinks(2)), cache)
+    assert not can_run(decoder.spec, Gates(), feed, cache), "a gate may stand somewhere"
+    assert not can_run(decoder.spec, decoder.gates, replace(feed, sinks=AttentionSinks(2)), cache)
     cache.layers[1].evict_same([2])
-    assert not fits(decoder.spec, decoder.gates, feed, cache), "a layer holds fewer"
+    assert not can_run(decoder.spec, decoder.gates, feed, cache), "a layer holds fewer"

@@ -15,11 +15,11 @@ from bytewise import RULES, letters, question, scripted
 from decodescope.app.cli import main
 from decodescope.app.commands.bench import depth as bench_depth
 from decodescope.engine import Method
-from decodescope.engine.bench.depth import DepthBench, depth, layers, rules
-from decodescope.engine.bench.figures.answers import BASELINE
+from decodescope.engine.bench.depth import DepthBench, depth_rules, layer_rows, measure_depth
 from decodescope.engine.bench.figures.depth import CHECKED, STAIRS, DepthRow, goals
-from decodescope.engine.bench.questions.questions import LabBenchError, Question
-from decodescope.engine.core.component import written
+from decodescope.engine.bench.figures.labbench import BASELINE
+from decodescope.engine.bench.questions.questions import BenchQuestion, LabBenchError
+from decodescope.engine.core.component import parse_component
 from decodescope.engine.cost.cost import PassShape, pass_cost
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace.records.events import Pass
@@ -29,7 +29,7 @@ ASKED = [question(1, "six times seven?", "42"), question(2, "well!", "no"), ques
 
 def random() -> Model:
     """A random model of six layers that never ends, with a token for every byte."""
-    spec = toys.shaped(vocab=257, name="random", n_layers=6)
+    spec = toys.toy_spec(vocab=257, name="random", n_layers=6)
     return Model("random", Path("random"), spec, toys.decoder(spec, 5), letters(), "2" * 16, [])
 
 
@@ -37,7 +37,7 @@ def random() -> Model:
 def lively() -> dict[str, Any]:
     bench = DepthBench(random(), new_tokens=12)
     assert not bench.left_out, bench.left_out
-    return depth(
+    return measure_depth(
         bench, [question("a", "What was it?", "z"), question("b", "Once upon", "z", kind="story")]
     ).record()
 
@@ -45,7 +45,7 @@ def lively() -> dict[str, Any]:
 def test_layers_that_do_nothing_may_be_left_out() -> None:
     """Every exit says what the last layer says, so texts and accuracy are plain decoding's under every rule."""
     bench = DepthBench(scripted(RULES, n_layers=5))
-    found = depth(bench, ASKED).record()
+    found = measure_depth(bench, ASKED).record()
     assert json.dumps(found, allow_nan=False) and found["complete"] and found["kinds"] == {"qa": 3}
     assert bench.left_out and all("heads" in why for why in bench.left_out.values()), (
         "this model has no trained exits"
@@ -63,7 +63,7 @@ def test_a_checked_rule_writes_what_plain_decoding_writes_and_a_lossy_one_does_n
     methods = lively["methods"]
     assert set(methods) == {
         BASELINE,
-        *(x for name in rules(toys.shaped(n_layers=6)) for x in (name, name + CHECKED)),
+        *(x for name in depth_rules(toys.toy_spec(n_layers=6)) for x in (name, name + CHECKED)),
     }
     for name, one in methods.items():
         assert not one["faults"], (name, one["faults"])
@@ -78,7 +78,11 @@ def test_a_checked_rule_writes_what_plain_decoding_writes_and_a_lossy_one_does_n
 
 def test_operations_are_those_of_the_passes_tests_too() -> None:
     model = random()
-    never = {"never": Method(depth=written("depth", "entropy_exit threshold=0.0", "never"))}
+    never = {
+        "never": Method(
+            adaptive_depth=parse_component("adaptive_depth", "entropy_exit threshold=0.0", "never")
+        )
+    }
     plain, asking = DepthBench(model, never, new_tokens=5).figures(question(1, "What?"), 0)
     prompt = len("What?")
     bare = sum(
@@ -92,12 +96,12 @@ def test_operations_are_those_of_the_passes_tests_too() -> None:
 
 
 def test_a_block_is_half_a_layer_and_a_ragged_check_reads_rows_by_layer() -> None:
-    spec = toys.shaped(n_layers=3)
+    spec = toys.toy_spec(n_layers=3)
     one = Pass("target", "verify", 4, 7, 1.0, attn=[0, 2], ffn=[0])
-    assert layers(spec, one) == 4 * 1.5 and layers(spec, Pass("target", "verify", 2, 7, 1.0)) == 6.0
+    assert layer_rows(spec, one) == 4 * 1.5 and layer_rows(spec, Pass("target", "verify", 2, 7, 1.0)) == 6.0
     one = Pass("target", "verify", 4, 7, 1.0)
     one.rows = [1, 3, 4]
-    assert layers(spec, one) == 8.0
+    assert layer_rows(spec, one) == 8.0
 
 
 def test_goals_and_what_is_refused() -> None:
@@ -115,10 +119,10 @@ def test_goals_and_what_is_refused() -> None:
 
 
 def test_the_text_names_rules_goals_and_faults(lively: dict[str, Any]) -> None:
-    text = bench_depth.told(lively)
+    text = bench_depth.as_text(lively)
     assert "hash_exit (checked)" in text and "goal" in text and STAIRS in text and "6.00" in text
     faulty = {**lively, "methods": {"odd": {**lively["methods"][BASELINE], "faults": ["it broke."]}}}
-    assert "odd: it broke." in bench_depth.told(faulty)
+    assert "odd: it broke." in bench_depth.as_text(faulty)
 
 
 def test_the_command_asks_questions_and_its_script_writes_the_table(
@@ -146,7 +150,16 @@ def test_the_command_asks_questions_and_its_script_writes_the_table(
         "4",
     ]
     assert (
-        main([*words, "--method", "half=--depth confidence_exit --set depth.first=1", "--out", str(out)]) == 0
+        main(
+            [
+                *words,
+                "--method",
+                "half=--adaptive-depth confidence_exit --set adaptive_depth.min_layers=1",
+                "--out",
+                str(out),
+            ]
+        )
+        == 0
     )
     assert "half" in capsys.readouterr().out
     assert list(json.loads(out.read_text())["methods"]) == [BASELINE, "half"]
@@ -160,4 +173,4 @@ def test_the_command_asks_questions_and_its_script_writes_the_table(
 
 def test_rows_come_back_from_a_file() -> None:
     row = DepthRow("a", "qa", "x", 1.0, 3, 2, 3, 4.5, 6.0, 3, 0.1)
-    assert DepthRow(**json.loads(json.dumps(vars(row)))) == row and isinstance(ASKED[0], Question)
+    assert DepthRow(**json.loads(json.dumps(vars(row)))) == row and isinstance(ASKED[0], BenchQuestion)

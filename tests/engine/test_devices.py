@@ -27,109 +27,109 @@ from decodescope.engine.trace import Trace
 # Functions that make tensors on the CPU, by the reason why that is right.
 HERE = {
     "a mask that is made bit by bit, and moved as a whole": (
-        "decoding/shared/branches.py:Branches._mine",
-        "decoding/values/draft.py:Slots.behind",
-        "decoding/values/draft.py:marks",
-        "model/stores/tree.py:Tree._cut",
+        "decoding/shared/branches.py:TextBranches._rows_of_texts",
+        "decoding/values/draft.py:Slots.visibility_mask",
+        "decoding/values/draft.py:unpack_bit_rows",
+        "model/stores/tree.py:CacheTree._cut_groups",
     ),
     "numbers that only the CPU works with: prices, plans, bounds, subsets of layers": (
         "methods/drafters/own_layers/swift.py:Swift.begin",
         "methods/drafters/own_layers/swift.py:Swift._candidate",
-        "methods/drafters/shared/subsets.py:most_promising",
+        "methods/drafters/shared/subsets.py:propose_subset",
         "methods/drafters/shared/trees.py:SequoiaTable.__init__",
         "methods/policies/duo_attention.py:DuoAttention.begin",
         "methods/schedules/confidence.py:best_threshold",
-        "methods/depth/hash_exit.py:HashExit.begin",
+        "methods/adaptive_depth/hash_exit.py:HashExit.begin",
         "methods/strategies/joint_tokens.py:JointTokens.choose",
-        "methods/weights/shared/times.py:within",
-        "methods/weights/shared/sizes.py:Sizes.__init__",
-        "decoding/shared/pass_time.py:Linear.timed",
+        "methods/weights/shared/block_times.py:choose_within_budget",
+        "methods/weights/shared/gate_sizes.py:GateSizes.__init__",
+        "decoding/shared/pass_time.py:LinearPassTime.measure",
     ),
     "the chance of the keys is the CPU's, so that a seed says the same everywhere": (
-        "methods/codecs/gear.py:low_rank",
-        "methods/weights/shared/gating.py:gumbel",
-        "methods/weights/head_gates.py:HeadGates.trained.objective",
-        "methods/weights/pv_tuning.py:PVTuning.tuned",
-        "methods/weights/width_gates.py:WidthGates.trained.objective",
+        "methods/kv_compression/gear.py:factor_low_rank",
+        "methods/weights/shared/gating.py:gumbel_noise",
+        "methods/weights/head_gates.py:HeadGates.train_gates.objective",
+        "methods/weights/pv_tuning.py:PVTuning.tune",
+        "methods/weights/width_gates.py:WidthGates.train_gates.objective",
     ),
     "gates are few: they are found on the CPU, and `gated` moves them": (
-        "decoding/values/transform_result.py:Ended.gates",
+        "decoding/values/transform_result.py:TransformResult.gates",
         "methods/weights/cut_layers.py:block_gates",
         "methods/weights/evopress.py:EvoPress.gates",
-        "methods/weights/head_gates.py:HeadGates.trained",
-        "methods/weights/head_sensitivity.py:HeadSensitivity.judged",
-        "methods/weights/head_sensitivity.py:closed",
-        "methods/weights/head_subset.py:HeadSubset.trained",
-        "methods/weights/head_subset.py:table",
-        "methods/weights/latency_fit.py:cut",
-        "model/forward/slicing.py:_Cut.__init__",
+        "methods/weights/head_gates.py:HeadGates.train_gates",
+        "methods/weights/head_sensitivity.py:HeadSensitivity.rank_heads",
+        "methods/weights/head_sensitivity.py:closing_gates",
+        "methods/weights/head_subset.py:HeadSubset.train_weights",
+        "methods/weights/head_subset.py:scatter_gates",
+        "methods/weights/latency_fit.py:cut_structures",
+        "model/forward/slicing.py:_LayerCut.__init__",
         "methods/weights/shared/gating.py:probability_open",
-        "methods/weights/shared/times.py:measured.us",
-        "methods/weights/width_gates.py:WidthGates.trained",
+        "methods/weights/shared/block_times.py:measure_times.us",
+        "methods/weights/width_gates.py:WidthGates.train_gates",
     ),
     "an index, which a device takes from the CPU": (
-        "methods/laws/shared/states.py:_read",
-        "methods/selectors/learn2pd.py:Learn2PD.select",
-        "model/forward/slicing.py:_Cut.layer",
-        "methods/strategies/shared/drawing.py:Drawing.of",
+        "methods/guidance/shared/states.py:_read_states",
+        "methods/unmasking/learn2pd.py:Learn2PD.select",
+        "model/forward/slicing.py:_LayerCut.layer",
+        "methods/strategies/shared/sample_batch.py:SampleBatch.start",
         "model/heads/drafting/slot_tokens.py:SlotTokens.rows",
     ),
     "made in double precision where every machine makes the same, and moved by who asked": (
-        "model/layers/rope.py:frequencies",
+        "model/layers/rope.py:rope_frequencies",
         "model/layers/rope.py:RopeTable._build",
-        "methods/contexts/specpc.py:SpecPC._look",
+        "methods/prompt_compression/specpc.py:SpecPC._read_attention",
         "decoding/shared/recogniser.py:Recogniser.mask",
     ),
     "what a trace takes, or took, is the CPU's": (
-        "decoding/record/record.py:Recorder._capture",
-        "decoding/values/shadow.py:Shadow.__init__",
-        "decoding/values/shadow.py:Shadow._lost",
+        "decoding/record/recorder.py:Recorder._capture",
+        "decoding/values/reference_cache.py:ReferenceCache.__init__",
+        "decoding/values/reference_cache.py:ReferenceCache._lost_mass",
         "session/replay/forcing.py:_trial",
         "session/replay/recall.py:Recall.draft",
         "session/replay/recall.py:Recall.cursor",
-        "session/replay/recall.py:Recall.law",
-        "session/replay/recall.py:Recall._law_of",
+        "session/replay/recall.py:Recall.target_distribution",
+        "session/replay/recall.py:Recall._draft_distribution",
     ),
     "a file is read here, and what it holds moved": (
-        "model/heads/published/eagle.py:eagle3",
+        "model/heads/published/eagle.py:convert_eagle3",
         "model/heads/published/eagle.py:_draft_ids",
-        "model/heads/published/hydra.py:hydra",
+        "model/heads/published/hydra.py:convert_hydra",
         "model/checkpoint/weights.py:read_adapter",
-        "saved/file.py:_saved",
+        "saved/file.py:_build_saved_cache",
     ),
     "the ids of a text, which who reads it moves": (
-        "bench/models.py:ModelsBench.laws",
+        "bench/models.py:ModelsBench.compare_distributions",
         "session/load.py:calibration",
     ),
-    "a product of the CPU's own, which no other device reaches": ("model/layers/compressed_matrices.py:Int4.numbers",),
+    "a product of the CPU's own, which no other device reaches": ("model/layers/compressed_matrices.py:Int4Matrix.numbers",),
 }  # fmt: skip
 
 # Functions of the pass that wait for the device, by the reason why they may.
 WAITING = {
     "once for every pass: whether its logits are numbers": (
-        "model/layers/faults.py:highest",
-        "model/layers/faults.py:not_finite",
+        "model/layers/faults.py:row_maxima",
+        "model/layers/faults.py:not_finite_reason",
     ),
     "once for every exit and draft head that is asked: the same": ("model/layers/faults.py:require_finite",),
     "rows of a pass that leave between layers, which the record names": (
         "model/forward/conditional.py:ConditionalPass._attention_of",
-        "model/layers/partial.py:Ran.left_out",
-        "model/layers/row_routing.py:chosen",
-        "model/layers/row_routing.py:without",
+        "model/layers/partial_pass.py:ExecutedLayers.enter_rows",
+        "model/layers/row_routing.py:choose_rows",
+        "model/layers/row_routing.py:complement_rows",
     ),
     "heads that hold different numbers of entries": (
         "model/attention/per_head.py:HeadStore.__init__",
         "model/attention/per_head.py:HeadStore.keep",
-        "model/attention/per_head.py:HeadStore.rows",
+        "model/attention/per_head.py:HeadStore.reorder",
         "model/attention/per_head.py:HeadStore.write",
         "model/stores/store.py:LayerStore.keep_where",
     ),
-    "which entries the layers read, for the record": ("model/stores/sparse_read.py:Board.read",),
-    "the tokens of rows that are kept, where nobody said what was fed": ("model/forward/feed.py:Feed.read",),
+    "which entries the layers read, for the record": ("model/stores/sparse_read.py:SparseRead.read_entries",),
+    "the tokens of rows that are kept, where nobody said what was fed": ("model/forward/feed.py:Feed.tokens_of",),
     "tables of the CPU": (
-        "model/forward/slicing.py:_Cut.__init__",
-        "model/stores/tree.py:Tree._cut",
-        "model/stores/cache.py:KVCache.rows",
+        "model/forward/slicing.py:_LayerCut.__init__",
+        "model/stores/tree.py:CacheTree._cut_groups",
+        "model/stores/cache.py:KVCache.reorder",
     ),
 }  # fmt: skip
 
@@ -167,8 +167,8 @@ def test_a_pass_waits_only_where_it_is_said_why() -> None:
     assert places(WAITING) == {call.where for call in calls}, "a reason above is for nothing that is there"
     single = {x.where for s, f in everywhere() for x in leaving(s, f) if x.name == "item"}
     once = {
-        "methods/weights/finequant.py:ranged",
-        "methods/weights/finequant.py:error",
+        "methods/weights/finequant.py:group_range",
+        "methods/weights/finequant.py:rounding_error",
     }  # when a model is loaded
     assert single == once | {"trace/encoding/frame.py:_Arrays.convert"}, "but for that of an array's number"
 
@@ -202,12 +202,12 @@ def test_reading_sees_what_waits() -> None:
 # it copies something up. These numbers may fall.
 STEPS: dict[str, tuple[dict[str, Any], int, int]] = {
     "autoregressive": ({}, 5, 0),
-    "chain": (dict(drafter=("draft_model", dict(length=3))), 10, 4),
+    "chain": (dict(drafter=("draft_model", dict(max_draft_tokens=3))), 10, 4),
     # one wait more than before: whether the logits of the heads are numbers, which once went unseen into drafts and records
     "medusa": (dict(drafter=("medusa", dict(nodes=8))), 8, 4),
     "h2o": (dict(policy=("h2o", dict(heavy=4, recent=4))), 22, 0),
-    "pruned rows": (dict(depth=("row_pruning", dict(keep=0.5, at=[1]))), 5, 0),
-    "kivi": (dict(codec=("kivi", dict(group=4, residual=4))), 11, 0),
+    "pruned rows": (dict(adaptive_depth=("row_pruning", dict(keep_share=0.5, pruning_layers=[1]))), 5, 0),
+    "kivi": (dict(kv_compression=("kivi", dict(group=4, buffer=4))), 11, 0),
     "masked": (dict(strategy=("masked", dict(block=8))), 4, 3),
 }
 TOKENS = 6
@@ -227,7 +227,7 @@ def away(model: Model) -> Model:
 def opened(parts: dict[str, Any], count: int = TOKENS, **more: Any) -> Session:
     """A session on the device."""
     method = toys.method(**parts)
-    model, others = toys.company(method)
+    model, others = toys.method_models(method)
     models = {role: away(x) for role, x in others.items() if role in method.lanes}
     session = Session(away(model), method, toys.PROMPT, models=models, max_new_tokens=count, **more)
     session.sink = Trace()
@@ -239,7 +239,7 @@ def steps(device: Pretended, parts: dict[str, Any], **more: Any) -> tuple[Sessio
     session = opened(parts, **more)
     session.start()
     waits, ups = [0], [0]
-    while not session.done:
+    while not session.is_done:
         device.seen.clear()
         session.step()
         waits.append(device.seen.waits.total())
@@ -262,8 +262,8 @@ def test_a_step_runs_on_a_device_and_waits_no_more_than_it_did(name: str) -> Non
 def whole(kind: str, part: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     """The parts of a method that uses this one."""
     if kind == "router":
-        return dict(strategy=toys.routed(part[0]), router=part)
-    beside = {"schedule": "chain", "acceptance": "chain", "selector": "masked"}.get(kind, "autoregressive")
+        return dict(strategy=toys.router_strategy(part[0]), router=part)
+    beside = {"schedule": "chain", "acceptance": "chain", "unmasking": "masked"}.get(kind, "autoregressive")
     return {**STEPS[beside][0], kind: part}
 
 
@@ -274,26 +274,26 @@ EVERY = {f"{kind} {part[0]}": whole(kind, part) for kind in KINDS for part in to
 def test_every_method_writes_on_a_device_what_it_writes_here(name: str) -> None:
     """A prompt and the steps of three tokens: nothing of two devices meets, and nothing that lies there is read as if here."""
     with pretended():
-        session = toys.finished(opened(EVERY[name], 3))
+        session = toys.finish_session(opened(EVERY[name], 3))
     assert session.tokens == toys.decode(toys.method(**EVERY[name]), count=3).tokens
 
 
 def test_a_step_that_records_counts_alone_waits_less() -> None:
     with pretended() as device:
-        assert steps(device, {}, level="counts")[1:] == (2, 0)
+        assert steps(device, {}, level="summary")[1:] == (2, 0)
         device.seen.clear()
-        steps(device, STEPS["pruned rows"][0], level="fields")
-    assert any(line.startswith("decoding/record/record.py") for line in device.seen.waits), (
+        steps(device, STEPS["pruned rows"][0], level="full")
+    assert any(line.startswith("decoding/record/recorder.py") for line in device.seen.waits), (
         "the test needs a record of fields"
     )
 
 
 def test_a_transform_reads_its_text_on_the_models_device() -> None:
-    base, weights = toys.pair()[0].decoder, "width_gates cut=0.2 columns=16 rank=2 steps=2"
+    base, weights = toys.pair()[0].decoder, "width_gates cut_share=0.2 columns_per_gate=16 rank=2 steps=2"
     with pretended():
-        there = toys.made_by(weights, moved(base))
+        there = toys.transformed_decoder(weights, moved(base))
         assert {x.device for layer in there.layers for x in (layer.qkv, layer.down)} == {PLACE}
-    assert there.spec == toys.made_by(weights, base).spec
+    assert there.spec == toys.transformed_decoder(weights, base).spec
 
 
 ASKED: dict[str, tuple[Any, int, int]] = {
@@ -371,7 +371,7 @@ def test_a_mistake_in_a_part_is_seen(where: str, monkeypatch: pytest.MonkeyPatch
     toys.decode(toys.method(**EVERY[name]), count=3)
     assert asked, "the test needs a part that is asked"
     with pretended(), pytest.raises(RuntimeError, match="same device"):
-        toys.finished(opened(EVERY[name], 3))
+        toys.finish_session(opened(EVERY[name], 3))
 
 
 def test_a_mistake_in_a_step_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,14 +11,14 @@ import torch
 import toys
 
 from decodescope.engine.core.note import Finding
-from decodescope.engine.decoding.bases.weights import transforms
+from decodescope.engine.decoding.bases.weights import parse_transform_list
 from decodescope.engine.decoding.values import transform_result
 from decodescope.engine.decoding.values.transform_result import TransformCache
 from decodescope.engine.model.layers.gates import Gates
 from decodescope.engine.model.layers.matrix import unpack
 from decodescope.engine.session.load import Model, load
 
-CUT = "head_sensitivity cut=0.25 tokens=512"
+CUT = "head_sensitivity cut_share=0.25 calibration_tokens=512"
 FINDINGS = {
     "score": Finding("grid", "Score", over="head", values=[[0.5] * toys.SPEC.n_heads] * toys.SPEC.n_layers)
 }
@@ -39,13 +39,13 @@ def test_the_next_load_takes_it_and_says_so(folder: Path, monkeypatch: pytest.Mo
     (path,) = folder.iterdir()
     assert not first.reports[0].kept and not first.remarks and path.stat().st_size < 8192
     assert made("int8+codes").remarks == [] and len([*folder.iterdir()]) == 1, "what is quick is not kept"
-    other = type(transforms(CUT)[0])
+    other = type(parse_transform_list(CUT)[0])
     with monkeypatch.context() as patched:
         patched.setattr(other, "gates", lambda *_: pytest.fail("it looked anew"))
         again = made(CUT)
     assert again.reports[0].kept and again.reports[0].findings == first.reports[0].findings
     assert again.remarks == [
-        f"head_sensitivity tokens=512 was not done anew: an earlier load left what it ended with in {path}."
+        f"head_sensitivity calibration_tokens=512 was not done anew: an earlier load left what it ended with in {path}."
     ]
     assert again.spec == first.spec and again.fingerprint == first.fingerprint
     for a, b in zip(first.decoder.layers, again.decoder.layers, strict=True):
@@ -80,7 +80,7 @@ def test_a_damaged_file_is_a_sentence_and_done_anew(tmp_path: Path, damage: str)
             plain["findings"]["score"]["values"] = [[1]]
         else:
             plain["closed"] = {"head": [[0, 99]]} if damage == "place" else {"all": []}
-        damage = json.dumps({"ended": 1, **plain, "sha256": transform_result._sum(plain)})
+        damage = json.dumps({"ended": 1, **plain, "sha256": transform_result._checksum(plain)})
     assert (
         TransformCache(tmp_path, "a").get("x", toys.SPEC) is not None
         and TransformCache(tmp_path, "b").get("x", toys.SPEC) is None

@@ -296,20 +296,20 @@ def test_what_a_case_is_for_changes_the_text(pair: Pair) -> None:
         if without != spec:
             ours = pair.ours.decoder
             other = Decoder(without, ours.embed, ours.layers, ours.norm, ours.head)
-            assert (other.forward(Feed.causal(pair.text, 0), None)[0] - pair.logits).abs().max() > 0.05
+            assert (other.forward(Feed.causal_chain(pair.text, 0), None)[0] - pair.logits).abs().max() > 0.05
 
 
 def test_one_prefill(pair: Pair) -> None:
     lane = pair.lane()
-    close(lane.forward(Feed.causal(pair.text, 0))[0], pair.logits)
-    close(pair.ours.decoder.forward(Feed.causal(pair.text, 0), None)[0], pair.logits)
-    close(pair.lane().forward(Feed.causal(pair.text, 0, logits="last"))[0], pair.logits[-1:])
+    close(lane.forward(Feed.causal_chain(pair.text, 0))[0], pair.logits)
+    close(pair.ours.decoder.forward(Feed.causal_chain(pair.text, 0), None)[0], pair.logits)
+    close(pair.lane().forward(Feed.causal_chain(pair.text, 0, logits="last"))[0], pair.logits[-1:])
 
 
 def test_prefill_in_chunks(pair: Pair) -> None:
     lane, rows, at = pair.lane(), [], 0
     for size in (1, 5, 17, 2, LENGTH - 25):
-        rows.append(lane.forward(Feed.causal(pair.text[at : at + size], at))[0])
+        rows.append(lane.forward(Feed.causal_chain(pair.text[at : at + size], at))[0])
         lane.commit(list(range(size)))
         at += size
     assert at == LENGTH
@@ -319,7 +319,7 @@ def test_prefill_in_chunks(pair: Pair) -> None:
 def test_token_by_token(pair: Pair) -> None:
     lane, rows = pair.lane(), []
     for at, token in enumerate(pair.text):
-        rows.append(lane.forward(Feed.causal([token], at))[0])
+        rows.append(lane.forward(Feed.causal_chain([token], at))[0])
         lane.commit([0])
     close(torch.cat(rows), pair.logits)
 
@@ -329,7 +329,7 @@ def test_tree_equals_its_branches_read_one_after_the_other(pair: Pair) -> None:
     draft = Draft([3, 5, 8, 13, 21, 34, 55, 89], [ROOT, ROOT, 0, 0, 1, 2, 5, 4])
     start = LENGTH - 1
     lane = pair.lane(pair.text[:-1])
-    logits = lane.forward(draft.feed(pair.text[-1], start))[0]
+    logits = lane.forward(draft.build_feed(pair.text[-1], start))[0]
     close(logits[0], pair.logits[-1])
     for node in range(len(draft)):
         path, at = [], node
@@ -340,7 +340,7 @@ def test_tree_equals_its_branches_read_one_after_the_other(pair: Pair) -> None:
     lane.commit([0, 1, 3, 6, 7])  # the root and nodes 0, 2, 5, 6
     whole = [*pair.text, 3, 8, 34, 55]
     assert lane.tokens == whole
-    close(lane.forward(Feed.causal([2, 4], len(whole)))[0], pair.reference([*whole, 2, 4])[-2:])
+    close(lane.forward(Feed.causal_chain([2, 4], len(whole)))[0], pair.reference([*whole, 2, 4])[-2:])
 
 
 def test_greedy_text(pair: Pair) -> None:
@@ -349,7 +349,7 @@ def test_greedy_text(pair: Pair) -> None:
     logits = lane.read(ours)
     while len(ours) < 9 + 64:
         ours.append(int(logits.argmax()))
-        logits = lane.forward(Feed.causal(ours[-1:], len(ours) - 1))[0, -1]
+        logits = lane.forward(Feed.causal_chain(ours[-1:], len(ours) - 1))[0, -1]
         lane.commit([0])
     theirs = pair.reference(ours).argmax(-1)[len(prompt) - 1 : -1].tolist()
     assert ours[len(prompt) :] == theirs

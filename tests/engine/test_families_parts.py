@@ -120,7 +120,7 @@ def test_lossless_methods_give_the_plain_text_and_every_trace_agrees_with_itself
     two: Two, every: int
 ) -> None:
     """Every part with every family; in the usual run each family sees a twelfth of the parts, in turns, and those of ALWAYS."""
-    prompt, plain = TEXT[:12], toys.greedy(two.decoder, TEXT[:12], 24)
+    prompt, plain = TEXT[:12], toys.greedy_text(two.decoder, TEXT[:12], 24)
     assert len(set(plain)) > 5, "the guard: a text that repeats itself proves little"
     told, accepted = [], 0
     for turn, (kind, part) in enumerate(PARTS):
@@ -142,25 +142,25 @@ def test_lossless_methods_give_the_plain_text_and_every_trace_agrees_with_itself
 
 def test_a_policy_that_drops_entries_equals_an_explicit_mask(two: Two) -> None:
     """The window policy keeps six entries; the reference reads the whole text at once, each row seeing those only."""
-    lane, rows = two.lane("window", size=6), []
+    lane, rows = two.lane("window", window=6), []
     for at, token in enumerate(TEXT):
-        rows.append(lane.forward(Feed.causal([token], at))[0])
+        rows.append(lane.forward(Feed.causal_chain([token], at))[0])
         lane.commit([0])
     ago = torch.arange(len(TEXT))[:, None] - torch.arange(len(TEXT))
-    feed = Feed.causal(TEXT, 0)
+    feed = Feed.causal_chain(TEXT, 0)
     feed.visible = ((ago >= 0) & (ago <= 6))[None]
     made = two.decoder.forward(feed, None)[0]
     torch.testing.assert_close(torch.cat(rows), made, atol=1e-9, rtol=0)
-    assert (made - two.decoder.forward(Feed.causal(TEXT, 0), None)[0]).abs().max() > 0.01, (
+    assert (made - two.decoder.forward(Feed.causal_chain(TEXT, 0), None)[0]).abs().max() > 0.01, (
         "the guard: dropping matters"
     )
 
 
 def test_sinks_stand_where_they_stood_while_nothing_has_left(two: Two) -> None:
-    plain, sunk = two.lane(), two.lane("streaming_llm", sinks=4, recent=60)
+    plain, sunk = two.lane(), two.lane("streaming_llm", sink_tokens=4, recent=60)
     assert torch.equal(sunk.read(TEXT[:20]), plain.read(TEXT[:20]))
     for at, token in enumerate(TEXT[20:], 20):
-        a, b = (x.forward(Feed.causal([token], at)) for x in (sunk, plain))
+        a, b = (x.forward(Feed.causal_chain([token], at)) for x in (sunk, plain))
         assert torch.equal(a, b)
         sunk.commit([0])
         plain.commit([0])
@@ -171,10 +171,10 @@ def test_a_probe_sees_the_attention_and_changes_nothing(two: Two) -> None:
     """Rows sum to one and stay inside the layer's window; a prefill's columns are the sums of its rows; logits stay."""
     layers = tuple(range(two.spec.n_layers))
     rows, columns = Probe(Needs(attention="rows")), Probe(Needs(attention="columns"))
-    feed = Feed.causal(TEXT, 0)
+    feed = Feed.causal_chain(TEXT, 0)
     plain = two.decoder.forward(feed, None)
     torch.testing.assert_close(two.decoder.forward(feed, None, rows), plain, atol=1e-10, rtol=0)
-    last = Feed.causal(TEXT, 0, logits="last")
+    last = Feed.causal_chain(TEXT, 0, logits="last")
     torch.testing.assert_close(
         two.decoder.forward(last, KVCache(two.spec, dtype=torch.float64), columns), plain[:, -1:]
     )
@@ -191,12 +191,12 @@ def test_a_probe_sees_the_attention_and_changes_nothing(two: Two) -> None:
 @torch.inference_mode()
 def test_the_same_model_in_another_type_and_packed(two: Two) -> None:
     """Nothing of a layer is left behind when a decoder is cast, packed for the processor, or both."""
-    plain = two.decoder.forward(Feed.causal(TEXT, 0), None)
+    plain = two.decoder.forward(Feed.causal_chain(TEXT, 0), None)
     cast = two.decoder.to(dtype=torch.float32)
-    for made in (cast, cast.packed(), cast.packed().to(dtype=torch.float64)):
+    for made in (cast, cast.pack_weights(), cast.pack_weights().to(dtype=torch.float64)):
         torch.testing.assert_close(
-            made.forward(Feed.causal(TEXT, 0), None).double(), plain, atol=1e-3, rtol=1e-3
+            made.forward(Feed.causal_chain(TEXT, 0), None).double(), plain, atol=1e-3, rtol=1e-3
         )
-    half = two.decoder.to(dtype=torch.bfloat16).packed().forward(Feed.causal(TEXT, 0), None)
+    half = two.decoder.to(dtype=torch.bfloat16).pack_weights().forward(Feed.causal_chain(TEXT, 0), None)
     assert half.dtype == torch.float32
     assert (half - plain).abs().mean() < 0.2 * plain.abs().mean()

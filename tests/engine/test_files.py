@@ -12,18 +12,25 @@ from source import imports, modules, within
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core import files
 from decodescope.engine.core.component import KINDS, registry
-from decodescope.engine.core.files import FileRefusal, hash_of, keep, located, mark, unfit
+from decodescope.engine.core.files import (
+    FileRefusal,
+    file_mark,
+    file_problem,
+    hash_of,
+    locate_file,
+    store_file,
+)
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.session.replay.fork import Fork
 
 MOST = 100
-HONEST = files.usual  # as it is outside of this test
+HONEST = files.uploads_folder  # as it is outside of this test
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of files of its own; nothing that an earlier test read is known."""
-    monkeypatch.setattr(files, "usual", lambda: tmp_path / "kept")
+    monkeypatch.setattr(files, "uploads_folder", lambda: tmp_path / "kept")
     monkeypatch.setattr(files, "KNOWN", {})
     return tmp_path / "kept"
 
@@ -33,16 +40,16 @@ def test_a_mark_names_the_content_and_not_the_place(tmp_path: Path) -> None:
     two.parent.mkdir()
     for path in (one, two):
         path.write_text("some words")
-    first, second = mark(str(one), MOST), mark(str(two), MOST)
+    first, second = file_mark(str(one), MOST), file_mark(str(two), MOST)
     assert (
         first.startswith("notes.txt@")
         and second.startswith("né _ w.txt@")
         and hash_of(first) == hash_of(second)
     )
-    assert mark(first, MOST) == first and hash_of(str(one)) is None
+    assert file_mark(first, MOST) == first and hash_of(str(one)) is None
     one.write_text("other words")
-    assert mark(str(one), MOST) != first, "it is read again when it changed"
-    assert located(first, MOST) == two, "the file that was read last and still has this content"
+    assert file_mark(str(one), MOST) != first, "it is read again when it changed"
+    assert locate_file(first, MOST) == two, "the file that was read last and still has this content"
 
 
 def test_a_marked_file_is_found_in_the_folder_of_files_or_refused(tmp_path: Path, home: Path) -> None:
@@ -51,14 +58,14 @@ def test_a_marked_file_is_found_in_the_folder_of_files_or_refused(tmp_path: Path
         with pytest.raises(
             FileRefusal, match=rf"^the file {value} is not on this machine, .*; give its path, or .*\.$"
         ):
-            located(value, MOST)
-    kept = keep(b"some words", "notes.txt", home, MOST)
+            locate_file(value, MOST)
+    kept = store_file(b"some words", "notes.txt", home, MOST)
     files.KNOWN.clear()
-    assert located(kept, MOST) == home / str(hash_of(kept)) and [x.name for x in home.iterdir()] == [
+    assert locate_file(kept, MOST) == home / str(hash_of(kept)) and [x.name for x in home.iterdir()] == [
         hash_of(kept)
     ]
     (home / str(hash_of(kept))).write_text("bent")
-    assert "is not what it was" in str(unfit(kept, MOST)), "whatever lies there under its name"
+    assert "is not what it was" in str(file_problem(kept, MOST)), "whatever lies there under its name"
 
 
 @pytest.mark.parametrize(
@@ -76,9 +83,9 @@ def test_what_is_no_text_is_refused_by_path_and_by_content(
     path = tmp_path / "file"
     path.write_bytes(content)
     for refused in (
-        lambda: mark(str(path), MOST),
-        lambda: located(str(path), MOST),
-        lambda: keep(content, "x", home, MOST),
+        lambda: file_mark(str(path), MOST),
+        lambda: locate_file(str(path), MOST),
+        lambda: store_file(content, "x", home, MOST),
     ):
         with pytest.raises(FileRefusal, match=rf"^the file '.*' {why}[^\n]*\.$"):
             refused()
@@ -90,7 +97,7 @@ def test_a_path_that_leads_nowhere_is_refused(path: str) -> None:
     with pytest.raises(
         FileRefusal, match=r"^(there is no file|the file) .*; give the path of a text file, or .*\.$"
     ):
-        mark(path, MOST)
+        file_mark(path, MOST)
 
 
 def test_a_knob_that_names_a_file_says_how_large_it_may_be() -> None:
@@ -101,14 +108,14 @@ def test_a_knob_that_names_a_file_says_how_large_it_may_be() -> None:
 def test_a_recorded_run_names_no_path_and_is_repeated_by_the_hash(tmp_path: Path, home: Path) -> None:
     path = tmp_path / "ids.txt"
     path.write_bytes(Path(toys.DATASTORE).read_bytes())
-    method = Method.named(
-        {"drafter": "rest"}, {"drafter": {"datastore": str(path), "shortest": 1, "nodes": 12}}
+    method = Method.from_names(
+        {"drafter": "rest"}, {"drafter": {"datastore": str(path), "min_suffix": 1, "nodes": 12}}
     )
     run = toys.decode(method, count=12)
     value = run.header.method["drafter"]["datastore"]
-    assert value == mark(str(path), 1 << 24) and str(tmp_path) not in json.dumps(run.header.method)
-    assert method.drafter.files_named() == {"datastore": str(path)}, "the recipe stays as it was written"
-    keep(path.read_bytes(), value, home, 1 << 24)
+    assert value == file_mark(str(path), 1 << 24) and str(tmp_path) not in json.dumps(run.header.method)
+    assert method.drafter.file_knobs() == {"datastore": str(path)}, "the recipe stays as it was written"
+    store_file(path.read_bytes(), value, home, 1 << 24)
     path.unlink()
     files.KNOWN.clear()
     again = toys.decode(Method.from_record(run.header.method), count=12)
@@ -138,8 +145,8 @@ def test_all_that_is_kept_lies_in_one_folder_of_the_user(
     """It is moved at one place, and no other module asks the platform."""
     import platformdirs
 
-    from decodescope.app.basis import places
-    from decodescope.engine.core import calibrated
+    from decodescope.app.basis import storage
+    from decodescope.engine.core import calibration
     from decodescope.engine.cost.hardware import profile_path
     from decodescope.engine.decoding.values import transform_result
     from decodescope.engine.model.forward import compiled
@@ -148,10 +155,12 @@ def test_all_that_is_kept_lies_in_one_folder_of_the_user(
         platformdirs, "user_data_dir", lambda name, appauthor=None: str(tmp_path / f"{name} {appauthor}")
     )
     mine = tmp_path / "decodescope False"
-    assert files.data_folder() == places.data_folder() == mine and places.traces() == mine / "traces"
-    assert [x.usual() for x in (calibrated, transform_result, compiled)] == [
-        mine / x for x in ("calibrated", "ended", "compiled")
-    ]
+    assert files.data_folder() == storage.data_folder() == mine and storage.traces_folder() == mine / "traces"
+    assert [
+        calibration.default_folder(),
+        transform_result.default_folder(),
+        compiled.package_folder(),
+    ] == [mine / x for x in ("calibrated", "ended", "compiled")]
     assert profile_path({"machine": "m"}).parent == mine / "profiles"
     assert HONEST() == mine / "traces" / "files"
     asking = [m for m in modules() for i in imports(m) if within(i.target, "platformdirs")]

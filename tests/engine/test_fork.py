@@ -12,15 +12,15 @@ from masked import Masked, hitters
 
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.session.method import MethodError
-from decodescope.engine.session.replay.forcing import kept
+from decodescope.engine.session.replay.forcing import forced_path
 from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Step, Trace, check, open_trace
-from decodescope.engine.trace.encoding.forks import header_at, legs, method_at
-from decodescope.engine.trace.records.parts import said
-from decodescope.lab.wire.messages import wire_of
+from decodescope.engine.trace.encoding.forks import fork_legs, header_at, method_at
+from decodescope.engine.trace.records.parts import part_description
+from decodescope.lab.wire.messages import build_wire
 
 WARM = ("temperature", dict(temperature=1.0))
-TREE = dict(drafter=("draft_model", dict(length=3, width=2)), sampler=WARM)
+TREE = dict(drafter=("draft_model", dict(max_draft_tokens=3, width=2)), sampler=WARM)
 AT = 5  # in this step of the run below node 0 was accepted and node 2, its first child, refused
 
 
@@ -31,7 +31,7 @@ def base(**parts: Any) -> Any:
 def forked(run: Any, step: int = AT, until: int | None = None, **more: Any) -> Any:
     big, small = toys.pair()
     made = Fork(
-        big, run.header, list(run.sink.steps), step, models={**toys.helpers(), "draft": small}, **more
+        big, run.header, list(run.sink.steps), step, models={**toys.helper_models(), "draft": small}, **more
     )
     made.sink = Trace()
     while made.end is None and (until is None or made.steps <= until):
@@ -46,9 +46,11 @@ def test_what_the_parts_of_each_method_say_stands_in_the_header_of_a_fork() -> N
     assert header_at(made.header, AT - 1).parts == header_at(twice.header, AT - 1).parts == run.header.parts
     assert header_at(twice.header, AT).parts == made.header.parts
     assert header_at(made.header, AT) is made.header and header_at(twice.header, AT + 2) is twice.header
-    greedy = [bool(said(header_at(twice.header, AT + k), "sampler").get("greedy")) for k in range(-1, 3)]
+    greedy = [
+        bool(part_description(header_at(twice.header, AT + k), "sampler").get("greedy")) for k in range(-1, 3)
+    ]
     assert greedy == [False, True, True, False]
-    wire = wire_of(twice.sink)
+    wire = build_wire(twice.sink)
     told = [wire.step(step).get("sampler", {}).get("greedy") for step in twice.sink.steps[AT - 1 : AT + 3]]
     assert told == [False, True, True, None], "of the last method the head says it"
 
@@ -86,7 +88,7 @@ def test_a_fork_without_a_change_goes_on_as_the_run_did(parts: dict[str, Any]) -
 
 CHANGES = [
     dict(method=toys.method(**{**TREE, "sampler": "greedy"})),
-    dict(method=toys.method(drafter=("prompt_lookup", dict(length=4)), sampler=WARM)),
+    dict(method=toys.method(drafter=("prompt_lookup", dict(max_draft_tokens=4)), sampler=WARM)),
     dict(method=toys.method(drafter=("medusa", dict(nodes=8)), sampler=WARM)),
     dict(method=toys.method(policy=("h2o", dict(heavy=4, recent=4)), sampler=WARM)),
     dict(method=toys.method(**TREE, acceptance="typical")),
@@ -140,7 +142,7 @@ def test_models_that_read_anew_read_as_the_run_did(before: Any) -> None:
 
 @pytest.mark.parametrize("after", [None, "keep_all"], ids=["same", "another"])
 def test_a_plan_of_the_prompt_is_no_bound_of_what_a_fork_holds(after: Any) -> None:
-    once = dict(policy=("snapkv", dict(chosen=4, window=2)))
+    once = dict(policy=("snapkv", dict(prompt_budget=4, window=2)))
     run = base(**once)
     made = forked(run, **({} if after is None else dict(method=toys.method(policy=after))))
     report = check(made.sink)
@@ -166,17 +168,17 @@ def test_texts_that_are_read_anew_share_what_the_fork_says(before: Any, after: A
 )
 def test_a_fork_to_a_beam_goes_on_at_the_end_of_its_text(strategy: Any) -> None:
     """The likeliest hypothesis, or sample, of a greedy text is that text."""
-    run = base(drafter=("draft_model", dict(length=3)))
+    run = base(drafter=("draft_model", dict(max_draft_tokens=3)))
     assert sum(len(x.emitted) for x in run.sink.steps[:AT]) > AT, "the test needs a commit of several"
     made = forked(run, method=toys.method(strategy=strategy))
     assert made.tokens == run.tokens and made.end.reason == "max_new_tokens" and check(made.sink).ok
 
 
-FORKS = ("apar", dict(fork="5", child="12"))
+FORKS = ("apar", dict(fork_token="5", child_token="12"))
 
 
 @pytest.mark.parametrize(
-    "after", [FORKS, ("skeleton", dict(ask="3 5")), "encode_once", "draft_verify"], ids=str
+    "after", [FORKS, ("skeleton", dict(outline_prompt="3 5")), "encode_once", "draft_verify"], ids=str
 )
 @pytest.mark.parametrize("before", [FORKS, "draft_verify"], ids=str)
 def test_a_fork_to_and_from_threads_goes_on_at_the_end_of_its_text(before: Any, after: Any) -> None:
@@ -192,7 +194,7 @@ def test_a_fork_to_and_from_threads_goes_on_at_the_end_of_its_text(before: Any, 
 
 
 def test_what_a_beam_loses_of_a_text_that_was_drafted_is_followed_to_its_end() -> None:
-    parts = dict(policy=("tova", dict(size=3)))
+    parts = dict(policy=("tova", dict(cache_size=3)))
     run = base(drafter=("token_recycling", {"nodes": "16"}), **parts)
     assert sum(len(x.emitted) for x in run.sink.steps[:AT]) > AT, "the test needs a commit of several"
     made = forked(run, method=toys.method(strategy=("beam", dict(width=1)), **parts))
@@ -239,7 +241,7 @@ def test_a_node_that_is_forced_out_is_not_taken_and_its_token_does_not_come_ther
 
 
 def test_under_a_greedy_law_the_second_choice_comes_where_the_first_is_forced_out() -> None:
-    run = base(drafter=("draft_model", dict(length=3)))
+    run = base(drafter=("draft_model", dict(max_draft_tokens=3)))
     at = next(x for x in run.sink.steps if x.path)
     made = forked(run, at.step, until=at.step, forced={at.path[0]: False}).sink.steps[at.step]
     assert made.path == [] and made.origins == ["correction"] and made.emitted != at.emitted[:1]
@@ -249,7 +251,7 @@ def test_under_a_greedy_law_the_second_choice_comes_where_the_first_is_forced_ou
 
 @pytest.mark.parametrize("acceptance", ["block", "spectr", "typical", ("leniency", dict(epsilon=0.5))])
 def test_every_rule_can_be_forced(acceptance: Any) -> None:
-    run = base(drafter=("draft_model", dict(length=3)), sampler=WARM, acceptance=acceptance)
+    run = base(drafter=("draft_model", dict(max_draft_tokens=3)), sampler=WARM, acceptance=acceptance)
     at = next(x for x in run.sink.steps[2:] if x.draft is not None and x.path is not None and len(x.path) < 2)
     made = forked(run, at.step, forced={1: True})
     assert (
@@ -264,9 +266,9 @@ def test_a_fork_of_a_fork_repeats_both_and_a_saved_one_reads_back(tmp_path: Any)
     first = forked(run, forced={1: True})
     second = forked(first, AT + 2, seed=8)
     assert [*map(facts, second.sink.steps[: AT + 2])] == [*map(facts, first.sink.steps[: AT + 2])]
-    assert [x.first for x in legs(second.header)] == [0, AT, AT + 2] and not second.header.lossless
+    assert [x.first for x in fork_legs(second.header)] == [0, AT, AT + 2] and not second.header.lossless
     earlier = forked(second, AT - 1)  # before both turns: the first run again
-    assert [x.first for x in legs(earlier.header)] == [0, AT - 1] and earlier.tokens == run.tokens
+    assert [x.first for x in fork_legs(earlier.header)] == [0, AT - 1] and earlier.tokens == run.tokens
     opened = open_trace(second.sink.save(tmp_path / "x.dstrace"))
     assert opened.header.fork == second.header.fork and opened.steps[AT].forced == [1] and check(opened).ok
     assert forked(run).end.content_hash == forked(run).end.content_hash
@@ -311,11 +313,15 @@ def test_another_model_or_another_past_is_refused() -> None:
 
 def test_forced_verdicts_must_agree() -> None:
     parents = [-1, -1, 0, 1, 2]
-    assert kept(parents, {}) == [] == kept(parents, {0: False}) and kept(parents, {4: True, 0: True}) == [
+    assert forced_path(parents, {}) == [] == forced_path(parents, {0: False}) and forced_path(
+        parents, {4: True, 0: True}
+    ) == [
         0,
         2,
         4,
     ]
-    assert kept(parents, {1: True, 0: False}) == [1], "a sibling that stands before it was refused first"
+    assert forced_path(parents, {1: True, 0: False}) == [1], (
+        "a sibling that stands before it was refused first"
+    )
     with pytest.raises(ValueError, match="not reached"):
-        kept(parents, {0: True, 3: False})
+        forced_path(parents, {0: True, 3: False})

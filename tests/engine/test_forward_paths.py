@@ -19,10 +19,10 @@ from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.model.attention import dispatch
 from decodescope.engine.model.forward import conditional, general, plain
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.model.forward.feed import Feed, Sinks
-from decodescope.engine.model.forward.slicing import gated, sliced
+from decodescope.engine.model.forward.feed import AttentionSinks, Feed
+from decodescope.engine.model.forward.slicing import apply_gates, slice_by_gates
 from decodescope.engine.model.layers.gates import Gates
-from decodescope.engine.model.layers.partial import Block, Ran, Skip
+from decodescope.engine.model.layers.partial_pass import Block, ExecutedLayers, Skip
 from decodescope.engine.model.stores.cache import KVCache
 
 TEXT = [*toys.PROMPT, 7, 0, 11, 2, 2, 9, 10, 4]
@@ -49,7 +49,7 @@ class Everything:
 
 def shaped(seed: int = 0, dtype: torch.dtype = torch.float32, **changes: Any) -> Decoder:
     """A toy of that shape, with the biases and norms that its shape names."""
-    spec = toys.shaped(**changes)
+    spec = toys.toy_spec(**changes)
     decoder, draw = toys.decoder(spec, seed, dtype), torch.Generator().manual_seed(seed + 1)
 
     def random(like: Tensor, around: float = 0.0) -> Tensor:
@@ -72,14 +72,14 @@ def shaped(seed: int = 0, dtype: torch.dtype = torch.float32, **changes: Any) ->
 def with_gates() -> Decoder:
     draw = torch.Generator().manual_seed(5)
     sizes = (3, 4), (3, 64), (3, 2)
-    return gated(shaped(), Gates(*(torch.rand(*size, generator=draw) for size in sizes)))
+    return apply_gates(shaped(), Gates(*(torch.rand(*size, generator=draw) for size in sizes)))
 
 
 def without_heads() -> Decoder:
     """Groups of unlike sizes in layers 0 and 1, no attention block in layer 2."""
     open_ = torch.ones(3, 4)
     open_[0, 1] = open_[1, 0] = open_[2] = 0
-    return sliced(shaped(), Gates(open_))
+    return slice_by_gates(shaped(), Gates(open_))
 
 
 YARN = Rope(50.0, D, "yarn", 4.0, original_positions=64)
@@ -88,7 +88,7 @@ FAMILIES: dict[str, tuple[Callable[[], Decoder], bool]] = {
     "llama": (shaped, True),
     "llama, float64": (lambda: shaped(dtype=torch.float64), True),
     "llama, bfloat16": (lambda: shaped(dtype=torch.bfloat16), True),
-    "llama, packed": (lambda: shaped().packed(), True),
+    "llama, packed": (lambda: shaped().pack_weights(), True),
     "multi-head": (lambda: shaped(n_kv_heads=4), True),
     "multi-query": (lambda: shaped(n_kv_heads=1), True),
     "biases": (lambda: shaped(qkv_bias=True, out_bias=True, mlp_bias=True), True),
@@ -133,7 +133,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 # what makes a pass of a plain feed go each way, from scratch for each pass
 ASKED: dict[str, Callable[[], dict[str, Any]]] = {
     "plain": dict,
-    "general": lambda: dict(ran=Ran()),
+    "general": lambda: dict(ran=ExecutedLayers()),
     "conditional": lambda: dict(skip=Skip()),
     "conditional, by a rule": lambda: dict(depth=Everything()),
 }
@@ -151,16 +151,16 @@ class Stage:
 
 def stages() -> list[Stage]:
     n = len(TEXT)
-    one = Feed.causal([3], n)
-    tree = TREE.feed(8, n + 1)  # the root 8, then six nodes
+    one = Feed.causal_chain([3], n)
+    tree = TREE.build_feed(8, n + 1)  # the root 8, then six nodes
     return [
-        Stage("prefill", Feed.causal(TEXT, 0, logits="last"), [*range(n)], decoding=False),
+        Stage("prefill", Feed.causal_chain(TEXT, 0, logits="last"), [*range(n)], decoding=False),
         Stage("one row", one, [0]),
         Stage("a tree", tree, [0, 2, 5]),
-        Stage("a chain behind commits", Feed.causal([5, 6, 7], n + 4), [0, 1]),
-        Stage("one row behind commits", Feed.causal([9], n + 6, logits=[0]), [0]),
-        Stage("two pending rows", Feed.causal([4, 5], n + 7), []),
-        Stage("a row behind pending ones", Feed.causal([6], n + 9), []),
+        Stage("a chain behind commits", Feed.causal_chain([5, 6, 7], n + 4), [0, 1]),
+        Stage("one row behind commits", Feed.causal_chain([9], n + 6, logits=[0]), [0]),
+        Stage("two pending rows", Feed.causal_chain([4, 5], n + 7), []),
+        Stage("a row behind pending ones", Feed.causal_chain([6], n + 9), []),
     ]
 
 
@@ -195,7 +195,7 @@ def test_all_ways_give_the_same_bits(family: str, ways: list[str]) -> None:
 @torch.inference_mode()
 def test_the_bits_of_two_families_differ() -> None:
     """The guard: what a family is there for changes its logits."""
-    feed, seen = Feed.causal(TEXT, 0), list[Tensor]()
+    feed, seen = Feed.causal_chain(TEXT, 0), list[Tensor]()
     for name, (make, _) in FAMILIES.items():
         logits = make().forward(feed, None).float()
         same = any(torch.equal(logits, other) for other in seen)
@@ -227,10 +227,10 @@ LONG = [1] * (plain.FEW + 1)
 WAYS: dict[str, tuple[str, Callable[[Feed], Feed], dict[str, Any]]] = {
     "nothing": ("plain", lambda feed: feed, {}),
     "some rows' logits": ("plain", lambda feed: replace(feed, logits=[0]), {}),
-    "many rows": ("general", lambda feed: Feed.causal(LONG, len(TEXT)), {}),
-    "what ran": ("general", lambda feed: feed, dict(ran=Ran())),
+    "many rows": ("general", lambda feed: Feed.causal_chain(LONG, len(TEXT)), {}),
+    "what ran": ("general", lambda feed: feed, dict(ran=ExecutedLayers())),
     "attention": ("general", lambda feed: feed, dict(probe=Probe(Needs("rows")))),
-    "sinks": ("general", lambda feed: replace(feed, sinks=Sinks(2)), {}),
+    "sinks": ("general", lambda feed: replace(feed, sinks=AttentionSinks(2)), {}),
     "vectors": (
         "general",
         lambda feed: replace(feed, embeds=torch.ones(1, 1, 32), embed_rows=torch.tensor([True])),
@@ -242,7 +242,7 @@ WAYS: dict[str, tuple[str, Callable[[Feed], Feed], dict[str, Any]]] = {
     "late rows": (
         "conditional",
         lambda feed: replace(
-            Feed.causal([3, 4], len(TEXT)), enter=1, entries=[2, 1], states=torch.ones(1, 2, 32)
+            Feed.causal_chain([3, 4], len(TEXT)), enter=1, entries=[2, 1], states=torch.ones(1, 2, 32)
         ),
         {},
     ),
@@ -255,10 +255,10 @@ def test_what_is_asked_of_a_pass_says_its_way(asked: str, ways: list[str]) -> No
     decoder = shaped()
     way, changed, more = WAYS[asked]
     cache = KVCache(decoder.spec)
-    decoder.forward(Feed.causal(TEXT, 0), cache)
+    decoder.forward(Feed.causal_chain(TEXT, 0), cache)
     cache.commit(range(len(TEXT)))
     ways.clear()
-    decoder.forward(changed(Feed.causal([3], len(TEXT))), cache, **more)
+    decoder.forward(changed(Feed.causal_chain([3], len(TEXT))), cache, **more)
     assert ways == [way]
 
 
@@ -267,19 +267,19 @@ def test_a_lane_of_a_plain_method_decodes_plainly(ways: list[str]) -> None:
     lane = Lane("target", shaped(), build("policy", "keep_all"))
     lane.read(TEXT)
     for k in range(5):
-        lane.forward(Feed.causal([k], len(TEXT) + k))
+        lane.forward(Feed.causal_chain([k], len(TEXT) + k))
         lane.commit([0])
-    lane.forward(TREE.feed(8, len(TEXT) + 5))
+    lane.forward(TREE.build_feed(8, len(TEXT) + 5))
     assert ways == ["general", *["plain"] * 6]
 
 
 @torch.inference_mode()
 def test_general_passes_and_others_record_what_ran_alike() -> None:
-    decoder, feed = shaped(), Feed.causal([3, 4], len(TEXT))
+    decoder, feed = shaped(), Feed.causal_chain([3, 4], len(TEXT))
     told = []
     for more in ({}, dict(skip=Skip())):
-        cache, ran = KVCache(decoder.spec), Ran()
-        decoder.forward(Feed.causal(TEXT, 0), cache)
+        cache, ran = KVCache(decoder.spec), ExecutedLayers()
+        decoder.forward(Feed.causal_chain(TEXT, 0), cache)
         cache.commit(range(len(TEXT)))
         decoder.forward(feed, cache, ran=ran, **more)
         told.append(ran)
@@ -290,12 +290,12 @@ def test_general_passes_and_others_record_what_ran_alike() -> None:
 @torch.inference_mode()
 def test_shallow_and_queries_are_the_bits_of_a_whole_pass(family: str, ways: list[str]) -> None:
     decoder = FAMILIES[family][0]()
-    spec, feed = decoder.spec, Feed.causal(TEXT, 0)
+    spec, feed = decoder.spec, Feed.causal_chain(TEXT, 0)
     whole, probe = KVCache(spec), Probe(Needs(hidden=frozenset(range(3)), queries=len(TEXT)))
     decoder.forward(replace(feed, logits="last"), whole, probe)
     for layer in (0, 1, 2):
         below, own = KVCache(spec), KVCache(spec)
-        assert torch.equal(decoder.shallow(feed, below, layer), probe.hidden[layer])
+        assert torch.equal(decoder.states_before(feed, below, layer), probe.hidden[layer])
         assert [store.m for store in below.layers] == [len(TEXT) * (i < layer) for i in range(3)]
         if not spec.kv_at(layer):
             continue
@@ -311,27 +311,32 @@ def test_shallow_and_queries_are_the_bits_of_a_whole_pass(family: str, ways: lis
     assert set(ways) == {"general"}
     # the upper layers, from the states of the lower ones
     low = KVCache(spec)
-    states = decoder.shallow(feed, low, 1)
+    states = decoder.states_before(feed, low, 1)
     on = decoder.forward(replace(feed, enter=1, states=states), low)
     assert torch.equal(on, decoder.forward(feed, KVCache(spec)))
 
 
 # parts with special stores, and the kernel that their decoding steps ask for, perhaps beside the usual one
 KERNELS: dict[str, tuple[dict[str, Any], str]] = {
-    "sinks that moved": (dict(policy=("streaming_llm", dict(sinks=2, recent=6))), "attended"),
+    "sinks that moved": (dict(policy=("streaming_llm", dict(sink_tokens=2, recent=6))), "attend_segments"),
     "sinks with a middle": (
-        dict(policy=("lm_infinite", dict(start=2, window=6, middle=2, away=4, above=1))),
-        "attended",
+        dict(
+            policy=(
+                "lm_infinite",
+                dict(sink_tokens=2, window=6, middle_top_k=2, middle_distance=4, first_middle_layer=1),
+            )
+        ),
+        "attend_segments",
     ),
-    "chosen entries": (dict(policy=("quest", dict(entries=16, dense=1))), "attended"),
-    "a packed store": (dict(codec=("kivi", dict(group=4, residual=4))), "attended"),
-    "a state beside the text": (dict(context="ntk_attention"), "attended"),
-    "a prefix": (dict(drafter="bita"), "attended"),
+    "chosen entries": (dict(policy=("quest", dict(token_budget=16, dense_layers=1))), "attend_segments"),
+    "a packed store": (dict(kv_compression=("kivi", dict(group=4, buffer=4))), "attend_segments"),
+    "a state beside the text": (dict(prompt_compression="ntk_attention"), "attend_segments"),
+    "a prefix": (dict(drafter="bita"), "attend_segments"),
     "heads of unlike lengths": (
-        dict(policy=("duo_attention", dict(streaming=0.5, sinks=2, recent=6))),
-        "by_head",
+        dict(policy=("duo_attention", dict(streaming_share=0.5, sink_tokens=2, recent=6))),
+        "attention_by_head",
     ),
-    "weights that a policy sees": (dict(policy=("h2o", dict(heavy=4, recent=4))), "explicit"),
+    "weights that a policy sees": (dict(policy=("h2o", dict(heavy=4, recent=4))), "eager_attention"),
 }
 
 
@@ -350,7 +355,7 @@ def test_special_stores_give_the_same_bits_on_both_ways_that_have_them(
         ) -> Tensor:
             skip, depth, ran = rest or (None, None, None)
             assert skip is depth is None
-            more = dict(ran=ran or Ran()) if way == "general" else dict(skip=Skip(), ran=ran)
+            more = dict(ran=ran or ExecutedLayers()) if way == "general" else dict(skip=Skip(), ran=ran)
             logits = forward(self, feed, cache, probe, **more)  # type: ignore[arg-type] # by name
             if feed.logits != "last":
                 runs[way].append(logits.clone())
@@ -363,7 +368,7 @@ def test_special_stores_give_the_same_bits_on_both_ways_that_have_them(
         ways.clear()
         session = toys.decode(method, toys.prompts(1, 40, seed=4)[0], count=12)
         assert set(ways) == {way} and len(session.tokens) > 40
-        assert due in kernels and set(kernels) <= {due, "fused"}
+        assert due in kernels and set(kernels) <= {due, "fused_attention"}
     assert len(runs["general"]) == len(runs["conditional"]) > 4
     assert all(torch.equal(a, b) for a, b in zip(runs["general"], runs["conditional"], strict=True))
 
@@ -376,7 +381,14 @@ def kernels_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         run = getattr(dispatch, name)
         monkeypatch.setattr(dispatch, name, lambda *args, **more: chosen.append(name) or run(*args, **more))
 
-    for name in ("attended", "by_head", "by_size", "explicit", "fused", "square"):
+    for name in (
+        "attend_segments",
+        "attention_by_head",
+        "attention_by_group_size",
+        "eager_attention",
+        "fused_attention",
+        "causal_attention",
+    ):
         watch(name)
     return chosen
 
@@ -384,11 +396,11 @@ def kernels_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize(
     ("family", "prefill", "one"),
     [
-        ("llama", "square", "fused"),
-        ("mistral", "fused", "fused"),
-        ("reads both sides", "fused", "fused"),
-        ("gemma2", "explicit", "explicit"),
-        ("cut heads", "by_size", "by_size"),
+        ("llama", "causal_attention", "fused_attention"),
+        ("mistral", "fused_attention", "fused_attention"),
+        ("reads both sides", "fused_attention", "fused_attention"),
+        ("gemma2", "eager_attention", "eager_attention"),
+        ("cut heads", "attention_by_group_size", "attention_by_group_size"),
     ],
 )
 @torch.inference_mode()
@@ -397,9 +409,9 @@ def test_a_layer_gets_the_kernel_of_its_shape(
 ) -> None:
     decoder, kernels = FAMILIES[family][0](), kernels_of(monkeypatch)
     cache = KVCache(decoder.spec)
-    decoder.forward(Feed.causal(TEXT, 0), cache)
+    decoder.forward(Feed.causal_chain(TEXT, 0), cache)
     cache.commit(range(len(TEXT)))
     first, _ = kernels[:], kernels.clear()
-    decoder.forward(Feed.causal([3], len(TEXT)), cache, ran=Ran())
-    assert set(first) == {prefill} or (family == "cut heads" and set(first) <= {prefill, "square"})
-    assert set(kernels) == {one} or (family == "cut heads" and set(kernels) <= {one, "fused"})
+    decoder.forward(Feed.causal_chain([3], len(TEXT)), cache, ran=ExecutedLayers())
+    assert set(first) == {prefill} or (family == "cut heads" and set(first) <= {prefill, "causal_attention"})
+    assert set(kernels) == {one} or (family == "cut heads" and set(kernels) <= {one, "fused_attention"})

@@ -13,28 +13,28 @@ from torch import Tensor
 from decodescope.engine import Method, MethodError
 from decodescope.engine.core.component import build
 from decodescope.engine.cost.cost import ops_of
-from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.adaptive_depth import AdaptiveDepth
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.policy import CachePolicy
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.forward.attention_block import AttentionBlock
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.layers.column import COMPUTED, COPIED, ORIGIN, PROPAGATED, Column
-from decodescope.engine.model.layers.partial import Skip
+from decodescope.engine.model.layers.column import COMPUTED, COPIED, ORIGIN, PROPAGATED, EntryColumn
+from decodescope.engine.model.layers.partial_pass import Skip
 from decodescope.engine.trace import check
 from decodescope.engine.trace.checks.skipped_layers import check_gaps
 
 LAYERS = 5
-DEEP = toys.model(toys.decoder(toys.shaped(n_layers=LAYERS), 3, torch.float64))
+DEEP = toys.model(toys.decoder(toys.toy_spec(n_layers=LAYERS), 3, torch.float64))
 DEPTHS = [2, 5, 1, 4, 4, 3, 5, 1, 2, 5]  # layers that each token behind the prompt runs
 EXITS = ("propagate", "copy", "absent")
 
 
-class At(Depth):
+class At(AdaptiveDepth):
     """Leaves before the layer that it is told."""
 
     def __init__(self, gap: str):
-        self.gap, self.at = gap, LAYERS
+        self.skipped_kv, self.at = gap, LAYERS
 
     def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
         return layer == self.at
@@ -48,7 +48,7 @@ class Written:
         self.held: list[list[Tensor]] = [[] for _ in range(LAYERS)]
 
     def project(self, layer: int, x: Tensor, at: int) -> tuple[Tensor, Tensor]:
-        s, job = self.decoder.spec, AttentionBlock(self.decoder.stack, Feed.causal([0], at), None, None)
+        s, job = self.decoder.spec, AttentionBlock(self.decoder.stack, Feed.causal_chain([0], at), None, None)
         qkv = job.project(layer, x[None, None])[0, 0]
         return qkv[: s.n_heads], qkv[s.n_heads :].view(2, s.n_kv_heads, s.head_dim)
 
@@ -73,7 +73,7 @@ class Written:
                 self.held[layer].append(self.project(layer, x, at)[1])
             elif gap == "copy":
                 self.held[layer].append(self.held[layer - 1][-1])
-        return self.decoder.unembed(self.decoder.normed(x))
+        return self.decoder.unembed(self.decoder.apply_norm(x))
 
 
 def opened(policy: CachePolicy | None = None) -> tuple[Lane, Written]:
@@ -102,7 +102,7 @@ def test_what_an_exit_leaves_is_what_the_gap_says(gap: str) -> None:
     (lane, written), rule = opened(), At(gap)
     for token, depth in enumerate(DEPTHS):
         at, rule.at = len(lane.tokens), depth
-        logits = lane.forward(Feed.causal([token], at), depth=rule)[0, 0]
+        logits = lane.forward(Feed.causal_chain([token], at), depth=rule)[0, 0]
         assert torch.allclose(logits, written.read(token, at, [*range(depth)], gap), atol=1e-12)
         lane.commit([0])
     same(lane, written)
@@ -117,7 +117,7 @@ def test_a_plan_that_leaves_layers_out_in_the_middle(gap: str) -> None:
     lane, written = opened()
     for token, out in enumerate([{1, 3}, set(), {2}, {1, 2, 4}, {3}]):
         at, skip = len(lane.tokens), Skip(frozenset(out), frozenset(out), gap)
-        logits = lane.forward(Feed.causal([token], at), skip=skip)[0, 0]
+        logits = lane.forward(Feed.causal_chain([token], at), skip=skip)[0, 0]
         runs = [i for i in range(LAYERS) if i not in out]
         assert torch.allclose(logits, written.read(token, at, runs, gap), atol=1e-12)
         lane.commit([0])
@@ -137,7 +137,7 @@ def test_of_a_tree_the_accepted_rows_alone_leave_entries(gap: str) -> None:
     for row, (token, place) in {0: (7, at), 2: (5, at + 1), 3: (9, at + 2)}.items():
         assert torch.allclose(logits[row], written.read(token, place, [0, 1, 2], gap), atol=1e-12)
     same(lane, written)
-    logits = lane.forward(Feed.causal([4], at + 3))[0, 0]
+    logits = lane.forward(Feed.causal_chain([4], at + 3))[0, 0]
     assert torch.allclose(logits, written.read(4, at + 3, [*range(LAYERS)], ""), atol=1e-12)
 
 
@@ -146,7 +146,7 @@ def test_under_monotone_layers_shrink_hold_all_they_need_and_none_comes_back() -
     lane, written = opened()
     for token, out in enumerate([set(), {1}, {1}, {1, 2}, {1, 2, 3}]):
         at, skip = len(lane.tokens), Skip(frozenset(out), frozenset(out), "monotone")
-        logits = lane.forward(Feed.causal([token], at), skip=skip)[0, 0]
+        logits = lane.forward(Feed.causal_chain([token], at), skip=skip)[0, 0]
         runs = [i for i in range(LAYERS) if i not in out]
         assert torch.allclose(logits, written.read(token, at, runs, "monotone"), atol=1e-12)
         lane.commit([0])
@@ -154,9 +154,9 @@ def test_under_monotone_layers_shrink_hold_all_they_need_and_none_comes_back() -
     same(lane, written)
     grown = Skip(frozenset({1, 2}), gap="monotone")
     with pytest.raises(ValueError, match=r"layer 3 got no entry at position .* and would run again"):
-        lane.forward(Feed.causal([1], len(lane.tokens)), skip=grown)
+        lane.forward(Feed.causal_chain([1], len(lane.tokens)), skip=grown)
     lane.truncate(len(toys.PROMPT) + 4)  # what layer 3 lacked is forgotten
-    lane.forward(Feed.causal([1], len(lane.tokens)), skip=grown)
+    lane.forward(Feed.causal_chain([1], len(lane.tokens)), skip=grown)
 
 
 @torch.inference_mode()
@@ -166,10 +166,10 @@ def test_layers_that_lack_entries_hold_less_memory_and_price_less() -> None:
         (lane, _), rule = opened(), At(gap)
         rule.at = 1
         for token in range(12):
-            lane.forward(Feed.causal([token], len(lane.tokens)), depth=rule)
+            lane.forward(Feed.causal_chain([token], len(lane.tokens)), depth=rule)
             lane.commit([0])
             for _ in range(6):  # with more than pages hide
-                lane.forward(Feed.causal([token], len(lane.tokens)), depth=rule)
+                lane.forward(Feed.causal_chain([token], len(lane.tokens)), depth=rule)
                 lane.commit([0])
         one = lane.take_passes()[-1]
         sizes[gap] = lane.cache.nbytes
@@ -190,7 +190,7 @@ def test_layers_that_lack_entries_hold_less_memory_and_price_less() -> None:
 class Tagged(KeepAll):
     """Keeps everything and asks how it was made."""
 
-    columns: ClassVar[dict[str, Column]] = {"origin": ORIGIN}
+    columns: ClassVar[dict[str, EntryColumn]] = {"origin": ORIGIN}
 
 
 @torch.inference_mode()
@@ -199,7 +199,7 @@ def test_a_policy_reads_how_each_entry_was_made() -> None:
         (lane, _), rule = opened(Tagged()), At(gap)
         for token, depth in enumerate(DEPTHS):
             rule.at = depth
-            lane.forward(Feed.causal([token, 4], len(lane.tokens)), depth=rule)
+            lane.forward(Feed.causal_chain([token, 4], len(lane.tokens)), depth=rule)
             lane.commit([0])
         for layer, store in enumerate(lane.cache.layers):
             due = [COMPUTED] * len(toys.PROMPT) + [code if depth <= layer else COMPUTED for depth in DEPTHS]
@@ -208,7 +208,7 @@ def test_a_policy_reads_how_each_entry_was_made() -> None:
         keep[0, 0, :9] = False  # heads differ from here on
         lane.cache.layers[4].keep_where(keep)
         rule.at = 2
-        lane.forward(Feed.causal([1], len(lane.tokens)), depth=rule)
+        lane.forward(Feed.causal_chain([1], len(lane.tokens)), depth=rule)
         lane.commit([0])
         heads = lane.cache.layers[4].column("origin")[0]
         assert [int(heads[h, n - 1]) for h, n in enumerate(lane.cache.layers[4].lengths)] == [code, code]
@@ -219,9 +219,15 @@ def test_a_policy_reads_how_each_entry_was_made() -> None:
     "policy", ["keep_all", "h2o", "streaming_llm", "tova", "window", "snapkv", "key_norm"]
 )
 def test_runs_under_each_gap_agree_with_their_trace(gap: str, policy: str) -> None:
-    settings = {"h2o": dict(heavy=6, recent=6), "tova": dict(size=12), "key_norm": dict(short=6, recent=6)}
-    depth = ("confidence_exit", dict(threshold=0.3, first=1, gap=gap))
-    made = toys.method(depth=depth, drafter="prompt_lookup", policy=(policy, settings.get(policy, {})))
+    settings = {
+        "h2o": dict(heavy=6, recent=6),
+        "tova": dict(cache_size=12),
+        "key_norm": dict(low_norm_entries=6, recent=6),
+    }
+    depth = ("confidence_exit", dict(threshold=0.3, min_layers=1, skipped_kv=gap))
+    made = toys.method(
+        adaptive_depth=depth, drafter="prompt_lookup", policy=(policy, settings.get(policy, {}))
+    )
     session = toys.decode(made, pair=(DEEP, DEEP), count=30)
     assert check(session.sink).ok and any(
         one.gap == gap for step in session.sink.steps for one in step.passes
@@ -240,14 +246,20 @@ def test_runs_under_each_gap_agree_with_their_trace(gap: str, policy: str) -> No
 def test_what_does_not_go_together_is_said_in_a_sentence() -> None:
     def refused(gap: str, **parts: str) -> str:
         with pytest.raises(MethodError) as error:
-            toys.decode(toys.method(depth=("saturation", dict(gap=gap)), **parts), pair=(DEEP, DEEP))
+            toys.decode(
+                toys.method(adaptive_depth=("saturation", dict(skipped_kv=gap)), **parts), pair=(DEEP, DEEP)
+            )
         return str(error.value)
 
-    assert "choose the codec unpacked, or saturation with gap = propagate" in refused("absent", codec="kivi")
-    assert "choose the policy keep_all, or saturation with gap = propagate" in refused(
+    assert "choose kv_compression unpacked, or saturation with skipped_kv = propagate" in refused(
+        "absent", kv_compression="kivi"
+    )
+    assert "choose the policy keep_all, or saturation with skipped_kv = propagate" in refused(
         "absent", policy="quest"
     )
-    assert isinstance(build("depth", "saturation", {"gap": "copy"}).refuse(Method(), DEEP.spec), type(None))
+    assert isinstance(
+        build("adaptive_depth", "saturation", {"skipped_kv": "copy"}).refuse(Method(), DEEP.spec), type(None)
+    )
     lane, _ = opened()
     with pytest.raises(ValueError, match="below layer 0"):
-        lane.forward(Feed.causal([1], len(lane.tokens)), skip=Skip(frozenset({0}), gap="copy"))
+        lane.forward(Feed.causal_chain([1], len(lane.tokens)), skip=Skip(frozenset({0}), gap="copy"))

@@ -12,7 +12,14 @@ import pytest
 from lark import Lark, LarkError
 from sizes import sizes
 
-from decodescope.engine.trace.values.grammar import OPEN, SHIPPED, Grammar, GrammarError, Language, grammar
+from decodescope.engine.trace.values.grammar import (
+    OPEN,
+    SHIPPED,
+    ContextFreeGrammar,
+    GrammarError,
+    Language,
+    parse_grammar,
+)
 
 NUMBERS = """
 start: value          // a comment
@@ -32,10 +39,10 @@ GRAMMARS = {  # a grammar, and its alphabet: the text of each id
 def language(name: str) -> tuple[Language, int]:
     """The language over the alphabet's ids, and the id that ends a text."""
     text, alphabet = GRAMMARS[name]
-    made = Grammar(text)
+    made = ContextFreeGrammar(text)
     ids: list[list[int]] = [[] for _ in made.names]
     for token, one in enumerate(alphabet):
-        for t in made.matched(one):
+        for t in made.matching_terminals(one):
             ids[t].append(token)
     return Language(made, ids, [len(alphabet)]), len(alphabet)
 
@@ -89,7 +96,7 @@ def test_a_canvas_fits_where_enumeration_finds_a_filling(name: str, most: int) -
             some = canvases[at : at + 4096]
             inside = made.grammar.inside(np.stack([made.base(x) for x in some]))
             for canvas, table in zip(some, inside, strict=True):
-                ends = made.ending(canvas, table)
+                ends = made.end_places(canvas, table)
                 assert known.lengths(canvas) == ends, canvas
                 fitting += bool(ends)
     assert fitting > 20 and len(known.known) > 2
@@ -109,7 +116,7 @@ def test_a_token_is_allowed_where_the_canvas_fits_with_it(name: str) -> None:
             assert witness is not None and made.fits([*witness, end])
             assert all(x in (OPEN, y) for x, y in zip(canvas, witness, strict=False))
             assert len(witness) == n or canvas[len(witness)] in (OPEN, end)
-            for i, row in zip(places, made.allowed(canvas, places, end + 1), strict=True):
+            for i, row in zip(places, made.allowed_tokens(canvas, places, end + 1), strict=True):
                 due = [made.fits([*canvas[:i], token, *canvas[i + 1 :]]) for token in range(end + 1)]
                 assert row.tolist() == due, (canvas, i)
                 refused += not all(due)
@@ -119,9 +126,9 @@ def test_a_token_is_allowed_where_the_canvas_fits_with_it(name: str) -> None:
 def test_tokens_that_fit_alone_may_not_fit_together() -> None:
     made, end = language("brackets")
     assert all(made.fits(x) for x in ([0, OPEN, OPEN, OPEN], [OPEN, 0, OPEN, OPEN], [OPEN, OPEN, 0, OPEN]))
-    assert made.together([OPEN] * 4, [(0, 0), (2, 0), (1, 0), (3, 1)]) == [2]
-    assert made.together([OPEN] * 4, [(0, 0), (1, 0), (2, 1)]) == []
-    assert made.together([OPEN] * 4, [(2, end), (3, 0), (0, 1), (1, 3)]) == [2], (
+    assert made.joint_conflicts([OPEN] * 4, [(0, 0), (2, 0), (1, 0), (3, 1)]) == [2]
+    assert made.joint_conflicts([OPEN] * 4, [(0, 0), (1, 0), (2, 1)]) == []
+    assert made.joint_conflicts([OPEN] * 4, [(2, end), (3, 0), (0, 1), (1, 3)]) == [2], (
         "behind an end anything stands"
     )
 
@@ -136,7 +143,9 @@ def test_without_a_token_that_ends_it_a_text_is_as_long_as_its_canvas() -> None:
             places = [i for i, x in enumerate(canvas) if x == OPEN]
             assert endless.fits(canvas) == bool(known and known.lengths(canvas))
             for i, row in (
-                zip(places, endless.allowed(canvas, places, end), strict=True) if endless.fits(canvas) else ()
+                zip(places, endless.allowed_tokens(canvas, places, end), strict=True)
+                if endless.fits(canvas)
+                else ()
             ):
                 assert row.tolist() == [endless.fits([*canvas[:i], x, *canvas[i + 1 :]]) for x in range(end)]
 
@@ -147,9 +156,9 @@ def test_long_canvases_and_terminals_by_text() -> None:
     canvas[0], canvas[59] = 2, 3
     witness = made.witness(canvas)
     assert witness is not None and made.fits([*witness, end])
-    read = grammar("lists")
-    assert read is grammar("lists")
-    assert [read.matched(x) for x in (" Hugo", "Hugo", "hugo", " H", "Hugo Ben", "", " ")] == [
+    read = parse_grammar("lists")
+    assert read is parse_grammar("lists")
+    assert [read.matching_terminals(x) for x in (" Hugo", "Hugo", "hugo", " H", "Hugo Ben", "", " ")] == [
         [0],
         [0],
         [],
@@ -158,8 +167,8 @@ def test_long_canvases_and_terminals_by_text() -> None:
         [],
         [],
     ]
-    exact = Grammar('start: "a b" | "\\"" | "\\n"')
-    assert [exact.matched(x) for x in ("a b", " a b", '"', "\n")] == [[0], [], [1], [2]]
+    exact = ContextFreeGrammar('start: "a b" | "\\"" | "\\n"')
+    assert [exact.matching_terminals(x) for x in ("a b", " a b", '"', "\n")] == [[0], [], [1], [2]]
 
 
 @pytest.mark.parametrize(("text", "said"), [
@@ -178,4 +187,4 @@ def test_long_canvases_and_terminals_by_text() -> None:
 ])  # fmt: skip
 def test_what_cannot_be_read_is_said_in_a_sentence(text: str, said: str) -> None:
     with pytest.raises(GrammarError, match=said):
-        Grammar(text)
+        ContextFreeGrammar(text)

@@ -13,7 +13,7 @@ import pytest
 import torch
 import toys
 
-from decodescope.app.commands.hardware import listed
+from decodescope.app.commands.hardware import device_rows
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import PassShape, pass_cost, pass_ops
@@ -30,7 +30,7 @@ from decodescope.engine.cost.hardware import (
     save_profile,
     verify_curve,
 )
-from decodescope.engine.decoding.shared import reading_time as timing_reading
+from decodescope.engine.decoding.shared import prefill_time as timing_reading
 from decodescope.engine.timing import measure as bench
 
 LLAMA2 = ModelSpec("Llama-2-7B", 32, 32, 32, 128, 4096, 11008, 32000)
@@ -250,8 +250,10 @@ def test_what_reading_a_prompt_takes_is_its_passes_and_their_bound(monkeypatch: 
     spec, bits = decoder.spec, 8 * decoder.dtype.itemsize
     monkeypatch.setattr(timing_reading, "load_profile", lambda key: None)
     mib = spec.kv_bytes(812, decoder.dtype.itemsize) / 2**20
-    assert timing_reading.reading(decoder, 1030, 300) == f"3 passes over a cache of {mib:.1f} MiB"
-    assert timing_reading.reading(decoder, 512, 300).startswith("1 pass over")
+    assert (
+        timing_reading.describe_prefill_time(decoder, 1030, 300) == f"3 passes over a cache of {mib:.1f} MiB"
+    )
+    assert timing_reading.describe_prefill_time(decoder, 512, 300).startswith("1 pass over")
     slow = HardwareProfile("slow", {"float64": 1e6, "float32": 1e6}, 1e6)
     monkeypatch.setattr(timing_reading, "load_profile", lambda key: slow)
     us = 0.0
@@ -259,7 +261,7 @@ def test_what_reading_a_prompt_takes_is_its_passes_and_their_bound(monkeypatch: 
         us += slow.time_us(
             pass_cost(spec, PassShape(rows, held, weight_bits=bits, act_bits=bits, kv_bits=bits))
         ).us
-    assert us > 1e5 and timing_reading.reading(decoder, 1030, 300).endswith(
+    assert us > 1e5 and timing_reading.describe_prefill_time(decoder, 1030, 300).endswith(
         f" MiB, {us / 1e6:.1f} s here at best"
     )
 
@@ -305,5 +307,5 @@ def test_derived_peaks_follow_from_cores_clock_and_operations() -> None:
 
 def test_the_documentation_lists_every_machine_with_its_source() -> None:
     text = (Path(__file__).resolve().parents[2] / "docs" / "cost.md").read_text(encoding="utf-8")
-    for row in listed(DEVICES):
+    for row in device_rows(DEVICES):
         assert f"| `{row[0]}` | {' | '.join(row[1:])} |" in text, row[0]

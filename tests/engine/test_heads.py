@@ -16,9 +16,9 @@ from safetensors.torch import load_file, save_file
 
 from decodescope.engine.methods.drafters.shared.trees import ROOT, shaped_tree
 from decodescope.engine.model.checkpoint.folder import LoadError
-from decodescope.engine.model.heads.base import Head, Joins, Linear
-from decodescope.engine.model.heads.drafting.shift import shifts
-from decodescope.engine.model.heads.files import HEADS, folders, read_heads, write
+from decodescope.engine.model.heads.base import FusedLinears, Head, HeadLinear
+from decodescope.engine.model.heads.drafting.shift import head_shifts
+from decodescope.engine.model.heads.files import HEADS, find_head_folders, read_heads, write_head
 
 # ---- shifts
 
@@ -39,20 +39,20 @@ def test_shift_table_says_which_token_each_head_reads_and_guesses() -> None:
         "parallelspec": [((1,), 1, 2), ((1,), 1, 3), ((1,), 1, 4)],
         "clover": [((1,), 1, 2), ((1, 2), 2, 3), ((1, 2, 3), 3, 4)],
     }
-    assert {kind: [(s.reads, s.known, s.says) for s in shifts(kind, 3)] for kind in HEADS} == lines
+    assert {kind: [(s.reads, s.known, s.says) for s in head_shifts(kind, 3)] for kind in HEADS} == lines
     with pytest.raises(ValueError, match="there are medusa, hydra, eagle, eagle3, kangaroo, blockwise"):
-        shifts("daisy")
+        head_shifts("daisy")
 
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_rows_of_a_text_line_up(kind: str) -> None:
     """Over a text whose token at place i is i, and whose law at place i is of token i + 1."""
     ids = torch.arange(9).expand(2, 9)
-    for s in shifts(kind, 3):
-        t = s.at(ids, 0)
+    for s in head_shifts(kind, 3):
+        t = s.align(ids, 0)
         assert t.shape == (2, s.rows(9)) and t[0].tolist() == list(range(9 - s.says))
-        assert all(torch.equal(s.at(ids, x), t + x) for x in s.reads)
-        assert torch.equal(s.law(ids + 1), t + s.says), (
+        assert all(torch.equal(s.align(ids, x), t + x) for x in s.reads)
+        assert torch.equal(s.align_target(ids + 1), t + s.says), (
             "the law of token t + says is computed one place before it"
         )
         assert max(s.reads, default=0) <= s.known < s.says, "no head sees what it is to guess"
@@ -65,8 +65,8 @@ def test_rows_of_a_text_line_up(kind: str) -> None:
 def test_heads_are_written_and_read_back(kind: str, tmp_path: Path) -> None:
     head = toys.heads(kind, 32)
     head.rates, head.made_for, head.threshold = ((0.5, 0.25), (0.375,)), "abc", 0.75
-    write(head, tmp_path / "heads" / kind, {"more": 1})
-    assert folders(tmp_path) == {kind: tmp_path / "heads" / kind}
+    write_head(head, tmp_path / "heads" / kind, {"more": 1})
+    assert find_head_folders(tmp_path) == {kind: tmp_path / "heads" / kind}
     found = read_heads(tmp_path, toys.SPEC, torch.float64, torch.device("cpu"))[kind]
     assert type(found) is type(head) and found.shape == head.shape and found.dtype == torch.float64
     assert (found.rates, found.made_for, found.threshold) == (head.rates, head.made_for, 0.75)
@@ -79,25 +79,29 @@ def test_heads_are_written_and_read_back(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kind", HEADS)
 def test_packed_heads_hold_and_say_the_same(kind: str, dtype: torch.dtype) -> None:
-    plain = toys.heads(kind, 32).moved(dtype=dtype)
-    packed = plain.packed()
+    plain = toys.heads(kind, 32).copy_to(dtype=dtype)
+    packed = plain.pack_weights()
     tensors = packed.tensors()
     assert tensors.keys() == plain.state_dict().keys()
     assert all(torch.equal(x, tensors[name]) for name, x in plain.state_dict().items())
     assert packed.dtype == dtype and not any(p.requires_grad for p in packed.parameters())
-    again = packed.moved(dtype=torch.float64)
+    again = packed.copy_to(dtype=torch.float64)
     assert again.state_dict().keys() == plain.state_dict().keys(), (
         "another type is made of the rows as the file has them"
     )
-    parts = {name: part for name, part in plain.named_modules() if isinstance(part, Joins | Linear)}
+    parts = {
+        name: part for name, part in plain.named_modules() if isinstance(part, FusedLinears | HeadLinear)
+    }
     for name, part in packed.named_modules():
-        if isinstance(part, Joins):
+        if isinstance(part, FusedLinears):
             x = torch.randn(3, getattr(parts[name], part.joins[0]).in_features, dtype=dtype)
-            assert torch.allclose(part.joined(x), cast(Joins, parts[name]).joined(x), atol=1e-5)
+            assert torch.allclose(
+                part.project_all(x), cast(FusedLinears, parts[name]).project_all(x), atol=1e-5
+            )
             assert not any(hasattr(part, x) for x in part.joins), "the separate ones are not kept beside"
-        if isinstance(part, Linear):
+        if isinstance(part, HeadLinear):
             x = torch.randn(3, part.in_features, dtype=dtype)
-            assert torch.allclose(part(x), cast(Linear, parts[name])(x), atol=1e-5)
+            assert torch.allclose(part(x), cast(HeadLinear, parts[name])(x), atol=1e-5)
 
 
 def test_copies_of_a_session_share_the_weights() -> None:
@@ -164,7 +168,7 @@ def test_damaged_heads_are_refused_with_one_sentence(
     edit: Callable[[Path], None], says: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "model" / "heads" / "medusa"
-    write(toys.heads("medusa", 32), folder)
+    write_head(toys.heads("medusa", 32), folder)
     assert held(tmp_path / "model")["medusa"].kind == "medusa", "the heads are good before they are damaged"
     edit(folder)
     with pytest.raises(LoadError) as refusal:
@@ -183,20 +187,20 @@ def test_damaged_heads_are_refused_with_one_sentence(
 )
 def test_shapes_that_cannot_be_are_refused(kind: str, changes: dict, says: str, tmp_path: Path) -> None:
     folder = tmp_path / "model" / "heads" / kind
-    write(toys.heads(kind, 32), folder)
+    write_head(toys.heads(kind, 32), folder)
     config(**changes)(folder)
     with pytest.raises(LoadError, match=says):
         held(tmp_path / "model")
 
 
 def test_heads_from_elsewhere_take_the_place_of_the_model_s_own(tmp_path: Path) -> None:
-    write(toys.heads("medusa", 32), tmp_path / "model" / "heads" / "medusa")
+    write_head(toys.heads("medusa", 32), tmp_path / "model" / "heads" / "medusa")
     elsewhere = tmp_path / "mine"
     other = toys.heads("medusa", 32)
     with torch.no_grad():
         for x in other.parameters():
             x.fill_(0.5)
-    write(other, elsewhere)
+    write_head(other, elsewhere)
     made = held(tmp_path / "model", {"medusa": elsewhere})
     assert list(made) == ["medusa"] and all((x == 0.5).all() for x in made["medusa"].tensors().values())
     with pytest.raises(
@@ -210,7 +214,7 @@ def test_heads_from_elsewhere_take_the_place_of_the_model_s_own(tmp_path: Path) 
 def test_folders_of_unknown_kinds_are_passed_over(tmp_path: Path) -> None:
     (tmp_path / "heads" / "daisy").mkdir(parents=True)
     (tmp_path / "heads" / "daisy" / "config.json").write_text("{}")
-    assert folders(tmp_path) == {}
+    assert find_head_folders(tmp_path) == {}
 
 
 # ---- trees

@@ -14,8 +14,8 @@ from checkpoints import CONFIG, made
 from decodescope.engine.model.checkpoint import adapter as adapters
 from decodescope.engine.model.checkpoint.config import key_remarks
 from decodescope.engine.model.checkpoint.folder import LoadError
-from decodescope.engine.model.checkpoint.keys import HARMLESS, OFF, REASONS, Config, remark
-from decodescope.engine.model.heads.files import HEADS, NETS, NOTES, read_heads, write
+from decodescope.engine.model.checkpoint.keys import HARMLESS, OFF, REASONS, Config, unread_key_remarks
+from decodescope.engine.model.heads.files import HEADS, NETS, NOTES, read_heads, write_head
 from decodescope.engine.session.load import SHIPPED, fingerprint, load
 
 
@@ -30,37 +30,39 @@ def named(**keys: Any) -> str:
 def test_a_key_is_read_when_its_value_is_asked_for() -> None:
     config = Config({"a": 1, "b": {"c": 2, "d": {"e": 3}}, "f": None, "g": {"h": 4}})
     assert "a" in config and len(config) == 4 and str(config) == str({**config._entries})
-    assert config.unread() == {"a": 1, "b": {"c": 2, "d": {"e": 3}}, "g": {"h": 4}}, (
+    assert config.unread_keys() == {"a": 1, "b": {"c": 2, "d": {"e": 3}}, "g": {"h": 4}}, (
         "to look for a key is not to read it"
     )
     assert config["a"] == 1 and config.get("b").get("c") == 2 and config.get("z", 7) == 7
-    assert config.unread() == {"b.d": {"e": 3}, "g": {"h": 4}}, "a table that was opened gives its own keys"
+    assert config.unread_keys() == {"b.d": {"e": 3}, "g": {"h": 4}}, (
+        "a table that was opened gives its own keys"
+    )
     config["b"]["d"].skip("e")
     config.agree("g", {"h": 5})
-    assert config.unread() == {"g": {"h": 4}}
+    assert config.unread_keys() == {"g": {"h": 4}}
     config.agree("g", {"h": 4})
-    assert config.unread() == {}
+    assert config.unread_keys() == {}
 
 
 def test_entries_are_found_in_tables_too() -> None:
     config = Config({"ids": [1], "x": {"ids": [2], "y": {"ids": [3], "z": 4}}})
     assert list(config.find(["ids"])) == [("ids", [1]), ("x.ids", [2]), ("x.y.ids", [3])]
-    assert config.unread() == {"x.y.z": 4}
+    assert config.unread_keys() == {"x.y.z": 4}
 
 
 def test_a_remark_is_one_short_sentence() -> None:
     config = Config(
         {f"k{i}\n": "v" * 200 for i in range(9)} | {"use_cache": True, "attention_bias": False, "own": 1}
     )
-    (said,) = remark(config, "m", "nothing follows", harmless=["own"])
+    (said,) = unread_key_remarks(config, "m", "nothing follows", harmless=["own"])
     assert (
         said.startswith("The config.json of m gives k0\\n = vvvv") and said.isprintable() and len(said) < 500
     )
     assert said.endswith(" and 4 more, which are not read: nothing follows.") and "use_cache" not in said
-    assert remark(Config({"attention_bias": True}), "m", "x")[0].endswith(
+    assert unread_key_remarks(Config({"attention_bias": True}), "m", "x")[0].endswith(
         "attention_bias = True, which is not read: x."
     )
-    assert remark(Config({"pretraining_tp": 8, "pruned_heads": {}, "z": None}), "m", "x") == []
+    assert unread_key_remarks(Config({"pretraining_tp": 8, "pruned_heads": {}, "z": None}), "m", "x") == []
 
 
 def test_each_harmless_key_has_one_reason() -> None:
@@ -74,7 +76,7 @@ def test_the_shipped_models_their_adapters_and_heads_need_no_remark() -> None:
     for folder in (x for x in SHIPPED.iterdir() if (x / "config.json").is_file()):
         assert key_remarks(json.loads((folder / "config.json").read_text()), folder.name) == []
         for path in folder.glob("adapters/*"):
-            assert adapters.key_remarks(path, adapters.settings(path)) == []
+            assert adapters.key_remarks(path, adapters.read_settings(path)) == []
     assert load("lab", "float32", "cpu").remarks == []
 
 
@@ -185,13 +187,13 @@ def test_a_loaded_model_keeps_the_remarks_of_its_config_and_of_its_adapter(tmp_p
 def test_a_key_that_no_net_of_ours_reads_is_named(tmp_path: Path) -> None:
     for kind in ("medusa", "eagle3"):
         head = toys.heads(kind, 32)
-        write(head, tmp_path / "heads" / kind, {"made_with": {"seed": 0}, "window": 64})
+        write_head(head, tmp_path / "heads" / kind, {"made_with": {"seed": 0}, "window": 64})
         (said,) = read_heads(tmp_path, toys.SPEC, torch.float32, torch.device("cpu"))[kind].remarks
         assert said == (
             f"The config.json of {tmp_path / 'heads' / kind} gives window = 64, which is not read: the heads are read all "
             "the same."
         )
-        write(head, tmp_path / "heads" / kind, dict.fromkeys(NOTES, 1))
+        write_head(head, tmp_path / "heads" / kind, dict.fromkeys(NOTES, 1))
         assert read_heads(tmp_path, toys.SPEC, torch.float32, torch.device("cpu"))[kind].remarks == []
 
 
@@ -204,7 +206,7 @@ def test_heads_of_another_model_are_read_with_a_remark(tmp_path: Path) -> None:
     ):
         head = toys.heads(kind, 16)
         head.made_for = mark
-        write(head, folder / "heads" / kind)
+        write_head(head, folder / "heads" / kind)
     assert load(folder, "float32", "cpu").remarks == [
         "The heads medusa were trained on a model with the fingerprint 0123456789abcdef, and m has "
         f"{fingerprint(folder)}: their guesses may be worse."
@@ -214,13 +216,13 @@ def test_heads_of_another_model_are_read_with_a_remark(tmp_path: Path) -> None:
 def test_heads_of_no_known_kind_are_named(tmp_path: Path) -> None:
     folder = made(tmp_path / "m", eos_token_id=3)
     for name in ("daisy", "medusa", "rose\x1b"):
-        write(toys.heads("medusa", 16), folder / "heads" / name)
+        write_head(toys.heads("medusa", 16), folder / "heads" / name)
     (said,) = load(folder, "float32", "cpu").remarks
     assert said == rf"{folder / 'heads'} holds heads of no known kind, which are not read: daisy, rose\x1b."
 
 
 def test_a_wrong_value_in_a_config_of_our_heads_is_one_sentence(tmp_path: Path) -> None:
-    write(toys.heads("eagle", 32), tmp_path / "heads" / "eagle")
+    write_head(toys.heads("eagle", 32), tmp_path / "heads" / "eagle")
     path = tmp_path / "heads" / "eagle" / "config.json"
     good = json.loads(path.read_text())
     for key, says in {

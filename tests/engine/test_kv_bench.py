@@ -13,9 +13,9 @@ from bytewise import RULES, lively, scripted
 
 from decodescope.engine import Method
 from decodescope.engine.bench import kv
-from decodescope.engine.bench.figures.answers import BASELINE
+from decodescope.engine.bench.figures.labbench import BASELINE
 from decodescope.engine.bench.questions import passkeys
-from decodescope.engine.bench.questions.questions import LabBenchError, Question
+from decodescope.engine.bench.questions.questions import BenchQuestion, LabBenchError
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import Model
@@ -27,10 +27,10 @@ STORY = " ".join(
     for x in ("cat", "dog", "owl", "hen", "fox", "ant", "bee", "bat", "cow")
 )
 TOLD = [
-    Question(3, "qa", (f"Who?\n\n{STORY} The password is kubuda.",)),
-    Question(4, "math", ("There are 3 cats. " * 9,)),
+    BenchQuestion(3, "qa", (f"Who?\n\n{STORY} The password is kubuda.",)),
+    BenchQuestion(4, "math", ("There are 3 cats. " * 9,)),
 ]
-TEXTS = kv.texts([Question(1, "chat", ("short",)), Question(2, "copy", (LONG,))], 1)
+TEXTS = kv.select_texts([BenchQuestion(1, "chat", ("short",)), BenchQuestion(2, "copy", (LONG,))], 1)
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def model() -> Model:
 @pytest.fixture(scope="module")
 def found(model: Model) -> dict[str, Any]:
     methods = {name: Method.of(name) for name in ("h2o", "window")}
-    return kv.kv(kv.KVBench(model, methods, words=16), TEXTS).record()
+    return kv.measure_kv(kv.KVBench(model, methods, words=16), TEXTS).record()
 
 
 def test_the_longest_texts_are_read_on_and_copied() -> None:
@@ -60,7 +60,7 @@ def test_words_are_priced_as_one_dense_pass_prices_them(model: Model, found: dic
         tokens = bench.tokens(text)
         assert len(tokens) == 528 and (text.kind == "text" or tokens[512:] == tokens[:16])
         with torch.inference_mode():
-            logp = model.decoder.forward(Feed.causal(tokens, 0), None)[0].log_softmax(-1)
+            logp = model.decoder.forward(Feed.causal_chain(tokens, 0), None)[0].log_softmax(-1)
         due = -logp[511:527].gather(1, torch.tensor(tokens[512:])[:, None]).mean()
         row = next(x for x in found["rows"] if x["method"] == BASELINE and x["kind"] == text.kind)
         assert row["nats"] == pytest.approx(float(due), abs=1e-4) and row["kl"] == 0 and row["same"] == 1
@@ -79,17 +79,17 @@ def test_smaller_budgets_hold_less_and_are_further_from_the_full_cache(found: di
 
 
 def test_a_pass_key_is_said_once_in_as_much_of_the_stories_as_a_prompt_takes(model: Model) -> None:
-    bench, keys = kv.KVBench(model, {}), passkeys.passkeys(TOLD, 2)
+    bench, keys = kv.KVBench(model, {}), passkeys.make_passkeys(TOLD, 2)
     assert len({x.references for x in keys}) == 2 and [x.tags["depth"] for x in keys] == [25, 75]
-    assert passkeys.stories(TOLD) == passkeys.sentences(STORY), (
+    assert passkeys.story_sentences(TOLD) == passkeys.split_sentences(STORY), (
         "no key of another question, no sentence with a digit"
     )
     for key in keys:
-        prompt, said = bench.asks(key), f"The pass key is {key.references[0]}."
+        prompt, said = bench.passkey_prompt(key), f"The pass key is {key.references[0]}."
         assert prompt is not None and model.tokenizer is not None
         text = model.tokenizer.decode(prompt)
-        parts = passkeys.sentences(text.split("\n\n")[0])
-        more = passkeys.hidden(key, len(parts))
+        parts = passkeys.split_sentences(text.split("\n\n")[0])
+        more = passkeys.hide_key(key, len(parts))
         assert len(prompt) <= 512 < len(more), "a token for each byte: one more sentence would be too long"
         assert text.count(said) == 1 and text.endswith(("What is the pass key?", "Tell me the pass key."))
         depth = parts.index(said) / (len(parts) - 1)
@@ -101,9 +101,9 @@ def test_an_answer_is_right_if_it_is_the_key_and_counted_by_method() -> None:
     model = scripted(RULES, max_positions=1024)
     keys = [
         replace(x, references=(said,))
-        for x, said in zip(passkeys.passkeys(TOLD, 3), ("42", "42", "4242"), strict=True)
+        for x, said in zip(passkeys.make_passkeys(TOLD, 3), ("42", "42", "4242"), strict=True)
     ]
-    found = kv.kv(kv.KVBench(model, {"window": Method.of("window")}), keys).record()
+    found = kv.measure_kv(kv.KVBench(model, {"window": Method.of("window")}), keys).record()
     assert found["kinds"] == {"text": 0, "copy": 0, "passkey": 3}
     assert [(x["said"], x["right"]) for x in found["rows"] if x["share"] == 0.05] == [
         ("42", True),
@@ -131,7 +131,7 @@ def test_a_method_that_fails_at_its_begin_is_a_row_and_a_pass_key_not_answered(
         return answer(self, method, *more)
 
     monkeypatch.setattr(kv.KVBench, "answer", fails)
-    points = kv.kv(bench, passkeys.passkeys(TOLD, 1)).record()["methods"]["window"]
+    points = kv.measure_kv(bench, passkeys.make_passkeys(TOLD, 1)).record()["methods"]["window"]
     assert [x["faults"] for x in points] == [["no."], ["not so."], [], []] and {
         x["passkey"]["asked"] for x in points
     } == {1}
@@ -147,7 +147,9 @@ def test_policies_that_cannot_run_on_the_model_are_left_out_by_name(model: Model
 def test_what_cannot_be_measured_is_said(model: Model) -> None:
     with pytest.raises(LabBenchError, match="leave the drafter prompt_lookup out"):
         kv.KVBench(model, {"x": Method.of("prompt_lookup")})
-    short = kv.kv(kv.KVBench(model, {}, words=16), [Question("a", "text", ("short",))])
-    none = kv.kv(kv.KVBench(model, {}), passkeys.passkeys([Question(1, "chat", ("short",))], 1))
+    short = kv.measure_kv(kv.KVBench(model, {}, words=16), [BenchQuestion("a", "text", ("short",))])
+    none = kv.measure_kv(
+        kv.KVBench(model, {}), passkeys.make_passkeys([BenchQuestion(1, "chat", ("short",))], 1)
+    )
     assert not none.rows and none.skipped[0]["why"] == "the stories around pass key 1 end before 512 tokens."
     assert not short.rows and "the text a has 5 tokens, and 528 are read" in short.skipped[0]["why"]

@@ -13,32 +13,46 @@ import toys
 from bytewise import RULES, WHOLE, lively, question, scripted
 
 from decodescope.engine import Method
-from decodescope.engine.bench.answers import Bench, compositions, greedy_up_to_ties, labbench, under
-from decodescope.engine.bench.figures.answers import BASELINE, Result, Row, figures, targets
+from decodescope.engine.bench.batched_answers import answer_in_batches
+from decodescope.engine.bench.figures.labbench import (
+    BASELINE,
+    LabBenchResult,
+    LabBenchRow,
+    compare_targets,
+    figures,
+)
+from decodescope.engine.bench.labbench import (
+    Bench,
+    default_methods,
+    is_greedy_up_to_ties,
+    measure_labbench,
+    with_baseline,
+)
 from decodescope.engine.bench.questions.questions import (
+    BenchQuestion,
     LabBenchError,
-    Question,
-    first_of_each,
-    kinds,
+    count_kinds,
+    first_of_each_kind,
     read_questions,
 )
-from decodescope.engine.bench.side_by_side import side_by_side
-from decodescope.engine.bench.talk import Answer, Talk
+from decodescope.engine.bench.talk import Talk, TurnAnswer
 from decodescope.engine.core.tree import height
 from decodescope.engine.session.run import run
 
 
 def speculative(length: int = 4) -> dict[str, Method]:
-    return {"drafted": toys.method(drafter=("draft_model", {"length": length}))}
+    return {"drafted": toys.method(drafter=("draft_model", {"max_draft_tokens": length}))}
 
 
-def row(kind: str = "qa", method: str = BASELINE, score: float | None = 1.0, **more: Any) -> Row:
+def row(kind: str = "qa", method: str = BASELINE, score: float | None = 1.0, **more: Any) -> LabBenchRow:
     usual: dict[str, Any] = dict(
         question=1, scorer="exact", tags={}, said=["x"], ends=["stop_token"], fault="", prompt_tokens=[4], tokens=10, steps=10,
         passes=10, drafted=0, accepted=0, offered=[], reached=[], kv_bytes=100, step_kv_bytes=80, prefill_s=0.1, decode_s=1.0,
         identity="equal", alike=10,
     )  # fmt: skip
-    return Row(kind=kind, method=method, scores=None if score is None else [score], **{**usual, **more})
+    return LabBenchRow(
+        kind=kind, method=method, scores=None if score is None else [score], **{**usual, **more}
+    )
 
 
 # ---- figures
@@ -52,7 +66,7 @@ def test_accuracy_is_that_of_the_script() -> None:
         question(4, "what is it?", "it is 42", kind="math", scorer="number"),
         question(5, "unjudged?", kind="open"),
     ]
-    found = labbench(Bench(scripted(RULES)), asked).record()
+    found = measure_labbench(Bench(scripted(RULES)), asked).record()
     for one in found["methods"].values():
         assert one["by_kind"]["qa"]["accuracy"] == pytest.approx(2 / 3)
         assert one["by_kind"]["math"]["accuracy"] == 1 and one["by_kind"]["open"]["accuracy"] is None
@@ -74,9 +88,11 @@ def test_accuracy_is_that_of_the_script() -> None:
 
 
 def test_the_usual_methods_are_eight_and_without_a_draft_model_seven() -> None:
-    assert len(compositions()) == 8 and set(compositions()) - set(compositions(False)) == {"draft_model"}
-    assert next(iter(compositions())) == BASELINE
-    assert {method.exactness for method in compositions().values()} >= {"lossless", "lossy"}
+    assert len(default_methods()) == 8 and set(default_methods()) - set(default_methods(False)) == {
+        "draft_model"
+    }
+    assert next(iter(default_methods())) == BASELINE
+    assert {method.exactness for method in default_methods().values()} >= {"lossless", "lossy"}
 
 
 @pytest.mark.parametrize(
@@ -116,7 +132,7 @@ def test_depth_of_a_tree() -> None:
 
 
 def test_cache_bytes_are_the_most_that_was_held() -> None:
-    bench = Bench(lively(), {"window": toys.method(policy=("window", {"size": 8}))}, new_tokens=150)
+    bench = Bench(lively(), {"window": toys.method(policy=("window", {"window": 8}))}, new_tokens=150)
     asked = question(1, "a prompt of some letters")
     plain, window = bench.rows(asked)
     for row_, method in ((plain, Method()), (window, bench.methods["window"])):
@@ -144,7 +160,7 @@ def test_ratio_is_of_the_questions_that_both_finished() -> None:
 
 
 def test_a_lossy_method_parts_where_its_text_does() -> None:
-    bench = Bench(lively(), {"window": toys.method(policy=("window", {"size": 30}))}, new_tokens=40)
+    bench = Bench(lively(), {"window": toys.method(policy=("window", {"window": 30}))}, new_tokens=40)
     asked = question(1, "a prompt of some letters")
     plain, window = bench.rows(asked)
     prompt = bench.prompt(asked, [{"content": asked.turns[0]}])
@@ -160,19 +176,21 @@ def test_a_lossy_method_parts_where_its_text_does() -> None:
 def test_ties_are_forgiven_and_nothing_else(chunk: int) -> None:
     model = scripted({**RULES, "A": "BC"})  # after A both are as good
     prompt, ids = model.tokenizer.encode("go A"), model.tokenizer.encode
-    assert greedy_up_to_ties(model, prompt, ids("BCABCAC"), chunk) and greedy_up_to_ties(
+    assert is_greedy_up_to_ties(model, prompt, ids("BCABCAC"), chunk) and is_greedy_up_to_ties(
         model, prompt, ids("CAC"), chunk
     )
-    assert not greedy_up_to_ties(model, prompt, ids("BCAD"), chunk)
-    assert not greedy_up_to_ties(model, prompt, ids("BA"), chunk)
+    assert not is_greedy_up_to_ties(model, prompt, ids("BCAD"), chunk)
+    assert not is_greedy_up_to_ties(model, prompt, ids("BA"), chunk)
 
 
 def test_only_a_lossless_method_may_part_by_a_tie() -> None:
     model = scripted({**RULES, "A": "BC"})
     bench = Bench(model, {})
     prompt, ids = model.tokenizer.encode("go A"), model.tokenizer.encode
-    plain, other, wrong = ([Answer(prompt, ids(text), "max_new_tokens")] for text in ("BCAB", "CABC", "BCAD"))
-    lossy = toys.method(policy=("window", {"size": 8}))
+    plain, other, wrong = (
+        [TurnAnswer(prompt, ids(text), "max_new_tokens")] for text in ("BCAB", "CABC", "BCAD")
+    )
+    lossy = toys.method(policy=("window", {"window": 8}))
     assert bench.identity(Method(), plain, plain) == "equal"
     assert (
         bench.identity(Method(), other, plain) == "tied" and bench.identity(lossy, other, plain) == "parted"
@@ -184,9 +202,9 @@ def test_only_a_lossless_method_may_part_by_a_tie() -> None:
 def test_drawn_texts_are_not_compared() -> None:
     bench = Bench(scripted(RULES), speculative(), scripted(RULES), temperature=1.5, new_tokens=8)
     assert all(method.sampler.name == "temperature" for method in bench.methods.values())
-    found = labbench(bench, [question(1, "so?", "42")]).record()
+    found = measure_labbench(bench, [question(1, "so?", "42")]).record()
     assert all(one["identity"] is None and one["alike"] is None for one in found["methods"].values())
-    again = labbench(bench, [question(1, "so?", "42")]).record()
+    again = measure_labbench(bench, [question(1, "so?", "42")]).record()
     assert [x["said"] for x in found["rows"]] == [x["said"] for x in again["rows"]]
 
 
@@ -228,7 +246,7 @@ def test_what_one_method_cannot_read_is_its_fault_alone() -> None:
 
 def test_what_the_model_cannot_read_is_left_out() -> None:
     spec = scripted(RULES).spec
-    found = labbench(
+    found = measure_labbench(
         Bench(scripted(RULES), {}), [question("long", "x" * 200), question("short", "so?", "42")]
     ).record()
     assert "reads at most 96 tokens" in spec.reading_limit
@@ -240,15 +258,17 @@ def test_what_the_model_cannot_read_is_left_out() -> None:
 
 def test_an_answer_has_room_for_its_reference() -> None:
     bench = Bench(scripted(RULES), {})
-    assert bench.longest(question(1, "so?", "42", kind="retrieval")) == 32
-    assert bench.longest(question(1, "so?", "x" * 50, kind="retrieval")) == 66
-    assert bench.longest(question(1, "so?", kind="writing")) == 256
-    assert Bench(scripted(RULES), {}, new_tokens=5).longest(question(1, "so?", "x" * 50)) == 5
+    assert bench.max_answer_tokens(question(1, "so?", "42", kind="retrieval")) == 32
+    assert bench.max_answer_tokens(question(1, "so?", "x" * 50, kind="retrieval")) == 66
+    assert bench.max_answer_tokens(question(1, "so?", kind="writing")) == 256
+    assert Bench(scripted(RULES), {}, new_tokens=5).max_answer_tokens(question(1, "so?", "x" * 50)) == 5
 
 
 def test_methods_take_turns_in_an_order_that_turns() -> None:
     class Told(Bench):
-        def talk(self, question: Question, method: Method, new_tokens: int | None = None) -> list[Answer]:
+        def talk(
+            self, question: BenchQuestion, method: Method, new_tokens: int | None = None
+        ) -> list[TurnAnswer]:
             order.append(next(name for name, x in self.methods.items() if x is method))
             return super().talk(question, method, new_tokens)
 
@@ -265,7 +285,7 @@ def test_methods_that_cannot_run_are_refused_before_anything_is_asked() -> None:
     with pytest.raises(ValueError, match="needs a model in the role 'draft'"):
         Bench(scripted(RULES), speculative())
     with pytest.raises(LabBenchError, match="The name autoregressive is that of plain decoding"):
-        under({BASELINE: toys.method(drafter="prompt_lookup")}, 0.0)
+        with_baseline({BASELINE: toys.method(drafter="prompt_lookup")}, 0.0)
     with pytest.raises(LabBenchError, match="has no tokenizer"):
         Bench(toys.target())
 
@@ -294,8 +314,8 @@ def test_answers_that_are_written_side_by_side_are_those_of_one_at_a_time() -> N
         return Bench(scripted(RULES, WHOLE), methods, scripted(RULES, max_positions=64), new_tokens=12)
 
     said: list[str] = []
-    alone = labbench(bench(), SEVERAL)
-    several = labbench(bench(), SEVERAL, batch=2, say=said.append)
+    alone = measure_labbench(bench(), SEVERAL)
+    several = measure_labbench(bench(), SEVERAL, batch=2, say=said.append)
     assert (alone.settings["batch"], several.settings["batch"]) == (1, 2) and several.complete
     assert f"{BASELINE}: 5 questions, 2 at a time" in said and several.skipped == alone.skipped != []
     for one, other in zip(several.rows, alone.rows, strict=True):
@@ -311,10 +331,10 @@ def test_seconds_of_answers_are_shares_of_the_time_that_all_took() -> None:
     talks = [
         Talk(bench, question(i, text)) for i, text in enumerate(("a", "some letters", "more of them", "b"))
     ]
-    done = side_by_side(bench, talks, bench.methods[BASELINE], 3)
+    done = answer_in_batches(bench, talks, bench.methods[BASELINE], 3)
     answers = [x.answers[0] for x in talks]
     alone = [bench.talk(x.question, Method())[0] for x in talks]
-    assert done.shared[3] > 8 and [x.tokens for x in answers] == [x.tokens for x in alone]
+    assert done.pass_counts[3] > 8 and [x.tokens for x in answers] == [x.tokens for x in alone]
     assert sum(x.prefill_s + x.decode_s for x in answers) == pytest.approx(done.wall_s)
     assert sum(x.spent["seconds"] for x in answers) > 2 * done.wall_s, (
         "each waits for others: latency is no share"
@@ -323,11 +343,11 @@ def test_seconds_of_answers_are_shares_of_the_time_that_all_took() -> None:
 
 def test_what_was_answered_in_sets_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     out = tmp_path / "found.json"
-    labbench(bench_of(), ASKED, batch=2, out=out, say=interrupted_at(4))
+    measure_labbench(bench_of(), ASKED, batch=2, out=out, say=interrupted_at(4))
     with pytest.raises(LabBenchError, match="was measured with batch = 2, now it is 1"):
-        labbench(bench_of(), ASKED, out=out, resume=True)
+        measure_labbench(bench_of(), ASKED, out=out, resume=True)
     again: list[str] = []
-    done = labbench(bench_of(), ASKED, batch=2, out=out, resume=True, say=again.append)
+    done = measure_labbench(bench_of(), ASKED, batch=2, out=out, resume=True, say=again.append)
     assert [x.question for x in done.rows] == [
         0,
         0,
@@ -361,13 +381,13 @@ def bench_of(**more: Any) -> Bench:
 
 def test_an_interrupted_run_keeps_what_it_has_and_goes_on(tmp_path: Path) -> None:
     out, part = tmp_path / "found.json", tmp_path / "found.json.partial"
-    first = labbench(bench_of(), ASKED, out=out, say=interrupted_at(4))
+    first = measure_labbench(bench_of(), ASKED, out=out, say=interrupted_at(4))
     assert not first.complete and not out.exists() and [x.question for x in first.rows] == [0, 0, 1, 1, 2, 2]
     assert len(part.read_bytes().splitlines()) == 4, "settings and three questions"
     # it ended in the middle of a line
     part.write_bytes(part.read_bytes() + b'{"question": 3, "rows": [{"quest')
     again: list[str] = []
-    second = labbench(bench_of(), ASKED, out=out, resume=True, say=again.append)
+    second = measure_labbench(bench_of(), ASKED, out=out, resume=True, say=again.append)
     assert again == ["warming up", "question 4 of 5: qa", "question 5 of 5: qa"]
     assert (
         second.complete
@@ -380,7 +400,7 @@ def test_an_interrupted_run_keeps_what_it_has_and_goes_on(tmp_path: Path) -> Non
 
 def test_a_run_that_was_interrupted_behind_its_last_question_only_writes_its_result(tmp_path: Path) -> None:
     out = tmp_path / "found.json"
-    labbench(bench_of(), ASKED, out=out)
+    measure_labbench(bench_of(), ASKED, out=out)
     lines = [{"settings": json.loads(out.read_text())["settings"]}]
     rows = json.loads(out.read_text())["rows"]
     for i in range(5):
@@ -389,28 +409,28 @@ def test_a_run_that_was_interrupted_behind_its_last_question_only_writes_its_res
     out.unlink()
     out.with_name("found.json.partial").write_text("".join(json.dumps(x) + "\n" for x in lines))
     said: list[str] = []
-    assert labbench(bench_of(), ASKED, out=out, resume=True, say=said.append).complete
+    assert measure_labbench(bench_of(), ASKED, out=out, resume=True, say=said.append).complete
     assert said == [] and json.loads(out.read_text())["rows"] == rows
 
 
 def test_files_in_the_way_are_refused(tmp_path: Path) -> None:
     out = tmp_path / "found.json"
     with pytest.raises(LabBenchError, match=r"There is no .*partial to go on from: leave --resume out"):
-        labbench(bench_of(), ASKED, out=out, resume=True)
-    labbench(bench_of(), ASKED, out=out, say=interrupted_at(2))
+        measure_labbench(bench_of(), ASKED, out=out, resume=True)
+    measure_labbench(bench_of(), ASKED, out=out, say=interrupted_at(2))
     with pytest.raises(LabBenchError, match="exists already: go on with --resume"):
-        labbench(bench_of(), ASKED, out=out)
+        measure_labbench(bench_of(), ASKED, out=out)
     with pytest.raises(LabBenchError, match="was measured with seed = 0, now it is 7"):
-        labbench(bench_of(seed=7), ASKED, out=out, resume=True)
+        measure_labbench(bench_of(seed=7), ASKED, out=out, resume=True)
     with pytest.raises(LabBenchError, match="was measured with questions = "):
-        labbench(bench_of(), ASKED[:4], out=out, resume=True)
-    labbench(bench_of(), ASKED, out=out, resume=True)
+        measure_labbench(bench_of(), ASKED[:4], out=out, resume=True)
+    measure_labbench(bench_of(), ASKED, out=out, resume=True)
     with pytest.raises(LabBenchError, match="exists already: choose another name"):
-        labbench(bench_of(), ASKED, out=out)
+        measure_labbench(bench_of(), ASKED, out=out)
     with pytest.raises(LabBenchError, match="There is no folder"):
-        labbench(bench_of(), ASKED, out=tmp_path / "no folder" / "found.json")
+        measure_labbench(bench_of(), ASKED, out=tmp_path / "no folder" / "found.json")
     with pytest.raises(LabBenchError, match="cannot be written: "):
-        labbench(bench_of(), ASKED, out=tmp_path / ("x" * 5000))
+        measure_labbench(bench_of(), ASKED, out=tmp_path / ("x" * 5000))
 
 
 HALF = b'{"question": 1, "rows": [{}], "skipped": "", "seconds": 1}'
@@ -419,26 +439,26 @@ HALF = b'{"question": 1, "rows": [{}], "skipped": "", "seconds": 1}'
 @pytest.mark.parametrize("line", [b"{}", b"not JSON", HALF, b"[]", b"7"])
 def test_a_partial_of_something_else_is_refused(tmp_path: Path, line: bytes) -> None:
     out = tmp_path / "found.json"
-    labbench(bench_of(), ASKED, out=out, say=interrupted_at(2))
+    measure_labbench(bench_of(), ASKED, out=out, say=interrupted_at(2))
     part = tmp_path / "found.json.partial"
     before = part.read_bytes() + line + b"\n"
     part.write_bytes(before)
     with pytest.raises(LabBenchError, match=r"Line 3 of .* is not of a measurement"):
-        labbench(bench_of(), ASKED, out=out, resume=True)
+        measure_labbench(bench_of(), ASKED, out=out, resume=True)
     assert part.read_bytes() == before, "nothing of it was lost"
 
 
 def test_a_full_disk_is_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decodescope.engine.bench.questions.result_file import Kept
+    from decodescope.engine.bench.questions.result_file import ResultFile
 
-    def full(self: Kept, *rest: Any) -> None:
+    def full(self: ResultFile, *rest: Any) -> None:
         self.file = _Full(self.file)
         honest(self, *rest)
 
-    honest = Kept.add
-    monkeypatch.setattr(Kept, "add", full)
+    honest = ResultFile.add
+    monkeypatch.setattr(ResultFile, "add", full)
     with pytest.raises(LabBenchError, match=r"cannot be written \(No space left on device\): make room"):
-        labbench(bench_of(), ASKED, out=tmp_path / "found.json")
+        measure_labbench(bench_of(), ASKED, out=tmp_path / "found.json")
 
 
 class _Full:
@@ -484,7 +504,7 @@ def test_questions_are_read_in_our_form_and_in_spec_bench_s(tmp_path: Path) -> N
         {"question_id": 5, "category": "qa", "turns": ["Who?"], "reference": None},
     ]
     found, about = read_questions(written(tmp_path / "q.jsonl", GOOD, "", *theirs))
-    assert found[0] == Question(1, "qa", ("Who?",), ("Ada",), "exact", {"tokens": 9})
+    assert found[0] == BenchQuestion(1, "qa", ("Who?",), ("Ada",), "exact", {"tokens": 9})
     assert [x.scorer for x in found] == ["exact", None, None, "number", None]
     assert (
         found[1].turns == ("Write.", "Rewrite.")
@@ -492,8 +512,8 @@ def test_questions_are_read_in_our_form_and_in_spec_bench_s(tmp_path: Path) -> N
         and found[3].references[0].endswith("7")
     )
     assert about["file"] == "q.jsonl" and len(about["file_sha256"]) == 64
-    assert kinds(found) == {"qa": 2, "writing": 1, "rag": 1, "math_reasoning": 1}
-    assert [x.id for x in first_of_each(found, 1)] == [1, 2, 3, 4]
+    assert count_kinds(found) == {"qa": 2, "writing": 1, "rag": 1, "math_reasoning": 1}
+    assert [x.id for x in first_of_each_kind(found, 1)] == [1, 2, 3, 4]
 
 
 BAD = {
@@ -556,11 +576,11 @@ def test_targets_take_plain_decoding_s_own_rows() -> None:
         row("math", score=0.8, tags={"form": "one-step"}), row("math", score=0.0, tags={"form": "words"}),
     ]  # fmt: skip
     exactness = {BASELINE: "lossless", "h2o": "lossy"}
-    found = Result(
+    found = LabBenchResult(
         {"methods": {BASELINE: {}, "h2o": {}}, "exactness": exactness, "questions": {}}, rows
     ).record()
     told = {x["what"]: (x["value"], x["questions"], x["met"]) for x in found["targets"]}
-    assert targets(found) == found["targets"]
+    assert compare_targets(found) == found["targets"]
     assert list(told.values()) == [
         (pytest.approx(0.85), 2, False),
         (1.0, 1, True),

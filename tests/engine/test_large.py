@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 import torch
 
-from decodescope.engine.bench.models import random_of
+from decodescope.engine.bench.models import random_decoder_of
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "benchmarks"
 CPU = torch.device("cpu")
@@ -33,7 +33,7 @@ def test_shapes_are_those_of_their_names(script: ModuleType) -> None:
 
 def test_random_weights_have_their_shape_and_are_the_same_again(script: ModuleType) -> None:
     spec = script.SHAPES["tiny"]
-    one, again = (random_of(spec, torch.float32) for _ in range(2))
+    one, again = (random_decoder_of(spec, torch.float32) for _ in range(2))
     matrices = [x for layer in one.layers for x in (layer.qkv, layer.out, layer.gate_up, layer.down)]
     assert (
         sum(x.numel() for x in (*matrices, one.embed)) + (2 * spec.n_layers + 1) * spec.d_model == spec.params
@@ -48,7 +48,7 @@ def test_rows_and_steps_have_their_figures(script: ModuleType) -> None:
     assert all(float(row[1]) > 0 and row[4].endswith("%") for row in rows) and "GB/s" in lines[-1]
     steps = [line.split() for line in script.drafted("tiny", CPU).splitlines()[1:]]
     assert [row[:2] for row in steps] == [
-        [kind, level] for kind in ("none", "draft_model") for level in ("counts", "decisions")
+        [kind, level] for kind in ("none", "draft_model") for level in ("summary", "decisions")
     ]
 
 

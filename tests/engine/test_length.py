@@ -16,7 +16,7 @@ KEY = "max_position_embeddings of its config.json"
 
 
 def model(limit: int, **changes: Any) -> Model:
-    return toys.model(toys.decoder(toys.shaped(max_positions=limit, **changes)))
+    return toys.model(toys.decoder(toys.toy_spec(max_positions=limit, **changes)))
 
 
 def opened(
@@ -33,20 +33,20 @@ def refusal(parts: dict[str, Any], prompt: int, target: Model, draft: Model | No
 
 
 def test_where_the_draft_model_ends_the_text_the_end_says_so() -> None:
-    session = toys.finished(opened(dict(drafter="draft_model"), 9, model(256), model(24, name="small")))
+    session = toys.finish_session(opened(dict(drafter="draft_model"), 9, model(256), model(24, name="small")))
     assert session.end.reason == "context_full" and len(session.tokens) == 24
     due = (
         f"The draft model small reads at most 24 tokens, the answer included ({KEY}), and so many are written"
     )
     assert session.end.message == f"{due}: the text ends there."
-    assert session.length.cut(9, 15) == "" and session.length.cut(9, 16).endswith(
+    assert session.length.cut_message(9, 15) == "" and session.length.cut_message(9, 16).endswith(
         f"({KEY}), which leaves 15 behind this prompt of 9"
     )
-    own = toys.finished(opened(dict(drafter="draft_model"), 9, model(24), model(256, name="small")))
+    own = toys.finish_session(opened(dict(drafter="draft_model"), 9, model(24), model(256, name="small")))
     assert own.end.reason == "context_full" and own.end.message.startswith(
         "The model toy reads at most 24 tokens"
     )
-    assert toys.finished(opened({}, 9, model(256), count=5)).end.message == ""
+    assert toys.finish_session(opened({}, 9, model(256), count=5)).end.message == ""
 
 
 def test_the_sentence_names_what_sets_the_limit() -> None:
@@ -54,7 +54,7 @@ def test_the_sentence_names_what_sets_the_limit() -> None:
     assert "toy reads at most 32 tokens, the answer included (the yarn table of its config.json)" in refusal(
         {}, 32, model(32, rope=yarn)
     )
-    soft = refusal(dict(context="compress_then_prompt"), 510, model(512))
+    soft = refusal(dict(prompt_compression="compress_then_prompt"), 510, model(512))
     assert re.search(
         rf"toy reads at most 512 tokens, .*\({KEY}\), \d+ of them taken by compress_then_prompt: shorten",
         soft,
@@ -65,26 +65,26 @@ SITUATIONS: dict[str, tuple[dict[str, Any], int, Any, Any]] = {
     "plain": ({}, 60, model(32), None),
     "a budget that fits": ({}, 600, model(300), None),
     "its own budget is too wide": (
-        dict(policy=("streaming_llm", {"sinks": 2, "recent": 40})),
+        dict(policy=("streaming_llm", {"sink_tokens": 2, "recent": 40})),
         60,
         model(32),
         None,
     ),
-    "its own share is too wide": (dict(policy=("streaming_llm", {"share": 0.9})), 60, model(32), None),
+    "its own share is too wide": (dict(policy=("streaming_llm", {"budget_share": 0.9})), 60, model(32), None),
     "its own distance is too far": (
-        dict(policy=("lm_infinite", {"middle": 2, "above": 0, "away": 90})),
+        dict(policy=("lm_infinite", {"middle_top_k": 2, "first_middle_layer": 0, "middle_distance": 90})),
         60,
         model(32),
         None,
     ),
     "its own window is too wide": (
-        dict(policy=("lm_infinite", {"window": 90, "middle": 2, "above": 0})),
+        dict(policy=("lm_infinite", {"window": 90, "middle_top_k": 2, "first_middle_layer": 0})),
         60,
         model(32),
         None,
     ),
     "another policy": (dict(policy=("h2o", {"heavy": 4, "recent": 4})), 60, model(32), None),
-    "a codec that allows no policy": (dict(codec="kivi"), 60, model(32), None),
+    "a codec that allows no policy": (dict(kv_compression="kivi"), 60, model(32), None),
     "a strategy without a policy": (
         dict(strategy="consensus", sampler=("temperature", {})),
         60,
@@ -120,7 +120,7 @@ def test_what_is_recommended_for_a_prompt_that_is_too_long_works(situation: str)
     )
     other = followed(said, parts)
     if other is not None:
-        toys.finished(opened(other, prompt, target, draft, count=3))
+        toys.finish_session(opened(other, prompt, target, draft, count=3))
     elif role := re.search(r"or name a model that reads more with --(\w+) NAME\.$", said):
         assert role[1] == "draft" and f"the draft model {draft.spec.name} reads at most" in said
         more = (
@@ -141,7 +141,7 @@ def test_recommendations_of_every_sort_are_among_the_situations() -> None:
     sorts = {
         *(
             "use the policy lm_infinite with window =",
-            "with recent = 12 and share = 0, which keeps 16 entries",
+            "with recent = 12 and budget_share = 0, which keeps 16 entries",
         ),
         *(
             "use the policy streaming_llm with recent =",

@@ -17,16 +17,16 @@ from decodescope.engine import Session
 from decodescope.engine.core.component import component
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.cost.cost import ops_of
-from decodescope.engine.cost.passes import Passes
+from decodescope.engine.cost.passes import PassPricer
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.methods.policies.h2o import H2O
-from decodescope.engine.model.forward.feed import Feed, Sinks
+from decodescope.engine.model.forward.feed import AttentionSinks, Feed
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
 from decodescope.engine.trace import check, frame, open_trace
 from decodescope.engine.trace.query.summary import summarise
 from decodescope.engine.trace.records.events import Pass
-from decodescope.lab.cache.lives import Lives
+from decodescope.lab.cache.lifetimes import EntryLifetimes
 from decodescope.lab.wire.messages import messages
 
 HEAVY = (9, 4, 1)  # entries that layers 0, 1 and 2 keep by their attention, beside the newest RECENT
@@ -100,7 +100,7 @@ def session() -> Session:
     """A run whose drafts are refused now and then."""
     method = toys.method(drafter=("token_recycling", {"nodes": "16"}))
     method.policy = policy()
-    return toys.decode(method, count=40, level="fields")
+    return toys.decode(method, count=40, level="full")
 
 
 def read_alike(lane: Lane, reference: Masked) -> None:
@@ -123,7 +123,7 @@ def test_layers_of_different_lengths_equal_an_explicit_mask() -> None:
     """Token by token and in blocks with refused nodes."""
     lane, reference = Lane("target", toys.pair()[0].decoder, policy()), masked()
     read_alike(lane, reference)
-    assert lane.cache.lengths() == [12, 7, 4] and lane.cache.held == 12
+    assert lane.cache.lengths() == [12, 7, 4] and lane.cache.fullest_length == 12
 
 
 @pytest.mark.parametrize("sharing", ["two heads a group", "one head a group"])
@@ -134,7 +134,7 @@ def test_heads_of_different_lengths_equal_an_explicit_mask(kind: type[ByHead], s
     shape = (
         dict(n_kv_heads=2, windows=(None, 9, None)) if sharing[:3] == "two" else dict(n_heads=2, n_kv_heads=2)
     )
-    decoder = toys.decoder(toys.shaped(**shape), toys.LIVELY, torch.float64)
+    decoder = toys.decoder(toys.toy_spec(**shape), toys.LIVELY, torch.float64)
     keep = (
         [[hitters(n, RECENT) for n in heads] for heads in WIDE]
         if kind is ByHead
@@ -156,7 +156,7 @@ def test_two_sequences_whose_heads_differ_are_two_single_ones(kind: type[ByHead]
         logits = both.forward(Feed(torch.tensor(column)[:, None], torch.full((2, 1), i)))
         both.commit([0])
         for b, (lane, token) in enumerate(zip(single, column, strict=True)):
-            assert torch.allclose(logits[b, 0], lane.forward(Feed.causal([token], i))[0, 0], atol=1e-9)
+            assert torch.allclose(logits[b, 0], lane.forward(Feed.causal_chain([token], i))[0, 0], atol=1e-9)
             lane.commit([0])
             assert held(both, b) == held(lane)
 
@@ -164,7 +164,7 @@ def test_two_sequences_whose_heads_differ_are_two_single_ones(kind: type[ByHead]
 def tree(block: list[int], at: int) -> Feed:
     """The block as a chain from its first token, beside each further one a node that is refused."""
     tokens = [t for token in block[1:] for t in ((token + 5) % 13, token)]
-    return Draft(tokens, [2 * (i // 2) - 1 for i in range(len(tokens))]).feed(block[0], at)
+    return Draft(tokens, [2 * (i // 2) - 1 for i in range(len(tokens))]).build_feed(block[0], at)
 
 
 def test_the_record_says_what_each_layer_holds(session: Session, tmp_path: Path) -> None:
@@ -172,14 +172,14 @@ def test_the_record_says_what_each_layer_holds(session: Session, tmp_path: Path)
     report = check(trace)
     assert report.ok and report.counts["cache changes"] == 1 + len(trace.steps), report
     assert sum(step.drafted - step.accepted for step in trace.steps) > 20, "the test needs refused nodes"
-    lives, length = Lives.of(trace), len(session.tokens) - 1
+    lives, length = EntryLifetimes.of(trace), len(session.tokens) - 1
     due = held(session.target)
-    rows = [np.flatnonzero(row).tolist() for row in lives.kept(lives.count - 1)]
+    rows = [np.flatnonzero(row).tolist() for row in lives.held_mask(lives.count - 1)]
     assert rows == [heads for layer in due for heads in layer]
     last = trace.steps[-1].cache[0]
     assert last.by_head.tolist() == [[12] * 2, [7] * 2, [4] * 2] and last.held == 12
     assert (
-        last.kept_bytes(length) == lives.kept_bytes(lives.count - 1) == last.full_bytes * 46 // (6 * length)
+        last.kept_bytes(length) == lives.held_bytes(lives.count - 1) == last.full_bytes * 46 // (6 * length)
     )
     assert [one.held for one in trace.steps[-1].passes] == [[12, 7, 4]]
     assert frame(trace, "passes")["held"].max() == 14, (
@@ -194,12 +194,12 @@ def test_the_record_says_what_each_layer_holds(session: Session, tmp_path: Path)
 def test_the_record_says_what_each_head_holds(tmp_path: Path) -> None:
     method = toys.method(drafter=("token_recycling", {"nodes": "16"}))
     method.policy = ByHead(heavy=9, recent=RECENT)
-    session = toys.decode(method, count=40, level="fields")
+    session = toys.decode(method, count=40, level="full")
     trace = open_trace(session.sink.save(tmp_path / "run.dstrace"), verify=True)
     report = check(trace)
     assert report.ok and report.counts["cache changes"] == 1 + len(trace.steps), report
-    lives, last = Lives.of(trace), trace.steps[-1]
-    rows = [np.flatnonzero(row).tolist() for row in lives.kept(lives.count - 1)]
+    lives, last = EntryLifetimes.of(trace), trace.steps[-1]
+    rows = [np.flatnonzero(row).tolist() for row in lives.held_mask(lives.count - 1)]
     assert rows == [heads for layer in held(session.target) for heads in layer]
     due = [[n + RECENT for n in heads] for heads in WIDE]
     assert last.cache[0].by_head.tolist() == due and last.passes[0].held == due and last.cache[0].held == 12
@@ -208,10 +208,10 @@ def test_the_record_says_what_each_head_holds(tmp_path: Path) -> None:
     figures = summarise(trace)
     assert figures.kv_bytes_peak == session.target.cache.memory.peak > figures.kv_bytes_held
     whole, read = figures.kv_bytes_full, len(session.tokens) - 1
-    assert figures.kv_bytes_kept == lives.kept_bytes(lives.count - 1) == whole * 44 // (6 * read)
+    assert figures.kv_bytes_kept == lives.held_bytes(lives.count - 1) == whole * 44 // (6 * read)
     (kv,) = [message for message in messages(trace) if message["kind"] == "step"][-1]["kv"]
     assert (kv["least"], kv["held"], kv["mean"]) == (4, 12, round(44 / 6, 3))
-    assert last.passes[0].fullest == 12 and Passes(trace.header).cost(
+    assert last.passes[0].max_entries == 12 and PassPricer(trace.header).cost(
         last.passes[0], last.draft
     ).kv_read_bytes == sum(2 * (n + last.passes[0].tokens) * 64 for heads in due for n in heads)
     for i, heads in enumerate(due):  # the map, the weights and their places are those of what each head held
@@ -225,7 +225,7 @@ def test_the_record_says_what_each_head_holds(tmp_path: Path) -> None:
 
 def test_a_pass_costs_what_each_layer_holds(session: Session) -> None:
     spec, trace = toys.SPEC, session.sink
-    passes = Passes(trace.header)
+    passes = PassPricer(trace.header)
     step = trace.steps[-1]
     each = [12, 7, 4]
     one = Pass("target", "verify", 1, each, 1.0)
@@ -239,7 +239,7 @@ def test_a_pass_costs_what_each_layer_holds(session: Session) -> None:
     assert [op.flops for op in ops] == [
         (4 * 8 + 5) * 2 * sum(2 * n + 3 for n in heads) for heads in by_head.held
     ]
-    assert by_head.entries == 34 / 6 and by_head.fullest == 12
+    assert by_head.entries == 34 / 6 and by_head.max_entries == 12
     assert passes.cost(step.passes[0], step.draft).kv_read_bytes == sum(
         2 * (n + step.passes[0].tokens) * 128 for n in each
     )
@@ -263,7 +263,7 @@ def test_places_in_a_cache_are_refused_where_heads_differ() -> None:
 
     @component
     class InCache(ByHead):
-        sink_places = Sinks(1)
+        sink_places = AttentionSinks(1)
 
     InCache.name = "h2o"
     lane = Lane("target", toys.pair()[0].decoder, InCache(heavy=9, recent=RECENT))
@@ -272,4 +272,4 @@ def test_places_in_a_cache_are_refused_where_heads_differ() -> None:
         with pytest.raises(
             ValueError, match=r"^layer 0: its KV heads hold different numbers .* \(rope = original\)\.$"
         ):
-            lane.forward(Feed.causal([1], len(lane.tokens)))
+            lane.forward(Feed.causal_chain([1], len(lane.tokens)))

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from decodescope.engine.core.component import build
-from decodescope.engine.decoding.bases.weights import Place, Rewriting
-from decodescope.engine.methods.codecs.shared.groups import dequantise, quantise
+from decodescope.engine.decoding.bases.weights import MatrixPlace, MatrixTransform
+from decodescope.engine.methods.kv_compression.shared.groups import dequantise, quantise
 from decodescope.engine.methods.weights.shared.grid import Grid
-from decodescope.engine.methods.weights.shared.rounding import by_groups, by_rows
+from decodescope.engine.methods.weights.shared.rounding import quantise_groups, quantise_rows
 from decodescope.engine.model.layers.levels import fit_scale
 from decodescope.engine.model.layers.matrix import unpack
 
-AT, GROUP = Place(0, "qkv"), 32
+AT, GROUP = MatrixPlace(0, "qkv"), 32
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
 ROUNDINGS = [
     ("int8", {}),
@@ -32,8 +32,8 @@ ROUNDINGS = [
 
 def stored(name: str, settings: dict[str, Any], weight: Tensor) -> Tensor:
     one = build("weights", name, settings)
-    assert isinstance(one, Rewriting)
-    return unpack(one.stored(AT, weight))
+    assert isinstance(one, MatrixTransform)
+    return unpack(one.compress_matrix(AT, weight))
 
 
 def smallest(dtype: torch.dtype) -> float:
@@ -72,8 +72,8 @@ def test_a_group_of_equal_keys_comes_back_as_it_was(bits: int, dtype: torch.dtyp
 @pytest.mark.parametrize("value", [0.02, -1.0, 0.0])
 def test_a_group_of_equal_weights_is_a_grid_without_steps(k: int, value: float) -> None:
     weight = torch.full((16, 32), value, dtype=torch.bfloat16)
-    grid = Grid.of(weight, 32, k, torch.float32)
-    assert torch.equal(unpack(grid.stored(torch.bfloat16)), weight) and torch.equal(
+    grid = Grid.from_weight(weight, 32, k, torch.float32)
+    assert torch.equal(unpack(grid.to_matrix(torch.bfloat16)), weight) and torch.equal(
         grid.weight().bfloat16(), weight
     )
     assert not grid.wish.any() and not grid.scale.any(), "tuning takes its rate from the mean scale"
@@ -111,7 +111,7 @@ def rounding_of(x: Tensor, dtype: torch.dtype) -> Tensor:
 @given(groups(), st.sampled_from([(2, 0), (3, 0), (4, 0), (4, 8)]))
 def test_a_weight_is_off_by_half_a_step_at_most(group: Tensor, bits: tuple[int, int]) -> None:
     k, middle = bits
-    q, scale, zero = by_groups(group, GROUP, k, middle)
+    q, scale, zero = quantise_groups(group, GROUP, k, middle)
     assert (
         scale.dtype == zero.dtype == group.dtype
         and bool(scale.isfinite().all())
@@ -127,7 +127,7 @@ def test_a_weight_is_off_by_half_a_step_at_most(group: Tensor, bits: tuple[int, 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(groups())
 def test_a_weight_of_a_row_is_off_by_half_a_step_at_most(group: Tensor) -> None:
-    q, scale = by_rows(group)
+    q, scale = quantise_rows(group)
     exact = q.double() * scale.double()[:, None]
     assert bool(((exact - group.double()).abs() <= scale.double() / 2 * (1 + 1e-12)).all())
 
@@ -139,9 +139,9 @@ def test_a_stored_weight_is_off_by_half_a_step_and_the_rounding_of_its_type(
 ) -> None:
     name, chosen = part
     scale = (
-        by_rows(group)[1]
+        quantise_rows(group)[1]
         if name == "int8"
-        else by_groups(group, GROUP, chosen.get("bits", 4), 8 * (name != "codes"))[1]
+        else quantise_groups(group, GROUP, chosen.get("bits", 4), 8 * (name != "codes"))[1]
     )
     rows = group.expand(16, -1).contiguous()
     off = (stored(name, chosen, rows).double() - rows.double()).abs()

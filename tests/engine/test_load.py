@@ -20,10 +20,10 @@ from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.model.checkpoint import weights as reading
 from decodescope.engine.model.checkpoint.config import length_remarks, spec_from_config
 from decodescope.engine.model.checkpoint.folder import LoadError
-from decodescope.engine.model.checkpoint.weights import shapes
+from decodescope.engine.model.checkpoint.weights import tensor_shapes
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.matrix import unpack
-from decodescope.engine.session.load import SHIPPED, find, fingerprint, load, models
+from decodescope.engine.session.load import SHIPPED, find_model, fingerprint, load, shipped_models
 
 # as an attribute of the engine, `load` is the function
 loading = importlib.import_module("decodescope.engine.session.load")
@@ -43,8 +43,8 @@ def refused(name: str | Path, match: str, **how: Any) -> None:
 
 
 def test_the_shipped_models_are_listed_without_their_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading, "Weights", None)
-    listed = models()
+    monkeypatch.setattr(loading, "CheckpointTensors", None)
+    listed = shipped_models()
     assert {x["name"].partition("+")[0] for x in listed} <= {x.name for x in SHIPPED.iterdir()}
     assert all(x["path"].is_dir() and x["params"] > 100_000 for x in listed)
     short = {"lab-mdm": 256, "lab-digits": 128, "lab-digits-any": 256, "lab-blocks": 1024}
@@ -54,9 +54,9 @@ def test_the_shipped_models_are_listed_without_their_weights(monkeypatch: pytest
 def test_a_shipped_name_wins_over_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made(tmp_path / "lab-draft")
     monkeypatch.chdir(tmp_path)
-    assert find("lab-draft") == ("lab-draft", SHIPPED / "lab-draft", "", "")
-    assert find("./lab-draft")[1].resolve() == tmp_path / "lab-draft"
-    assert find(Path("lab-draft"))[1].resolve() == tmp_path / "lab-draft"
+    assert find_model("lab-draft") == ("lab-draft", SHIPPED / "lab-draft", "", "")
+    assert find_model("./lab-draft")[1].resolve() == tmp_path / "lab-draft"
+    assert find_model(Path("lab-draft"))[1].resolve() == tmp_path / "lab-draft"
 
 
 def test_a_loaded_model_is_complete() -> None:
@@ -85,7 +85,7 @@ def test_weights_are_cast_once(stored: torch.dtype, asked: str | torch.dtype, tm
     assert torch.equal(unpack(model.decoder.layers[1].qkv), torch.cat(parts).to(dtype))
     parts = [tensors[f"model.layers.0.mlp.{x}_proj.weight"] for x in ("gate", "up")]
     assert torch.equal(unpack(model.decoder.layers[0].gate_up), torch.cat(parts).to(dtype))
-    assert model.decoder.forward(Feed.causal([1, 2], 0), None).isfinite().all()
+    assert model.decoder.forward(Feed.causal_chain([1, 2], 0), None).isfinite().all()
 
 
 def test_weights_do_not_lean_on_the_file(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_padding_rows_are_never_chosen(tmp_path: Path) -> None:
         shutil.copy(SHIPPED / "lab-draft" / name, folder / name)
     model = load(folder, device="cpu")
     assert model.decoder.usable == 4096
-    assert model.decoder.forward(Feed.causal([1], 0), None).shape == (1, 1, 4096)
+    assert model.decoder.forward(Feed.causal_chain([1], 0), None).shape == (1, 1, 4096)
 
 
 def test_shards_are_read_through_their_index(tmp_path: Path) -> None:
@@ -124,7 +124,9 @@ def test_shards_are_read_through_their_index(tmp_path: Path) -> None:
         save_file({n: tensors[n] for n in names if files[n] == file}, folder / file)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
     a, b = load(whole, device="cpu").decoder, load(folder, device="cpu").decoder
-    assert torch.equal(a.forward(Feed.causal([1, 2, 3], 0), None), b.forward(Feed.causal([1, 2, 3], 0), None))
+    assert torch.equal(
+        a.forward(Feed.causal_chain([1, 2, 3], 0), None), b.forward(Feed.causal_chain([1, 2, 3], 0), None)
+    )
     assert a.head is not a.embed
     (folder / "model-00002-of-00002.safetensors").unlink()
     refused(folder, "lacks the weight file 'model-00002")
@@ -370,7 +372,7 @@ def test_published_shapes_come_to_their_published_sizes(row: tuple[Any, ...]) ->
     words = ("model_type", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
              "num_key_value_heads", "vocab_size", "tie_word_embeddings")  # fmt: skip
     spec = spec_from_config(dict(zip(words, row, strict=False)), "m")
-    assert spec.params == row[-1] == sum(reading._count(x) for x in shapes(spec).values())
+    assert spec.params == row[-1] == sum(reading._element_count(x) for x in tensor_shapes(spec).values())
 
 
 def test_tensors_must_be_those_of_the_config(tmp_path: Path) -> None:
@@ -550,4 +552,4 @@ def test_the_default_type_follows_the_device() -> None:
 def test_the_tensors_of_a_spec_are_its_parameters(family: str) -> None:
     config = {**CONFIG, "model_type": family, "architectures": None, "attention_bias": True, "mlp_bias": True}
     for spec in (spec_from_config(config, "m"), replace(spec_from_config(config, "m"), tied=False)):
-        assert sum(reading._count(x) for x in shapes(spec).values()) == spec.params
+        assert sum(reading._element_count(x) for x in tensor_shapes(spec).values()) == spec.params

@@ -34,7 +34,7 @@ from decodescope.engine.model.checkpoint.folder import LoadError
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.matrix import can_pack
-from decodescope.engine.model.layers.rope import frequencies
+from decodescope.engine.model.layers.rope import rope_frequencies
 from decodescope.engine.session.load import SHIPPED, load
 from decodescope.engine.session.method import MethodError
 
@@ -86,7 +86,7 @@ def watch(event, args):
 sys.addaudithook(watch)
 model = load(sys.argv[1], device="cpu")
 said = model.tokenizer.chat([{"role": "user", "content": "hi"}])
-model.decoder.forward(Feed.causal(said[:4], 0), None)
+model.decoder.forward(Feed.causal_chain(said[:4], 0), None)
 seen = [name for name in sys.modules if name in ("evil", "generate", "transformers", "kernels")]
 print(json.dumps({"events": events, "modules": seen}))
 """
@@ -302,7 +302,7 @@ def test_an_untied_head_must_be_there(tmp_path: Path) -> None:
 def test_a_config_of_enormous_sizes_is_refused_before_any_weight_is_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "Weights", None)
+    monkeypatch.setattr(loading, "CheckpointTensors", None)
     folder = made(tmp_path / "m")
     huge = {
         "hidden_size": 1 << 20,
@@ -425,7 +425,7 @@ def test_any_config_is_a_model_or_one_sentence(family: str, examples: int) -> No
         json.dumps(spec.record(), allow_nan=False)
         for rope in (spec.rope, spec.local_rope):
             if rope is not None and rope.dim <= 4096:
-                assert frequencies(rope).isfinite().all()
+                assert rope_frequencies(rope).isfinite().all()
 
     check()
     # which come depends on the modules that are loaded
@@ -561,7 +561,7 @@ def test_an_interrupt_is_no_fault_of_the_tokenizer(tmp_path: Path, monkeypatch: 
         raise KeyboardInterrupt
 
     folder = with_tokenizer(made(tmp_path / "m"), small({"a": 0}))
-    monkeypatch.setattr(tokenizing, "_uses", interrupted)
+    monkeypatch.setattr(tokenizing, "_has_component", interrupted)
     with pytest.raises(KeyboardInterrupt):
         load(folder, device="cpu")
 
@@ -592,7 +592,7 @@ def test_ids_without_a_token_are_shown_by_their_number(tmp_path: Path) -> None:
     assert model.tokenizer is not None
     assert model.decoder.vocab == 8, "ids behind the last token pad the matrix"
     assert [model.tokenizer.piece(x) for x in (0, 3, 7)] == ["a", "<#3>", "b"]
-    assert model.decoder.forward(Feed.causal([0], 0), None).shape[-1] == 8
+    assert model.decoder.forward(Feed.causal_chain([0], 0), None).shape[-1] == 8
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from decodescope.engine.core.reference import with_weights, without_weights
 from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.model.checkpoint.folder import LoadError
 from decodescope.engine.model.layers.matrix import Matrix
-from decodescope.engine.session.load import find
+from decodescope.engine.session.load import find_model
 from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.query.summary import summarise
 
@@ -30,17 +30,17 @@ def test_transforms_stand_behind_the_name(tmp_path: Path) -> None:
     odd = tmp_path / "a@int8"
     odd.mkdir()
     assert without_weights(str(odd)) == (str(odd), ""), "a folder may be called so"
-    assert find("lab@ int4  group=32 + int8 head=false").name == "lab@int4 group=32+int8", (
+    assert find_model("lab@ int4  group=32 + int8 include_lm_head=false").name == "lab@int4 group=32+int8", (
         "as little as has to be said"
     )
-    assert find("lab@int4 group=64").name == "lab@int4"
+    assert find_model("lab@int4 group=64").name == "lab@int4"
     for name, why in (
         ("lab@int5", "no weights is called"),
         ("lab@int4 group=5", "one of"),
         ("lab@int4 64", "knob=value"),
     ):
         with pytest.raises(LoadError, match=why):
-            find(name)
+            find_model(name)
 
 
 def test_a_model_of_another_is_real_and_is_told() -> None:
@@ -49,14 +49,17 @@ def test_a_model_of_another_is_real_and_is_told() -> None:
     assert all(isinstance(x, Matrix) for x in weights)
     assert made.decoder.head is made.decoder.embed and torch.equal(made.decoder.embed, plain.decoder.embed)
     assert made.name == made.spec.name == f"{SMALL}@int8" and made.reference.endswith(f"{SMALL}@int8")
-    marks = {load(SMALL, weights=x).fingerprint for x in ("", "int8", "int8 head=true", "int4", "int4+int8")}
+    marks = {
+        load(SMALL, weights=x).fingerprint
+        for x in ("", "int8", "int8 include_lm_head=true", "int4", "int4+int8")
+    }
     assert len(marks) == 5, "each is another model"
     assert load(f"{SMALL}@int8").fingerprint == made.fingerprint
     held = sum(x.nbytes for x in weights)
     norms = (2 * made.spec.n_layers + 1) * made.spec.d_model * 4
     assert made.spec.weight_bytes(4) == held + made.decoder.embed.nbytes + norms
     assert plain.spec.weight_bytes(4) == plain.spec.params * 4
-    both = load(SMALL, weights="int8 head=true")
+    both = load(SMALL, weights="int8 include_lm_head=true")
     assert both.decoder.head is both.decoder.unembedding and isinstance(both.decoder.head, Matrix)
     assert both.spec.weight_bytes(4) == held + both.decoder.head.nbytes + both.decoder.embed.nbytes + norms
     again = spec_of(made.spec.record())

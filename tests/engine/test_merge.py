@@ -10,9 +10,9 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.methods.policies.h2o import H2O
-from decodescope.engine.model.layers.column import MERGED, TOKEN, Column
+from decodescope.engine.model.layers.column import MERGED, TOKEN, EntryColumn
 from decodescope.engine.model.stores.cache import LayerStore
-from decodescope.engine.model.stores.merge import merge
+from decodescope.engine.model.stores.merge import merge_entries
 from decodescope.engine.trace import check, open_trace
 from tests import toys
 
@@ -24,7 +24,7 @@ SPEC = ModelSpec("store", 2, 4, H, D, 16, 16, 11)
 def test_a_target_becomes_a_weighted_sum_and_the_sources_leave(dtype: torch.dtype) -> None:
     """Several sources into one target, one into another, one dropped; each head its own."""
     g = torch.Generator().manual_seed(3)
-    columns = {"weight": Column(1.0), "kind": Column(TOKEN, torch.uint8), "mass": Column()}
+    columns = {"weight": EntryColumn(1.0), "kind": EntryColumn(TOKEN, torch.uint8), "mass": EntryColumn()}
     store = LayerStore(SPEC, 0, batch=B, columns=columns, dtype=dtype)
     store.append(torch.randn(2, B, H, N, D, generator=g).to(dtype), torch.arange(N).expand(B, N))
     store.commit(range(N))
@@ -48,7 +48,7 @@ def test_a_target_becomes_a_weighted_sum_and_the_sources_leave(dtype: torch.dtyp
                 kv = kv + sum(before[:, b, h, source[b, h, i]] * float(weights[b, h, i]) for i in came)
                 due[b, h, at[slot]] = (kv, 1.0 + len(came), MERGED if came else TOKEN, mass[b, h, slot])
     places = store.positions()
-    merge(store, source, target, weights, own, similarity=weights / 2)
+    merge_entries(store, source, target, weights, own, similarity=weights / 2)
     assert store.n == 4 and len(due) == B * H * 4
     for b in range(B):
         for h in range(H):
@@ -84,7 +84,7 @@ class Folding(H2O):
         newest = store.positions().argmax(-1, keepdim=True).expand_as(slots)
         weights = torch.full(slots.shape, 0.25)
         weights[:, 1] = 0
-        merge(store, slots, newest, weights, torch.ones(slots.shape[0], slots.shape[1], store.n))
+        merge_entries(store, slots, newest, weights, torch.ones(slots.shape[0], slots.shape[1], store.n))
 
 
 def test_the_trace_says_what_became_part_of_what(tmp_path: Path) -> None:

@@ -11,17 +11,22 @@ from decodescope.engine.methods.samplers.chain import Chain
 
 
 def test_named_method_from_the_words_of_a_command_line() -> None:
-    made = Method.named(
+    made = Method.from_names(
         {"drafter": "prompt_lookup", "policy": "h2o", "sampler": "temperature"},
-        {"drafter": {"length": "4"}, "policy": {"heavy": "8"}, "sampler": {"temperature": "0.7"}},
+        {"drafter": {"max_draft_tokens": "4"}, "policy": {"heavy": "8"}, "sampler": {"temperature": "0.7"}},
     )
-    assert made.record()["drafter"] == {"name": "prompt_lookup", "length": 4, "ngram": 3, "match": "latest"}
+    assert made.record()["drafter"] == {
+        "name": "prompt_lookup",
+        "max_draft_tokens": 4,
+        "ngram": 3,
+        "match": "latest",
+    }
     assert made.record()["policy"]["heavy"] == 8 and made.sampler.temperature == 0.7
-    assert Method.named({}, {"acceptance": {}}) == Method()
+    assert Method.from_names({}, {"acceptance": {}}) == Method()
 
 
 def test_several_samplers_make_a_chain_in_their_order() -> None:
-    made = Method.named(
+    made = Method.from_names(
         {"sampler": ["top_p", "temperature"]}, {"top_p": {"p": 0.8}, "temperature": {"temperature": "0.5"}}
     )
     assert isinstance(made.sampler, Chain) and [s.name for s in made.sampler.stages] == [
@@ -36,7 +41,7 @@ def test_record_makes_the_same_method_again(kind: str) -> None:
     for part in toys.variants(kind):
         made = toys.method(**{kind: part})
         assert Method.from_record(made.record()) == made
-    chain = Method.named({"sampler": ["repetition_penalty", "top_k", "mirostat"]}, {"top_k": {"k": 7}})
+    chain = Method.from_names({"sampler": ["repetition_penalty", "top_k", "mirostat"]}, {"top_k": {"k": 7}})
     assert Method.from_record(chain.record()) == chain
 
 
@@ -57,7 +62,7 @@ def test_record_makes_the_same_method_again(kind: str) -> None:
 )
 def test_misspelt_names_fail_where_they_are_written(names: dict, settings: dict, message: str) -> None:
     with pytest.raises((MethodError, ParamError)) as refusal:
-        Method.named(names, settings)
+        Method.from_names(names, settings)
     assert str(refusal.value).startswith(message) and str(refusal.value).endswith(".")
 
 
@@ -68,12 +73,12 @@ def test_lossless_is_a_property_of_the_whole() -> None:
         (dict(strategy="jacobi"), True),
         (dict(strategy="beam"), False),
         (dict(policy="window"), False),
-        (dict(depth="confidence_exit"), False),
+        (dict(adaptive_depth="confidence_exit"), False),
         (dict(acceptance="typical", drafter="prompt_lookup", sampler="temperature"), False),
         (dict(acceptance="typical", drafter="prompt_lookup"), True),
         (dict(acceptance="typical"), True),
         (dict(acceptance="typical", sampler="temperature"), False),
-        (dict(acceptance=("typical", dict(next="drawn")), sampler="temperature"), True),
+        (dict(acceptance=("typical", dict(next_token="drawn")), sampler="temperature"), True),
     ):
         assert toys.method(**parts).lossless == lossless, parts
 

@@ -9,9 +9,16 @@ import pytest
 import torch
 from bytewise import RULES, question, scripted
 
-from decodescope.app.commands.bench.models import chosen, timed, told
+from decodescope.app.commands.bench.models import as_text, parse_transforms, timing_text
 from decodescope.engine.bench.figures.models import DENSE, ModelsResult, ModelsRow
-from decodescope.engine.bench.models import ModelsBench, made, models, random_decoder, random_shape, speeds
+from decodescope.engine.bench.models import (
+    ModelsBench,
+    make_models,
+    measure_models,
+    measure_speeds,
+    random_decoder,
+    random_shape,
+)
 from decodescope.engine.bench.questions.questions import LabBenchError
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.model.forward.feed import Feed
@@ -22,7 +29,7 @@ ASKED = [question(1, "go A", "BCABCABCABCA", kind="code"), question(2, "ab A", "
 @pytest.fixture(scope="module")
 def measured() -> ModelsResult:
     other = scripted({**RULES, "C": "x"})
-    return models(
+    return measure_models(
         ModelsBench({DENSE: scripted(RULES), "same": scripted(RULES), "other": other}, new_tokens=12), ASKED
     )
 
@@ -35,7 +42,7 @@ def test_a_model_that_is_the_same_loses_nothing_and_another_one_does(measured: M
     assert dense["perplexity"] == same["perplexity"] > 1
     assert set(record["columns"]) == {DENSE, "same", "other"}
     assert record["columns"]["same"]["compression"] == pytest.approx(1, 0.01)
-    assert all(name in told(record) for name in ("KL to dense", "compression", "other"))
+    assert all(name in as_text(record) for name in ("KL to dense", "compression", "other"))
 
 
 def test_answers_are_kept_of_those_that_the_dense_model_has_right() -> None:
@@ -58,23 +65,23 @@ def test_answers_are_kept_of_those_that_the_dense_model_has_right() -> None:
 
 
 def test_words_of_transforms_are_checked_and_named_once() -> None:
-    assert chosen(["int8", "small=int4 group=64"]) == {"int8": "int8", "small": "int4 group=64"}
-    assert chosen(["int4 group=64"]) == {"int4 group=64": "int4 group=64"}
+    assert parse_transforms(["int8", "small=int4 group=64"]) == {"int8": "int8", "small": "int4 group=64"}
+    assert parse_transforms(["int4 group=64"]) == {"int4 group=64": "int4 group=64"}
     for wrong in (["int8", "int8"], ["nothing"], ["int4 group=7"]):
         with pytest.raises(Refusal):
-            chosen(wrong)
+            parse_transforms(wrong)
     dense = scripted(RULES)
     with pytest.raises(LabBenchError, match="as it is"):
-        made(dense, {DENSE: "int8"}, lambda words: dense)
+        make_models(dense, {DENSE: "int8"}, lambda words: dense)
 
 
 def test_random_weights_have_the_size_asked_for_and_are_timed_by_rows() -> None:
     for params in (20_000_000, 300_000_000):
         assert random_shape(params).params == pytest.approx(params, rel=0.1)
-    record = speeds(1_000_000, {"int8": "int8"}, rows=(1, 2), repeats=1)
+    record = measure_speeds(1_000_000, {"int8": "int8"}, rows=(1, 2), repeats=1)
     assert [*record["ms"]] == [DENSE, "int8"] and all(
         len(x) == 2 and min(x) > 0 for x in record["ms"].values()
     )
-    assert record["bytes"]["int8"] < record["bytes"][DENSE] and "2 rows" in timed(record)
+    assert record["bytes"]["int8"] < record["bytes"][DENSE] and "2 rows" in timing_text(record)
     plain = random_decoder(1_000_000, torch.float32)
-    assert torch.isfinite(plain.forward(Feed.causal([1, 2, 3], 0), None)[0]).all()
+    assert torch.isfinite(plain.forward(Feed.causal_chain([1, 2, 3], 0), None)[0]).all()

@@ -9,8 +9,23 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from decodescope.engine.model.layers.compressed_matrices import Codes, Int4, Int8, Sparse, joined, planes
-from decodescope.engine.model.layers.matrix import Matrix, bits, linear, lower, moved, pack, unpack
+from decodescope.engine.model.layers.compressed_matrices import (
+    CodeMatrix,
+    Int4Matrix,
+    Int8Matrix,
+    SparseMatrix,
+    pack_bit_planes,
+    unpack_bit_planes,
+)
+from decodescope.engine.model.layers.matrix import (
+    Matrix,
+    bits_per_number,
+    copy_weight_to,
+    linear,
+    pack,
+    rows_from,
+    unpack,
+)
 
 G = torch.Generator().manual_seed(0)
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
@@ -20,7 +35,7 @@ SHAPES = [(48, 64), (13, 96), (7, 32)]
 def int8(out: int, inner: int, dtype: torch.dtype) -> tuple[Matrix, Tensor]:
     q = torch.randint(-127, 128, (out, inner), generator=G, dtype=torch.int8)
     scale = (torch.rand(out, generator=G) / 64 + 0.001).to(dtype)
-    return Int8.stored(q, scale), q.double() * scale.double()[:, None]
+    return Int8Matrix.from_codes(q, scale), q.double() * scale.double()[:, None]
 
 
 def grouped(
@@ -42,14 +57,14 @@ def sparse(out: int, inner: int, dtype: torch.dtype) -> tuple[Matrix, Tensor]:
     for i in range(out):
         for g in range(inner // 4):
             dense[i, g, places.view(out, -1, 2)[i, g]] = values[i, g].double()
-    return Sparse.stored(values, places.view(out, -1, 2), 4), dense.flatten(1)
+    return SparseMatrix.from_values(values, places.view(out, -1, 2), 4), dense.flatten(1)
 
 
 MAKES = {
     "Int8": int8,
-    "Int4": grouped(4, 8, Int4.stored),
-    "Codes 2": grouped(2, 0, lambda q, scale, zero: Codes.stored(q, scale, zero, 2)),
-    "Codes 3": grouped(3, 0, lambda q, scale, zero: Codes.stored(q, scale, zero, 3)),
+    "Int4": grouped(4, 8, Int4Matrix.from_codes),
+    "Codes 2": grouped(2, 0, lambda q, scale, zero: CodeMatrix.from_codes(q, scale, zero, 2)),
+    "Codes 3": grouped(3, 0, lambda q, scale, zero: CodeMatrix.from_codes(q, scale, zero, 3)),
     "Sparse": sparse,
 }
 
@@ -87,13 +102,13 @@ def test_the_operator_gives_what_the_plain_way_gives(kind: str) -> None:
 @pytest.mark.parametrize("kind", MAKES)
 def test_rows_below_and_the_same_elsewhere(kind: str) -> None:
     weight, numbers = MAKES[kind](48, 64, torch.float32)
-    assert isinstance(lower(weight, 16), Matrix) and torch.equal(
-        unpack(lower(weight, 16)), unpack(weight)[16:]
+    assert isinstance(rows_from(weight, 16), Matrix) and torch.equal(
+        unpack(rows_from(weight, 16)), unpack(weight)[16:]
     )
     assert torch.equal(weight[5:9], unpack(weight)[5:9]), "what is no product is done with its numbers"
     assert pack(weight) is weight
     for dtype in DTYPES:
-        there = moved(weight, dtype=dtype)
+        there = copy_weight_to(weight, dtype=dtype)
         assert type(there) is type(weight) and there.dtype == dtype
         assert (unpack(there).double() - numbers).abs().max() <= 0.03 * numbers.abs().max()
 
@@ -107,7 +122,7 @@ def test_bytes_are_as_the_formula_has_them() -> None:
             "Codes 3": 3 + 2 * b / 32,
             "Sparse": (b + 2) / 2,
         }
-        assert {kind: bits(make(48, 64, dtype)[0]) for kind, make in MAKES.items()} == due
+        assert {kind: bits_per_number(make(48, 64, dtype)[0]) for kind, make in MAKES.items()} == due
 
 
 def test_a_matrix_cannot_be_written_to() -> None:
@@ -122,4 +137,6 @@ def test_planes_hold_what_they_were_made_of() -> None:
     for k in range(1, 9):
         for n in (1, 7, 8, 23):
             q = torch.randint(2**k, (3, n), generator=G, dtype=torch.uint8)
-            assert torch.equal(joined(planes(q, k), n), q) and planes(q, k).shape == (k, 3, (n + 7) // 8)
+            assert torch.equal(unpack_bit_planes(pack_bit_planes(q, k), n), q) and pack_bit_planes(
+                q, k
+            ).shape == (k, 3, (n + 7) // 8)

@@ -24,11 +24,11 @@ class Parrot(Strategy):
     lanes = ("draft",)
 
     def prefill(self, s: State) -> None:
-        s.lanes["draft"].read(s.tokens[:-1], "prefill", s.between("draft"))
+        s.lanes["draft"].read(s.tokens[:-1], "prefill", s.chunk_callback("draft"))
 
     def step(self, s: State) -> Move:
         fresh, at = s.tokens[len(s.target.tokens) :], len(s.target.tokens)
-        s.target.forward(Feed.causal(fresh, at))
+        s.target.forward(Feed.causal_chain(fresh, at))
         token = int(s.lanes["draft"].read(s.tokens).argmax())
         s.target.commit(list(range(len(fresh))))
         count, end = s.cut([token])
@@ -38,12 +38,12 @@ class Parrot(Strategy):
 
 def test_a_strategy_has_the_further_models_that_it_names() -> None:
     method = Method(Parrot())
-    assert method.used.keys() == {"strategy"} and method.lanes == method.decoding_lanes == ("draft",)
+    assert method.used_parts.keys() == {"strategy"} and method.lanes == method.decoding_lanes == ("draft",)
     with pytest.raises(MethodError, match=r"^test_needs needs a model in the role 'draft': give --draft"):
         method.check(toys.SPEC)
     session = toys.decode(method, toys.PROMPT, 12)
     small = toys.pair()[1]
-    assert session.end.tokens == toys.greedy(small.decoder, toys.PROMPT, 12)
+    assert session.end.tokens == toys.greedy_text(small.decoder, toys.PROMPT, 12)
     assert session.header.lanes.keys() == session.lanes.keys() == {"draft"}
     assert session.header.parts["strategy"]["uses"] == [] and check(session.sink).ok
 
@@ -66,7 +66,7 @@ class Filler(Parrot):
 
 
 def test_strategy_and_model_read_the_same_sides() -> None:
-    left, both = toys.SPEC, toys.shaped(causal=False, name="lab-mdm")
+    left, both = toys.SPEC, toys.toy_spec(causal=False, name="lab-mdm")
     for strategy in ("draft_verify", "jacobi", "beam", "pearl", "samples"):
         toys.method(strategy=strategy).check(left)
         with pytest.raises(
@@ -81,7 +81,7 @@ def test_strategy_and_model_read_the_same_sides() -> None:
 
 
 def test_a_further_model_is_causal() -> None:
-    both = toys.shaped(causal=False, name="lab-mdm")
+    both = toys.toy_spec(causal=False, name="lab-mdm")
     with pytest.raises(
         MethodError, match=r"^lab-mdm reads its text in both directions, so it cannot be the draft model"
     ):

@@ -13,7 +13,7 @@ import toys
 
 from decodescope.app.cli import main
 from decodescope.app.runs.recipe import recipe
-from decodescope.app.runs.run_service import Choice
+from decodescope.app.runs.run_service import RunChoice
 from decodescope.engine import Method, load_parts
 from decodescope.engine.core import component as components
 from decodescope.engine.core.component import registry
@@ -65,7 +65,7 @@ def file(tmp_path: Path) -> Path:
 def test_a_loaded_part_is_one_like_the_others(file: Path) -> None:
     (part,) = load_parts(file)
     assert registry("drafter")["last_words"] is part and [x.name for x in part.params()] == ["length"]
-    method = Method.named({"drafter": "last_words"}, {"drafter": {"length": "2"}})
+    method = Method.from_names({"drafter": "last_words"}, {"drafter": {"length": "2"}})
     assert method.record()["drafter"] == {"name": "last_words", "length": 2}
     session = toys.decode(method, toys.PROMPT, 24)
     assert session.tokens == toys.decode(toys.method(), toys.PROMPT, 24).tokens, "a draft changes no text"
@@ -77,7 +77,7 @@ def test_a_file_is_loaded_again_when_it_was_changed(file: Path) -> None:
     load_parts(file)
     file.write_text(SOURCE.replace("param(3,", "param(5,"), encoding="utf-8")
     load_parts(file)
-    assert Method.named({"drafter": "last_words"}).drafter.knobs() == {"length": 5}
+    assert Method.from_names({"drafter": "last_words"}).drafter.knobs() == {"length": 5}
 
 
 def test_a_folder_loads_all_of_its_files(file: Path) -> None:
@@ -92,13 +92,13 @@ def test_the_command_line_loads_it_and_a_recipe_says_so(
 ) -> None:
     assert main(["--parts", str(file), "methods"]) == 0
     assert "last_words: Last words" in capsys.readouterr().out
-    choice = Choice("Once", {"drafter": "last_words"}, max_new=5)
+    choice = RunChoice("Once", {"drafter": "last_words"}, max_new=5)
     command = recipe(choice, {"target": "lab"}, "command")
     assert command.startswith(f"decodescope --parts {file} run ") and "--drafter last_words" in command
     python = recipe(choice, {"target": "lab"}, "python")
     assert f"load_parts({str(file)!r})\nmethod = " in python and "load_parts, run" in python
     assert "--parts" not in recipe(
-        Choice("Once", {"drafter": "prompt_lookup"}, max_new=5), {"target": "lab"}, "command"
+        RunChoice("Once", {"drafter": "prompt_lookup"}, max_new=5), {"target": "lab"}, "command"
     )
 
 
@@ -139,7 +139,7 @@ def test_a_part_that_was_loaded_stays_when_its_file_is_broken(file: Path) -> Non
     with pytest.raises(PartsError):
         load_parts(file)
     assert registry("drafter")["last_words"] is part
-    assert Method.named({"drafter": "last_words"}).drafter.name == "last_words"
+    assert Method.from_names({"drafter": "last_words"}).drafter.name == "last_words"
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from decodescope.engine import Method, Session, run
 from decodescope.engine.core.component import build, registry
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.model.checkpoint.config import spec_from_config
-from decodescope.engine.model.checkpoint.weights import shapes
+from decodescope.engine.model.checkpoint.weights import tensor_shapes
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import SHIPPED, Model, load
 from decodescope.engine.session.method import MethodError
@@ -52,7 +52,8 @@ def made(
     (folder / "config.json").write_text(json.dumps(config))
     g = torch.Generator().manual_seed(seed)
     tensors = {
-        name: torch.randn(shape, generator=g) for name, shape in shapes(spec_from_config(config, "m")).items()
+        name: torch.randn(shape, generator=g)
+        for name, shape in tensor_shapes(spec_from_config(config, "m")).items()
     }
     tensors["lm_head.weight"][:IDS] *= 2
     tensors["lm_head.weight"][IDS:] *= 50
@@ -88,7 +89,7 @@ def renamed(table: dict[str, Any]) -> None:
 
 def session(target: Model, draft: Model, drafter: str, **more: Any) -> Session:
     """A session that drafts with `draft`."""
-    made = Session(target, Method.named({"drafter": drafter, **more.pop("names", {})}, more.pop("settings", {})), PROMPT,
+    made = Session(target, Method.from_names({"drafter": drafter, **more.pop("names", {})}, more.pop("settings", {})), PROMPT,
                    models={"draft": draft}, max_new_tokens=24, **more)  # fmt: skip
     made.sink = Trace()
     return made
@@ -161,7 +162,7 @@ def padded(
         if model.spec.vocab > IDS:
             bare = load(model.path, dtype="float64", device="cpu").decoder
             bare.usable = None
-            assert int(bare.forward(Feed.causal(PROMPT, 0), None)[0, -1].argmax()) >= IDS, (
+            assert int(bare.forward(Feed.causal_chain(PROMPT, 0), None)[0, -1].argmax()) >= IDS, (
                 "the guard: padding would win"
             )
     return target, draft, run(target, None, PROMPT, max_new_tokens=24).tokens
@@ -188,7 +189,9 @@ def test_a_draft_with_fewer_usable_ids_bounds_both_sides(tmp_path: Path) -> None
     told = finished(sampled)
     assert not sampled.header.lossless and session(target, target, "draft_model").header.lossless
     assert max(told) < IDS - 96
-    cut = Model("cut", None, target.spec, target.decoder.limited(IDS - 96), target.tokenizer, "0" * 16, [])
+    cut = Model(
+        "cut", None, target.spec, target.decoder.limit_vocab(IDS - 96), target.tokenizer, "0" * 16, []
+    )
     assert finished(session(target, draft, "draft_model")) == run(cut, None, PROMPT, max_new_tokens=24).tokens
 
 

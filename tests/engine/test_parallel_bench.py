@@ -17,8 +17,8 @@ from decodescope.app.commands.bench import parallel as bench_parallel
 from decodescope.engine import Method
 from decodescope.engine.bench import parallel
 from decodescope.engine.bench.figures.parallel import ONE, ParallelResult, ParallelRow
-from decodescope.engine.bench.questions.parallel_tasks import TASKS, answers, at_once, right
-from decodescope.engine.bench.questions.parallel_tasks import questions as asked
+from decodescope.engine.bench.questions.parallel_tasks import TASKS, chance_at_once, is_right, right_answers
+from decodescope.engine.bench.questions.parallel_tasks import make_questions as asked
 from decodescope.engine.bench.questions.questions import LabBenchError
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
@@ -77,8 +77,8 @@ def model() -> Model:
 
 @pytest.fixture(scope="module")
 def found(model: Model) -> dict[str, Any]:
-    methods = {name: x for name, x in parallel.usual().items() if "cache" not in name}
-    return parallel.parallel(parallel.ParallelBench(model, methods, count=COUNT, seed=SEED)).record()
+    methods = {name: x for name, x in parallel.default_methods().items() if "cache" not in name}
+    return parallel.measure_parallel(parallel.ParallelBench(model, methods, count=COUNT, seed=SEED)).record()
 
 
 def test_every_list_is_copied_and_nothing_else_is_right(found: dict[str, Any]) -> None:
@@ -118,23 +118,27 @@ def test_passes_and_rows_are_those_of_the_schedule(model: Model, found: dict[str
 def test_closed_forms_are_those_of_the_questions(found: dict[str, Any]) -> None:
     for kind in ("copy", "remove_random", "replace_random"):
         lengths = [x.length for x in asked([kind], COUNT, SEED)]
-        assert found["at_once"][kind] == pytest.approx(sum(float(at_once(kind, n)) for n in lengths) / COUNT)
+        assert found["at_once"][kind] == pytest.approx(
+            sum(float(chance_at_once(kind, n)) for n in lengths) / COUNT
+        )
 
 
 def test_a_shuffle_is_held_against_a_model_that_never_leaves_the_list_as_it_was(
     found: dict[str, Any],
 ) -> None:
     pair, four = (next(x for x in asked(["shuffle"], 60, SEED) if x.length == n) for n in (2, 4))
-    assert parallel.chance(pair) == 1 and float(at_once("shuffle", 2)) == 0.25, (
+    assert parallel.question_chance(pair) == 1 and float(chance_at_once("shuffle", 2)) == 0.25, (
         "two names have one other order"
     )
-    places = [[answer[i] for answer in answers(four)] for i in range(4)]
-    drawn = [answer for answer in product(four.items, repeat=4) if right(four, answer)]
+    places = [[answer[i] for answer in right_answers(four)] for i in range(4)]
+    drawn = [answer for answer in product(four.items, repeat=4) if is_right(four, answer)]
     brute = sum(
         prod(place.count(word) / len(place) for place, word in zip(places, x, strict=True)) for x in drawn
     )
-    assert parallel.chance(four) == pytest.approx(brute, rel=1e-12) and brute > float(at_once("shuffle", 4))
-    lengths = [parallel.chance(x) for x in asked(["shuffle"], COUNT, SEED)]
+    assert parallel.question_chance(four) == pytest.approx(brute, rel=1e-12) and brute > float(
+        chance_at_once("shuffle", 4)
+    )
+    lengths = [parallel.question_chance(x) for x in asked(["shuffle"], COUNT, SEED)]
     assert found["at_once"]["shuffle"] == pytest.approx(sum(lengths) / COUNT)
 
 
@@ -155,7 +159,7 @@ def test_goals_need_something_to_lose() -> None:
 
 
 def test_figures_are_told(found: dict[str, Any]) -> None:
-    text = bench_parallel.told(found)
+    text = bench_parallel.as_text(found)
     assert "one place a pass" in text and "a perfect model, all at once" in text and "met" in text
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from decodescope.engine.core.component import component
-from decodescope.engine.core.params import Param, ParamError, nearest, param
+from decodescope.engine.core.params import Param, ParamError, did_you_mean, param
 from decodescope.engine.decoding.bases.drafter import Drafter
 
 LENGTH = Param("length", int, 8, low=1, high=64, unit="tokens")
@@ -122,8 +122,8 @@ def test_a_value_comes_back_from_its_record_and_from_what_is_typed(knob: Param, 
 
 def test_nearest_word() -> None:
     assert (
-        nearest("lenght", ["length", "ngram"]) == " Did you mean 'length'?"
-        and nearest("zzz", ["length"]) == ""
+        did_you_mean("lenght", ["length", "ngram"]) == " Did you mean 'length'?"
+        and did_you_mean("zzz", ["length"]) == ""
     )
     assert param(1, low=0).metadata["param"]["low"] == 0
 

@@ -14,12 +14,12 @@ from decodescope.engine.core.component import build
 from decodescope.engine.cost.cost import PassShape, exit_test, ops_of, pass_ops
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.layers.partial import Ran, Skip
+from decodescope.engine.model.layers.partial_pass import ExecutedLayers, Skip
 from decodescope.engine.trace import check
 from decodescope.engine.trace.records.exits import Exit, check_exit
 from decodescope.engine.trace.records.passes import Pass
 
-DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
+DEEP = toys.model(toys.decoder(toys.toy_spec(n_layers=6), 3, torch.float64))
 
 
 class Gate:
@@ -28,7 +28,7 @@ class Gate:
     whole = routes = False
 
     def __init__(self, at: int = 99, closed: tuple[int, ...] = (), gap: str = "propagate"):
-        self.gap = gap
+        self.skipped_kv = gap
         self.at, self.closed, self.seen = at, closed, dict[int, tuple[Tensor, Tensor]]()
 
     def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
@@ -49,7 +49,7 @@ def opened() -> Lane:
 
 @torch.inference_mode()
 def test_a_gate_leaves_out_blocks_further_up_as_a_plan_does_that_names_them_before() -> None:
-    lane, feed, ran = opened(), Feed.causal([5], len(toys.PROMPT)), Ran()
+    lane, feed, ran = opened(), Feed.causal_chain([5], len(toys.PROMPT)), ExecutedLayers()
     gate = Gate(closed=(3, 4))
     gated = lane.decoder.forward(feed, lane.cache, depth=gate, ran=ran)
     lane.rollback()
@@ -61,7 +61,7 @@ def test_a_gate_leaves_out_blocks_further_up_as_a_plan_does_that_names_them_befo
 
 @torch.inference_mode()
 def test_the_logits_of_an_exit_are_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    lane, feed, calls = opened(), Feed.causal([5], len(toys.PROMPT)), []
+    lane, feed, calls = opened(), Feed.causal_chain([5], len(toys.PROMPT)), []
     plain = type(lane.decoder).unembed
     monkeypatch.setattr(
         type(lane.decoder), "unembed", lambda self, x: calls.append(x.shape) or plain(self, x)
@@ -72,7 +72,7 @@ def test_the_logits_of_an_exit_are_worked_out_once(monkeypatch: pytest.MonkeyPat
 
 @torch.inference_mode()
 def test_a_pass_says_which_sub_layers_it_ran() -> None:
-    lane, feed = opened(), Feed.causal([5], len(toys.PROMPT))
+    lane, feed = opened(), Feed.causal_chain([5], len(toys.PROMPT))
     lane.take_passes()
     for skip in (None, Skip(ffn=frozenset({3})), Skip(frozenset({0, 5}), frozenset({4, 5})), Skip()):
         lane.forward(feed, skip=skip)
@@ -92,11 +92,11 @@ def test_tests_are_priced_but_not_the_one_whose_logits_are_the_answer() -> None:
     )
     left = Pass("target", "verify", 2, 10, 1.0, attn=4, ffn=4, propagated=2)
     without = ops_of(spec, left)
-    left.asked(head)
+    left.record_exit_tests(head)
     tests = ops_of(spec, left)[len(without) :]
     assert tests == [exit_test(spec, "head", layer=i, rows=2) for i in (2, 3)]
     stayed = Pass("target", "verify", 1, 10, 1.0)
-    stayed.asked(replace(head, depth=6, asks="cosine"))
+    stayed.record_exit_tests(replace(head, depth=6, asks="cosine"))
     priced = ops_of(spec, stayed)
     assert [x.name for x in priced[len(pass_ops(spec, PassShape(1, 10))) :]] == ["exit_test"] * 3
     assert tests[0].flops > priced[-1].flops
@@ -104,7 +104,8 @@ def test_tests_are_priced_but_not_the_one_whose_logits_are_the_answer() -> None:
 
 def test_recorded_passes_of_an_exit_rule_name_their_tests_and_check_derives_the_exit() -> None:
     trace = toys.decode(
-        toys.method(depth=("confidence_exit", {"threshold": 0.3, "first": 1})), pair=(DEEP, DEEP)
+        toys.method(adaptive_depth=("confidence_exit", {"threshold": 0.3, "min_layers": 1})),
+        pair=(DEEP, DEEP),
     ).sink
     for step in trace.steps:
         assert (

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from checkpoints import CONFIG, made
 
-from decodescope.engine.core.spec import Picture
+from decodescope.engine.core.spec import PictureSpec
 from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.model.checkpoint.config import spec_from_config
 from decodescope.engine.model.checkpoint.folder import LoadError
@@ -20,10 +20,10 @@ ANY = {**RASTER, "cells": [10, 11, 12, 13, 14, 15]}
 
 def test_a_config_says_what_shape_a_picture_has_and_which_ids_are_grey_levels(tmp_path) -> None:
     spec = load(made(tmp_path / "m", picture=ANY), device="cpu").spec
-    assert spec.picture == Picture(2, 3, (4, 5, 6), (10, 11, 12, 13, 14, 15)) and spec.picture.size == 6
+    assert spec.picture == PictureSpec(2, 3, (4, 5, 6), (10, 11, 12, 13, 14, 15)) and spec.picture.size == 6
     assert spec_of(spec.record()) == spec, "a trace carries it"
     raster, plain = spec_from_config({**CONFIG, "picture": RASTER}, "m"), spec_from_config(CONFIG, "m")
-    assert raster.picture == Picture(2, 3, (4, 5, 6)) and spec_of(raster.record()) == raster
+    assert raster.picture == PictureSpec(2, 3, (4, 5, 6)) and spec_of(raster.record()) == raster
     assert plain.picture is None and "picture" not in plain.record(), "headers stay as they were"
 
 

@@ -13,12 +13,12 @@ from decodescope.engine.trace import check, open_trace
 
 PROMPT = toys.PROMPT * 3
 PLANS: dict[str, dict[str, Any]] = {
-    "pyramidkv": dict(chosen=6, window=4, beta=6),
-    "adakv": dict(chosen=6, window=4),
-    "kvzip": dict(sinks=2, chosen=4, window=4),
+    "pyramidkv": dict(prompt_budget=6, window=4, beta=6),
+    "adakv": dict(prompt_budget=6, window=4),
+    "kvzip": dict(sink_tokens=2, prompt_budget=4, window=4),
     "d2o": dict(heavy=8, recent=4),
-    "duo_attention": dict(sinks=2, recent=4, retrieval="0.1 2.0"),
-    "fastgen": dict(recover=0.5),
+    "duo_attention": dict(sink_tokens=2, recent=4, retrieval_heads="0.1 2.0"),
+    "fastgen": dict(min_recovery=0.5),
 }
 
 

@@ -18,15 +18,15 @@ from decodescope.engine.decoding.shared.thread_count import (
     SPAN_US,
     TAKEN,
     TOO_FAR,
-    Threads,
+    ThreadCount,
     idle_s,
-    numbers,
-    timed,
+    thread_counts,
+    time_passes,
 )
 from decodescope.engine.model.forward.executor import Executor
 from decodescope.engine.trace import Trace, check
 from decodescope.engine.trace.encoding.content import ContentHash
-from decodescope.engine.trace.records.environment import threads_of
+from decodescope.engine.trace.records.environment import choose_thread_count
 from decodescope.engine.trace.records.events import Environment, Pass
 
 
@@ -60,34 +60,36 @@ class World:
         self.goes(budget_s, max(threads))
         return {n: [self.us[n], 2 * self.us[n]] for n in threads}
 
-    def threads(self, **more: object) -> Threads:
+    def threads(self, **more: object) -> ThreadCount:
         given = {"environ": {}, "most": max(self.us), "timing": self.timing, "clock": lambda: self.now}
         given |= {"used": lambda: self.used, "idle": lambda: self.idle}
-        return Threads(**(given | more))  # type: ignore[arg-type] # of several types
+        return ThreadCount(**(given | more))  # type: ignore[arg-type] # of several types
 
-    def steps(self, threads: Threads, seconds: float, times: float = 1.0) -> list[Environment]:
+    def steps(self, threads: ThreadCount, seconds: float, times: float = 1.0) -> list[Environment]:
         """What the watch says of steps of one pass for so long; passes take times as long as this machine says."""
         seen, end = [], self.now + seconds
         while self.now < end:
             threads.step()
             us = times * self.us[threads.number]
             self.goes(us / 1e6, threads.number)
-            seen.append(threads.look(toys.pair()[0].decoder, [Pass("target", "verify", 1, 20, us)]))
+            seen.append(threads.observe_step(toys.pair()[0].decoder, [Pass("target", "verify", 1, 20, us)]))
         return [x for x in seen if x is not None]
 
 
 def test_the_fewest_threads_that_are_as_good_as_the_fastest_are_chosen() -> None:
     assert (
-        numbers(1) == [1]
-        and numbers(2) == [1, 2]
-        and numbers(6) == [1, 2, 4, 6]
-        and numbers(8) == [1, 2, 4, 8]
+        thread_counts(1) == [1]
+        and thread_counts(2) == [1, 2]
+        and thread_counts(6) == [1, 2, 4, 6]
+        and thread_counts(8) == [1, 2, 4, 8]
     )
-    assert threads_of({1: [4.0, 9.0], 2: [3.0, 5.0]}) == 2
-    assert threads_of({1: [4.0, 9.0], 2: [3.9, 8.9]}) == 1  # as good, and leaves a processor to others
+    assert choose_thread_count({1: [4.0, 9.0], 2: [3.0, 5.0]}) == 2
     assert (
-        threads_of({1: [4.0, 4.0], 2: [4.3, 4.3]}, now=2) == 2
-        and threads_of({1: [4.0, 4.0], 2: [4.8, 4.8]}, now=2) == 1
+        choose_thread_count({1: [4.0, 9.0], 2: [3.9, 8.9]}) == 1
+    )  # as good, and leaves a processor to others
+    assert (
+        choose_thread_count({1: [4.0, 4.0], 2: [4.3, 4.3]}, now=2) == 2
+        and choose_thread_count({1: [4.0, 4.0], 2: [4.8, 4.8]}, now=2) == 1
     )
 
 
@@ -181,7 +183,7 @@ def test_slow_passes_alone_are_no_reason_nor_are_others(
     for _ in range(100):
         threads.step()
         world.goes(times * 3e-3, ours)
-        assert threads.look(decoder, [Pass("target", "verify", rows, 20, times * 3e3)]) is None
+        assert threads.observe_step(decoder, [Pass("target", "verify", rows, 20, times * 3e3)]) is None
 
 
 def test_what_holds_up_a_few_passes_once_is_no_reason() -> None:
@@ -235,7 +237,7 @@ def test_a_switch_stands_in_the_trace_and_in_no_hash(monkeypatch: pytest.MonkeyP
 
 
 def test_real_passes_are_timed_in_each_number() -> None:
-    took = timed(toys.pair()[0].decoder, [1, 2], 0.0)
+    took = time_passes(toys.pair()[0].decoder, [1, 2], 0.0)
     assert set(took) == {1, 2} and all(len(x) == 2 and min(x) > 0 for x in took.values())
     both = SimpleNamespace(spec=toys.pair()[0].decoder.spec, device=torch.device("cuda"), dtype=torch.float32)
     threads = World(t1=1, t2=2).threads()
@@ -251,7 +253,7 @@ def test_a_number_whose_first_pass_takes_very_long_is_timed_once(monkeypatch: py
         return 1e9 if torch.get_num_threads() == 2 else 1e9 / TOO_FAR / 2
 
     monkeypatch.setattr("decodescope.engine.decoding.shared.thread_count.pass_us", slow)
-    took = timed(toys.pair()[0].decoder, [1, 2], 0.0)
+    took = time_passes(toys.pair()[0].decoder, [1, 2], 0.0)
     # of one thread its processor's time
     assert passes == [1, 1, 1, 2] and took[2] == [1e9, 1e9] and 0 < took[1][0] < 1e6
 

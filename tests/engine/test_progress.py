@@ -12,14 +12,14 @@ import toys
 from decodescope.engine.core import progress as core
 from decodescope.engine.core.progress import SETTING, Progress
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.decoding.bases import reader
+from decodescope.engine.decoding.bases import lane_reader
 from decodescope.engine.session.load import load
 from decodescope.engine.session.method import Method
-from decodescope.engine.session.replay.exact_law import law, sample
+from decodescope.engine.session.replay.exact_distribution import exact_distribution, sample_texts
 from decodescope.engine.session.run import run
 from decodescope.engine.timing import measure
 
-SAMPLED = Method.named({"sampler": ["top_k", "temperature"]}, {"top_k": {"k": 2}})
+SAMPLED = Method.from_names({"sampler": ["top_k", "temperature"]}, {"top_k": {"k": 2}})
 
 
 def decode() -> None:
@@ -33,8 +33,14 @@ WORK: dict[str, tuple[Callable[[], object], str]] = {
         r"reading the prompt: .*reading the prompt \(draft\): .*decoding: .*\d+/12 \[\d\d:\d\d<.* tokens/s\]",
     ),
     "load": (lambda: load("lab-draft"), r"loading lab-draft: .*\d/\d+ \[\d\d:\d\d<.* layers/s\]"),
-    "law": (lambda: law(toys.target(), SAMPLED, toys.PROMPT, 3), r"every outcome of chance: 100%"),
-    "sample": (lambda: sample(toys.target(), SAMPLED, toys.PROMPT, 3, 5), r"sampling: .*5/5 \[.* runs/s\]"),
+    "law": (
+        lambda: exact_distribution(toys.target(), SAMPLED, toys.PROMPT, 3),
+        r"every outcome of chance: 100%",
+    ),
+    "sample": (
+        lambda: sample_texts(toys.target(), SAMPLED, toys.PROMPT, 3, 5),
+        r"sampling: .*5/5 \[.* runs/s\]",
+    ),
 }
 
 
@@ -43,7 +49,7 @@ def test_long_work_says_its_phase_how_far_it_is_and_for_how_long(
     work: Callable[[], object], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core, "SILENT_S", 0.0)
-    monkeypatch.setattr(reader, "CHUNK", 2)
+    monkeypatch.setattr(lane_reader, "CHUNK", 2)
     work()
     assert capsys.readouterr() == ("", ""), "standard error is no terminal here"
     monkeypatch.setenv(SETTING, "1")
@@ -96,7 +102,7 @@ def test_what_cannot_be_is_refused_before_a_model_is_loaded(
     loads: list[object] = []
     # by its name the package has the function
     home = importlib.import_module("decodescope.engine.session.run")
-    monkeypatch.setattr(home, "loaded", lambda *given: loads.append(given))
+    monkeypatch.setattr(home, "ensure_loaded", lambda *given: loads.append(given))
     with pytest.raises(Refusal):
         run("lab", **{"text_or_ids": "hello", **wrong})
     assert not loads

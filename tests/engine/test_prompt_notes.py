@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from decodescope.engine import load, run
-from decodescope.engine.model.checkpoint.chat_template import Templates
+from decodescope.engine.model.checkpoint.chat_template import ChatTemplates
 from decodescope.engine.model.checkpoint.prompt_notes import COMMAND, PAGE, PYTHON, prompt_notes
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.session.load import SHIPPED, Model
@@ -104,7 +104,7 @@ def test_a_run_has_the_note_and_ends_where_it_says(endless: Model) -> None:
 
 def test_further_templates_are_named_in_a_chat(tokenizer: Tokenizer) -> None:
     own = tokenizer.templates
-    tokenizer.templates = Templates(own.source, ("rag", "tool_use"))
+    tokenizer.templates = ChatTemplates(own.source, ("rag", "tool_use"))
     note = "this model has more chat templates (rag, tool_use), for tools or documents: they are not used."
     assert prompt_notes(tokenizer, [("a", True)], [0]) == [note]
     assert prompt_notes(tokenizer, [("a", False)], [0]) == []

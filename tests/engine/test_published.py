@@ -23,11 +23,11 @@ from decodescope.engine.core.spec import ModelSpec, Rope
 from decodescope.engine.decoding.values.draft import ROOT
 from decodescope.engine.model.checkpoint.config import spec_from_config
 from decodescope.engine.model.checkpoint.folder import LoadError
-from decodescope.engine.model.checkpoint.weights import Weights, shapes
+from decodescope.engine.model.checkpoint.weights import CheckpointTensors, tensor_shapes
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.base import Head
-from decodescope.engine.model.heads.files import read_heads, write
-from decodescope.engine.model.heads.published.published import FAMILIES, recognised
+from decodescope.engine.model.heads.files import read_heads, write_head
+from decodescope.engine.model.heads.published.families import FAMILIES, published_kind
 from decodescope.engine.session.load import load
 
 D, V = toys.SPEC.d_model, toys.SPEC.vocab
@@ -99,7 +99,7 @@ def hydra_plus(layers: int = 2, spec: ModelSpec = toys.SPEC) -> dict[str, torch.
         made[".".join(parts)] = x
     one = {
         name: shape
-        for name, shape in shapes(replace(spec, n_layers=1)).items()
+        for name, shape in tensor_shapes(replace(spec, n_layers=1)).items()
         if not name.startswith("lm_head")
     }
     named = {"prefix_embeding_layer." + name.removeprefix("model."): x for name, x in drawn(one, 1).items()}
@@ -136,7 +136,7 @@ def checkpoint(folder: Path) -> Path:
     }
     (folder / "config.json").write_text(json.dumps(config))
     save_file(
-        {name: 2 * x for name, x in drawn(shapes(spec_from_config(config, "m")), 3).items()},
+        {name: 2 * x for name, x in drawn(tensor_shapes(spec_from_config(config, "m")), 3).items()},
         folder / "model.safetensors",
     )
     return folder
@@ -230,11 +230,11 @@ def test_hydra_plus_reads_the_features_through_a_layer_of_its_own(tmp_path: Path
         named | {"model.embed_tokens.weight": features.float(), "lm_head.weight": torch.eye(9, D)},
         tmp_path / "one.safetensors",
     )
-    with Weights(tmp_path, [tmp_path / "one.safetensors"]) as weights:
+    with CheckpointTensors(tmp_path, [tmp_path / "one.safetensors"]) as weights:
         one = weights.decoder(replace(spec, n_layers=1, vocab=9), torch.float64, torch.device("cpu"))
     one.embed = features  # token i is feature i
     probe = Probe(Needs(hidden=frozenset({"final"})))
-    one.forward(Feed.causal(list(range(9)), 0), None, probe)
+    one.forward(Feed.causal_chain(list(range(9)), 0), None, probe)
     due = probe.hidden["final"][0]
     assert torch.allclose(head.prefix(features[None])[0], due, atol=1e-9)
 
@@ -245,7 +245,7 @@ def test_hydra_plus_reads_the_features_through_a_layer_of_its_own(tmp_path: Path
         store.commit(range(len(rows)))
     assert torch.allclose(torch.cat(parts), due, atol=1e-9)
     assert torch.equal(head.tensors()["more.0.weight"], t["hydra_mlp.0.3.linear.weight"].double())
-    write(head, tmp_path / "ours")
+    write_head(head, tmp_path / "ours")
     again = read_heads(tmp_path, spec, torch.float64, torch.device("cpu"), {"hydra": tmp_path / "ours"})[
         "hydra"
     ]
@@ -263,7 +263,7 @@ def test_hydra_plus_drafts_on_what_was_accepted_alone(tmp_path: Path) -> None:
     for prompt in (toys.PROMPT, [5]):
         session = Session(model, toys.method(drafter=("hydra", {"nodes": 13})), prompt, max_new_tokens=100)
         session.start()
-        while not session.done:
+        while not session.is_done:
             text = list(session.tokens)
             propose, made = session.drafter.propose, []
             session.drafter.propose = lambda ctx, propose=propose, made=made: (
@@ -282,7 +282,7 @@ def test_hydra_plus_drafts_on_what_was_accepted_alone(tmp_path: Path) -> None:
                 token for token, parent in zip(made[0].tokens, made[0].parents, strict=True) if parent == ROOT
             ]
             assert first == best[: len(first)].tolist()
-        assert session.tokens[len(prompt) :] == toys.greedy(decoder, prompt, 100)
+        assert session.tokens[len(prompt) :] == toys.greedy_text(decoder, prompt, 100)
     assert accepted > 5, "the test needs steps that keep more than one row"
 
 
@@ -359,7 +359,7 @@ def test_hydra_reads_tokens_by_the_embedding_of_its_file(tmp_path: Path) -> None
     session.start()
     propose, drafts = session.drafter.propose, []
     session.drafter.propose = lambda ctx: drafts.append(propose(ctx)) or drafts[-1]
-    while not session.done:
+    while not session.is_done:
         text = list(session.tokens)
         session.step()
         level = [
@@ -454,7 +454,7 @@ def test_greedy_text_is_the_targets_own_with_published_heads(kind: str, suffix: 
     model = load(folder, "float64", "cpu", {kind: heads}, allow_pickle=suffix == ".pt")
     assert model.decoder.heads[kind].dtype == torch.float64
     session = toys.decode(toys.method(drafter=(kind, {"nodes": 12})), pair=(model, model), count=40)
-    assert session.end.tokens == toys.greedy(model.decoder, toys.PROMPT, 40)
+    assert session.end.tokens == toys.greedy_text(model.decoder, toys.PROMPT, 40)
     assert sum(step.drafted for step in session.sink.steps) > 100
 
 
@@ -467,7 +467,7 @@ def test_published_heads_may_lie_in_the_models_own_folder(tmp_path: Path) -> Non
 
 def test_heads_read_from_a_published_folder_are_written_and_read_as_ours(tmp_path: Path) -> None:
     head = held("hydra", folder_of("hydra", tmp_path / "h", hydra(3), hydra_num_layers=3))
-    write(head, tmp_path / "ours")
+    write_head(head, tmp_path / "ours")
     again = held("hydra", tmp_path / "ours")
     assert again.shape == head.shape
     assert all(torch.equal(x.bfloat16().float(), again.tensors()[name]) for name, x in head.tensors().items())
@@ -659,7 +659,7 @@ def test_folder_of_another_family_is_named(tmp_path: Path) -> None:
     folder = folder_of("medusa", tmp_path / "m", medusa())
     refused("hydra", folder, f"holds Medusa heads, not heads of the kind hydra; give it as medusa={folder}")
     (folder / "medusa_lm_head.safetensors").unlink()
-    assert recognised(folder) is None
+    assert published_kind(folder) is None
     refused(
         "medusa",
         folder,

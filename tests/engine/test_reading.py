@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from decodescope.engine.model.stores.sparse_read import best
+from decodescope.engine.model.stores.sparse_read import top_mask
 
 NOT = -torch.inf
 
@@ -25,7 +25,7 @@ NOT = -torch.inf
 def test_of_equal_scores_the_first_are_chosen_and_of_hidden_ones_none(
     scores: list[float], count: int, chosen: list[int]
 ) -> None:
-    assert best(torch.tensor(scores), count).nonzero().flatten().tolist() == chosen
+    assert top_mask(torch.tensor(scores), count).nonzero().flatten().tolist() == chosen
 
 
 def test_every_row_is_chosen_as_a_sort_that_keeps_the_order_of_equals_would() -> None:
@@ -37,7 +37,7 @@ def test_every_row_is_chosen_as_a_sort_that_keeps_the_order_of_equals_would() ->
     )
     tied = 0
     for count in (1, 4, 9, 16, 17):
-        for row, mine in zip(scores.tolist(), best(scores, count).tolist(), strict=True):
+        for row, mine in zip(scores.tolist(), top_mask(scores, count).tolist(), strict=True):
             order = sorted((i for i, x in enumerate(row) if x > NOT), key=lambda i: -row[i])
             assert [i for i, x in enumerate(mine) if x] == sorted(order[:count])
             tied += count < len(order) and row[order[count - 1]] == row[order[count]]

@@ -13,7 +13,7 @@ from sizes import thinned
 
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.decoding.bases.lane import Lane
-from decodescope.engine.decoding.record import record
+from decodescope.engine.decoding.record import recorder
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.trace import check
 
@@ -25,7 +25,7 @@ SAMPLERS = [
     "greedy",
     ("temperature", {"temperature": 0.9}),
     ("top_p", {"p": 0.7}),
-    ("mirostat", {"target": 2.0}),
+    ("mirostat", {"target_surprise": 2.0}),
 ]
 
 
@@ -57,7 +57,7 @@ def test_laws_and_what_is_left_of_them_add_up(drafter, sampler) -> None:
 
 @pytest.mark.parametrize(
     ("policy", "level"),
-    thinned(3, toys.variants("policy"), ["counts", "decisions", "fields"]),
+    thinned(3, toys.variants("policy"), ["summary", "decisions", "full"]),
     ids=lambda x: x if isinstance(x, str) else "-".join(map(str, [x[0], *x[1].values()])),
 )
 def test_cache_is_accounted_for_at_every_level(policy, level: str) -> None:
@@ -68,7 +68,7 @@ def test_cache_is_accounted_for_at_every_level(policy, level: str) -> None:
         now = np.full((3, 2), change.held) if change.by_head is None else change.by_head
         lost = held + change.appended - now
         assert lost.min() >= 0 and lost.max() == change.evicted_count and change.held_bytes > 0
-        if level != "counts" and change.evicted_count:
+        if level != "summary" and change.evicted_count:
             listed = 0 if change.evicted_all is None else 6 * len(change.evicted_all)
             assert listed + (0 if change.evicted is None else len(change.evicted)) == lost.sum()
         held = now
@@ -89,8 +89,8 @@ def test_sampled_traces_are_derived_again(acceptance: str, drafter) -> None:
 def test_fields_hold_what_committed_rows_saw(layers: list[int] | None) -> None:
     for policy in ("keep_all", ("h2o", {"heavy": 4, "recent": 4})):
         parts = dict(drafter=("token_recycling", {"nodes": "8"}), policy=policy)
-        session = toys.decode(toys.method(**parts), count=20, level="fields", layers=layers)
-        assert session.header.levels == ["counts", "decisions", "fields"]
+        session = toys.decode(toys.method(**parts), count=20, level="full", layers=layers)
+        assert session.header.levels == ["summary", "decisions", "full"]
         for step in session.sink.steps:
             f, rows = step.fields, len(step.emitted)
             assert f.layers == (layers or [0, 1, 2]), (
@@ -117,7 +117,7 @@ def test_fields_hold_what_committed_rows_saw(layers: list[int] | None) -> None:
 
 
 def test_passes_carry_times_and_what_was_instrumented() -> None:
-    for level, marked in (("decisions", None), ("fields", True)):
+    for level, marked in (("decisions", None), ("full", True)):
         step = toys.decode(toys.method(drafter="draft_model"), count=10, level=level).sink.steps[0]
         assert all(p.wall_us > 0 for p in step.passes)
         assert {p.instrumented for p in step.passes if p.lane == "target"} == {marked}
@@ -136,7 +136,7 @@ def test_near_ties_of_a_greedy_choice_are_marked() -> None:
 
 
 def test_evictions_are_logged_from_the_prompt_on() -> None:
-    session = toys.decode(toys.method(policy=("window", {"size": 6})), count=5)
+    session = toys.decode(toys.method(policy=("window", {"window": 6})), count=5)
     assert session.sink.prefill.cache[0].evicted_all.tolist() == list(range(len(toys.PROMPT) - 1 - 6))
     assert [step.cache[0].evicted_all.tolist() for step in session.sink.steps] == [[p] for p in range(8, 13)]
     assert isinstance(session.target, Lane) and torch.is_tensor(session.target.cache.layers[0].positions())
@@ -146,12 +146,12 @@ def test_fields_keep_as_many_layers_as_there_is_room_for(monkeypatch: pytest.Mon
     """From the first on; what does not fit is left out, the norms stay."""
     n = len(toys.PROMPT)
     # two layers of four query heads, up to the third step
-    monkeypatch.setattr(record, "ATTENTION", 2 * 4 * (n + 2))
-    steps = toys.decode(count=8, level="fields").sink.steps
+    monkeypatch.setattr(recorder, "ATTENTION", 2 * 4 * (n + 2))
+    steps = toys.decode(count=8, level="full").sink.steps
     assert [step.fields.layers for step in steps[:3]] == [[0, 1]] * 3 and steps[4].fields.layers == [0]
-    assert all(step.fields.attention.size <= record.ATTENTION for step in steps)
-    monkeypatch.setattr(record, "ATTENTION", 4)
-    fields = toys.decode(count=3, level="fields").sink.steps[0].fields
+    assert all(step.fields.attention.size <= recorder.ATTENTION for step in steps)
+    monkeypatch.setattr(recorder, "ATTENTION", 4)
+    fields = toys.decode(count=3, level="full").sink.steps[0].fields
     assert fields.attention is fields.layers is fields.positions is None and fields.hidden_norm.size
 
 
@@ -165,21 +165,21 @@ def test_the_mass_that_a_policy_keeps_is_recorded_with_decisions_up_to_a_size(
         ]
 
     h2o = ("h2o", {"heavy": 4, "recent": 4})
-    few, all_ = masses("decisions", h2o), masses("fields", h2o)
+    few, all_ = masses("decisions", h2o), masses("full", h2o)
     assert all(np.array_equal(a, b) for a, b in zip(few, all_, strict=True)) and few[-1].shape == (
         3,
         2,
         len(toys.PROMPT) + 11,
     )
-    assert masses("counts", h2o) == masses("decisions", "keep_all") == [None] * 12
-    monkeypatch.setitem(record.MASS, "decisions", few[4].size)
+    assert masses("summary", h2o) == masses("decisions", "keep_all") == [None] * 12
+    monkeypatch.setitem(recorder.MASS, "decisions", few[4].size)
     assert [x is None for x in masses("decisions", h2o)] == [i > 4 for i in range(12)]
 
 
 @pytest.mark.parametrize("layers", [[], [3], [-1], [0, 7]])
 def test_layers_that_the_target_has_not_are_refused(layers: list[int]) -> None:
     with pytest.raises(ParamError, match="0 to 2"):
-        toys.decode(count=3, level="fields", layers=layers)
+        toys.decode(count=3, level="full", layers=layers)
 
 
 @pytest.mark.parametrize(
@@ -194,14 +194,14 @@ def test_recording_decisions_takes_few_calls_of_torch(
     drafter, sampler, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[TorchCalls] = []
-    plain = record.Recorder.step
+    plain = recorder.Recorder.step
 
     def counted(*args):
         calls.append(TorchCalls())
         with calls[-1]:
             return plain(*args)
 
-    monkeypatch.setattr(record.Recorder, "step", counted)
+    monkeypatch.setattr(recorder.Recorder, "step", counted)
     steps = toys.decode(toys.method(drafter=drafter, sampler=sampler), count=16, seed=8).sink.steps
     assert len(steps) == len(calls) and all(step.tops is not None for step in steps)
     assert any(step.draft is not None for step in steps) == (drafter != "none")

@@ -15,17 +15,17 @@ import pytest
 import toys
 from bytewise import RULES, question, scripted
 
-from decodescope.engine.bench.clock.contest import ours
-from decodescope.engine.bench.clock.head_clock import watching
-from decodescope.engine.bench.figures.answers import BASELINE
+from decodescope.engine.bench.clock.contest import engine_contestant
+from decodescope.engine.bench.clock.head_clock import attach_clock
+from decodescope.engine.bench.figures.labbench import BASELINE
 from decodescope.engine.bench.models import random_decoder
-from decodescope.engine.bench.speculation import speculation
+from decodescope.engine.bench.speculation import measure_speculation
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.trace.records.events import Pass
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "benchmarks"
-DRAFTED = {"drafted": toys.method(drafter=("draft_model", {"length": 4}))}
+DRAFTED = {"drafted": toys.method(drafter=("draft_model", {"max_draft_tokens": 4}))}
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def steps(script: ModuleType) -> dict[str, Any]:
         scripted(RULES), {"draft": scripted(RULES)}, DRAFTED, new_tokens=12, repeats=1, temperature=0
     )
     found: dict[str, Any] = json.loads(
-        json.dumps(speculation(bench, [question(1, "go A", kind="code")]).record())
+        json.dumps(measure_speculation(bench, [question(1, "go A", kind="code")]).record())
     )
     assert all(row["parts"]["own_us"] > 0 for row in found["rows"])
     for row in found["rows"]:
@@ -144,8 +144,8 @@ def test_heads_are_heard_and_called_again_in_the_width_of_another_target(
     keeps: ModuleType, measures: ModuleType, larger: Decoder, kind: str
 ) -> None:
     target = toys.target()
-    with watching(keeps.Heard(target)) as clock:
-        ours(kind, clock.model, toys.method(drafter=kind), 8, heads=clock).write(toys.PROMPT)
+    with attach_clock(keeps.Heard(target)) as clock:
+        engine_contestant(kind, clock.model, toys.method(drafter=kind), 8, heads=clock).write(toys.PROMPT)
     calls: Counter[str] = sum(clock.calls[1:], Counter())
     of = {json.loads(call)[1] for call in calls}
     assert kind in of and of <= {kind, keeps.UNEMBED}

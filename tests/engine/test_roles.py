@@ -12,10 +12,10 @@ import toys
 from decodescope.engine import Method, MethodError, Session, run
 from decodescope.engine.core.component import KINDS, build, registry, roles
 from decodescope.engine.core.probe import Needs
-from decodescope.engine.core.roles import BOTH, DRAFTS, TARGET, words
+from decodescope.engine.core.roles import BOTH, DRAFTS, TARGET, role_option
 from decodescope.engine.methods.samplers.chain import Chain
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.session.compatibility import paired
+from decodescope.engine.session.compatibility import pair_models
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Trace, check
@@ -25,7 +25,7 @@ from decodescope.engine.trace import Trace, check
 def method(monkeypatch: pytest.MonkeyPatch) -> Method:
     """The strategy that asks for a model in the role "large"."""
     second.plant(monkeypatch)
-    return Method.named({"strategy": second.NAME})
+    return Method.from_names({"strategy": second.NAME})
 
 
 def summed(big: Model, large: Model, count: int) -> list[int]:
@@ -33,14 +33,14 @@ def summed(big: Model, large: Model, count: int) -> list[int]:
     text = list(toys.PROMPT)
     with torch.inference_mode():
         for _ in range(count):
-            both = [x.decoder.forward(Feed.causal(text, 0), None)[0, -1] for x in (big, large)]
+            both = [x.decoder.forward(Feed.causal_chain(text, 0), None)[0, -1] for x in (big, large)]
             text.append(int((0.5 * both[0] + 0.5 * both[1]).argmax()))
     return text[len(toys.PROMPT) :]
 
 
 def test_a_strategy_works_with_the_model_that_it_asks_for(method: Method) -> None:
     big, _ = toys.pair()
-    large = toys.model(toys.noisy(big.decoder, 0.5))
+    large = toys.model(toys.noisy_decoder(big.decoder, 0.5))
     made = run(big, method, toys.PROMPT, models={"large": large, "draft": big}, max_new_tokens=24)
     assert made.tokens == summed(big, large, 24) != run(big, None, toys.PROMPT, max_new_tokens=24).tokens
     header = made.trace.header
@@ -62,7 +62,7 @@ def test_a_missing_model_is_refused_with_its_role_and_the_way_out(method: Method
 def test_a_fork_carries_the_model_into_a_run_that_had_none(method: Method) -> None:
     big, large = toys.pair()
     base = toys.decode(toys.method(), count=12)
-    given = {**toys.helpers(), "large": large}
+    given = {**toys.helper_models(), "large": large}
     made = Fork(big, base.header, list(base.sink.steps), 4, models=given, method=method)
     made.sink = Trace()
     while made.end is None:
@@ -78,7 +78,7 @@ def test_a_fork_carries_the_model_into_a_run_that_had_none(method: Method) -> No
         again.step()
     assert again.tokens == made.tokens, "a fork of the fork goes on as it did"
     with pytest.raises(MethodError, match="needs a model in the role 'large'"):
-        Fork(big, base.header, list(base.sink.steps), 4, models=toys.helpers(), method=method)
+        Fork(big, base.header, list(base.sink.steps), 4, models=toys.helper_models(), method=method)
 
 
 def test_every_part_in_use_is_asked_and_no_role_comes_twice(method: Method) -> None:
@@ -106,7 +106,7 @@ def test_models_on_several_devices_are_refused(method: Method) -> None:
     with pytest.raises(
         MethodError, match=r"cannot be the large model of toy: it lies on meta, and toy on cpu\. Load both"
     ):
-        paired(method, big, {"large": large})
+        pair_models(method, big, {"large": large})
 
 
 def test_models_of_several_types_go_together() -> None:
@@ -127,4 +127,7 @@ def test_roles_are_words_and_hold_all_that_a_part_may_ask_for() -> None:
                 and TARGET not in cls.roles()
                 and all(x.isidentifier() for x in cls.roles())
             )
-    assert words("draft2") == ("--draft2", "NAME") and words("large", "lab") == ("--role", "large=lab")
+    assert role_option("draft2") == ("--draft2", "NAME") and role_option("large", "lab") == (
+        "--role",
+        "large=lab",
+    )

@@ -13,32 +13,32 @@ from decodescope.engine import Method
 from decodescope.engine.core.component import build, registry
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.cost.cost import ops_of
-from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.adaptive_depth import AdaptiveDepth
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.forward.attention_block import AttentionBlock
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.column import COMPUTED, ORIGIN, PROPAGATED
-from decodescope.engine.model.layers.partial import Block, Ran
+from decodescope.engine.model.layers.partial_pass import Block, ExecutedLayers
 from decodescope.engine.session.session import Session
 from decodescope.engine.trace import check
 
 LAYERS = 5
-DEEP = toys.model(toys.decoder(toys.shaped(n_layers=LAYERS), 3, torch.float64))
+DEEP = toys.model(toys.decoder(toys.toy_spec(n_layers=LAYERS), 3, torch.float64))
 GAPS = ("propagate", "absent")
 TEXT = [*toys.PROMPT, 3, 9, 1, 12, 6, 2, 11, 5, 8, 10]
 
 
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(registry("depth"), "choosing", Choosing)
-    monkeypatch.setattr("decodescope.engine.decoding.bases.reader.CHUNK", 4)
+    monkeypatch.setitem(registry("adaptive_depth"), "choosing", Choosing)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.lane_reader.CHUNK", 4)
 
 
 def under(decoder: Decoder, gap: str, **knobs) -> tuple[Lane, Choosing]:
-    lane, rule = Lane("target", decoder, build("policy", "keep_all")), Choosing(gap=gap, **knobs)
-    lane.under(rule)
+    lane, rule = Lane("target", decoder, build("policy", "keep_all")), Choosing(skipped_kv=gap, **knobs)
+    lane.set_depth_rule(rule)
     return lane, rule
 
 
@@ -63,20 +63,22 @@ def holds(lane: Lane, pairs: list[Tensor], left: list[Tensor], rows: list[int] |
 def test_a_text_read_in_chunks_and_written_on_is_what_a_mask_leaves_of_the_model(
     gap: str, spec: dict
 ) -> None:
-    decoder = toys.decoder(toys.shaped(n_layers=LAYERS, **spec), 3, torch.float64)
+    decoder = toys.decoder(toys.toy_spec(n_layers=LAYERS, **spec), 3, torch.float64)
     (lane, rule), n = under(decoder, gap), len(toys.PROMPT)
-    logits, pairs, left = masked(decoder, Feed.causal(TEXT, 0), rule.share, gap)
+    logits, pairs, left = masked(decoder, Feed.causal_chain(TEXT, 0), rule.share, gap)
     assert torch.allclose(lane.read(TEXT[:n]), logits[n - 1], atol=1e-9, rtol=0)
     for at in range(n, len(TEXT)):
-        assert torch.allclose(forward(lane, Feed.causal([TEXT[at]], at))[0, 0], logits[at], atol=1e-9, rtol=0)
+        assert torch.allclose(
+            forward(lane, Feed.causal_chain([TEXT[at]], at))[0, 0], logits[at], atol=1e-9, rtol=0
+        )
         lane.commit([0])
     holds(lane, pairs, left)
     lane.read([*TEXT[: n + 3], 7, 7])  # another way on: what stood behind the common beginning is forgotten
-    holds(lane, *masked(decoder, Feed.causal([*TEXT[: n + 3], 7, 7], 0), rule.share, gap)[1:])
+    holds(lane, *masked(decoder, Feed.causal_chain([*TEXT[: n + 3], 7, 7], 0), rule.share, gap)[1:])
     fresh, _ = under(decoder, gap, numbers=True)
     fresh.repeat(TEXT, [1, 3, 2])
     holds(fresh, pairs, left)
-    plain = masked(decoder, Feed.causal(TEXT, 0), 7, gap)[0]
+    plain = masked(decoder, Feed.causal_chain(TEXT, 0), 7, gap)[0]
     assert not torch.allclose(plain, logits, atol=1e-3), "the rule has to do something"
 
 
@@ -104,13 +106,13 @@ def test_of_a_tree_each_row_goes_its_own_way_and_the_accepted_ones_stay(gap: str
 @torch.inference_mode()
 def test_a_rule_that_keeps_all_rows_changes_no_bit() -> None:
     for dtype in (torch.float32, torch.bfloat16):
-        decoder = toys.decoder(toys.shaped(n_layers=LAYERS), 3, dtype).packed()
+        decoder = toys.decoder(toys.toy_spec(n_layers=LAYERS), 3, dtype).pack_weights()
         plain = Lane("target", decoder, build("policy", "keep_all"))
         read = plain.read(TEXT[:9])
         for gap in GAPS:
             lane, _ = under(decoder, gap, share=7)
             assert torch.equal(lane.read(TEXT[:9]), read)
-            for feed in (Feed.causal([4], 9), Feed.causal([4, 5, 6], 9)):
+            for feed in (Feed.causal_chain([4], 9), Feed.causal_chain([4, 5, 6], 9)):
                 assert torch.equal(forward(lane, feed), plain.forward(feed))
                 assert lane.passes[-1].routed is None and lane.passes[-1].gap == ""
                 lane.rollback(), plain.rollback()
@@ -124,7 +126,7 @@ def test_products_are_made_of_the_rows_that_run_alone_and_priced_so(gap: str) ->
     lane.read(toys.PROMPT)
     for tokens in ([4], [9], [4, 7, 3, 1, 2, 6]):
         with FlopCounterMode(display=False) as counted:
-            forward(lane, Feed.causal(tokens, len(lane.tokens)))
+            forward(lane, Feed.causal_chain(tokens, len(lane.tokens)))
         products = sum(
             n
             for op, n in counted.get_flop_counts()["Global"].items()
@@ -137,7 +139,7 @@ def test_products_are_made_of_the_rows_that_run_alone_and_priced_so(gap: str) ->
         )
         seen = 0
         for i, store in enumerate(lane.cache.layers):
-            running, before = lane.passes[-1].running(i, "attn"), store.n
+            running, before = lane.passes[-1].running_rows(i, "attn"), store.n
             entries = range(len(tokens)) if gap == "propagate" else running
             seen += sum(before + sum(x <= row for x in entries) for row in running)
         assert scored == seen
@@ -153,17 +155,19 @@ def test_entries_of_rows_that_passed_by_say_so() -> None:
             return {"origin": ORIGIN}
 
     lane, rule = Lane("target", DEEP.decoder, Tagged()), Choosing()
-    lane.under(rule)
+    lane.set_depth_rule(rule)
     lane.read(TEXT)
     for i, store in enumerate(lane.cache.layers):
-        ran = [row for one in lane.passes for row in (x + one.held for x in one.running(i, "attn"))]
+        ran = [row for one in lane.passes for row in (x + one.held for x in one.running_rows(i, "attn"))]
         due = [COMPUTED if at in ran else PROPAGATED for at in range(len(TEXT))]
         assert store.column("origin")[0, 0].tolist() == due and {*due} == {COMPUTED, PROPAGATED}
 
 
 def decoded(gap: str, share: int = 5, **parts):
     return toys.decode(
-        toys.method(depth=("choosing", dict(gap=gap, share=share)), **parts), count=30, pair=(DEEP, DEEP)
+        toys.method(adaptive_depth=("choosing", dict(skipped_kv=gap, share=share)), **parts),
+        count=30,
+        pair=(DEEP, DEEP),
     )
 
 
@@ -171,8 +175,8 @@ def decoded(gap: str, share: int = 5, **parts):
 @pytest.mark.parametrize("gap", GAPS)
 def test_drafts_change_nothing_since_each_row_decides_alone(gap: str, drafter: str) -> None:
     alone, drafted = decoded(gap), decoded(gap, drafter=drafter)
-    assert alone.end.tokens == drafted.end.tokens != toys.greedy(DEEP.decoder, toys.PROMPT, 30)
-    holds(drafted.target, *masked(DEEP.decoder, Feed.causal(drafted.target.tokens, 0), 5, gap)[1:])
+    assert alone.end.tokens == drafted.end.tokens != toys.greedy_text(DEEP.decoder, toys.PROMPT, 30)
+    holds(drafted.target, *masked(DEEP.decoder, Feed.causal_chain(drafted.target.tokens, 0), 5, gap)[1:])
     for session in (alone, drafted):
         report = check(session.sink)
         assert report.ok, report.problems
@@ -190,10 +194,10 @@ def test_policies_evict_what_is_there(gap: str, policy: str) -> None:
 
 @pytest.mark.parametrize("gap", GAPS)
 def test_as_a_criterion_it_drafts_what_it_writes_and_the_text_stays(gap: str) -> None:
-    drafter = "early_exit", dict(criterion=f"choosing gap={gap} share=6", length=2)
+    drafter = "early_exit", dict(criterion=f"choosing skipped_kv={gap} share=6", max_draft_tokens=2)
     session = toys.decode(toys.method(drafter=drafter), count=30, pair=(DEEP, DEEP))
-    assert session.header.lossless and check(session.sink).ok and toys.same_as_fresh(session.target)
-    assert session.end.tokens == toys.greedy(DEEP.decoder, toys.PROMPT, 30)
+    assert session.header.lossless and check(session.sink).ok and toys.matches_fresh_reading(session.target)
+    assert session.end.tokens == toys.greedy_text(DEEP.decoder, toys.PROMPT, 30)
     drafts = [step.draft for step in session.sink.steps if step.draft]
     assert any(step.accepted for step in session.sink.steps) and any(
         max(x.notes["kept"]) > 0 for x in drafts if x.notes
@@ -202,11 +206,11 @@ def test_as_a_criterion_it_drafts_what_it_writes_and_the_text_stays(gap: str) ->
 
 @pytest.mark.parametrize("gap", GAPS)
 def test_a_branch_goes_on_by_itself(gap: str) -> None:
-    run = Session(DEEP, Method(depth=Choosing(gap=gap)), toys.PROMPT, max_new_tokens=30)
+    run = Session(DEEP, Method(adaptive_depth=Choosing(skipped_kv=gap)), toys.PROMPT, max_new_tokens=30)
     for _ in range(4):
         run.step()
     branch = run.branch()
-    ends = [toys.finished(x).end.tokens for x in (branch, run)]
+    ends = [toys.finish_session(x).end.tokens for x in (branch, run)]
     assert ends[1] == decoded(gap).end.tokens and ends[0] == ends[1][4:]
 
 
@@ -224,11 +228,11 @@ def test_check_finds_what_rows_did_not_run() -> None:
     assert any("rows did not run their attention" in x for x in check(trace).problems)
 
 
-class Leaving(Depth):
+class Leaving(AdaptiveDepth):
     """Between layers the `many` rows that received least go, for good: a model that reads both sides."""
 
     routes = True
-    gap = "absent"
+    skipped_kv = "absent"
     needs = Needs("columns")
 
     def __init__(self, many: int):
@@ -237,7 +241,7 @@ class Leaving(Depth):
     def rows(self, layer: int, block: Block, x: Tensor, probe: Probe | None) -> Tensor | None:
         if block == "attn":
             self.here = [*range(x.shape[1])] if layer == 0 else self.here
-            if layer and probe is not None and (got := probe.received(layer - 1)) is not None:
+            if layer and probe is not None and (got := probe.attention_by_entry(layer - 1)) is not None:
                 least = got.sum(1)[0].argsort()[: self.many].tolist()
                 self.here = [row for k, row in enumerate(self.here) if k not in least]
         return torch.tensor(self.here)
@@ -246,11 +250,11 @@ class Leaving(Depth):
 @torch.inference_mode()
 def test_rows_leave_by_the_attention_that_they_got_and_nobody_sees_them_above() -> None:
     decoder, rule, ran = (
-        toys.decoder(toys.shaped(n_layers=4, causal=False), 5, torch.float64),
+        toys.decoder(toys.toy_spec(n_layers=4, causal=False), 5, torch.float64),
         Leaving(2),
-        Ran(),
+        ExecutedLayers(),
     )
-    feed, probe = Feed.causal(TEXT[:11], 0), Probe(rule.needs)
+    feed, probe = Feed.causal_chain(TEXT[:11], 0), Probe(rule.needs)
     logits = decoder.forward(feed, None, probe, depth=rule, ran=ran)[0]
     here, x, job = torch.arange(11), decoder.embed_rows(feed), decoder
     for layer in range(4):
@@ -259,10 +263,10 @@ def test_rows_leave_by_the_attention_that_they_got_and_nobody_sees_them_above() 
         y = job.stack.ffn(layer, AttentionBlock(job.stack, some, None, seen).attend(layer, x[:, here]))
         x = x.index_copy(1, here, y)
         stays = seen.rows[layer].sum((0, 1, 2, 3)).argsort()[2:].sort().values
-        assert ran.routed(4)[layer] == "".join("r" if k in here else "-" for k in range(11)) or layer == 0
+        assert ran.row_routes(4)[layer] == "".join("r" if k in here else "-" for k in range(11)) or layer == 0
         here = here[stays]
     assert (
-        torch.allclose(logits, decoder.unembed(decoder.normed(x))[0], atol=1e-9, rtol=0)
+        torch.allclose(logits, decoder.unembed(decoder.apply_norm(x))[0], atol=1e-9, rtol=0)
         and len(rule.here) == 5
     )
     assert ran.pending[3] == rule.here

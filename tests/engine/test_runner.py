@@ -10,8 +10,8 @@ import torch
 import toys
 
 from decodescope.engine import Session
-from decodescope.engine.decoding.bases import reader
-from decodescope.engine.session.runner import PAUSED, Job, QueueFull, Runner
+from decodescope.engine.decoding.bases import lane_reader
+from decodescope.engine.session.runner import PAUSED, QueueFull, Runner, RunnerJob
 from decodescope.engine.trace import Trace, check
 
 LONG = 60
@@ -33,7 +33,7 @@ def session(count: int = LONG, **more) -> Session:
     return made
 
 
-def until(job: Job, *statuses: str) -> Job:
+def until(job: RunnerJob, *statuses: str) -> RunnerJob:
     """Wait until the job has one of these statuses; whoever changes it says so, else a page that waits hears of it late."""
     with job._changed:
         while job.status not in statuses:
@@ -41,12 +41,12 @@ def until(job: Job, *statuses: str) -> Job:
     return job
 
 
-def paused(runner: Runner, **more) -> Job:
+def paused(runner: Runner, **more) -> RunnerJob:
     """A job that was paused before its first step."""
     return until(runner.submit(session(**more), paused=True), "paused")
 
 
-def held(runner: Runner) -> tuple[Job, Event]:
+def held(runner: Runner) -> tuple[RunnerJob, Event]:
     """A job that the worker makes steps of, until the event is set."""
     job, free = runner.submit(session(), paused=True), Event()
     until(job, "paused").until = lambda step: free.wait(60) and False
@@ -62,7 +62,7 @@ def test_run_goes_to_its_end_and_its_steps_can_be_read_from_any_number(runner: R
     assert (
         [step.step for step in job.events(since=55)]
         == [55, 56, 57, 58, 59]
-        == [s.step for s in job.since(55)]
+        == [s.step for s in job.steps_since(55)]
     )
     assert check(job.session.sink).ok
     assert job.session.tokens == toys.decode(toys.method(sampler="temperature"), count=LONG).tokens
@@ -70,7 +70,7 @@ def test_run_goes_to_its_end_and_its_steps_can_be_read_from_any_number(runner: R
 
 def test_pause_step_resume(runner: Runner) -> None:
     job = paused(runner)
-    assert job.count == 0 and runner.ahead(job) == 0
+    assert job.count == 0 and runner.jobs_ahead(job) == 0
     for wanted in (1, 3):
         before = job.count
         job.step(wanted)
@@ -93,7 +93,7 @@ def test_cancelled_run_keeps_its_steps(runner: Runner) -> None:
 
 
 def test_a_run_is_cancelled_while_its_prompt_is_read(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "CHUNK", 4)
+    monkeypatch.setattr(lane_reader, "CHUNK", 4)
     begun = session()
     forward, passes = begun.target.decoder.forward, []
 
@@ -113,12 +113,14 @@ def test_a_run_is_cancelled_while_its_prompt_is_read(runner: Runner, monkeypatch
 def test_runs_are_served_in_order_and_the_queue_is_bounded(runner: Runner) -> None:
     first, free = held(runner)
     rest = [runner.submit(session(4, seed=i)) for i in range(3)]
-    assert [runner.ahead(job) for job in rest] == [1, 2, 3] and all(job.status == "queued" for job in rest)
+    assert [runner.jobs_ahead(job) for job in rest] == [1, 2, 3] and all(
+        job.status == "queued" for job in rest
+    )
     with pytest.raises(QueueFull, match=r"3 runs are waiting, which is the limit: .*\.$"):
         runner.submit(session(4))
     order: list[str] = []
     for job in (first, *rest):
-        job._set = lambda status, message="", job=job, put=job._set: (
+        job._set_status = lambda status, message="", job=job, put=job._set_status: (
             order.append(job.id),
             put(status, message),
         )  # type: ignore[method-assign]
@@ -198,7 +200,7 @@ def test_slow_reader_misses_the_oldest_and_stops_nobody(
 ) -> None:
     monkeypatch.setattr("decodescope.engine.session.runner.RING", 8)
     job = runner.submit(session())
-    assert job.wait(30) and [s.step for s in job.since(0)] == list(range(LONG - 8, LONG))
+    assert job.wait(30) and [s.step for s in job.steps_since(0)] == list(range(LONG - 8, LONG))
     assert [s.step for s in job.events()] == list(range(LONG - 8, LONG))
     assert len(job.session.sink.steps) == LONG, "the trace is complete"
 
@@ -225,7 +227,7 @@ def test_a_paused_job_gives_the_device_away_and_goes_on_in_turn(runner: Runner) 
     assert behind.wait(30) and behind.status == "done" and job.status == "paused" and job.count == 3
     (first, free), last = held(runner), runner.submit(session(4))
     job.resume()
-    assert job.status == "queued" and runner.ahead(job) == 1 and runner.ahead(last) == 2, (
+    assert job.status == "queued" and runner.jobs_ahead(job) == 1 and runner.jobs_ahead(last) == 2, (
         "it was begun before"
     )
     free.set()

@@ -1,4 +1,4 @@
-"""Scores of a cut: what left, what stayed, the threshold between them, as a trace at level "fields" has it."""
+"""Scores of a cut: what left, what stayed, the threshold between them, as a trace at level "full" has it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PROMPT = toys.PROMPT * 3
 TREE = ("token_recycling", {"nodes": "16"})
 
 
-def ran(policy: Any, level: str = "fields", drafter: Any = TREE) -> Any:
+def ran(policy: Any, level: str = "full", drafter: Any = TREE) -> Any:
     return toys.decode(toys.method(policy=policy, drafter=drafter), PROMPT, count=12, level=level)
 
 
 def test_a_score_is_what_the_recorded_attention_says_and_so_is_what_was_lost() -> None:
     """TOVA goes by the last accepted token's row, which the same record has in full."""
     seen = 0
-    for step in ran(("tova", dict(size=8))).sink.steps:
+    for step in ran(("tova", dict(cache_size=8))).sink.steps:
         change, fields = step.cache[0], step.fields
         if change.scores is None:
             continue
@@ -48,10 +48,10 @@ def test_a_score_is_what_the_recorded_attention_says_and_so_is_what_was_lost() -
     [
         (("h2o", dict(heavy=4, recent=4)), True),
         (("d2o", dict(heavy=8, recent=4)), True),
-        (("scissorhands", dict(pivotal=6, recent=3)), False),
-        (("adakv", dict(chosen=6, window=4)), False),
-        (("kvzip", dict(sinks=2, chosen=4, window=4)), False),
-        (("fastgen", dict(recover=0.6, sinks=2, frequent=0.2, near=0.1)), True),
+        (("scissorhands", dict(pivotal_entries=6, recent=3)), False),
+        (("adakv", dict(prompt_budget=6, window=4)), False),
+        (("kvzip", dict(sink_tokens=2, prompt_budget=4, window=4)), False),
+        (("fastgen", dict(min_recovery=0.6, sink_tokens=2, heavy_share=0.2, recent_share=0.1)), True),
     ],
     ids=lambda x: x[0] if isinstance(x, tuple) else "",
 )
@@ -78,16 +78,16 @@ def test_nothing_is_kept_that_nobody_asked_for() -> None:
     assert all(s.cache[0].scores is None for s in run.sink.steps) and all(
         x.ranked is None for x in run.target.cache.layers
     )
-    assert all(s.cache[0].scores is None for s in ran(("window", dict(size=8))).sink.steps), (
+    assert all(s.cache[0].scores is None for s in ran(("window", dict(window=8))).sink.steps), (
         "what goes by place has no score"
     )
 
 
 def test_of_hypotheses_that_change_places_no_score_is_told() -> None:
-    policy, strategy = ("key_norm", dict(short=5, recent=3)), ("beam", dict(width=3))
+    policy, strategy = ("key_norm", dict(low_norm_entries=5, recent=3)), ("beam", dict(width=3))
     target = toys.model(toys.decoder(replace(toys.SPEC, n_layers=1), seed=toys.LIVELY))
     method = toys.method(policy=policy, strategy=strategy)
-    run = toys.decode(method, PROMPT, count=24, level="fields", pair=(target, toys.pair()[1]))
+    run = toys.decode(method, PROMPT, count=24, level="full", pair=(target, toys.pair()[1]))
     report = check(run.sink)
     assert report.ok, report
     assert any(s.cache[0].evicted_count for s in run.sink.steps) and all(

@@ -19,7 +19,7 @@ from decodescope.engine.model.stores.cache import KVCache
 FIRST, LATER = [0, 2, 4, 7], [1, 3, 8]  # places that are committed, and those that are read then
 TOKENS, PLACES = [3, 1, 4, 1, 5, 9, 2], FIRST + LATER
 n, T = len(FIRST), len(LATER)
-SPECS = {"full": toys.shaped(heads=()), "windowed": toys.shaped(heads=(), windows=(3, None, 4))}
+SPECS = {"full": toys.toy_spec(heads=()), "windowed": toys.toy_spec(heads=(), windows=(3, None, 4))}
 CHOICE = torch.tensor([[1, 0, 0, 1], [0, 0, 0, 0], [0, 1, 1, 1]], dtype=torch.bool)[None]
 
 
@@ -27,7 +27,7 @@ def begun(spec: ModelSpec) -> tuple[Any, KVCache]:
     """A decoder, and a cache that has read the first places in one pass."""
     decoder = toys.decoder(spec, toys.LIVELY, torch.float64)
     cache = KVCache(spec, dtype=torch.float64)
-    cache.unordered()
+    cache.track_positions()
     decoder.forward(Feed(torch.tensor([TOKENS[:n]]), torch.tensor([FIRST])), cache)
     cache.commit(range(n))
     return decoder, cache

@@ -12,8 +12,15 @@ from torch import Tensor
 
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.model.attention import segments as module
-from decodescope.engine.model.attention.attention import WantedWeights, explicit
-from decodescope.engine.model.attention.segments import Dense, Part, Segment, attended, joined, plain
+from decodescope.engine.model.attention.attention import AttentionRequest, eager_attention
+from decodescope.engine.model.attention.segments import (
+    DenseSegment,
+    PartialAttention,
+    Segment,
+    attend_segments,
+    eager_partial_attention,
+    merge_partial_attention,
+)
 
 B, H, G, D = 2, 2, 3, 8
 CLOSE = {
@@ -42,15 +49,15 @@ def case(seed: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]
     return q, k, v, mask
 
 
-def cut(seed: int, k: Tensor, v: Tensor, mask: Tensor) -> list[Dense]:
+def cut(seed: int, k: Tensor, v: Tensor, mask: Tensor) -> list[DenseSegment]:
     """The entries in random segments, in random order; some are empty, some show no row anything."""
     draw = random.Random(seed)
     order = torch.tensor(draw.sample(range(k.shape[2]), k.shape[2]))
     # equal ends: nothing between them
     ends = sorted(draw.choices(range(k.shape[2] + 1), k=draw.randint(0, 5)))
     pieces = [order[a:b] for a, b in zip([0, *ends], [*ends, len(order)], strict=True)]
-    segments = [Dense(k[:, :, at], v[:, :, at], mask=mask[:, :, :, at]) for at in pieces]
-    segments.append(Dense(k, 100 * v, mask=torch.zeros_like(mask)))
+    segments = [DenseSegment(k[:, :, at], v[:, :, at], mask=mask[:, :, :, at]) for at in pieces]
+    segments.append(DenseSegment(k, 100 * v, mask=torch.zeros_like(mask)))
     draw.shuffle(segments)
     return segments
 
@@ -69,9 +76,9 @@ def test_any_cut_in_any_order_is_one_attention(
         segments = cut(seed, k, v, mask)
         empty += sum(s.k.shape[2] == 0 for s in segments)
         unseen += sum(not s.mask.any(-1).all() for s in segments[:-1] if s.mask is not None)
-        wanted = explicit(q, k, v, mask, 0.3)
+        wanted = eager_attention(q, k, v, mask, 0.3)
         torch.testing.assert_close(
-            attended(segments, {"original": q}, 0.3), wanted, atol=CLOSE[dtype], rtol=0
+            attend_segments(segments, {"original": q}, 0.3), wanted, atol=CLOSE[dtype], rtol=0
         )
     assert empty > 50 and unseen > 100, "the test needs empty segments and rows that see nothing of one"
 
@@ -83,8 +90,10 @@ def test_joined_parts_may_be_joined_again() -> None:
         parts = [s.attend(q, s.mask, 0.3) for s in cut(seed, k, v, mask)]
         nested = parts[0]
         for part in parts[1:]:
-            nested = joined([nested, part])
-        torch.testing.assert_close(nested.output(), joined(parts[::-1]).output(), atol=1e-12, rtol=0)
+            nested = merge_partial_attention([nested, part])
+        torch.testing.assert_close(
+            nested.output(), merge_partial_attention(parts[::-1]).output(), atol=1e-12, rtol=0
+        )
 
 
 @pytest.mark.parametrize("kernel", [True, False], ids=["kernel", "plain"])
@@ -94,7 +103,12 @@ def test_a_row_that_sees_nothing_gets_zeros(kernel: bool, monkeypatch: pytest.Mo
         monkeypatch.setattr(module, "_FLASH", None)
     q, k, v, _ = case(1, torch.float64)
     hidden = torch.zeros(1, 1, q.shape[3], k.shape[2], dtype=torch.bool)
-    total = joined([Dense(k, v).attend(q, hidden, 0.3), Dense(k[:, :, :0], v[:, :, :0]).attend(q, None, 0.3)])
+    total = merge_partial_attention(
+        [
+            DenseSegment(k, v).attend(q, hidden, 0.3),
+            DenseSegment(k[:, :, :0], v[:, :, :0]).attend(q, None, 0.3),
+        ]
+    )
     assert not total.output().any() and (total.maximum == -torch.inf).all()
 
 
@@ -102,8 +116,8 @@ def test_a_row_that_sees_nothing_gets_zeros(kernel: bool, monkeypatch: pytest.Mo
 def test_scores_as_large_as_they_come_do_not_overflow() -> None:
     q, k, v, mask = case(3, torch.float32)
     for size in (1e4, -1e4):
-        wanted = explicit(q, k, v, mask, size)
-        got = attended(cut(3, k, v, mask), {"original": q}, size)
+        wanted = eager_attention(q, k, v, mask, size)
+        got = attend_segments(cut(3, k, v, mask), {"original": q}, size)
         torch.testing.assert_close(got, wanted, atol=1e-4, rtol=1e-4)
 
 
@@ -120,18 +134,20 @@ def test_weights_stand_at_the_slots_of_their_store(
     mask[..., -1] = True
     one = torch.rand(1, 1, 7, 5, generator=torch.Generator().manual_seed(8)) < 0.5
     segments = [
-        Dense(k[:, :, 5:], v[:, :, 5:], mask=mask[..., 5:], first=5),
-        Dense(k[:, :, :5], v[:, :, :5], mask=mask[..., :5] & one),
-        Dense(k[:, :, :5], v[:, :, :5], mask=mask[..., :5] & ~one),
+        DenseSegment(k[:, :, 5:], v[:, :, 5:], mask=mask[..., 5:], first=5),
+        DenseSegment(k[:, :, :5], v[:, :, :5], mask=mask[..., :5] & one),
+        DenseSegment(k[:, :, :5], v[:, :, :5], mask=mask[..., :5] & ~one),
     ]
     for columns in (False, True):
         wanted, probe = Probe(Needs("rows")), Probe(Needs("rows"))
-        y = explicit(q, k, v, mask, 0.3, cap, WantedWeights(wanted, 4, columns))
-        got = attended(segments, {"original": q}, 0.3, cap, slots=20, wanted=WantedWeights(probe, 4, columns))
+        y = eager_attention(q, k, v, mask, 0.3, cap, AttentionRequest(wanted, 4, columns))
+        got = attend_segments(
+            segments, {"original": q}, 0.3, cap, slots=20, wanted=AttentionRequest(probe, 4, columns)
+        )
         torch.testing.assert_close(got, y, atol=1e-10, rtol=0)
         pairs = (wanted.columns, probe.columns) if columns else (wanted.rows, probe.rows)
         torch.testing.assert_close(pairs[1][4], pairs[0][4], atol=1e-6, rtol=0)
-    torch.testing.assert_close(attended(segments, {"original": q}, 0.3, cap), y, atol=1e-10, rtol=0)
+    torch.testing.assert_close(attend_segments(segments, {"original": q}, 0.3, cap), y, atol=1e-10, rtol=0)
 
 
 @dataclass(frozen=True)
@@ -143,9 +159,9 @@ class Linear(Segment):
 
     def attend(
         self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
-    ) -> Part:
+    ) -> PartialAttention:
         phi = F.elu(q * scale**0.5) + 1
-        return Part(
+        return PartialAttention(
             phi @ self.Z, phi @ self.z.abs(), q.new_zeros(q.shape[:-1]), q[..., :0] if weights else None
         )
 
@@ -155,15 +171,15 @@ def test_a_term_without_entries_adds_to_both_sums() -> None:
     q, k, v, mask = case(2, torch.float64)
     Z, z = numbers(9, D, D), numbers(10, D)
     probe = Probe(Needs("rows"))
-    segments = [Dense(k, v, mask=mask), Linear(Z, z)]
-    got = attended(segments, {"original": q}, 0.3, slots=k.shape[2], wanted=WantedWeights(probe, 0))
+    segments = [DenseSegment(k, v, mask=mask), Linear(Z, z)]
+    got = attend_segments(segments, {"original": q}, 0.3, slots=k.shape[2], wanted=AttentionRequest(probe, 0))
     terms = (torch.einsum("bhgtd,bhsd->bhgts", q, k) * 0.3).exp() * mask[:, :, None]
     phi = F.elu(q * 0.3**0.5) + 1
     below = terms.sum(-1) + phi @ z.abs()
     torch.testing.assert_close(got, (terms @ v[:, :, None] + phi @ Z) / below[..., None], atol=1e-10, rtol=0)
     torch.testing.assert_close(probe.rows[0], (terms / below[..., None]).float(), atol=1e-6, rtol=0)
-    off = attended([Dense(k, v, mask=mask), Linear(0 * Z, 0 * z)], {"original": q}, 0.3)
-    torch.testing.assert_close(off, explicit(q, k, v, mask, 0.3), atol=1e-12, rtol=0)
+    off = attend_segments([DenseSegment(k, v, mask=mask), Linear(0 * Z, 0 * z)], {"original": q}, 0.3)
+    torch.testing.assert_close(off, eager_attention(q, k, v, mask, 0.3), atol=1e-12, rtol=0)
 
 
 def test_a_gradient_goes_through_the_cut_as_through_the_whole() -> None:
@@ -171,8 +187,8 @@ def test_a_gradient_goes_through_the_cut_as_through_the_whole() -> None:
     towards = numbers(11, *q.shape)
     grads = []
     for way in (
-        lambda: explicit(q, k, v, mask, 0.3),
-        lambda: attended(cut(8, k, v, mask), {"original": q}, 0.3),
+        lambda: eager_attention(q, k, v, mask, 0.3),
+        lambda: attend_segments(cut(8, k, v, mask), {"original": q}, 0.3),
     ):
         leaves = [x.requires_grad_() for x in (q, k, v)]
         grads.append(torch.autograd.grad((way() * towards).sum(), leaves))
@@ -183,7 +199,7 @@ def test_a_gradient_goes_through_the_cut_as_through_the_whole() -> None:
 @torch.inference_mode()
 def test_one_segment_is_what_the_kernel_says_and_what_is_written_out() -> None:
     q, k, v, mask = case(4, torch.float64)
-    a, b = Dense(k, v).attend(q, mask, 0.3), plain(q, k, v, mask, 0.3)
+    a, b = DenseSegment(k, v).attend(q, mask, 0.3), eager_partial_attention(q, k, v, mask, 0.3)
     torch.testing.assert_close(a.output(), b.output(), atol=1e-12, rtol=0)
     torch.testing.assert_close(
         a.maximum + a.denominator.log(), b.maximum + b.denominator.log(), atol=1e-12, rtol=0

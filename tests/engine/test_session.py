@@ -11,18 +11,18 @@ import torch
 import toys
 
 from decodescope.engine import Method, MethodError, Session, run
-from decodescope.engine.decoding.bases import reader
+from decodescope.engine.decoding.bases import lane_reader
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.session import session as sessions
 from decodescope.engine.session.load import Model
-from decodescope.engine.session.session import Stopped
+from decodescope.engine.session.session import SessionStopped
 from decodescope.engine.trace import Trace, TraceError, check
 
 METHODS = {
     "plain": {},
-    "draft_model": dict(drafter=("draft_model", {"length": 4})),
-    "layer_skip": dict(drafter=("layer_skip", {"ratio": 0.5, "stop": 0.0})),
+    "draft_model": dict(drafter=("draft_model", {"max_draft_tokens": 4})),
+    "layer_skip": dict(drafter=("layer_skip", {"skip_ratio": 0.5, "min_probability": 0.0})),
     "jacobi": dict(strategy=("jacobi", {"block": 4})),
     "beam": dict(strategy=("beam", {"width": 3})),
     "h2o_sampled": dict(
@@ -147,7 +147,7 @@ def test_interrupt_ends_the_run_and_its_trace_holds(when: str, monkeypatch: pyte
 
 
 @pytest.mark.parametrize(
-    "parts", [{}, dict(policy=("h2o", {"heavy": 4, "recent": 4})), dict(context="gemfilter")]
+    "parts", [{}, dict(policy=("h2o", {"heavy": 4, "recent": 4})), dict(prompt_compression="gemfilter")]
 )
 def test_a_session_that_nobody_has_gives_its_memory_back_at_once(parts: dict) -> None:
     session = started(parts)
@@ -169,7 +169,7 @@ def test_an_interrupt_while_the_header_is_made_leaves_a_whole_trace(monkeypatch:
         for error in asked:
             raise error
 
-    monkeypatch.setattr(sessions, "measured_before", measured)
+    monkeypatch.setattr(sessions, "known_measurement", measured)
     session = started({})
     with pytest.raises(KeyboardInterrupt):
         session.step()
@@ -224,7 +224,8 @@ def test_text_ends_at_the_first_stop_token_and_nothing_lies_beyond(parts: dict) 
 
 def test_sampler_state_ends_where_the_text_ends() -> None:
     parts = dict(
-        drafter=("layer_skip", {"ratio": 0.0, "stop": 0.0}), sampler=("repetition_penalty", {"penalty": 1.0})
+        drafter=("layer_skip", {"skip_ratio": 0.0, "min_probability": 0.0}),
+        sampler=("repetition_penalty", {"penalty": 1.0}),
     )
     whole = toys.decode(toys.method(**parts), [7], 30)
     for token in set(whole.end.tokens):
@@ -262,7 +263,7 @@ def test_stop_text_is_found_across_tokens() -> None:
 
 @pytest.mark.parametrize("parts", METHODS.values(), ids=METHODS)
 def test_full_context_and_exact_lengths(parts: dict) -> None:
-    small = toys.model(toys.decoder(toys.shaped(max_positions=24), toys.LIVELY, torch.float64))
+    small = toys.model(toys.decoder(toys.toy_spec(max_positions=24), toys.LIVELY, torch.float64))
     pair = (small, toys.pair()[1])
     session = toys.decode(toys.method(**parts), count=40, pair=pair)
     assert len(session.tokens) == 24 and session.end.reason == "context_full"
@@ -288,7 +289,7 @@ def test_refusals_come_before_anything_is_computed() -> None:
 
 
 def test_the_reading_of_a_prompt_stops_between_two_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reader, "CHUNK", 4)
+    monkeypatch.setattr(lane_reader, "CHUNK", 4)
     session, places = started(METHODS["draft_model"], toys.PROMPT[:11]), []
 
     def halted() -> bool:
@@ -297,7 +298,7 @@ def test_the_reading_of_a_prompt_stops_between_two_chunks(monkeypatch: pytest.Mo
 
     session.halted = halted
     branch = session.branch()
-    with pytest.raises(Stopped):
+    with pytest.raises(SessionStopped):
         session.start()
     assert places == [
         ("target", 0, 10),
@@ -314,7 +315,7 @@ def test_the_reading_of_a_prompt_stops_between_two_chunks(monkeypatch: pytest.Mo
 
 def test_padded_vocabularies_are_cut_to_the_smaller_and_models_stay_as_they_were() -> None:
     """A draft with fewer rows in its matrix works, sampled too, and a plain run beside it still has every id."""
-    wide = toys.model(toys.decoder(toys.shaped(vocab=20), 5, torch.float64, sharp=1.0))
+    wide = toys.model(toys.decoder(toys.toy_spec(vocab=20), 5, torch.float64, sharp=1.0))
     pair = (wide, toys.pair()[1])
     for parts in (
         METHODS["draft_model"],
@@ -369,7 +370,7 @@ def test_branch_is_independent() -> None:
 
 def test_default_method_is_plain_greedy_decoding() -> None:
     session = toys.decode(Method())
-    assert session.tokens[len(toys.PROMPT) :] == toys.greedy(toys.pair()[0].decoder, toys.PROMPT, 40)
+    assert session.tokens[len(toys.PROMPT) :] == toys.greedy_text(toys.pair()[0].decoder, toys.PROMPT, 40)
     assert [step.origins for step in session.sink.steps] == [["target"]] * 40 and session.header.lossless
 
 

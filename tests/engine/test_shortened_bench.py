@@ -13,28 +13,37 @@ from bytewise import lively, question
 
 from decodescope.app.commands.bench import prompts as bench_prompts
 from decodescope.engine import Method
-from decodescope.engine.bench.figures.answers import BASELINE
-from decodescope.engine.bench.figures.shortened import ShortenedResult
-from decodescope.engine.bench.shortened import LEAST, ShortenedBench, known, shortened
+from decodescope.engine.bench.figures.labbench import BASELINE
+from decodescope.engine.bench.figures.prompt_compression import PromptCompressionResult
+from decodescope.engine.bench.prompt_compression import (
+    LEAST,
+    PromptCompressionBench,
+    default_methods,
+    measure_prompt_compression,
+)
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.session import Session
 
 TEXT = "What did it say? The cat sat on the mat. It was a large mat, and the cat was small. Then it ran. Who ran?"
 METHODS = {
-    "half": Method.named({"context": "selective_context"}, {"context.ratio": 0.5}),
-    "own": Method.named({"context": "gemfilter"}, {"context.share": 0.5}),
+    "half": Method.from_names(
+        {"prompt_compression": "selective_context"}, {"prompt_compression.reduce_ratio": 0.5}
+    ),
+    "own": Method.from_names({"prompt_compression": "gemfilter"}, {"prompt_compression.budget_share": 0.5}),
 }
 
 
 @pytest.fixture(scope="module")
-def measured() -> tuple[ShortenedBench, ShortenedResult]:
-    made = ShortenedBench(lively(), METHODS, {"draft": lively(6)})
-    return made, shortened(
+def measured() -> tuple[PromptCompressionBench, PromptCompressionResult]:
+    made = PromptCompressionBench(lively(), METHODS, {"draft": lively(6)})
+    return made, measure_prompt_compression(
         made, [question("a", TEXT, "the cat"), question("b", "Who?", "z"), question("c", TEXT[17:], "it")]
     )
 
 
-def test_figures_are_those_of_the_passes(measured: tuple[ShortenedBench, ShortenedResult]) -> None:
+def test_figures_are_those_of_the_passes(
+    measured: tuple[PromptCompressionBench, PromptCompressionResult],
+) -> None:
     bench, result = measured
     found = result.record()
     assert (
@@ -64,7 +73,7 @@ def test_figures_are_those_of_the_passes(measured: tuple[ShortenedBench, Shorten
     for row in result.rows:
         method, prompt = (
             bench.methods[row.method],
-            bench.first(question(row.question, texts[str(row.question)])),
+            bench.first_prompt(question(row.question, texts[str(row.question)])),
         )
         session = Session(bench.model, method, prompt, models=bench.models(method), max_new_tokens=1)
         session.start()
@@ -73,29 +82,29 @@ def test_figures_are_those_of_the_passes(measured: tuple[ShortenedBench, Shorten
 
 @torch.no_grad()
 def test_the_loss_of_the_answer_is_that_of_a_dense_pass(
-    measured: tuple[ShortenedBench, ShortenedResult],
+    measured: tuple[PromptCompressionBench, PromptCompressionResult],
 ) -> None:
     bench, result = measured
     asked = question("a", TEXT, "the cat")
     row = next(x for x in result.rows if x.method == BASELINE)
-    answer = bench.model.tokenizer.plain("the cat")  # type: ignore[union-attr] # it has one
-    prompt = bench.first(asked)
-    laws = bench.model.decoder.forward(Feed.causal([*prompt, *answer], 0), None)[0].log_softmax(-1)
+    answer = bench.model.tokenizer.encode_plain("the cat")  # type: ignore[union-attr] # it has one
+    prompt = bench.first_prompt(asked)
+    laws = bench.model.decoder.forward(Feed.causal_chain([*prompt, *answer], 0), None)[0].log_softmax(-1)
     due = [-float(laws[len(prompt) - 1 + i, token]) for i, token in enumerate(answer)]
     assert row.nats == pytest.approx(sum(due) / len(due), rel=1e-5)
 
 
 def test_each_context_is_known_at_each_share_and_the_table_has_a_line_for_each(
-    measured: tuple[ShortenedBench, ShortenedResult], tmp_path: Path
+    measured: tuple[PromptCompressionBench, PromptCompressionResult], tmp_path: Path
 ) -> None:
-    assert {x.context.name for x in known().values()} == {
+    assert {x.prompt_compression.name for x in default_methods().values()} == {
         "selective_context",
         "llmlingua",
         "specpc",
         "gemfilter",
     }
     record = measured[1].record()
-    assert all(name in bench_prompts.told(record) for name in METHODS)
+    assert all(name in bench_prompts.as_text(record) for name in METHODS)
     (tmp_path / "found.json").write_text(json.dumps(record))
     script = Path(__file__).parents[2] / "benchmarks" / "prompts.py"
     done = subprocess.run(

@@ -42,7 +42,7 @@ def passed(draft: Draft, method: Any = None, path: list[int] | None = None):
     session.start()
     lane = session.target
     with torch.inference_mode():
-        logits = lane.forward(draft.feed(TEXT[-1], len(TEXT) - 1))[0]
+        logits = lane.forward(draft.build_feed(TEXT[-1], len(TEXT) - 1))[0]
         lane.commit(path or [0])
     return logits, lane.cache
 
@@ -59,15 +59,18 @@ def passengers() -> Draft:
 
 METHODS = {
     "plain": {},
-    "windows": dict(policy=("streaming_llm", {"sinks": 2, "recent": 6})),
-    "two rotations": dict(policy=("lm_infinite", {"start": 2, "window": 6})),
-    "packed": dict(codec=("kivi", {"group": 4, "residual": 4})),
-    "heads apart": dict(policy=("adakv", {"chosen": 5, "window": 3, "reach": 1})),
+    "windows": dict(policy=("streaming_llm", {"sink_tokens": 2, "recent": 6})),
+    "two rotations": dict(policy=("lm_infinite", {"sink_tokens": 2, "window": 6})),
+    "packed": dict(kv_compression=("kivi", {"group": 4, "buffer": 4})),
+    "heads apart": dict(policy=("adakv", {"prompt_budget": 5, "window": 3, "pool_radius": 1})),
 }
 GATHERED = {
-    "quest": dict(policy=("quest", {"entries": 16, "dense": 0})),
+    "quest": dict(policy=("quest", {"token_budget": 16, "dense_layers": 0})),
     "lm_infinite": dict(
-        policy=("lm_infinite", {"start": 2, "window": 6, "middle": 2, "away": 4, "above": 1})
+        policy=(
+            "lm_infinite",
+            {"sink_tokens": 2, "window": 6, "middle_top_k": 2, "middle_distance": 4, "first_middle_layer": 1},
+        )
     ),
 }
 
@@ -110,7 +113,7 @@ def test_nothing_of_slots_or_prefix_stays_in_a_cache(name: str) -> None:
     path = [0, 2, 5]
     _, mine = passed(tree(slots(1, 4)), toys.method(**METHODS[name]), path)
     _, due = passed(tree(slots(5)), toys.method(**METHODS[name]), path)
-    assert not mine.outside and mine.aside == 0 and mine.length == due.length == len(TEXT) + 2
+    assert not mine.outside and mine.extra_entries == 0 and mine.length == due.length == len(TEXT) + 2
     assert mine.lengths() == due.lengths() and mine.nbytes == due.nbytes and all(not x.m for x in mine.layers)
     for a, b in zip(mine.layers, due.layers, strict=True):
         assert torch.equal(a.k[:, :, : a.n], b.k[:, :, : b.n]) and torch.equal(
@@ -145,7 +148,7 @@ def alone(own: Slots, row: int) -> torch.Tensor:
                 scores, v = torch.cat([scores, extra], 1), torch.cat([v, own.prefix[i, 1, g]])
             y[:, h] = (scores * SPEC.head_dim**-0.5).softmax(-1) @ v
         x = decoder.stack.ffn(i, x + y.flatten(1)[None] @ layer.out.T)
-    return decoder.unembed(decoder.normed(x))[0, -1]
+    return decoder.unembed(decoder.apply_norm(x))[0, -1]
 
 
 @pytest.mark.parametrize("prefix", [0, 4])

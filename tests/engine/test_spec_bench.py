@@ -7,16 +7,16 @@ import statistics
 import pytest
 from bytewise import question
 
-from decodescope.engine.bench.answers import QUESTIONS
 from decodescope.engine.bench.figures.speculation import SpecRow
-from decodescope.engine.bench.questions.questions import Question, even_of_each, read_questions
+from decodescope.engine.bench.labbench import QUESTIONS
+from decodescope.engine.bench.questions.questions import BenchQuestion, read_questions, spread_over_kinds
 from decodescope.engine.bench.questions.spec_bench import (
     TASK_OF,
     TASKS,
     is_spec_bench,
-    published,
-    spec_bench,
-    task_of,
+    load_published,
+    spec_bench_figures,
+    spec_bench_task,
 )
 from decodescope.engine.core.component import registry
 
@@ -29,7 +29,7 @@ def row(
     return SpecRow(question, kind, method, fault=fault, tokens=tokens, steps=steps, seconds=seconds)
 
 
-def asked_in(kind: str, i: int) -> Question:
+def asked_in(kind: str, i: int) -> BenchQuestion:
     """A question as in its file: two turns of MT-bench's, one of the others."""
     return question(f"{kind} {i}", ("x", "y") if TASK_OF[kind] == "conversation" else ("x",), kind=kind)
 
@@ -45,7 +45,7 @@ ROWS = [
 
 
 def test_a_gain_is_in_each_round_the_ratio_of_mean_rates_over_the_questions_that_both_have() -> None:
-    drafted = spec_bench(ROWS, AGAINST, theirs=True)["drafted"]
+    drafted = spec_bench_figures(ROWS, AGAINST, theirs=True)["drafted"]
     assert drafted["times"]["question answering"] == pytest.approx(statistics.fmean([10 / 10, 20 / 5]))
     assert drafted["times"]["conversation"] == pytest.approx(statistics.fmean([40 / 10, 20 / 10]))
     assert drafted["times"]["translation"] is None
@@ -59,15 +59,16 @@ def test_a_gain_is_in_each_round_the_ratio_of_mean_rates_over_the_questions_that
     assert drafted["overall"] != pytest.approx(of_means), "the test needs rounds that differ"
     assert (
         drafted["accepted"] == pytest.approx(50 / 14)
-        and spec_bench(ROWS, AGAINST, theirs=True)["plain"]["overall"] == 1
+        and spec_bench_figures(ROWS, AGAINST, theirs=True)["plain"]["overall"] == 1
     )
 
 
 def test_the_kinds_of_another_file_keep_their_names() -> None:
-    drafted = spec_bench(ROWS, AGAINST, theirs=False)["drafted"]
+    drafted = spec_bench_figures(ROWS, AGAINST, theirs=False)["drafted"]
     assert list(drafted["times"]) == ["qa", "math"]
     assert (
-        drafted["times"]["math"] == spec_bench(ROWS, AGAINST, theirs=True)["drafted"]["times"]["conversation"]
+        drafted["times"]["math"]
+        == spec_bench_figures(ROWS, AGAINST, theirs=True)["drafted"]["times"]["conversation"]
     )
 
 
@@ -89,12 +90,12 @@ def test_its_thirteen_categories_are_six_tasks_and_labbench_is_not_its_file() ->
 def test_questions_are_chosen_by_task_so_that_each_weighs_as_in_its_file() -> None:
     counts = {kind: 10 if task == "conversation" else 80 for kind, task in TASK_OF.items()}
     asked = [asked_in(kind, i) for kind, count in counts.items() for i in range(count)]
-    chosen = even_of_each(asked, 2, task_of)
+    chosen = spread_over_kinds(asked, 2, spec_bench_task)
     assert [TASK_OF[x.kind] for x in chosen] == [task for task in TASKS for _ in range(2)]
 
 
 def test_published_rows_are_whole_and_name_methods_that_there_are() -> None:
-    book = published()
+    book = load_published()
     known = {name for kind in ("drafter", "strategy") for name in registry(kind)}
     assert "fd2c1cd" in book["source"] and len(book["rows"]) == 18
     for one in book["rows"]:

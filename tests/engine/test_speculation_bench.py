@@ -15,25 +15,25 @@ import toys
 from bytewise import LAST, RULES, WHOLE, letters, question, scripted
 
 from decodescope.engine import Method
-from decodescope.engine.bench.answers import Bench
-from decodescope.engine.bench.clock.contest import ours
-from decodescope.engine.bench.clock.head_clock import HeadClock, watching
-from decodescope.engine.bench.figures.answers import BASELINE
-from decodescope.engine.bench.figures.speculation import SpecResult, SpecRow, compared, goals
-from decodescope.engine.bench.questions.bootstrap import interval
-from decodescope.engine.bench.questions.questions import LabBenchError, even_of_each
+from decodescope.engine.bench.clock.contest import engine_contestant
+from decodescope.engine.bench.clock.head_clock import HeadClock, attach_clock
+from decodescope.engine.bench.figures.labbench import BASELINE
+from decodescope.engine.bench.figures.speculation import SpecResult, SpecRow, compare_rates, goals
+from decodescope.engine.bench.labbench import Bench
+from decodescope.engine.bench.questions.bootstrap import bootstrap_interval
+from decodescope.engine.bench.questions.questions import LabBenchError, spread_over_kinds
 from decodescope.engine.bench.speculation import (
     DRAWING,
     VARIANTS,
-    Speculation,
-    compositions,
-    drawn,
-    framed,
-    speculation,
+    SpeculationBench,
+    default_methods,
+    drawn_name,
+    measure_speculation,
+    template_lengths,
 )
 from decodescope.engine.core.component import registry
 
-DRAFTED = {"drafted": toys.method(drafter=("draft_model", {"length": 4}))}
+DRAFTED = {"drafted": toys.method(drafter=("draft_model", {"max_draft_tokens": 4}))}
 ASKED = [
     question(1, "go A", kind="code"),
     question(2, "ab A", kind="copy"),
@@ -46,11 +46,11 @@ def made(
     wrong: dict[str, str] | None = None,
     template: str = LAST,
     **more: Any,
-) -> Speculation:
+) -> SpeculationBench:
     """Scripted models that write BCABCA...; the draft model is `wrong` after some letters."""
     usual = dict(new_tokens=12, repeats=2)
     drafts = {"draft": scripted({**RULES, **(wrong or {})}, template)}
-    return Speculation(
+    return SpeculationBench(
         scripted(RULES, template), drafts, DRAFTED if methods is None else methods, **{**usual, **more}
     )
 
@@ -66,7 +66,7 @@ def made(
 def test_what_is_counted_is_that_of_the_script(
     wrong: dict[str, str], passes: int, offered: list[int], reached: list[int]
 ) -> None:
-    found = speculation(made(wrong=wrong), ASKED[:1]).record()
+    found = measure_speculation(made(wrong=wrong), ASKED[:1]).record()
     plain, drafted = found["methods"][BASELINE], found["methods"]["drafted"]
     assert plain["tau"] == 1 and plain["ratio"]["median"] == 1 and plain["offered_by_position"] == []
     assert drafted["tau"] == 12 / passes and drafted["target_passes"] == passes
@@ -76,7 +76,7 @@ def test_what_is_counted_is_that_of_the_script(
 
 
 def test_every_round_is_timed_and_the_parts_of_a_step_fit_into_it() -> None:
-    result = speculation(made(repeats=3), ASKED)
+    result = measure_speculation(made(repeats=3), ASKED)
     assert len(result.rows) == 6 and result.complete
     for row in result.rows:
         assert len(row.seconds) == len(row.decode_s) == 3
@@ -90,7 +90,7 @@ def test_every_round_is_timed_and_the_parts_of_a_step_fit_into_it() -> None:
 def test_all_turns_are_counted_and_timed_each_behind_ones_own_answers() -> None:
     """The second prompt holds the first answer, so both turns are read by everyone with the text that it wrote itself."""
     one, two = question(1, ("go A",), kind="writing"), question(2, ("go A", "on A"), kind="writing")
-    result = speculation(made(template=WHOLE, new_tokens=6, repeats=3), [one, two])
+    result = measure_speculation(made(template=WHOLE, new_tokens=6, repeats=3), [one, two])
     assert not result.skipped and result.complete
     single = {row.method: row for row in result.rows if row.question == 1}
     for row in [row for row in result.rows if row.question == 2]:
@@ -105,7 +105,7 @@ def test_all_turns_are_counted_and_timed_each_behind_ones_own_answers() -> None:
 
 
 def test_a_question_whose_later_turn_does_not_fit_is_skipped_with_its_reason() -> None:
-    result = speculation(made(template=WHOLE), [question(9, ("go A", "A" * 90)), ASKED[0]])
+    result = measure_speculation(made(template=WHOLE), [question(9, ("go A", "A" * 90)), ASKED[0]])
     assert [x["question"] for x in result.skipped] == [9] and "tokens" in result.skipped[0]["why"]
     assert {row.question for row in result.rows} == {1}
 
@@ -116,28 +116,28 @@ def test_a_ratio_is_of_tokens_a_second_and_its_interval_of_the_medians_over_ques
 
     plain = rows(BASELINE, [1.0, 9.0, 1.0], [2.0, 2.0, 2.0], [4.0, 4.0, 4.0])
     mine = rows("x", [0.5, 0.5, 9.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0])
-    told = compared(mine, plain, lambda row: row.rate)
+    told = compare_rates(mine, plain, lambda row: row.rate)
     assert told is not None and told["median"] == 2 and (told["lowest"], told["highest"]) == (2, 4)
     assert told["interval"] == [2, 4] and told["questions"] == 3
-    shorter = compared(rows("x", [0.5, 0.5, 0.5], tokens=5), plain, lambda row: row.rate)
+    shorter = compare_rates(rows("x", [0.5, 0.5, 0.5], tokens=5), plain, lambda row: row.rate)
     assert shorter is not None and shorter["median"] == 1, "half the text in half the time is no gain"
     faulty = [replace(x, fault="broken") for x in plain]
     assert (
-        compared(mine, faulty, lambda row: row.rate) is None
-        and compared([], plain, lambda row: row.rate) is None
+        compare_rates(mine, faulty, lambda row: row.rate) is None
+        and compare_rates([], plain, lambda row: row.rate) is None
     )
 
 
 def test_the_interval_narrows_with_more_values_and_holds_the_median() -> None:
-    few, many = interval([1.0, 2.0, 3.0]), interval([1.0, 2.0, 3.0] * 20)
+    few, many = bootstrap_interval([1.0, 2.0, 3.0]), bootstrap_interval([1.0, 2.0, 3.0] * 20)
     assert few == [1.0, 3.0] and few[0] <= many[0] <= 2 <= many[1] <= few[1]
-    assert interval([1.5]) == [1.5, 1.5]
+    assert bootstrap_interval([1.5]) == [1.5, 1.5]
     chance, values = random.Random(0), [3, 0, 4, 4, 1]
     means = sorted(statistics.fmean(chance.choices(values, k=5)) for _ in range(400))
-    assert interval(values, of=statistics.fmean) == [means[20], means[379]], (
+    assert bootstrap_interval(values, of=statistics.fmean) == [means[20], means[379]], (
         "the draws are those of `choices`"
     )
-    assert [*map(type, interval(values))] == [int, int]
+    assert [*map(type, bootstrap_interval(values))] == [int, int]
 
 
 # ---- draft heads
@@ -160,17 +160,17 @@ def test_heads_are_timed_where_they_work_and_passes_are_not(drafter: str, spans:
     """A net and an unembedding: once for all heads of Medusa, once a level for Hydra; of the MLP speculator the beginning, and
     a step, a feature and an unembedding a level; that of a pass is the pass's."""
     target = toys.target()
-    with watching(HeadClock(target)) as clock:
-        one = ours(drafter, clock.model, toys.method(drafter=drafter), 12, heads=counted(clock))
+    with attach_clock(HeadClock(target)) as clock:
+        one = engine_contestant(drafter, clock.model, toys.method(drafter=drafter), 12, heads=counted(clock))
         written = one.write(toys.PROMPT)
-    assert written.tokens == toys.greedy(target.decoder, toys.PROMPT, 12)
+    assert written.tokens == toys.greedy_text(target.decoder, toys.PROMPT, 12)
     whole = written.heads_us[:-3]  # the last drafts are cut by the end of the text
     assert len(whole) > 1 and set(whole) == {float(spans)}
 
 
 def test_heads_are_left_as_they_were() -> None:
     target = toys.target()
-    with watching(HeadClock(target)):
+    with attach_clock(HeadClock(target)):
         assert all(head._forward_hooks for head in target.decoder.heads.values())
         assert all(
             vars(head).keys() & {*head.works} == {*head.works} for head in target.decoder.heads.values()
@@ -183,11 +183,11 @@ def test_heads_are_left_as_they_were() -> None:
 
 
 def test_every_drafter_schedule_and_lossless_strategy_takes_part() -> None:
-    field = compositions(Bench(scripted(RULES), {}))
+    field = default_methods(Bench(scripted(RULES), {}))
     assert set(registry("drafter")) - {"none"} <= set(field) and set(VARIANTS) <= set(field)
     assert {"jacobi"} <= set(field) and "beam" not in field
     assert {f"draft_model ({x})" for x in registry("schedule") if x != "fixed"} <= set(field)
-    assert all(Method.named(*parts).drafter.name in name for name, parts in DRAWING.items())
+    assert all(Method.from_names(*parts).drafter.name in name for name, parts in DRAWING.items())
 
 
 def test_what_cannot_run_is_left_out_with_its_reason() -> None:
@@ -198,7 +198,7 @@ def test_what_cannot_run_is_left_out_with_its_reason() -> None:
         **DRAFTED,
     }
     found = made(methods)
-    result = speculation(found, ASKED[:1], say=said.append)
+    result = measure_speculation(found, ASKED[:1], say=said.append)
     assert set(found.entries) == {BASELINE, "drafted"} == {row.method for row in result.rows}
     assert "has no heads/medusa" in found.left_out["heads"] and "the role 'draft2'" in found.left_out["two"]
     assert result.record()["settings"]["left_out"] == found.left_out
@@ -206,7 +206,9 @@ def test_what_cannot_run_is_left_out_with_its_reason() -> None:
 
 
 def test_drawing_methods_are_compared_with_plain_decoding_that_draws() -> None:
-    found = Speculation(scripted(RULES), {"draft": scripted(RULES)}, new_tokens=4, repeats=1, temperature=0.7)
+    found = SpeculationBench(
+        scripted(RULES), {"draft": scripted(RULES)}, new_tokens=4, repeats=1, temperature=0.7
+    )
     told = found.settings()["contestants"]
     assert (
         told["chains (spectr, drawn)"]["against"] == BASELINE + " (drawn)"
@@ -214,22 +216,22 @@ def test_drawing_methods_are_compared_with_plain_decoding_that_draws() -> None:
     )
     assert told["chains (spectr, drawn)"]["parts"]["sampler"]["temperature"] == 0.7
     assert told[BASELINE]["plain"] and told[BASELINE + " (drawn)"]["plain"] and not told["chains"]["plain"]
-    greedy = Speculation(scripted(RULES), {"draft": scripted(RULES)}, new_tokens=4, temperature=0)
+    greedy = SpeculationBench(scripted(RULES), {"draft": scripted(RULES)}, new_tokens=4, temperature=0)
     assert not any(x["drawn"] for x in greedy.settings()["contestants"].values())
-    assert (drawn("x"), drawn("x (y)")) == ("x (drawn)", "x (y, drawn)")
+    assert (drawn_name("x"), drawn_name("x (y)")) == ("x (drawn)", "x (y, drawn)")
 
 
 def test_the_input_of_aggressive_decoding_is_what_the_user_said() -> None:
     framing = "<<{% for m in messages %}{{ m['content'] }}{% endfor %}>>>"
     bench = Bench(replace(scripted(RULES), tokenizer=letters(framing)), {})
-    assert framed(bench) == {"before": 2, "after": 3}
+    assert template_lengths(bench) == {"tokens_before_input": 2, "tokens_after_input": 3}
 
 
 def test_questions_are_taken_evenly_from_each_kind() -> None:
     many = [question(i, "x", kind="ab"[i % 2]) for i in range(20)] + [question(99, "x", kind="c")]
-    assert [x.id for x in even_of_each(many, 2)] == [4, 5, 14, 15, 99]
-    assert [x.id for x in even_of_each(many, 1)] == [10, 11, 99]
-    assert even_of_each(many, 20) == many
+    assert [x.id for x in spread_over_kinds(many, 2)] == [4, 5, 14, 15, 99]
+    assert [x.id for x in spread_over_kinds(many, 1)] == [10, 11, 99]
+    assert spread_over_kinds(many, 20) == many
 
 
 # ---- the file
@@ -245,17 +247,17 @@ def interrupted_at(number: int) -> Any:
 
 def test_an_interrupted_measurement_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "found.json"
-    half = speculation(made(), ASKED, out=out, say=interrupted_at(2))
-    assert not half.complete and half.done == {1} and not out.exists()
+    half = measure_speculation(made(), ASKED, out=out, say=interrupted_at(2))
+    assert not half.complete and half.done_ids == {1} and not out.exists()
     with pytest.raises(LabBenchError, match="was measured with repeats = 2, now it is 1"):
-        speculation(made(repeats=1), ASKED, out=out, resume=True)
-    whole = speculation(made(), ASKED, out=out, resume=True)
+        measure_speculation(made(repeats=1), ASKED, out=out, resume=True)
+    whole = measure_speculation(made(), ASKED, out=out, resume=True)
     assert whole.complete and [row.question for row in whole.rows] == [1, 1, 2, 2, 3, 3]
     assert json.loads(out.read_text()) == json.loads(json.dumps(whole.record()))
 
 
 def test_a_question_that_does_not_fit_is_skipped() -> None:
-    result = speculation(made(), [question(9, "A" * 200), ASKED[0]])
+    result = measure_speculation(made(), [question(9, "A" * 200), ASKED[0]])
     assert [x["question"] for x in result.skipped] == [9] and {row.question for row in result.rows} == {1}
 
 

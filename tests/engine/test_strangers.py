@@ -63,7 +63,7 @@ def loaded(folder: Path | str, **heads: Path) -> Model:
 
 
 def logits(model: Model) -> torch.Tensor:
-    return model.decoder.forward(Feed.causal(TEXT, 0), None)[0]
+    return model.decoder.forward(Feed.causal_chain(TEXT, 0), None)[0]
 
 
 def their_model(folder: Path) -> Any:

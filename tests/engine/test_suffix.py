@@ -48,7 +48,7 @@ def test_longest_suffix_is_the_longest_one_that_a_search_finds() -> None:
     for _ in range(200):
         text = [chance.randrange(4) for _ in range(chance.randrange(12))]
         due = max((n for n in range(2, min(9, len(text)) + 1) if searched(ids, text[-n:])), default=0)
-        n, low, high = array.longest(text, 9, 2)
+        n, low, high = array.find_longest(text, 9, 2)
         assert n == due
         assert sorted(array.order[low:high].tolist()) == (searched(ids, text[-n:]) if n else [])
         lengths.add(n)
@@ -68,7 +68,7 @@ def test_what_follows_ends_with_the_document() -> None:
 
 
 def test_nothing_is_found_in_an_empty_text() -> None:
-    assert SuffixArray([]).longest([1, 2, 3], 3) == (0, 0, 0) and SuffixArray([]).find([1]) == (0, 0)
+    assert SuffixArray([]).find_longest([1, 2, 3], 3) == (0, 0, 0) and SuffixArray([]).find([1]) == (0, 0)
 
 
 @pytest.mark.parametrize("length", [0, DEPTH + 1])

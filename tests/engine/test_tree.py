@@ -17,9 +17,9 @@ from followed import followed
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.cost.cost import cost_of
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.stores.branches import BranchStore, branch
+from decodescope.engine.model.stores.branches import BranchStore, branch_cache
 from decodescope.engine.model.stores.cache import KVCache
-from decodescope.engine.model.stores.tree import PLANS, Tree, TreePlan
+from decodescope.engine.model.stores.tree import PLANS, CacheTree, TreePlan
 from decodescope.engine.trace import Trace, check
 
 PLANNED = pytest.mark.parametrize("plan", PLANS)
@@ -39,7 +39,7 @@ def orders(steps: int, width: int, seed: int = 0) -> list[list[int]]:
 def test_each_pair_of_a_text_and_its_entry_is_covered_once_and_each_entry_is_loaded_once(
     plan: TreePlan, seed: int
 ) -> None:
-    tree, deep = Tree(5, torch.device("cpu"), plan, block=16), 0
+    tree, deep = CacheTree(5, torch.device("cpu"), plan, block=16), 0
     for order in orders(60, 5, seed):
         covered: Counter[tuple[int, int]] = Counter()
         loaded = 0
@@ -55,24 +55,24 @@ def test_each_pair_of_a_text_and_its_entry_is_covered_once_and_each_entry_is_loa
                         covered[text, slot] += 1
                         assert paths[text][int(group.places[i])] == slot
         assert covered == Counter((b, slot) for b, path in enumerate(paths) for slot in path)
-        assert loaded - len(paths) == tree.loaded
+        assert loaded - len(paths) == tree.loaded_entries
         # the formula: each node's entries once, however many texts read them
         assert (
-            tree.live
+            tree.live_entries
             == len({slot for path in paths for slot in path[:-1]})
-            == sum(x.stop - x.first for x in tree.shared())
+            == sum(x.stop - x.first for x in tree.shared_nodes())
         )
-        deep = max(deep, len(tree.shared()))
+        deep = max(deep, len(tree.shared_nodes()))
         tree.grow()
-        tree.rows(order)
-        assert len(tree.shared()) < 2 * len(order) and tree.dead < 16 + tree.live
+        tree.reorder(order)
+        assert len(tree.shared_nodes()) < 2 * len(order) and tree.dead < 16 + tree.live_entries
     assert deep > 4, "the test needs texts that branch at several places"
 
 
 @PLANNED
 def test_groups_take_no_line_of_python_for_an_entry(plan: TreePlan) -> None:
-    tree, lines = Tree(3000, torch.device("cpu"), plan, block=512), 0
-    tree.rows([0, 0])
+    tree, lines = CacheTree(3000, torch.device("cpu"), plan, block=512), 0
+    tree.reorder([0, 0])
 
     def traced(frame: Any, event: str, arg: Any) -> Any:
         nonlocal lines
@@ -91,10 +91,10 @@ def run(plan: TreePlan | None, spec: Any, width: int = 4, steps: int = 30, needs
     """Logits of every step of texts that go on by chance, and the cache; plan None: each text has a copy of its own."""
     decoder, cache = toys.decoder(spec, dtype=torch.float64), KVCache(spec, dtype=torch.float64)
     prompt, seen, probed = toys.prompts(1, length=21, seed=3)[0], [], []
-    decoder.forward(Feed.causal(prompt, 0), cache)
+    decoder.forward(Feed.causal_chain(prompt, 0), cache)
     cache.commit(range(len(prompt)))
     if plan is not None:
-        branch(cache, plan, block=16)
+        branch_cache(cache, plan, block=16)
     ids, batch = random.Random(5), 1
     for i, order in enumerate(orders(steps, width)):
         tokens = torch.tensor([[ids.randrange(spec.vocab)] for _ in range(batch)])
@@ -103,16 +103,16 @@ def run(plan: TreePlan | None, spec: Any, width: int = 4, steps: int = 30, needs
         probed.append(probe)
         cache.commit([0])
         cache.shrink()
-        cache.rows(torch.tensor(order))
+        cache.reorder(torch.tensor(order))
         batch = width
     return seen, cache, probed
 
 
-WINDOWED = replace(toys.shaped(), windows=(12, None, 9))
+WINDOWED = replace(toys.toy_spec(), windows=(12, None, 9))
 
 
 @PLANNED
-@pytest.mark.parametrize("spec", [toys.shaped(), WINDOWED], ids=["all", "windows"])
+@pytest.mark.parametrize("spec", [toys.toy_spec(), WINDOWED], ids=["all", "windows"])
 @torch.inference_mode()
 def test_every_plan_is_the_attention_of_each_text_over_a_cache_of_its_own(plan: TreePlan, spec: Any) -> None:
     needs = Needs("rows", frozenset(range(spec.n_layers)))
@@ -132,31 +132,31 @@ def test_every_plan_is_the_attention_of_each_text_over_a_cache_of_its_own(plan: 
 
 @torch.inference_mode()
 def test_reordering_moves_no_entry_and_memory_is_that_of_the_entries_that_live() -> None:
-    spec = toys.shaped()
+    spec = toys.toy_spec()
     _, copies, _ = run(None, spec, width=6)
     _, cache, _ = run("dense", spec, width=6)
     stores: list[BranchStore] = cache.layers
     where = [store.kv.data_ptr() for store in stores]
     assert sum(store.kv.untyped_storage().nbytes() for store in stores) == cache.nbytes == cache.memory.held
     assert (
-        all(store.capacity <= 2 * cache.tree.live + 64 for store in stores)
+        all(store.capacity <= 2 * cache.tree.live_entries + 64 for store in stores)
         and cache.nbytes < copies.nbytes / 3
     )
     held = stores[0].kv.clone()
-    cache.rows(torch.tensor([0, 0, 1, 2, 3, 4]))  # one goes, with the entries that it alone had
+    cache.reorder(torch.tensor([0, 0, 1, 2, 3, 4]))  # one goes, with the entries that it alone had
     assert [store.kv.data_ptr() for store in stores] == where
     assert torch.equal(stores[0].kv, held), "nothing was copied"
 
 
 def search(plan: str, **more: Any) -> Any:
-    strategy = ("beam", {"width": 5, "alpha": 0.5, "plan": plan, "block": 16})
+    strategy = ("beam", {"width": 5, "alpha": 0.5, "attention_plan": plan, "block": 16})
     return toys.decode(toys.method(strategy=strategy, **more), toys.PROMPT * 4, 40)
 
 
 @PLANNED
 def test_a_search_is_that_of_hypotheses_with_caches_of_their_own(plan: str) -> None:
     """A policy with a budget for everything leaves each hypothesis its copy."""
-    made, copied = search(plan), search(plan, policy=("window", {"size": 4096}))
+    made, copied = search(plan), search(plan, policy=("window", {"window": 4096}))
     assert made.end.tokens == copied.end.tokens and len(set(made.end.tokens)) > 3
     for a, b in zip(made.sink.steps, copied.sink.steps, strict=True):
         mine, other = followed(a), followed(b)
@@ -215,7 +215,8 @@ def test_the_trace_says_which_texts_share_what_and_the_check_follows() -> None:
 @pytest.mark.parametrize("plan", ["prefix", *PLANS])
 def test_samples_say_that_their_prompt_is_held_once(plan: str) -> None:
     made = toys.decode(
-        toys.method(strategy=("samples", {"samples": 4, "plan": plan}), sampler="temperature"), count=6
+        toys.method(strategy=("samples", {"samples": 4, "attention_plan": plan}), sampler="temperature"),
+        count=6,
     )
     alone = toys.decode(toys.method(sampler="temperature"), count=6)
     assert made.end.tokens == alone.end.tokens

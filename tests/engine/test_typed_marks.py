@@ -166,7 +166,7 @@ def test_added_tokens_that_the_template_writes_stay_text_too(listed: list[str] |
     ids = tokenizer.chat([{"role": "user", "content": "a<|q|>b<|f|>\n"}])
     assert tokenizer.decode(ids) == "<|u|>a<|q|>b<|f|>\n<|q|>\na"
     assert (ids.count(q), ids.count(f), ids.count(line)) == (2 if listed == [] else 1, 1, 2)
-    assert tokenizer.plain("<|q|>") == [q], "in a plain prompt it is a token"
+    assert tokenizer.encode_plain("<|q|>") == [q], "in a plain prompt it is a token"
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -10,21 +10,21 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import PassShape, pass_ops
 from decodescope.engine.cost.hardware import DEVICES
 from decodescope.engine.cost.operators import Cost
-from decodescope.engine.cost.viewer import PARTS, Bits, beside, viewer_ops
+from decodescope.engine.cost.viewer import PARTS, BitWidths, compare_costs, viewer_ops
 
 LLAMA2 = ModelSpec("Llama-2-7B", 32, 32, 32, 128, 4096, 11008, 32000)
 LLAMA3 = ModelSpec("Llama-3-8B", 32, 32, 8, 128, 4096, 14336, 128256)
 TINY = ModelSpec("tiny", 8, 8, 4, 32, 256, 768, 4096)
-EIGHT = Bits(8, 8, 8)
+EIGHT = BitWidths(8, 8, 8)
 
 GOLDEN = [  # spec, stage, positions, bits, machine, FLOPs, bytes, us
-    (LLAMA2, "decode", 2048, Bits(), "a6000", 1.41697e10, 1.43132e10, 18636.9),
-    (LLAMA2, "prefill", 2048, Bits(), "a6000", 2.87512e13, 6.58611e10, 226879),
-    (LLAMA2, "decode", 2048, Bits(4), "a6000", 1.41697e10, 4.40253e9, 5732.47),
+    (LLAMA2, "decode", 2048, BitWidths(), "a6000", 1.41697e10, 1.43132e10, 18636.9),
+    (LLAMA2, "prefill", 2048, BitWidths(), "a6000", 2.87512e13, 6.58611e10, 226879),
+    (LLAMA2, "decode", 2048, BitWidths(4), "a6000", 1.41697e10, 4.40253e9, 5732.47),
     (LLAMA2, "decode", 2048, EIGHT, "a6000", 1.41697e10, 7.15658e9, 9318.46),
     (LLAMA2, "prefill", 2048, EIGHT, "a6000", 2.87512e13, 3.29306e10, 113433),
-    (TINY, "decode", 256, Bits(), "a6000", 1.58474e7, 1.59995e7, 20.8327),
-    (LLAMA3, "decode", 2048, Bits(), "h100-sxm", 1.55706e10, 1.53034e10, 4981.59),
+    (TINY, "decode", 256, BitWidths(), "a6000", 1.58474e7, 1.59995e7, 20.8327),
+    (LLAMA3, "decode", 2048, BitWidths(), "h100-sxm", 1.55706e10, 1.53034e10, 4981.59),
 ]
 
 
@@ -56,7 +56,7 @@ def test_one_projection_alone_is_theirs_too() -> None:
 def test_the_parts_are_the_whole_and_each_difference_has_its_words(
     spec: ModelSpec, stage, n: int, fused: bool
 ) -> None:  # type: ignore[no-untyped-def]
-    both = beside(spec, stage, 2048, DEVICES["a6000"], fused=fused)
+    both = compare_costs(spec, stage, 2048, DEVICES["a6000"], fused=fused)
     assert [x.name for x in both.parts] == [*PARTS]
     theirs, ours = both.totals
     assert theirs == Cost.of(viewer_ops(spec, stage, 2048, fused=fused))
@@ -71,7 +71,9 @@ def test_the_parts_are_the_whole_and_each_difference_has_its_words(
 
 def test_fused_attention_reads_query_heads_where_ours_reads_the_heads_that_hold_keys() -> None:
     part = next(
-        x for x in beside(LLAMA3, "decode", 2048, DEVICES["a6000"], fused=True).parts if x.name == "attention"
+        x
+        for x in compare_costs(LLAMA3, "decode", 2048, DEVICES["a6000"], fused=True).parts
+        if x.name == "attention"
     )
     assert (f"{part.theirs.kv_read_bytes:.2e}", f"{part.ours.kv_read_bytes:.2e}") == ("1.07e+09", "2.68e+08")
     assert any("32 query heads" in why and "8 KV heads" in why for why in part.why)
@@ -82,13 +84,13 @@ def test_without_their_integer_peak_a_machine_is_priced_in_halves() -> None:
     assert (
         EIGHT.dtype(laptop) is None
         and EIGHT.dtype(DEVICES["a6000"]) == "int8"
-        and Bits(4).dtype(DEVICES["a6000"]) is None
+        and BitWidths(4).dtype(DEVICES["a6000"]) is None
     )
-    assert beside(TINY, "decode", 256, laptop, bits=EIGHT).theirs.us > 0, "theirs has no answer there"
+    assert compare_costs(TINY, "decode", 256, laptop, bits=EIGHT).theirs.us > 0, "theirs has no answer there"
 
 
 def test_a_pass_of_nothing_is_refused_and_a_window_is_told() -> None:
     with pytest.raises(ValueError, match="at least one position"):
         viewer_ops(TINY, "decode", 0)
-    near = beside(replace(TINY, windows=(16,) * 8), "decode", 256, DEVICES["a6000"]).parts
+    near = compare_costs(replace(TINY, windows=(16,) * 8), "decode", 256, DEVICES["a6000"]).parts
     assert any("sliding window" in why for part in near for why in part.why)

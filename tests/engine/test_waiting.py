@@ -11,19 +11,19 @@ from torch import Tensor
 
 from decodescope.engine.core.component import build
 from decodescope.engine.cost.cost import ops_of
-from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.adaptive_depth import AdaptiveDepth
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.cache import KVCache
 
 LAYERS = 5
-DEEP = toys.model(toys.decoder(toys.shaped(n_layers=LAYERS), 3, torch.float64))
+DEEP = toys.model(toys.decoder(toys.toy_spec(n_layers=LAYERS), 3, torch.float64))
 
 
-class At(Depth):
+class At(AdaptiveDepth):
     """Leaves before the layer that it is told, where its tokens wait."""
 
-    gap = "defer"
+    skipped_kv = "defer"
     at = LAYERS
 
     def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
@@ -39,13 +39,13 @@ def opened() -> Lane:
 
 def due(tokens: list[int], depth: int) -> Tensor:
     """The logits [V] that the model gives behind `tokens` in front of layer `depth`, of a pass over the whole text."""
-    x = DEEP.decoder.shallow(Feed.causal(tokens, 0), None, depth)[0, -1]
-    return DEEP.decoder.unembed(DEEP.decoder.normed(x))
+    x = DEEP.decoder.states_before(Feed.causal_chain(tokens, 0), None, depth)[0, -1]
+    return DEEP.decoder.unembed(DEEP.decoder.apply_norm(x))
 
 
 def whole(lane: Lane) -> bool:
     """Whether every layer holds what a pass over the whole text leaves."""
-    return toys.same_as_fresh(lane, 1e-12)
+    return toys.matches_fresh_reading(lane, 1e-12)
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -59,9 +59,9 @@ def test_every_token_answers_as_in_a_pass_over_the_whole_text(seed: int) -> None
             int(torch.randint(13, (1,), generator=g)),
             int(torch.randint(1, LAYERS + 1, (1,), generator=g)),
         )
-        rule.at, before = depth, lane.waits
-        logits = lane.forward(Feed.causal([token], len(lane.tokens)), depth=rule)[0, 0]
-        assert lane.waits == before, "until the commit nothing has changed"
+        rule.at, before = depth, lane.deferred_tokens
+        logits = lane.forward(Feed.causal_chain([token], len(lane.tokens)), depth=rule)[0, 0]
+        assert lane.deferred_tokens == before, "until the commit nothing has changed"
         lane.commit([0])
         assert torch.allclose(logits, due(lane.tokens, depth), atol=1e-12)
         waits = [(layer, int(x.positions[0, 0])) for layer, x in sorted(lane.cache.waiting.items())]
@@ -72,10 +72,10 @@ def test_every_token_answers_as_in_a_pass_over_the_whole_text(seed: int) -> None
         groups = max(groups, len(waits))
         if depth == LAYERS:
             wholes += 1
-            assert not lane.waits and whole(lane)
+            assert not lane.deferred_tokens and whole(lane)
     assert wholes > 2 and groups > 1, "the test needs whole passes, and tokens that wait at several depths"
-    lane.deepen()
-    assert not lane.waits and whole(lane)
+    lane.flush_deferred()
+    assert not lane.deferred_tokens and whole(lane)
     assert not lane.cache.waiting and lane.cache.nbytes == sum(x.nbytes() for x in lane.cache.layers)
 
 
@@ -90,9 +90,11 @@ def test_of_a_tree_the_accepted_rows_alone_go_on() -> None:
         for row, path in ((0, [7]), (1, [7, 3]), (2, [7, 5]), (3, [7, 5, 9])):
             assert torch.allclose(logits[row], due([*text, *path], depth), atol=1e-12)
         lane.commit([0, 2, 3])
-    assert lane.waits == 3
+    assert lane.deferred_tokens == 3
     assert not lane.cache.layers[4].m and lane.cache.layers[4].in_order
-    logits = lane.forward(Feed.causal([4], len(lane.tokens)))[0, 0]  # no rule: what waits goes on before
+    logits = lane.forward(Feed.causal_chain([4], len(lane.tokens)))[
+        0, 0
+    ]  # no rule: what waits goes on before
     lane.commit([0])
     assert torch.allclose(logits, due(lane.tokens, LAYERS), atol=1e-12) and whole(lane)
     assert [one.phase for one in lane.take_passes()[-2:]] == ["flush", "verify"]
@@ -103,19 +105,19 @@ def test_rolled_back_and_forgotten_tokens_do_not_go_on() -> None:
     lane, rule, n = opened(), At(), len(toys.PROMPT)
     for token, depth in ((3, 3), (5, 2), (9, 2), (1, 2)):
         rule.at = depth
-        lane.forward(Feed.causal([token], len(lane.tokens)), depth=rule)
+        lane.forward(Feed.causal_chain([token], len(lane.tokens)), depth=rule)
         lane.commit([0])
     rule.at = LAYERS
-    lane.forward(Feed.causal([6], len(lane.tokens)), depth=rule)
+    lane.forward(Feed.causal_chain([6], len(lane.tokens)), depth=rule)
     lane.rollback()
-    assert lane.waits == 4, "what was rolled back took nobody along"
+    assert lane.deferred_tokens == 4, "what was rolled back took nobody along"
     lane.truncate(n + 3)
-    assert lane.waits == 3 and lane.tokens[n:] == [3, 5, 9]
+    assert lane.deferred_tokens == 3 and lane.tokens[n:] == [3, 5, 9]
     twin = lane.cache.copy()
     lane.truncate(n + 1)
-    assert lane.waits == 1 and twin.waits == 3
+    assert lane.deferred_tokens == 1 and twin.deferred_tokens == 3
     rule.at = LAYERS
-    lane.forward(Feed.causal([6], n + 1), depth=rule)
+    lane.forward(Feed.causal_chain([6], n + 1), depth=rule)
     lane.commit([0])
     assert whole(lane)
 
@@ -128,8 +130,8 @@ def test_who_moves_entries_finds_whole_layers() -> None:
     plain.read(toys.PROMPT)
     for token in (3, 5, 9, 2, 2, 6):
         rule.at = 2
-        lane.forward(Feed.causal([token], len(lane.tokens)), depth=rule)
-        plain.forward(Feed.causal([token], len(plain.tokens)))
+        lane.forward(Feed.causal_chain([token], len(lane.tokens)), depth=rule)
+        plain.forward(Feed.causal_chain([token], len(plain.tokens)))
         lane.commit([0])
         plain.commit([0])
         for a, b in zip(lane.cache.layers, plain.cache.layers, strict=True):
@@ -143,10 +145,10 @@ def test_a_pass_says_who_went_along_and_is_priced_with_them() -> None:
     lane, rule = opened(), At()
     for token, depth in ((3, 3), (5, 2), (9, 2)):
         rule.at = depth
-        lane.forward(Feed.causal([token], len(lane.tokens)), depth=rule)
+        lane.forward(Feed.causal_chain([token], len(lane.tokens)), depth=rule)
         lane.commit([0])
     rule.at = LAYERS
-    lane.forward(Feed.causal([1], len(lane.tokens)), depth=rule)
+    lane.forward(Feed.causal_chain([1], len(lane.tokens)), depth=rule)
     lane.commit([0])
     one = lane.take_passes()[-1]
     n = len(toys.PROMPT)
@@ -162,12 +164,12 @@ def test_a_beam_takes_along_what_waits() -> None:
     lane, rule = opened(), At()
     rule.at = 2
     with torch.inference_mode():
-        lane.forward(Feed.causal([1], len(lane.tokens)), depth=rule)
+        lane.forward(Feed.causal_chain([1], len(lane.tokens)), depth=rule)
         lane.commit([0])
-        lane.cache.rows(torch.tensor([0, 0]))
-        lane.deepen()
+        lane.cache.reorder(torch.tensor([0, 0]))
+        lane.flush_deferred()
     fresh = KVCache(DEEP.spec, dtype=torch.float64)
     with torch.inference_mode():
-        DEEP.decoder.forward(Feed.causal(lane.tokens, 0), fresh)
+        DEEP.decoder.forward(Feed.causal_chain(lane.tokens, 0), fresh)
     for a, b in zip(lane.cache.layers, fresh.layers, strict=True):
         assert all(torch.allclose(a.k[i], b.k[0], atol=1e-12) for i in (0, 1))

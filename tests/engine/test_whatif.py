@@ -14,14 +14,14 @@ from sizes import thinned
 from decodescope.engine.core.component import registry
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.session.replay.fork import Fork
-from decodescope.engine.session.replay.whatif import Change, Derived, NeedsRun, derive
+from decodescope.engine.session.replay.whatif import DerivedVerdict, NeedsRunError, WhatIfChange, derive
 from decodescope.engine.trace import Step, Trace
 
 WARM = ("temperature", dict(temperature=0.9))
 DRAFTERS = {
-    "chain": ("draft_model", dict(length=3)),
-    "tree": ("draft_model", dict(length=3, width=3)),
-    "lookup": ("prompt_lookup", dict(length=4, ngram=1)),
+    "chain": ("draft_model", dict(max_draft_tokens=3)),
+    "tree": ("draft_model", dict(max_draft_tokens=3, width=3)),
+    "lookup": ("prompt_lookup", dict(max_draft_tokens=4, ngram=1)),
     "chains": ("chains", {}),
 }
 
@@ -33,8 +33,8 @@ def run(drafter: str, **more: Any) -> Any:
     return toys.decode(method, count=16, **more)
 
 
-def asked(made: Any, step: Step, node: int = 0, **change: Any) -> Derived:
-    return derive(made.header, made.sink.steps[: step.step], step, node, Change(**change))
+def asked(made: Any, step: Step, node: int = 0, **change: Any) -> DerivedVerdict:
+    return derive(made.header, made.sink.steps[: step.step], step, node, WhatIfChange(**change))
 
 
 def real(made: Any, step: int, **parts: Any) -> Step:
@@ -46,7 +46,7 @@ def real(made: Any, step: int, **parts: Any) -> Step:
         made.header,
         list(made.sink.steps),
         step,
-        models={**toys.helpers(), "draft": small},
+        models={**toys.helper_models(), "draft": small},
         method=method,
     )
     fork.sink = Trace()
@@ -59,7 +59,7 @@ def drafted(made: Any) -> list[Step]:
     return [x for x in made.sink.steps if x.draft is not None]
 
 
-@pytest.mark.parametrize(("drafter", "level"), thinned(3, DRAFTERS, ["decisions", "fields"]))
+@pytest.mark.parametrize(("drafter", "level"), thinned(3, DRAFTERS, ["decisions", "full"]))
 def test_another_rule_decides_as_the_engine_would_with_it(drafter: str, level: str) -> None:
     made, count = run(drafter, level=level, seed=1), Counter[str]()
     made.drafted_by = DRAFTERS[drafter]
@@ -70,12 +70,12 @@ def test_another_rule_decides_as_the_engine_would_with_it(drafter: str, level: s
         ("block", {}),
         ("spectr", {}),
     ]
-    others = [("leniency", dict(form="exponential")), ("typical", dict(epsilon=0.3, next="drawn"))]
+    others = [("leniency", dict(form="exponential")), ("typical", dict(epsilon=0.3, next_token="drawn"))]
     for step in drafted(made)[:8]:
         for rule, settings in [*rules, *others]:
             try:
                 found = asked(made, step, rule=rule, settings=settings)
-            except (NeedsRun, ParamError) as no:
+            except (NeedsRunError, ParamError) as no:
                 count[type(no).__name__] += 1
                 assert level == "decisions" or isinstance(no, ParamError), no
                 continue
@@ -96,7 +96,7 @@ def test_what_happened_is_derived_again(drafter: str) -> None:
     for step in drafted(made):
         try:
             found = asked(made, step)
-        except NeedsRun:
+        except NeedsRunError:
             continue
         known += 1
         assert found.emitted == step.emitted and found.path == step.path and not found.missing
@@ -108,22 +108,22 @@ def test_a_likeliest_token_is_derived_again_and_no_draw_decides_about_it() -> No
     for step in drafted(made):
         try:
             found = asked(made, step)
-        except NeedsRun:
+        except NeedsRunError:
             continue
         told += 1
         assert found.emitted == step.emitted and found.u is None and not found.missing
-        with pytest.raises(NeedsRun, match="takes the likeliest token after the path"):
+        with pytest.raises(NeedsRunError, match="takes the likeliest token after the path"):
             asked(made, step, len(step.draft.tokens), u=0.5)
     assert told > 0.6 * len(drafted(made))
 
 
 def test_a_token_that_was_drawn_is_derived_again_and_another_draw_or_choice_can_be_asked_for() -> None:
-    made = run("chain", rule=("typical", {"next": "drawn"}), seed=2)
+    made = run("chain", rule=("typical", {"next_token": "drawn"}), seed=2)
     step = next(x for x in drafted(made) if x.extra is not None and x.extra.high - x.extra.low > 0.2)
     middle = (step.extra.low + step.extra.high) / 2
     assert asked(made, step).emitted == step.emitted
     assert asked(made, step, len(step.draft.tokens), u=middle).token == step.extra.token
-    assert asked(made, step, settings={"next": "likeliest"}).u is None
+    assert asked(made, step, settings={"next_token": "likeliest"}).u is None
 
 
 def test_another_draw_flips_the_verdict_where_its_test_says() -> None:
@@ -152,7 +152,7 @@ def test_another_draw_flips_the_verdict_where_its_test_says() -> None:
 
 
 def test_with_whole_laws_nothing_is_missing_behind_a_flip() -> None:
-    made = run("tree", level="fields", seed=1)
+    made = run("tree", level="full", seed=1)
     seen = 0
     for step in drafted(made)[:6]:
         node = next((x for x, ok in zip(step.trials.node, step.trials.ok, strict=True) if not ok), None)
@@ -171,9 +171,9 @@ def test_with_whole_laws_nothing_is_missing_behind_a_flip() -> None:
 
 def test_another_temperature_needs_whole_laws() -> None:
     made = run("chain", seed=1)
-    with pytest.raises(NeedsRun, match=r"needs the logits.*fork"):
+    with pytest.raises(NeedsRunError, match=r"needs the logits.*fork"):
         asked(made, drafted(made)[0], temperature=0.5)
-    whole = run("chain", seed=1, level="fields")
+    whole = run("chain", seed=1, level="full")
     for step in drafted(whole)[:6]:
         cold, same = asked(whole, step, temperature=0.05), asked(whole, step, temperature=0.9)
         assert same.emitted == step.emitted and "T = 0.05" in cold.lines[0] and not cold.missing
@@ -185,9 +185,9 @@ def test_another_temperature_needs_whole_laws() -> None:
 
 def test_a_few_shown_tokens_are_the_whole_law_under_a_small_top_k() -> None:
     made = toys.decode(toys.method(drafter=DRAFTERS["lookup"], sampler="temperature"), count=8, seed=1)
-    with pytest.raises(NeedsRun):
+    with pytest.raises(NeedsRunError):
         asked(made, drafted(made)[0], temperature=0.5)
-    method = toys.Method.named(
+    method = toys.Method.from_names(
         {"drafter": "prompt_lookup", "sampler": ["top_k", "temperature"]},
         {"top_k": {"k": 3}, "temperature": {"temperature": 1.0}},
     )
@@ -211,7 +211,7 @@ def test_a_tie_can_be_broken_the_other_way() -> None:
         and found.emitted == [int(step.tops.ids[0, 1])]
         and "0.0001 nats apart" in found.lines[0]
     )
-    with pytest.raises(NeedsRun, match="nothing is drawn"):
+    with pytest.raises(NeedsRunError, match="nothing is drawn"):
         asked(made, step, u=0.5)
 
 
@@ -223,7 +223,7 @@ def test_the_target_s_own_token_is_drawn_anew_where_it_can_be_told() -> None:
             continue
         try:
             assert asked(made, step, own, u=step.extra.u).emitted == step.emitted
-        except NeedsRun:
+        except NeedsRunError:
             continue
         middle = (step.extra.low + step.extra.high) / 2
         found = asked(made, step, own, u=middle)
@@ -245,21 +245,21 @@ def test_what_follows_from_nothing_is_said() -> None:
             asked(made, step, **change)
     with pytest.raises(ParamError, match="nodes beside the root"):
         asked(made, step, 99)
-    with pytest.raises(NeedsRun, match="Judge decoding looks at more"):
+    with pytest.raises(NeedsRunError, match="Judge decoding looks at more"):
         asked(made, step, rule="judge")
-    with pytest.raises(NeedsRun, match="LANTERN looks at more"):
+    with pytest.raises(NeedsRunError, match="LANTERN looks at more"):
         asked(made, step, rule="lantern")
-    with pytest.raises(NeedsRun, match="greedy sampler only"):
+    with pytest.raises(NeedsRunError, match="greedy sampler only"):
         asked(made, step, ties="second")
-    counts = toys.decode(toys.method(drafter=DRAFTERS["chain"], sampler=WARM), count=8, level="counts")
-    with pytest.raises(NeedsRun, match="without its decisions"):
+    counts = toys.decode(toys.method(drafter=DRAFTERS["chain"], sampler=WARM), count=8, level="summary")
+    with pytest.raises(NeedsRunError, match="without its decisions"):
         asked(counts, counts.sink.steps[0])
     jacobi = toys.decode(toys.method(strategy="jacobi"), count=8)
-    with pytest.raises(NeedsRun, match="jacobi"):
+    with pytest.raises(NeedsRunError, match="jacobi"):
         asked(jacobi, jacobi.sink.steps[0])
 
 
-@pytest.mark.parametrize("level", ["decisions", "fields"])
+@pytest.mark.parametrize("level", ["decisions", "full"])
 def test_the_judge_s_word_of_a_node_that_it_was_not_asked_about_is_missing_not_guessed(level: str) -> None:
     missing = 0
     for judged in (
@@ -272,16 +272,17 @@ def test_the_judge_s_word_of_a_node_that_it_was_not_asked_about_is_missing_not_g
             try:
                 # so the next node is tested, and no record says what the judge thinks of it
                 asked(judged, step, last, u=0.0)
-            except NeedsRun as no:
+            except NeedsRunError as no:
                 assert re.search(f"the judge was not asked about node [{last + 2}-9]", str(no))
                 missing += 1
     assert missing > 2
 
 
 def test_a_distribution_that_the_draft_has_not_is_named() -> None:
-    greedy = run("lookup", sampler="greedy", level="fields")
+    greedy = run("lookup", sampler="greedy", level="full")
     with pytest.raises(
-        NeedsRun, match=r"Block.* since node 1 has no distribution that it was drawn from.*fork with it\.$"
+        NeedsRunError,
+        match=r"Block.* since node 1 has no distribution that it was drawn from.*fork with it\.$",
     ):
         asked(greedy, drafted(greedy)[0], rule="block", temperature=0.5)
 

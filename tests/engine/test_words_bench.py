@@ -17,21 +17,21 @@ from decodescope.app.cli import main
 from decodescope.app.commands.bench import words as bench_words
 from decodescope.engine import Method
 from decodescope.engine.bench import words as bench
-from decodescope.engine.bench.answers import QUESTIONS
-from decodescope.engine.bench.figures.answers import BASELINE
+from decodescope.engine.bench.figures.labbench import BASELINE
 from decodescope.engine.bench.figures.words import WordsResult, WordsRow, goals
+from decodescope.engine.bench.labbench import QUESTIONS
 from decodescope.engine.bench.questions.questions import read_questions
 from decodescope.engine.bench.words import (
     ANY,
     FORMS,
     METHODS,
-    Form,
+    AnswerForm,
     WordsBench,
-    form_of,
-    formed,
-    known,
+    default_methods,
+    measure_words,
+    question_form,
+    with_form,
     with_tests,
-    words,
 )
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import Model
@@ -53,7 +53,9 @@ def measured(random: Model) -> WordsResult:
     amateur = {"amateur": lively(6)}
     made = WordsBench(random, further=amateur, new_tokens=TOKENS)
     assert not made.left_out, made.left_out
-    return words(made, [question("a", "What was it?", "z"), question("b", "Once upon", "z", kind="story")])
+    return measure_words(
+        made, [question("a", "What was it?", "z"), question("b", "Once upon", "z", kind="story")]
+    )
 
 
 def test_every_method_has_its_figures(measured: WordsResult) -> None:
@@ -74,13 +76,13 @@ def test_every_method_has_its_figures(measured: WordsResult) -> None:
 
 def test_surprise_is_that_of_the_text_under_the_model_alone(random: Model) -> None:
     asked, method = question("a", "What was it?"), METHODS["temperature"]
-    made = WordsBench(random, {"x": Method.named(*method)}, new_tokens=TOKENS)
+    made = WordsBench(random, {"x": Method.from_names(*method)}, new_tokens=TOKENS)
     plain, drawn = made.figures(asked, 0)
     prompt = random.tokenizer.encode("What was it?")
-    for row, one in ((plain, Method()), (drawn, Method.named(*method))):
+    for row, one in ((plain, Method()), (drawn, Method.from_names(*method))):
         session = Session(random, one, prompt, max_new_tokens=TOKENS, seed=0)
         text = [token for step in session.stream() for token in step.emitted]
-        law = random.decoder.forward(Feed.causal([*prompt, *text], 0), None)[0].log_softmax(-1)
+        law = random.decoder.forward(Feed.causal_chain([*prompt, *text], 0), None)[0].log_softmax(-1)
         due = -sum(float(law[len(prompt) - 1 + i, token]) for i, token in enumerate(text)) / math.log(2)
         grams = [tuple(text[i : i + 4]) for i in range(len(text) - 3)]
         assert row.bits == pytest.approx(due, abs=1e-4) and row.tokens == len(text) == TOKENS
@@ -91,14 +93,15 @@ def test_surprise_is_that_of_the_text_under_the_model_alone(random: Model) -> No
 def test_a_grammar_is_that_of_the_question_and_one_that_was_written_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setitem(FORMS, "qa", Form("regex", "4[0-9]{3}"))
+    monkeypatch.setitem(FORMS, "qa", AnswerForm("regex", "4[0-9]{3}"))
     model = scripted(RULES)  # which answers 42
     form, loose = question(1, "six times seven?", "4211"), question(2, "six times seven?", "forty-two")
-    own = Method.named({"sampler": ("grammar", "greedy")}, {"grammar.text": "42?"})
+    own = Method.from_names({"sampler": ("grammar", "greedy")}, {"grammar.definition": "42?"})
     made = WordsBench(
-        model, {"g": Method.named(*METHODS["grammar"]), "own": own, "t": Method.named(*METHODS["beam"])}
+        model,
+        {"g": Method.from_names(*METHODS["grammar"]), "own": own, "t": Method.from_names(*METHODS["beam"])},
     )
-    assert form_of(form) == FORMS["qa"] and form_of(loose) is None
+    assert question_form(form) == FORMS["qa"] and question_form(loose) is None
     rows = {row.method: row for row in made.figures(form, 0)}
     assert [rows[x].fits for x in (BASELINE, "g", "own")] == [False, True, False]
     assert rows["g"].tokens == 5 and rows["own"].tokens == 3 and rows["g"].bits > rows[BASELINE].bits
@@ -107,13 +110,15 @@ def test_a_grammar_is_that_of_the_question_and_one_that_was_written_stays(
     assert rows["g"].fits is None and rows["g"].tokens == rows[BASELINE].tokens == 3, (
         "any text is allowed there"
     )
-    assert formed(own, FORMS["qa"]) == own and formed(made.methods["t"], FORMS["qa"]) is made.methods["t"]
+    assert (
+        with_form(own, FORMS["qa"]) == own and with_form(made.methods["t"], FORMS["qa"]) is made.methods["t"]
+    )
 
 
 def test_a_search_by_tests_is_given_what_the_expression_is_worth_and_tests_that_were_written_stay() -> None:
     bare, own = (
-        Method.named(*METHODS["planned"]),
-        Method.named({"strategy": "planned"}, {"strategy.tests": "8"}),
+        Method.from_names(*METHODS["planned"]),
+        Method.from_names({"strategy": "planned"}, {"strategy.tests": "8"}),
     )
     asked = replace(question(1, "Write the sum of 3 and 4.", "3 + 4"), scorer="expression")
     number = replace(asked, scorer="number")
@@ -121,12 +126,15 @@ def test_a_search_by_tests_is_given_what_the_expression_is_worth_and_tests_that_
         with_tests(*x).record()["strategy"]["tests"] for x in ((bare, asked), (own, asked), (bare, number))
     ]
     assert given == ["7", "8", ""]
-    assert bare == Method.named(*METHODS["planned"]) and with_tests(known()["beam"], asked) == known()["beam"]
+    assert (
+        bare == Method.from_names(*METHODS["planned"])
+        and with_tests(default_methods()["beam"], asked) == default_methods()["beam"]
+    )
 
 
 def test_forms_are_those_of_the_shipped_answers() -> None:
     asked, _ = read_questions(QUESTIONS)
-    shares = {kind: [form_of(x) is not None for x in asked if x.kind == kind] for kind in FORMS}
+    shares = {kind: [question_form(x) is not None for x in asked if x.kind == kind] for kind in FORMS}
     assert {kind for kind, fits in shares.items() if all(fits)} == {
         "math",
         "retrieval",
@@ -134,7 +142,7 @@ def test_forms_are_those_of_the_shipped_answers() -> None:
         "expression",
     }
     assert sum(shares["json"]) == 34, "six ask for a single value"
-    assert not any(form_of(x) for x in asked if x.kind not in FORMS)
+    assert not any(question_form(x) for x in asked if x.kind not in FORMS)
     assert (
         FORMS["json"].fits('{"a": 1}') and not FORMS["json"].fits("[1]") and not FORMS["json"].fits('{"a": ')
     )
@@ -161,7 +169,7 @@ def test_what_cannot_run_here_is_told_or_refused(random: Model) -> None:
     made = WordsBench(random)
     assert set(made.left_out) == {"contrastive"} and "'amateur'" in made.left_out["contrastive"]
     with pytest.raises(MethodError, match="'amateur'"):
-        WordsBench(random, {"contrastive": known()["contrastive"]})
+        WordsBench(random, {"contrastive": default_methods()["contrastive"]})
 
 
 def test_the_command_takes_samplers_and_its_script_writes_the_table(
@@ -211,7 +219,7 @@ def test_the_command_takes_samplers_and_its_script_writes_the_table(
     ] and "goal: masks of a step" in printed
     assert found["settings"]["further"]["amateur"]["name"] == "lab-draft"
     faulty = {**found, "methods": {"odd": {**found["methods"][BASELINE], "faults": ["it broke."]}}}
-    assert "odd: it broke." in bench_words.told(faulty)
+    assert "odd: it broke." in bench_words.as_text(faulty)
     script = Path(bench_words.__file__).parents[3] / "benchmarks" / "words.py"
     table = subprocess.run(
         [sys.executable, str(script), str(out)], capture_output=True, text=True, check=True

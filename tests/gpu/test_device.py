@@ -25,7 +25,7 @@ COMPOSITIONS = [
     ({"drafter": "token_recycling"}, {}),
     ({"drafter": "layer_skip"}, {}),
     ({"policy": "h2o"}, {"policy": {"heavy": 6, "recent": 6}}),
-    ({"policy": "streaming_llm"}, {"policy": {"sinks": 2, "recent": 10}}),
+    ({"policy": "streaming_llm"}, {"policy": {"sink_tokens": 2, "recent": 10}}),
     ({"strategy": "jacobi"}, {}),
 ]
 
@@ -37,7 +37,7 @@ def on(model: Model, device: str) -> Model:
 
 @pytest.mark.parametrize(("names", "settings"), COMPOSITIONS, ids=lambda x: "-".join(map(str, x)) or "plain")
 def test_the_device_writes_what_the_cpu_writes(names: dict, settings: dict) -> None:
-    method = Method.named(names, settings)
+    method = Method.from_names(names, settings)
     here, there = toys.target(torch.float64), on(toys.target(torch.float64), "cuda")
     draft = toys.draft(torch.float64)
     a = run(here, method, toys.PROMPT, draft=draft, max_new_tokens=32)
@@ -49,12 +49,15 @@ def test_the_device_writes_what_the_cpu_writes(names: dict, settings: dict) -> N
 def test_eviction_frees_the_devices_memory() -> None:
     model = on(toys.target(), "cuda")
     session = Session(
-        model, Method.named({"policy": "window"}, {"policy": {"size": 16}}), [1] * 400, max_new_tokens=8
+        model,
+        Method.from_names({"policy": "window"}, {"policy": {"window": 16}}),
+        [1] * 400,
+        max_new_tokens=8,
     )
     before = torch.cuda.memory_allocated()
     session.start()
     assert torch.cuda.memory_allocated() - before < session.target.cache.nbytes + (1 << 20)
-    assert session.target.cache.held <= 16
+    assert session.target.cache.fullest_length <= 16
 
 
 def test_memory_that_runs_out_ends_the_run_in_a_sentence_and_keeps_its_steps() -> None:

@@ -87,7 +87,7 @@ def planted(count: int = 20) -> Trace:
     """A run of so many steps, one token each from a draft of two nodes."""
     pieces: dict[str, Any] = {"1": "a", "2": " b", "8": "x", "9": ["e2", "96"]}
     more: dict[str, Any] = dict(
-        run="cd" * 8, levels=["counts", "decisions"], pieces=pieces, tells={"drafter": dict(HELD)}
+        run="cd" * 8, levels=["summary", "decisions"], pieces=pieces, tells={"drafter": dict(HELD)}
     )
     trace = Trace([Header(MODEL, METHOD, np.array([1, 2], "<i4"), 7, **more)])
     for k in range(count):

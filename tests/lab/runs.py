@@ -13,23 +13,31 @@ from decodescope.engine.trace import Trace
 
 TEXTS = [f" {letter}" for letter in "abcdefghijklm"]
 METHODS: dict[str, dict[str, Any]] = {
-    "chain": dict(drafter=("draft_model", {"length": 3}), sampler="temperature"),
-    "tree": dict(drafter=("draft_model", {"length": 2, "width": 4}), sampler="temperature"),
-    "copied": dict(drafter=("prompt_lookup", {"length": 4, "ngram": 1}), sampler="temperature"),
-    "block": dict(drafter=("draft_model", {"length": 4}), acceptance="block", sampler="temperature"),
+    "chain": dict(drafter=("draft_model", {"max_draft_tokens": 3}), sampler="temperature"),
+    "tree": dict(drafter=("draft_model", {"max_draft_tokens": 2, "width": 4}), sampler="temperature"),
+    "copied": dict(drafter=("prompt_lookup", {"max_draft_tokens": 4, "ngram": 1}), sampler="temperature"),
+    "block": dict(
+        drafter=("draft_model", {"max_draft_tokens": 4}), acceptance="block", sampler="temperature"
+    ),
     "typical": dict(
-        drafter=("draft_model", {"length": 3, "width": 3}), acceptance="typical", sampler="temperature"
+        drafter=("draft_model", {"max_draft_tokens": 3, "width": 3}),
+        acceptance="typical",
+        sampler="temperature",
     ),
     "lenient": dict(
-        drafter=("draft_model", {"length": 3, "width": 2}), acceptance="leniency", sampler="temperature"
+        drafter=("draft_model", {"max_draft_tokens": 3, "width": 2}),
+        acceptance="leniency",
+        sampler="temperature",
     ),
-    "k-SEQ": dict(drafter=("chains", {"length": 3, "count": 3}), acceptance="spectr", sampler="temperature"),
+    "k-SEQ": dict(
+        drafter=("chains", {"max_draft_tokens": 3, "chains": 3}), acceptance="spectr", sampler="temperature"
+    ),
     "judged": dict(
-        drafter=("draft_model", {"length": 3}),
+        drafter=("draft_model", {"max_draft_tokens": 3}),
         acceptance=("judge", {"threshold": 0.7}),
         sampler="temperature",
     ),
-    "greedy": dict(drafter=("draft_model", {"length": 3}), sampler="greedy"),
+    "greedy": dict(drafter=("draft_model", {"max_draft_tokens": 3}), sampler="greedy"),
     "plain": dict(sampler="temperature"),
     "plain greedy": dict(),
     "heavy": dict(policy=("h2o", {"heavy": 2, "recent": 2})),

@@ -139,7 +139,7 @@ def test_one_that_ended_is_listed_and_may_win(drawn: Drawn) -> None:
     assert drawn.page.locator(".over").is_hidden() == bool(ended[0][0])
 
 
-GROUPS = ("diverse_beam", {"width": 4, "groups": 2, "strength": 2.0})
+GROUPS = ("diverse_beam", {"width": 4, "groups": 2, "diversity_penalty": 2.0})
 
 
 @pytest.mark.parametrize("strategy", [("beam", {"width": 3}), GROUPS], ids=lambda x: x[0])

@@ -9,10 +9,10 @@ import toys
 
 from decodescope.engine import Session
 from decodescope.engine.core.roles import WHOLE
-from decodescope.engine.decoding.bases.weights import Calibration, transforms
+from decodescope.engine.decoding.bases.weights import CalibrationData, parse_transform_list
 from decodescope.engine.trace import Trace
 from decodescope.lab.charts import figure
-from decodescope.lab.wire.reference import beside
+from decodescope.lab.wire.reference import encode_reference
 
 from .drawn import Drawn, told
 
@@ -22,11 +22,15 @@ all.forEach((one) => view.push(one)); view.seek(999); }"""
 
 @pytest.fixture(scope="module")
 def trace() -> Trace:
-    whole = replace(toys.spoken(toys.pair()[0]), name="whole", stop_tokens=[])
-    decoder = transforms("cut_layers skip=a1")[0].made(whole.decoder, Calibration(lambda: None))  # type: ignore[arg-type,return-value] # looks at no text
+    whole = replace(toys.add_tokenizer(toys.pair()[0]), name="whole", stop_tokens=[])
+    decoder = parse_transform_list("cut_layers skip=a1")[0].transform(
+        whole.decoder, CalibrationData(lambda: None)
+    )  # type: ignore[arg-type,return-value] # looks at no text
     made = replace(whole, name="cut", decoder=decoder, spec=decoder.spec)
     models, method = {WHOLE: whole}, toys.method(drafter=("token_recycling", {"nodes": "16"}))
-    run = toys.finished(Session(made, method, toys.PROMPT, models=models, max_new_tokens=20, shadow="model"))
+    run = toys.finish_session(
+        Session(made, method, toys.PROMPT, models=models, max_new_tokens=20, reference="model")
+    )
     return run.sink  # type: ignore[return-value] # a trace
 
 
@@ -39,21 +43,21 @@ def test_the_wire_says_how_far_each_token_is_and_what_it_would_have_been(trace: 
     )
     parted = 0
     for step, message in zip(trace.steps, steps, strict=True):
-        shadow = step.cache[0].shadow
-        assert [x[0] for x in message["beside"]] == [round(float(x), 6) for x in shadow.drift]
-        due = [None if a == b else trace.piece(a) for a, b in zip(shadow.ids, step.emitted, strict=True)]
+        reference = step.cache[0].reference
+        assert [x[0] for x in message["beside"]] == [round(float(x), 6) for x in reference.drift]
+        due = [None if a == b else trace.piece(a) for a, b in zip(reference.ids, step.emitted, strict=True)]
         assert [x[1] for x in message["beside"]] == due
         parted += sum(x is not None for x in due)
     assert parted > 2, "the test needs models that differ"
     step = replace(trace.steps[0], cache=[])
-    assert beside(step, trace.piece) == {}
+    assert encode_reference(step, trace.piece) == {}
 
 
 def test_the_chart_has_every_token_and_marks_those_that_would_be_others(trace: Trace) -> None:
     line, marks = figure(trace, "missed").data
-    drift = [float(x) for step in trace.steps for x in step.cache[0].shadow.drift]
+    drift = [float(x) for step in trace.steps for x in step.cache[0].reference.drift]
     assert list(line.y) == pytest.approx(drift, abs=1e-6)
-    said = [x for step in trace.steps for x in step.cache[0].shadow.ids]
+    said = [x for step in trace.steps for x in step.cache[0].reference.ids]
     written = [x for step in trace.steps for x in step.emitted]
     assert list(marks.x) == [i for i, (a, b) in enumerate(zip(said, written, strict=True)) if a != b]
 
@@ -62,7 +66,7 @@ def test_the_chart_has_every_token_and_marks_those_that_would_be_others(trace: T
 @pytest.mark.xdist_group("drawn")
 def test_the_text_is_tinted_by_it(drawn: Drawn, trace: Trace) -> None:
     drawn.run(OPEN, told(trace))
-    rows = [row for step in trace.steps for row in beside(step, trace.piece)["beside"]]
+    rows = [row for step in trace.steps for row in encode_reference(step, trace.piece)["beside"]]
     tokens = drawn.page.locator(".text-pane .tok.far")
     seen = tokens.evaluate_all(
         "all => all.map((x) => [x.style.getPropertyValue('--far'), x.matches('.otherwise'), x.title])"

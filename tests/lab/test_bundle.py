@@ -23,16 +23,16 @@ from decodescope.lab.views.bundle import (
     PARTS,
     WEB,
     BundleError,
-    asked,
-    bare,
     bundle,
-    core,
-    joined,
-    needed,
-    part,
-    spare,
+    core_script,
+    join_modules,
+    minify_script,
+    needed_parts,
+    part_script,
+    requested_parts,
+    strip_comments,
 )
-from decodescope.lab.views.script import pieces
+from decodescope.lab.views.script import split_script
 from decodescope.lab.wire.messages import messages
 from decodescope.lab.wire.wire import encode
 
@@ -51,21 +51,21 @@ def test_each_module_fits_in_a_head_and_the_script_in_a_page() -> None:
     each page loads is the core; a part is fetched where a run asks for it."""
     sizes = {path.name: path.stat().st_size for path in MODULES}
     assert len(sizes) > 10 and not {name: n for name, n in sizes.items() if n > 25_000}
-    assert 20_000 < weight(core()) < 55_000
-    assert weight(bundle(frozenset())) <= weight(core()) + 100
-    assert not {name: n for name in PARTS if not 1_000 < (n := weight(part(name))) < 11_000}
+    assert 20_000 < weight(core_script()) < 55_000
+    assert weight(bundle(frozenset())) <= weight(core_script()) + 100
+    assert not {name: n for name in PARTS if not 1_000 < (n := weight(part_script(name))) < 11_000}
 
 
 def test_a_part_holds_what_the_core_does_not() -> None:
-    names = {"core": core(), **{name: part(name) for name in PARTS}}
+    names = {"core": core_script(), **{name: part_script(name) for name in PARTS}}
     holds = {name: re.findall(r"^// ---- (.+)$", text, re.MULTILINE) for name, text in names.items()}
     assert sorted(x for all_ in holds.values() for x in all_) == sorted(path.name for path in MODULES)
-    exported = re.search(r"^export \{ (.*) \};$", core(), re.MULTILINE)
+    exported = re.search(r"^export \{ (.*) \};$", core_script(), re.MULTILINE)
     assert exported
     for name in PARTS:
-        (line,) = re.findall(r"^import \{ (.*) \} from \"(.*)\";$", part(name), re.MULTILINE)
+        (line,) = re.findall(r"^import \{ (.*) \} from \"(.*)\";$", part_script(name), re.MULTILINE)
         assert line[1] == "../scope.js" and {*line[0].split(", ")} <= {*exported[1].split(", ")}, name
-        assert f'bring("{name}",' in part(name) and f"{name}.js" in holds[name]
+        assert f'bring("{name}",' in part_script(name) and f"{name}.js" in holds[name]
 
 
 def test_page_and_package_know_the_same_parts() -> None:
@@ -81,11 +81,11 @@ def test_page_and_package_know_the_same_parts() -> None:
 
 def test_a_run_takes_along_what_it_asks_for() -> None:
     tree = known("tree")
-    assert needed(messages(tree, last=5)) == set() and needed(messages(tree)) == {"repeats"}, (
+    assert needed_parts(messages(tree, last=5)) == set() and needed_parts(messages(tree)) == {"repeats"}, (
         "a toy goes round after a while"
     )
-    assert needed(messages(known("beam"), last=5)) == {"trees"}
-    assert asked({"kind": "head", "parts": {"depth": {"usual": False}}}) == {"depth"}
+    assert needed_parts(messages(known("beam"), last=5)) == {"trees"}
+    assert requested_parts({"kind": "head", "parts": {"adaptive_depth": {"usual": False}}}) == {"depth"}
     with_trees, without = bundle(frozenset({"trees"})), bundle(frozenset())
     assert "// ---- tree_steps.js" in with_trees and "// ---- canvas.js" not in with_trees
     assert "// ---- tree_steps.js" not in without and weight(without) < weight(with_trees) < weight(bundle())
@@ -93,7 +93,9 @@ def test_a_run_takes_along_what_it_asks_for() -> None:
 
 def strings(text: str) -> list[str]:
     """The strings and patterns of a script."""
-    return [part.strip() for kind, part in pieces(text) if kind == "text" and not re.match(r"/[/*]", part)]
+    return [
+        part.strip() for kind, part in split_script(text) if kind == "text" and not re.match(r"/[/*]", part)
+    ]
 
 
 def test_the_script_asks_for_nothing_and_holds_every_module_once() -> None:
@@ -109,16 +111,20 @@ def test_only_comments_and_spare_spaces_stay_behind() -> None:
         literals: list[list[str]] = [[], [], []]
         kept = [
             code(x, own).splitlines()
-            for x, own in zip((text, bare(text), spare(text)), literals, strict=True)
+            for x, own in zip((text, strip_comments(text), minify_script(text)), literals, strict=True)
         ]
         lines = [["".join(line.split()) for line in one if line.strip()] for one in kept]
         words = [re.findall(r"[\w$]+|[+-]+", "\n".join(one)) for one in kept]
         assert lines[0] == lines[1] == lines[2] and words[0] == words[1] == words[2], path.name
-        assert literals[0] == literals[1] == literals[2] and strings(text) == strings(spare(text)), path.name
+        assert literals[0] == literals[1] == literals[2] and strings(text) == strings(minify_script(text)), (
+            path.name
+        )
         assert not [x for x in literals[0] if "\n" in x], f"{path.name}: a text over lines would lose spaces"
-        assert bare(text).split() == bare(bare(text)).split() and len(bare(text)) < len(text), path.name
-    assert bare("  // a\n/* b\n * c */\nconst d = 1; // e\n") == "const d = 1; // e\n"
-    assert spare("const a = { b: [1, 2] }, c = x + +y;\nreturn `a { ${ b } }` + 'c = d'; // e\n") == (
+        assert strip_comments(text).split() == strip_comments(strip_comments(text)).split() and len(
+            strip_comments(text)
+        ) < len(text), path.name
+    assert strip_comments("  // a\n/* b\n * c */\nconst d = 1; // e\n") == "const d = 1; // e\n"
+    assert minify_script("const a = { b: [1, 2] }, c = x + +y;\nreturn `a { ${ b } }` + 'c = d'; // e\n") == (
         "const a={b:[1,2]},c=x + +y;\nreturn `a { ${ b } }` + 'c = d';"
     )
 
@@ -126,7 +132,7 @@ def test_only_comments_and_spare_spaces_stay_behind() -> None:
 def made(folder: Path, **texts: str) -> str:
     for name, text in texts.items():
         (folder / f"{name}.js").write_text(text, encoding="utf-8")
-    return joined(folder, "main.js")
+    return join_modules(folder, "main.js")
 
 
 def test_what_is_needed_stands_first_and_the_entry_s_names_come_out(tmp_path: Path) -> None:
@@ -197,7 +203,13 @@ def hosted(driver: Any, way: str) -> tuple[Any, list[str]]:
                 body=(WEB / "scope" / name).read_text(encoding="utf-8"), content_type="text/javascript"
             )
         else:
-            text = bundle() if way == "bundle" else core() if name == ENTRY else part(name[len(folder) : -3])
+            text = (
+                bundle()
+                if way == "bundle"
+                else core_script()
+                if name == ENTRY
+                else part_script(name[len(folder) : -3])
+            )
             route.fulfill(body=text, content_type="text/javascript")
 
     page.route("http://scope.test/**", answer)
@@ -208,29 +220,38 @@ def hosted(driver: Any, way: str) -> tuple[Any, list[str]]:
 
 def asking() -> dict[str, Trace]:
     """Runs that ask for parts: each part of one run is asked for."""
-    target = replace(toys.both(), tokenizer=Words(TEXTS))  # type: ignore[arg-type]
+    target = replace(toys.bidirectional_target(), tokenizer=Words(TEXTS))  # type: ignore[arg-type]
     canvas = Session(
         target, toys.method(strategy=("masked", {"block": 8})), toys.PROMPT, max_new_tokens=12, seed=0
     )
     canvas.sink = Trace()
     for _ in canvas.stream():
         pass
-    deep = toys.method(depth=("confidence_exit", {"threshold": 0.9, "first": 1}))
-    switch = toys.method(strategy="switch", router=("entropy", {"tau": 1.0, "stay": 2, "window": 2}))
+    deep = toys.method(adaptive_depth=("confidence_exit", {"threshold": 0.9, "min_layers": 1}))
+    switch = toys.method(
+        strategy="switch", router=("entropy", {"tau": 1.0, "min_turn_tokens": 2, "window": 2})
+    )
     picture = toys.decode(
-        toys.method(sampler="temperature"), count=9, pair=(toys.raster(), toys.pair()[1]), prompt=[4]
+        toys.method(sampler="temperature"), count=9, pair=(toys.raster_target(), toys.pair()[1]), prompt=[4]
     ).sink
     answers = toys.method(strategy="cascade", router=("answer_confidence", {"tau": 1.1}))
     runs = {"tree": known("tree"), "beam": known("beam"), "canvas": canvas.sink, "picture": picture}
-    runs["prompt_compression"] = toys.decode(toys.method(context=("gemfilter", {"keep": 6})), count=4).sink
+    runs["prompt_compression"] = toys.decode(
+        toys.method(prompt_compression=("gemfilter", {"prompt_budget": 6})), count=4
+    ).sink
     runs["cascade"] = toys.decode(answers, count=8).sink
     cut = copy(runs["tree"])
     cut.header = replace(cut.header, model=cut.header.model | {"widths": [64, 0, 64]})
     runs["model"] = cut
     runs["search"] = toys.decode(toys.method(strategy=("planned", {"tests": "1\n2"})), count=8).sink
-    runs["threads"] = toys.decode(toys.method(strategy=("apar", {"fork": "5", "child": "12"})), count=8).sink
-    runs["survey"] = toys.decode(toys.method(strategy=("exact_extract", {"end": "7"})), count=9).sink
-    return runs | {"depth": toys.decode(deep, count=8).sink, "switch": toys.decode(switch, count=8).sink}
+    runs["threads"] = toys.decode(
+        toys.method(strategy=("apar", {"fork_token": "5", "child_token": "12"})), count=8
+    ).sink
+    runs["survey"] = toys.decode(toys.method(strategy=("exact_extract", {"end_token": "7"})), count=9).sink
+    return runs | {
+        "adaptive_depth": toys.decode(deep, count=8).sink,
+        "switch": toys.decode(switch, count=8).sink,
+    }
 
 
 @pytest.mark.browser
@@ -239,7 +260,7 @@ def test_the_modules_draw_the_same_by_themselves_as_joined(driver: Any) -> None:
     """A name that a module uses and does not import would be found in the script all the same; here it is missed. A part
     that is fetched draws what a part that is there draws, and is fetched once, for the runs that ask for it."""
     runs = asking()
-    wanted = {name: sorted(needed(messages(trace))) for name, trace in runs.items()}
+    wanted = {name: sorted(needed_parts(messages(trace))) for name, trace in runs.items()}
     assert {x for names in wanted.values() for x in names} | {"pair"} == set(PARTS), (
         "the test needs each part"
     )

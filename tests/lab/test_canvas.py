@@ -16,7 +16,7 @@ from decodescope.engine import Session
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.details.shapes import CanvasDetail
 from decodescope.lab.wire.canvas import ROOM
-from decodescope.lab.wire.messages import most_nodes, wire_of
+from decodescope.lab.wire.messages import build_wire, max_node_number
 from decodescope.lab.wire.wire import BUDGET, encode
 
 from .drawn import Drawn, told
@@ -28,14 +28,14 @@ RULES = {
     "threshold": ("threshold", {"tau": 0.35}),
     "factor": ("threshold", {"factor": 1.8}),
     "mask_predict": ("mask_predict", {"steps": 3}),
-    "local_leap": ("local_leap", {"tau": 0.4, "relaxed": 0.2, "radius": 2}),
+    "local_leap": ("local_leap", {"tau": 0.4, "relaxed_tau": 0.2, "anchor_radius": 2}),
 }
 
 
 def run(name: str, count: int = 20, **strategy: Any) -> Trace:
     """A finished run of the toy that reads both sides, its tokens read as letters."""
-    target = replace(toys.both(), tokenizer=Words(TEXTS))  # type: ignore[arg-type]
-    method = toys.method(strategy=("masked", {"block": 8, **strategy}), selector=RULES[name])
+    target = replace(toys.bidirectional_target(), tokenizer=Words(TEXTS))  # type: ignore[arg-type]
+    method = toys.method(strategy=("masked", {"block": 8, **strategy}), unmasking=RULES[name])
     session = Session(target, method, toys.PROMPT, max_new_tokens=count, seed=0)
     session.sink = Trace()
     for _ in session.stream():
@@ -81,16 +81,16 @@ def test_wire_has_what_the_record_has(name: str) -> None:
 
 def test_a_step_is_small_whatever_the_block_and_comes_whole_where_it_is_asked_for() -> None:
     trace = run("threshold", 400, block=400)
-    wire = wire_of(trace)
+    wire = build_wire(trace)
     first = trace.steps[0]
     assert first.detail_of("canvas") is not None and len(first.detail_of("canvas").open) == 400
     small, whole, brief = wire.step(first), wire.step(first, whole=True), wire.brief(first)
     assert "open" not in small["canvas"] and small["few"] and "open" not in brief["canvas"]
     assert len(whole["canvas"]["open"]) == 400 and "few" not in whole
     assert len(encode(small)) - len(encode(small["canvas"]["now"])) < BUDGET
-    assert most_nodes(first) == 400
+    assert max_node_number(first) == 400
     few = run("threshold")
-    briefs = [wire_of(few).brief(step)["canvas"] for step in few.steps]
+    briefs = [build_wire(few).brief(step)["canvas"] for step in few.steps]
     assert all(len(json.dumps(x)) < ROOM and "bars" not in x for x in briefs)
     assert [x["open"] for x in briefs] == [x.open.tolist() for x in fills(few)]
 
@@ -303,12 +303,12 @@ NESTED = 'start: "1" [start ("0" start)*] "2" | "3"'
 
 
 def unusual(selector: tuple[str, dict], **strategy: Any) -> Trace:
-    method = toys.method(strategy=("masked", {"block": 16, **strategy}), selector=selector)
+    method = toys.method(strategy=("masked", {"block": 16, **strategy}), unmasking=selector)
     return toys.decode(method, count=16, stop_tokens=[7]).sink
 
 
 def test_what_was_tried_and_refused_is_on_the_wire() -> None:
-    tried = unusual(("explore", {"tau": 0.9, "least": 6, "tries": 3}))
+    tried = unusual(("explore", {"tau": 0.9, "min_sure_places": 6, "candidates": 3}))
     refused = unusual(("low_confidence", {"steps": 1}), grammar=NESTED)
     seen = 0
     for trace in (tried, refused):
@@ -329,7 +329,7 @@ def test_what_was_tried_and_refused_is_on_the_wire() -> None:
 
 @drawing
 def test_card_tells_what_was_tried_what_was_refused_and_bits(drawn: Drawn) -> None:
-    trace = unusual(("explore", {"tau": 0.9, "least": 6, "tries": 3}), grammar=NESTED)
+    trace = unusual(("explore", {"tau": 0.9, "min_sure_places": 6, "candidates": 3}), grammar=NESTED)
     open_run(drawn, told(trace))
     i, fill = next((i, x) for i, x in enumerate(fills(trace)) if x.explored is not None)
     select = "([step, node]) => view.select({ step, node })"

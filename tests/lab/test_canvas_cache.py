@@ -8,8 +8,8 @@ import pytest
 import toys
 
 from decodescope.engine.trace import Trace
-from decodescope.lab.cache.lives import Lives
-from decodescope.lab.figures import held
+from decodescope.lab.cache.lifetimes import EntryLifetimes
+from decodescope.lab.figures import cache_entries
 
 from .drawn import Drawn, told
 
@@ -22,12 +22,12 @@ def run(kind: str) -> Trace:
 
 
 def test_entries_that_are_made_anew_have_no_lives() -> None:
-    assert not Lives.of(run("prefix")).unplaced and held.lives(run("prefix"))
+    assert not EntryLifetimes.of(run("prefix")).unplaced and cache_entries.entry_lifetimes(run("prefix"))
     for kind, word in (("none", "Nothing is kept"), ("dual", "read anew for each block")):
-        assert word in Lives.of(run(kind)).unplaced
+        assert word in EntryLifetimes.of(run(kind)).unplaced
         with pytest.raises(ValueError, match=word):
-            held.lives(run(kind))
-        assert held.figure(run(kind)), "counts stay"
+            cache_entries.entry_lifetimes(run(kind))
+        assert cache_entries.figure(run(kind)), "counts stay"
 
 
 @pytest.mark.browser

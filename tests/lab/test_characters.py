@@ -27,7 +27,7 @@ def tokenizer() -> Tokenizer:
 
 
 def pieces(tokenizer: Tokenizer, text: str) -> list[list[Any]]:
-    return [[token, tokenizer.piece(token)] for token in tokenizer.plain(text)]
+    return [[token, tokenizer.piece(token)] for token in tokenizer.encode_plain(text)]
 
 
 def show(drawn: Drawn, prompt: list[list[Any]], written: list[list[Any]]) -> None:

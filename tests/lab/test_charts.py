@@ -11,11 +11,11 @@ import toys
 from followed import followed
 from followed import searched as search_of
 
-from decodescope.engine.core.component import declared
+from decodescope.engine.core.component import note_declarations
 from decodescope.engine.core.note import Finding
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.hardware import device
-from decodescope.engine.cost.passes import Passes
+from decodescope.engine.cost.passes import PassPricer
 from decodescope.engine.trace import Trace, TraceError
 from decodescope.engine.trace.records.events import Made
 from decodescope.lab import decisions, explain, figure, open_trace
@@ -42,20 +42,20 @@ EXAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
 def told() -> Trace:
     """The run with early exits, with what its parts tell, as the page reads it."""
     trace = open_trace("early-exit")
-    trace.header = replace(trace.header, tells=declared(trace.header.method))
+    trace.header = replace(trace.header, tells=note_declarations(trace.header.method))
     return trace
 
 
-def shadowed() -> Trace:
+def needs_reference() -> Trace:
     """A run with a full cache beside."""
     return toys.decode(
-        toys.method(policy=("h2o", dict(heavy=4, recent=4))), toys.PROMPT * 3, count=8, shadow=True
+        toys.method(policy=("h2o", dict(heavy=4, recent=4))), toys.PROMPT * 3, count=8, reference=True
     ).sink
 
 
 def filled() -> Trace:
     """A run over a canvas."""
-    return toys.decode(toys.method(strategy=("masked", {"block": 8}), selector="threshold"), count=16).sink
+    return toys.decode(toys.method(strategy=("masked", {"block": 8}), unmasking="threshold"), count=16).sink
 
 
 def pictured() -> Trace:
@@ -65,7 +65,7 @@ def pictured() -> Trace:
 
 def extracted() -> Trace:
     """A run that answers with a span."""
-    return toys.decode(toys.method(strategy=("exact_extract", {"end": "7"})), count=9).sink
+    return toys.decode(toys.method(strategy=("exact_extract", {"end_token": "7"})), count=9).sink
 
 
 def voted() -> Trace:
@@ -88,7 +88,7 @@ def searched() -> Trace:
 # the charts of which no shipped example has what is drawn
 OWN = {
     "notes": (told, {"note": "sure"}),
-    "missed": (shadowed, {}),
+    "missed": (needs_reference, {}),
     "canvas": (filled, {}),
     "picture": (pictured, {}),
 }
@@ -189,15 +189,15 @@ def test_lives_are_those_of_the_records() -> None:
 
 
 def test_what_a_full_cache_says_is_drawn_as_it_is_recorded() -> None:
-    trace = shadowed()
+    trace = needs_reference()
     lines = {one.name: list(one.y) for one in figure(trace, "missed").data}
-    told = [step.cache[0].shadow for step in trace.steps]
+    told = [step.cache[0].reference for step in trace.steps]
     assert lines["mean of the heads"] == [pytest.approx(float(x.lost_mass.mean()), abs=2e-6) for x in told]
     assert (
         lines["drift"] == [pytest.approx(float(x.drift.mean()), abs=2e-6) for x in told]
         and max(lines["worst head"]) > 0
     )
-    with pytest.raises(ValueError, match="record it with shadow=True"):
+    with pytest.raises(ValueError, match="record it with reference=True"):
         figure("h2o", "missed")
 
 
@@ -236,7 +236,7 @@ def test_a_cascade_shows_its_answers_against_tau_and_the_price_of_both_models() 
     assert [shape == "/" for shape in answers.marker.pattern.shape] == [
         x == "lost" for x in record.columns["outcome"]
     ]
-    priced = Passes(trace.header)
+    priced = PassPricer(trace.header)
     records = [trace.prefill, *trace.steps]
     due = [
         sum(row["flops"] for x in records for row in priced.rows(x.passes) if row["lane"] == y)
@@ -257,7 +257,7 @@ def test_a_picture_shows_each_cell_s_level_and_pass() -> None:
     assert [x for row in grey.z for x in row] == [*levels, *[None] * 22]
     came = {place - 1: step.step for step in trace.steps for place in step.detail_of("canvas").places}
     assert [x for row in passes.z for x in row] == [came.get(cell) for cell in range(64)]
-    plain = toys.decode(count=9, pair=(toys.raster(), toys.pair()[1]), prompt=[4]).sink
+    plain = toys.decode(count=9, pair=(toys.raster_target(), toys.pair()[1]), prompt=[4]).sink
     assert [x for row in figure(plain, "picture").data[1].z for x in row][:10] == [*range(9), None]
     with pytest.raises(ValueError, match="writes no pictures that could be drawn"):
         figure("h2o", "picture")
@@ -275,7 +275,7 @@ def test_a_machine_is_the_run_s_own_or_one_that_is_named() -> None:
 
 def test_a_search_is_drawn_as_it_stood_behind_any_text() -> None:
     small = toys.decode(
-        toys.method(strategy=("planned", {"tests": "1\n2", "k": 2, "rollouts": 24})), count=4
+        toys.method(strategy=("planned", {"tests": "1\n2", "top_k": 2, "rollouts": 24})), count=4
     ).sink
     for trace, ended in ((open_trace("planned"), False), (small, True)):
         search = search_of(trace)
@@ -309,7 +309,7 @@ def test_beams_are_drawn_with_what_was_left() -> None:
     groups = toys.decode(toys.method(strategy=("diverse_beam", {"width": 4, "groups": 2})), count=6).sink
     for one in (trace, groups):
         marks = {mark.name: mark for mark in figure(one, "search").data if "markers" in mark.mode}
-        assert [*marks["the best"].x] == [*range(1, len(one.emitted) + 1)], "one way leads to the text"
+        assert [*marks["the best"].x] == [*range(1, len(one.emitted_ids) + 1)], "one way leads to the text"
     assert any("behind the last" in x for x in marks["left"].customdata)
 
 
@@ -322,7 +322,7 @@ def test_votes_are_drawn_with_the_most_first() -> None:
     shades, mark = drawing.data
     means = [sum(row) / len(row) for row in shades.z]
     assert means == pytest.approx(sorted(votes, reverse=True)) and [*mark.x] == [*mark.y] == [1]
-    measure = trace.header.method["strategy"]["measure"]
+    measure = trace.header.method["strategy"]["similarity"]
     assert (
         drawing.layout.title.text == f"Texts that voted, by the measure {measure}"
         and mark.name == "the run's text"

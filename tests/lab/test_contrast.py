@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from decodescope.engine.trace import Trace
-from decodescope.lab.views.contrast import EDGE, Side, chance, contrast
+from decodescope.lab.views.contrast import EDGE, RunSide, contrast, shared_randomness
 
 from .runs import run
 
 
-def other(trace: Trace, token: int, **changes: Any) -> tuple[Side, Side, int]:
+def other(trace: Trace, token: int, **changes: Any) -> tuple[RunSide, RunSide, int]:
     """A run of one token a step, and the same where `token` is the law's second best; what is changed in both records of
     that step. And that second best."""
     records = list(trace.records())
@@ -27,7 +27,7 @@ def other(trace: Trace, token: int, **changes: Any) -> tuple[Side, Side, int]:
         mine.emitted = list(emitted)
         for name, value in changes.items():
             setattr(mine, name, value)
-        sides.append(Side.of(Trace(made)))
+        sides.append(RunSide.of(Trace(made)))
     return sides[0], sides[1], second
 
 
@@ -61,8 +61,8 @@ def test_a_tie_of_other_tokens_excuses_nothing() -> None:
 
 
 def test_equal_texts_of_other_lengths_are_equal_as_far_as_both_go() -> None:
-    a = Side.of(run("plain greedy"))
-    b = Side.of(run("greedy"))
+    a = RunSide.of(run("plain greedy"))
+    b = RunSide.of(run("greedy"))
     assert contrast(a, b).verdict == "same"
     b.tokens, b.wrote = b.tokens[:30], b.wrote[:30]
     made = contrast(a, b)
@@ -73,27 +73,29 @@ def test_equal_texts_of_other_lengths_are_equal_as_far_as_both_go() -> None:
 
 def test_the_kept_numbers_are_those_of_the_steps() -> None:
     trace = run("chain", seed=3)
-    side = Side.of(trace)
-    assert side.kept == [x.accepted for x in trace.steps if x.drafted] and side.tokens == trace.emitted
+    side = RunSide.of(trace)
+    assert side.kept == [x.accepted for x in trace.steps if x.drafted] and side.tokens == trace.emitted_ids
     for token in range(len(side.tokens)):
         number, place = side.wrote[token]
         assert trace.steps[number].emitted[place] == side.tokens[token]
     own = {x.n + len(x.path or []): x.extra.u for x in trace.steps if x.extra is not None}
-    assert side.uniforms == own and side.drafts and not side.greedy
+    assert side.uniforms == own and side.uses_drafts and not side.is_greedy
 
 
 def test_runs_of_one_seed_share_uniforms_and_those_of_others_none() -> None:
-    a, b, c = (Side.of(run(kind, seed=seed)) for kind, seed in (("chain", 3), ("tree", 3), ("chain", 4)))
+    a, b, c = (RunSide.of(run(kind, seed=seed)) for kind, seed in (("chain", 3), ("tree", 3), ("chain", 4)))
     same, others = contrast(a, b), contrast(a, c)
     assert same.shared == same.both > 3 and same.due == "law" and same.verdict == "free"
     assert others.both > 3 and others.shared == 0
-    assert f"at {same.shared} of {same.both}" in chance(a, b, same) and "Other seeds" in chance(a, c, others)
-    still = Side.of(run("plain greedy"))
-    assert "B draws nothing" in chance(a, still, contrast(a, still))
+    assert f"at {same.shared} of {same.both}" in shared_randomness(
+        a, b, same
+    ) and "Other seeds" in shared_randomness(a, c, others)
+    still = RunSide.of(run("plain greedy"))
+    assert "B draws nothing" in shared_randomness(a, still, contrast(a, still))
 
 
 def test_texts_drawn_with_one_seed_and_no_drafts_must_be_equal_but_at_the_edge_of_an_interval() -> None:
-    a, b = (Side.of(run("plain", seed=3)) for _ in range(2))
+    a, b = (RunSide.of(run("plain", seed=3)) for _ in range(2))
     assert contrast(a, b).verdict == "same" and contrast(a, b).due == "same"
     b.tokens[5] = (b.tokens[5] + 1) % 13
     position = len(a.header.prompt) + 5

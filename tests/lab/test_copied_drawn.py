@@ -11,7 +11,7 @@ from toylab import Words
 
 from decodescope.engine import Session
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.detail_checks.copies import copied, sources
+from decodescope.engine.trace.detail_checks.copies import copied_places, emitted_sources
 
 from .drawn import Drawn, told
 from .runs import TEXTS
@@ -23,7 +23,7 @@ all.forEach((one) => view.push(one)); }"""
 @cache
 def run() -> Trace:
     target = replace(toys.target(seed=toys.LIVELY), tokenizer=Words(TEXTS))  # type: ignore[arg-type]
-    made = toys.method(drafter=("prompt_lookup", {"ngram": 1, "length": 3}))
+    made = toys.method(drafter=("prompt_lookup", {"ngram": 1, "max_draft_tokens": 3}))
     session = Session(target, made, toys.PROMPT, max_new_tokens=48, seed=0)
     session.sink = Trace()
     for _ in session.stream():
@@ -34,7 +34,7 @@ def run() -> Trace:
 def test_the_wire_has_the_source_of_every_token_that_was_copied() -> None:
     trace = run()
     steps = [one for one in told(trace) if one["kind"] == "step"]
-    due = [sources(trace.header, step) for step in trace.steps]
+    due = [emitted_sources(trace.header, step) for step in trace.steps]
     assert [step.get("from", []) for step in steps] == due and sum(map(bool, due)) > 1, (
         "the test needs copies that stayed"
     )
@@ -51,22 +51,24 @@ def test_a_copy_marks_its_source_and_a_source_its_copies(drawn: Drawn) -> None:
     trace = run()
     drawn.run(OPEN, told(trace))
     k = next(
-        k for k, step in enumerate(trace.steps) if any(x is not None for x in sources(trace.header, step))
+        k
+        for k, step in enumerate(trace.steps)
+        if any(x is not None for x in emitted_sources(trace.header, step))
     )
     step, n = trace.steps[k], len(trace.header.prompt)
     drawn.run("(i) => view.seek(i)", k)
     tokens = drawn.page.locator(".text-pane .tok:visible")
     marked = "x => x.flatMap((y, k) => y.classList.contains('%s') ? [k] : [])"
-    places = copied(trace.header, step)
+    places = copied_places(trace.header, step)
     assert tokens.evaluate_all(marked % "source") == sorted(set(places))
     assert f"positions {places[0]} to {places[-1]}" in drawn.text(".text-pane .copied") or len(places) == 1
     assert not tokens.evaluate_all(marked % "pointed")
-    made, source = next((i, x) for i, x in enumerate(sources(trace.header, step)) if x is not None)
+    made, source = next((i, x) for i, x in enumerate(emitted_sources(trace.header, step)) if x is not None)
     at = n + sum(len(x.emitted) for x in trace.steps[:k]) + made
     copies = [
         n + x.n - trace.steps[0].n + i
         for x in trace.steps[: k + 1]
-        for i, place in enumerate(sources(trace.header, x))
+        for i, place in enumerate(emitted_sources(trace.header, x))
         if place == source
     ]
     for one in (at, source):  # from the copy to its source, and from there to all copies

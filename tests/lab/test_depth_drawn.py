@@ -17,7 +17,7 @@ from .drawn import Drawn, told
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
 
 LAYERS = 6
-DEEP = toys.model(toys.decoder(toys.shaped(n_layers=LAYERS), 3, torch.float64))
+DEEP = toys.model(toys.decoder(toys.toy_spec(n_layers=LAYERS), 3, torch.float64))
 OPEN = """(all) => { place.replaceChildren(); window.view = S.mount(place, { views: ['tree', 'depth', 'time'] });
 all.forEach((one) => view.push(one)); view.seek(0); }"""
 TABLE = ".depth-pane .twin tbody tr"
@@ -36,7 +36,7 @@ def shown(drawn: Drawn, messages: list[dict[str, Any]]) -> list[list[str]]:
 
 
 def test_the_map_and_its_tests_say_what_the_record_says(drawn: Drawn) -> None:
-    trace = run(depth=("confidence_exit", {"threshold": 0.9, "first": 1}))
+    trace = run(adaptive_depth=("confidence_exit", {"threshold": 0.9, "min_layers": 1}))
     rows = shown(drawn, told(trace))
     assert len(rows) == len(trace.steps)
     depths = [step.exits[0].depth for step in trace.steps]
@@ -58,7 +58,7 @@ def test_the_map_and_its_tests_say_what_the_record_says(drawn: Drawn) -> None:
         tests = drawn.cells(".tests tbody tr")
         assert [int(row[0]) for row in tests] == [int(test[0]) for test in left.tests]
         assert [row[4] for row in tests] == [
-            "it leaves" if left.passed(c, b) else "it goes on" for _, c, b in left.tests
+            "it leaves" if left.test_leaves(c, b) else "it goes on" for _, c, b in left.tests
         ]
         saved = told(trace)[i + 1]["depth"]["saved"]
         assert drawn.text(".depth-pane .figures").startswith(f"{abs(saved):.2f}")
@@ -76,7 +76,12 @@ def test_the_map_and_its_tests_say_what_the_record_says(drawn: Drawn) -> None:
 
 
 def test_drafts_by_an_exit_stand_before_their_check_and_plain_runs_have_no_map(drawn: Drawn) -> None:
-    trace = run(drafter=("early_exit", {"criterion": "confidence_exit threshold=0.6 first=1", "length": 3}))
+    trace = run(
+        drafter=(
+            "early_exit",
+            {"criterion": "confidence_exit threshold=0.6 min_layers=1", "max_draft_tokens": 3},
+        )
+    )
     rows = shown(drawn, told(trace))
     first = [row[1] for row in rows if row[0] == "0"]
     assert first[-1] == "target" and set(first[:-1]) == {"draft"}
@@ -93,7 +98,7 @@ def test_drafts_by_an_exit_stand_before_their_check_and_plain_runs_have_no_map(d
         message.pop("depth", None)
     drawn.run(OPEN, messages)
     assert not drawn.page.locator(".depth-pane").is_visible()
-    messages = told(run(depth=("confidence_exit", {"threshold": 0.9})))
+    messages = told(run(adaptive_depth=("confidence_exit", {"threshold": 0.9})))
     for message in messages[1:-1]:
         del message["depth"]
     drawn.run(OPEN, messages)
@@ -105,7 +110,7 @@ WORDS = {"r": "ran", "a": "attention alone", "f": "feed-forward alone", "p": "pr
 
 @pytest.mark.parametrize("gap", ["propagate", "absent"])
 def test_rows_that_chose_alone_show_each_half_of_a_layer_and_their_scores(drawn: Drawn, gap: str) -> None:
-    trace = run(depth=("skip_layer", {"threshold": 0.4, "gap": gap}))
+    trace = run(adaptive_depth=("skip_layer", {"threshold": 0.4, "skipped_kv": gap}))
     rows, seen = shown(drawn, told(trace)), set[str]()
     for row, step in zip(rows, trace.steps, strict=True):
         signs = ["p" if x == "-" and gap == "propagate" else x for x in step.exits[0].signs]
@@ -117,7 +122,7 @@ def test_rows_that_chose_alone_show_each_half_of_a_layer_and_their_scores(drawn:
     assert "where passes left" not in drawn.text(".depth-pane")
     for i, left in enumerate(step.exits[0] for step in trace.steps):
         drawn.run("(i) => view.seek(i)", i)
-        assert drawn.text(".tests h3") == f"{round(100 * left.opened)} % of {2 * LAYERS} sub-layers ran"
+        assert drawn.text(".tests h3") == f"{round(100 * left.open_share)} % of {2 * LAYERS} sub-layers ran"
         cells = drawn.cells(".tests tbody tr")
         ran = ["ran" if x > left.over else "left out" for x in left.scores[0]]
         assert [word for row in cells for word in (row[2], row[4])] == ran

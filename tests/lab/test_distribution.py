@@ -13,7 +13,7 @@ from sizes import thinned
 
 from decodescope.engine.decoding.bases.sampler import softmax
 from decodescope.engine.decoding.values.draft import Draft, Verdict
-from decodescope.engine.decoding.values.tops import tops
+from decodescope.engine.decoding.values.tops import tops_record
 from decodescope.engine.session.method import Method
 from decodescope.lab.views.bundle import WEB
 
@@ -33,7 +33,7 @@ STAGES = {
     "temperature": ("temperature", "temperature"),
     "k": ("top_k", "k"),
     "p": ("top_p", "p"),
-    "share": ("min_p", "share"),
+    "share": ("min_p", "p"),
 }
 
 
@@ -57,7 +57,7 @@ def logits(seed: int) -> torch.Tensor:
 def drawn_from(z: torch.Tensor, stages: Sequence[tuple[str, str, float]]) -> torch.Tensor:
     """The distribution after these samplers, in their order."""
     names, settings = [name for name, *_ in stages], {name: {knob: value} for name, knob, value in stages}
-    sampler = Method.named({"sampler": names}, settings).sampler
+    sampler = Method.from_names({"sampler": names}, settings).sampler
     return softmax(sampler.warp(z, sampler.start([0], V)))
 
 
@@ -67,7 +67,7 @@ def chain(setting: dict[str, float]) -> list[tuple[str, str, float]]:
 
 def record(p: torch.Tensor) -> list[Any]:
     """What a trace holds of a place where nothing was drafted, as it is on the wire."""
-    held = tops(Draft(), Verdict([], 0, "target", places=[(-1, p.float())]), p.log()[None].float())
+    held = tops_record(Draft(), Verdict([], 0, "target", places=[(-1, p.float())]), p.log()[None].float())
     columns = zip(held.ids[0].tolist(), held.p[0].tolist(), strict=True)
     return [
         0,

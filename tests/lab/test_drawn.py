@@ -12,8 +12,8 @@ import pytest
 from sizes import first_of
 
 from decodescope.lab import export_html, open_trace
-from decodescope.lab.wire.messages import wire_of
-from decodescope.lab.wire.wire import drafted, encode
+from decodescope.lab.wire.messages import build_wire
+from decodescope.lab.wire.wire import encode, trace_node
 
 from .drawn import Drawn, told
 from .runs import known
@@ -36,7 +36,7 @@ def long_cache(
 ) -> list[dict[str, Any]]:
     """A run whose first step has LONG positions and lost `rows` (row -> positions) by then; seen: what its last pass read."""
     trace = known("plain")
-    wire = wire_of(trace)
+    wire = build_wire(trace)
     head, step = json.loads(encode([wire.head(), wire.step(trace.steps[0], whole=True)]))
     lanes = head["model"]["n_layers"] * head["model"]["n_kv_heads"]
     out = [rows.get(row, []) for row in range(lanes)]
@@ -122,7 +122,7 @@ def test_a_cut_file_says_what_is_missing_and_never_waits(drawn: Drawn, tmp_path:
 @pytest.mark.nightly
 def test_a_view_that_can_ask_says_that_it_fetches(drawn: Drawn) -> None:
     trace = known("tree")
-    wire = wire_of(trace)
+    wire = build_wire(trace)
     data = json.loads(encode([wire.head(), *(wire.brief(step) for step in trace.steps[:3])]))
     drawn.run(
         "(data) => { window.view = S.mount(place, { onGap: (a, b) => asked.push([a, b]) }); "
@@ -148,7 +148,7 @@ def test_the_part_that_made_what_is_selected_is_lit(drawn: Drawn) -> None:
             status, ["Sampler"]
         )
         assert lit == due, (node, status)
-        known_as = drafted(step, node)
+        known_as = trace_node(step, node)
         assert (known_as is None) == (status in ("root", "bonus", "resample", "target"))
         if known_as is not None:
             assert step.draft is not None
@@ -345,7 +345,7 @@ def test_of_a_long_text_in_a_knob_the_beginning_is_shown(drawn: Drawn) -> None:
     rules = "start: thing+\nthing: WORD\n" + "x" * 20_000
     method = {
         **head["method"],
-        "sampler": {"name": "grammar", "text": rules, "dialect": "lark", "number": 0.123456},
+        "sampler": {"name": "grammar", "definition": rules, "dialect": "lark", "number": 0.123456},
     }
     show(drawn, [{**head, "method": method}, *steps])
     said = drawn.page.locator(".stations").last.inner_text().replace("\n", " ")

@@ -15,7 +15,7 @@ from decodescope.engine.core.tree import depths
 from decodescope.engine.trace import Trace, TraceError
 from decodescope.lab import decisions, explain
 from decodescope.lab.decision.explain import Explanation
-from decodescope.lab.decision.residual import left_over
+from decodescope.lab.decision.residual import residual_rows
 
 from .runs import METHODS, known, run
 
@@ -93,7 +93,7 @@ def test_what_is_left_is_what_the_next_draw_used(name: str) -> None:
         for i, (node, ok) in enumerate(zip(t.node, t.ok, strict=True)):
             if ok:
                 continue
-            left = {row.token: row.left for row in left_over(trace, record, i)[0]}
+            left = {row.token: row.left for row in residual_rows(trace, record, i)[0]}
             later = [j for j in range(i + 1, len(t.node)) if draft.parents[t.node[j]] == draft.parents[node]]
             known_as = (draft.tokens[t.node[later[0]]], t.r[later[0]]) if later else None
             if known_as is None and extra is not None:
@@ -127,7 +127,7 @@ def test_a_greedy_draft_has_no_distribution_in_words_either() -> None:
     for name, drawn in (("chain", True), ("greedy", False)):
         trace = known(name)
         e = explain(trace, *next(decisions(trace, ok=False)))
-        assert e.drawn is drawn and (" q 0." in str(e)) is drawn, str(e)
+        assert e.has_draft_distribution is drawn and (" q 0." in str(e)) is drawn, str(e)
 
 
 def test_typical_bound_is_derived_from_entropy_and_knobs() -> None:
@@ -155,9 +155,9 @@ def test_a_card_of_a_greedy_run_has_the_models_own_probability_beside_p() -> Non
 
 def test_a_greedy_sampler_behind_another_stage_takes_the_likeliest_of_what_that_leaves() -> None:
     """Its own token, and each guess, by whether the target's law has a likelier token than the one that was written."""
-    method = Method.named(
+    method = Method.from_names(
         {"drafter": "prompt_lookup", "sampler": ["repetition_penalty", "greedy"]},
-        {"drafter": {"ngram": 1, "length": 3}, "repetition_penalty": {"penalty": 1.3}},
+        {"drafter": {"ngram": 1, "max_draft_tokens": 3}, "repetition_penalty": {"penalty": 1.3}},
     )
     trace, seen = toys.decode(method, count=60).sink, set()
     for step in trace.steps:
@@ -200,7 +200,7 @@ def test_strategies_without_a_draft_are_told_too() -> None:
 
 def test_a_pass_over_a_canvas_is_told_with_what_it_settled() -> None:
     trace = toys.decode(
-        toys.method(strategy=("masked", {"block": 8}), selector=("threshold", {"tau": 0.3})), count=16
+        toys.method(strategy=("masked", {"block": 8}), unmasking=("threshold", {"tau": 0.3})), count=16
     ).sink
     for step in trace.steps:
         told = explain(trace, step.step)
@@ -218,7 +218,7 @@ def test_refusals_say_what_is_missing() -> None:
         with pytest.raises(TraceError, match=what):
             explain(trace, step, node)
     with pytest.raises(TraceError, match='level="decisions"'):
-        explain(run("chain", count=4, level="counts"), 0, 0)
+        explain(run("chain", count=4, level="summary"), 0, 0)
 
 
 class Tags(HTMLParser):

@@ -10,11 +10,11 @@ import pytest
 import toys
 from sizes import first_settings
 
-from decodescope.engine.core.component import declared, registry
+from decodescope.engine.core.component import note_declarations, registry
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.trace import Trace, TraceError
 from decodescope.lab import explain, figure, open_trace
-from decodescope.lab.cache.lives import Lives
+from decodescope.lab.cache.lifetimes import EntryLifetimes
 
 from .runs import known
 
@@ -48,7 +48,7 @@ def test_an_exit_is_told_by_its_tests_against_their_bound() -> None:
 
 def test_an_eviction_is_told_by_the_policy_s_own_words_and_the_recorded_scores() -> None:
     trace, below = open_trace("h2o"), 0
-    lives = Lives.of(trace)
+    lives = EntryLifetimes.of(trace)
     steps = [step for step in trace.steps if any(c.evicted_count for c in step.cache)]
     for step in steps:
         change = next(c for c in step.cache if c.lane == "target")
@@ -64,7 +64,7 @@ def test_an_eviction_is_told_by_the_policy_s_own_words_and_the_recorded_scores()
         (_, _, score), (_, _, cut) = why.numbers
         assert score is not None and cut is not None and score <= cut + 0.01, "shades are coarse"
         below += score < cut
-        assert lives.left(step.step)[layer * lives.heads + head, position] == step.step
+        assert lives.eviction_steps(step.step)[layer * lives.heads + head, position] == step.step
     assert len(steps) == len(trace.steps) - 14 > 20 and 3 * below > 2 * len(steps)
     first = explain(trace, steps[3].step, what="eviction")
     assert explain(
@@ -98,20 +98,20 @@ def test_an_eviction_by_age_is_told_and_derives() -> None:
 @pytest.mark.parametrize("name", ["planned", "apar"])
 def test_what_a_strategy_lets_go_is_not_called_evicted(name: str) -> None:
     trace = open_trace(name)
-    lives = Lives.of(trace)
+    lives = EntryLifetimes.of(trace)
     lost = [i for i, count in enumerate(lives.evicted) if count]
-    assert lost and lives.went == "let go" and Lives.of(open_trace("h2o")).went == "evicted"
-    with pytest.raises(TraceError, match="let go cannot be told: texts that were read side by side"):
+    assert lost and lives.went == "freed" and EntryLifetimes.of(open_trace("h2o")).went == "evicted"
+    with pytest.raises(TraceError, match="freed is not recorded: texts that were read side by side"):
         explain(trace, lost[0], what="eviction")
     bar = figure(trace, "cache").data[-1]
-    assert bar.name == "let go" and sum(bar.y) == sum(lives.evicted)
+    assert bar.name == "freed" and sum(bar.y) == sum(lives.evicted)
 
 
 def windowed() -> Trace:
     """A run of a toy whose cache is a window of four entries."""
     import toys
 
-    trace = toys.decode(toys.method(policy=("window", {"size": 4})), count=12).sink
+    trace = toys.decode(toys.method(policy=("window", {"window": 4})), count=12).sink
     assert isinstance(trace, Trace)
     return trace
 
@@ -160,7 +160,7 @@ def test_what_parts_told_of_a_step_stands_with_its_block() -> None:
     trace = open_trace("adaptive")
     trace.header = replace(trace.header, tells=None)  # as where nobody declared what the numbers are
     assert "told of this step" not in str(explain(trace, 1, what="step"))
-    trace.header = replace(trace.header, tells=declared(trace.header.method))
+    trace.header = replace(trace.header, tells=note_declarations(trace.header.method))
     said = str(explain(trace, 1, what="step"))
     assert "What the schedule told of this step:" in said
 
@@ -184,10 +184,10 @@ def test_a_wrong_question_is_refused_in_one_sentence() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"), first_settings(x for x in toys.variants("depth") if x[0] != "all_layers")
+    ("name", "settings"), first_settings(x for x in toys.variants("adaptive_depth") if x[0] != "all_layers")
 )
 def test_every_depth_rule_is_explained_by_its_own_tests(name: str, settings: dict) -> None:
-    trace = toys.decode(toys.method(depth=(name, settings)), count=8).sink
+    trace = toys.decode(toys.method(adaptive_depth=(name, settings)), count=8).sink
     for step in trace.steps:
         why = explain(trace, step.step, what="exit")
         assert why.agrees is not False and why.rule.startswith(name.replace("_", " "))

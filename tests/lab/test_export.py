@@ -55,7 +55,7 @@ def test_the_run_card_names_what_is_needed_to_repeat_it() -> None:
         trace.end.content_hash,
         trace.header.model["fingerprint"],
         trace.header.torch,
-        "draft_model length=3",
+        "draft_model max_draft_tokens=3",
         "seed",
     ):
         assert told in page

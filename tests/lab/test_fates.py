@@ -9,16 +9,18 @@ import pytest
 import toys
 
 from decodescope.engine.trace.records.events import CacheChange
-from decodescope.lab.cache.fates import Fates
-from decodescope.lab.cache.lives import KEPT, Lives
-from decodescope.lab.cache.needle import fate
+from decodescope.lab.cache.entry_changes import EntryChanges
+from decodescope.lab.cache.lifetimes import KEPT, EntryLifetimes
+from decodescope.lab.cache.needle import span_lifetime
 
 PROMPT = toys.PROMPT * 2
 
 
 def test_a_life_says_what_an_entry_became_part_of() -> None:
-    session = toys.decode(toys.method(policy=("d2o", dict(heavy=5, recent=4, sinks=2))), PROMPT, count=20)
-    lives, steps = Lives.of(session.sink), session.sink.steps
+    session = toys.decode(
+        toys.method(policy=("d2o", dict(heavy=5, recent=4, sink_tokens=2))), PROMPT, count=20
+    )
+    lives, steps = EntryLifetimes.of(session.sink), session.sink.steps
     last, merged = len(steps) - 1, 0
     for i, step in enumerate(steps):
         change = step.cache[0]
@@ -27,7 +29,7 @@ def test_a_life_says_what_an_entry_became_part_of() -> None:
         for (layer, head, source, target), (similarity, weight) in zip(
             change.merged, change.merged_by, strict=True
         ):
-            row, letter = layer * 2 + head, lives.life(source, i)[layer * 2 + head]
+            row, letter = layer * 2 + head, lives.lifetime(source, i)[layer * 2 + head]
             into = [x for x in lives.fates.of(int(source), i)["into"] if x[0] == row]
             if target < 0:
                 assert not into and letter[1] != "M"
@@ -39,23 +41,23 @@ def test_a_life_says_what_an_entry_became_part_of() -> None:
             assert into == [[row, target, round(float(similarity), 4), round(float(weight), 4)]]
             assert source in dict(lives.fates.of(int(target), i)["took"])[row]
     assert merged > 20, "the test needs merges"
-    grid = lives.fates.merged(last, lives.rows, 1, lives.length[last])
-    assert grid is not None and grid.sum() == merged and (lives.left(last)[grid] != KEPT).all()
-    binned = lives.fates.merged(last, lives.rows, 7, -(-lives.length[last] // 7))
+    grid = lives.fates.merge_map(last, lives.rows, 1, lives.length[last])
+    assert grid is not None and grid.sum() == merged and (lives.eviction_steps(last)[grid] != KEPT).all()
+    binned = lives.fates.merge_map(last, lives.rows, 7, -(-lives.length[last] // 7))
     assert (
         binned is not None
         and (np.flatnonzero(binned.any(0)) == np.unique(np.flatnonzero(grid.any(0)) // 7)).all()
     )
     whys = {row["position"]: row["why"] for row in lives.table(last, 0, 40)}
     assert "M" in whys.values()
-    gone = {p: {letter for left, letter in lives.life(p, last) if left is not None} for p in whys}
-    story = fate(lives, p := next(p for p, letters in gone.items() if letters == {"M"}), p, last)
+    gone = {p: {letter for left, letter in lives.lifetime(p, last) if left is not None} for p in whys}
+    story = span_lifetime(lives, p := next(p for p, letters in gone.items() if letters == {"M"}), p, last)
     assert story["sentence"].endswith("it was merged into entries like it.") and {
         x["why"] for x in story["rows"]
     } <= {"M", ""}
     for p, letters in gone.items():
         assert whys[p] == ("M" if "M" in letters else "".join(letters))
-        assert {x["why"] for x in fate(lives, p, p, last)["rows"]} - {""} == letters
+        assert {x["why"] for x in span_lifetime(lives, p, p, last)["rows"]} - {""} == letters
 
 
 def test_a_merge_that_is_learnt_while_others_are_looked_at_is_not_lost(
@@ -65,7 +67,7 @@ def test_a_merge_that_is_learnt_while_others_are_looked_at_is_not_lost(
         rows, weights = np.array([[0, head, source, 0]], np.int32), np.ones((1, 2), np.float32)
         return CacheChange("target", 1, 1, 0, 0, merged=rows, merged_by=weights)
 
-    fates, concatenate = Fates(2, None), np.concatenate
+    fates, concatenate = EntryChanges(2, None), np.concatenate
     late = threading.Thread(target=lambda: fates.learn(merge(6), 1))
 
     def slow(parts: list[np.ndarray]) -> np.ndarray:
@@ -84,17 +86,17 @@ def test_a_merge_that_is_learnt_while_others_are_looked_at_is_not_lost(
 
 
 def test_a_life_says_when_its_entry_was_packed_and_how_far_off_it_is() -> None:
-    session = toys.decode(toys.method(codec=("kivi", dict(group=4, residual=8))), PROMPT, count=20)
-    lives, last = Lives.of(session.sink), len(session.sink.steps) - 1
+    session = toys.decode(toys.method(kv_compression=("kivi", dict(group=4, buffer=8))), PROMPT, count=20)
+    lives, last = EntryLifetimes.of(session.sink), len(session.sink.steps) - 1
     packs = [
         (i, x.cache[0].packed) for i, x in enumerate(session.sink.steps) if x.cache[0].packed is not None
     ]
-    assert len(packs) > 1 and lives.fates.packed_to(last) == packs[-1][1].stop
+    assert len(packs) > 1 and lives.fates.packed_length(last) == packs[-1][1].stop
     for i, packed in packs:
-        due = [i, session.header.parts["codec"]["bits"], packed.key_error, packed.value_error]
+        due = [i, session.header.parts["kv_compression"]["bits"], packed.key_error, packed.value_error]
         assert lives.fates.of(packed.stop - 1, last)["packed"] == due
         assert packed.stop == 0 or lives.fates.of(packed.stop - 1, i - 1)["packed"] is None
     assert (
         lives.fates.of(lives.length[last] - 1, last)["packed"] is None
-        and lives.fates.merged(last, 6, 1, 50) is None
+        and lives.fates.merge_map(last, 6, 1, 50) is None
     )

@@ -14,7 +14,7 @@ from decodescope.engine.cost.cost import cost_of, speedup
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace.query.summary import summarise
 from decodescope.lab.figures import roofline, worth
-from decodescope.lab.figures.measured import bars, curve, laws
+from decodescope.lab.figures.measured import bars, curve, text_distributions
 from decodescope.lab.lessons import cost_table, time_table
 from decodescope.lab.views.perfetto import export_perfetto
 
@@ -35,7 +35,7 @@ def test_roofline_bends_where_arithmetic_takes_over() -> None:
 
 def test_roofline_points_are_the_measured_passes() -> None:
     trace = known("chain")
-    prompt, decoding = roofline.points(trace)
+    prompt, decoding = roofline.roofline_points(trace)
     assert trace.prefill is not None
     passes = [
         p
@@ -65,10 +65,12 @@ def test_verify_curve_is_in_passes_over_one_token() -> None:
 
 
 def test_laws_are_shares_in_the_order_of_the_first() -> None:
-    first, second = laws.figure({"a": {"x": 0.25, "y": 0.75}, "b": {"x": 30, "z": 10}}, most=2).data
+    first, second = text_distributions.figure(
+        {"a": {"x": 0.25, "y": 0.75}, "b": {"x": 30, "z": 10}}, most=2
+    ).data
     assert list(first.customdata) == ["y", "x", "all others"]
     assert list(first.y) == [0.75, 0.25, 0.0] and list(second.y) == [0.0, 0.75, 0.25]
-    assert laws.distance({"x": 0.5, "y": 0.5}, {"x": 0.25, "z": 0.75}) == 0.75
+    assert text_distributions.largest_difference({"x": 0.5, "y": 0.5}, {"x": 0.25, "z": 0.75}) == 0.75
 
 
 def test_bars_stand_in_the_order_of_their_things() -> None:
@@ -83,7 +85,7 @@ def test_bars_stand_in_the_order_of_their_things() -> None:
 
 def test_hostile_texts_are_no_tags_for_plotly() -> None:
     law = {text: 1 / len(HOSTILE) for text in HOSTILE}
-    names = laws.figure({"a": law}).data[0].customdata
+    names = text_distributions.figure({"a": law}).data[0].customdata
     assert not [name for name in names if "<" in name or ">" in name]
     assert not [name for name in names if "&quot;" in name or "&#x27;" in name], (
         "plotly would show these as they stand"

@@ -12,8 +12,8 @@ from toylab import HOSTILE
 
 from decodescope.engine.trace import Trace
 from decodescope.lab.views import gallery as module
-from decodescope.lab.views.bundle import BundleError, classic, declared
-from decodescope.lab.views.gallery import POLICY, Entry, gallery
+from decodescope.lab.views.bundle import BundleError, classic_script, declared_names
+from decodescope.lab.views.gallery import POLICY, GalleryEntry, gallery
 from decodescope.lab.views.thumbnail import FRAMES, thumbnail
 from decodescope.lab.wire.messages import messages
 
@@ -21,12 +21,12 @@ from .elements import Page
 from .runs import known, run
 
 
-def entry(trace: Trace, name: str = "one", text: str = "A run") -> Entry:
+def entry(trace: Trace, name: str = "one", text: str = "A run") -> GalleryEntry:
     stop = {"title": text, "text": text, "step": 0, "node": 1}
-    return Entry(name=name, title=text, about=text, family=text, kind=text, stops=[stop], trace=trace)
+    return GalleryEntry(name=name, title=text, about=text, family=text, kind=text, stops=[stop], trace=trace)
 
 
-def pages(tmp_path: Path, *entries: Entry) -> dict[str, Page]:
+def pages(tmp_path: Path, *entries: GalleryEntry) -> dict[str, Page]:
     gallery(entries, tmp_path)
     return {path.stem: Page(path.read_text(encoding="utf-8")) for path in tmp_path.glob("*.html")}
 
@@ -121,7 +121,7 @@ def test_a_thumbnail_of_plain_decoding_has_a_bar_for_each_pass() -> None:
 
 
 def test_a_plain_script_has_no_name_and_no_import_left() -> None:
-    text = classic(*(module.WEB / x for x in ("walk.js", "gallery/trace.js")))
+    text = classic_script(*(module.WEB / x for x in ("walk.js", "gallery/trace.js")))
     assert not re.search(r"^(import|export)\b", text, re.MULTILINE)
     assert (
         text.startswith("(() => {") and text.rstrip().endswith("})();") and text.count("function mount(") == 1
@@ -137,7 +137,7 @@ def test_no_name_of_the_joined_scripts_hides_one_of_the_browser_s(driver: Any) -
         module.WEB / "walk.js",
         *(module.WEB / "gallery").glob("*.js"),
     ]
-    names = sorted({x for path in paths for x in declared(path.read_text(encoding="utf-8"))})
+    names = sorted({x for path in paths for x in declared_names(path.read_text(encoding="utf-8"))})
     page = driver.new_context().new_page()
     page.goto("about:blank")
     assert page.evaluate("(names) => names.filter((x) => x in window)", ["history", "stop", *names]) == [
@@ -162,7 +162,7 @@ def test_scripts_that_cannot_be_joined_are_refused(
     for name, text in (("first.js", first), ("second.js", second)):
         (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(BundleError, match=word):
-        classic(tmp_path / "first.js", tmp_path / "second.js")
+        classic_script(tmp_path / "first.js", tmp_path / "second.js")
 
 
 @pytest.mark.browser

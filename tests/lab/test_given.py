@@ -33,7 +33,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Path]:
     """A run, and the file of its trace."""
     path = tmp_path_factory.mktemp("given") / "a.dstrace"
-    parts = dict(drafter=("draft_model", {"length": 3}), sampler="temperature")
+    parts = dict(drafter=("draft_model", {"max_draft_tokens": 3}), sampler="temperature")
     target, draft = toys.pair()
     return run(target, toys.method(**parts), toys.PROMPT, draft=draft, max_new_tokens=12, path=path), path
 

@@ -12,10 +12,10 @@ from source import ROOT
 
 from decodescope.engine.trace import Trace
 from decodescope.lab import figure
-from decodescope.lab.figures.layers import DID, columns
+from decodescope.lab.figures.layers import DID, pass_columns
 
 LAYERS = 6
-DEEP = toys.model(toys.decoder(toys.shaped(n_layers=LAYERS), 3, torch.float64))
+DEEP = toys.model(toys.decoder(toys.toy_spec(n_layers=LAYERS), 3, torch.float64))
 
 
 def run(**parts: Any) -> Trace:
@@ -43,7 +43,7 @@ def line(trace: Trace) -> list[float | None]:
 
 
 def test_cells_and_line_are_the_exits_of_the_record() -> None:
-    trace = run(depth=("confidence_exit", {"threshold": 0.9, "first": 1}))
+    trace = run(adaptive_depth=("confidence_exit", {"threshold": 0.9, "min_layers": 1}))
     depths = [step.exits[0].depth for step in trace.steps]
     assert len(set(depths)) > 2, "the test needs passes that leave at several depths"
     assert cells(trace) == ["r" * x + "p" * (LAYERS - x) for x in depths]
@@ -55,19 +55,24 @@ def test_cells_and_line_are_the_exits_of_the_record() -> None:
 
 
 def test_a_layer_that_waited_says_so_until_the_token_went_on() -> None:
-    trace = run(depth=("free", {"first": 2, "threshold": 0.5, "max_pending": 4}))
-    ran = ["".join(x.letters) for x in columns(trace.steps, LAYERS)]
+    trace = run(adaptive_depth=("free", {"min_layers": 2, "threshold": 0.5, "max_pending": 4}))
+    ran = ["".join(x.letters) for x in pass_columns(trace.steps, LAYERS)]
     early = sum(step.exits[0].depth < LAYERS for step in trace.steps if step.exits)
     assert early > 2 and "w" not in "".join(ran) and sum(x == "rrllll" for x in ran) == early
     assert cells(trace) == ran
     first = next(i for i, step in enumerate(trace.steps) if step.exits and step.exits[0].depth < LAYERS)
-    before = columns(trace.steps[: first + 1], LAYERS)
+    before = pass_columns(trace.steps[: first + 1], LAYERS)
     assert before[-1].letters == [*"rrwwww"], "what comes later is not told sooner"
 
 
 def test_drafts_stand_before_their_check_which_has_no_line() -> None:
-    trace = run(drafter=("early_exit", {"criterion": "confidence_exit threshold=0.6 first=1", "length": 3}))
-    shown = columns(trace.steps, LAYERS)
+    trace = run(
+        drafter=(
+            "early_exit",
+            {"criterion": "confidence_exit threshold=0.6 min_layers=1", "max_draft_tokens": 3},
+        )
+    )
+    shown = pass_columns(trace.steps, LAYERS)
     drafted = next(step for step in trace.steps if step.draft)
     own = [x for x in shown if x.step == drafted.step]
     assert [x.token for x in own][: len(drafted.draft.tokens)] == drafted.draft.tokens and own[
@@ -81,7 +86,7 @@ def test_drafts_stand_before_their_check_which_has_no_line() -> None:
 
 
 def test_a_diamond_stands_where_an_oracle_left() -> None:
-    trace = run(depth=("confidence_exit", {"criterion": "oracle", "first": 1}))
+    trace = run(adaptive_depth=("confidence_exit", {"criterion": "oracle", "min_layers": 1}))
     (marks,) = [x for x in figure(trace, "layers").data if x.name == "the full depth's own choice"]
     due = [
         (n, step.exits[0].depth - 0.5) for n, step in enumerate(trace.steps) if step.exits[0].depth < LAYERS

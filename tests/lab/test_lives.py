@@ -12,14 +12,21 @@ from sizes import thinned
 from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.records.events import Augmented, CacheChange, Fields, Header, Prefill, Step
-from decodescope.lab.cache.attention import drawn, rows_of, shares
-from decodescope.lab.cache.lives import BY_READING, KEPT, Lives, overlap, portions, runs
-from decodescope.lab.cache.needle import fate, fate_of, places
+from decodescope.lab.cache.attention import attention_rows, attention_shares, received_attention
+from decodescope.lab.cache.lifetimes import (
+    BY_READING,
+    KEPT,
+    EntryLifetimes,
+    cache_overlap,
+    mass_fractions,
+    position_ranges,
+)
+from decodescope.lab.cache.needle import find_text, span_lifetime, text_lifetime
 from decodescope.lab.figures import attention
 
 WINDOW, SINKS, H2O = (
-    ("window", {"size": 6}),
-    ("streaming_llm", {"sinks": 2, "recent": 6}),
+    ("window", {"window": 6}),
+    ("streaming_llm", {"sink_tokens": 2, "recent": 6}),
     ("h2o", {"heavy": 4, "recent": 4}),
 )
 
@@ -35,70 +42,79 @@ def decoded(policy: Any, **more: Any) -> Any:
 )
 def test_what_is_kept_is_what_the_cache_holds(policy: Any, drafter: str) -> None:
     session = toys.decode(toys.method(policy=policy, drafter=drafter), count=20)
-    made, last = Lives.of(session.sink), len(session.sink.steps) - 1
+    made, last = EntryLifetimes.of(session.sink), len(session.sink.steps) - 1
     for i, step in enumerate(session.sink.steps):
         change = step.cache[0]
         each = [change.held] * made.rows if change.by_head is None else change.by_head.flatten().tolist()
-        assert made.kept(i).sum(1).tolist() == each and made.held[i] == change.held
+        assert made.held_mask(i).sum(1).tolist() == each and made.held[i] == change.held
         assert not made.untold and made.length[i] == session.sink.prefill.n + sum(
             x.cache[0].appended for x in session.sink.steps[: i + 1]
         )
     for layer, store in enumerate(session.target.cache.layers):
         for head, due in enumerate(store.positions()[0].expand(2, -1).sort(1).values.tolist()):
-            assert np.flatnonzero(made.kept(last)[layer * 2 + head]).tolist() == [p for p in due if p >= 0]
+            assert np.flatnonzero(made.held_mask(last)[layer * 2 + head]).tolist() == [
+                p for p in due if p >= 0
+            ]
     assert made.tokens == session.tokens
 
 
 def test_each_state_has_its_reason() -> None:
-    made = Lives.of(decoded(SINKS).sink)
+    made = EntryLifetimes.of(decoded(SINKS).sink)
     n = made.length[19]
-    assert "".join(made.letters(0, 19, 0, n)) == "SS" + (n - 8) * "O" + 6 * "W" and not made.by_score
-    made = Lives.of(decoded(WINDOW).sink)
+    assert "".join(made.letters(0, 19, 0, n)) == "SS" + (n - 8) * "O" + 6 * "W" and not made.evicts_by_score
+    made = EntryLifetimes.of(decoded(WINDOW).sink)
     assert set(made.letters(3, 19, 0, made.length[19])) == {"O", "W"}
-    made = Lives.of(decoded(H2O).sink)
+    made = EntryLifetimes.of(decoded(H2O).sink)
     letters = "".join(made.letters(0, 19, 0, made.length[19]))
     assert (
-        made.by_score
+        made.evicts_by_score
         and letters.count("H") == letters.count("W") == 4
         and letters.endswith("WWWW")
         and "O" not in letters
     )
-    assert set(Lives.of(decoded("keep_all").sink).letters(0, 19, 0, 5)) == {"K"}
+    assert set(EntryLifetimes.of(decoded("keep_all").sink).letters(0, 19, 0, 5)) == {"K"}
 
 
 def test_what_stands_beside_the_text_is_told_from_its_step_on() -> None:
     trace = decoded("keep_all").sink
     trace.prefill.cache[0].augmented = [Augmented("soft", 0, 16, "trained")]
     trace.steps[3].cache[0].augmented = [Augmented("latent", 12, 4, "model")]
-    fates = Lives.of(trace).fates
-    assert fates.beside(2) == [{"form": "soft", "at": 0, "entries": 16, "origin": "trained"}]
-    assert [x["at"] for x in fates.beside(3)] == [0, 12] and not Lives.of(
+    fates = EntryLifetimes.of(trace).fates
+    assert fates.extra_kv(2) == [{"form": "soft", "at": 0, "entries": 16, "origin": "trained"}]
+    assert [x["at"] for x in fates.extra_kv(3)] == [0, 12] and not EntryLifetimes.of(
         decoded("keep_all").sink
-    ).fates.beside(9)
+    ).fates.extra_kv(9)
 
 
 def test_what_each_head_holds_stands_beside_what_was_settled_for_it() -> None:
-    trace = decoded(("adakv", dict(chosen=6, window=3, reach=1)), prompt=toys.PROMPT * 3).sink
+    trace = decoded(("adakv", dict(prompt_budget=6, window=3, pool_radius=1)), prompt=toys.PROMPT * 3).sink
     plan = next(x.cache[0].plan for x in trace.steps if x.cache[0].plan is not None)
-    heads = Lives.of(trace).by_head(19)
+    heads = EntryLifetimes.of(trace).head_summary(19)
     assert heads["due"] == plan.entries.ravel().tolist() and heads["kind"] is None
     assert heads["held"] == trace.steps[19].cache[0].by_head.ravel().tolist() and len(set(heads["held"])) > 1
-    assert Lives.of(decoded(H2O).sink).by_head(19) is None, (
+    assert EntryLifetimes.of(decoded(H2O).sink).head_summary(19) is None, (
         "all hold the same, and nothing was settled for one"
     )
 
 
 def test_what_was_settled_ends_where_a_fork_has_another_policy() -> None:
-    run = decoded(("adakv", dict(chosen=6, window=3, reach=1)), prompt=toys.PROMPT * 3)
-    for policy, plain in (("keep_all", True), (("adakv", dict(chosen=9, window=3, reach=1)), False)):
+    run = decoded(("adakv", dict(prompt_budget=6, window=3, pool_radius=1)), prompt=toys.PROMPT * 3)
+    for policy, plain in (
+        ("keep_all", True),
+        (("adakv", dict(prompt_budget=9, window=3, pool_radius=1)), False),
+    ):
         fork = Fork(toys.pair()[0], run.header, list(run.sink.steps), 5, method=toys.method(policy=policy))
         fork.sink = Trace()
         while fork.end is None:
             fork.step()
-        lives = Lives(fork.header)
+        lives = EntryLifetimes(fork.header)
         for record in (run.sink.prefill, *fork.sink.steps):
             lives.learn(record)
-        before, after, told = lives.by_head(4), lives.by_head(12), fork.sink.steps[12].cache[0].by_head
+        before, after, told = (
+            lives.head_summary(4),
+            lives.head_summary(12),
+            fork.sink.steps[12].cache[0].by_head,
+        )
         assert (
             before["due"]
             and before["held"] != (after and after["held"])
@@ -108,62 +124,73 @@ def test_what_was_settled_ends_where_a_fork_has_another_policy() -> None:
 
 
 def test_heads_are_told_one_by_one_up_to_some_thousands() -> None:
-    few, many = (Lives(header(n_layers=layers, n_kv_heads=64)) for layers in (64, 65))
+    few, many = (EntryLifetimes(header(n_layers=layers, n_kv_heads=64)) for layers in (64, 65))
     for lives in (few, many):
         lives.learn(Prefill(4, cache=[CacheChange("target", 4, 4, 1, 1)]))
         gone = np.array([[0, 0, 1]], np.int32)
         change = CacheChange("target", 1, 5, 1, 1, 1, evicted=gone)
         lives.learn(Step(0, 4, 0.0, 0.0, [3], ["target"], cache=[change]))
-    assert few.by_head(0)["held"][:2] == [4, 5] and many.by_head(0) is None
+    assert few.head_summary(0)["held"][:2] == [4, 5] and many.head_summary(0) is None
 
 
 def test_a_policy_that_speaks_of_its_first_entries_alone_has_no_budget() -> None:
     """Its layers or heads have budgets of their own: a line at the number of the sinks would be wrong."""
-    made = Lives.of(decoded(("d2o", {"heavy": 3, "recent": 3, "sinks": 2})).sink)
+    made = EntryLifetimes.of(decoded(("d2o", {"heavy": 3, "recent": 3, "sink_tokens": 2})).sink)
     assert made.budget is None and made.sinks == 2 and max(made.held[1:]) > 2
-    assert Lives.of(decoded(H2O).sink).budget == 8
+    assert EntryLifetimes.of(decoded(H2O).sink).budget == 8
 
 
 def test_what_goes_by_worth_is_told_from_what_goes_by_age_without_a_knob_s_help() -> None:
     session = decoded(H2O)
     session.sink.header.method["policy"] = {"name": "another"}
-    assert Lives.of(session.sink).by_score
+    assert EntryLifetimes.of(session.sink).evicts_by_score
     session = decoded(WINDOW)
     session.sink.header.method["policy"] = {"name": "another"}
-    assert not Lives.of(session.sink).by_score
+    assert not EntryLifetimes.of(session.sink).evicts_by_score
 
 
 def test_a_position_s_life_and_the_table_agree_with_the_map() -> None:
-    made = Lives.of(decoded(H2O).sink)
+    made = EntryLifetimes.of(decoded(H2O).sink)
     prompt = len(toys.PROMPT) - 1
-    assert [made.came(p) for p in (0, prompt - 1, prompt, prompt + 3)] == [BY_READING, BY_READING, 0, 3]
+    assert [made.creation_step(p) for p in (0, prompt - 1, prompt, prompt + 3)] == [
+        BY_READING,
+        BY_READING,
+        0,
+        3,
+    ]
     for i in (0, 7, 19):
-        left = made.left(i)
+        left = made.eviction_steps(i)
         for row in made.table(i, 0, 99):
             p, gone = row["position"], [x for x in left[:, row["position"]].tolist() if x != KEPT]
-            assert row["kept"] == made.kept(i)[:, p].sum() == made.rows - len(gone)
+            assert row["kept"] == made.held_mask(i)[:, p].sum() == made.rows - len(gone)
             assert (row["first"], row["last"]) == ((min(gone), max(gone)) if gone else (None, None))
-            assert [x for x, _ in made.life(p, i)] == [None if x == KEPT else x for x in left[:, p].tolist()]
-    assert made.at_length(made.length[7]) == 7 and made.at_length(0) == 0 and made.at_length(1 << 30) == 19
+            assert [x for x, _ in made.lifetime(p, i)] == [
+                None if x == KEPT else x for x in left[:, p].tolist()
+            ]
+    assert (
+        made.step_at_length(made.length[7]) == 7
+        and made.step_at_length(0) == 0
+        and made.step_at_length(1 << 30) == 19
+    )
 
 
 @pytest.mark.parametrize("columns", [1, 3, 7, 400])
 def test_a_binned_map_says_how_much_of_each_stretch_is_kept(columns: int) -> None:
     session = decoded(H2O)
-    made, mass = Lives.of(session.sink), session.sink.steps[12].cache[0].mass
-    found, n = made.binned(12, columns, mass), made.length[12]
+    made, mass = EntryLifetimes.of(session.sink), session.sink.steps[12].cache[0].mass
+    found, n = made.binned_map(12, columns, mass), made.length[12]
     width = found["bin"]
     assert found["columns"] <= columns and found["columns"] * width >= n > (found["columns"] - 1) * width
     for row in range(made.rows):
         for c in range(found["columns"]):
             part = slice(c * width, min(n, (c + 1) * width))
-            assert found["kept"][row, c] == np.ceil(255 * made.kept(12)[row, part].mean())
+            assert found["kept"][row, c] == np.ceil(255 * made.held_mask(12)[row, part].mean())
             assert found["mass"][row, c] == mass.reshape(made.rows, -1)[row, part].max()
-            assert found["now"][row, c] == (made.left(12)[row, part] == 12).any()
+            assert found["now"][row, c] == (made.eviction_steps(12)[row, part] == 12).any()
 
 
 def test_the_series_is_short_and_loses_no_eviction() -> None:
-    made = Lives.of(decoded(WINDOW).sink)
+    made = EntryLifetimes.of(decoded(WINDOW).sink)
     for points in (1, 3, 7, 500):
         found = made.series(points)
         assert (
@@ -175,25 +202,25 @@ def test_the_series_is_short_and_loses_no_eviction() -> None:
 
 
 def test_two_runs_are_compared_where_their_texts_are_the_same() -> None:
-    a, b = Lives.of(decoded(H2O, seed=1).sink), Lives.of(decoded("keep_all", seed=1).sink)
-    found = overlap(a, 19, b, 19)
+    a, b = EntryLifetimes.of(decoded(H2O, seed=1).sink), EntryLifetimes.of(decoded("keep_all", seed=1).sink)
+    found = cache_overlap(a, 19, b, 19)
     same = next((k for k, (x, y) in enumerate(zip(a.tokens, b.tokens, strict=True)) if x != y), len(a.tokens))
     assert found["upto"] == min(same, a.length[19]) and found["parted"] == (same <= a.length[19])
     for row, (both, one, two) in enumerate(found["counts"]):
-        held = set(np.flatnonzero(a.kept(19)[row, : found["upto"]]).tolist())
+        held = set(np.flatnonzero(a.held_mask(19)[row, : found["upto"]]).tolist())
         assert (both, one, two) == (len(held), 0, found["upto"] - len(held)) and found["jaccard"][
             row
         ] == both / found["upto"]
         alone = {p for first, last in found["only"][1][row] for p in range(first, last + 1)}
         assert alone == set(range(found["upto"])) - held and not found["only"][0][row]
-    assert overlap(b, 3, b, 3)["jaccard"] == [1.0] * b.rows and runs(np.array([], int)) == []
+    assert cache_overlap(b, 3, b, 3)["jaccard"] == [1.0] * b.rows and position_ranges(np.array([], int)) == []
 
 
 def test_portions_undo_the_root_of_the_recorded_mass() -> None:
-    session = decoded(H2O, level="fields")
+    session = decoded(H2O, level="full")
     store = session.target.cache.layers[1]
     due = store.column("mass")[0] / store.column("mass")[0].sum(1, keepdim=True)
-    found = portions(session.sink.steps[-1].cache[0].mass)[2:4]
+    found = mass_fractions(session.sink.steps[-1].cache[0].mass)[2:4]
     for head in range(2):
         assert np.allclose(found[head, store.positions()[0, head].numpy()], due[head].numpy(), atol=0.02)
     assert np.allclose(found.sum(1), 1)
@@ -221,54 +248,56 @@ WORDS = ["The", " key", " is", " blue", [0xE2], ["e2", "82"], ["ac"], ".", " KEY
 def test_a_text_is_found_across_tokens_and_bytes(text: str, due: list[tuple[int, int]]) -> None:
     tokens = [0, 1, 2, 3, 7, 5, 6, 7, 8]
     at = {1: 1, 0: 0, 2: 2, 5: 5, 6: 6, 8: 8}
-    found = places(text, tokens, lambda token: WORDS[token])
+    found = find_text(text, tokens, lambda token: WORDS[token])
     assert found == [(at[a], at[b]) for a, b in due]
 
 
 def test_what_became_of_a_text_is_said_in_one_sentence() -> None:
-    made = Lives.of(decoded(SINKS).sink)
+    made = EntryLifetimes.of(decoded(SINKS).sink)
     n = made.length[19]
-    lost = fate(made, 3, 5, 19)
+    lost = span_lifetime(made, 3, 5, 19)
     assert "positions 3 to 5" in lost["sentence"] and "no head holds any of it" in lost["sentence"]
     assert "while the prompt was read" in lost["sentence"] and "only the first 2 are kept" in lost["sentence"]
     assert all(
         row["kept"] == 0 and row["why"] == "O" and row["first"] == row["last"] == BY_READING
         for row in lost["rows"]
     )
-    assert "all 6 heads hold all of it" in fate(made, n - 3, n - 1, 19)["sentence"]
-    part = fate(made, n - 7, n - 5, 19)
+    assert "all 6 heads hold all of it" in span_lifetime(made, n - 3, n - 1, 19)["sentence"]
+    part = span_lifetime(made, n - 7, n - 5, 19)
     assert "6 hold a part" in part["sentence"] and "in step 19" in part["sentence"]
     assert (
-        "has not read" in fate(made, n, n, 19)["sentence"]
-        and "1 of 2 are read" in fate(made, n - 1, n, 19)["sentence"]
+        "has not read" in span_lifetime(made, n, n, 19)["sentence"]
+        and "1 of 2 are read" in span_lifetime(made, n - 1, n, 19)["sentence"]
     )
-    lost = fate(Lives.of(decoded(H2O).sink), 0, 12, 19)
+    lost = span_lifetime(EntryLifetimes.of(decoded(H2O).sink), 0, 12, 19)
     assert "rated higher" in lost["sentence"] and 0 < sum(row["kept"] for row in lost["rows"]) < 6 * 13
-    counted = Lives.of(decoded(SINKS, level="counts").sink)
-    assert counted.untold and "is not recorded" in fate(counted, 3, 5, 19)["sentence"]
+    counted = EntryLifetimes.of(decoded(SINKS, level="summary").sink)
+    assert counted.untold and "is not recorded" in span_lifetime(counted, 3, 5, 19)["sentence"]
 
 
 def test_a_text_s_fate_is_told_of_a_whole_run() -> None:
     trace = decoded(WINDOW).sink
-    lives = Lives.of(trace)
-    first, last = places(text := trace.text(lives.tokens[1:3]), lives.tokens, trace.piece)[0]
-    story = fate_of(trace, text)
-    assert story == fate(lives, first, last, lives.count - 1) and "no head holds" in story["sentence"]
+    lives = EntryLifetimes.of(trace)
+    first, last = find_text(text := trace.text(lives.tokens[1:3]), lives.tokens, trace.piece)[0]
+    story = text_lifetime(trace, text)
+    assert (
+        story == span_lifetime(lives, first, last, lives.count - 1) and "no head holds" in story["sentence"]
+    )
     with pytest.raises(ValueError, match="does not hold 'nowhere'"):
-        fate_of(trace, "nowhere")
+        text_lifetime(trace, "nowhere")
     with pytest.raises(ValueError, match="no reading"):
-        Lives.of(Trace([trace.header]))
+        EntryLifetimes.of(Trace([trace.header]))
     with pytest.raises(ValueError, match="no step"):
-        fate_of(Trace([trace.header, trace.prefill]), text)
+        text_lifetime(Trace([trace.header, trace.prefill]), text)
 
 
 # ---- attention
 
 
 def test_heaviest_entries_are_counted_in_one_step_and_over_all() -> None:
-    trace = decoded(("keep_all", {}), level="fields", layers=[0, 2]).sink
+    trace = decoded(("keep_all", {}), level="full", layers=[0, 2]).sink
     length = len(trace.header.prompt) + sum(len(step.emitted) for step in trace.steps)
-    grids = [drawn(step.fields, 6, 2, length)[[0, 1, 4, 5]] for step in trace.steps]
+    grids = [received_attention(step.fields, 6, 2, length)[[0, 1, 4, 5]] for step in trace.steps]
     shown = attention.table(trace)
     assert shown["layer"].tolist() == [0, 2] and set(shown["of"]) == {length}
 
@@ -292,34 +321,36 @@ def test_heaviest_entries_are_counted_in_one_step_and_over_all() -> None:
 
 
 def test_rows_of_attention_are_those_of_the_record_by_position() -> None:
-    session = decoded(H2O, level="fields", layers=[1])
+    session = decoded(H2O, level="full", layers=[1])
     step = session.sink.steps[9]
     fields = step.fields
     assert fields.layers == [1]
-    found = rows_of(fields, 1, 1, 400)
+    found = attention_rows(fields, 1, 1, 400)
     assert (
         found["bin"] == 1 and found["positions"] == sorted(fields.positions[0, 1].tolist()) == found["ends"]
     )
     for k, p in enumerate(found["positions"]):
         slot = fields.positions[0, 1].tolist().index(p)
         assert np.allclose(np.array(found["weights"])[:, :, k], fields.attention[0, 1, :, :, slot], atol=1e-4)
-    few = rows_of(fields, 1, 1, 3)
+    few = attention_rows(fields, 1, 1, 3)
     assert len(few["positions"]) <= 3 and np.allclose(np.array(few["weights"]).sum(-1), 1, atol=1e-2)
-    assert sum(shares(found["known"], found["rows"], 2, 4, step.n)) == pytest.approx(1)
-    made = drawn(fields, 6, 2, step.n)
+    assert sum(attention_shares(found["known"], found["rows"], 2, 4, step.n)) == pytest.approx(1)
+    made = received_attention(fields, 6, 2, step.n)
     assert np.isnan(made[:2]).all() and np.isnan(made[4:]).all() and np.allclose(made[2:4].sum(1), 1)
     for asked in ((0, 0), (1, 2), (1, -1)):
         with pytest.raises(ValueError, match="not recorded"):
-            rows_of(fields, *asked, 400)
+            attention_rows(fields, *asked, 400)
 
 
 def test_attention_that_makes_no_sense_is_refused() -> None:
     bad = Fields([0], np.zeros((1, 2, 2, 1, 5), np.float16), np.zeros((1, 2, 4), np.int32))
     with pytest.raises(ValueError, match="do not fit"):
-        rows_of(bad, 0, 0, 10)
-    assert drawn(bad, 2, 2, 5) is None and drawn(Fields(), 2, 2, 5) is None
+        attention_rows(bad, 0, 0, 10)
+    assert received_attention(bad, 2, 2, 5) is None and received_attention(Fields(), 2, 2, 5) is None
     nowhere = Fields([7], np.full((1, 2, 1, 1, 2), np.nan, np.float16), np.zeros((1, 2, 2), np.int32))
-    assert drawn(nowhere, 2, 2, 5) is None and rows_of(nowhere, 7, 0, 10)["weights"] == [[[0.0, 0.0]]]
+    assert received_attention(nowhere, 2, 2, 5) is None and attention_rows(nowhere, 7, 0, 10)["weights"] == [
+        [[0.0, 0.0]]
+    ]
 
 
 # ---- records from elsewhere
@@ -332,16 +363,16 @@ def header(**model: Any) -> Header:
 
 
 def test_entries_that_are_not_there_are_passed_over_and_too_many_are_refused() -> None:
-    made = Lives(header())
+    made = EntryLifetimes(header())
     odd = np.array([[9, 0, 0], [0, 9, 0], [0, 0, 99], [-1, 0, 0], [1, 0, 1]], np.int32)
     made.learn(Prefill(2, cache=[CacheChange("target", 2, 2, 0, 0)]))
     change = CacheChange("target", 1, 1, 5, 9, 2, evicted_all=np.array([0, 77], np.int32), evicted=odd)
     made.learn(Step(0, 2, 0.0, 0.0, [3], ["target"], cache=[change]))
-    assert made.kept(0).tolist() == [[False, True, True], [False, False, True]] and made.bytes == [5]
+    assert made.held_mask(0).tolist() == [[False, True, True], [False, False, True]] and made.bytes == [5]
     made.learn(Step(1, 3, 0.0, 0.0, [4], ["target"]))
     assert made.length == [3, 3] and made.held == [1, 1] and made.evicted == [2, 0]
     with pytest.raises(ValueError, match="too many to show"):
         made.learn(Step(2, 4, 0.0, 0.0, [5], ["target"], cache=[CacheChange("target", 1 << 40, 1, 1, 1)]))
     with pytest.raises(ValueError, match="more than can be shown"):
-        Lives(header(n_layers=1 << 30))
-    assert Lives(header(n_layers="x", n_kv_heads=None)).rows == 1
+        EntryLifetimes(header(n_layers=1 << 30))
+    assert EntryLifetimes(header(n_layers="x", n_kv_heads=None)).rows == 1

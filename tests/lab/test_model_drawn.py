@@ -13,16 +13,22 @@ from sizes import thinned
 
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.passes import spec_of
-from decodescope.engine.decoding.bases.weights import MATRICES, Calibration, bits_of, spelled, transforms
+from decodescope.engine.decoding.bases.weights import (
+    MATRICES,
+    CalibrationData,
+    bits_of,
+    format_transform_list,
+    parse_transform_list,
+)
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.layers.matrix import Matrix, unpack
 from decodescope.engine.trace import Trace, TraceError
 from decodescope.engine.trace.records.weight_reports import Made
 from decodescope.lab import show
 from decodescope.lab.charts import CHARTS
-from decodescope.lab.figures.model import cells
-from decodescope.lab.views.bundle import needed
-from decodescope.lab.wire.model_build import built
+from decodescope.lab.figures.model import matrix_cells
+from decodescope.lab.views.bundle import needed_parts
+from decodescope.lab.wire.model_build import encode_models
 
 from .drawn import Drawn, told
 from .runs import known
@@ -30,12 +36,12 @@ from .runs import known
 KINDS = {
     "plain": "",
     "few bits": "int4 group=32",
-    "a head of its own": "int8 head=true",
-    "heads": "head_sensitivity cut=0.25 tokens=64",
+    "a head of its own": "int8 include_lm_head=true",
+    "heads": "head_sensitivity cut_share=0.25 calibration_tokens=64",
     "blocks": "cut_layers skip=a1,f2",
-    "both": "head_sensitivity cut=0.4 tokens=64+int8",
+    "both": "head_sensitivity cut_share=0.4 calibration_tokens=64+int8",
 }
-TEXT = Calibration(
+TEXT = CalibrationData(
     lambda: toys.torch.randint(toys.SPEC.vocab, (256,), generator=toys.torch.Generator().manual_seed(3))
 )
 OPEN = """(all) => { place.replaceChildren(); window.view = S.mount(place, { views: ['text', 'model', 'time'] });
@@ -46,9 +52,9 @@ PANE = ".model-pane"
 @cache
 def made(kind: str) -> tuple[Decoder, Trace]:
     """The toy after the transforms of a kind, and a run that tells it as its model."""
-    decoder = toys.decoder().packed()
-    for one in transforms(KINDS[kind]):
-        decoder = one.made(decoder, TEXT)
+    decoder = toys.decoder().pack_weights()
+    for one in parse_transform_list(KINDS[kind]):
+        decoder = one.transform(decoder, TEXT)
     spec = replace(
         decoder.spec, weights=KINDS[kind], bits=bits_of(decoder), name=f"toy@{KINDS[kind]}".rstrip("@")
     )
@@ -73,8 +79,8 @@ def held(weight: Any) -> int:
 @pytest.mark.parametrize("kind", KINDS)
 def test_bytes_are_those_of_the_storages_and_add_up(kind: str) -> None:
     decoder, trace = made(kind)
-    model = built(trace.header)["target"]
-    drawn = list(cells(model))
+    model = encode_models(trace.header)["target"]
+    drawn = list(matrix_cells(model))
     for i, layer in enumerate(decoder.layers):
         own = {x.name: x for x in drawn if x.row == f"L{i}"}
         for name in MATRICES:
@@ -93,13 +99,17 @@ def test_bytes_are_those_of_the_storages_and_add_up(kind: str) -> None:
     assert [sum(model["kinds"][k]["groups"]) for k in model["layers"]] == [
         decoder.spec.heads_at(i) for i in range(3)
     ]
-    assert needed(told(trace)[:1]) == ({"model"} if kind != "plain" else set())
+    assert needed_parts(told(trace)[:1]) == ({"model"} if kind != "plain" else set())
 
 
 def test_cuts_are_uneven_and_blocks_are_gone() -> None:
     heads, blocks = (made(kind)[1].header.model for kind in ("heads", "blocks"))
     assert any(len({*groups}) > 1 for groups in heads["groups"]), "the test needs uneven groups"
-    gone = [(x.row, x.name) for x in cells(built(made("blocks")[1].header)["target"]) if not x.bytes]
+    gone = [
+        (x.row, x.name)
+        for x in matrix_cells(encode_models(made("blocks")[1].header)["target"])
+        if not x.bytes
+    ]
     assert (
         gone == [("L1", "qkv"), ("L1", "out"), ("L2", "gate_up"), ("L2", "down")] and blocks["widths"][2] == 0
     )
@@ -107,21 +117,21 @@ def test_cuts_are_uneven_and_blocks_are_gone() -> None:
 
 def test_a_trace_that_tells_no_shape_has_none() -> None:
     trace = run({})
-    assert built(trace.header) == {} == told(trace)[0]["built"]
+    assert encode_models(trace.header) == {} == told(trace)[0]["built"]
     with pytest.raises(ValueError, match="does not tell what its model is made of"):
         CHARTS["model"].draw(trace)
-    assert built(replace(trace.header, model=made("plain")[1].header.model, dtype="something")) == {}
+    assert encode_models(replace(trace.header, model=made("plain")[1].header.model, dtype="something")) == {}
     for wrong in ({"widths": [3]}, {"groups": [[1], [-1], [2]]}):
         record = made("heads")[1].header.model | wrong
         with pytest.raises(TraceError, match="cut as none can be"):
             spec_of(record)
-        assert "target" not in built(run(record).header)
+        assert "target" not in encode_models(run(record).header)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_chart_has_the_header_s_numbers(kind: str) -> None:
     trace = made(kind)[1]
-    drawn = list(cells(built(trace.header)["target"]))
+    drawn = list(matrix_cells(encode_models(trace.header)["target"]))
     drawing = CHARTS["model"].draw(trace)
     bars = [one for one in drawing.data if one.type == "bar"]
     cut = {one.name: sum(one.x) * 2**20 for one in bars if one.name in ("gone", "saved by fewer bits")}
@@ -153,15 +163,15 @@ def test_the_model_that_was_changed_is_drawn_unless_another_role_is_named() -> N
 @pytest.mark.parametrize("kind", thinned(2, [x for x in KINDS if x != "plain"]))
 def test_parts_are_as_long_as_their_bytes_and_heads_stand_by_kv_head(drawn: Drawn, kind: str) -> None:
     trace = made(kind)[1]
-    model = built(trace.header)["target"]
+    model = encode_models(trace.header)["target"]
     drawn.run(OPEN, told(trace))
     layers = drawn.page.locator(f"{PANE} .layer")
     assert layers.count() == 3 + len(model["ends"])
     px = drawn.run("() => document.querySelector('.model-pane .bytes').clientWidth")
     sizes = layers.evaluate_all("""all => all.map((row) => ['.piece:not(.cut)', '.cut.piece', '.spare'].map((x) =>
       [...row.querySelectorAll('.bytes > ' + x)].reduce((sum, one) => sum + one.getBoundingClientRect().width, 0)))""")
-    due = [[sum(getattr(x, what) for x in cells(model) if x.row == row) for what in ("bytes", "gone", "saved")]
-           for row in dict.fromkeys(x.row for x in cells(model))]  # fmt: skip
+    due = [[sum(getattr(x, what) for x in matrix_cells(model) if x.row == row) for what in ("bytes", "gone", "saved")]
+           for row in dict.fromkeys(x.row for x in matrix_cells(model))]  # fmt: skip
     most = max(sum(row) for row in due[:3])
     for shown, row in zip(sizes, due, strict=True):
         assert shown == pytest.approx([px * x / most for x in row], abs=3), "one scale for all rows"
@@ -173,7 +183,7 @@ def test_parts_are_as_long_as_their_bytes_and_heads_stand_by_kv_head(drawn: Draw
     drawn.page.get_by_role("button", name="Show as table").last.click()
     rows = drawn.cells(f"{PANE} .twin tbody tr")
     assert [row[3] for row in rows[:-1]] == [
-        f"{round(x.bits, 2):g}" if x.bytes else "–" for x in cells(model)
+        f"{round(x.bits, 2):g}" if x.bytes else "–" for x in matrix_cells(model)
     ]
 
 
@@ -248,26 +258,26 @@ def test_two_models_are_shown_by_turns_and_a_narrow_page_has_room(driver: Any) -
 @cache
 def reported(weights: str) -> tuple[Any, Trace]:
     """The toy as `load` makes it, and a run whose header tells what the transforms found."""
-    decoder, rows = toys.decoder().packed(), []
-    for one in transforms(weights):
-        before, decoder = decoder, one.made(decoder, TEXT)
-        rows.append((one, before, Made(spelled([one]), findings=TEXT.taken())))
+    decoder, rows = toys.decoder().pack_weights(), []
+    for one in parse_transform_list(weights):
+        before, decoder = decoder, one.transform(decoder, TEXT)
+        rows.append((one, before, Made(format_transform_list([one]), findings=TEXT.take_findings())))
     spec = replace(decoder.spec, weights=weights, bits=bits_of(decoder))
     trace = run(spec.record())
     trace.header = replace(trace.header, reports={"target": [x for *_, x in rows]})
     return rows, trace
 
 
-TWICE = "head_sensitivity cut=0.25 tokens=64+head_sensitivity cut=0.4 tokens=64+int8"
-SEARCH = "evopress attn=1 ffn=1 generations=3 offspring=2 first=64 last=64"
+TWICE = "head_sensitivity cut_share=0.25 calibration_tokens=64+head_sensitivity cut_share=0.4 calibration_tokens=64+int8"
+SEARCH = "evopress attention_blocks=1 ffn_blocks=1 generations=3 offspring=2 first_stage_tokens=64 last_stage_tokens=64"
 
 
 def test_heads_that_were_cut_in_two_turns_stand_where_they_were_in_the_whole_model() -> None:
     """The second transform numbers the heads of the model that the first one left, whose KV heads stand by size; here they are
     followed by their own weights."""
     rows, trace = reported(TWICE)
-    model = built(trace.header)["target"]
-    whole, last = toys.decoder().packed(), rows[-1][1]
+    model = encode_models(trace.header)["target"]
+    whole, last = toys.decoder().pack_weights(), rows[-1][1]
     wide, moved = toys.SPEC.head_dim, 0
     for i, row in enumerate(model["there"]):
         left = [h for h, there in enumerate(row) if there]
@@ -290,17 +300,17 @@ def test_heads_that_were_cut_in_two_turns_stand_where_they_were_in_the_whole_mod
 def test_what_does_not_fit_the_shape_is_not_drawn() -> None:
     _, trace = reported(TWICE)
     header = replace(trace.header, model={k: x for k, x in trace.header.model.items() if k != "groups"})
-    assert built(header)["target"]["there"] is None
+    assert encode_models(header)["target"]["there"] is None
     first = trace.header.reports["target"][0]
-    assert built(replace(trace.header, reports={"target": [first]}))["target"]["there"] is None
-    plain = built(replace(trace.header, reports=None))["target"]
+    assert encode_models(replace(trace.header, reports={"target": [first]}))["target"]["there"] is None
+    plain = encode_models(replace(trace.header, reports=None))["target"]
     assert plain["there"] is None and plain["findings"] == []
 
 
 def test_charts_have_what_was_found() -> None:
     _, trace = reported(TWICE)
     there, gone = (one for one in CHARTS["model"].draw(trace).data if one.type == "scatter")
-    model = built(trace.header)["target"]
+    model = encode_models(trace.header)["target"]
     score = next(x for x in model["findings"] if x["word"] == "Score")["values"]
     flat = [score[i][h] for i, row in enumerate(model["there"]) for h, x in enumerate(row) if x]
     assert list(there.marker.color) == flat and len(gone.x) == sum(
@@ -319,7 +329,7 @@ def test_charts_have_what_was_found() -> None:
 def test_a_part_says_what_was_found_of_it(drawn: Drawn) -> None:
     rows, trace = reported(TWICE)
     drawn.run(OPEN, told(trace))
-    model = built(trace.header)["target"]
+    model = encode_models(trace.header)["target"]
     cells = drawn.page.locator(f"{PANE} .layer .head")
     gone = cells.evaluate_all("all => all.map((x) => x.classList.contains('cut'))")
     assert gone == [not x for row in model["there"] for x in row]

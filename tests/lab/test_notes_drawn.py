@@ -224,7 +224,7 @@ def test_mu_and_tau_and_the_layers_left_out_are_seen_in_real_runs(drawn: Drawn) 
     assert rows["mu"]["now"] == f"{mu:g} bits" and rows["mu"]["quiet"] == "target 5"
     assert drawn.text(".notes-pane h2") == "Sampler"
     swift = toys.decode(
-        toys.method(drafter=("swift", {"window": 3, "ratio": 0.5, "stop": 0.2})), count=40
+        toys.method(drafter=("swift", {"window": 3, "skip_ratio": 0.5, "min_probability": 0.2})), count=40
     ).sink
     drawn.run("() => view.destroy()")
     rows = show(drawn, told(swift))

@@ -106,4 +106,4 @@ def test_a_name_that_nobody_tells_is_refused_with_those_that_are_told() -> None:
 
 def test_mu_is_drawn_beside_tau() -> None:
     mu, tau = notes.figure(toys.decode(toys.method(sampler="mirostat")).sink, "mu").data
-    assert tau.name == "target 5" and list(tau.y) == [5.0, 5.0] and mu.y[0] == 10.0
+    assert tau.name == "target surprise 5" and list(tau.y) == [5.0, 5.0] and mu.y[0] == 10.0

@@ -17,7 +17,7 @@ from decodescope.engine.trace import Trace
 from decodescope.lab import compare, export_html, show
 from decodescope.lab.views.bundle import WEB
 from decodescope.lab.views.compare import differences
-from decodescope.lab.wire.messages import wire_of
+from decodescope.lab.wire.messages import build_wire
 from decodescope.lab.wire.wire import encode
 
 from .drawn import Drawn, answer, told
@@ -88,7 +88,7 @@ MOVED = """async (token) => { both.seek({ token: 1 }); asked.length = 0; both.se
 def test_a_move_takes_one_frame_and_asks_for_nothing_that_no_pane_shows(drawn: Drawn) -> None:
     """What came without laws and maps has all of its tree."""
     traces = [known("tree"), known("heavy")]
-    wires = [wire_of(trace) for trace in traces]
+    wires = [build_wire(trace) for trace in traces]
     sent = [[wire.head(), *map(wire.step, trace.steps)] for wire, trace in zip(wires, traces, strict=True)]
     ends = accumulate(len(step.emitted) for step in traces[0].steps)
     token = next(end for end, step in zip(ends, sent[0][1:], strict=False) if end > 9 and "few" in step)
@@ -126,7 +126,7 @@ def test_steps_around_the_one_that_stands_are_there_before_somebody_goes_to_them
         answer("text/javascript", (WEB / "prefetch.js").read_text(encoding="utf-8")),
     )
     trace = known("tree")
-    wire, step = wire_of(trace), trace.steps[2]
+    wire, step = build_wire(trace), trace.steps[2]
     sent = [wire.head(), wire.brief(step), wire.step(step, whole=True), told(trace)[-1]]
     drawn.page.evaluate(TIMERS)
     drawn.run(AROUND, *json.loads(encode(sent)))
@@ -216,7 +216,9 @@ def test_each_run_says_whose_text_it_is_and_where_it_parts_from_plain_decoding(
     drawn: Drawn, plain: Trace
 ) -> None:
     heavy = run("heavy")
-    at = next(k for k, (x, y) in enumerate(zip(plain.emitted, heavy.emitted, strict=False), 1) if x != y)
+    at = next(
+        k for k, (x, y) in enumerate(zip(plain.emitted_ids, heavy.emitted_ids, strict=False), 1) if x != y
+    )
     open_pair(drawn, heavy, plain)
     marks = drawn.page.locator(".run .of-text").all_inner_texts()
     why = "lossy, because: entries leave the cache (h2o)"
@@ -385,7 +387,7 @@ def test_any_run_can_be_what_the_others_are_measured_against(
         drawn.run("(which, told) => told.forEach((one) => both.views[which].push(one))", which, told(trace))
     much = drawn.page.locator(".run .much b")
     assert much.nth(1).inner_text() == "baseline" and much.nth(0).inner_text().startswith("×")
-    at = next(k for k, (x, y) in enumerate(zip(plain.emitted, other.emitted, strict=False)) if x != y)
+    at = next(k for k, (x, y) in enumerate(zip(plain.emitted_ids, other.emitted_ids, strict=False)) if x != y)
     texts = drawn.page.locator(".parts p").all_inner_texts()
     assert texts[0] == "B and A wrote the same 60 tokens." and "told of 2" in texts[1]
     assert drawn.page.locator(".parted").count() == 2 and (f"up to token {at};" in texts[1]) == (at > 0)

@@ -11,10 +11,10 @@ from sizes import first_of
 from toylab import Words
 
 from decodescope.engine import Session
-from decodescope.engine.core.spec import Picture
+from decodescope.engine.core.spec import PictureSpec
 from decodescope.engine.trace import Step, Trace
-from decodescope.lab.wire.messages import wire_of
-from decodescope.lab.wire.picture_shape import picture_shown
+from decodescope.lab.wire.messages import build_wire
+from decodescope.lab.wire.picture_shape import encode_picture_shape
 
 from .drawn import Drawn, told
 
@@ -30,7 +30,9 @@ METHODS: dict[str, dict[str, Any]] = {
 def run(name: str) -> Trace:
     """A finished picture, its tokens read as letters."""
     method = toys.method(**METHODS[name])
-    target = toys.raster() if method.strategy.writes == "text" else toys.fitting(method.strategy)
+    target = (
+        toys.raster_target() if method.strategy.writes == "text" else toys.strategy_target(method.strategy)
+    )
     words = Words([f" {chr(97 + x % 26)}" for x in range(target.spec.vocab)])
     target = replace(target, tokenizer=words)
     session = Session(target, method, PROMPT, max_new_tokens=62, stop_tokens=[], seed=1)
@@ -62,17 +64,19 @@ def cells(trace: Trace) -> list[tuple[int, int]]:
 
 def test_the_head_says_where_the_picture_begins_and_what_is_there() -> None:
     trace = run("zipar")
-    assert wire_of(trace).head()["picture"] == {
+    assert build_wire(trace).head()["picture"] == {
         "height": 8, "width": 8, "levels": list(toys.LEVELS), "begin": 3, "known": [0, 2],
     }  # fmt: skip
     text = toys.decode(count=4).sink
-    assert "picture" not in wire_of(text).head()
+    assert "picture" not in build_wire(text).head()
     model = trace.header.model | {"picture": trace.header.model["picture"] | {"height": 256, "width": 256}}
-    assert picture_shown(replace(trace.header, model=model)) == {}, "a picture of 65,536 cells is not drawn"
+    assert encode_picture_shape(replace(trace.header, model=model)) == {}, (
+        "a picture of 65,536 cells is not drawn"
+    )
     for wrong in ({"width": "8"}, {"levels": "ab"}, {"height": 0}):
         model = trace.header.model | {"picture": trace.header.model["picture"] | wrong}
-        assert picture_shown(replace(trace.header, model=model)) == {}
-    assert Picture(8, 8, toys.LEVELS).size == 64
+        assert encode_picture_shape(replace(trace.header, model=model)) == {}
+    assert PictureSpec(8, 8, toys.LEVELS).size == 64
 
 
 def test_a_step_tells_its_stand_ins_and_the_rows_that_it_fed() -> None:

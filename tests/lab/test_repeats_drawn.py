@@ -11,7 +11,7 @@ import pytest
 import toys
 
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.query.repeats import repeats, rounds, written_laws
+from decodescope.engine.trace.query.repeats import emitted_probabilities, find_repeats, loop_rounds
 from decodescope.lab.figures import repeats as chart
 
 from .drawn import Drawn, told
@@ -20,8 +20,8 @@ OPEN = """(all) => { place.replaceChildren(); window.view = S.mount(place, { vie
 all.forEach((one) => view.push(one)); view.seek(0); }"""
 WAYS: dict[str, dict[str, Any]] = {
     "plain": dict(),
-    "copied": dict(drafter=("prompt_lookup", {"length": 4, "ngram": 1})),
-    "drawn": dict(sampler="temperature", drafter=("prompt_lookup", {"length": 3, "ngram": 1})),
+    "copied": dict(drafter=("prompt_lookup", {"max_draft_tokens": 4, "ngram": 1})),
+    "drawn": dict(sampler="temperature", drafter=("prompt_lookup", {"max_draft_tokens": 3, "ngram": 1})),
     "block": dict(strategy=("jacobi", {"block": 4})),
 }
 
@@ -48,7 +48,7 @@ def test_steps_tell_the_stretches_of_the_whole_text_and_each_round_once(way: str
         )
         for at, n, *_ in message.get("rounds", []):
             assert at + (n - 1) * seen[at][1] <= count, "a round is told when it is whole"
-    stretches = list(repeats(written(trace)))
+    stretches = list(find_repeats(written(trace)))
     assert list(seen.values()) == [[x.at, x.period, x.lasts] for x in stretches]
     loops = [x for x in stretches if x.loop]
     assert loops or way == "drawn", "the test needs a text that goes round"
@@ -68,11 +68,11 @@ def test_rounds_are_means_over_the_laws_that_the_steps_recorded(way: str) -> Non
             p.append(law[token])
             best.append(law[token] == max(law.values()))
     assert all(best), "greedy text"
-    (loop, *_) = [x for x in repeats(written(trace)) if x.loop]
-    laws = [law for step in trace.steps for law in written_laws(step)]
+    (loop, *_) = [x for x in find_repeats(written(trace)) if x.loop]
+    laws = [law for step in trace.steps for law in emitted_probabilities(step)]
     assert laws == list(zip(p, best, strict=True))
     begin, many = loop.at - loop.period, 0
-    for one in rounds(loop, laws):
+    for one in loop_rounds(loop, laws):
         at = begin + (one.n - 1) * loop.period
         now, first = p[at : at + loop.period], p[begin : loop.at]
         assert one.tp == pytest.approx(sum(now) / loop.period) and one.wr == 1.0
@@ -92,17 +92,17 @@ def test_without_recorded_laws_rounds_are_counted_and_not_weighed() -> None:
 
 def test_a_picture_repeats_itself_and_nobody_is_told() -> None:
     trace = toys.decode(toys.method(strategy="zipar", sampler="temperature"), [4, 0, 2], count=40).sink
-    assert list(repeats(written(trace))), "the test needs cells that come again"
+    assert list(find_repeats(written(trace))), "the test needs cells that come again"
     assert not any("again" in x or "rounds" in x for x in told(trace))
 
 
 def test_the_chart_has_a_band_for_each_copy_and_the_rounds_of_the_last_loop() -> None:
     trace = run("plain")
     drawing = chart.figure(trace)
-    stretches = list(repeats(written(trace)))
+    stretches = list(find_repeats(written(trace)))
     assert len(drawing.layout.shapes) == sum(-(-x.lasts // x.period) for x in stretches)
     last = [x for x in stretches if x.loop][-1]
-    known = list(rounds(last, [law for step in trace.steps for law in written_laws(step)]))
+    known = list(loop_rounds(last, [law for step in trace.steps for law in emitted_probabilities(step)]))
     tp, ip, wr = drawing.data[1:]
     assert list(tp.x) == [x.n for x in known] and list(tp.y) == [x.tp for x in known]
     assert list(ip.y) == [x.ip for x in known] and list(wr.y) == [x.wr for x in known]
@@ -123,7 +123,7 @@ def test_a_text_that_goes_round_is_drawn_with_its_rounds(drawn: Drawn) -> None:
     drawn.run("(i) => view.seek(i)", begun - 1)
     assert not pane.is_visible(), "a stretch that is no loop yet"
     drawn.run("(i) => view.seek(i)", len(trace.steps) - 1)
-    stretches = list(repeats(written(trace)))
+    stretches = list(find_repeats(written(trace)))
     loops = [x for x in stretches if x.loop]
     last = loops[-1]
     told_rounds = [

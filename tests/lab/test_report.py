@@ -22,11 +22,11 @@ from decodescope.engine.trace.query.tables import frame
 from decodescope.engine.trace.records.events import DraftTree, Extra, Pass, Tops, Trials
 from decodescope.lab import report
 from decodescope.lab.charts import figure
-from decodescope.lab.decision import walk
-from decodescope.lab.decision.table import export_csv
+from decodescope.lab.decision import path_places
+from decodescope.lab.decision.decision_csv import export_csv
 from decodescope.lab.formatting.kinds import KINDS, kind_of
 from decodescope.lab.reports import advice, tally
-from decodescope.lab.reports.report import Report
+from decodescope.lab.reports.report import AcceptanceReport
 from decodescope.lab.reports.tables import headline, tables
 
 from .runs import METHODS, known, run
@@ -40,18 +40,18 @@ THE, CAT, DOG, S, DOT, SEVEN, INDENT, RETURN, END = range(9)
 
 def header(rule: str = "lossless", **more: Any) -> Header:
     method = {
-        "drafter": {"name": "draft_model", "length": 2},
+        "drafter": {"name": "draft_model", "max_draft_tokens": 2},
         "acceptance": {"name": rule},
         "sampler": {"name": "temperature"},
     }
     names = {kind: part["name"] for kind, part in method.items()}
-    said = Method.named({**names, "sampler": ["temperature"]}).said()
+    said = Method.from_names({**names, "sampler": ["temperature"]}).describe_parts()
     usual = dict(
         model={"name": "toy", "fingerprint": "f"}, method=method, prompt=np.array([THE], np.int32), seed=0,
         parts={kind: said[kind] for kind in method}, tellings={rule: registry("acceptance")[rule].telling},
     )  # fmt: skip
     return Header(
-        **{**usual, "levels": ["counts", "decisions"], "pieces": dict(PIECES), "stop_tokens": [END], **more}
+        **{**usual, "levels": ["summary", "decisions"], "pieces": dict(PIECES), "stop_tokens": [END], **more}
     )
 
 
@@ -156,7 +156,7 @@ def test_depths_fates_kinds_and_bins_are_counted_exactly() -> None:
 
 
 def test_nothing_was_decided_in_a_step_that_the_text_cut() -> None:
-    assert [list(walk.places(one, header())) for one in chain().steps][3] == []
+    assert [list(path_places.path_places(one, header())) for one in chain().steps][3] == []
 
 
 def test_confusions_name_the_first_guess_and_what_came_with_the_text_before() -> None:
@@ -306,7 +306,7 @@ def test_several_traces_are_counted_together_and_the_example_names_its_run() -> 
     ("traces", "says"),
     [
         ([], "There is no trace"),
-        ([trace(*chain().steps, levels=["counts"])], "level counts"),
+        ([trace(*chain().steps, levels=["summary"])], "level summary"),
         ([chain(), trace(*chain().steps, rule="block")], "another method"),
         ([chain(), trace(*chain().steps, model={"name": "toy", "fingerprint": "g"})], "another model"),
         ([chain(), trace(*chain().steps, lanes={"draft": {"fingerprint": "g"}})], "another draft model"),
@@ -327,7 +327,7 @@ def test_what_cannot_be_counted_is_refused_in_a_sentence(traces: list[Trace], sa
 
 def test_a_draft_inside_which_the_text_ended_is_a_draft_for_every_reader(tmp_path: Path) -> None:
     """A report counts nothing of it, and says why; tables, conditions, figures and exports show it."""
-    parts, pair = dict(drafter=("draft_model", {"length": 4})), toys.pair(noise=0.0)
+    parts, pair = dict(drafter=("draft_model", {"max_draft_tokens": 4})), toys.pair(noise=0.0)
     whole = toys.decode(toys.method(**parts), count=12, pair=pair)
     (first,) = whole.sink.steps[:1]
     assert first.accepted > 1, "the test needs a draft that is accepted"
@@ -337,7 +337,7 @@ def test_a_draft_inside_which_the_text_ended_is_a_draft_for_every_reader(tmp_pat
         report(cut.sink)
     rows = frame(cut.sink, "decisions")
     assert rows.kept.tolist() == [True, *[False] * (len(rows) - 1)] and len(rows) == first.drafted
-    assert Condition("drafted > 0").over(cut.sink.header).see(cut.sink.steps[0], {}).value is True
+    assert Condition("drafted > 0").watch_run(cut.sink.header).see(cut.sink.steps[0], {}).value is True
     assert len(figure(cut.sink, "tree").data) > 1
     path = cut.sink.save(tmp_path / "cut.dstrace")
     table = "".join(export_csv(open_trace(path))).splitlines()
@@ -374,18 +374,18 @@ def test_of_a_fork_only_what_its_own_method_decided_by_itself_is_counted() -> No
 
 def test_overlap_agreement_and_the_second_guess_follow_from_the_laws() -> None:
     p, q = [0.5, 0.3, 0.2], [0.2, 0.7, 0.1]
-    law = walk.law_at(laws((-1, p, q)), -1)
+    law = path_places.distributions_at(laws((-1, p, q)), -1)
     assert law is not None and law.drawn and not law.agree
     assert law.overlap == pytest.approx(0.2 + 0.3 + 0.1)
     owed = np.maximum(np.subtract(p, q), 0) / 0.4  # what is left of p after a refusal: 0.75, 0, 0.25
     again = np.array([0.2, 0.0, 0.1]) / 0.3  # q without token 1
-    assert law.rescue(1) == pytest.approx(np.minimum(owed, again).sum())
+    assert law.second_guess_chance(1) == pytest.approx(np.minimum(owed, again).sum())
 
 
 def test_tokens_that_are_not_shown_count_in_the_overlap() -> None:
     shown = laws((-1, [0.5, 0.1], [0.3, 0.3]))
     shown.rest[0] = [0.4, 0.4, 0.15]  # of the others p is over q by 0.15
-    law = walk.law_at(shown, -1)
+    law = path_places.distributions_at(shown, -1)
     assert law is not None and law.overlap == pytest.approx(1 - 0.2 - 0.15, abs=1e-6)
 
 
@@ -443,7 +443,7 @@ def test_a_stop_token_is_special_whatever_it_reads() -> None:
 @cache
 def toy(length: int, sampler: str = "greedy") -> Trace:
     return toys.decode(
-        toys.method(drafter=("draft_model", {"length": length}), sampler=sampler), count=300
+        toys.method(drafter=("draft_model", {"max_draft_tokens": length}), sampler=sampler), count=300
     ).sink
 
 
@@ -464,7 +464,7 @@ def test_prompt_lookup_is_predicted_to_the_step() -> None:
     """Counted on the text of plain drafting, it is what prompt lookup then does."""
     drafted, looked = toy(4), toys.decode(toys.method(drafter="prompt_lookup"), count=300).sink
     assert drafted.tokens == looked.tokens and any(s.drafted for s in looked.steps)
-    steps, tokens, sizes = advice.looked_up(drafted.tokens, len(drafted.header.prompt), 300)
+    steps, tokens, sizes = advice.simulate_prompt_lookup(drafted.tokens, len(drafted.header.prompt), 300)
     assert (steps, tokens) == (len(looked.steps), 300)
     assert sizes == Counter(s.drafted + 1 for s in looked.steps)
 
@@ -473,7 +473,8 @@ def test_a_second_chain_is_predicted_from_the_laws() -> None:
     """Against runs of the tree itself."""
     alone, both = (
         toys.decode(
-            toys.method(drafter=("draft_model", dict(length=2, width=w)), sampler="temperature"), count=400
+            toys.method(drafter=("draft_model", dict(max_draft_tokens=2, width=w)), sampler="temperature"),
+            count=400,
         ).sink
         for w in (1, 2)
     )
@@ -484,18 +485,18 @@ def test_a_second_chain_is_predicted_from_the_laws() -> None:
 
 
 def test_the_clock_measures_what_it_saw_and_scales_the_rest() -> None:
-    seen = advice.Seen(cycles=[advice.Cycle(2, (1, 1), 1, 3, True, 100.0, 300.0, 50.0)] * 20)
-    seen.cycles += [advice.Cycle(4, (1, 1, 1, 1), 1, 5, True, 200.0, 500.0, 50.0)] * 20
-    seen.cycles += [advice.Cycle(1, (1,), 1, 2, True, 50.0, 9000.0, 50.0)] * 19
+    seen = advice.AdviceData(cycles=[advice.StepCost(2, (1, 1), 1, 3, True, 100.0, 300.0, 50.0)] * 20)
+    seen.cycles += [advice.StepCost(4, (1, 1, 1, 1), 1, 5, True, 200.0, 500.0, 50.0)] * 20
+    seen.cycles += [advice.StepCost(1, (1,), 1, 2, True, 50.0, 9000.0, 50.0)] * 19
     clock = advice.Clock(header(), seen)
-    assert [clock.verify(n) for n in (3, 4, 5)] == [300.0, 400.0, 500.0]
-    assert clock.verify(2) == 300.0, "too few were seen to count as measured"
-    assert clock.verify(3.5) == 350.0 and clock.verify(9) == 500.0, (
+    assert [clock.verify_us(n) for n in (3, 4, 5)] == [300.0, 400.0, 500.0]
+    assert clock.verify_us(2) == 300.0, "too few were seen to count as measured"
+    assert clock.verify_us(3.5) == 350.0 and clock.verify_us(9) == 500.0, (
         "without a shape nothing is known of other sizes"
     )
-    assert clock.step(3, 2) == 300 + 50 + 2 * 50
+    assert clock.step_us(3, 2) == 300 + 50 + 2 * 50
     real = advice.Clock(known("chain").header, seen)
-    assert real.verify(1) < 300.0 < 500.0 < real.verify(64), "by the bytes that they move"
+    assert real.verify_us(1) < 300.0 < 500.0 < real.verify_us(64), "by the bytes that they move"
 
 
 def test_without_times_nothing_is_promised() -> None:
@@ -568,4 +569,4 @@ def test_hostile_tokens_stay_text() -> None:
 def test_the_lab_offers_it() -> None:
     from decodescope import lab
 
-    assert lab.report is report and isinstance(lab.report(known("chain")), Report)
+    assert lab.report is report and isinstance(lab.report(known("chain")), AcceptanceReport)

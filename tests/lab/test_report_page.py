@@ -91,7 +91,7 @@ def test_the_file_opens_from_disk_with_the_network_unplugged(driver: Any, tmp_pa
 
 def test_it_shows_itself_in_a_notebook_as_a_frame_that_runs_nothing() -> None:
     frame = Parsed(report(known("chain"))._repr_html_())
-    assert [tag for tag, _ in frame.tags] == ["iframe"] and "Where drafts die" in (
+    assert [tag for tag, _ in frame.tags] == ["iframe"] and "Acceptance report" in (
         frame.tags[0][1]["srcdoc"] or ""
     )
 

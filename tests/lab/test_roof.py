@@ -15,13 +15,13 @@ import toys
 from decodescope.engine import Session
 from decodescope.engine.cost.cost import DTYPE_BITS, cost_of
 from decodescope.engine.cost.hardware import HardwareProfile, roof
-from decodescope.engine.cost.passes import Passes, spec_of
-from decodescope.engine.decoding.bases.weights import Calibration, bits_of, transforms
+from decodescope.engine.cost.passes import PassPricer, spec_of
+from decodescope.engine.decoding.bases.weights import CalibrationData, bits_of, parse_transform_list
 from decodescope.engine.trace import Trace
 from decodescope.lab import show
 from decodescope.lab.cost.machine import machine_of
 from decodescope.lab.figures import roofline
-from decodescope.lab.wire.messages import messages, wire_of
+from decodescope.lab.wire.messages import build_wire, messages
 from decodescope.lab.wire.wire import Wire, encode
 
 from .drawn import Drawn
@@ -40,7 +40,7 @@ MACHINE = HardwareProfile(
 def test_a_row_is_the_sum_of_its_passes_at_the_cost_model_s_price() -> None:
     trace = known("tree")
     bits = DTYPE_BITS[trace.header.dtype]
-    made = Passes(trace.header)
+    made = PassPricer(trace.header)
     for step in trace.steps[:8]:
         rows = {(row["lane"], row["phase"]): row for row in made.rows(step.passes, step.draft)}
         assert sum(row["n"] for row in rows.values()) == len(step.passes) > 1
@@ -57,7 +57,7 @@ def test_a_row_is_the_sum_of_its_passes_at_the_cost_model_s_price() -> None:
 
 def test_entries_without_tokens_are_read_too_where_nothing_was_drafted() -> None:
     trace = known("plain")
-    made, one = Passes(trace.header), replace(trace.steps[3].passes[0], aside=3)
+    made, one = PassPricer(trace.header), replace(trace.steps[3].passes[0], aside=3)
     assert made.cost(one) == cost_of(spec_of(trace.header.model), one, bits=DTYPE_BITS[trace.header.dtype])
     assert made.cost(one).kv_read_bytes > made.cost(replace(one, aside=None)).kv_read_bytes
 
@@ -68,12 +68,12 @@ def made_of(words: str) -> Trace:
     whole = replace(whole, spec=replace(whole.spec, name=f"toy@{words}", weights=words))
     decoder = copy(whole.decoder)
     decoder.spec = whole.spec
-    for one in transforms(words):
-        decoder = one.made(decoder, Calibration(lambda: torch.zeros(0, dtype=torch.int64)))
+    for one in parse_transform_list(words):
+        decoder = one.transform(decoder, CalibrationData(lambda: torch.zeros(0, dtype=torch.int64)))
     spec = replace(decoder.spec, bits=bits_of(decoder))
     decoder = copy(decoder)
     decoder.spec = spec
-    run = toys.finished(
+    run = toys.finish_session(
         Session(replace(whole, decoder=decoder, spec=spec), toys.method(), toys.PROMPT, max_new_tokens=6)
     )
     return run.sink  # type: ignore[return-value] # a trace
@@ -82,14 +82,16 @@ def made_of(words: str) -> Trace:
 @pytest.mark.parametrize("words", ["codes bits=3 group=16", "cut_layers skip=a1,f2"])
 def test_passes_of_a_model_that_was_made_of_another_have_its_price_too(words: str) -> None:
     trace, whole = made_of(words), toys.pair()[0].spec
-    assert spec_of(trace.header.model).whole == replace(whole, name="toy", pad_token=None)
+    assert spec_of(trace.header.model).original_spec == replace(whole, name="toy", pad_token=None)
     bits, step = DTYPE_BITS[trace.header.dtype], trace.steps[3]
     due = cost_of(whole, step.passes[0], bits=bits)
-    row = Passes(trace.header).rows(step.passes)[0]
+    row = PassPricer(trace.header).rows(step.passes)[0]
     kept = due.weight_bytes + due.kv_read_bytes + due.kv_write_bytes
     assert row["before"] == {"name": "toy", "flops": due.flops, "bytes": due.bytes, "kept": kept}
     assert row["bytes"] < 0.9 * due.bytes and (row["flops"] == due.flops) == words.startswith("codes")
-    assert all("before" not in x for x in Passes(known("plain").header).rows(known("plain").steps[0].passes))
+    assert all(
+        "before" not in x for x in PassPricer(known("plain").header).rows(known("plain").steps[0].passes)
+    )
     drawing = roofline.figure(MACHINE, trace)
     ways = [x for x in drawing.data if x.name.endswith("toy, at best")]
     assert len(ways) == 2 and all(x.line.dash == "dash" and x.marker.symbol.endswith("-open") for x in ways)
@@ -108,7 +110,7 @@ def test_the_point_before_stands_hollow_on_the_roof_and_is_told(driver: Any) -> 
         data,
         3,
     )
-    row = Passes(trace.header).rows(trace.steps[3].passes)[0]["before"]
+    row = PassPricer(trace.header).rows(trace.steps[3].passes)[0]["before"]
     resident = row["kept"] <= MACHINE.cache_bytes
     best = roof(MACHINE, [row["flops"] / row["bytes"]], trace.header.dtype, resident=resident)[0]
     assert "Hollow: the same pass by toy, at best." in drawn.text(".roof-pane > p.quiet")
@@ -126,9 +128,9 @@ def test_the_point_before_stands_hollow_on_the_roof_and_is_told(driver: Any) -> 
 def test_a_lane_of_unknown_shape_has_no_price() -> None:
     header = known("chain").header
     step = known("chain").steps[2]
-    assert {row["lane"] for row in Passes(replace(header, lanes={})).rows(step.passes)} == {"target"}
-    assert Passes(replace(header, model={}, lanes={})).rows(step.passes) == []
-    assert Passes(replace(header, dtype="something")).rows(step.passes) == []
+    assert {row["lane"] for row in PassPricer(replace(header, lanes={})).rows(step.passes)} == {"target"}
+    assert PassPricer(replace(header, model={}, lanes={})).rows(step.passes) == []
+    assert PassPricer(replace(header, dtype="something")).rows(step.passes) == []
 
 
 def test_a_notebook_s_view_has_a_roofline_when_the_machine_is_given() -> None:
@@ -139,8 +141,8 @@ def test_a_notebook_s_view_has_a_roofline_when_the_machine_is_given() -> None:
 
 def test_a_machine_is_told_only_when_it_is_given_and_only_for_its_types() -> None:
     trace = known("chain")
-    assert wire_of(trace).head()["machine"] is None
-    told = wire_of(trace, profile=MACHINE).head()["machine"]
+    assert build_wire(trace).head()["machine"] is None
+    told = build_wire(trace, profile=MACHINE).head()["machine"]
     assert told == machine_of(MACHINE, trace.header.dtype) and told["peak"] == MACHINE.peak(
         trace.header.dtype
     )
@@ -165,7 +167,7 @@ def test_the_reading_says_how_far_below_the_roof_and_what_bounds_it(driver: Any,
     trace, machine = known("tree"), replace(MACHINE, cache_bytes=cache_bytes)
     made = opened(driver, 4, machine)
     step = trace.steps[4]
-    row = next(r for r in Passes(trace.header).rows(step.passes, step.draft) if r["phase"] == "verify")
+    row = next(r for r in PassPricer(trace.header).rows(step.passes, step.draft) if r["phase"] == "verify")
     best = roof(machine, [row["flops"] / row["bytes"]], trace.header.dtype, resident=cache_bytes > 0)[0]
     share = 100 * row["flops"] / row["s"] / best
     told = re.fullmatch(
@@ -226,14 +228,14 @@ def test_a_header_tells_the_machine_that_was_measured() -> None:
 
 def test_what_is_packed_behind_a_shortened_prompt_is_priced_so() -> None:
     """Packed entries of a prompt are counted from where the target read it, not from where it was given."""
-    context, codec = ("gemfilter", dict(keep=12, kernel=3)), ("kivi", dict(group=4, residual=4))
+    context, codec = ("gemfilter", dict(prompt_budget=12, kernel=3)), ("kivi", dict(group=4, buffer=4))
     trace = toys.decode(
-        toys.method(context=context, codec=codec), toys.prompts(1, 60, seed=2)[0], count=8
+        toys.method(prompt_compression=context, kv_compression=codec), toys.prompts(1, 60, seed=2)[0], count=8
     ).sink
-    made, last = Passes(trace.header), trace.steps[-1].passes[-1]
+    made, last = PassPricer(trace.header), trace.steps[-1].passes[-1]
     assert made.read_bits(last) is None, "the header has the prompt as it was given"
     made.learn(trace.prefill)
     bits = made.read_bits(last)
     assert bits is not None and bits < 64 and made.read_bits(trace.prefill.passes[-1]) is None
-    one = wire_of(trace).step(trace.steps[-1])["passes"]
+    one = build_wire(trace).step(trace.steps[-1])["passes"]
     assert one == made.rows(trace.steps[-1].passes, trace.steps[-1].draft)

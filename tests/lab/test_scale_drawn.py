@@ -11,7 +11,7 @@ import toys
 
 from decodescope.engine.trace import Trace
 from decodescope.engine.trace.details.shapes import TallyDetail
-from decodescope.lab.wire.messages import messages, wire_of
+from decodescope.lab.wire.messages import build_wire, messages
 
 from .drawn import Drawn, told
 
@@ -25,8 +25,8 @@ PAIRS = "\n".join(json.dumps({"question": q, "answer": a, "right": right}) for q
 ROUTERS: dict[str, dict[str, Any]] = {
     "answer_confidence": {},
     "trained_confidence": {},
-    "agreement": dict(samples=3, second=""),
-    "references": dict(pairs=PAIRS, tie=0.1),
+    "agreement": dict(samples=3, second_prompt_suffix=""),
+    "references": dict(pairs=PAIRS, tie_margin=0.1),
     "expected_cost": {},
 }
 
@@ -105,7 +105,7 @@ def test_long_answers_are_fetched_where_they_are_looked_at() -> None:
         "votes": [1.0] * 60,
     }
     trace.steps[0].details = [replace(record, columns=columns)]
-    wire = wire_of(trace)
+    wire = build_wire(trace)
     short, whole = wire.step(trace.steps[0]), wire.step(trace.steps[0], whole=True)
     assert "rows" not in short["scale"] and short["few"] and len(whole["scale"]["rows"]) == 60
     plain = list(messages(toys.decode(toys.method(), count=2).sink))

@@ -12,10 +12,13 @@ pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
 
 @pytest.mark.parametrize(
     ("schedule", "seen"),
-    [("fixed", None), (("confidence", {"threshold": 0.6}), "threshold 0.6, most 20, tune true")],
+    [
+        ("fixed", None),
+        (("confidence", {"threshold": 0.6}), "threshold 0.6, max draft tokens 20, tune threshold true"),
+    ],
 )
 def test_strip_shows_the_schedule_that_decides(drawn: Drawn, schedule, seen: str | None) -> None:
-    method = toys.method(drafter=("draft_model", {"length": 3}), schedule=schedule)
+    method = toys.method(drafter=("draft_model", {"max_draft_tokens": 3}), schedule=schedule)
     data = told(toys.decode(method, count=12).sink)
     drawn.run(
         "(data) => { window.view = S.mount(place); data.forEach((one) => view.push(one)); view.seek(1); }",
@@ -38,8 +41,11 @@ def test_strip_shows_the_schedule_that_decides(drawn: Drawn, schedule, seen: str
             {"policy": ("streaming_llm", {"recent": 2})},
             "lossy, because: entries leave the cache (streaming llm)",
         ),
-        ({"depth": ("confidence_exit", {})}, "lossy, because: layers are left out (confidence exit)"),
-        ({"drafter": ("draft_model", {"length": 3})}, "lossless"),
+        (
+            {"adaptive_depth": ("confidence_exit", {})},
+            "lossy, because: layers are left out (confidence exit)",
+        ),
+        ({"drafter": ("draft_model", {"max_draft_tokens": 3})}, "lossless"),
     ],
 )
 def test_one_mark_says_whose_text_the_whole_run_wrote(drawn: Drawn, parts, mark: str) -> None:

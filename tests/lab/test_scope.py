@@ -14,7 +14,7 @@ from decodescope.engine.trace import Trace
 from decodescope.lab import Scope, compare, open_trace, show
 from decodescope.lab.views import scope as module
 from decodescope.lab.views.compare import differences
-from decodescope.lab.wire.messages import wire_of
+from decodescope.lab.wire.messages import build_wire
 from decodescope.lab.wire.wire import Wire, encode
 
 from .runs import known, run
@@ -125,13 +125,13 @@ def test_a_watched_session_is_shown_and_kept(kept: bool, clock: Clock) -> None:
 
 def test_a_gap_is_filled_with_whole_steps(clock: Clock) -> None:
     made = Heard(known("tree"))
-    made._asked(made, {"kind": "gap", "from": 2, "to": 5}, [])
+    made._answer_request(made, {"kind": "gap", "from": 2, "to": 5}, [])
     made.flush()
     assert [s["i"] for s in made.steps] == [2, 3, 4] and all(
         "nodes" in s and "cut" not in s for s in made.steps
     )
     for content in ({"kind": "gap", "from": -5, "to": 10**9}, {"kind": "other"}, {"kind": "gap"}, "text"):
-        made._asked(made, content, [])  # type: ignore[arg-type]
+        made._answer_request(made, content, [])  # type: ignore[arg-type]
 
 
 def test_selection_explains_the_node_that_was_clicked() -> None:
@@ -188,13 +188,13 @@ def test_a_comparison_holds_both_runs_and_answers_for_each() -> None:
     sent: list[Any] = []
     made.send = lambda content, buffers=None: sent.append(content)  # type: ignore[method-assign]
     for which, trace in enumerate((a, b)):
-        made._asked(None, {"kind": "gap", "which": which, "from": 3, "to": 5}, None)
-        wire = wire_of(trace)
+        made._answer_request(None, {"kind": "gap", "which": which, "from": 3, "to": 5}, None)
+        wire = build_wire(trace)
         assert sent.pop() == {
             "which": which,
             "messages": [wire.step(s, whole=True) for s in trace.steps[3:5]],
         }
-    made._asked(None, {"kind": "gap", "which": 2, "from": 0, "to": 1}, None)
+    made._answer_request(None, {"kind": "gap", "which": 2, "from": 0, "to": 1}, None)
     assert not sent and made.get_state()["runs"] == made.runs
     with pytest.raises(TraitError, match="align"):
         made.align = "words"
@@ -205,7 +205,7 @@ def test_differences_name_settings_figures_and_the_first_other_token() -> None:
     rows = {row.what: row for row in differences(a, b)}
     assert (rows["drafter"].a, rows["drafter"].b) == ("none", "draft_model")
     assert (rows["seed"].a, rows["seed"].b) == ("0", "1")
-    assert "draft_model.length" not in rows and "draft model" not in rows, (
+    assert "draft_model.max_draft_tokens" not in rows and "draft model" not in rows, (
         "what one has alone is no difference"
     )
     assert "model" not in rows and "sampler" not in rows, "what is equal is left out"

@@ -10,7 +10,7 @@ import toys
 from followed import searched
 
 from decodescope.engine.trace import Trace
-from decodescope.lab.wire.messages import wire_of
+from decodescope.lab.wire.messages import build_wire
 
 from .drawn import Drawn, told
 
@@ -23,7 +23,7 @@ ROWS = ".grown li:visible"
 @cache
 def run() -> Trace:
     return toys.decode(
-        toys.method(strategy=("planned", {"tests": "1\n2", "k": 2, "rollouts": 24})), count=4
+        toys.method(strategy=("planned", {"tests": "1\n2", "top_k": 2, "rollouts": 24})), count=4
     ).sink
 
 
@@ -44,8 +44,8 @@ def test_the_wire_says_of_each_node_what_the_record_says() -> None:
         search.best + 1,
         search.why,
     )
-    assert message["knobs"] == {"c": 4.0, "base": 10.0} and values["cases"] == 2
-    short = wire_of(trace).step(trace.steps[0])
+    assert message["knobs"] == {"ucb_constant": 4.0, "ucb_base": 10.0} and values["cases"] == 2
+    short = build_wire(trace).step(trace.steps[0])
     assert "parents" not in short["tree"] and short["few"], "a large tree is fetched where it is looked at"
 
 

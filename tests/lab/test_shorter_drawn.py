@@ -14,7 +14,7 @@ from toylab import Words
 
 from decodescope.engine import Session
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.records.prompt_cut import LEFT, STAYS, recut
+from decodescope.engine.trace.records.prompt_cut import LEFT, STAYS, reasons_under_budget
 from decodescope.lab.charts import CHARTS
 
 from .drawn import Drawn, told
@@ -39,18 +39,18 @@ LONG = [
     12,
 ]
 CONTEXTS: dict[str, dict[str, Any]] = {
-    "selective_context": dict(ratio=0.4),
-    "llmlingua": dict(rate=0.5, segment=12, slack=1.2),
-    "specpc": dict(keep=20, window=4, neighbours=4),
-    "gemfilter": dict(keep=20),
+    "selective_context": dict(reduce_ratio=0.4),
+    "llmlingua": dict(keep_rate=0.5, segment=12, paragraph_budget=1.2),
+    "specpc": dict(prompt_budget=20, window=4, neighbours=4),
+    "gemfilter": dict(prompt_budget=20),
 }
 
 
 def run(context: str, **knobs: Any) -> Trace:
     big, small = (replace(x, tokenizer=WORDS) for x in toys.pair())  # type: ignore[arg-type] # stands in for one
-    made = toys.method(context=(context, {**CONTEXTS.get(context, {}), **knobs}))
+    made = toys.method(prompt_compression=(context, {**CONTEXTS.get(context, {}), **knobs}))
     models = {"draft": small} if "draft" in made.lanes else {}
-    return toys.finished(Session(big, made, LONG, models=models, max_new_tokens=3)).sink  # type: ignore[return-value] # a trace
+    return toys.finish_session(Session(big, made, LONG, models=models, max_new_tokens=3)).sink  # type: ignore[return-value] # a trace
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
@@ -97,7 +97,7 @@ def test_another_budget_on_the_page_is_the_rule_in_python(drawn: Drawn, context:
         drawn.run("(one, budget) => S.recut(one, budget)", one, budget)
         for budget in range(0, len(LONG) + 1, 5)
     ]
-    due = [recut(cut, budget).tolist() for budget in range(0, len(LONG) + 1, 5)]
+    due = [reasons_under_budget(cut, budget).tolist() for budget in range(0, len(LONG) + 1, 5)]
     assert made == due and len({tuple(x) for x in due}) > 6
 
 

@@ -13,7 +13,7 @@ from decodescope.engine.trace import Step, Trace
 from .drawn import Drawn, told
 
 DRAFTERS: dict[str, dict[str, Any]] = {
-    "look_ahead_tokens": {"where": "everywhere"},
+    "look_ahead_tokens": {"placement": "everywhere"},
     "bita": {"nodes": 5},
     "ppd": {},
 }

@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 import toys
 
-from decodescope.lab.decision.staircase import staircase
+from decodescope.lab.decision.block_progress import block_progress
 
 
 @pytest.mark.parametrize("guess", ["last", "random", "prompt"])
 @pytest.mark.parametrize("block", [1, 5, 0])
 def test_the_staircase_is_what_the_text_says_of_every_pass(block: int, guess: str) -> None:
     """Found again by asking of each place, pass by pass backwards, whether it was right all along from there."""
-    trace = toys.decode(toys.method(strategy=("jacobi", {"block": block, "guess": guess})), seed=2).sink
-    made, text = staircase(trace), [*toys.PROMPT, *trace.end.tokens]
+    trace = toys.decode(
+        toys.method(strategy=("jacobi", {"block": block, "initial_guess": guess})), seed=2
+    ).sink
+    made, text = block_progress(trace), [*toys.PROMPT, *trace.end.tokens]
     passes = [(step.step, step.detail("fixed_point")) for step in trace.steps]
     for place in range(len(toys.PROMPT), len(text)):
         seen = [
@@ -33,7 +35,7 @@ def test_the_staircase_is_what_the_text_says_of_every_pass(block: int, guess: st
 
 def test_what_the_text_has_not_is_in_no_place() -> None:
     trace = toys.decode(toys.method(strategy=("jacobi", {"block": 8})), count=20, stop_tokens=(6,)).sink
-    assert set(staircase(trace).final) == set(
+    assert set(block_progress(trace).final) == set(
         range(len(toys.PROMPT), len(toys.PROMPT) + len(trace.end.tokens))
     )
-    assert not staircase(toys.decode(count=5).sink).final
+    assert not block_progress(toys.decode(count=5).sink).final

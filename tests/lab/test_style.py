@@ -129,6 +129,8 @@ def test_words_are_the_same_in_both_languages() -> None:
 
 def test_numbers_carry_units() -> None:
     assert (
-        style.size(512 * 1024) == "512 KiB" and style.size(10) == "10 B" and style.size(3 << 30) == "3.0 GiB"
+        style.format_bytes(512 * 1024) == "512 KiB"
+        and style.format_bytes(10) == "10 B"
+        and style.format_bytes(3 << 30) == "3.0 GiB"
     )
-    assert style.percent(0.614) == "61 %" and style.count(9_900_000) == "9.9 M"
+    assert style.format_percent(0.614) == "61 %" and style.format_count(9_900_000) == "9.9 M"

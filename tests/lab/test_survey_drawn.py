@@ -14,7 +14,7 @@ from decodescope.engine.trace import Trace
 from decodescope.engine.trace.details.shapes import MatrixDetail, TallyDetail
 from decodescope.engine.trace.details.spans import rank_spans, span_costs
 from decodescope.lab.wire import survey as survey_module
-from decodescope.lab.wire.messages import wire_of
+from decodescope.lab.wire.messages import build_wire
 
 from .drawn import Drawn, told
 
@@ -24,13 +24,13 @@ all.forEach((one) => view.push(one)); view.seek(view.store.steps.findIndex((x) =
 
 @cache
 def extracted(normal: bool = False) -> Trace:
-    knobs = {"end": "7", "longest": 4, "normal": normal}
+    knobs = {"end_token": "7", "max_span_tokens": 4, "length_normalization": normal}
     return toys.decode(toys.method(strategy=("exact_extract", knobs)), count=9).sink
 
 
 @cache
 def voted() -> Trace:
-    knobs = {"samples": 5, "measure": "edit"}
+    knobs = {"samples": 5, "similarity": "edit"}
     return toys.decode(toys.method(strategy=("consensus", knobs), sampler="temperature"), count=5).sink
 
 
@@ -74,7 +74,7 @@ def test_the_wire_has_every_number_where_the_whole_step_is_asked_for(
     assert [row[1] for row in message["rows"]] == votes and np.allclose(numbers_of(message), like, atol=1e-7)
     assert message["first"] == chosen == message["order"][0] and "listed" not in message
     for one, step in ((trace, trace.steps[0]), (voted(), voted().steps[-1])):
-        short = wire_of(one).step(step)
+        short = build_wire(one).step(step)
         assert short["few"] and [{*x} for x in short["survey"]] == [{"name"}], (
             "a map is fetched where it is looked at"
         )

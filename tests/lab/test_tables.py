@@ -9,10 +9,10 @@ import pytest
 import toys
 
 from decodescope.engine.trace import Trace, frame, open_trace
-from decodescope.engine.trace.checks.shares import sampler_is_greedy
+from decodescope.engine.trace.checks.step_probabilities import sampler_is_greedy
 from decodescope.engine.trace.query.conditions import Condition
 from decodescope.engine.trace.query.summary import summarise
-from decodescope.lab.decision.table import COLUMNS, rows
+from decodescope.lab.decision.decision_csv import COLUMNS, step_rows
 from decodescope.lab.figures import tree
 
 from .runs import METHODS, known, run
@@ -65,7 +65,7 @@ def test_under_a_greedy_sampler_a_decision_has_the_models_own_probability_beside
     assert ((table["p_model"] > 0.001) & (table["p_model"] < 0.999)).sum() > len(table) / 2
     bound = float(table.query("ok")["p_model"].median())
     doubted = table.query("ok and p_model < @bound")["step"].unique().tolist()
-    over = Condition(f'p_model < {bound!r} and verdict == "accepted"').over(trace.header)
+    over = Condition(f'p_model < {bound!r} and verdict == "accepted"').watch_run(trace.header)
     assert [s.step for s in trace.steps if over.see(s, {}).value] == doubted and 0 < len(doubted) < len(
         trace.steps
     )
@@ -86,7 +86,7 @@ def test_the_exported_rows_have_the_models_own_probability_too() -> None:
     for step in trace.steps:
         assert step.tops is not None
         likeliest = step.tops.p[step.tops.places.tolist().index(-1)].max()
-        first = next(row for row in rows(trace, step) if row[written])
+        first = next(row for row in step_rows(trace, step) if row[written])
         assert first[token] == step.emitted[0] and first[share] == likeliest < 1
 
 
@@ -105,7 +105,7 @@ def test_units_stand_in_the_names_of_times_and_sizes() -> None:
 
 
 def test_what_was_not_recorded_is_missing() -> None:
-    trace = run("chain", count=8, level="counts")
+    trace = run("chain", count=8, level="summary")
     assert frame(trace, "decisions").empty and frame(trace, "steps")["tried"].isna().all()
 
 
@@ -122,7 +122,9 @@ def test_an_unknown_table_is_refused_with_the_known_ones() -> None:
 
 
 def test_a_row_for_each_value_that_was_told(tmp_path: Path) -> None:
-    method = toys.method(drafter="draft_model", schedule=("confidence", {"most": 6}), sampler="mirostat")
+    method = toys.method(
+        drafter="draft_model", schedule=("confidence", {"max_draft_tokens": 6}), sampler="mirostat"
+    )
     trace = open_trace(toys.decode(method).sink.save(tmp_path / "told.dstrace"))
     rows = frame(trace, "notes")
     sure = rows[rows["name"] == "sure"]
@@ -146,7 +148,9 @@ def test_the_root_s_value_comes_first_and_rows_of_a_grid_have_their_names() -> N
     slots = frame(toys.decode(toys.method(drafter=("ppd", {"rows": "16"}))).sink, "notes")
     slots = slots[slots["name"] == "slots"]
     assert slots["at"].min() == -1 and (slots["at"] == -1).sum() == slots["step"].nunique()
-    exits = toys.decode(toys.method(depth=("confidence_exit", {"threshold": 0.6, "first": 1}))).sink
+    exits = toys.decode(
+        toys.method(adaptive_depth=("confidence_exit", {"threshold": 0.6, "min_layers": 1}))
+    ).sink
     tests = frame(exits, "notes").query("name == 'tests'")
     made = [(s.step, f"{layer:g}", sure) for s in exits.steps for layer, sure, _ in s.exits[0].tests]
     assert list(zip(tests["step"], tests["at"], tests["value"], strict=True)) == made and len(made) > 20
@@ -157,7 +161,7 @@ def test_a_passenger_is_called_one_in_table_and_figure() -> None:
     step = next(x for x in trace.steps if x.draft is not None and x.draft.passengers)
     assert step.draft is not None and step.draft.passengers
     at = COLUMNS.index("verdict")
-    words = [row[at] for row in rows(trace, step)][: len(step.draft.tokens)]
+    words = [row[at] for row in step_rows(trace, step)][: len(step.draft.tokens)]
     assert [k for k, word in enumerate(words) if word == "passenger"] == sorted(step.draft.passengers)
     names = {one.name: list(one.customdata) for one in tree.figure(trace, step.step).data if one.name}
     assert sorted(names["passenger"]) == sorted(step.draft.passengers)

@@ -13,12 +13,12 @@ from decodescope.engine.core.component import registry
 from decodescope.engine.trace import Step, Trace
 from decodescope.engine.trace.details.shapes import TallyDetail
 from decodescope.engine.trace.values.mentions import mention_outcomes
-from decodescope.lab.decision.block import block
-from decodescope.lab.decision.details import details
+from decodescope.lab.decision.block import explain_block
+from decodescope.lab.decision.details import details_tally
 from decodescope.lab.decision.explain import explain
-from decodescope.lab.decision.tallies import Row
-from decodescope.lab.decision.tally import Tally, tally
-from decodescope.lab.wire.messages import messages, most_nodes, wire_of
+from decodescope.lab.decision.step_tally import TallyRow
+from decodescope.lab.decision.tally import StepTally, find_tally
+from decodescope.lab.wire.messages import build_wire, max_node_number, messages
 
 from .drawn import Drawn, told
 
@@ -28,27 +28,27 @@ NAMES = ["lexical_units", "joint_tokens", "edit_tags", "jump_coder", "planned"]
 @cache
 def run(name: str) -> Trace:
     more = {
-        "lexical_units": {"beta": 0.5},
-        "edit_tags": {"sure": 0.99},
+        "lexical_units": {"min_probability": 0.5},
+        "edit_tags": {"min_probability": 0.99},
         "planned": {"tests": "1\n2", "rollouts": 16},
     }
     settings = toys.settings_of("strategy", name)[-1] | more.get(name, {})
     return toys.decode(toys.method(strategy=(name, settings)), count=24).sink
 
 
-def of(trace: Trace, step: Step) -> Tally:
-    made = tally(trace.header, step, lambda ids: " ".join(map(str, ids)))
+def of(trace: Trace, step: Step) -> StepTally:
+    made = find_tally(trace.header, step, lambda ids: " ".join(map(str, ids)))
     assert made is not None
     return made
 
 
-def declared(strategy: str, name: str, columns: dict[str, list], **knobs: float) -> list[Row]:
+def declared(strategy: str, name: str, columns: dict[str, list], **knobs: float) -> list[TallyRow]:
     """The rows of a card of one detail, by the declaration of a strategy."""
     trace = run("lexical_units")
     method = trace.header.method | {"strategy": {"name": strategy, **knobs}}
     header = replace(trace.header, details=registry("strategy")[strategy].details, method=method)
     step = replace(trace.steps[0], details=[TallyDetail(name, columns)])
-    made = tally(header, step, str)
+    made = find_tally(header, step, str)
     assert made is not None
     return made.rows
 
@@ -60,9 +60,9 @@ def test_every_step_tells_what_decided_and_it_follows(name: str) -> None:
         assert step.details or name == "planned"
         made = of(trace, step)
         rows += made.rows
-        assert all(row.follows for row in made.rows) and made.lines
-        assert most_nodes(step) >= len(made.rows), "a reader may choose any row"
-        explained = block(trace, step)
+        assert all(row.is_consistent for row in made.rows) and made.lines
+        assert max_node_number(step) >= len(made.rows), "a reader may choose any row"
+        explained = explain_block(trace, step)
         assert explained.agrees and explained.where
     both = {True, False} <= {row.holds for row in rows if row.bar is not None}
     assert both or name in ("jump_coder", "aligned"), "both outcomes"
@@ -74,14 +74,14 @@ def test_a_record_that_took_too_much_does_not_follow() -> None:
     unit = step.detail("lexical_unit")
     words = ["taken" if word == "bar" else word for word in unit.columns["outcome"]]
     forged = replace(step, details=[replace(unit, columns={**unit.columns, "outcome": words})])
-    assert not all(row.follows for row in of(trace, forged).rows)
+    assert not all(row.is_consistent for row in of(trace, forged).rows)
     trace = run("edit_tags")
     step = trace.steps[0]
     first, *others = step.details
     words = ["left" if word == "made" else word for word in first.columns["outcome"]]
     assert words != first.columns["outcome"], "the test needs an edit that was made"
     forged = replace(step, details=[replace(first, columns={**first.columns, "outcome": words}), *others])
-    assert not all(row.follows for row in of(trace, forged).rows)
+    assert not all(row.is_consistent for row in of(trace, forged).rows)
 
 
 def test_a_mention_is_held_against_the_same_one_of_another_label() -> None:
@@ -99,10 +99,10 @@ def test_a_mention_is_held_against_the_same_one_of_another_label() -> None:
     rows = declared("label_parallel", "mentions", columns)
     held = [(-1.0, -0.25, False), (-0.5, None, True), (-0.25, -1.0, True), (-1.0, -0.25, False)]
     equal = [(-2.0, None, True), (-2.0, None, False)]
-    assert all(row.follows for row in rows)
+    assert all(row.is_consistent for row in rows)
     assert [(row.number, row.bar, row.holds) for row in rows] == held + equal
     forged = declared("label_parallel", "mentions", columns | {"outcome": ["likelier", *outcomes[1:]]})
-    assert not forged[0].follows
+    assert not forged[0].is_consistent
 
 
 def test_a_line_is_inserted_where_enough_lines_gain() -> None:
@@ -121,12 +121,12 @@ def test_a_line_is_inserted_where_enough_lines_gain() -> None:
         (2, 2, True),
         (None, None, False),
     ]
-    assert all(row.follows for row in rows)
+    assert all(row.is_consistent for row in rows)
     assert rows[1].word == "before line 1 (first logit 1.00): inserted, 1.00 in all"
     columns["outcome"] = ["inserted", "less", "parse"]
     columns["first"] = [None, 1.0, 3.0]
     forged, less, _ = declared("jump_coder", "inserted_line", columns, tau=0.2)
-    assert not forged.follows and forged.word == "before line 2: inserted" and "gains more" in less.word
+    assert not forged.is_consistent and forged.word == "before line 2: inserted" and "gains more" in less.word
 
 
 def test_rows_without_room_wait_until_they_are_asked_for() -> None:
@@ -141,7 +141,7 @@ def test_rows_without_room_wait_until_they_are_asked_for() -> None:
     assert "rows" in next(m for m in messages(long) if m["kind"] == "step")["tally"]
     brief = next(m for m in messages(long, plenty=-1) if m["kind"] == "step")
     assert "tally" not in brief, "a brief has no card"
-    message = wire_of(long).step(step)
+    message = build_wire(long).step(step)
     assert message["few"] and "rows" not in message["tally"] and message["tally"]["says"]
 
 
@@ -149,11 +149,13 @@ def test_rows_without_room_wait_until_they_are_asked_for() -> None:
 def routed(router: str, tau: float | None = None) -> Trace:
     """Two models by the first settings of a router; EAD's tau lies among the entropies of the toys."""
     knobs = (
-        {"tau": 1.0, "stay": 2, "window": 2} if router == "entropy" else toys.settings_of("router", router)[0]
+        {"tau": 1.0, "min_turn_tokens": 2, "window": 2}
+        if router == "entropy"
+        else toys.settings_of("router", router)[0]
     )
     knobs = knobs if tau is None else knobs | {"tau": tau}
     return toys.decode(
-        toys.method(strategy=toys.routed(router), router=(router, knobs)), count=16, level="fields"
+        toys.method(strategy=toys.router_strategy(router), router=(router, knobs)), count=16, level="full"
     ).sink
 
 
@@ -164,18 +166,20 @@ ROUTERS = ["entropy", "fallback", "answer_confidence", "agreement", "references"
 def test_two_models_tell_who_writes_and_why_and_it_follows(router: str) -> None:
     rows = []
     traces = (
-        [routed(router)] if toys.routed(router) == "switch" else [routed(router, tau) for tau in (0.0, 1.1)]
+        [routed(router)]
+        if toys.router_strategy(router) == "switch"
+        else [routed(router, tau) for tau in (0.0, 1.1)]
     )
     for trace, step in [(one, step) for one in traces for step in one.steps]:
-        card = tally(trace.header, step, str) or details(trace.header, step, str, beside=True)
+        card = find_tally(trace.header, step, str) or details_tally(trace.header, step, str, beside=True)
         if card is None:
             continue
         rows += card.rows
         assert (
             card.lines
             and card.says
-            and most_nodes(step) >= len(card.rows)
-            and all(row.follows for row in card.rows)
+            and max_node_number(step) >= len(card.rows)
+            and all(row.is_consistent for row in card.rows)
         )
         explained = explain(trace, step.step)
         assert explained.agrees
@@ -192,16 +196,16 @@ def test_a_turn_and_a_block_that_do_not_follow_are_seen() -> None:
     turn = step.details[0]
     other = "large" if turn.columns["outcome"] == ["small"] else "small"
     forged = replace(step, details=[replace(turn, columns={**turn.columns, "outcome": [other]})])
-    card = details(trace.header, forged, str, beside=True)
-    assert card is not None and not card.rows[0].follows
-    assert tally(trace.header, step, str) is None, "it stands under the token's own decision"
+    card = details_tally(trace.header, forged, str, beside=True)
+    assert card is not None and not card.rows[0].is_consistent
+    assert find_tally(trace.header, step, str) is None, "it stands under the token's own decision"
     trace = routed("fallback")
     step = next(x for x in trace.steps if x.details[0].values["kept"] < x.details[0].values["written"])
     block = step.details[0]
     words = ["stays" if x == "taken back" else x for x in block.columns["outcome"]]
     forged = replace(step, details=[replace(block, columns={**block.columns, "outcome": words})])
-    card = tally(trace.header, forged, str)
-    assert card is not None and not all(row.follows for row in card.rows)
+    card = find_tally(trace.header, forged, str)
+    assert card is not None and not all(row.is_consistent for row in card.rows)
     assert len(card.rows) == block.values["written"], "the large model's own token is not listed"
 
 

@@ -10,8 +10,8 @@ from toylab import Words
 
 from decodescope.engine import Session
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.details.threads import schedule, strands
-from decodescope.lab.decision.block import block
+from decodescope.engine.trace.details.threads import build_thread_tree, thread_schedule
+from decodescope.lab.decision.block import explain_block
 
 from .drawn import Drawn, told
 from .runs import TEXTS
@@ -23,7 +23,7 @@ def forked(count: int = 60, **more: Any) -> Trace:
     """A finished run of the toy that forks, its tokens read as letters."""
     target = toys.target(seed=toys.LIVELY)
     target.tokenizer = Words(TEXTS)  # type: ignore[assignment]
-    made = toys.method(strategy=("apar", {"fork": "5", "child": "12"}))
+    made = toys.method(strategy=("apar", {"fork_token": "5", "child_token": "12"}))
     session = Session(target, made, toys.PROMPT, max_new_tokens=count, seed=0, stop_tokens=[8], **more)
     session.sink = Trace()
     for _ in session.stream():
@@ -48,11 +48,11 @@ def rows(drawn: Drawn) -> list[str]:
 def test_each_thread_has_a_lane_with_its_text_as_far_as_it_has_come(drawn: Drawn) -> None:
     trace = forked()
     open_run(drawn, told(trace))
-    every = strands(step.detail("threads") for step in trace.steps).strands
+    every = build_thread_tree(step.detail("threads") for step in trace.steps).strands
     assert len(every) > 3 and {x.why for x in every} >= {"stop_token"}, "the test needs forks and ends"
     for i in range(0, len(trace.steps), 3):
         drawn.run("(i) => view.seek(i)", i)
-        now = strands(step.detail("threads") for step in trace.steps[: i + 1]).strands
+        now = build_thread_tree(step.detail("threads") for step in trace.steps[: i + 1]).strands
         lanes = {x.split()[0]: x for x in rows(drawn)}
         assert lanes.keys() == {str(x.number) for x in now}
         titles = drawn.page.locator(".threads button:visible").evaluate_all(
@@ -69,8 +69,8 @@ def test_dots_are_tokens_and_the_sums_are_the_schedule(drawn: Drawn) -> None:
     open_run(drawn, told(trace))
     last = len(trace.steps) - 1
     drawn.run("(i) => view.seek(i)", last)
-    took = schedule(step.detail("threads") for step in trace.steps)
-    every = strands(step.detail("threads") for step in trace.steps).strands
+    took = thread_schedule(step.detail("threads") for step in trace.steps)
+    every = build_thread_tree(step.detail("threads") for step in trace.steps).strands
     words = (
         f"{took.rounds} rounds, a pass each; critical path {took.longest} tokens, sum {took.tokens} tokens."
     )
@@ -111,7 +111,7 @@ def test_a_round_is_told_in_words() -> None:
         for x in trace.steps
         if x.detail("threads") and len(x.detail("threads").alive) > 1 and x.detail("threads").begun
     )
-    told_of = block(trace, step)
+    told_of = explain_block(trace, step)
     assert told_of.title == "A token of each thread" and told_of.agrees
     lines = [row for line in told_of.lines for row in line.sums]
     assert any("begins behind" in row and "of thread" in row for row in lines)

@@ -18,7 +18,9 @@ TABLE = ".turns-pane .twin tbody tr"
 
 def run(router: str) -> Trace:
     knobs = (
-        {"tau": 1.0, "stay": 2, "window": 2} if router == "entropy" else toys.settings_of("router", router)[0]
+        {"tau": 1.0, "min_turn_tokens": 2, "window": 2}
+        if router == "entropy"
+        else toys.settings_of("router", router)[0]
     )
     return toys.decode(toys.method(strategy="switch", router=(router, knobs)), count=16).sink
 

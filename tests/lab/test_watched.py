@@ -12,28 +12,30 @@ from waiting import eventually
 from decodescope.engine import Method, start
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.methods.drafters.lookup.prompt_lookup import PromptLookup
-from decodescope.engine.session.start import Running
+from decodescope.engine.session.start import BackgroundRun
 from decodescope.lab import controls, show
-from decodescope.lab.notebook import Scope, Watched
-from decodescope.lab.views.controls import drawn, knobs
+from decodescope.lab.notebook import RunWidget, Scope
+from decodescope.lab.views.controls import knob_widget, knobs
 
 LONG = 1000
 
 
-def begun(method: Any = None, count: int = 24) -> Running:
+def begun(method: Any = None, count: int = 24) -> BackgroundRun:
     return start(
         toys.pair()[0], method or toys.method(sampler="temperature"), toys.PROMPT, max_new_tokens=count
     )
 
 
 def looked_up(**more: Any) -> Method:
-    return toys.method(drafter=("prompt_lookup", {"length": 4, "ngram": 1, **more}), sampler="temperature")
+    return toys.method(
+        drafter=("prompt_lookup", {"max_draft_tokens": 4, "ngram": 1, **more}), sampler="temperature"
+    )
 
 
 def test_a_run_is_shown_while_it_goes() -> None:
     running = begun()
     view = show(running)
-    assert isinstance(view, Watched)
+    assert isinstance(view, RunWidget)
     view.wait(30)
     kinds = [message["kind"] for message in view.scope.messages]
     assert kinds == ["head", *["step"] * len(running.trace.steps), "end"]
@@ -66,13 +68,13 @@ def test_moving_a_knob_runs_again_and_the_run_before_ends() -> None:
     first = begun(looked_up(), LONG)
     first.pause()  # or it may end before the knob's patience does
     panel = controls(first)
-    knob = panel.panels[0].knobs["drafter.length"]
+    knob = panel.panels[0].knobs["drafter.max_draft_tokens"]
     assert isinstance(knob, ipywidgets.IntSlider) and knob.value == 4 and (knob.min, knob.max) == (1, 64)
     knob.value = 9
     knob.value = 2  # both within the patience: one run
     second = eventually(lambda: panel.runs[0] if panel.runs[0] is not first else None)
-    assert second.method.drafter == PromptLookup(length=2, ngram=1)
-    eventually(lambda: first.over)
+    assert second.method.drafter == PromptLookup(max_draft_tokens=2, ngram=1)
+    eventually(lambda: first.is_over)
     assert first.status == "cancelled"
     eventually(lambda: second.trace.steps)
     second.stop()
@@ -87,28 +89,31 @@ def test_every_kind_of_knob_has_its_widget() -> None:
 
 
 def test_a_number_that_may_be_auto_is_a_line_of_text() -> None:
-    method = Method.named({"drafter": "draft_model", "schedule": "specdec_pp"})
-    knob = next(x for x in knobs(method) if x.param.name == "h")
-    widget = drawn(knob)
+    method = Method.from_names({"drafter": "draft_model", "schedule": "specdec_pp"})
+    knob = next(x for x in knobs(method) if x.param.name == "threshold")
+    widget = knob_widget(knob)
     assert isinstance(widget, ipywidgets.Text) and widget.value == "auto"
     assert [knob.param.read(text, "x") for text in ("0.9", " auto ")] == [0.9, "auto"]
 
 
 def test_what_does_not_go_together_is_said_in_a_line() -> None:
     panel = controls(begun(looked_up(), 4)).panels[0]
-    panel._record["drafter"]["length"] = 1000
-    panel._rest()
+    panel._record["drafter"]["max_draft_tokens"] = 1000
+    panel._apply_knobs()
     assert "must lie in [1, 64] tokens" in panel._line.value
 
 
 def test_two_runs_are_compared_once_both_are_over() -> None:
     panel = controls(begun(looked_up()), begun()).wait(60)
-    assert repr(panel).startswith("Controls("), "what a cell asks of it"
+    assert repr(panel).startswith("RunControls("), "what a cell asks of it"
     assert panel.comparison is not None
     first = panel.comparison
-    panel.panels[0].knobs["drafter.length"].value = 2
+    panel.panels[0].knobs["drafter.max_draft_tokens"].value = 2
     eventually(lambda: panel.comparison is not None and panel.comparison is not first)
-    assert [trace.header.method["drafter"].get("length") for trace in panel.comparison.traces] == [2, None]
+    assert [trace.header.method["drafter"].get("max_draft_tokens") for trace in panel.comparison.traces] == [
+        2,
+        None,
+    ]
 
 
 @pytest.mark.parametrize("given", [(), (1,), (1, 2, 3)], ids=["none", "no run", "three"])

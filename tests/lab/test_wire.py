@@ -12,7 +12,7 @@ import toys
 from decodescope.engine import Session
 from decodescope.engine.trace import Header, Prefill, Step, Trace
 from decodescope.engine.trace.records.events import CacheChange, DraftTree, Extra, Pass, Tops, Trials
-from decodescope.lab.wire.messages import messages, wire_of
+from decodescope.lab.wire.messages import build_wire, messages
 from decodescope.lab.wire.wire import BUDGET, Wire, encode, end_message
 
 from .runs import known
@@ -286,8 +286,8 @@ def kept_by_replay(steps: list[dict], rows: int) -> list[list[set[int]]]:
     "policy",
     [
         ("h2o", {"heavy": 3, "recent": 4}),
-        ("window", {"size": 6}),
-        ("streaming_llm", {"sinks": 2, "recent": 4}),
+        ("window", {"window": 6}),
+        ("streaming_llm", {"sink_tokens": 2, "recent": 4}),
     ],
 )
 def test_evictions_on_the_wire_leave_what_the_engine_holds(policy: tuple[str, dict[str, int]]) -> None:
@@ -309,12 +309,12 @@ def test_evictions_on_the_wire_leave_what_the_engine_holds(policy: tuple[str, di
 
 
 def test_what_a_pass_has_read_goes_out_where_a_step_is_looked_at() -> None:
-    method = toys.method(policy=("quest", {"entries": 48, "dense": 1}))
+    method = toys.method(policy=("quest", {"token_budget": 48, "dense_layers": 1}))
     made = Session(toys.pair()[0], method, toys.prompts(1, 150, seed=5)[0], max_new_tokens=6)
     made.sink = Trace()
     for _ in made.stream():
         pass
-    sent, chosen = wire_of(made.sink), [x for x in made.sink.steps if x.cache[0].read is not None]
+    sent, chosen = build_wire(made.sink), [x for x in made.sink.steps if x.cache[0].read is not None]
     assert chosen and not all(x.cache[0].read.all() for x in chosen), (
         "the test needs entries that are not read"
     )

@@ -9,14 +9,14 @@ import pytest
 import torch
 import toys
 
-from decodescope.engine.cost.passes import Passes
+from decodescope.engine.cost.passes import PassPricer
 from decodescope.engine.trace.records.passes import Pass
-from decodescope.lab.decision.exits import leaving
-from decodescope.lab.wire.depths import letters, went_on
+from decodescope.lab.decision.exits import explain_exit
+from decodescope.lab.wire.depths import count_resumed_rows, layer_letters
 from decodescope.lab.wire.messages import messages
 from decodescope.lab.wire.wire import encode
 
-DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
+DEEP = toys.model(toys.decoder(toys.toy_spec(n_layers=6), 3, torch.float64))
 
 
 def told(**parts):
@@ -43,25 +43,27 @@ def told(**parts):
     ],
 )
 def test_each_layer_has_the_letter_of_what_ran(ran: dict, due: str) -> None:
-    assert letters(Pass("target", "verify", 1, 4, 1.0, **ran), 6) == due
+    assert layer_letters(Pass("target", "verify", 1, 4, 1.0, **ran), 6) == due
 
 
 def test_a_pass_whose_rows_chose_says_where_they_differed() -> None:
     one = Pass(
         "target", "verify", 3, 4, 1.0, ffn=[0, 1, 3], routed=["rrr", "rar", "aaa", "frf"], gap="absent"
     )
-    assert letters(one, 4) == "rsas"
-    trace, steps = told(depth=("skip_layer", {"threshold": 0.4}), drafter="prompt_lookup")
+    assert layer_letters(one, 4) == "rsas"
+    trace, steps = told(adaptive_depth=("skip_layer", {"threshold": 0.4}), drafter="prompt_lookup")
     assert any("s" in row[0] for step in steps for row in step["depth"]["ran"])
     for record, step in zip(trace.steps, steps, strict=True):
         (row,), (shown,) = step["depth"]["ran"], step["depth"]["exits"]
         assert row[3:] == [1] * (record.passes[-1].routed is not None)
-        assert shown["open"] == pytest.approx(record.exits[0].opened, abs=1e-3) and shown["asks"] == "router"
+        assert (
+            shown["open"] == pytest.approx(record.exits[0].open_share, abs=1e-3) and shown["asks"] == "router"
+        )
         assert (shown.get("scores") is not None) == (row[1] == 1)
 
 
 def test_a_lossy_exit_reaches_the_wire_with_every_test() -> None:
-    trace, steps = told(depth=("confidence_exit", {"threshold": 0.9, "first": 1}))
+    trace, steps = told(adaptive_depth=("confidence_exit", {"threshold": 0.9, "min_layers": 1}))
     early = 0
     for record, step in zip(trace.steps, steps, strict=True):
         left, (shown,) = record.exits[0], step["depth"]["exits"]
@@ -75,7 +77,7 @@ def test_a_lossy_exit_reaches_the_wire_with_every_test() -> None:
 
 
 def test_drafting_passes_stand_before_the_check_and_name_their_own_exit() -> None:
-    criterion = {"criterion": "confidence_exit threshold=0.6 first=1", "length": 3}
+    criterion = {"criterion": "confidence_exit threshold=0.6 min_layers=1", "max_draft_tokens": 3}
     trace, steps = told(drafter=("early_exit", criterion))
     drafted = [(x, y) for x, y in zip(trace.steps, steps, strict=True) if x.draft]
     assert drafted
@@ -99,31 +101,33 @@ def test_tokens_that_waited_are_counted_where_they_went_on_and_their_flush_is_pa
     taken = Pass("target", "verify", 1, 9, 1.0, joined=[[2, 2], [4, 1]])
     flush = Pass("target", "flush", 3, 9, 1.0, attn=[2, 3, 4, 5], ffn=[2, 3, 4, 5], joined=[[3, 1]], logits=0)
     one = trace.steps[0]
-    counted = [went_on(replace(one, passes=list(x)), 6) for x in ([shallow], [taken], [flush, taken])]
+    counted = [
+        count_resumed_rows(replace(one, passes=list(x)), 6) for x in ([shallow], [taken], [flush, taken])
+    ]
     assert counted == [[0] * 6, [0, 0, 2, 2, 3, 3], [0, 0, 5, 6, 7, 7]]
-    passes = Passes(trace.header)
-    assert passes.saved([shallow], 1) > 3 > 0 > passes.saved([shallow, flush], 1)
+    passes = PassPricer(trace.header)
+    assert passes.saved_layers([shallow], 1) > 3 > 0 > passes.saved_layers([shallow, flush], 1)
 
 
 def test_layers_saved_are_net_of_tests_and_of_what_was_propagated() -> None:
     trace, _ = told()
-    passes, plain = Passes(trace.header), Pass("target", "verify", 1, 9, 1.0)
-    assert passes.saved([plain], 1) == pytest.approx(0) and passes.saved([], 1) is None
+    passes, plain = PassPricer(trace.header), Pass("target", "verify", 1, 9, 1.0)
+    assert passes.saved_layers([plain], 1) == pytest.approx(0) and passes.saved_layers([], 1) is None
     free = Pass("target", "verify", 1, 9, 1.0, attn=3, ffn=3)
     filled = Pass("target", "verify", 1, 9, 1.0, attn=3, ffn=3, propagated=3)
     asked = Pass("target", "verify", 1, 9, 1.0, attn=3, ffn=3, propagated=3, tests=[1, 2, 3], asks="head")
-    saved = [passes.saved([x], 1) for x in (free, filled, asked)]
+    saved = [passes.saved_layers([x], 1) for x in (free, filled, asked)]
     assert saved[0] == pytest.approx(3) and saved[0] > saved[1] > saved[2]
 
 
 def test_states_that_were_looked_up_reach_the_wire_and_are_explained() -> None:
-    trace, steps = told(depth=("trigrams", {"layers": 2}), drafter="prompt_lookup")
+    trace, steps = told(adaptive_depth=("trigrams", {"layers": 2}), drafter="prompt_lookup")
     for record, step in zip(trace.steps, steps, strict=True):
         left, (shown,) = record.exits[0], step["depth"]["exits"]
         assert shown["known"] == [sum(left.known), len(left.known), left.table] and shown["by"] == "trigrams"
         assert step["depth"]["ran"] == [["--rrrr", len(left.known), 0]]
         assert (
-            leaving(trace, record).title
+            explain_exit(trace, record).title
             == f"{sum(left.known)} of {len(left.known)} states found in the table"
         )
     worked = [[x for x in record.passes if x.phase == "lookup"] for record in trace.steps]

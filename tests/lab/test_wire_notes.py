@@ -12,8 +12,8 @@ from decodescope.engine import Method
 from decodescope.engine.core.component import registry
 from decodescope.engine.core.note import Note
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.checks.notes import told
-from decodescope.lab.wire.messages import messages, wire_of
+from decodescope.engine.trace.checks.notes import declared_notes
+from decodescope.lab.wire.messages import build_wire, messages
 from decodescope.lab.wire.wire import BRIEF, BUDGET, NOTES, encode
 
 from .planted import Planter, planted
@@ -22,11 +22,11 @@ from .runs import known
 
 def of(trace: Trace, k: int, *, whole: bool = True) -> dict[str, Any]:
     """What the message of step k says of the planted part."""
-    return json.loads(encode(wire_of(trace).step(trace.steps[k], whole=whole)))["notes"]["drafter"]
+    return json.loads(encode(build_wire(trace).step(trace.steps[k], whole=whole)))["notes"]["drafter"]
 
 
 def test_the_head_declares_each_note_without_what_is_empty() -> None:
-    tells = json.loads(encode(wire_of(planted()).head()))["tells"]["drafter"]
+    tells = json.loads(encode(build_wire(planted()).head()))["tells"]["drafter"]
     what = "how sure it was of the node"
     assert tells["sure"] == {
         "kind": "node",
@@ -45,7 +45,7 @@ def test_the_head_declares_each_note_without_what_is_empty() -> None:
 def test_a_line_at_zero_is_a_line() -> None:
     trace = planted(1)
     trace.header.tells["drafter"]["bar"] = Note("series", "bar", line="floor", at=0.0)  # type: ignore[index]
-    assert wire_of(trace).head()["tells"]["drafter"]["bar"]["at"] == 0.0
+    assert build_wire(trace).head()["tells"]["drafter"]["bar"]["at"] == 0.0
 
 
 def test_every_kind_has_one_shape() -> None:
@@ -64,7 +64,7 @@ def test_every_kind_has_one_shape() -> None:
 
 def test_a_step_without_its_tree_has_all_but_the_notes_of_nodes() -> None:
     trace = planted()
-    wire = wire_of(trace)
+    wire = build_wire(trace)
     brief, whole = (
         wire.brief(trace.steps[4])["notes"]["drafter"],
         wire.step(trace.steps[4])["notes"]["drafter"],
@@ -93,7 +93,7 @@ def test_of_too_much_the_notes_of_nodes_are_left_out_first_and_the_rest_comes_wh
     step = trace.steps[1]
     step.draft.notes["sure"] = [0.123456789 + 1e-9, ["long " * 50] * 9, None]  # type: ignore[union-attr, index]
     step.draft.notes["crew"] = list(range(200))  # type: ignore[union-attr, index]
-    wire = wire_of(trace)
+    wire = build_wire(trace)
     sent, whole = wire.step(step), wire.step(step, whole=True)
     assert sent["few"] and "few" not in whole and len(whole["notes"]["drafter"]["crew"]) == 200
     assert set(whole["notes"]["drafter"]) - set(sent["notes"]["drafter"]) == {"sure"}
@@ -107,8 +107,13 @@ def test_of_too_much_the_notes_of_nodes_are_left_out_first_and_the_rest_comes_wh
 
 
 def test_notes_keep_a_step_within_its_budget() -> None:
-    trace, sizes = toys.decode(toys.method(drafter=("trie", {"nodes": 40, "query": 3, "most": 8}))).sink, []
-    wire = wire_of(trace)
+    trace, sizes = (
+        toys.decode(
+            toys.method(drafter=("trie", {"nodes": 40, "max_suffix": 3, "max_output_nodes": 8}))
+        ).sink,
+        [],
+    )
+    wire = build_wire(trace)
     for step in trace.steps:
         if step.draft is None or step.draft.notes is None:
             continue
@@ -145,12 +150,12 @@ FIRST = {  # what has to be seen from the beginning
     "a length that moves": (dict(drafter="draft_model", schedule="heuristic"), "schedule", {"length"}),
     "the trie": (dict(drafter=("trie", {"nodes": 12})), "drafter", {"f_in", "f_out", "matched"}),
     "exits and their tests": (
-        dict(depth=("confidence_exit", {"threshold": 0.6})),
-        "depth",
+        dict(adaptive_depth=("confidence_exit", {"threshold": 0.6})),
+        "adaptive_depth",
         {"depth", "sure", "tests"},
     ),
     "layers left out": (
-        dict(drafter=("swift", {"window": 3, "ratio": 0.5})),
+        dict(drafter=("swift", {"window": 3, "skip_ratio": 0.5})),
         "drafter",
         {"attn", "ffn", "match"},
     ),
@@ -166,7 +171,7 @@ def test_what_parts_tell_reaches_the_page(name: str) -> None:
     heard = {x for step in steps for x in step.get("notes", {}).get(kind, {})}
     assert names <= heard
     for message, step in zip(steps, trace.steps, strict=True):
-        told_there = told(trace.header, step).get(kind, {})
+        told_there = declared_notes(trace.header, step).get(kind, {})
         assert set(message.get("notes", {}).get(kind, {})) == set(told_there)
         for x, value in told_there.items():
             if head["tells"][kind][x]["kind"] == "series":

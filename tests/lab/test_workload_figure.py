@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.session.answers import Answer, Answers, served, totals, zipf
-from decodescope.engine.trace.records.lookups import EVICTS, Evicts, Lookup, replayed
+from decodescope.engine.session.answer_cache import (
+    AnswerCache,
+    CachedAnswer,
+    serve_requests,
+    workload_totals,
+    zipf_requests,
+)
+from decodescope.engine.trace.records.lookups import EVICTS, Evicts, Lookup, replay_lookups
 from decodescope.lab.figures.measured import workload
 
 CAPACITY, REQUESTS = 60, 120
@@ -20,8 +26,10 @@ SIZE = {q: 6 + 5 * q % 17 for q in range(16)}
 
 
 def lookups(evicts: Evicts) -> list[Lookup]:
-    answers: Answers[int] = Answers(CAPACITY, evicts)
-    for _ in served(answers, zipf(16, REQUESTS, 0.9, 2), lambda q: Answer(q, COST[q], SIZE[q])):
+    answers: AnswerCache[int] = AnswerCache(CAPACITY, evicts)
+    for _ in serve_requests(
+        answers, zipf_requests(16, REQUESTS, 0.9, 2), lambda q: CachedAnswer(q, COST[q], SIZE[q])
+    ):
         pass
     return answers.lookups
 
@@ -30,7 +38,7 @@ def lookups(evicts: Evicts) -> list[Lookup]:
 def test_every_request_stands_once_in_the_row_of_each_rule(evicts: Evicts) -> None:
     made = lookups(evicts)
     drawn = {one.name: one for one in workload.figure(made, CAPACITY, evicts).data}
-    every = {x: made if x == evicts else replayed(made, x, CAPACITY) for x in EVICTS}
+    every = {x: made if x == evicts else replay_lookups(made, x, CAPACITY) for x in EVICTS}
     for rule, word in workload.WORDS.items():
         rows = {kind: zip(drawn[kind].x, drawn[kind].y, strict=True) for kind in workload.MARKS}
         shown = {kind: [x for x, y in row if y.startswith(word)] for kind, row in rows.items()}
@@ -38,13 +46,15 @@ def test_every_request_stands_once_in_the_row_of_each_rule(evicts: Evicts) -> No
         assert shown["hit"] == [x.number for x in every[rule] if x.hit]
         gone = shown["answered, others went"] + shown["answered, not kept"]
         assert sorted(gone) == [x.number for x in every[rule] if x.victims] and len(gone) > 10
-        assert drawn[f"saved, {word}"].y[-1] * 1e9 == pytest.approx(totals(every[rule]).saved)
+        assert drawn[f"saved, {word}"].y[-1] * 1e9 == pytest.approx(workload_totals(every[rule]).saved)
 
 
 @pytest.mark.parametrize("evicts", EVICTS)
 def test_a_victim_s_numbers_make_its_recorded_score(evicts: Evicts) -> None:
     made, looked = lookups(evicts), 0
-    for one, words in zip(made, workload.told(made, evicts, {q: f"p{q}" for q in range(16)}), strict=True):
+    for one, words in zip(
+        made, workload.describe_requests(made, evicts, {q: f"p{q}" for q in range(16)}), strict=True
+    ):
         lines = [x for x in words.split("<br>") if " went: " in x or "not kept: " in x]
         assert len(lines) == len(one.victims)
         for gone, line in zip(one.victims, lines, strict=True):

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from decodescope.engine.decoding.values.chance import invert
+from decodescope.engine.decoding.values.chance import invert_cdf
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Bug:
             f"{self.what}: {self.old!r} is no longer one line of {shipped.__qualname__}"
         )
         source = source.replace(self.old, self.new).replace("super()", "super(__class__, self)")
-        scope = {**shipped.__globals__, "invert": invert, "torch": torch, "__class__": self.where}
+        scope = {**shipped.__globals__, "invert": invert_cdf, "torch": torch, "__class__": self.where}
         exec(compile("from __future__ import annotations\n" + source, self.what, "exec"), scope)
         monkeypatch.setattr(self.where, self.name, scope[self.name])
 

@@ -57,11 +57,11 @@ from decodescope.engine.methods.samplers.top_p import TopP
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method
 from decodescope.testing import reference
-from decodescope.testing.forking import ForkingChance, ScoredChance
-from decodescope.testing.reference import Warp, text_law
-from decodescope.testing.tables import KINDS, PROMPT, Logits, draft_table, model, table
-from decodescope.testing.transformer import by_prefix
-from decodescope.testing.walk import Walk, distance
+from decodescope.testing.chances import FixedNoiseChance, ForkingChance
+from decodescope.testing.reference import Warp, text_distribution
+from decodescope.testing.tables import KINDS, PROMPT, Logits, draft_table, logit_table, table_model
+from decodescope.testing.transformer import logits_by_prefix
+from decodescope.testing.walk import Walk, distribution_distance
 
 from .proposals import Chosen, Independent, Mixed, Taught
 
@@ -87,11 +87,11 @@ SAMPLERS: dict[str, tuple[Sampler, Warp]] = {
         Chain(stages=[Temperature(temperature=1.5), TopP(p=0.8)]),
         Warp([partial(reference.temperature, T=1.5), partial(reference.top_p, p=0.8)]),
     ),
-    "greedy": (Greedy(), Warp([reference.greedy])),
+    "greedy": (Greedy(), Warp([reference.greedy_logits])),
     "penalty": (RepetitionPenalty(penalty=1.5), Warp([_PENALTY])),
-    "mirostat": (Mirostat(target=1.7, rate=1.0), Warp(mirostat=(1.7, 1.0))),
+    "mirostat": (Mirostat(target_surprise=1.7, learning_rate=1.0), Warp(mirostat=(1.7, 1.0))),
     "penalty, mirostat": (
-        Chain(stages=[RepetitionPenalty(penalty=1.5), Mirostat(target=1.7, rate=1.0)]),
+        Chain(stages=[RepetitionPenalty(penalty=1.5), Mirostat(target_surprise=1.7, learning_rate=1.0)]),
         Warp([_PENALTY], mirostat=(1.7, 1.0)),
     ),
 }
@@ -132,18 +132,26 @@ class Proposal:
 
 PROPOSALS: dict[str, Proposal] = {
     "no draft": Proposal(Lossless, lambda n: NoDraft()),
-    "chain": Proposal(Lossless, lambda n: DraftModel(length=n), chain=True),
-    "chain, block": Proposal(Block, lambda n: DraftModel(length=n), chain=True),
-    "layer skip": Proposal(Lossless, lambda n: LayerSkip(length=n, ratio=0.9, stop=0.3), chain=True),
-    "layer skip, block": Proposal(Block, lambda n: LayerSkip(length=n, ratio=0.9, stop=0.3), chain=True),
-    "3 chains, k-SEQ": Proposal(SpecTr, lambda n: Chains(length=1, count=3)),
-    "2 chains, 2 deep, k-SEQ": Proposal(SpecTr, lambda n: Chains(length=2, count=2), vocab=3),
-    "2 chains, 2 deep": Proposal(Lossless, lambda n: Chains(length=2, count=2), vocab=3),
+    "chain": Proposal(Lossless, lambda n: DraftModel(max_draft_tokens=n), chain=True),
+    "chain, block": Proposal(Block, lambda n: DraftModel(max_draft_tokens=n), chain=True),
+    "layer skip": Proposal(
+        Lossless, lambda n: LayerSkip(max_draft_tokens=n, skip_ratio=0.9, min_probability=0.3), chain=True
+    ),
+    "layer skip, block": Proposal(
+        Block, lambda n: LayerSkip(max_draft_tokens=n, skip_ratio=0.9, min_probability=0.3), chain=True
+    ),
+    "3 chains, k-SEQ": Proposal(SpecTr, lambda n: Chains(max_draft_tokens=1, chains=3)),
+    "2 chains, 2 deep, k-SEQ": Proposal(SpecTr, lambda n: Chains(max_draft_tokens=2, chains=2), vocab=3),
+    "2 chains, 2 deep": Proposal(Lossless, lambda n: Chains(max_draft_tokens=2, chains=2), vocab=3),
     "one-hot chain": Proposal(Lossless, lambda n: Chosen(length=n), chain=True),
-    "prompt lookup": Proposal(Lossless, lambda n: PromptLookup(length=n, ngram=2), chain=True, remembers=True),
-    "2 without replacement": Proposal(Lossless, lambda n: DraftModel(length=1, width=2)),
-    "3 without replacement": Proposal(Lossless, lambda n: DraftModel(length=1, width=3)),
-    "2 without replacement, 2 deep": Proposal(Lossless, lambda n: DraftModel(length=2, width=2), vocab=3),
+    "prompt lookup": Proposal(
+        Lossless, lambda n: PromptLookup(max_draft_tokens=n, ngram=2), chain=True, remembers=True
+    ),
+    "2 without replacement": Proposal(Lossless, lambda n: DraftModel(max_draft_tokens=1, width=2)),
+    "3 without replacement": Proposal(Lossless, lambda n: DraftModel(max_draft_tokens=1, width=3)),
+    "2 without replacement, 2 deep": Proposal(
+        Lossless, lambda n: DraftModel(max_draft_tokens=2, width=2), vocab=3
+    ),
     "2 draft models": Proposal(Lossless, lambda n: SpecInfer(models=2, branching="1")),
     "2 draft models, 2 deep": Proposal(Lossless, lambda n: SpecInfer(models=2, branching="1,1"), vocab=3),
     "2 with replacement": Proposal(Lossless, lambda n: Independent(length=1, width=2)),
@@ -157,69 +165,146 @@ PROPOSALS: dict[str, Proposal] = {
     "dyspec": Proposal(Lossless, lambda n: DySpec(nodes=3), vocab=3),
     "rsd_c 2, 1": Proposal(Lossless, lambda n: RSDC(branching="2,1"), vocab=3),
     "rsd_c 1, 2": Proposal(Lossless, lambda n: RSDC(branching="1,2"), vocab=3),
-    "rsd_s": Proposal(Lossless, lambda n: RSDS(width=2, length=2), vocab=3, chance=ScoredChance),
+    "rsd_s": Proposal(Lossless, lambda n: RSDS(width=2, depth=2), vocab=3, chance=FixedNoiseChance),
     "lookahead": Proposal(
-        Lossless, lambda n: Lookahead(window=3, ngram=3, guesses=2), remembers=True, vocab=3, chance=ScoredChance, length=4
+        Lossless,
+        lambda n: Lookahead(window=3, ngram=3, guesses=2),
+        remembers=True,
+        vocab=3,
+        chance=FixedNoiseChance,
+        length=4,
     ),
     "sjd": Proposal(Lossless, lambda n: SJD(window=2), remembers=True, vocab=3),
     "sjd, 1 place": Proposal(Lossless, lambda n: SJD(window=1), remembers=True, vocab=3, length=4),
-    "sjd, copies": Proposal(Lossless, lambda n: SJD(window=2, refill="repeat"), remembers=True, vocab=3),
-    "lookahead, bigrams": Proposal(
-        Lossless, lambda n: Lookahead(window=2, ngram=2, guesses=3), remembers=True, vocab=3, chance=ScoredChance, length=4
+    "sjd, copies": Proposal(
+        Lossless, lambda n: SJD(window=2, initial_guess="repeat"), remembers=True, vocab=3
     ),
-    "staged": Proposal(Lossless, lambda n: Staged(length=2, guess=1, ngram=2), remembers=True, vocab=3),
-    "staged, block": Proposal(Block, lambda n: Staged(length=2, guess=1, ngram=2), remembers=True, vocab=3),
+    "lookahead, bigrams": Proposal(
+        Lossless,
+        lambda n: Lookahead(window=2, ngram=2, guesses=3),
+        remembers=True,
+        vocab=3,
+        chance=FixedNoiseChance,
+        length=4,
+    ),
+    "staged": Proposal(
+        Lossless, lambda n: Staged(max_draft_tokens=2, max_table_tokens=1, ngram=2), remembers=True, vocab=3
+    ),
+    "staged, block": Proposal(
+        Block, lambda n: Staged(max_draft_tokens=2, max_table_tokens=1, ngram=2), remembers=True, vocab=3
+    ),
     "rasd": Proposal(
-        Lossless, lambda n: RASD(nodes=3, depth=2, width=2, retrieved=3, shortest=1, length=2), remembers=True, vocab=3
+        Lossless,
+        lambda n: RASD(nodes=3, depth=2, width=2, retrieved_nodes=3, min_suffix=1, retrieved_depth=2),
+        remembers=True,
+        vocab=3,
     ),
     "propd": Proposal(
-        Lossless, lambda n: ProPD(tree="token_recycling nodes=8", layers=1, top=2), remembers=True, vocab=3, on="layers"
+        Lossless,
+        lambda n: ProPD(tree_drafter="token_recycling nodes=8", layers=1, top_k=2),
+        remembers=True,
+        vocab=3,
+        on="layers",
     ),
-    "llma": Proposal(Lossless, lambda n: LLMA(length=n), remembers=True, length=4),
-    "anpd": Proposal(Lossless, lambda n: ANPD(length=n, ngram=3), remembers=True),
-    "aggressive": Proposal(Lossless, lambda n: Aggressive(length=n), remembers=True, length=4),
+    "llma": Proposal(Lossless, lambda n: LLMA(max_draft_tokens=n), remembers=True, length=4),
+    "anpd": Proposal(Lossless, lambda n: ANPD(max_draft_tokens=n, ngram=3), remembers=True),
+    "aggressive": Proposal(Lossless, lambda n: Aggressive(max_draft_tokens=n), remembers=True, length=4),
     "trie": Proposal(
-        Lossless, lambda n: Trie(nodes=4, length=2, query=1, weight=0.5, most=1), remembers=True, vocab=3, length=4,
+        Lossless,
+        lambda n: Trie(nodes=4, depth=2, max_suffix=1, output_weight=0.5, max_output_nodes=1),
+        remembers=True,
+        vocab=3,
+        length=4,
         prompt=(1, 2, 0, 1, 0, 2, 1, 2, 0, 1),
     ),
-    "rest": Proposal(Lossless, lambda n: Rest(datastore=PLACES, nodes=5, length=2, longest=1, shortest=1), vocab=3, length=4),
-    "early exit": Proposal(Lossless, lambda n: EarlyExit(length=n, layers=1), remembers=True, vocab=3, on="layers"),
-    "early exit, block": Proposal(Block, lambda n: EarlyExit(length=n, layers=1), remembers=True, vocab=3, on="layers"),
+    "rest": Proposal(
+        Lossless,
+        lambda n: Rest(datastore=PLACES, nodes=5, depth=2, max_suffix=1, min_suffix=1),
+        vocab=3,
+        length=4,
+    ),
+    "early exit": Proposal(
+        Lossless, lambda n: EarlyExit(max_draft_tokens=n, layers=1), remembers=True, vocab=3, on="layers"
+    ),
+    "early exit, block": Proposal(
+        Block, lambda n: EarlyExit(max_draft_tokens=n, layers=1), remembers=True, vocab=3, on="layers"
+    ),
     "early exit, by criterion": Proposal(
-        Lossless, lambda n: EarlyExit(length=n, criterion="confidence_exit threshold=0.5 first=1"), remembers=True, vocab=3,
+        Lossless,
+        lambda n: EarlyExit(max_draft_tokens=n, criterion="confidence_exit threshold=0.5 min_layers=1"),
+        remembers=True,
+        vocab=3,
         on="layers",
     ),
     "early exit, by token": Proposal(
-        Lossless, lambda n: EarlyExit(length=n, criterion="hash_exit first=1 buckets=3"), remembers=True, vocab=3, on="layers"
+        Lossless,
+        lambda n: EarlyExit(max_draft_tokens=n, criterion="hash_exit min_layers=1 buckets=3"),
+        remembers=True,
+        vocab=3,
+        on="layers",
     ),
     "early exit, by place": Proposal(
-        Lossless, lambda n: EarlyExit(length=n, criterion="skipdecode least=1 horizon=1"), remembers=True, vocab=3, on="layers"
+        Lossless,
+        lambda n: EarlyExit(max_draft_tokens=n, criterion="skipdecode min_layers=1 decay_horizon=1"),
+        remembers=True,
+        vocab=3,
+        on="layers",
     ),
     "early exit, blocks left out": Proposal(
-        Lossless, lambda n: EarlyExit(length=n, criterion="ffn_skip threshold=-1 warmup=0 cold_start=0 cold_end=0 most=1"),
-        remembers=True, vocab=3, on="layers",
+        Lossless,
+        lambda n: EarlyExit(
+            max_draft_tokens=n,
+            criterion="ffn_skip threshold=-1 warmup_tokens=0 cold_start=0 cold_end=0 max_skipped_blocks=1",
+        ),
+        remembers=True,
+        vocab=3,
+        on="layers",
     ),
     "sorted drafts": Proposal(
-        Lossless, lambda n: S2D(length=n, exits=[1, 2], thresholds=[0.5]), remembers=True, vocab=3, on="layers"
+        Lossless,
+        lambda n: S2D(max_draft_tokens=n, exits=[1, 2], thresholds=[0.5]),
+        remembers=True,
+        vocab=3,
+        on="layers",
     ),
     "swift": Proposal(
-        Lossless, lambda n: Swift(window=2, ratio=0.5, length=1, siblings=False, enough=1.0), remembers=True, vocab=3,
-        on="layers", length=4,
+        Lossless,
+        lambda n: Swift(window=2, skip_ratio=0.5, max_draft_tokens=1, siblings=False, target_matchness=1.0),
+        remembers=True,
+        vocab=3,
+        on="layers",
+        length=4,
     ),
     "medusa": Proposal(Lossless, lambda n: Medusa(nodes=5), remembers=True, vocab=3, on="layers"),
     "hydra": Proposal(Lossless, lambda n: Hydra(nodes=5), remembers=True, vocab=3, on="layers"),
     "eagle": Proposal(Lossless, lambda n: Eagle(nodes=3, depth=2), remembers=True, vocab=3, on="layers"),
-    "eagle2": Proposal(Lossless, lambda n: Eagle2(nodes=3, depth=2, width=2), remembers=True, vocab=3, on="layers"),
-    "eagle3": Proposal(Lossless, lambda n: Eagle3(nodes=3, depth=2, width=2), remembers=True, vocab=3, on="layers"),
-    "kangaroo": Proposal(Lossless, lambda n: Kangaroo(length=n, stop=0.0), remembers=True, vocab=3, on="layers"),
-    "kangaroo, block": Proposal(Block, lambda n: Kangaroo(length=n, stop=0.0), remembers=True, vocab=3, on="layers"),
-}  # fmt: skip
+    "eagle2": Proposal(
+        Lossless, lambda n: Eagle2(nodes=3, depth=2, width=2), remembers=True, vocab=3, on="layers"
+    ),
+    "eagle3": Proposal(
+        Lossless, lambda n: Eagle3(nodes=3, depth=2, width=2), remembers=True, vocab=3, on="layers"
+    ),
+    "kangaroo": Proposal(
+        Lossless,
+        lambda n: Kangaroo(max_draft_tokens=n, min_probability=0.0),
+        remembers=True,
+        vocab=3,
+        on="layers",
+    ),
+    "kangaroo, block": Proposal(
+        Block,
+        lambda n: Kangaroo(max_draft_tokens=n, min_probability=0.0),
+        remembers=True,
+        vocab=3,
+        on="layers",
+    ),
+}
 
 
 @cache
 def worlds(vocab: int, kind: str) -> tuple[Logits, Logits]:
     """The target's table and the draft's."""
-    target = table(vocab, seed=1)
+    target = logit_table(vocab, seed=1)
     return target, draft_table(kind, target, vocab)
 
 
@@ -229,8 +314,8 @@ def models(vocab: int, kind: str, drafter: Drafter) -> Mapping[str, Model]:
     skipped = draft if isinstance(drafter, LayerSkip) else None
     tables = {"draft": draft, **{f"draft{n}": draft_table(kind, target, vocab, seed=n) for n in (2, 3)}}
     return {
-        "target": model(target, vocab, skipped),
-        **{role: model(tables[role], vocab) for role in drafter.lanes},
+        "target": table_model(target, vocab, skipped),
+        **{role: table_model(tables[role], vocab) for role in drafter.lanes},
     }
 
 
@@ -238,7 +323,7 @@ def models(vocab: int, kind: str, drafter: Drafter) -> Mapping[str, Model]:
 def layered(vocab: int, kind: str) -> tuple[Model, Logits]:
     """A transformer with draft heads, and its logits by prefix. equal: its layers from the first on, and its adapter, add
     nothing, so that what leaves early is right."""
-    decoder = toys.decoder(toys.shaped(vocab=vocab), 4, torch.float64, sharp=2.0)
+    decoder = toys.decoder(toys.toy_spec(vocab=vocab), 4, torch.float64, sharp=2.0)
     if kind == "equal":
         for layer in decoder.layers[1:]:
             layer.out, layer.down = layer.out * 0, layer.down * 0
@@ -246,7 +331,7 @@ def layered(vocab: int, kind: str) -> tuple[Model, Logits]:
         with torch.no_grad():
             adapter.attention.out.weight.zero_()
             adapter.last.fill_(1.0)
-    return toys.model(decoder), by_prefix(decoder)
+    return toys.model(decoder), logits_by_prefix(decoder)
 
 
 @cache
@@ -260,7 +345,7 @@ def true_law(
 ) -> dict[tuple[int, ...], float]:
     """P(text) of the target alone; layers: the kind of transformer that it is, None: the table."""
     logits = worlds(vocab, "equal")[0] if layers is None else layered(vocab, layers)[1]
-    return text_law(logits, SAMPLERS[sampler][1], list(prompt), length, vocab, frozenset(stop))
+    return text_distribution(logits, SAMPLERS[sampler][1], list(prompt), length, vocab, frozenset(stop))
 
 
 def walked(
@@ -282,8 +367,8 @@ def walked(
     method = Method(drafter=drafter, acceptance=proposal.rule(), sampler=SAMPLERS[sampler][0])
     given = models(vocab, kind, drafter) if layers is None else {"target": layered(vocab, layers)[0]}
     walk = Walk(method, given, length, stop, list(proposal.prompt), proposal.chance)
-    law = walk.whole() if whole or proposal.remembers else walk.law()
-    return distance(law, true_law(vocab, sampler, length, stop, proposal.prompt, layers)), walk
+    law = walk.full_run_distribution() if whole or proposal.remembers else walk.text_distribution()
+    return distribution_distance(law, true_law(vocab, sampler, length, stop, proposal.prompt, layers)), walk
 
 
 __all__ = ["KINDS", "PROPOSALS", "SAMPLERS", "layered", "models", "true_law", "walked", "worlds"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.drafter import Drafter, top_tokens
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 
@@ -135,7 +135,7 @@ class Taught(_Tree):
         law = ctx.law(logits + self.bias, state)
         return [self.drawn(ctx, parent, law, depth)]
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         for node, token in enumerate(outcome.draft.tokens):
             law = outcome.draft.law(node)
             place = outcome.logits[outcome.draft.parents[node] + 1].softmax(-1)

@@ -9,12 +9,12 @@ import pytest
 import torch
 from law.cases import worlds
 
-from decodescope.engine.decoding.values.chance import Chance, drawn_from, invert, rests
+from decodescope.engine.decoding.values.chance import Chance, invert_cdf, remainders, remaining_distributions
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.session.method import Method
 from decodescope.engine.session.session import Session
-from decodescope.testing.tables import PROMPT, model
+from decodescope.testing.tables import PROMPT, table_model
 
 LAST = 1 - 2.0**-53  # the largest uniform
 PURPOSES = ("token", "accept", "draft", "shuffle", "init")
@@ -78,7 +78,7 @@ def test_a_copy_has_the_same_future_and_its_own():
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_invert_finds_the_interval_lowest_id_first(dtype):
     p = torch.tensor([0.25, 0.5, 0.0, 0.25], dtype=dtype)
-    found = {u: invert(p, u) for u in (0.0, 0.2499, 0.25, 0.7499, 0.75, LAST)}
+    found = {u: invert_cdf(p, u) for u in (0.0, 0.2499, 0.25, 0.7499, 0.75, LAST)}
     assert [drawn.token for drawn in found.values()] == [0, 0, 1, 1, 3, 3]
     assert all(drawn.low <= u < drawn.high for u, drawn in found.items())
 
@@ -90,7 +90,7 @@ def test_no_uniform_draws_an_impossible_token(p):
     law = torch.tensor(p, dtype=torch.float64)
     edges = [0.0, 5e-324, 2.0**-53, LAST, *(c for c in (law.cumsum(0) / law.sum()).tolist() if c < 1)]
     for u in [*edges, *(i / 97 for i in range(97))]:
-        assert law[invert(law, u).token] > 0
+        assert law[invert_cdf(law, u).token] > 0
 
 
 def test_a_test_of_probability_zero_fails_and_one_of_one_passes_at_every_uniform():
@@ -104,10 +104,10 @@ def test_a_test_of_probability_zero_fails_and_one_of_one_passes_at_every_uniform
 
 def test_draws_without_replacement_stop_where_the_law_ends():
     law = torch.tensor([0.0, 0.4, 0.0, 0.6], dtype=torch.float64)
-    rest = rests(law[None])[0]
-    made = Chance(5).distinct(rest, 4, 0)
+    rest = remainders(law[None])[0]
+    made = Chance(5).draw_distinct(rest, 4, 0)
     assert sorted(drawn.token for drawn in made) == [1, 3] and rest.taken == [drawn.token for drawn in made]
-    q = drawn_from([(law, rest.taken[:i]) for i in range(2)])
+    q = remaining_distributions([(law, rest.taken[:i]) for i in range(2)])
     assert q[1, made[0].token] == 0 and float(q[1].sum()) == 1
     assert law.tolist() == [0.0, 0.4, 0.0, 0.6], "the law itself stays whole"
 
@@ -117,10 +117,10 @@ def test_draws_without_replacement_are_those_from_what_is_summed_anew(heat: floa
     """Where a few tokens have nearly all, what is left of the sums must not drown in rounding."""
     laws = (torch.randn(40, 50, generator=torch.Generator().manual_seed(1)).double() * heat).softmax(-1)
     least = 1.0
-    for i, (law, rest) in enumerate(zip(laws, rests(laws), strict=True)):
+    for i, (law, rest) in enumerate(zip(laws, remainders(laws), strict=True)):
         plain = Chance(i)
-        for drawn in Chance(i).distinct(rest, 6, 0):
-            assert drawn.token == invert(law, plain.uniform(0, "draft")).token
+        for drawn in Chance(i).draw_distinct(rest, 6, 0):
+            assert drawn.token == invert_cdf(law, plain.uniform(0, "draft")).token
             law[drawn.token] = 0.0
             least = min(least, float(law.sum()))
     assert (least < 1e-6) == (heat > 1), "the test needs laws of which next to nothing is left"
@@ -139,7 +139,7 @@ def test_a_bonus_token_is_the_one_that_plain_decoding_draws_there():
     target, draft = worlds(4, "mixed")
     shared = 0
     for seed in range(40):
-        fast = _session(seed, PROMPT, DraftModel(length=2), target, draft)
+        fast = _session(seed, PROMPT, DraftModel(max_draft_tokens=2), target, draft)
         while True:
             fast.start()
             with torch.inference_mode():
@@ -159,7 +159,7 @@ def test_a_bonus_token_is_the_one_that_plain_decoding_draws_there():
 
 def _session(seed, prompt, drafter, target, draft):
     method = Method(sampler=Temperature(temperature=1.0), **({} if drafter is None else {"drafter": drafter}))
-    others = {} if drafter is None else {"draft": model(draft, 4)}
+    others = {} if drafter is None else {"draft": table_model(draft, 4)}
     return Session(
-        model(target, 4), method, prompt, models=others, max_new_tokens=8, seed=seed, stop_tokens=()
+        table_model(target, 4), method, prompt, models=others, max_new_tokens=8, seed=seed, stop_tokens=()
     )

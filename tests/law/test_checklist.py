@@ -32,13 +32,15 @@ from decodescope.engine.methods.drafters.shared.ngrams import NgramCounts
 from decodescope.engine.model.heads.drafting.hydra import HydraHeads
 from decodescope.engine.model.heads.drafting.medusa import MedusaHeads
 from decodescope.engine.session.method import Method
-from decodescope.testing.walk import Walk, distance
+from decodescope.testing.walk import Walk, distribution_distance
 
 
 def law(drafter: Drafter, sampler: str = "T=0.7", whole: bool = False) -> float:
     """How far the law of texts of three tokens over three ids is from the target's."""
     walk = Walk(Method(drafter=drafter, sampler=SAMPLERS[sampler][0]), models(3, "mixed", drafter), 3)
-    return distance(walk.whole() if whole else walk.law(), true_law(3, sampler, 3))
+    return distribution_distance(
+        walk.full_run_distribution() if whole else walk.text_distribution(), true_law(3, sampler, 3)
+    )
 
 
 def in_layers() -> float:
@@ -81,7 +83,7 @@ def outnumbered() -> float:
     """By how much the followers that n-gram counts call the most frequent are outnumbered by others."""
     chance, counts = random.Random(1), NgramCounts(3)
     counts.extend([chance.randrange(4) for _ in range(200)])
-    found = [(counts.after(context), max(row.values())) for context, row in counts.counts.items()]
+    found = [(counts.top_follower(context), max(row.values())) for context, row in counts.counts.items()]
     return float(sum(most - best.times for best, most in found if best is not None))
 
 
@@ -91,78 +93,177 @@ def tied(net: Callable[[], torch.nn.Module]) -> float:
     return float(len(places) - len(set(places)))
 
 
-RULE, TREE = (lossless, "one_by_one"), (ModelTree, "spread")
+RULE, TREE = (lossless, "verify_tokenwise"), (ModelTree, "add_children")
 COIN, CHILDREN = "chance.accept(f_x, q_x, at.position)", "children = draft.children(at.node)"
-REFUSAL, DRAWS = "r = left_over(f, draft.law(child), x)", "chance.distinct(rest, width, at)"
+REFUSAL, DRAWS = "r = residual_distribution(f, draft.law(child), x)", "chance.draw_distinct(rest, width, at)"
 DRAWN, RANKED = "laws = [(", "draws.sort(key=lambda x: -float(rest.law[x.token])); laws = [("
 PATH = "[draft.tokens[node] for node in verdict.path]"
 SHORT = " + [0] * (verdict.token == 0 and len(verdict.path) < max(draft.depth, default=0))"
 TEACHES, STALE = "self.drawn(ctx, parent, law, depth)", "self.laws.__setitem__(-1, ctx.law(logits, state))"
 PICKED = "sorted(sorted(value, key=lambda x: (-value[x], x))[: self.nodes])"
-MEDUSA, HYDRA = "Linear(d, d) for _ in range(heads * layers)", "Linear(rank or n, d) for n in widths"
+MEDUSA, HYDRA = "HeadLinear(d, d) for _ in range(heads * layers)", "HeadLinear(rank or n, d) for n in widths"
 ORDER = "best = np.lexsort((firsts, levels, -counts))[:nodes]"
 
 siblings, tree, chosen = (
-    partial(law, x) for x in (DraftModel(length=1, width=2), Sequoia(nodes=3, depth=2), Chosen(2, 2))
+    partial(law, x)
+    for x in (DraftModel(max_draft_tokens=1, width=2), Sequoia(nodes=3, depth=2), Chosen(2, 2))
 )
 frequent = partial(
-    rising, "rest", lambda notes: notes["counts"], datastore=toys.DATASTORE, nodes=12, shortest=1
+    rising, "rest", lambda notes: notes["counts"], datastore=toys.DATASTORE, nodes=12, min_suffix=1
 )
-looked_up = partial(rising, "trie", lambda notes: [x / 2 + y / 2 for x, y in zip(notes["f_in"], notes["f_out"], strict=True)],
-                    nodes=12, length=4, weight=0.5)  # fmt: skip
+looked_up = partial(
+    rising,
+    "trie",
+    lambda notes: [x / 2 + y / 2 for x, y in zip(notes["f_in"], notes["f_out"], strict=True)],
+    nodes=12,
+    depth=4,
+    output_weight=0.5,
+)
 
 # number on the list -> what it says, and the ways to be wrong
 POINTS: dict[int, list[Bug]] = {
     1: [
-        Bug("top-k tokens are judged as if they were drawn", *TREE, DRAWS,
-            "[invert(torch.eye(len(rest.p))[x], 0.0) for x in rest.law.topk(width).indices.tolist()]", siblings),
+        Bug(
+            "top-k tokens are judged as if they were drawn",
+            *TREE,
+            DRAWS,
+            "[invert(torch.eye(len(rest.p))[x], 0.0) for x in rest.law.topk(width).indices.tolist()]",
+            siblings,
+        ),
     ],
     2: [Bug("a refused token is replaced by a draw from p", *RULE, REFUSAL, "r = p", siblings)],
     3: [
-        Bug("a node that several paths share is tried once for each", *RULE, COIN,
-            f"max({COIN} for _ in draft.children(child) or [0])", chosen),
+        Bug(
+            "a node that several paths share is tried once for each",
+            *RULE,
+            COIN,
+            f"max({COIN} for _ in draft.children(child) or [0])",
+            chosen,
+        ),
     ],
     4: [
-        Bug("the bonus comes from the law without temperature", *RULE, "chance.draw(r, at.position)",
-            "chance.draw(r if children else torch.softmax(at.logits, -1), at.position)", siblings),
+        Bug(
+            "the bonus comes from the law without temperature",
+            *RULE,
+            "chance.draw(r, at.position)",
+            "chance.draw(r if children else torch.softmax(at.logits, -1), at.position)",
+            siblings,
+        ),
     ],
-    5: [Bug("the id 0 that fills a short branch counts as a match", commit_verdict, "told", PATH, PATH + SHORT, tree)],
+    5: [
+        Bug(
+            "the id 0 that fills a short branch counts as a match",
+            commit_verdict,
+            "emitted_tokens",
+            PATH,
+            PATH + SHORT,
+            tree,
+        )
+    ],
     6: [
-        Bug("only the draft is warped", *RULE, "p = r = at.probs", "p = r = torch.softmax(at.logits, -1)", siblings),
+        Bug(
+            "only the draft is warped",
+            *RULE,
+            "p = r = at.probs",
+            "p = r = torch.softmax(at.logits, -1)",
+            siblings,
+        ),
         Bug("only the target is warped", *TREE, "(rest.law,", "(torch.softmax(logits, -1),", siblings),
     ],
-    7: [Bug("siblings are tried in another order than drawn", *RULE, CHILDREN, f"{CHILDREN}[::-1]", siblings)],
-    8: [
-        Bug("q is that of before the drafter learned", Taught, "children", TEACHES, f"({TEACHES}, {STALE})[0]",
-            partial(law, Taught(length=1), whole=True)),
+    7: [
+        Bug("siblings are tried in another order than drawn", *RULE, CHILDREN, f"{CHILDREN}[::-1]", siblings)
     ],
-    9: [Bug("rows of refused nodes stay visible", Lane, "commit", "self.cache.commit(rows, self._ran)",
-            "self.cache.commit(range(self._feed.length))", in_layers)],
+    8: [
+        Bug(
+            "q is that of before the drafter learned",
+            Taught,
+            "children",
+            TEACHES,
+            f"({TEACHES}, {STALE})[0]",
+            partial(law, Taught(length=1), whole=True),
+        ),
+    ],
+    9: [
+        Bug(
+            "rows of refused nodes stay visible",
+            Lane,
+            "commit",
+            "self.cache.commit(rows, self._ran)",
+            "self.cache.commit(range(self._feed.length))",
+            in_layers,
+        )
+    ],
     10: [
-        Bug("Medusa's heads are one block", MedusaHeads, "__init__", MEDUSA, "[Linear(d, d)] * heads * layers",
-            partial(tied, partial(MedusaHeads, d=8, heads=3))),
-        Bug("Hydra's heads are one block", HydraHeads, "__init__", HYDRA, "[Linear(rank, d)] * len(widths)",
-            partial(tied, partial(HydraHeads, d=8, heads=3, rank=4))),
+        Bug(
+            "Medusa's heads are one block",
+            MedusaHeads,
+            "__init__",
+            MEDUSA,
+            "[HeadLinear(d, d)] * heads * layers",
+            partial(tied, partial(MedusaHeads, d=8, heads=3)),
+        ),
+        Bug(
+            "Hydra's heads are one block",
+            HydraHeads,
+            "__init__",
+            HYDRA,
+            "[HeadLinear(rank, d)] * len(widths)",
+            partial(tied, partial(HydraHeads, d=8, heads=3, rank=4)),
+        ),
     ],
     11: [
-        Bug("prefixes of a datastore come rarest first", rest, "frequent_prefixes", ORDER,
-            f"{ORDER}; best = best[np.lexsort((counts[best], levels[best]))]", frequent),
-        Bug("branches of a trie come rarest first", Trie, "_best", "(-score, depth, next(turn)", "(score, depth, next(turn)",
-            looked_up),
-        Bug("recycled successors come worst first", TokenRecycling, "observe", "-1).indices", "-1).indices.flip(-1)", recycled),
-        Bug("the rarest follower is proposed", NgramCounts, "extend", "seen[token] >= ", "seen[token] <= ", outnumbered),
+        Bug(
+            "prefixes of a datastore come rarest first",
+            rest,
+            "frequent_prefixes",
+            ORDER,
+            f"{ORDER}; best = best[np.lexsort((counts[best], levels[best]))]",
+            frequent,
+        ),
+        Bug(
+            "branches of a trie come rarest first",
+            Trie,
+            "_best_nodes",
+            "(-score, depth, next(turn)",
+            "(score, depth, next(turn)",
+            looked_up,
+        ),
+        Bug(
+            "recycled successors come worst first",
+            TokenRecycling,
+            "observe",
+            "-1).indices",
+            "-1).indices.flip(-1)",
+            recycled,
+        ),
+        Bug(
+            "the rarest follower is proposed",
+            NgramCounts,
+            "extend",
+            "seen[token] >= ",
+            "seen[token] <= ",
+            outnumbered,
+        ),
     ],
     12: [
-        Bug("a drawn node is dropped for what it turned out to be", DySpec, "propose", PICKED,
-            "sorted(x for x in value if gain[x] > 0.3 * value[x])", partial(law, DySpec(nodes=2, length=1))),
-        Bug("drawn siblings are ranked anew by their probability", *TREE, DRAWN,
-            RANKED, siblings),
+        Bug(
+            "a drawn node is dropped for what it turned out to be",
+            DySpec,
+            "propose",
+            PICKED,
+            "sorted(x for x in value if gain[x] > 0.3 * value[x])",
+            partial(law, DySpec(nodes=2, depth=1)),
+        ),
+        Bug("drawn siblings are ranked anew by their probability", *TREE, DRAWN, RANKED, siblings),
     ],
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize(("point", "bug"), [(point, bug) for point, bugs in POINTS.items() for bug in bugs],
-                         ids=lambda x: x if isinstance(x, int) else x.what)  # fmt: skip
+@pytest.mark.parametrize(
+    ("point", "bug"),
+    [(point, bug) for point, bugs in POINTS.items() for bug in bugs],
+    ids=lambda x: x if isinstance(x, int) else x.what,
+)
 def test_point_is_found_when_the_shipped_code_does_it(
     point: int, bug: Bug, monkeypatch: pytest.MonkeyPatch
 ) -> None:

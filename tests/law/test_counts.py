@@ -13,7 +13,7 @@ from decodescope.engine.methods.acceptance.lossless import Lossless
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.session.method import Method
-from decodescope.testing.tables import KINDS, constant, model
+from decodescope.testing.tables import KINDS, constant_logits, table_model
 from decodescope.testing.walk import Walk
 
 V, START = 4, [1, 0, 1]
@@ -21,13 +21,16 @@ V, START = 4, [1, 0, 1]
 
 def accepted(rule, target, draft, sampler, length: int, vocab: int = V) -> list[float]:
     """P(count = 0), P(count = 1), ... of the first step, drafts of `length`."""
-    method = Method(drafter=DraftModel(length=length), acceptance=rule, sampler=sampler)
+    method = Method(drafter=DraftModel(max_draft_tokens=length), acceptance=rule, sampler=sampler)
     walk = Walk(
-        method, {"target": model(target, vocab), "draft": model(draft, vocab)}, length + 1, prompt=START
+        method,
+        {"target": table_model(target, vocab), "draft": table_model(draft, vocab)},
+        length + 1,
+        prompt=START,
     )
     law = [0.0] * (length + 1)
-    for weight, move in walk.rounds():
-        law[move.accepted] += weight
+    for weight, move in walk.step_outcomes():
+        law[move.accepted_count] += weight
     return law
 
 
@@ -36,7 +39,7 @@ def laws(kind: str, sampler: str, path: tuple[int, ...]) -> tuple[list[float], l
     warp = SAMPLERS[sampler][1]
     target, draft = worlds(V, kind)
     text = [*START, *path]
-    return warp.law(target, text, len(START)), warp.law(draft, text, len(START))
+    return warp.next_distribution(target, text, len(START)), warp.next_distribution(draft, text, len(START))
 
 
 def tails(kind: str, sampler: str, room: int, follow: Callable[[float, float], float]) -> list[float]:
@@ -79,7 +82,7 @@ def test_block_verification_never_keeps_less(kind, sampler):
 
 
 def test_worked_example_of_block_verification():
-    target, draft = constant(1 / 3, 2 / 3), constant(2 / 3, 1 / 3)
+    target, draft = constant_logits(1 / 3, 2 / 3), constant_logits(2 / 3, 1 / 3)
     one = Temperature(temperature=1.0)
     assert _mean(accepted(Lossless(), target, draft, one, 2, vocab=2)) == pytest.approx(10 / 9, abs=1e-12)
     assert _mean(accepted(Block(), target, draft, one, 2, vocab=2)) == pytest.approx(11 / 9, abs=1e-12)
@@ -88,13 +91,13 @@ def test_worked_example_of_block_verification():
 @pytest.mark.parametrize("kind", ["mixed", "independent", "support"])
 def test_more_siblings_are_never_worse_and_draws_without_replacement_beat_draws_with(kind):
     target, draft = worlds(V, kind)
-    models = {"target": model(target, V), "draft": model(draft, V)}
+    models = {"target": table_model(target, V), "draft": table_model(draft, V)}
 
     def rate(drafter) -> float:
         walk = Walk(Method(drafter=drafter, sampler=Temperature(temperature=1.0)), models, 2)
-        return sum(weight for weight, move in walk.rounds() if move.accepted)
+        return sum(weight for weight, move in walk.step_outcomes() if move.accepted_count)
 
-    without = [rate(DraftModel(length=1, width=k)) for k in (1, 2, 3)]
+    without = [rate(DraftModel(max_draft_tokens=1, width=k)) for k in (1, 2, 3)]
     drawn = [rate(Independent(length=1, width=k)) for k in (1, 2, 3)]
     assert without == sorted(without) and drawn == sorted(drawn)
     assert without[0] == pytest.approx(drawn[0], abs=1e-12)

@@ -11,7 +11,7 @@ from law.cases import worlds
 from law.proposals import Chosen
 from law.verdicts import judge, rows
 
-from decodescope.engine.decoding.bases.acceptance import Cursor, left_over
+from decodescope.engine.decoding.bases.acceptance import Cursor, residual_distribution
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.methods.acceptance.block import Block
@@ -22,8 +22,8 @@ from decodescope.engine.session.method import Method
 from decodescope.engine.session.replay.recall import Recall
 from decodescope.engine.session.session import Session
 from decodescope.engine.trace import Trace, check
-from decodescope.testing.forking import outcomes
-from decodescope.testing.tables import PROMPT, model, table
+from decodescope.testing.chances import outcomes
+from decodescope.testing.tables import PROMPT, logit_table, table_model
 from decodescope.testing.walk import Walk
 
 RULES = [Lossless(), Block()]
@@ -71,9 +71,9 @@ def test_residual_of_nothing_falls_back_to_the_targets_law(rule):
 
 def test_left_over_of_equal_laws_is_that_law():
     p = torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64)
-    assert torch.equal(left_over(p, p.clone(), 1), p)
+    assert torch.equal(residual_distribution(p, p.clone(), 1), p)
     sure = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)
-    assert torch.equal(left_over(sure, None, 1), sure)
+    assert torch.equal(residual_distribution(sure, None, 1), sure)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -101,14 +101,14 @@ def test_equal_laws_refuse_nothing():
         assert all(verdict.path == [0, 1] for _, verdict in found)
 
 
-@pytest.mark.parametrize("drafter", [DraftModel(length=3), Chosen(length=3, width=2)])
+@pytest.mark.parametrize("drafter", [DraftModel(max_draft_tokens=3), Chosen(length=3, width=2)])
 def test_nothing_follows_a_stop_id_inside_the_draft(drafter):
     """The text ends with the stop id; what was drafted behind it is neither emitted nor in any cache."""
-    target = table(4, seed=3)
+    target = logit_table(4, seed=3)
     method = Method(drafter=drafter, sampler=Temperature(temperature=1.0))
-    walk = Walk(method, {"target": model(target, 4), "draft": model(target, 4)}, 6, stop=(2,))
+    walk = Walk(method, {"target": table_model(target, 4), "draft": table_model(target, 4)}, 6, stop=(2,))
     inside = 0
-    for _, move in walk.rounds():
+    for _, move in walk.step_outcomes():
         assert 2 not in move.emitted[:-1]
         assert move.ended == (move.emitted[-1] == 2)
         if move.ended and move.verdict.token is None:
@@ -118,14 +118,20 @@ def test_nothing_follows_a_stop_id_inside_the_draft(drafter):
 
 
 def test_cache_ends_before_the_last_token_of_the_text():
-    target, stopped = table(4, seed=3), 0
-    method = Method(drafter=DraftModel(length=3), sampler=Temperature(temperature=1.0))
+    target, stopped = logit_table(4, seed=3), 0
+    method = Method(drafter=DraftModel(max_draft_tokens=3), sampler=Temperature(temperature=1.0))
     for seed in range(10):
-        models = {"draft": model(target, 4)}
+        models = {"draft": table_model(target, 4)}
         s = Session(
-            model(target, 4), method, PROMPT, models=models, max_new_tokens=8, seed=seed, stop_tokens=(2,)
+            table_model(target, 4),
+            method,
+            PROMPT,
+            models=models,
+            max_new_tokens=8,
+            seed=seed,
+            stop_tokens=(2,),
         )
-        while not s.done:
+        while not s.is_done:
             s.step()
             store = s.target.cache.layers[0]
             assert s.target.tokens == s.tokens[:-1]
@@ -138,32 +144,37 @@ def test_cache_ends_before_the_last_token_of_the_text():
 @pytest.mark.parametrize("length", [1, 2, 3])
 def test_a_text_never_grows_past_its_limit(length):
     target, draft = worlds(4, "mixed")
-    method = Method(drafter=DraftModel(length=5), sampler=Temperature(temperature=1.0))
-    walk = Walk(method, {"target": model(target, 4), "draft": model(draft, 4)}, length)
-    assert all(len(text) == length for text in walk.law())
+    method = Method(drafter=DraftModel(max_draft_tokens=5), sampler=Temperature(temperature=1.0))
+    walk = Walk(method, {"target": table_model(target, 4), "draft": table_model(draft, 4)}, length)
+    assert all(len(text) == length for text in walk.text_distribution())
 
 
 def test_passengers_are_never_kept():
     target, draft = worlds(4, "mixed")
     method = Method(drafter=Chosen(length=1, width=1, passenger=True), sampler=Temperature(temperature=1.0))
-    walk = Walk(method, {"target": model(target, 4), "draft": model(draft, 4)}, 3)
-    for _, move in walk.rounds():
+    walk = Walk(method, {"target": table_model(target, 4), "draft": table_model(draft, 4)}, 3)
+    for _, move in walk.step_outcomes():
         assert move.draft.acceptable == [True, False]
         assert 1 not in move.verdict.path and all(trial.node == 0 for trial in move.verdict.trials)
 
 
-@pytest.mark.parametrize("level", ["counts", "decisions", "fields"])
+@pytest.mark.parametrize("level", ["summary", "decisions", "full"])
 def test_a_record_marks_passengers_and_does_not_count_them(level):
     target, draft = worlds(4, "mixed")
     method = Method(drafter=Chosen(length=1, width=1, passenger=True), sampler=Temperature(temperature=1.0))
     s = Session(
-        model(target, 4), method, PROMPT, models={"draft": model(draft, 4)}, max_new_tokens=8, level=level
+        table_model(target, 4),
+        method,
+        PROMPT,
+        models={"draft": table_model(draft, 4)},
+        max_new_tokens=8,
+        level=level,
     )
     s.sink = Trace()
     steps = list(s.stream())
     assert check(s.sink).ok and sum(step.accepted for step in steps) > 0
     assert [step.drafted for step in steps] == [1 if step.n - len(PROMPT) < 7 else 0 for step in steps]
-    if level == "counts":
+    if level == "summary":
         return
     for step in (x for x in steps if x.draft is not None):
         assert step.draft.passengers == [1] and len(step.draft.tokens) == 2 and step.drafted == 1

@@ -8,7 +8,7 @@ import pytest
 from law.cases import PROPOSALS, SAMPLERS, true_law, walked, worlds
 from sizes import sizes
 
-from decodescope.testing.reference import Warp, text_law
+from decodescope.testing.reference import Warp, text_distribution
 from decodescope.testing.tables import PROMPT
 
 EXACT = 1e-12
@@ -135,5 +135,5 @@ def test_the_laws_compared_are_no_trivial_ones(sampler):
     assert sum(p > 0 for p in law.values()) >= 8 or sampler == "greedy"
     if warp.mirostat is not None:
         still = Warp(warp.stages, (warp.mirostat[0], 0.0))
-        forgets = text_law(worlds(4, "equal")[0], still, PROMPT, 3, 4)
+        forgets = text_distribution(worlds(4, "equal")[0], still, PROMPT, 3, 4)
         assert sum(abs(law[x] - forgets[x]) for x in law) / 2 > 0.01

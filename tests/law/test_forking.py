@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 import torch
 
-from decodescope.engine.decoding.values.chance import rests
-from decodescope.testing.forking import lattice, outcomes
+from decodescope.engine.decoding.values.chance import remainders
+from decodescope.testing.chances import lattice_chance, outcomes
 
 P = torch.tensor([0.5, 0.0, 0.3, 0.2], dtype=torch.float64)
 
@@ -23,7 +23,9 @@ def test_paths_have_the_probabilities_of_their_outcomes():
 
 
 def test_draws_without_replacement_cover_the_ordered_pairs():
-    found = outcomes(lambda chance: tuple(drawn.token for drawn in chance.distinct(rests(P[None])[0], 2, 0)))
+    found = outcomes(
+        lambda chance: tuple(drawn.token for drawn in chance.draw_distinct(remainders(P[None])[0], 2, 0))
+    )
     assert {pair: weight for weight, pair in found}[0, 3] == pytest.approx(0.5 * 0.2 / 0.5)
     assert len(found) == 6 and sum(weight for weight, _ in found) == pytest.approx(1, abs=1e-15)
 
@@ -42,7 +44,9 @@ def test_certain_outcomes_are_no_forks():
 
 def test_lattice_goes_through_the_shipped_draws():
     points = [(i + 0.5) / 10 for i in range(10)]
-    found = outcomes(lambda chance: (chance.accept(3.0, 5.0, 0)[0], chance.draw(P, 0).token), lattice(points))
+    found = outcomes(
+        lambda chance: (chance.accept(3.0, 5.0, 0)[0], chance.draw(P, 0).token), lattice_chance(points)
+    )
     law: Counter = Counter()
     for weight, outcome in found:
         law[outcome] += weight

@@ -11,13 +11,13 @@ import pytest
 import torch
 from law.cases import PROPOSALS, SAMPLERS, models, worlds
 
-from decodescope.engine.methods.samplers.chain import chained
+from decodescope.engine.methods.samplers.chain import chain_samplers
 from decodescope.engine.methods.samplers.grammar import Grammar
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method
-from decodescope.testing.reference import text_law
-from decodescope.testing.tables import PROMPT, Logits, Seen, remembered
-from decodescope.testing.walk import Text, Walk, distance
+from decodescope.testing.reference import text_distribution
+from decodescope.testing.tables import PROMPT, Logits, Seen, memoize_logits
+from decodescope.testing.walk import Text, Walk, distribution_distance
 
 PIECES = ["a", "b", "ab", "<end>"]
 END = 3
@@ -66,29 +66,33 @@ def masked(logits: Logits) -> Logits:
         kept = [fits(text)[0] if x == END else fits(text + piece)[1] for x, piece in enumerate(PIECES)]
         return logits(seen).masked_fill(~torch.tensor(kept), -torch.inf)
 
-    return remembered(look)
+    return memoize_logits(look)
 
 
 def walk(name: str, kind: str, sampler: str) -> tuple[dict[Text, float], Walk]:
     proposal, own = PROPOSALS[name], SAMPLERS[sampler][0]
     drafter = proposal.make(2)
     method = Method(
-        drafter=drafter, acceptance=proposal.rule(), sampler=chained([Grammar(text=REGEX), *own.in_order])
+        drafter=drafter,
+        acceptance=proposal.rule(),
+        sampler=chain_samplers([Grammar(definition=REGEX), *own.in_order]),
     )
     given: dict[str, Model] = {
         role: replace(x, tokenizer=LETTERS)  # type: ignore[arg-type] # stands in for one
         for role, x in models(len(PIECES), kind, drafter).items()
     }
     paths = Walk(method, given, LENGTH, (END,))
-    return paths.law(), paths
+    return paths.text_distribution(), paths
 
 
 @pytest.mark.parametrize(("name", "sampler"), CASES)
 def test_the_law_is_the_targets_without_what_does_not_fit(name: str, sampler: str) -> None:
-    true = text_law(masked(worlds(4, "equal")[0]), SAMPLERS[sampler][1], PROMPT, LENGTH, 4, frozenset({END}))
+    true = text_distribution(
+        masked(worlds(4, "equal")[0]), SAMPLERS[sampler][1], PROMPT, LENGTH, 4, frozenset({END})
+    )
     for kind in ("mixed", "support") if name != "no draft" else ("mixed",):
         made, _ = walk(name, kind, sampler)
-        assert distance(made, true) <= 1e-12
+        assert distribution_distance(made, true) <= 1e-12
         for text, p in made.items():
             assert p == 0 or belongs(text), "a text is one of the grammar's, or begins one"
 
@@ -96,6 +100,6 @@ def test_the_law_is_the_targets_without_what_does_not_fit(name: str, sampler: st
 def test_the_walks_keep_and_refuse_drafts_and_the_grammar_refuses_too() -> None:
     walks = [walk(name, "mixed", "T=1")[1] for name in ("chain", "one-hot tree")]
     assert all(x.kept > 1 and x.refused > 1 for x in walks)
-    free = text_law(worlds(4, "equal")[0], SAMPLERS["T=1"][1], PROMPT, LENGTH, 4, frozenset({END}))
+    free = text_distribution(worlds(4, "equal")[0], SAMPLERS["T=1"][1], PROMPT, LENGTH, 4, frozenset({END}))
     lost = [p for text, p in free.items() if not belongs(text)]
     assert sum(lost) > 0.5 and len(lost) > 20, "most of what the target would write does not fit"

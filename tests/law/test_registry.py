@@ -17,10 +17,10 @@ from decodescope.engine.methods.samplers.chain import Chain
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.methods.samplers.top_k import TopK
 from decodescope.engine.session.load import Model
-from decodescope.testing.forking import ScoredChance
-from decodescope.testing.reference import Warp, temperature, text_law, top_k
-from decodescope.testing.transformer import by_prefix
-from decodescope.testing.walk import Walk, distance
+from decodescope.testing.chances import FixedNoiseChance
+from decodescope.testing.reference import Warp, temperature, text_distribution, top_k
+from decodescope.testing.transformer import logits_by_prefix
+from decodescope.testing.walk import Walk, distribution_distance
 
 V = 4
 MOST = 120  # paths; a drafter with more of them is walked over shorter texts
@@ -31,15 +31,19 @@ FIRST = toys.representatives("drafter")
 RULES = [name for name, cls in registry("acceptance").items() if cls.lossless]
 # transforms that make the target, joined with +; empty: none
 WEIGHTS = os.environ.get("DECODESCOPE_WEIGHTS", "")
-MADE = ("int8 head=true", "head_sensitivity cut=0.3 tokens=128 rounds=2 + int8", "cut_layers skip=a1,f2")
+MADE = (
+    "int8 include_lm_head=true",
+    "head_sensitivity cut_share=0.3 calibration_tokens=128 rounds=2 + int8",
+    "cut_layers skip=a1,f2",
+)
 FREE = {
     "judge": {"threshold": 0.05},
-    "lantern": {"delta": 1.0, "nearest": 3},
+    "lantern": {"delta": 1.0, "neighbours": 3},
 }  # settings that keep more than the usual ones
 LOSSY = [*({name: {} for name, cls in registry("acceptance").items() if not cls.lossless} | FREE).items()]
 WAYS: list[tuple[str, dict]] = [
-    ("draft_model", {"length": 2}),
-    ("layer_skip", {"length": 2, "ratio": 0.5}),
+    ("draft_model", {"max_draft_tokens": 2}),
+    ("layer_skip", {"max_draft_tokens": 2, "skip_ratio": 0.5}),
     ("medusa", {}),
 ]
 
@@ -47,20 +51,22 @@ WAYS: list[tuple[str, dict]] = [
 @cache
 def target(weights: str = WEIGHTS) -> Model:
     """A transformer over four ids, or what transforms make of it."""
-    return toys.model(toys.made_by(weights, toys.decoder(toys.shaped(vocab=V), 6, torch.float64, sharp=2.0)))
+    return toys.model(
+        toys.transformed_decoder(weights, toys.decoder(toys.toy_spec(vocab=V), 6, torch.float64, sharp=2.0))
+    )
 
 
 @cache
 def due(length: int, weights: str = WEIGHTS) -> dict[tuple[int, ...], float]:
     """Its law under a sampler that keeps two of them: 8 texts of 3 tokens."""
     warp = Warp([lambda z, text: temperature(z, text, HEAT), lambda z, text: top_k(z, text, 2)])
-    return text_law(by_prefix(target(weights).decoder), warp, PROMPT, length, V)
+    return text_distribution(logits_by_prefix(target(weights).decoder), warp, PROMPT, length, V)
 
 
 @cache
 def helper(role: str) -> Model:
     """A model in a further role, like the target now and then."""
-    return toys.model(toys.noisy(target("").decoder, 0.3, seed=1 + sum(map(ord, role))))
+    return toys.model(toys.noisy_decoder(target("").decoder, 0.3, seed=1 + sum(map(ord, role))))
 
 
 def method(drafter: tuple[str, dict], rule: str = "lossless", **more) -> Method:
@@ -75,10 +81,12 @@ def walked(made: Method, noise: int = 0, weights: str = WEIGHTS) -> tuple[float,
     models = {"target": target(weights), **{role: helper(role) for role in made.drafter.lanes}}
     for length in (3, 2):
         walk = Walk(
-            made, models, length, prompt=PROMPT, chance=type("Noise", (ScoredChance,), {"noise": noise})
+            made, models, length, prompt=PROMPT, chance=type("Noise", (FixedNoiseChance,), {"noise": noise})
         )
         try:
-            return distance(walk.whole(MOST if length > 2 else None), due(length, weights)), walk
+            return distribution_distance(
+                walk.full_run_distribution(MOST if length > 2 else None), due(length, weights)
+            ), walk
         except ValueError as e:
             if "ways" not in str(e):
                 raise
@@ -103,7 +111,7 @@ def test_drafter_has_the_targets_law_under_every_rule_that_takes_it(
 
 @pytest.mark.parametrize(("rule", "settings"), LOSSY)
 def test_a_rule_that_is_called_lossy_changes_the_distribution(rule: str, settings: dict) -> None:
-    made = method(("draft_model", {"length": 2}))
+    made = method(("draft_model", {"max_draft_tokens": 2}))
     made.acceptance = build("acceptance", rule, settings)  # type: ignore[assignment] # a rule, by its kind
     assert made.exactness == "lossy"
     off, walk = walked(made)
@@ -116,13 +124,13 @@ def test_law_is_that_of_the_model_that_transforms_made(weights: str, drafter: tu
     off, walk = walked(method(drafter), weights=weights)
     assert off <= 1e-12
     assert walk.kept and walk.refused, "the test needs drafts"
-    assert distance(due(2, weights), due(2, "")) > 1e-3, "it is another model"
+    assert distribution_distance(due(2, weights), due(2, "")) > 1e-3, "it is another model"
 
 
 @pytest.mark.parametrize("noise", [1, 2, 3])
 def test_noise_of_the_scores_does_not_matter(noise: int) -> None:
     """Scores say how many children there are, never which: the law is exact for each of them."""
-    off, _ = walked(method(("rsd_s", {"width": 2, "length": 2})), noise)
+    off, _ = walked(method(("rsd_s", {"width": 2, "depth": 2})), noise)
     assert off <= 1e-12
 
 
@@ -130,7 +138,7 @@ def test_noise_of_the_scores_does_not_matter(noise: int) -> None:
 @pytest.mark.parametrize(("name", "settings"), toys.variants("schedule"))
 def test_length_of_the_draft_by_any_schedule_leaves_the_law(name: str, settings: dict, rule: str) -> None:
     off, walk = walked(
-        method(("draft_model", {"length": 3}), rule, schedule=build("schedule", name, settings))
+        method(("draft_model", {"max_draft_tokens": 3}), rule, schedule=build("schedule", name, settings))
     )
     assert off <= 1e-12
     assert (walk.kept and walk.refused) or (name, settings) not in toys.representatives("schedule"), (

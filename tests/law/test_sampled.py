@@ -18,9 +18,9 @@ from sizes import nightly
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.session.method import Method
 from decodescope.engine.session.session import Session
-from decodescope.testing.reference import text_law
-from decodescope.testing.tables import PROMPT, model
-from decodescope.testing.transformer import V, decoders, memo
+from decodescope.testing.reference import text_distribution
+from decodescope.testing.tables import PROMPT, table_model
+from decodescope.testing.transformer import V, decoder_logits, decoders
 
 LENGTH = 3
 BOTH_SIDES = 4.8916  # |z| of an alarm once in a million
@@ -43,7 +43,9 @@ def session(name: str, sampler: str, memoised: bool, draft: int = 2, length: int
     """A session of the case; memoised: its models are the transformers' logits by prefix."""
     proposal = PROPOSALS[name]
     drafter = proposal.make(draft)
-    target, other = (model(x, V) for x in memo()) if memoised else (toys.model(x) for x in decoders())
+    target, other = (
+        (table_model(x, V) for x in decoder_logits()) if memoised else (toys.model(x) for x in decoders())
+    )
     if proposal.on == "layers":
         target = layered(proposal.vocab, "independent")[0]
     method = Method(drafter=drafter, acceptance=proposal.rule(), sampler=SAMPLERS[sampler][0])
@@ -87,11 +89,16 @@ def check(name: str, sampler: str, seed: int, n: int, memoised: bool = True) -> 
     if PROPOSALS[name].on == "layers":
         logits, vocab = layered(PROPOSALS[name].vocab, "independent")[1], PROPOSALS[name].vocab
     else:
-        logits, vocab = memo()[0], V
-    law = text_law(logits, SAMPLERS[sampler][1], PROMPT, LENGTH, vocab)
+        logits, vocab = decoder_logits()[0], V
+    law = text_distribution(logits, SAMPLERS[sampler][1], PROMPT, LENGTH, vocab)
     found = alarms(texts, law)
     if name == "chain":
-        p = sum(map(min, *(SAMPLERS[sampler][1].law(x, PROMPT, len(PROMPT)) for x in memo())))
+        p = sum(
+            map(
+                min,
+                *(SAMPLERS[sampler][1].next_distribution(x, PROMPT, len(PROMPT)) for x in decoder_logits()),
+            )
+        )
         z = (kept - n * p) / math.sqrt(n * p * (1 - p))
         if abs(z) > BOTH_SIDES:
             found.append(f"{kept} of {n} first tokens were accepted, {n * p:.0f} expected: z = {z:.1f}")
@@ -141,7 +148,7 @@ def test_texts_with_nothing_memoised(name, holds):
 @pytest.mark.parametrize("name", ["chain", "one-hot tree", "2 without replacement, 2 deep"])
 def test_cached_logits_are_those_of_the_prefix(name):
     """What memoising leaves out: the real caches, masks and positions give the same numbers."""
-    rows, refused, target = 0, 0, memo()[0]
+    rows, refused, target = 0, 0, decoder_logits()[0]
     for seed in range(4):
         s = session(name, "T=1", memoised=False, draft=3, length=60)
         s.chance = Chance(seed)
@@ -169,7 +176,7 @@ def _path(draft, node: int) -> list[int]:
 
 def test_alarms_come_as_often_as_they_should():
     """The statistic itself: 1,000 samples of the true law, alarm level 1 %."""
-    law = text_law(memo()[0], SAMPLERS["T=1"][1], PROMPT, 2, V)
+    law = text_distribution(decoder_logits()[0], SAMPLERS["T=1"][1], PROMPT, 2, V)
     rng, texts = random.Random(5), list(law)
     found = 0
     for _ in range(1000):
@@ -179,7 +186,7 @@ def test_alarms_come_as_often_as_they_should():
 
 
 def test_statistics_see_a_small_lie():
-    law = text_law(memo()[0], SAMPLERS["T=1"][1], PROMPT, 2, V)
+    law = text_distribution(decoder_logits()[0], SAMPLERS["T=1"][1], PROMPT, 2, V)
     rng, texts = random.Random(6), list(law)
     best = max(law, key=law.get)
     bent = [p * (1.15 if text == best else 1.0) for text, p in law.items()]

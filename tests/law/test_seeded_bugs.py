@@ -14,7 +14,7 @@ from law.verdicts import judge
 
 from decodescope.engine.decoding.bases import acceptance as base
 from decodescope.engine.decoding.bases.lane import Lane
-from decodescope.engine.decoding.bases.state import Stop
+from decodescope.engine.decoding.bases.state import StoppingCriteria
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.methods.acceptance import lossless
 from decodescope.engine.methods.acceptance.lossless import Lossless
@@ -24,11 +24,11 @@ from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.methods.strategies.draft_verify import DraftVerify
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.session.method import Method
-from decodescope.testing.forking import ForkingChance, lattice, outcomes
-from decodescope.testing.reference import text_law
-from decodescope.testing.tables import PROMPT, constant, model
-from decodescope.testing.transformer import SPEC, by_prefix
-from decodescope.testing.walk import Text, Walk, distance
+from decodescope.testing.chances import ForkingChance, lattice_chance, outcomes
+from decodescope.testing.reference import text_distribution
+from decodescope.testing.tables import PROMPT, constant_logits, table_model
+from decodescope.testing.transformer import SPEC, logits_by_prefix
+from decodescope.testing.walk import Text, Walk, distribution_distance
 
 V, LENGTH = 4, 3
 found: dict[str, bool] = {}
@@ -37,36 +37,41 @@ found: dict[str, bool] = {}
 def in_table(sampler: str = "T=1", stop: Text = (), kind: str = "mixed") -> float:
     """Chains of two over the tables."""
     target, draft = worlds(V, kind)
-    method = Method(drafter=DraftModel(length=2), sampler=SAMPLERS[sampler][0])
-    walk = Walk(method, {"target": model(target, V), "draft": model(draft, V)}, LENGTH, stop)
-    return distance(walk.law(), true_law(V, sampler, LENGTH, stop))
+    method = Method(drafter=DraftModel(max_draft_tokens=2), sampler=SAMPLERS[sampler][0])
+    walk = Walk(method, {"target": table_model(target, V), "draft": table_model(draft, V)}, LENGTH, stop)
+    return distribution_distance(walk.text_distribution(), true_law(V, sampler, LENGTH, stop))
 
 
 def in_transformer(vocab: int = 3, padding: int = 0) -> float:
     """Chains of two on a tiny transformer with real caches, whole runs. padding: rows of its matrix that are no ids."""
     whole = toys.decoder(replace(SPEC, vocab=vocab + padding), dtype=torch.float64)
-    target, draft = toys.model(whole), toys.model(toys.noisy(whole, 0.6).limited(vocab))
-    method = Method(drafter=DraftModel(length=2), sampler=Temperature(temperature=1.0))
+    target, draft = toys.model(whole), toys.model(toys.noisy_decoder(whole, 0.6).limit_vocab(vocab))
+    method = Method(drafter=DraftModel(max_draft_tokens=2), sampler=Temperature(temperature=1.0))
     walk = Walk(method, {"target": target, "draft": draft}, LENGTH)
-    logits = by_prefix(whole)
-    true = text_law(lambda seen: logits(seen)[:vocab], SAMPLERS["T=1"][1], PROMPT, LENGTH, vocab)
-    return distance(walk.whole(), true)
+    logits = logits_by_prefix(whole)
+    true = text_distribution(lambda seen: logits(seen)[:vocab], SAMPLERS["T=1"][1], PROMPT, LENGTH, vocab)
+    return distribution_distance(walk.full_run_distribution(), true)
 
 
 def in_script() -> float:
     """Chains of one under every combination of six scripted uniforms; all thresholds are multiples of 1 / 6."""
-    target, draft = constant(3 / 6, 2 / 6, 1 / 6), constant(2 / 6, 1 / 6, 3 / 6)
-    method = Method(drafter=DraftModel(length=1), sampler=Temperature(temperature=1.0))
-    points = lattice([(i + 0.5) / 6 for i in range(6)])
-    walk = Walk(method, {"target": model(target, 3), "draft": model(draft, 3)}, 2, chance=points)
-    return distance(walk.law(), text_law(target, SAMPLERS["T=1"][1], PROMPT, 2, 3))
+    target, draft = constant_logits(3 / 6, 2 / 6, 1 / 6), constant_logits(2 / 6, 1 / 6, 3 / 6)
+    method = Method(drafter=DraftModel(max_draft_tokens=1), sampler=Temperature(temperature=1.0))
+    points = lattice_chance([(i + 0.5) / 6 for i in range(6)])
+    walk = Walk(method, {"target": table_model(target, 3), "draft": table_model(draft, 3)}, 2, chance=points)
+    return distribution_distance(
+        walk.text_distribution(), text_distribution(target, SAMPLERS["T=1"][1], PROMPT, 2, 3)
+    )
 
 
 def at_zero() -> float:
     """A drafted token that the target never writes, tested with the uniform 0: 1 if it comes."""
     p, q = torch.tensor([[0.0, 0.6, 0.4], [0.2, 0.4, 0.4]]).double(), torch.tensor([[0.9, 0.1, 0.0]]).double()
     return float(
-        any(v.path for _, v in outcomes(lambda chance: judge(Lossless(), p, q, [0], chance), lattice([0.0])))
+        any(
+            v.path
+            for _, v in outcomes(lambda chance: judge(Lossless(), p, q, [0], chance), lattice_chance([0.0]))
+        )
     )
 
 
@@ -91,16 +96,16 @@ def with_padding() -> float:
     return in_transformer(padding=2)
 
 
-RULE = (lossless, "one_by_one")
-REFUSAL, LAST = "r = left_over(f, draft.law(child), x)", "drawn = chance.draw(r, at.position)"
+RULE = (lossless, "verify_tokenwise")
+REFUSAL, LAST = "r = residual_distribution(f, draft.law(child), x)", "drawn = chance.draw(r, at.position)"
 COIN = "chance.accept(f_x, q_x, at.position)"
 DRAFTED, NEXT = "(r if children or not path else draft.law(path[-1]),", "(at.descend(child).probs,"
 DRAWN = (ModelTree, "grow")
 NODE, RAW = "(law, [])", "(torch.softmax(logits, -1), [])"
-FED = "draft.feed(root, position - 1,"
+FED = "draft.build_feed(root, position - 1,"
 BUGS = [
     Bug("a refused token is drawn again from p", *RULE, REFUSAL, "r = p", in_table),
-    Bug("only the refused id is banned", *RULE, REFUSAL, "r = left_over(f, None, x)", in_table),
+    Bug("only the refused id is banned", *RULE, REFUSAL, "r = residual_distribution(f, None, x)", in_table),
     Bug("the bonus comes from the draft", *RULE, LAST, LAST.replace("(r,", DRAFTED), in_table),
     Bug("the residual is that of the next position", *RULE, REFUSAL, REFUSAL.replace("(f,", NEXT), in_table),
     Bug("acceptance by argmax while sampling", *RULE, COIN, "(x == int(p.argmax()), 0.0)", in_table),
@@ -143,16 +148,23 @@ BUGS = [
     Bug(
         "residual 0 / 0 where p = q",
         base,
-        "left_over",
+        "residual_distribution",
         "if float(total) > 0 else r / r.sum()",
         "",
         at_equal_laws,
     ),
-    Bug("padding rows stay in the softmax", Decoder, "limited", "vocab >= self.vocab", "True", with_padding),
+    Bug(
+        "padding rows stay in the softmax",
+        Decoder,
+        "limit_vocab",
+        "vocab >= self.vocab",
+        "True",
+        with_padding,
+    ),
     Bug(
         "a stop id inside accepted drafts is ignored",
-        Stop,
-        "at",
+        StoppingCriteria,
+        "find_stop",
         "enumerate(new)",
         "[*enumerate(new)][-1:]",
         with_stop,

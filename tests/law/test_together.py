@@ -16,10 +16,10 @@ from decodescope.engine.methods.drafters.own_layers.early_exit import EarlyExit
 from decodescope.engine.methods.drafters.own_layers.propd import ProPD
 from decodescope.engine.methods.drafters.own_layers.s2d import S2D
 from decodescope.engine.model.forward import batched
-from decodescope.engine.session.batch.together import Figures, Seat, together
+from decodescope.engine.session.batch.shared_passes import SharedExecutor, SharedPassStats, decode_together
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method
-from decodescope.testing.walk import Text, Walk, distance
+from decodescope.testing.walk import Text, Walk, distribution_distance
 
 VOCAB = 3
 CLOSE = 1e-8
@@ -27,7 +27,7 @@ APART = (EarlyExit, S2D, ProPD)  # what verifies holds states of its draft, and 
 ROWS = (("T=0.7", (1, 2, 0)), ("top-k 2", (2, 0)), ("penalty, mirostat", (0, 1, 2, 1, 0, 1)))
 
 
-class Rounded(Seat):
+class Rounded(SharedExecutor):
     """Logits in steps of 2^-30: a walk goes back to a fork and must find it as it was, whoever shares the passes this time, and
     a test that is certain up to rounding is no fork at all."""
 
@@ -45,7 +45,7 @@ class Walking:
 
     def step(self) -> None:
         # not by rounds: a sampler's state may differ by rounding, since passes are shared
-        self.law = self.walk.whole()
+        self.law = self.walk.full_run_distribution()
         self.end = "walked"
 
     def finish(self, reason: str) -> None:
@@ -55,10 +55,10 @@ class Walking:
 @cache
 def draft(kind: str, seed: int) -> Model:
     """A transformer that is somewhat like the target."""
-    return toys.model(toys.noisy(layered(VOCAB, kind)[0].decoder, 0.3, seed))
+    return toys.model(toys.noisy_decoder(layered(VOCAB, kind)[0].decoder, 0.3, seed))
 
 
-def walked(name: str, length: int) -> tuple[Figures, list[tuple[float, Walk]]]:
+def walked(name: str, length: int) -> tuple[SharedPassStats, list[tuple[float, Walk]]]:
     """How the passes of three walks were shared, and of each the largest difference of its law from the target's."""
     proposal = PROPOSALS[name]
     kind, lengths, made = (
@@ -74,14 +74,14 @@ def walked(name: str, length: int) -> tuple[Figures, list[tuple[float, Walk]]]:
         walk = Walk(method, given, most, (), list(prompt), proposal.chance, Rounded("cpu"))
         made.append(Walking(walk))
     errors: list[Exception] = []
-    figures = together(made, over=lambda _, error: errors.extend([error] if error else []))  # type: ignore[arg-type] # stand-ins
+    figures = decode_together(made, over=lambda _, error: errors.extend([error] if error else []))  # type: ignore[arg-type] # stand-ins
     if errors:
         raise errors[0]
     laws = [
         true_law(VOCAB, sampler, n, (), prompt, kind)
         for (sampler, prompt), n in zip(ROWS, lengths, strict=True)
     ]
-    return figures, [(distance(x.law, law), x.walk) for x, law in zip(made, laws, strict=True)]
+    return figures, [(distribution_distance(x.law, law), x.walk) for x, law in zip(made, laws, strict=True)]
 
 
 @pytest.mark.parametrize("name", PROPOSALS)
@@ -91,21 +91,21 @@ def test_three_that_go_together_have_each_the_targets_law(name: str, length: int
     for (difference, _), (sampler, prompt) in zip(walks, ROWS, strict=True):
         assert difference <= CLOSE, f"{name} behind {prompt}, {sampler}: the law is off by {difference:.3g}"
     if not isinstance(PROPOSALS[name].make(1), APART):
-        assert figures.shared[3] > 1 and figures.shared[2] > 0, (
+        assert figures.pass_counts[3] > 1 and figures.pass_counts[2] > 0, (
             "passes are shared by all, and by those that are left"
         )
 
 
 def test_rows_that_are_given_to_another_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two passes of as many rows change places."""
-    honest = batched._split
+    honest = batched._split_by_pass
 
-    def crossed(x: Tensor, asked: list[batched.Asked]) -> Iterator[Tensor]:
+    def crossed(x: Tensor, asked: list[batched.PassRequest]) -> Iterator[Tensor]:
         parts = list(honest(x, asked))
         if len(parts) > 1 and parts[0].shape == parts[1].shape:
             parts[:2] = parts[1], parts[0]
         return iter(parts)
 
     assert max(difference for difference, _ in walked("chain", 2)[1]) <= CLOSE
-    monkeypatch.setattr(batched, "_split", crossed)
+    monkeypatch.setattr(batched, "_split_by_pass", crossed)
     assert max(difference for difference, _ in walked("chain", 2)[1]) > 0.01

@@ -14,8 +14,8 @@ from decodescope.engine.methods.acceptance.typical import Typical
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.drafters.none import NoDraft
 from decodescope.engine.session.method import Method
-from decodescope.testing.tables import KINDS, PROMPT, model
-from decodescope.testing.walk import Walk, distance
+from decodescope.testing.tables import KINDS, PROMPT, table_model
+from decodescope.testing.walk import Walk, distribution_distance
 
 V, LENGTH, EPSILON, DELTA = 4, 3, 0.1, 0.3
 WARP = SAMPLERS["T=1"][1]
@@ -23,7 +23,7 @@ WARP = SAMPLERS["T=1"][1]
 
 @cache
 def p_after(kind: str, text: tuple[int, ...], draft: bool = False) -> list[float]:
-    return WARP.law(worlds(V, kind)[draft], [*PROMPT, *text], len(PROMPT))
+    return WARP.next_distribution(worlds(V, kind)[draft], [*PROMPT, *text], len(PROMPT))
 
 
 def bound(p: list[float]) -> float:
@@ -58,16 +58,19 @@ def formula(kind: str, gamma: int, after: str) -> dict[tuple[int, ...], float]:
 
 def walk(kind: str, drafter, after: str = "drawn") -> Walk:
     target, draft = worlds(V, kind)
-    rule = Typical(epsilon=EPSILON, delta=DELTA, next=after)
+    rule = Typical(epsilon=EPSILON, delta=DELTA, next_token=after)
     method = Method(drafter=drafter, acceptance=rule, sampler=SAMPLERS["T=1"][0])
-    return Walk(method, {"target": model(target, V), "draft": model(draft, V)}, LENGTH)
+    return Walk(method, {"target": table_model(target, V), "draft": table_model(draft, V)}, LENGTH)
 
 
 @pytest.mark.parametrize("gamma", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("after", ["likeliest", "drawn"])
 def test_typical_acceptance_has_the_law_of_its_formula_and_no_other(after, kind, gamma, record_property):
-    law, target = walk(kind, DraftModel(length=gamma), after).law(), true_law(V, "T=1", LENGTH)
+    law, target = (
+        walk(kind, DraftModel(max_draft_tokens=gamma), after).text_distribution(),
+        true_law(V, "T=1", LENGTH),
+    )
     expected = formula(kind, gamma, after)
     assert max(abs(law.get(x, 0.0) - expected.get(x, 0.0)) for x in target) <= 1e-12
     far = sum(abs(law.get(x, 0.0) - target[x]) for x in target) / 2
@@ -79,11 +82,12 @@ def test_typical_acceptance_has_the_law_of_its_formula_and_no_other(after, kind,
 
 
 @pytest.mark.parametrize(
-    "drafter", [Independent(length=1, width=2), Chosen(length=2, width=3), DraftModel(length=2, width=2)]
+    "drafter",
+    [Independent(length=1, width=2), Chosen(length=2, width=3), DraftModel(max_draft_tokens=2, width=2)],
 )
 def test_typical_acceptance_keeps_the_longest_path_the_likeliest_of_equals(drafter):
     several = 0
-    for _, move in walk("mixed", drafter).rounds():
+    for _, move in walk("mixed", drafter).step_outcomes():
         paths = [((0, 0.0), ())]
         for node, parent in enumerate(move.draft.parents):
             above = next((x for x in paths if x[1] and x[1][-1] == parent), paths[0] if parent < 0 else None)
@@ -104,14 +108,18 @@ def test_typical_acceptance_keeps_the_longest_path_the_likeliest_of_equals(draft
 def test_without_a_draft_the_likeliest_token_is_greedy_and_a_drawn_one_has_the_target_s_law():
     target = true_law(V, "T=1", LENGTH)
     drawn, likeliest = (walk("mixed", NoDraft(), after) for after in ("drawn", "likeliest"))
-    assert drawn.s.method.lossless and distance(drawn.law(), target) <= 1e-12
+    assert drawn.s.method.lossless and distribution_distance(drawn.text_distribution(), target) <= 1e-12
     greedy = max(true_law(V, "greedy", LENGTH).items(), key=lambda x: x[1])[0]
-    assert not likeliest.s.method.lossless and likeliest.law() == {greedy: 1.0}
+    assert not likeliest.s.method.lossless and likeliest.text_distribution() == {greedy: 1.0}
 
 
 def test_typical_acceptance_under_greedy_is_exact_matching():
     target, draft = worlds(V, "mixed")
-    method = Method(drafter=DraftModel(length=2), acceptance=Typical(), sampler=SAMPLERS["greedy"][0])
-    law = Walk(method, {"target": model(target, V), "draft": model(draft, V)}, LENGTH).law()
+    method = Method(
+        drafter=DraftModel(max_draft_tokens=2), acceptance=Typical(), sampler=SAMPLERS["greedy"][0]
+    )
+    law = Walk(
+        method, {"target": table_model(target, V), "draft": table_model(draft, V)}, LENGTH
+    ).text_distribution()
     text = max(true_law(V, "greedy", LENGTH).items(), key=lambda x: x[1])[0]
     assert law == {text: 1.0}

@@ -53,7 +53,7 @@ def tree(g: torch.Generator) -> Draft:
 @cache
 def begun() -> Decoder:
     """A target of the vocabulary."""
-    return toys.decoder(toys.shaped(vocab=V), dtype=torch.float64)
+    return toys.decoder(toys.toy_spec(vocab=V), dtype=torch.float64)
 
 
 def decide(
@@ -162,7 +162,7 @@ def test_typical_takes_the_likeliest_token_after_the_path_or_draws_it(sampler: s
     for seed in range(80):
         for draft in (tree(torch.Generator().manual_seed(seed)), Draft()):
             (taken, logits), (drawn, _) = (
-                decide("typical", draft, sampler, seed, next=x) for x in ("likeliest", "drawn")
+                decide("typical", draft, sampler, seed, next_token=x) for x in ("likeliest", "drawn")
             )
             assert taken.path == drawn.path and taken.trials == drawn.trials, "the rule for the path is one"
             part = build("sampler", sampler)
@@ -201,7 +201,7 @@ def test_rules_refuse_drafts_for_which_they_are_not_exact() -> None:
     ):
         with pytest.raises(MethodError, match=rf"block .*{word}.*\.$"):
             toys.decode(toys.method(acceptance="block", **parts))
-    assert toys.decode(toys.method(acceptance="block", drafter="prompt_lookup"), count=5).done
+    assert toys.decode(toys.method(acceptance="block", drafter="prompt_lookup"), count=5).is_done
     sampled = toys.decode(
         toys.method(acceptance="block", drafter="draft_model", sampler="temperature"), count=30
     )

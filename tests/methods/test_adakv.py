@@ -11,7 +11,7 @@ from decodescope.engine.core.component import build
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.model.forward.decoder import Decoder
 
-KNOBS = dict(chosen=8, window=4)
+KNOBS = dict(prompt_budget=8, window=4)
 
 
 def lane(decoder: Decoder, name: str = "adakv", **knobs) -> Lane:
@@ -21,7 +21,7 @@ def lane(decoder: Decoder, name: str = "adakv", **knobs) -> Lane:
 @pytest.mark.parametrize("floor", [0.0, 0.2, 0.5, 0.85, 1.0])
 def test_caps_come_to_the_budget_and_are_worth_more_than_an_even_split(floor: float) -> None:
     """Of random heads, steep and flat ones, two sequences at once."""
-    policy, uneven = build("policy", "adakv", dict(floor=floor)), 0
+    policy, uneven = build("policy", "adakv", dict(min_head_share=floor)), 0
     for seed in range(40):
         g = torch.Generator().manual_seed(seed)
         heads, m = 1 + seed % 6, 9 + seed
@@ -30,7 +30,7 @@ def test_caps_come_to_the_budget_and_are_worth_more_than_an_even_split(floor: fl
             1 + 9 * torch.rand(2, heads, 1, generator=g)
         )
         top = worth.sort(dim=2, descending=True).values
-        caps = policy.caps(top, mean)
+        caps = policy.head_budgets(top, mean)
         assert (
             caps.sum(1).tolist() == [heads * mean] * 2
             and int(caps.min()) >= int(floor * mean)
@@ -43,12 +43,12 @@ def test_caps_come_to_the_budget_and_are_worth_more_than_an_even_split(floor: fl
 
 
 def test_without_a_floor_a_layer_keeps_the_best_votes_of_all_its_heads() -> None:
-    policy = build("policy", "adakv", dict(floor=0.0))
+    policy = build("policy", "adakv", dict(min_head_share=0.0))
     top = torch.tensor([[[9.0, 8, 7, 1], [6, 3, 2, 1]]])
-    assert policy.caps(top, 2).tolist() == [[3, 1]]
-    policy.floor = 0.5  # 3 * 0.5 + 1 = 2.5 and 1.5: the third of the first head, 7, is worth more than the second of the other
-    assert policy.caps(top, 2).tolist() == [[3, 1]]
-    assert policy.caps(torch.ones(1, 3, 4), 2).tolist() == [[3, 2, 1]], (
+    assert policy.head_budgets(top, 2).tolist() == [[3, 1]]
+    policy.min_head_share = 0.5  # 3 * 0.5 + 1 = 2.5 and 1.5
+    assert policy.head_budgets(top, 2).tolist() == [[3, 1]]
+    assert policy.head_budgets(torch.ones(1, 3, 4), 2).tolist() == [[3, 2, 1]], (
         "of equal votes the lower head's count first"
     )
 
@@ -61,7 +61,9 @@ def test_each_head_keeps_its_own_best_of_what_the_layer_gives_it() -> None:
     sizes = set()
     for layer, full in enumerate(maps(decoder, text)):
         worth = votes(full, 4, 3, "max")
-        caps = made.policy.caps(torch.tensor(worth)[None].sort(dim=2, descending=True).values, 8)[0].tolist()
+        caps = made.policy.head_budgets(torch.tensor(worth)[None].sort(dim=2, descending=True).values, 8)[
+            0
+        ].tolist()
         assert held(made)[layer] == [best(x, cap) + end for x, cap in zip(worth, caps, strict=True)]
         sizes |= set(caps)
     assert len(sizes) > 2 and all(sum(map(len, heads)) == 4 * 12 for heads in held(made))
@@ -70,7 +72,7 @@ def test_each_head_keeps_its_own_best_of_what_the_layer_gives_it() -> None:
 @torch.inference_mode()
 def test_with_a_floor_of_one_it_is_snapkv() -> None:
     for text in toys.prompts(3, 50, seed=1):
-        both = [lane(sharp(), floor=1.0), lane(sharp(), "snapkv", reach=3, pool="max")]
+        both = [lane(sharp(), min_head_share=1.0), lane(sharp(), "snapkv", pool_radius=3, pool="max")]
         for one in both:
             one.read(text)
         assert held(both[0]) == held(both[1])

@@ -54,9 +54,9 @@ def test_a_longer_end_decides_where_a_shorter_one_stands_twice() -> None:
 
 
 def test_input_is_the_prompt_without_what_stands_around_it() -> None:
-    made = drafts([8, 8, 1, 2, 3, 9], [1], before=2, after=1, length=2)
+    made = drafts([8, 8, 1, 2, 3, 9], [1], tokens_before_input=2, tokens_after_input=1, max_draft_tokens=2)
     assert [x.tokens for x in made] == [[1, 2], [2, 3]] and made[1].notes["cursor"] == 3
-    assert all(not x.tokens for x in drafts([1, 2, 3], [1, 2], before=2, after=2))
+    assert all(not x.tokens for x in drafts([1, 2, 3], [1, 2], tokens_before_input=2, tokens_after_input=2))
 
 
 def test_cursor_stands_where_a_plain_search_puts_it() -> None:
@@ -84,9 +84,12 @@ def test_cursor_stands_where_a_plain_search_puts_it() -> None:
 def test_an_answer_that_is_the_input_takes_a_pass_per_block(length: int) -> None:
     """28 different tokens, written once more: length + 1 tokens in a pass, all in one where the draft is not bounded."""
     script = [*range(28), *range(28)]
-    target = tables.model(lambda seen: torch.eye(28, dtype=torch.float64)[script[len(seen)]] * 9, 28)
+    target = tables.table_model(lambda seen: torch.eye(28, dtype=torch.float64)[script[len(seen)]] * 9, 28)
     session = Session(
-        target, toys.method(drafter=("aggressive", {"length": length})), script[:28], max_new_tokens=28
+        target,
+        toys.method(drafter=("aggressive", {"max_draft_tokens": length})),
+        script[:28],
+        max_new_tokens=28,
     )
     assert len(list(session.stream())) == math.ceil(28 / (length + 1))
     assert session.end.tokens == script[28:]

@@ -15,11 +15,11 @@ import torch
 import toys
 
 from decodescope.engine import Method, MethodError, Session
-from decodescope.engine.methods.strategies.shared.prefixes import Prefixes
+from decodescope.engine.methods.strategies.shared.prefixes import GrammarPrefixes
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace import check
-from decodescope.engine.trace.checks.notes import told
+from decodescope.engine.trace.checks.notes import declared_notes
 from decodescope.engine.trace.details.shapes import TallyDetail
 from decodescope.engine.trace.records.events import Step
 
@@ -31,15 +31,15 @@ LIMIT = 8
 @cache
 def flat() -> Model:
     """A toy whose laws are so flat that all prefixes of a small grammar are drawn soon."""
-    return toys.spoken(toys.model(toys.decoder(seed=2, dtype=torch.float64, sharp=0.8)))
+    return toys.add_tokenizer(toys.model(toys.decoder(seed=2, dtype=torch.float64, sharp=0.8)))
 
 
 def method(grammar: str, samples: int, heat: float = 1.0) -> Method:
     knobs = {
-        "grammar": {"text": grammar, "dialect": GRAMMARS.get(grammar, "regex")},
+        "grammar": {"definition": grammar, "dialect": GRAMMARS.get(grammar, "regex")},
         "temperature": {"temperature": heat},
     }
-    return Method.named(
+    return Method.from_names(
         {"strategy": "aligned", "sampler": ["grammar", "temperature"]}, {"strategy.samples": samples} | knobs
     )
 
@@ -54,7 +54,7 @@ def session(
 @torch.inference_mode()
 def law(text: tuple[int, ...], heat: float = 1.0) -> torch.Tensor:
     """float64 [V]: ln p of the next token behind a text, read anew."""
-    row = flat().decoder.forward(Feed.causal([*toys.PROMPT, *text], 0), None)[0, -1]
+    row = flat().decoder.forward(Feed.causal_chain([*toys.PROMPT, *text], 0), None)[0, -1]
     return (row.double() / heat).log_softmax(-1)
 
 
@@ -67,7 +67,9 @@ def allowed(grammar: str, limit: int = LIMIT) -> dict[tuple[int, ...], list[int]
     while waiting:
         text, path = waiting.pop()
         every[text] = path.recogniser.mask(path).nonzero()[:, 0].tolist()
-        waiting += [((*text, x), path.after(x)) for x in every[text] if x != 12 and len(text) + 1 < limit]
+        waiting += [
+            ((*text, x), path.with_token(x)) for x in every[text] if x != 12 and len(text) + 1 < limit
+        ]
     return every
 
 
@@ -92,7 +94,7 @@ def masses(grammar: str, limit: int = LIMIT) -> dict[tuple[int, ...], float]:
     return {u: sum(p for w, p in chances.items() if w[: len(u)] == u) / exp(before[u]) for u in before}
 
 
-def known(seen: Prefixes) -> Iterator[tuple[tuple[int, ...], int]]:
+def known(seen: GrammarPrefixes) -> Iterator[tuple[tuple[int, ...], int]]:
     """All prefixes that a run knows, with their numbers."""
     waiting: list[tuple[tuple[int, ...], int]] = [((), 0)]
     while waiting:
@@ -102,10 +104,10 @@ def known(seen: Prefixes) -> Iterator[tuple[tuple[int, ...], int]]:
         waiting += [((*text, int(node.ids[place])), below) for place, below in node.below.items()]
 
 
-def next_law(seen: Prefixes) -> dict[tuple[int, ...], float]:
+def next_law(seen: GrammarPrefixes) -> dict[tuple[int, ...], float]:
     """Text -> the probability that the next text is it, where all prefixes are known."""
     laws = {
-        text: (seen.every[n].ids.tolist(), seen.weights(n).log_softmax(-1).tolist())
+        text: (seen.every[n].ids.tolist(), seen.weighted_log_probs(n).log_softmax(-1).tolist())
         for text, n in known(seen)
     }
     chances, waiting = {}, [((), 0.0)]
@@ -118,7 +120,7 @@ def next_law(seen: Prefixes) -> dict[tuple[int, ...], float]:
     return chances
 
 
-def law_now(seen: Prefixes, grammar: str) -> dict[tuple[int, ...], float]:
+def law_now(seen: GrammarPrefixes, grammar: str) -> dict[tuple[int, ...], float]:
     """The same at any time: behind prefixes that are not known the grammar alone decides."""
     laws = dict(known(seen))
     chances, waiting = {}, [((), 0.0)]
@@ -129,7 +131,7 @@ def law_now(seen: Prefixes, grammar: str) -> dict[tuple[int, ...], float]:
             chances[text] = exp(logp)
             continue
         own = law(text)[every[text]].log_softmax(-1)
-        row = seen.weights(laws[text]).log_softmax(-1) if text in laws else own
+        row = seen.weighted_log_probs(laws[text]).log_softmax(-1) if text in laws else own
         waiting += [((*text, x), logp + float(q)) for x, q in zip(every[text], row, strict=True)]
     return chances
 
@@ -202,16 +204,18 @@ def test_a_text_that_the_limit_cuts_counts_as_allowed() -> None:
 
 def test_the_first_text_is_that_of_the_sampler_alone_and_the_last_one_is_emitted() -> None:
     for seed in range(4):
-        plain = Method.named({"sampler": ["grammar", "temperature"]}, {"grammar": {"text": SMALL}})
-        alone = toys.finished(Session(flat(), plain, toys.PROMPT, max_new_tokens=LIMIT, seed=seed)).end.tokens
-        run = toys.finished(session(samples=5, seed=seed))
+        plain = Method.from_names({"sampler": ["grammar", "temperature"]}, {"grammar": {"definition": SMALL}})
+        alone = toys.finish_session(
+            Session(flat(), plain, toys.PROMPT, max_new_tokens=LIMIT, seed=seed)
+        ).end.tokens
+        run = toys.finish_session(session(samples=5, seed=seed))
         texts = [text_of(step) for step in run.sink.steps]
         assert texts[0]["tokens"] == alone and texts[-1]["tokens"] == run.end.tokens and len(texts) == 5
         assert all(x["logp"] == pytest.approx(log(words(SMALL)[tuple(x["tokens"])])) for x in texts)
 
 
 def test_what_is_known_takes_no_pass_and_the_prompt_is_read_once() -> None:
-    run = toys.finished(session(samples=40))
+    run = toys.finish_session(session(samples=40))
     first, *others = run.sink.steps
     assert len(first.passes) == len(text_of(first)["tokens"])
     known = {tuple(text_of(first)["tokens"][:i]) for i in range(LIMIT)}
@@ -230,15 +234,15 @@ def test_what_is_known_takes_no_pass_and_the_prompt_is_read_once() -> None:
 
 
 def test_a_long_text_of_a_rare_grammar_has_a_bound_below_all_numbers() -> None:
-    run = toys.finished(session("[a]{200}", samples=2, limit=240))
+    run = toys.finish_session(session("[a]{200}", samples=2, limit=240))
     notes = run.sink.steps[-1].notes
     assert run.end.tokens == [0] * 200 + [12] and notes["log_mass"] < -400
     assert notes["log_mass"] == pytest.approx(text_of(run.sink.steps[-1])["logp"])
 
 
 def test_the_notes_tell_the_law_of_the_first_choice_by_the_grammar_and_aligned() -> None:
-    run = toys.finished(session("ab[c-e]f|ab[cd]g", samples=30))
-    notes = [told(run.header, step)["strategy"] for step in run.sink.steps]
+    run = toys.finish_session(session("ab[c-e]f|ab[cd]g", samples=30))
+    notes = [declared_notes(run.header, step)["strategy"] for step in run.sink.steps]
     assert notes[0]["aligned"].keys() == {"2 c", "3 d", "4 e"}, "a and b are the only ones at their places"
     assert all(x["grammar"] == notes[0]["grammar"] for x in notes)
     assert notes[0]["aligned"] != pytest.approx(notes[0]["grammar"]) and sum(
@@ -252,7 +256,7 @@ def test_a_branch_goes_on_as_the_run_does() -> None:
     for _ in range(4):
         run.step()
     twin = run.branch()
-    assert toys.finished(twin).tokens == toys.finished(run).tokens and check(twin.sink).ok
+    assert toys.finish_session(twin).tokens == toys.finish_session(run).tokens and check(twin.sink).ok
 
 
 def columns(detail: TallyDetail, **more: Any) -> TallyDetail:
@@ -282,7 +286,7 @@ CHANGES = [
 
 @pytest.mark.parametrize(("change", "said"), CHANGES)
 def test_a_record_that_does_not_follow_is_told(change: Any, said: str) -> None:
-    run = toys.finished(session(samples=4))
+    run = toys.finish_session(session(samples=4))
     assert check(run.sink).ok and check(run.sink).counts["drawn texts"] == 4
     run.sink.steps[2].details = [change(run.sink.steps[2].details[0])]
     problems = check(run.sink).problems
@@ -290,7 +294,7 @@ def test_a_record_that_does_not_follow_is_told(change: Any, said: str) -> None:
 
 
 def test_the_last_text_is_the_one_that_is_emitted() -> None:
-    run = toys.finished(session(samples=2))
+    run = toys.finish_session(session(samples=2))
     last = run.sink.steps[-1]
     last.details = [columns(last.details[0], outcome=["drawn"])]
     problems = check(run.sink).problems
@@ -306,4 +310,6 @@ def test_samplers_that_it_cannot_weigh_are_refused() -> None:
     }
     for names, why in refused.items():
         with pytest.raises(MethodError, match=why):
-            Session(flat(), Method.named({"strategy": "aligned", "sampler": names.split(",")}), toys.PROMPT)
+            Session(
+                flat(), Method.from_names({"strategy": "aligned", "sampler": names.split(",")}), toys.PROMPT
+            )

@@ -30,7 +30,7 @@ def test_a_draft_by_hand() -> None:
     """1 2 3 1 2 4 1 2 4 9 1 2: (1 2) was followed by 4 twice and 3 once; then (1 2 4) by 1 and 9 once each, 9 counted last;
     9 is followed by 1, then (4 9 1) by 2."""
     text = [1, 2, 3, 1, 2, 4, 1, 2, 4, 9, 1, 2]
-    drafter = build("drafter", "anpd", dict(ngram=4, length=4))
+    drafter = build("drafter", "anpd", dict(ngram=4, max_draft_tokens=4))
     drafter.begin(context(text))
     draft = drafter.propose(context(text))
     assert draft.tokens == [4, 9, 1, 2] and draft.is_chain and draft.kind == "onehot"
@@ -43,7 +43,7 @@ def test_tables_kept_up_equal_tables_made_anew_and_the_longest_known_context_win
     chance, drafted, shorter = random.Random(ngram), 0, 0
     for _ in range(30):
         text = [chance.randrange(4)]
-        drafter = build("drafter", "anpd", dict(ngram=ngram, length=5))
+        drafter = build("drafter", "anpd", dict(ngram=ngram, max_draft_tokens=5))
         drafter.begin(context(text))
         while len(text) < 40:
             draft = drafter.propose(context(text, room := chance.randrange(1, 9)))
@@ -72,14 +72,14 @@ def test_of_equally_frequent_followers_the_one_counted_last_is_taken() -> None:
     counts = NgramCounts(2)
     text = [1, 2, 1, 3]
     counts.extend(text)
-    assert counts.after([1]) == (3, 1, 2)
+    assert counts.top_follower([1]) == (3, 1, 2)
     counts.extend([*text, 1, 2])
-    assert counts.after([7, 1]) == (2, 2, 2) and counts.after([7]) is None
+    assert counts.top_follower([7, 1]) == (2, 2, 2) and counts.top_follower([7]) is None
 
 
 def test_guesses_are_never_counted() -> None:
     """After a run with refused drafts the tables are those of prompt and text, up to the last proposal."""
-    session = toys.decode(toys.method(drafter=("anpd", {"length": 4, "ngram": 3})), count=60)
+    session = toys.decode(toys.method(drafter=("anpd", {"max_draft_tokens": 4, "ngram": 3})), count=60)
     steps = session.sink.steps
     assert sum(step.drafted - step.accepted for step in steps) > 20, "the test needs guesses that were wrong"
     read = len(session.tokens) - len(steps[-1].emitted)

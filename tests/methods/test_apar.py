@@ -17,11 +17,11 @@ from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.details.threads import Strand, schedule, strands
+from decodescope.engine.trace.details.threads import TextThread, build_thread_tree, thread_schedule
 
 PROMPT = list(b"Three rivers of the north")
 FORK, CHILD, END = 1, 2, 3
-FORKS = {"fork": str(FORK), "child": str(CHILD)}
+FORKS = {"fork_token": str(FORK), "child_token": str(CHILD)}
 
 
 class Forking(Decoder):
@@ -58,11 +58,11 @@ def run(
     return session
 
 
-def tree(session: Session) -> list[Strand]:
-    return strands(step.detail("threads") for step in session.sink.steps).strands
+def tree(session: Session) -> list[TextThread]:
+    return build_thread_tree(step.detail("threads") for step in session.sink.steps).strands
 
 
-def before(strand: Strand) -> list[int]:
+def before(strand: TextThread) -> list[int]:
     """All that stands before what a thread wrote."""
     if strand.parent is None:
         return [*PROMPT, *strand.given]
@@ -86,12 +86,12 @@ def test_each_thread_is_a_run_of_its_own_in_whatever_order_they_run(sampler: dic
 
 def test_passes_are_the_longest_way_and_the_text_has_a_child_where_it_forked() -> None:
     session = run(model(ends=(52,)), {"strategy": ("apar", FORKS)}, stop_tokens=[END])
-    took = schedule(step.detail("threads") for step in session.sink.steps)
+    took = thread_schedule(step.detail("threads") for step in session.sink.steps)
     assert took.rounds == took.longest == session.steps < took.tokens / 2
     phases = [x.phase for step in session.sink.steps for x in step.passes]
     assert phases == ["verify"] * took.rounds, "no pass but those of the rounds"
 
-    def text(strand: Strand) -> list[int]:
+    def text(strand: TextThread) -> list[int]:
         out: list[int] = []
         for i, token in enumerate(strand.tokens[:-1], 1):
             out += [token, *(x for kid in strand.children.get(i, []) for x in text(kid))]
@@ -156,7 +156,7 @@ def test_child_is_never_drawn_and_a_fork_follows_none() -> None:
     made, decoder = model(forks=()), Eager.__new__(Eager)
     decoder.share(made.decoder)
     made.decoder = decoder
-    session = run(made, {"strategy": ("apar", {**FORKS, "most": 4})}, count=60)
+    session = run(made, {"strategy": ("apar", {**FORKS, "max_threads": 4})}, count=60)
     for strand in tree(session):
         assert CHILD not in strand.tokens and (strand.parent is None or strand.tokens[:1] != [FORK])
         assert all(b != FORK for a, b in zip(strand.tokens, strand.tokens[1:], strict=False) if a == FORK)
@@ -168,17 +168,21 @@ def test_child_is_never_drawn_and_a_fork_follows_none() -> None:
 
 def test_marks_that_do_not_serve_are_refused_in_a_sentence() -> None:
     with pytest.raises(
-        MethodError, match=r"^apar\.fork and apar\.child belong together: give both, or neither"
+        MethodError, match=r"^apar\.fork_token and apar\.child_token belong together: give both, or neither"
     ):
-        Session(model(), toys.method(strategy=("apar", {"fork": "1"})), PROMPT)
-    with pytest.raises(MethodError, match=r"^apar\.fork and apar\.child are both '1'"):
-        Session(model(), toys.method(strategy=("apar", {"fork": "1", "child": "1"})), PROMPT)
+        Session(model(), toys.method(strategy=("apar", {"fork_token": "1"})), PROMPT)
+    with pytest.raises(MethodError, match=r"^apar\.fork_token and apar\.child_token are both '1'"):
+        Session(model(), toys.method(strategy=("apar", {"fork_token": "1", "child_token": "1"})), PROMPT)
     for fork, said in (
-        ("999", r"^apar\.fork = 999: the ids of random are 0 to 256\."),
+        ("999", r"^apar\.fork_token = 999: the ids of random are 0 to 256\."),
         ("no token", "has no such token"),
     ):
-        session = Session(model(), toys.method(strategy=("apar", {"fork": fork, "child": "2"})), PROMPT)
+        session = Session(
+            model(), toys.method(strategy=("apar", {"fork_token": fork, "child_token": "2"})), PROMPT
+        )
         with pytest.raises(EngineFault, match=said):
             session.start()
-    marked = run(model(forks=()), {"strategy": ("apar", {"fork": "<|end|>", "child": "x"})}, count=4)
+    marked = run(
+        model(forks=()), {"strategy": ("apar", {"fork_token": "<|end|>", "child_token": "x"})}, count=4
+    )
     assert marked.scratch.marks == (256, ord("x") - 33), "a mark, and a token by their texts"

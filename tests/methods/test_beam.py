@@ -12,7 +12,7 @@ from followed import endings, followed
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 
-SMALL = toys.model(toys.decoder(toys.shaped(vocab=4), 6, torch.float64, sharp=2.0))
+SMALL = toys.model(toys.decoder(toys.toy_spec(vocab=4), 6, torch.float64, sharp=2.0))
 PROMPT = [1, 3, 2]
 
 
@@ -29,7 +29,7 @@ def beam(width: int, alpha: float = 0.0, count: int = 4, prompt: list[int] = PRO
 @torch.inference_mode()
 def score(text: list[int], prompt: list[int] = PROMPT) -> float:
     """Sum of the log-probabilities of `text` after the prompt, teacher-forced in one pass without a cache."""
-    logits = SMALL.decoder.forward(Feed.causal([*prompt, *text], 0), None)[0, len(prompt) - 1 : -1]
+    logits = SMALL.decoder.forward(Feed.causal_chain([*prompt, *text], 0), None)[0, len(prompt) - 1 : -1]
     return float(logits.log_softmax(-1)[range(len(text)), text].sum())
 
 
@@ -42,7 +42,7 @@ def best(count: int, alpha: float, stop: int | None, prompt: list[int] = PROMPT)
 
 
 def test_width_one_is_greedy() -> None:
-    assert beam(1, count=12).end.tokens == toys.greedy(SMALL.decoder, PROMPT, 12)
+    assert beam(1, count=12).end.tokens == toys.greedy_text(SMALL.decoder, PROMPT, 12)
 
 
 def test_wide_beam_finds_the_most_likely_text() -> None:
@@ -51,7 +51,7 @@ def test_wide_beam_finds_the_most_likely_text() -> None:
     for prompt in toys.prompts(12, 4, vocab=4):
         session = beam(16, count=3, prompt=prompt)
         assert session.end.tokens == best(3, 0.0, None, prompt)
-        other += session.end.tokens != toys.greedy(SMALL.decoder, prompt, 3)
+        other += session.end.tokens != toys.greedy_text(SMALL.decoder, prompt, 3)
     assert other, "the test needs texts that greedy misses"
 
 
@@ -125,12 +125,14 @@ def test_what_was_left_is_the_next_best() -> None:
         )
         texts = [[*texts[parent], token] for parent, token in zip(b.parents, b.tokens, strict=True)]
     quiet = toys.decode(
-        toys.method(strategy=("beam", {"width": 3})), PROMPT, 5, pair=(SMALL, SMALL), level="counts"
+        toys.method(strategy=("beam", {"width": 3})), PROMPT, 5, pair=(SMALL, SMALL), level="summary"
     )
     assert all({*followed(step).detail.columns["outcome"]} == {"kept"} for step in quiet.sink.steps)
 
 
 def test_every_token_may_end_the_text() -> None:
     session = beam(3, stop_tokens=[0, 1, 2, 3])
-    assert session.end.reason == "stop_token" and session.end.tokens == toys.greedy(SMALL.decoder, PROMPT, 1)
+    assert session.end.reason == "stop_token" and session.end.tokens == toys.greedy_text(
+        SMALL.decoder, PROMPT, 1
+    )
     assert check(session.sink).ok

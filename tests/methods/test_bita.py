@@ -14,9 +14,9 @@ from drafting import path_of
 from decodescope.engine import Session
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.methods.drafters.heads.bita import RATES
-from decodescope.engine.session.replay.exact_law import law
+from decodescope.engine.session.replay.exact_distribution import exact_distribution
 
-V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
+V5 = toys.model(toys.decoder(toys.toy_spec(vocab=5), 3, torch.float64, sharp=2.0))
 M = 3  # mask tokens of the toy
 
 
@@ -40,7 +40,7 @@ def steps(nodes: int, count: int = 12, sampler: str = "greedy", target=None):
 def other_prefix():
     """The lively target with another prefix for the same mask tokens."""
     target, decoder = toys.pair()[0], copy.copy(toys.pair()[0].decoder)
-    head = toys.heads("bita", 32, seed=9, n_layers=3, n_kv_heads=2, head_dim=8).moved(dtype=torch.float64)
+    head = toys.heads("bita", 32, seed=9, n_layers=3, n_kv_heads=2, head_dim=8).copy_to(dtype=torch.float64)
     with torch.no_grad():
         head.embeds.copy_(target.decoder.heads["bita"].embeds)
         head.prefix.mul_(4)
@@ -99,9 +99,9 @@ def test_the_check_has_the_logits_of_one_without_mask_tokens_and_prefix(sampler:
         session.start()
         lane, place, n = session.target, len(text) - 1, len(draft) + 1
         with torch.inference_mode():
-            due = lane.decoder.forward(plain.feed(text[-1], place), lane.cache)[0]
+            due = lane.decoder.forward(plain.build_feed(text[-1], place), lane.cache)[0]
             lane.rollback()
-            mine = lane.decoder.forward(draft.feed(text[-1], place), lane.cache)[0]
+            mine = lane.decoder.forward(draft.build_feed(text[-1], place), lane.cache)[0]
         assert torch.equal(mine[:n], due[:n]) and torch.allclose(outcome.logits, due[:n], atol=1e-12)
         rows += n
     assert rows > 50
@@ -113,7 +113,7 @@ def test_a_prefix_changes_guesses_and_never_the_text_or_the_cache() -> None:
     assert torch.equal(first.logits, second.logits) and float((first.slots - second.slots).abs().max()) > 0.1
     assert any(a.draft.tokens != b.draft.tokens for (_, a), (_, b) in zip(mine, others, strict=True))
     session = toys.decode(toys.method(drafter="bita"), count=30)
-    assert session.end.tokens == toys.due(toys.pair()[0], toys.PROMPT, 30)
+    assert session.end.tokens == toys.cached_greedy_text(toys.pair()[0], toys.PROMPT, 30)
     cache, text = session.target.cache, session.tokens
     plain = Session(toys.pair()[0], toys.method(), text[: cache.length + 1])
     plain.start()
@@ -132,7 +132,7 @@ def test_a_group_sees_its_own_branch_alone() -> None:
             session.start()
             draft = session.drafter.propose(session.context)
             with torch.inference_mode():
-                rows = session.target.forward(draft.feed(whole[-1], len(whole) - 1))[0]
+                rows = session.target.forward(draft.build_feed(whole[-1], len(whole) - 1))[0]
             assert torch.allclose(outcome.slots[M * place : M * place + M], rows[1:], atol=1e-9)
             compared += 1
     assert compared > 20
@@ -142,7 +142,10 @@ def test_a_group_sees_its_own_branch_alone() -> None:
 def test_law_is_the_targets_by_counting_every_outcome(nodes: int) -> None:
     knobs = {"temperature": {"temperature": 1.0}, "top_k": {"k": 2}}
     names = {"sampler": ["temperature", "top_k"]}
-    plain = toys.Method.named(names, knobs)
-    drafted = toys.Method.named({**names, "drafter": "bita"}, {**knobs, "drafter": {"nodes": nodes}})
-    counted, due = law(V5, drafted, [1, 2, 1, 3], 4), law(V5, plain, [1, 2, 1, 3], 4)
+    plain = toys.Method.from_names(names, knobs)
+    drafted = toys.Method.from_names({**names, "drafter": "bita"}, {**knobs, "drafter": {"nodes": nodes}})
+    counted, due = (
+        exact_distribution(V5, drafted, [1, 2, 1, 3], 4),
+        exact_distribution(V5, plain, [1, 2, 1, 3], 4),
+    )
     assert len(due) >= 8 and counted == pytest.approx(due, abs=1e-12)

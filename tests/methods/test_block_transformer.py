@@ -14,12 +14,12 @@ from torch.utils.flop_counter import FlopCounterMode
 from decodescope.engine import MethodError, Session
 from decodescope.engine.cost.cost import ops_of
 from decodescope.engine.cost.hardware import HardwareProfile
-from decodescope.engine.cost.passes import Passes
+from decodescope.engine.cost.passes import PassPricer
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 from decodescope.engine.trace.records.events import Pass
-from decodescope.lab.cost.elsewhere import Pricer, Run
+from decodescope.lab.cost.pricer import PricedRun, Pricer
 
 BLOCK = 4
 METHOD = toys.method(strategy="block_transformer")
@@ -31,20 +31,20 @@ PROMPTS = [toys.PROMPT[:n] for n in (1, 2, 4, 5, 8, 15)]
 def laws(prompt: list[int], text: list[int]) -> torch.Tensor:
     """float64 [n, V]: the logits of each token of `text` by one pass over all blocks, and one over all tokens in which a row
     sees its own block's alone."""
-    made = toys.blocks().decoder
+    made = toys.block_target().decoder
     head = made.heads["block_transformer"]
     ids = torch.tensor([[7] * (-len(prompt) % BLOCK) + prompt + text])
     ids = torch.cat((ids, ids.new_zeros(1, -ids.shape[1] % BLOCK)), 1)
     count = ids.shape[1] // BLOCK
-    upper = Feed.causal([0] * count, 0)
-    upper.embeds, upper.embed_rows = head.embedded(ids), torch.ones(count, dtype=torch.bool)
+    upper = Feed.causal_chain([0] * count, 0)
+    upper.embeds, upper.embed_rows = head.embed_blocks(ids), torch.ones(count, dtype=torch.bool)
     contexts = head.decoder(made.spec).forward(upper, None)[0]  # [N, d]
     first = (len(prompt) + 3) // BLOCK
     rows = made.embed[
         ids.view(count, BLOCK)
     ].clone()  # a row of each place: the prefix, then the tokens but the last
     rows[1:, 1:], rows[1:, 0] = rows[1:, :-1].clone(), contexts[:-1]
-    lower = Feed.causal([0] * (BLOCK * (count - first)), 0)
+    lower = Feed.causal_chain([0] * (BLOCK * (count - first)), 0)
     lower.embeds, lower.embed_rows = (
         rows[first:].view(1, -1, made.spec.d_model),
         torch.ones(lower.length, dtype=torch.bool),
@@ -58,7 +58,7 @@ def laws(prompt: list[int], text: list[int]) -> torch.Tensor:
 
 def stepped(prompt: list[int], count: int) -> Iterator[tuple[Session, torch.Tensor]]:
     """The session behind each of its steps, and the logits of its pass."""
-    session = Session(toys.blocks(), METHOD, prompt, max_new_tokens=count)
+    session = Session(toys.block_target(), METHOD, prompt, max_new_tokens=count)
     session.start()
     forward, seen = session.target.forward, []
     session.target.forward = lambda feed: seen.append(forward(feed)) or seen[-1]  # type: ignore[method-assign] # listens
@@ -89,7 +89,7 @@ def test_the_token_decoder_holds_one_block_and_the_block_decoder_one_entry_a_blo
             range(begins, len(prompt) + done - 1)
         )
         assert lower.layers[0].capacity == 16, "memory for one page, however long the text"
-        most = max(most, lower.held)
+        most = max(most, lower.fullest_length)
     assert most == BLOCK
 
 
@@ -114,9 +114,9 @@ def test_a_trace_has_every_pass_and_the_bytes_that_were_held() -> None:
 
 
 def test_passes_of_both_decoders_are_priced_as_torch_counts_them() -> None:
-    session = Session(toys.blocks(), METHOD, toys.PROMPT, max_new_tokens=9)
+    session = Session(toys.block_target(), METHOD, toys.PROMPT, max_new_tokens=9)
     prices, weights = (
-        Passes(session.header),
+        PassPricer(session.header),
         ("proj", "head"),
     )  # attention runs fused, which torch does not count
 
@@ -140,7 +140,7 @@ def test_a_pass_of_the_block_decoder_costs_what_a_hand_counts() -> None:
     d, f, width, seen = 32, 16, 4 * 8, 5  # its second pass: a row that sees itself and four blocks
     linear = 2 * (2 * (3 * d * width + width * d + 3 * d * f)) + 2 * d * d  # two layers, and the prefix
     attention, rest = 2 * (4 * 8 + 5) * 4 * seen, 2 * (2 * 7 * d + 2 * d + 5 * f)  # norms, sums and SwiGLU
-    cost = Passes(session.header).cost(upper[1])
+    cost = PassPricer(session.header).cost(upper[1])
     assert cost.flops == linear + attention + rest
     assert cost.weight_bytes == 8 * (2 * (4 * d * width + 3 * d * f) + d * d)
     assert (cost.kv_read_bytes, cost.kv_write_bytes) == (2 * 2 * seen * width * 8, 2 * 2 * width * 8)
@@ -148,7 +148,9 @@ def test_a_pass_of_the_block_decoder_costs_what_a_hand_counts() -> None:
 
 def test_a_run_is_priced_with_both_decoders_and_against_no_other_decoding() -> None:
     trace = toys.decode(METHOD, count=9).sink
-    made = Pricer(Run(trace.header, trace.prefill, trace.steps), HardwareProfile("some", 1e11, 1e10)).record()
+    made = Pricer(
+        PricedRun(trace.header, trace.prefill, trace.steps), HardwareProfile("some", 1e11, 1e10)
+    ).record()
     lanes = {(row["lane"], row["phase"]): row["n"] for row in made["rows"]}
     assert lanes == {
         ("block_transformer", "prefill"): 1,
@@ -163,7 +165,7 @@ def test_a_draw_repeats_itself_and_a_branch_goes_on_alike() -> None:
     drawn = toys.method(strategy="block_transformer", sampler=("temperature", {"temperature": 1.5}))
     one, two = (toys.decode(drawn, count=30, seed=5) for _ in range(2))
     assert one.end.tokens == two.end.tokens != toys.decode(drawn, count=30, seed=6).end.tokens
-    session = Session(toys.blocks(), drawn, toys.PROMPT, max_new_tokens=30, seed=5)
+    session = Session(toys.block_target(), drawn, toys.PROMPT, max_new_tokens=30, seed=5)
     for _ in range(6):
         session.step()
     twin = session.branch()
@@ -177,17 +179,20 @@ def test_other_strategies_and_models_are_refused() -> None:
     with pytest.raises(
         MethodError, match=r"^draft_verify reads all of the text, and toy sees blocks of 4 tokens: choose"
     ):
-        Session(toys.blocks(), None, toys.PROMPT)
+        Session(toys.block_target(), None, toys.PROMPT)
     with pytest.raises(
         MethodError, match=r"^block_transformer writes with a Block Transformer, and toy is none: choose"
     ):
         Session(toys.pair()[0], METHOD, toys.PROMPT)
     with pytest.raises(MethodError, match=r"^toy sees blocks of 4 tokens, so it cannot be the draft model"):
         Session(
-            toys.pair()[0], toys.method(drafter="draft_model"), toys.PROMPT, models={"draft": toys.blocks()}
+            toys.pair()[0],
+            toys.method(drafter="draft_model"),
+            toys.PROMPT,
+            models={"draft": toys.block_target()},
         )
     other = Session(
-        toys.model(toys.decoder(toys.shaped(block_length=5, heads=("block_transformer",)))),
+        toys.model(toys.decoder(toys.toy_spec(block_length=5, heads=("block_transformer",)))),
         METHOD,
         toys.PROMPT,
     )
@@ -195,6 +200,6 @@ def test_other_strategies_and_models_are_refused() -> None:
         EngineFault, match=r"^heads/block_transformer reads blocks of 4 tokens and toy writes blocks of 5"
     ):
         other.start()
-    bare = replace(toys.blocks(), spec=toys.shaped(block_length=BLOCK, heads=()))
+    bare = replace(toys.block_target(), spec=toys.toy_spec(block_length=BLOCK, heads=()))
     with pytest.raises(MethodError, match=r"^toy has no heads/block_transformer: train them with"):
         Session(bare, METHOD, toys.PROMPT)

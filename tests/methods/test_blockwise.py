@@ -8,9 +8,9 @@ import toys
 from drafting import drafts, feature_of
 
 from decodescope.engine.model.heads.drafting.blockwise import BlockwiseHeads
-from decodescope.engine.session.replay.exact_law import law
+from decodescope.engine.session.replay.exact_distribution import exact_distribution
 
-V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
+V5 = toys.model(toys.decoder(toys.toy_spec(vocab=5), 3, torch.float64, sharp=2.0))
 
 
 def test_chain_is_every_heads_likeliest_token() -> None:
@@ -27,7 +27,7 @@ def test_chain_is_every_heads_likeliest_token() -> None:
 
 def test_a_shorter_chain_leaves_the_last_heads_out() -> None:
     whole = [draft.tokens for _, draft, _ in drafts("blockwise", {}, steps=1)]
-    short = [draft.tokens for _, draft, _ in drafts("blockwise", {"length": 2}, steps=1)]
+    short = [draft.tokens for _, draft, _ in drafts("blockwise", {"max_draft_tokens": 2}, steps=1)]
     assert [x[:2] for x in whole] == short and len(whole[0]) == 3
 
 
@@ -53,7 +53,7 @@ def test_untrained_heads_say_what_the_target_says_of_the_next_token() -> None:
 def test_step_keeps_the_longest_prefix_that_the_target_says_and_one_token_more() -> None:
     """Section 3 of the paper, against the greedy text: what follows the root there is compared with the block."""
     session = toys.decode(toys.method(drafter="blockwise"), count=150)
-    text = toys.PROMPT + toys.greedy(toys.pair()[0].decoder, toys.PROMPT, 150)
+    text = toys.PROMPT + toys.greedy_text(toys.pair()[0].decoder, toys.PROMPT, 150)
     at, kept = len(toys.PROMPT), 0
     for step in session.sink.steps:
         tokens = step.draft.tokens if step.draft else []
@@ -74,10 +74,13 @@ def test_blockwise_drafts_nothing_before_the_target_has_read_anything() -> None:
 def test_law_is_the_targets_by_counting_every_outcome(length: int, k: int) -> None:
     def method(**drafter) -> toys.Method:
         knobs = {"temperature": {"temperature": 1.0}, "top_k": {"k": k}}
-        return toys.Method.named(
+        return toys.Method.from_names(
             {"sampler": ["temperature", "top_k"], **drafter},
-            {**knobs, "drafter": {"length": length}} if drafter else knobs,
+            {**knobs, "drafter": {"max_draft_tokens": length}} if drafter else knobs,
         )
 
-    found, due = law(V5, method(drafter="blockwise"), [1, 2, 1, 3], 3), law(V5, method(), [1, 2, 1, 3], 3)
+    found, due = (
+        exact_distribution(V5, method(drafter="blockwise"), [1, 2, 1, 3], 3),
+        exact_distribution(V5, method(), [1, 2, 1, 3], 3),
+    )
     assert len(due) >= 8 and found == pytest.approx(due, abs=1e-12)

@@ -15,17 +15,26 @@ import pytest
 import torch
 import toys
 
-from decodescope.engine.saved.deltas import ANCHOR, LEVELS, Shape, long, quantised, restored, short, steps
-from decodescope.engine.saved.entropy import decode, encode, frequencies, information
+from decodescope.engine.saved.deltas import (
+    ANCHOR,
+    LEVELS,
+    CacheShape,
+    dequantise_deltas,
+    difference_steps,
+    from_bfloat16_bits,
+    quantise_deltas,
+    to_bfloat16_bits,
+)
+from decodescope.engine.saved.entropy import decode_symbols, encode_symbols, information, symbol_frequencies
 from decodescope.engine.saved.file import MAGIC, SavedCacheError, _contexts, save
+from decodescope.engine.session.cache_files import load_cache, save_cache
 from decodescope.engine.session.method import MethodError
 from decodescope.engine.session.replay.fork import Fork
-from decodescope.engine.session.saving import load_cache, save_cache
 from decodescope.engine.session.session import Session
 from decodescope.engine.trace import Trace, check
 
 PROMPT = toys.prompts(1, 300, seed=5)[0]
-SHAPE = Shape(layers=6, entries=47, channels=32)
+SHAPE = CacheShape(layers=6, entries=47, channels=32)
 
 
 def counted(symbols: np.ndarray, contexts: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
@@ -57,13 +66,13 @@ def test_symbols_come_back_in_about_as_many_bits_as_they_tell(
     drawn = np.clip(np.rint(chance.normal(symbols / 2, 1 + where % 5)), 0, symbols - 1).astype(np.uint8)
     drawn[where == 1] = 1  # a context with one symbol tells nothing
     counts = counted(drawn, where, (contexts, symbols))
-    table = frequencies(counts)
+    table = symbol_frequencies(counts)
     assert (
         set(table.astype(int).sum(1)[counts.sum(1) > 0]) <= {1 << 16}
         and not table[counts == 0].astype(int).sum() > contexts
     )
-    coded = encode(drawn, where, table)
-    assert np.array_equal(decode(coded, where, table), drawn)
+    coded = encode_symbols(drawn, where, table)
+    assert np.array_equal(decode_symbols(coded, where, table), drawn)
     if count > 1:
         assert 0.999 < 8 * coded.nbytes / information(counts) < 1.02
 
@@ -75,21 +84,23 @@ def test_no_number_is_further_off_than_half_a_step_and_finer_levels_are_nearer()
     errors = []
     for level in LEVELS:
         codes, fine = (
-            quantised(x, SHAPE, level),
-            np.broadcast_to(steps(level, 6)[:, :, None, None], (6, 2, 47, 1)).copy(),
+            quantise_deltas(x, SHAPE, level),
+            np.broadcast_to(difference_steps(level, 6)[:, :, None, None], (6, 2, 47, 1)).copy(),
         )
         fine[:, :, ::10] = ANCHOR
-        assert np.array_equal(long(short(codes.largest)), codes.largest) and codes.anchors.shape == (
+        assert np.array_equal(
+            from_bfloat16_bits(to_bfloat16_bits(codes.largest)), codes.largest
+        ) and codes.anchors.shape == (
             6,
             2,
             5,
             32,
         )
-        error = np.abs(restored(codes, SHAPE, level, np.float64) - x)
+        error = np.abs(dequantise_deltas(codes, SHAPE, level, np.float64) - x)
         assert (error <= codes.largest[..., None] / fine / 2 * (1 + 1e-9)).all() and error.max() > 0.1
         errors.append(np.square(error).sum())
     assert errors[0] > errors[1] > errors[2]
-    assert (steps("middle", 6) == [[15, 15], [15, 7], [7, 7], [7, 7], [7, 7], [7, 7]]).all(), (
+    assert (difference_steps("middle", 6) == [[15, 15], [15, 7], [7, 7], [7, 7], [7, 7], [7, 7]]).all(), (
         "deeper layers are coarser"
     )
 
@@ -109,13 +120,13 @@ def test_file_holds_the_same_codes_within_two_percent_of_their_entropy(saved: Pa
         saved.read_bytes() == (tmp_path / "again.dscache").read_bytes()
         and read.nbytes == saved.stat().st_size
     )
-    shape, head = Shape(3, 299, 16), read.head
+    shape, head = CacheShape(3, 299, 16), read.head
     session = Session(target, None, PROMPT, max_new_tokens=1)
     session.start()
     kv = torch.stack([torch.stack([store.k[0], store.v[0]]) for store in session.target.cache.layers]).float()
-    codes = quantised(kv.transpose(2, 3).reshape(3, 2, 299, 16).numpy(), shape, "middle")
+    codes = quantise_deltas(kv.transpose(2, 3).reshape(3, 2, 299, 16).numpy(), shape, "middle")
     assert np.array_equal(
-        restored(codes, shape, "middle"), read.kv.transpose(2, 3).reshape(3, 2, 299, 16).numpy()
+        dequantise_deltas(codes, shape, "middle"), read.kv.transpose(2, 3).reshape(3, 2, 299, 16).numpy()
     )
     assert head.splits == ["layer", "layer"], (
         "of a cache so small the frequencies of each channel would take more"
@@ -170,8 +181,8 @@ def test_what_needs_a_pass_over_the_prompt_is_refused(saved: Path) -> None:
     cache = load_cache(target, saved)
     for parts, words in (
         (dict(policy="snapkv"), "snapkv works from the prompt's first pass on, .* choose keep_all"),
-        (dict(codec="kivi"), "kivi works from .* choose unpacked"),
-        (dict(context="gemfilter"), "gemfilter works from .* choose whole_prompt"),
+        (dict(kv_compression="kivi"), "kivi works from .* choose unpacked"),
+        (dict(prompt_compression="gemfilter"), "gemfilter works from .* choose whole_prompt"),
         (dict(drafter="medusa"), "medusa wants what passes over the prompt leave behind"),
         (
             dict(strategy="contrastive_search"),
@@ -258,13 +269,13 @@ def test_a_file_whose_hash_was_made_to_fit_can_only_hold_other_numbers(tmp_path:
 
 
 def test_numbers_come_back_in_hardly_more_memory_than_they_take() -> None:
-    shape = Shape(layers=16, entries=500, channels=64)
-    codes = quantised(
+    shape = CacheShape(layers=16, entries=500, channels=64)
+    codes = quantise_deltas(
         np.random.default_rng(2).normal(size=(16, 2, 500, 64)).astype(np.float32), shape, "middle"
     )
     tracemalloc.start()
     try:
-        nbytes = restored(codes, shape, "middle").nbytes
+        nbytes = dequantise_deltas(codes, shape, "middle").nbytes
         assert nbytes < tracemalloc.get_traced_memory()[1] < 1.5 * nbytes
     finally:
         tracemalloc.stop()

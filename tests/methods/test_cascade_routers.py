@@ -19,7 +19,7 @@ from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.cost.cost import cost_of, look_ops
 from decodescope.engine.methods.strategies.cascades.cascade import Cascade
 from decodescope.engine.trace import check
-from decodescope.engine.trace.details.looked import Look
+from decodescope.engine.trace.details.looks import Look
 from decodescope.engine.trace.details.shapes import TallyDetail
 from decodescope.lab import explain
 from decodescope.lab.wire.messages import messages
@@ -33,14 +33,14 @@ PAIRS = "\n".join(
         ("1 2 3", "4", False),
     )
 )
-OWN = [toys.greedy(toys.pair()[1].decoder, [at], 1)[0] for at in (3, 8)]  # likelier than most answers
+OWN = [toys.greedy_text(toys.pair()[1].decoder, [at], 1)[0] for at in (3, 8)]  # likelier than most answers
 LIKELY = zip((3, 8), OWN, ("true", "false"), strict=True)
 PAIRS += "".join(f'\n{{"question": "{q}", "answer": "{a}", "right": {r}}}' for q, a, r in LIKELY)
 ROUTERS: dict[str, dict[str, Any]] = {
     "answer_confidence": {},
     "trained_confidence": {},
-    "agreement": dict(samples=3, second=""),
-    "references": dict(pairs=PAIRS, tie=0.1),
+    "agreement": dict(samples=3, second_prompt_suffix=""),
+    "references": dict(pairs=PAIRS, tie_margin=0.1),
 }
 BETS = {"expected_cost": dict[str, Any]()}
 BITS = {"entropy": dict[str, Any]()}
@@ -89,7 +89,7 @@ def test_confidence_is_the_geometric_mean_of_the_small_models_probabilities() ->
     one = found(cascade("answer_confidence", tau=0.0))
     tokens, p = [*toys.PROMPT, *one.columns["tokens"][0]], 1.0
     with torch.inference_mode():
-        law = small.decoder.forward(toys.Feed.causal(tokens, 0), None)[0].softmax(-1)
+        law = small.decoder.forward(toys.Feed.causal_chain(tokens, 0), None)[0].softmax(-1)
     for at in range(len(toys.PROMPT), len(tokens)):
         p *= float(law[at - 1, tokens[at]])
     assert one.values["score"] == pytest.approx(p ** (1 / 6), abs=1e-9)
@@ -101,11 +101,11 @@ def test_a_trained_head_reads_the_states_that_wrote_the_answer() -> None:
     answer, logp_of = one.columns["tokens"][0], one.columns["logp"][0]
     probe = Probe(Needs(hidden=frozenset({"final"})))
     with torch.inference_mode():
-        small.decoder.forward(toys.Feed.causal([*toys.PROMPT, *answer], 0), None, probe)
+        small.decoder.forward(toys.Feed.causal_chain([*toys.PROMPT, *answer], 0), None, probe)
         states = probe.hidden["final"][0, len(toys.PROMPT) - 1 : -1]
         logp = torch.tensor([mean(logp_of), min(logp_of)])
         assert one.values["score"] == pytest.approx(
-            float(small.decoder.heads["correctness"].sure(states.mean(0), logp)), abs=1e-6
+            float(small.decoder.heads["correctness"].confidence(states.mean(0), logp)), abs=1e-6
         )
     assert 0 < one.values["score"] < 1
 
@@ -123,13 +123,13 @@ def test_votes_count_over_all_samples_and_each_sample_is_a_run_of_its_own() -> N
         fates[votes.index(max(votes))] = "kept" if one.values["kept"] else "lost"
         assert one.columns["outcome"] == fates
         for i, tokens in enumerate(said):
-            alone = toys.finished(
+            alone = toys.finish_session(
                 Session(small, toys.method(sampler="temperature"), prompt, max_new_tokens=1, seed=5 + i)
             )
             assert list(tokens) == alone.end.tokens
         differ += len(counts) > 1
     assert differ > 1, "the test needs samples that differ"
-    two = found(cascade("agreement", samples=2, second="any"))
+    two = found(cascade("agreement", samples=2, second_prompt_suffix="any"))
     assert two.columns["form"] == [0, 0, 1, 1] and len(two.columns["votes"]) == 4
 
 
@@ -138,7 +138,7 @@ def test_references_vote_by_the_table_of_weights() -> None:
     weights = (1.0, 0.5, -2.0, 0.25, -1.5, -3.0)
     seen = set()
     for prompt in [toys.PROMPT, *toys.prompts(6, seed=4)]:
-        session = cascade("references", prompt, weights=weights, tau=0.5)
+        session = cascade("references", prompt, vote_weights=weights, tau=0.5)
         one, compared = found(session), session.sink.steps[0].detail("compared_references")
         own, total = mean(one.columns["logp"][0]), 0.0
         for k, line in enumerate(PAIRS.splitlines()):
@@ -146,7 +146,9 @@ def test_references_vote_by_the_table_of_weights() -> None:
             pair = json.loads(line)
             asked, answer = ([int(x) for x in pair[name].split()] for name in ("question", "answer"))
             with torch.inference_mode():
-                law = small.decoder.forward(toys.Feed.causal([*asked, *answer], 0), None)[0].log_softmax(-1)
+                law = small.decoder.forward(toys.Feed.causal_chain([*asked, *answer], 0), None)[
+                    0
+                ].log_softmax(-1)
             logp = sum(float(law[len(asked) - 1 + i, x]) for i, x in enumerate(answer)) / len(answer)
             judged = 0 if abs(own - logp) <= 0.1 else int(math.copysign(1, own - logp))
             assert said["logp"] == pytest.approx(logp, abs=1e-9) and said["judged"] == judged
@@ -164,33 +166,35 @@ def test_the_small_model_is_asked_where_what_it_saves_is_worth_its_price() -> No
     """P(wrong) is the head's, of the state at the prompt's last token; prices are those of the passes that a run records."""
     big, small = (
         toys.pair()[0],
-        toys.model(toys.decoder(toys.shaped(n_layers=1), seed=4, dtype=torch.float64)),
+        toys.model(toys.decoder(toys.toy_spec(n_layers=1), seed=4, dtype=torch.float64)),
     )
     for prompt in [toys.PROMPT, *toys.prompts(3, seed=6)]:
         probe = Probe(Needs(hidden=frozenset({"final"})))
         with torch.inference_mode():
-            small.decoder.forward(toys.Feed.causal(prompt, 0), None, probe)
-            wrong = float(small.decoder.heads["correctness"].wrong(probe.hidden["final"][0, -1]))
-        session = cascade("expected_cost", prompt, pair=(big, small), tau=0.0, length=6)
+            small.decoder.forward(toys.Feed.causal_chain(prompt, 0), None, probe)
+            wrong = float(small.decoder.heads["correctness"].wrong_probability(probe.hidden["final"][0, -1]))
+        session = cascade("expected_cost", prompt, pair=(big, small), tau=0.0, answer_tokens=6)
         first = found(session).values
         assert first["small"] < 0.6 * first["large"]
         worth = (1 - wrong) * first["large"] / first["small"]
         assert first["wrong"] == pytest.approx(wrong, abs=1e-6) and 0 < wrong < 1 and first["kept"]
         assert first["score"] == pytest.approx(worth) and check(session.sink).ok
         for model, price in ((big, first["large"]), (small, first["small"])):
-            alone = toys.finished(Session(model, None, prompt, max_new_tokens=6))
+            alone = toys.finish_session(Session(model, None, prompt, max_new_tokens=6))
             assert (
                 alone.end is not None and alone.end.reason == "max_new_tokens" and len(alone.sink.steps) == 6
             )
             passes = [x for record in (alone.prefilled, *alone.sink.steps) for x in record.passes]
             assert sum(cost_of(model.spec, x).flops for x in passes) == price
         for tau, due in ((0.999 * worth, True), (1.001 * worth, False)):
-            session = cascade("expected_cost", prompt, pair=(big, small), tau=tau, length=6)
+            session = cascade("expected_cost", prompt, pair=(big, small), tau=tau, answer_tokens=6)
             one = found(session)
             assert one.values["kept"] == due == bool(one.values["asked"]) and check(session.sink).ok
             assert one.columns["outcome"] == ["kept" if due else "unasked"]
             if not due:
-                assert session.tokens == toys.finished(Session(big, None, prompt, max_new_tokens=6)).tokens
+                assert (
+                    session.tokens == toys.finish_session(Session(big, None, prompt, max_new_tokens=6)).tokens
+                )
     one.values["wrong"] = 0.0
     assert any("breaks score" in x for x in check(session.sink).problems), "a bet that would have asked"
     one.values["score"] = one.values["large"] / one.values["small"]
@@ -201,7 +205,10 @@ def counted(router: str) -> int:
     """FLOPs of the products of a router's net, as torch counts them; 0: it has none."""
     head = toys.pair()[1].decoder.heads["correctness"]
     state = torch.zeros(1, head.shape["d"], dtype=torch.float64)
-    nets = {"expected_cost": (head.wrong, state), "trained_confidence": (head.sure, state, torch.zeros(1, 2))}
+    nets = {
+        "expected_cost": (head.wrong_probability, state),
+        "trained_confidence": (head.confidence, state, torch.zeros(1, 2)),
+    }
     with FlopCounterMode(display=False) as count:
         if router in nets:
             net, *given = nets[router]
@@ -284,10 +291,10 @@ def test_check_finds_votes_and_references_that_were_told_otherwise() -> None:
     del wrong.steps[0].details[places["compared_references"]]
     assert any("0 lists of references" in x for x in check(wrong).problems)
     wrong = copy.deepcopy(session.sink)
-    wrong.header.method["router"]["weights"] = "1,1,1,1,1,a"
+    wrong.header.method["router"]["vote_weights"] = "1,1,1,1,1,a"
     assert any("lacks the numbers from which" in x for x in check(wrong).problems)
     wrong = copy.deepcopy(session.sink)
-    wrong.header.method["router"]["weights"] = "9.0,9.0,-9.0,9.0,-9.0,-9.0"
+    wrong.header.method["router"]["vote_weights"] = "9.0,9.0,-9.0,9.0,-9.0,-9.0"
     assert any("was judged" in x for x in check(wrong).problems)
     votes = cascade("agreement", count=2, tau=0.0)
     for entry, word in (

@@ -17,7 +17,7 @@ from decodescope.training import heads
 
 
 def run(least: float | None, drafter: str = "hydra"):
-    schedule = {} if least is None else dict(schedule=("cerberus", {"least": least}))
+    schedule = {} if least is None else dict(schedule=("cerberus", {"min_probability": least}))
     return toys.decode(toys.method(drafter=drafter, **schedule), count=40)
 
 
@@ -33,7 +33,7 @@ def chance(text: list[int]) -> tuple[float, float, float]:
 
 
 def test_it_drafts_where_the_formula_says_so() -> None:
-    tokens = toys.greedy(toys.pair()[0].decoder, toys.PROMPT, 40)
+    tokens = toys.greedy_text(toys.pair()[0].decoder, toys.PROMPT, 40)
     chances = sorted(chance([*toys.PROMPT, *tokens[:n]])[0] for n in range(39))
     session = run(least := (chances[19] + chances[20]) / 2)  # so that some steps draft and some do not
     text, drafts, off = list(toys.PROMPT), [], 0
@@ -62,7 +62,7 @@ def test_never_is_plain_decoding_and_always_is_the_host(drafter: str) -> None:
 def test_an_untrained_gate_says_one_half_and_a_law_is_looked_at_as_in_the_formula() -> None:
     gate, law = CerberusGate(8), torch.tensor([0.5, 0.25, 0.25, 0.0])
     assert gate.chance(torch.randn(3, 5)).tolist() == [0.5] * 3
-    looks = gate.looks(torch.stack([law.log(), torch.zeros(4)]))
+    looks = gate.distribution_features(torch.stack([law.log(), torch.zeros(4)]))
     assert looks.tolist() == [
         pytest.approx(x, abs=1e-6) for x in ([1.5 * math.log(2), 0.5], [math.log(4), 0.25])
     ]
@@ -74,10 +74,10 @@ def test_training_finds_the_logistic_that_made_its_labels() -> None:
     due = torch.tensor([-1.5, 2.0, 0.5], dtype=torch.float64)
     right = torch.rand(60_000, generator=g, dtype=torch.float64) < (seen @ due[:2] + due[2]).sigmoid()
     gate = CerberusGate(8)
-    training.fitted(gate, seen, right, ridge=0.0)
+    training.fit_gate(gate, seen, right, ridge=0.0)
     gate.requires_grad_(False)
     assert [*gate.weigh.weight[0].tolist(), float(gate.weigh.bias)] == pytest.approx(due.tolist(), abs=0.1)
-    figures = training.held(gate, seen[:4000], right[:4000])
+    figures = training.evaluate_gate(gate, seen[:4000], right[:4000])
     shares = [row[1] for row in figures["thresholds"]]
     assert shares == sorted(shares, reverse=True) and 0 < shares[-1] < shares[0] <= 1
     hits = [row[2] for row in figures["thresholds"]]
@@ -93,10 +93,10 @@ def test_beside_heads_trained_on_the_cycle_it_always_drafts_and_beside_others_it
     said = {}
     for steps in (0, 200):
         head = heads.new_head("hydra", cyclic(), heads=1, rank=0)
-        memory = heads.remembered(cyclic(), windows, [head])
+        memory = heads.store_states(cyclic(), windows, [head])
         heads.train(cyclic(), [head], heads.batches(cyclic(), memory, 12, 0), steps, lr=1e-2, muon=2e-2)
         gate, (seen, right) = CerberusGate(32), training.examples(cyclic(), head, windows)
-        training.fitted(gate, seen, right)
+        training.fit_gate(gate, seen, right)
         said[steps] = gate.weigh(seen.float()).sigmoid().flatten().detach()
         assert float(right.double().mean()) == pytest.approx(float(said[steps].double().mean()), abs=0.02)
     assert float(said[0].max()) < 0.1 and float(said[200].min()) > 0.9

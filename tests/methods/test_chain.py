@@ -24,7 +24,7 @@ def test_stages_are_weighed_as_by_hand() -> None:
     chain, g = Chain(stages=STAGES), torch.Generator().manual_seed(3)
     for _ in range(10):
         z = torch.randn(13, generator=g, dtype=torch.float64) * 2
-        weighed, before = chain.weighs(z, [None] * 3), z.tolist()
+        weighed, before = chain.logits_summary(z, [None] * 3), z.tolist()
         for i, stage in enumerate(BY_WORDS):
             after = stage(before)
             was, law, left = (
@@ -45,12 +45,12 @@ def test_a_trace_holds_it_where_decisions_are_recorded_and_it_agrees_with_the_di
     drafter: str,
 ) -> None:
     names = {"sampler": ["temperature", "top_k", "top_p"], "drafter": drafter}
-    method = toys.Method.named(
+    method = toys.Method.from_names(
         names, {"temperature": {"temperature": 1.4}, "top_k": {"k": 7}, "top_p": {"p": 0.8}}
     )
     session = toys.decode(method, count=20)
     for step in session.sink.steps:
         assert step.sampler["cut"][:2] == [0, 6] and step.sampler["mass"][0] == pytest.approx(1)
         assert step.sampler["spread"][-1] == pytest.approx(float(step.tops.entropy[0]), abs=1e-5)
-    quiet = toys.decode(method, count=20, level="counts")
+    quiet = toys.decode(method, count=20, level="summary")
     assert quiet.end.tokens == session.end.tokens and all(step.sampler is None for step in quiet.sink.steps)

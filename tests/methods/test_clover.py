@@ -88,7 +88,7 @@ def test_a_gate_is_a_cosine_whatever_the_sizes_are() -> None:
 def test_untrained_heads_say_what_the_target_says_of_the_next_token() -> None:
     head = CloverHeads(32, heads=3, gates=2, gate_dim=4, n_heads=2, n_kv_heads=1, head_dim=8, d_ff=16, rank=4)
     f, e = torch.randn(2, 6, 32), [torch.randn(2, rows, 32) for rows in (6, 5, 4)]
-    for k, x in enumerate(head.unrolled(f, e)):
+    for k, x in enumerate(head.unroll(f, e)):
         assert torch.equal(x, f[:, : 6 - k])
 
 

@@ -12,13 +12,13 @@ from torch.utils.flop_counter import FlopCounterMode
 from decodescope.engine import MethodError
 from decodescope.engine.core.component import build
 from decodescope.engine.cost.cost import ops_of
-from decodescope.engine.cost.operators import Prices
+from decodescope.engine.cost.operators import OperatorPrices
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.heads.base import normed
+from decodescope.engine.model.heads.base import unit_rms_norm
 from decodescope.engine.trace import check
 
-DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6, heads=("exits",)), 3, torch.float64))
+DEEP = toys.model(toys.decoder(toys.toy_spec(n_layers=6, heads=("exits",)), 3, torch.float64))
 EXITS = DEEP.decoder.heads["exits"]
 KNOBS = {"softmax_max": {}, "softmax_diff": {}, "state": {}, "meta": {"heads": "exits"}}
 CRITERIA = list(KNOBS)
@@ -26,7 +26,9 @@ CRITERIA = list(KNOBS)
 
 def leaving(count: int = 30, **settings):
     return toys.decode(
-        toys.method(depth=("confidence_exit", {"first": 1, **settings})), count=count, pair=(DEEP, DEEP)
+        toys.method(adaptive_depth=("confidence_exit", {"min_layers": 1, **settings})),
+        count=count,
+        pair=(DEEP, DEEP),
     )
 
 
@@ -52,14 +54,14 @@ def test_lower_threshold_never_leaves_later(criterion: str) -> None:
     for token in range(13):
         depths = []
         for threshold in [x / 20 for x in range(21)]:
-            knobs = {"criterion": criterion, "threshold": threshold, "first": 1, **KNOBS[criterion]}
-            rule = build("depth", "confidence_exit", knobs)
-            rule.meet(lane)
+            knobs = {"criterion": criterion, "threshold": threshold, "min_layers": 1, **KNOBS[criterion]}
+            rule = build("adaptive_depth", "confidence_exit", knobs)
+            rule.attach_lane(lane)
             rule.begin(DEEP.spec)
-            feed = Feed.causal([token], len(lane.tokens))
+            feed = Feed.causal_chain([token], len(lane.tokens))
             lane.forward(feed, skip=rule.plan(0, feed), depth=rule)
             lane.rollback()
-            depths.append(rule.took().depth)
+            depths.append(rule.take_exit().depth)
         assert depths == sorted(depths)
         assert depths[0] == (2 if criterion == "state" else 1), (
             "state has nothing to compare at its first test"
@@ -91,44 +93,49 @@ def test_layers_that_did_not_run_get_entries_and_the_trace_says_so(settings: dic
 def test_exit_is_a_truncated_model_with_the_same_head_and_propagated_entries() -> None:
     lane = Lane("target", DEEP.decoder, build("policy", "keep_all"))
     lane.read(toys.PROMPT)
-    rule = build("depth", "confidence_exit", {"threshold": 0.0, "first": 3})
+    rule = build("adaptive_depth", "confidence_exit", {"threshold": 0.0, "min_layers": 3})
     rule.begin(DEEP.spec)
-    feed = Feed.causal([5], len(lane.tokens))
+    feed = Feed.causal_chain([5], len(lane.tokens))
     logits = lane.forward(feed, skip=rule.plan(0, feed), depth=rule)
-    short = toys.decoder(toys.shaped(n_layers=6), 3, torch.float64)
-    short.layers, short.spec = short.layers[:3], toys.shaped(n_layers=3)
+    short = toys.decoder(toys.toy_spec(n_layers=6), 3, torch.float64)
+    short.layers, short.spec = short.layers[:3], toys.toy_spec(n_layers=3)
     assert torch.allclose(
-        logits[0], short.forward(Feed.causal([*toys.PROMPT, 5], 0), None)[0, -1:], atol=1e-10
+        logits[0], short.forward(Feed.causal_chain([*toys.PROMPT, 5], 0), None)[0, -1:], atol=1e-10
     )
     assert {store.m for store in lane.cache.layers} == {1}
 
 
 def test_threshold_relaxes_with_the_position() -> None:
-    rule = build("depth", "confidence_exit", dict(threshold=0.8, decay=4.0, horizon=100))
+    rule = build(
+        "adaptive_depth", "confidence_exit", dict(threshold=0.8, threshold_decay=4.0, decay_horizon=100)
+    )
     rule.begin(DEEP.spec)
-    feed = Feed.causal([5], 0)
+    feed = Feed.causal_chain([5], 0)
     bounds = [(rule.plan(at, feed), rule.bound(2))[1] for at in (0, 10, 100, 10_000)]
     assert bounds[0] == 0.8 and bounds == sorted(bounds, reverse=True) and abs(bounds[-1] - 0.72) < 1e-9
 
 
 def test_least_confident_row_decides_for_a_draft() -> None:
     parts = dict(
-        depth=("confidence_exit", {"threshold": 0.5, "first": 1}), drafter=("prompt_lookup", {"ngram": 1})
+        adaptive_depth=("confidence_exit", {"threshold": 0.5, "min_layers": 1}),
+        drafter=("prompt_lookup", {"ngram": 1}),
     )
     session = toys.decode(toys.method(**parts), count=30, pair=(DEEP, DEEP))
     assert check(session.sink).ok and not session.header.lossless
 
 
 def test_layers_that_always_run_are_fewer_than_the_model_has() -> None:
-    with pytest.raises(MethodError, match=r"confidence_exit.first = 6: .* choose at most 5\."):
-        leaving(count=1, first=6)
+    with pytest.raises(MethodError, match=r"confidence_exit.min_layers = 6: .* choose at most 5\."):
+        leaving(count=1, min_layers=6)
 
 
 def entering(lane: Lane, token: int) -> list[torch.Tensor]:
     """The states [1, 1, d] that enter layers 0 to 5 and the last norm, of `token` behind the prompt."""
     found = []
     for layer in range(7):
-        found.append(lane.decoder.shallow(Feed.causal([token], len(lane.tokens)), lane.cache, layer))
+        found.append(
+            lane.decoder.states_before(Feed.causal_chain([token], len(lane.tokens)), lane.cache, layer)
+        )
         lane.rollback()
     return found
 
@@ -141,18 +148,18 @@ def test_trained_exits_read_a_state_through_their_norm_and_map_in_tests_and_in_t
     for token in range(13):
         states = entering(lane, token)
         for criterion, threshold in (("softmax_max", 0.35), ("meta", 0.5)):
-            knobs = dict(criterion=criterion, threshold=threshold, first=1, heads="exits")
-            rule = build("depth", "confidence_exit", knobs)
-            rule.meet(lane)
+            knobs = dict(criterion=criterion, threshold=threshold, min_layers=1, heads="exits")
+            rule = build("adaptive_depth", "confidence_exit", knobs)
+            rule.attach_lane(lane)
             rule.begin(DEEP.spec)
-            feed = Feed.causal([token], len(lane.tokens))
+            feed = Feed.causal_chain([token], len(lane.tokens))
             logits = lane.forward(feed, skip=rule.plan(0, feed), depth=rule)
             lane.rollback()
-            took = rule.took()
+            took = rule.take_exit()
             for layer, score, _ in took.tests:
-                y = normed(states[int(layer)], EXITS.norm[int(layer) - 1])
+                y = unit_rms_norm(states[int(layer)], EXITS.norm[int(layer) - 1])
                 read = lane.decoder.unembed(y + y @ EXITS.down[int(layer) - 1].T @ EXITS.up[int(layer) - 1].T)
-                said = (normed(states[int(layer)]) * EXITS.sure[int(layer) - 1]).sum() + EXITS.bias[
+                said = (unit_rms_norm(states[int(layer)]) * EXITS.sure[int(layer) - 1]).sum() + EXITS.bias[
                     int(layer) - 1
                 ]
                 due = said.sigmoid() if criterion == "meta" else read.softmax(-1).max()
@@ -168,7 +175,7 @@ def test_the_maps_of_trained_exits_are_priced_as_they_run() -> None:
     rank = EXITS.shape["rank"]
     with FlopCounterMode(display=False) as counted:
         EXITS(torch.zeros(3, DEEP.spec.d_model, dtype=torch.float64), 2)
-    price = Prices(DEEP.spec, 3, 1, 16, 16, 16, dequant=False)
+    price = OperatorPrices(DEEP.spec, 3, 1, 16, 16, 16, dequant=False)
     assert counted.get_total_flops() == sum(x.flops for x in price.exit_map(2, rank) if x.name != "exit_add")
     for criterion, threshold in (("softmax_max", 0.5), ("meta", 0.5), ("meta", 1.01)):
         session = leaving(criterion=criterion, threshold=threshold, heads="exits")
@@ -214,7 +221,7 @@ def test_an_oracle_leaves_at_the_first_layer_that_names_the_token_of_all_layers(
     with torch.inference_mode():  # the first step again, each layer asked by hand
         lane.read(toys.PROMPT[:-1])
         best = [
-            int(lane.decoder.unembed(lane.decoder.normed(x)).argmax())
+            int(lane.decoder.unembed(lane.decoder.apply_norm(x)).argmax())
             for x in entering(lane, toys.PROMPT[-1])
         ]
     assert depths[0] == next((i for i in range(1, 6) if best[i] == best[6]), 6)
@@ -223,10 +230,10 @@ def test_an_oracle_leaves_at_the_first_layer_that_names_the_token_of_all_layers(
 
 def test_full_entries_leave_decisions_as_the_only_error_and_an_oracle_without_it_is_plain_decoding() -> None:
     plain = toys.decode(count=30, pair=(DEEP, DEEP))
-    session = leaving(criterion="oracle", entries="full")
+    session = leaving(criterion="oracle", kv_source="full")
     assert session.end.tokens == plain.end.tokens
     assert min(step.exits[0].depth for step in session.sink.steps) < 6, "the test needs exits"
-    lossy = leaving(threshold=0.3, entries="full")
+    lossy = leaving(threshold=0.3, kv_source="full")
     with torch.inference_mode():
         lane = Lane("target", DEEP.decoder, build("policy", "keep_all"))
         lane.read(lossy.tokens[:-1])
@@ -247,12 +254,16 @@ def test_what_asks_for_more_than_there_is_is_refused() -> None:
         MethodError, match=r"criterion = meta asks trained exits: set heads = exits, or choose softmax_max\."
     ):
         leaving(count=1, criterion="meta")
-    bare = toys.model(toys.decoder(toys.shaped(n_layers=6, heads=()), 3, torch.float64))
+    bare = toys.model(toys.decoder(toys.toy_spec(n_layers=6, heads=()), 3, torch.float64))
     with pytest.raises(
         MethodError,
         match=r"has no heads/exits: .* -m decodescope\.training\.exits .* or choose confidence_exit.heads = none\.",
     ):
-        toys.decode(toys.method(depth=("confidence_exit", {"heads": "exits"})), count=1, pair=(bare, bare))
-    drafting = toys.method(drafter=("early_exit", {"criterion": "confidence_exit criterion=oracle first=1"}))
+        toys.decode(
+            toys.method(adaptive_depth=("confidence_exit", {"heads": "exits"})), count=1, pair=(bare, bare)
+        )
+    drafting = toys.method(
+        drafter=("early_exit", {"criterion": "confidence_exit criterion=oracle min_layers=1"})
+    )
     with pytest.raises(MethodError, match=r"criterion = oracle reads all layers first"):
         toys.decode(drafting, count=1, pair=(DEEP, DEEP))

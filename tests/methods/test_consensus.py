@@ -15,14 +15,14 @@ import toys
 from decodescope.engine import Session
 from decodescope.engine.trace import check
 from decodescope.engine.trace.details.shapes import MatrixDetail, TallyDetail
-from decodescope.engine.trace.details.votes import MEASURES, distance, elect, likeness
+from decodescope.engine.trace.details.votes import MEASURES, edit_distance, hold_vote, text_similarity
 
 STOPS = [2, 7]
 HOT = ("temperature", {"temperature": 0.8})
 
 
 def run(measure: str, k: int = 6, seed: int = 0, sampler: Any = HOT, count: int = 12) -> Session:
-    method = toys.method(strategy=("consensus", {"samples": k, "measure": measure}), sampler=sampler)
+    method = toys.method(strategy=("consensus", {"samples": k, "similarity": measure}), sampler=sampler)
     return toys.decode(method, count=count, seed=seed, stop_tokens=STOPS)
 
 
@@ -95,13 +95,13 @@ def test_the_order_of_the_texts_decides_nothing(measure: str) -> None:
     for some in (texts, [*texts[:2], *more], more, [*texts[:3], more[1]]):
         chosen = set()
         for order in permutations(some):
-            vote = elect(*zip(*order, strict=True), measure)
+            vote = hold_vote(*zip(*order, strict=True), measure)
             chosen.add(tuple(order[vote.chosen][0]))
         assert len(chosen) == 1
-    tie = elect([x for x, _ in texts], [-1.0] * 4, "exact")
+    tie = hold_vote([x for x, _ in texts], [-1.0] * 4, "exact")
     assert tie.votes == [0.5] * 4 and tie.chosen == 0, "of equal ones the first ids"
     assert tie.outcomes == ["chosen", "equal", "same", "equal"]
-    assert elect([[3, 4], [1, 2]], [-1.0, -2.0], "exact").chosen == 0, "of equal votes the likelier"
+    assert hold_vote([[3, 4], [1, 2]], [-1.0, -2.0], "exact").chosen == 0, "of equal votes the likelier"
 
 
 @pytest.mark.parametrize("measure", MEASURES)
@@ -118,9 +118,10 @@ def test_likeness_is_what_a_table_and_counting_give() -> None:
     texts += toys.prompts(4, length=70, vocab=3)
     for a in texts:
         for b in texts[::3]:
-            assert distance(a, b) == edits(a, b)
+            assert edit_distance(a, b) == edits(a, b)
             assert all(
-                likeness(a, b, x) == pytest.approx(alike(a, b, x)) == likeness(b, a, x) for x in MEASURES
+                text_similarity(a, b, x) == pytest.approx(alike(a, b, x)) == text_similarity(b, a, x)
+                for x in MEASURES
             )
 
 
@@ -200,12 +201,12 @@ def test_a_matrix_stands_beside_its_tally() -> None:
 
 def test_a_measure_that_nobody_knows_is_named() -> None:
     made = clear()
-    made.sink.header.method["strategy"]["measure"] = "charm"
+    made.sink.header.method["strategy"]["similarity"] = "charm"
     assert any("vote by 'charm', which this version does not know" in x for x in check(made.sink).problems)
 
 
 def test_counts_keep_neither_texts_nor_likeness() -> None:
     method = toys.method(strategy=("consensus", {"samples": 3}), sampler=HOT)
-    brief = toys.decode(method, count=4, level="counts")
+    brief = toys.decode(method, count=4, level="summary")
     kept = {x.name for step in brief.sink.steps for x in step.details or ()}
     assert kept == {"sampled_texts"} and brief.end.tokens

@@ -16,24 +16,28 @@ from decodescope.engine.trace import Trace, check
 def contrastive(
     drafter: str | tuple = "none", sampler: str = "greedy", count: int = 24, **knobs: float
 ) -> Session:
-    return toys.decode(toys.method(law=("contrastive", knobs), drafter=drafter, sampler=sampler), count=count)
+    return toys.decode(
+        toys.method(guidance=("contrastive", knobs), drafter=drafter, sampler=sampler), count=count
+    )
 
 
 @pytest.mark.parametrize("knobs", [dict(alpha=1.0), dict(strength=0.0)])
 def test_with_one_plausible_token_or_without_the_amateur_greedy_text_is_the_targets(knobs: dict) -> None:
-    plain = toys.greedy(toys.pair()[0].decoder, toys.PROMPT, 24)
+    plain = toys.greedy_text(toys.pair()[0].decoder, toys.PROMPT, 24)
     assert contrastive(**knobs).end.tokens == plain != contrastive().end.tokens
-    assert contrastive(("draft_model", {"length": 3, "width": 2}), **knobs).end.tokens == plain
+    assert contrastive(("draft_model", {"max_draft_tokens": 3, "width": 2}), **knobs).end.tokens == plain
 
 
 @torch.inference_mode()
 def test_each_token_has_the_largest_difference_among_the_plausible() -> None:
     """By reading the whole text with both models at once, without a cache."""
-    run = contrastive(("draft_model", {"length": 3, "width": 2}), alpha=0.05, strength=0.8, temperature=0.7)
-    feed = Feed.causal(run.tokens, 0)
+    run = contrastive(
+        ("draft_model", {"max_draft_tokens": 3, "width": 2}), alpha=0.05, strength=0.8, temperature=0.7
+    )
+    feed = Feed.causal_chain(run.tokens, 0)
     p, q = (
         x.decoder.forward(feed, None)[0, len(toys.PROMPT) - 1 : -1]
-        for x in (toys.pair()[0], toys.helpers()["amateur"])
+        for x in (toys.pair()[0], toys.helper_models()["amateur"])
     )
     p, q = p.log_softmax(-1), (q / 0.7).log_softmax(-1)
     plausible = p.exp() >= 0.05 * p.exp().amax(-1, keepdim=True)
@@ -50,16 +54,17 @@ def test_each_token_has_the_largest_difference_among_the_plausible() -> None:
 
 def test_an_amateur_that_is_the_target_leaves_no_difference() -> None:
     target, _ = toys.pair()
-    method = toys.method(law=("contrastive", dict(alpha=0.01, temperature=1.0)))
+    method = toys.method(guidance=("contrastive", dict(alpha=0.01, temperature=1.0)))
     models = {"amateur": target}
-    run = toys.finished(Session(target, method, toys.PROMPT, models=models, max_new_tokens=12))
+    run = toys.finish_session(Session(target, method, toys.PROMPT, models=models, max_new_tokens=12))
     scores = [x for step in run.sink.steps for choice in step.choices for x in choice.scores if x is not None]
     assert len(scores) > 12 and max(map(abs, scores)) < 1e-9
 
 
 def test_a_prompt_of_one_token_is_read_by_both() -> None:
     runs = [
-        toys.decode(toys.method(law="contrastive", drafter=x), [5], 10) for x in ("none", "token_recycling")
+        toys.decode(toys.method(guidance="contrastive", drafter=x), [5], 10)
+        for x in ("none", "token_recycling")
     ]
     assert runs[0].end.tokens == runs[1].end.tokens and all(check(x.sink).ok for x in runs)
 
@@ -72,9 +77,10 @@ def test_without_an_amateur_it_says_how_to_give_one() -> None:
 
 def test_a_strategy_that_has_no_law_refuses_it() -> None:
     with pytest.raises(
-        MethodError, match=r"^jacobi uses no law, so contrastive would be ignored; leave the law out"
+        MethodError,
+        match=r"^jacobi uses no guidance, so contrastive would be ignored; leave the guidance out",
     ):
-        toys.decode(toys.method(strategy="jacobi", law="contrastive"))
+        toys.decode(toys.method(strategy="jacobi", guidance="contrastive"))
 
 
 FORGED = {

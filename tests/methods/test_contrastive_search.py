@@ -13,9 +13,9 @@ from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.checks.notes import told
+from decodescope.engine.trace.checks.notes import declared_notes
 from decodescope.lab.decision.explain import explain
-from decodescope.lab.wire.messages import wire_of
+from decodescope.lab.wire.messages import build_wire
 
 TARGET = toys.pair()[0]
 
@@ -30,7 +30,7 @@ def search(
 def whole(text: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
     """The logits behind the text [V] and the states of its tokens [n, d_model], by one pass without a cache."""
     probe = Probe(Needs(hidden=frozenset({"final"})))
-    logits = TARGET.decoder.forward(Feed.causal(text, 0), None, probe)[0, -1]
+    logits = TARGET.decoder.forward(Feed.causal_chain(text, 0), None, probe)[0, -1]
     return logits, probe.hidden["final"][0]
 
 
@@ -47,11 +47,11 @@ def scored(text: list[int], k: int, alpha: float) -> dict[int, tuple[float, int]
 
 @pytest.mark.parametrize(("k", "alpha"), [(4, 0.6), (3, 1.0), (40, 0.8)])
 def test_each_token_and_score_are_those_of_reading_everything_anew(k: int, alpha: float) -> None:
-    run, text, other = search(k=k, alpha=alpha), [*toys.PROMPT], 0
+    run, text, other = search(top_k=k, alpha=alpha), [*toys.PROMPT], 0
     for step in run.sink.steps:
         due = scored(text, min(k, 13), alpha)
         best = max(due, key=lambda x: due[x][0])
-        (choice,), notes = step.choices, told(run.sink.header, step)["strategy"]
+        (choice,), notes = step.choices, declared_notes(run.sink.header, step)["strategy"]
         assert step.emitted == [best] and choice.candidates[choice.chosen] == best
         assert dict(zip(choice.candidates, choice.scores, strict=True)) == pytest.approx(
             {x: s for x, (s, _) in due.items()}
@@ -67,9 +67,9 @@ def test_each_token_and_score_are_those_of_reading_everything_anew(k: int, alpha
     assert other > 2, "the test needs tokens that are not the likeliest"
 
 
-@pytest.mark.parametrize("knobs", [dict(k=1), dict(alpha=0.0)])
+@pytest.mark.parametrize("knobs", [dict(top_k=1), dict(alpha=0.0)])
 @pytest.mark.parametrize(
-    "policy", ["keep_all", ("window", dict(size=8)), ("h2o", dict(heavy=4, recent=4))], ids=str
+    "policy", ["keep_all", ("window", dict(window=8)), ("h2o", dict(heavy=4, recent=4))], ids=str
 )
 def test_with_one_candidate_or_without_the_penalty_it_is_greedy(knobs: dict, policy: str | tuple) -> None:
     """Under policies that evict too: a row is read behind what they left of the text before it."""
@@ -81,11 +81,11 @@ def test_with_one_candidate_or_without_the_penalty_it_is_greedy(knobs: dict, pol
 
 @pytest.mark.parametrize("prompt", [toys.PROMPT, [4]], ids=["several", "one token"])
 def test_a_token_takes_one_pass_of_its_candidates(prompt: list[int]) -> None:
-    run = search(prompt, k=4)
+    run = search(prompt, top_k=4)
     rows = [[(x.tokens, x.held) for x in step.passes] for step in run.sink.steps]
     n = len(prompt)
     assert rows == [[(1, n - 1), (4, n)], *([(4, n + i)] for i in range(1, 24))]
-    assert all(x.cache[0].appended == 1 for x in run.sink.steps) and toys.same_as_fresh(run.target)
+    assert all(x.cache[0].appended == 1 for x in run.sink.steps) and toys.matches_fresh_reading(run.target)
 
 
 def test_a_branch_and_a_fork_go_on_as_the_text_would() -> None:
@@ -94,11 +94,14 @@ def test_a_branch_and_a_fork_go_on_as_the_text_would() -> None:
     for _ in range(7):
         session.step()
     twin = session.branch()
-    assert toys.finished(twin).tokens == run.tokens == toys.finished(session).tokens and check(twin.sink).ok
+    assert (
+        toys.finish_session(twin).tokens == run.tokens == toys.finish_session(session).tokens
+        and check(twin.sink).ok
+    )
     plain = toys.decode(count=24)
-    turned = Fork(TARGET, plain.header, list(plain.sink.steps), 6, models=toys.helpers(), method=made)
+    turned = Fork(TARGET, plain.header, list(plain.sink.steps), 6, models=toys.helper_models(), method=made)
     due = search(plain.tokens[: len(toys.PROMPT) + 6], 18)
-    assert toys.finished(turned).tokens == due.tokens != plain.tokens and check(turned.sink).ok
+    assert toys.finish_session(turned).tokens == due.tokens != plain.tokens and check(turned.sink).ok
 
 
 def test_a_worse_candidate_taken_or_a_score_that_does_not_add_up_is_found_out() -> None:
@@ -120,6 +123,6 @@ def test_a_worse_candidate_taken_or_a_score_that_does_not_add_up_is_found_out() 
 
 def test_a_card_and_an_explanation_add_the_score_up() -> None:
     trace = search().sink
-    card = wire_of(trace).step(trace.steps[3], whole=True)["tally"]
+    card = build_wire(trace).step(trace.steps[3], whole=True)["tally"]
     assert card["says"] == "0.4 p - 0.6 max cos" and len(card["rows"]) == 5 and "turn" not in card
     assert explain(trace, 3).agrees and "the best is taken" in str(explain(trace, 3))

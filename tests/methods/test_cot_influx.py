@@ -55,8 +55,8 @@ def texts() -> Words:
 def run(model: Model, one: Episode, **knobs: Any) -> Trace:
     """The trace of a token behind the cut prompt."""
     model = replace(model, tokenizer=texts())  # type: ignore[arg-type] # stands in for one
-    trace = toys.finished(
-        Session(model, toys.method(context=("cot_influx", knobs)), one.prompt, max_new_tokens=1)
+    trace = toys.finish_session(
+        Session(model, toys.method(prompt_compression=("cot_influx", knobs)), one.prompt, max_new_tokens=1)
     ).sink
     assert check(trace).ok, str(check(trace))  # type: ignore[arg-type] # a trace in memory
     return trace  # type: ignore[return-value] # put there by the call
@@ -67,10 +67,10 @@ def test_it_finds_the_example_that_helps_where_the_nearest_does_not(learnt: Mode
     r, right, near, answers = Random(5), 0, 0, 0
     for _ in range(100):
         one, which = episode(r)
-        trace = run(learnt, one, rate=0.2)
+        trace = run(learnt, one, keep_rate=0.2)
         read = set(trace.prefill.cut.kept.tolist())
         right += 4 * which + 1 in read and len(read) <= 4 + 3
-        near += int(cot_influx.nearest(learnt.decoder, one)[0]) == which
+        near += int(cot_influx.rank_by_similarity(learnt.decoder, one)[0]) == which
         answers += trace.steps[0].emitted == one.answer
     assert right > 90 and answers > 90 and near < 70, (right, answers, near)
 
@@ -81,13 +81,13 @@ def test_what_is_read_is_what_the_policies_take_within_the_budget(learnt: Model,
     head = learnt.decoder.heads["cot_influx"]
     for _ in range(12):
         one, _ = episode(r)
-        e = cot_influx.embedded(learnt.decoder, one.prompt)
+        e = cot_influx.embed_text(learnt.decoder, one.prompt)
         shots, tokens = head.chances(e, e[one.first :], one.spans)
         room, due = int(rate * 20 + 1e-9), []
         for i in sorted(range(SHOTS), key=lambda i: -float(shots[i])):
             if shots[i] >= 0.5 and len(due) < room:
                 due += [(float(x), one.spans[i][0] + k) for k, x in enumerate(tokens[i]) if x >= 0.5]
-        cut = run(learnt, one, rate=rate).prefill.cut
+        cut = run(learnt, one, keep_rate=rate).prefill.cut
         best = sorted(due, key=lambda x: (-x[0], x[1]))[:room]
         assert [*sorted(i for _, i in best), 20, 21, 22] == cut.kept.tolist()
         trimmed += len(due) > room
@@ -110,7 +110,9 @@ def test_a_prompt_without_examples_is_read_whole(learnt: Model) -> None:
     assert run(learnt, replace(one, prompt=[x for x in one.prompt if x != BREAK])).prefill.cut is None
     with pytest.raises(MethodError, match=r"python -m decodescope.training.cot_influx"):
         Session(
-            toys.model(toys.decoder(toys.shaped(heads=()))), toys.method(context="cot_influx"), toys.PROMPT
+            toys.model(toys.decoder(toys.toy_spec(heads=()))),
+            toys.method(prompt_compression="cot_influx"),
+            toys.PROMPT,
         )
 
 
@@ -119,7 +121,7 @@ def test_the_price_begins_beyond_the_budget_and_the_gradient_reaches_both_polici
     decoder, head, one = needles.decoder(), ShotPolicies(needles.WIDTH, 4), episode(Random(3))[0]
 
     def reward(budget: float, price: float) -> float:
-        loss, mean = cot_influx.step(head, decoder, one, budget, price, torch.Generator().manual_seed(0))
+        loss, mean = cot_influx.step_loss(head, decoder, one, budget, price, torch.Generator().manual_seed(0))
         loss.backward()
         return mean
 

@@ -16,14 +16,16 @@ from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.column import MERGED, TOKEN
 from decodescope.engine.trace import check
-from decodescope.engine.trace.checks.notes import told
+from decodescope.engine.trace.checks.notes import declared_notes
 
 TEXT = toys.prompts(1, 90, seed=8)[0]
 N = 40
 
 
 def lane(decoder: Any = None, **settings: Any) -> Lane:
-    made = Lane("target", decoder or sharp(n_layers=3), build("policy", "d2o", dict(sinks=0, **settings)))
+    made = Lane(
+        "target", decoder or sharp(n_layers=3), build("policy", "d2o", dict(sink_tokens=0, **settings))
+    )
     made.policy.begin(made.decoder.spec, N)
     return made
 
@@ -57,13 +59,13 @@ def test_layers_share_the_budget_by_how_evenly_their_heads_attend() -> None:
 def test_without_mergers_it_is_h2o_with_these_budgets() -> None:
     """A floor above every cosine: the threshold is infinite."""
     decoder = sharp(n_layers=3)
-    made = lane(decoder, heavy=6, recent=4, floor=1.5)
+    made = lane(decoder, heavy=6, recent=4, min_similarity=1.5)
     made.read(TEXT[:N])
     reference = Masked(decoder, [[hitters(heavy, recent)] * 2 for heavy, recent in made.policy._kept])
     reference.read(TEXT[:N])
     for at in range(N, 80, 2):
         assert held(made) == reference.kept
-        logits = made.forward(Feed.causal(TEXT[at : at + 2], at))
+        logits = made.forward(Feed.causal_chain(TEXT[at : at + 2], at))
         made.commit([0, 1])
         assert torch.allclose(logits[0], reference.read(TEXT[at : at + 2]), atol=1e-10)
     assert all((store.column("kind") == TOKEN).all() for store in made.cache.layers)
@@ -75,7 +77,7 @@ def test_what_leaves_goes_on_in_the_entry_most_like_it(norm: str) -> None:
     """Keys and values behind the first cut, one number at a time from those of the full cache."""
     decoder = sharp(n_layers=3)
     made, full = (
-        lane(decoder, heavy=8, recent=4, merge_norm=norm),
+        lane(decoder, heavy=8, recent=4, merge_weights=norm),
         Lane("full", decoder, build("policy", "keep_all")),
     )
     for x in (made, full):
@@ -118,14 +120,14 @@ def test_what_leaves_goes_on_in_the_entry_most_like_it(norm: str) -> None:
 
 
 def test_thresholds_and_mergers_can_be_replayed_from_the_trace() -> None:
-    settings = dict(heavy=4, recent=4, sinks=1, alpha=0.3, beta=0.7)
+    settings = dict(heavy=4, recent=4, sink_tokens=1, alpha=0.3, beta=0.7)
     drafter = ("token_recycling", {"nodes": "16"})
     trace = toys.decode(toys.method(policy=("d2o", settings), drafter=drafter), TEXT[:N], count=40).sink
     assert check(trace).ok
     threshold: list[float | None] = [None] * 3
     merged = dropped = 0
     for step in trace.steps:
-        change, notes = step.cache[0], told(trace.header, step)["policy"]
+        change, notes = step.cache[0], declared_notes(trace.header, step)["policy"]
         if step.step == 0:
             assert change.by_head[:, 0].tolist() == notes["budget"] and len(notes["spread"]) == 3
         if change.merged is None:

@@ -13,8 +13,12 @@ from decodescope.engine import MethodError
 from decodescope.engine.core.component import build
 from decodescope.engine.cost.cost import PassShape, cost_of, pass_cost
 from decodescope.engine.decoding.bases.lane import Lane
-from decodescope.engine.methods.depth.shared.staircase import active, budget, executed
-from decodescope.engine.methods.depth.skipdecode import SkipDecode
+from decodescope.engine.methods.adaptive_depth.shared.layer_schedule import (
+    executed_layers,
+    layer_count_at,
+    total_layer_runs,
+)
+from decodescope.engine.methods.adaptive_depth.skipdecode import SkipDecode
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import load
@@ -22,13 +26,19 @@ from decodescope.engine.trace import check
 from decodescope.engine.trace.records.passes import Pass
 
 LAYERS = 6
-DEEP = toys.model(toys.decoder(toys.shaped(n_layers=LAYERS), 3, torch.float64))
-STAIRS = [dict(least=2, horizon=10), dict(least=1, most=5, horizon=7), dict(least=3, warmup=3, horizon=25)]
-STAIRS += [dict(least=4, horizon=1)]
+DEEP = toys.model(toys.decoder(toys.toy_spec(n_layers=LAYERS), 3, torch.float64))
+STAIRS = [
+    dict(min_layers=2, decay_horizon=10),
+    dict(min_layers=1, max_layers=5, decay_horizon=7),
+    dict(min_layers=3, warmup_layers=3, decay_horizon=25),
+]
+STAIRS += [dict(min_layers=4, decay_horizon=1)]
 
 
 def decoded(name: str, settings: dict, count: int = 30, prompt: list[int] = toys.PROMPT, **parts):
-    return toys.decode(toys.method(depth=(name, settings), **parts), prompt, count, pair=(DEEP, DEEP))
+    return toys.decode(
+        toys.method(adaptive_depth=(name, settings), **parts), prompt, count, pair=(DEEP, DEEP)
+    )
 
 
 def layers_of(one: Pass, kind: str = "attn") -> list[int]:
@@ -41,11 +51,20 @@ def test_layers_shrink_and_their_sum_is_the_closed_form(settings: dict) -> None:
     session = decoded("skipdecode", settings)
     verify = [step.passes[-1] for step in session.sink.steps]
     ran = [layers_of(one) for one in verify]
-    least, most, horizon = settings["least"], settings.get("most", LAYERS), settings["horizon"]
+    least, most, horizon = (
+        settings["min_layers"],
+        settings.get("max_layers", LAYERS),
+        settings["decay_horizon"],
+    )
     for t, (one, layers) in enumerate(zip(verify, ran, strict=True)):
         due = round(most - (most - least) * min(t, horizon) / horizon + 1e-9)
-        assert len(layers) == due == active(t, most, least, horizon) == session.sink.steps[t].exits[0].depth
-        warm = settings.get("warmup", 1)
+        assert (
+            len(layers)
+            == due
+            == layer_count_at(t, most, least, horizon)
+            == session.sink.steps[t].exits[0].depth
+        )
+        warm = settings.get("warmup_layers", 1)
         assert layers == [*range(warm), *range(LAYERS - due + warm, LAYERS)] == layers_of(one, "ffn")
         assert one.gap == "monotone" or layers == [*range(LAYERS)]
         assert (
@@ -57,7 +76,7 @@ def test_layers_shrink_and_their_sum_is_the_closed_form(settings: dict) -> None:
         )
     assert all(set(late) <= set(early) for early, late in pairwise(ran))
     for n in range(len(ran) + 1):
-        assert sum(map(len, ran[:n])) == budget(n, most, least, horizon)
+        assert sum(map(len, ran[:n])) == total_layer_runs(n, most, least, horizon)
     held = [store.n for store in session.target.cache.layers]
     assert held == [len(toys.PROMPT) - 1 + sum(layer in layers for layers in ran) for layer in range(LAYERS)]
     assert {held[layer] for layer in ran[-1]} == {len(session.tokens) - 1}, (
@@ -68,12 +87,12 @@ def test_layers_shrink_and_their_sum_is_the_closed_form(settings: dict) -> None:
 
 def test_the_budget_is_the_sum_of_the_schedule_whatever_its_bounds() -> None:
     for most, least, horizon in [(8, 3, 64), (8, 8, 5), (8, 1, 3), (5, 4, 1), (32, 11, 100), (7, 2, 2)]:
-        runs = [active(t, most, least, horizon) for t in range(2 * horizon + 3)]
+        runs = [layer_count_at(t, most, least, horizon) for t in range(2 * horizon + 3)]
         assert runs[0] == most and runs[horizon] == runs[-1] == least and runs == sorted(runs, reverse=True)
-        assert [budget(n, most, least, horizon) for n in range(len(runs))] == [
+        assert [total_layer_runs(n, most, least, horizon) for n in range(len(runs))] == [
             sum(runs[:n]) for n in range(len(runs))
         ]
-        assert all(len(executed(n, 1, most)) == n for n in runs)
+        assert all(len(executed_layers(n, 1, most)) == n for n in runs)
 
 
 def test_two_prompts_of_one_length_run_the_same_layers_and_a_draft_those_of_its_first_row() -> None:
@@ -81,10 +100,10 @@ def test_two_prompts_of_one_length_run_the_same_layers_and_a_draft_those_of_its_
     assert [layers_of(s.passes[-1]) for s in one.sink.steps] == [
         layers_of(s.passes[-1]) for s in other.sink.steps
     ]
-    drafted = decoded("skipdecode", STAIRS[0], drafter=("draft_model", {"length": 3}))
+    drafted = decoded("skipdecode", STAIRS[0], drafter=("draft_model", {"max_draft_tokens": 3}))
     written = 0
     for step in drafted.sink.steps:
-        assert len(layers_of(step.passes[-1])) == active(written, LAYERS, 2, 10)
+        assert len(layers_of(step.passes[-1])) == layer_count_at(written, LAYERS, 2, 10)
         written += len(step.emitted)
     assert check(drafted.sink).ok and any(step.accepted for step in drafted.sink.steps)
 
@@ -101,8 +120,8 @@ def test_a_plan_is_the_model_without_the_blocks_that_it_names(out: tuple[str, ..
     ]
     whole = DEEP.decoder
     short = Decoder(whole.spec, whole.embed, silent, whole.norm, whole.head)
-    assert session.end.tokens == toys.greedy(short, [4], 30)
-    assert (session.end.tokens != toys.greedy(whole, [4], 30)) == bool(out)
+    assert session.end.tokens == toys.greedy_text(short, [4], 30)
+    assert (session.end.tokens != toys.greedy_text(whole, [4], 30)) == bool(out)
     for step in session.sink.steps:
         assert layers_of(step.passes[-1]) == [i for i in range(LAYERS) if i not in attn]
         assert layers_of(step.passes[-1], "ffn") == [i for i in range(LAYERS) if i not in ffn]
@@ -114,22 +133,30 @@ def test_a_plan_is_the_model_without_the_blocks_that_it_names(out: tuple[str, ..
 
 @pytest.mark.parametrize(
     "criterion",
-    ["layer_plan skip=l3,a4", "skipdecode least=2 horizon=5", "skipdecode least=1 horizon=2 warmup=0"],
+    [
+        "layer_plan skip=l3,a4",
+        "skipdecode min_layers=2 decay_horizon=5",
+        "skipdecode min_layers=1 decay_horizon=2 warmup_layers=0",
+    ],
 )
 @pytest.mark.parametrize("sampler", ["greedy", "temperature"])
 def test_as_a_criterion_it_drafts_what_it_writes_as_depth_and_the_text_stays(
     criterion: str, sampler: str
 ) -> None:
-    drafter = "early_exit", dict(criterion=criterion, length=4)
+    drafter = "early_exit", dict(criterion=criterion, max_draft_tokens=4)
     session = toys.decode(toys.method(drafter=drafter, sampler=sampler), count=30, pair=(DEEP, DEEP))
-    assert session.header.lossless and check(session.sink).ok and toys.same_as_fresh(session.target)
+    assert session.header.lossless and check(session.sink).ok and toys.matches_fresh_reading(session.target)
     if sampler == "temperature":
         return
     name, *words = criterion.split()
     knobs = {k: v.split(",") if k == "skip" else int(v) for k, v in (x.split("=") for x in words)}
     lossy = decoded(name, knobs, 4)
     assert session.sink.steps[0].draft.tokens == lossy.end.tokens
-    assert session.end.tokens == toys.greedy(DEEP.decoder, toys.PROMPT, 30) != decoded(name, knobs).end.tokens
+    assert (
+        session.end.tokens
+        == toys.greedy_text(DEEP.decoder, toys.PROMPT, 30)
+        != decoded(name, knobs).end.tokens
+    )
     if name == "layer_plan":
         assert all(step.draft.notes["layers"] == [3, 6] for step in session.sink.steps[:-1]), (
             "below the first block left out"
@@ -142,19 +169,19 @@ def test_what_cannot_work_is_refused() -> None:
             MethodError, match=rf"layer_plan\.skip names '{word}': write a0 to a5 .* toy has 6 layers\."
         ):
             decoded("layer_plan", {"skip": (word,)})
-    for knobs in (dict(least=7), dict(least=3, most=2), dict(least=2, warmup=3)):
+    for knobs in (dict(min_layers=7), dict(min_layers=3, max_layers=2), dict(min_layers=2, warmup_layers=3)):
         with pytest.raises(
-            MethodError, match=r"skipdecode: warmup \d, least \d and most \d layers must not fall"
+            MethodError, match=r"skipdecode: warmup_layers \d, min_layers \d and max_layers \d must not fall"
         ):
             decoded("skipdecode", knobs)
     with pytest.raises(MethodError, match="under the gap monotone of skipdecode layers lack entries"):
-        decoded("skipdecode", STAIRS[0], codec=("kivi", {"group": 4, "residual": 4}))
+        decoded("skipdecode", STAIRS[0], kv_compression=("kivi", {"group": 4, "buffer": 4}))
 
 
 def test_under_a_schedule_the_shipped_adapter_is_nearer_to_the_whole_model_than_its_base() -> None:
     """How often the likeliest token behind each beginning of the whole model's own text is the one that it wrote."""
     models = {name: load(name, "float32", "cpu") for name in ("lab", "lab+skipdecode")}
-    whole, rule, same = models["lab"], SkipDecode(least=4, horizon=8), dict.fromkeys(models, 0)
+    whole, rule, same = models["lab"], SkipDecode(min_layers=4, decay_horizon=8), dict.fromkeys(models, 0)
     rule.begin(whole.spec)
     for text in (
         "Once upon a time there was a little fox",
@@ -162,13 +189,13 @@ def test_under_a_schedule_the_shipped_adapter_is_nearer_to_the_whole_model_than_
         "The capital of",
     ):
         prompt = whole.tokenizer.encode(text)
-        read = [*prompt, *toys.greedy(whole.decoder, prompt, 40)]
+        read = [*prompt, *toys.greedy_text(whole.decoder, prompt, 40)]
         for name, model in models.items():
             lane = Lane("target", model.decoder, build("policy", "keep_all"))
             with torch.inference_mode():
                 lane.read(read[: len(prompt) - 1])
                 for at in range(len(prompt) - 1, len(read) - 1):
-                    feed = Feed.causal([read[at]], at)
+                    feed = Feed.causal_chain([read[at]], at)
                     lane.forward(feed, skip=rule.plan(at + 1 - len(prompt), feed))
                     lane.commit([0])
                     same[name] += lane.best == [read[at + 1]]

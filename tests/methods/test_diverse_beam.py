@@ -19,7 +19,7 @@ from decodescope.engine.trace import Trace, check
 from decodescope.engine.trace.details.shapes import TreeDetail
 from decodescope.lab.decision.explain import explain
 
-SMALL = toys.model(toys.decoder(toys.shaped(vocab=6), 6, torch.float64, sharp=2.0))
+SMALL = toys.model(toys.decoder(toys.toy_spec(vocab=6), 6, torch.float64, sharp=2.0))
 PROMPT = [1, 3, 2]
 
 
@@ -49,7 +49,7 @@ def steps(session: Any, group: int | None = None) -> list[tuple[Any, ...]]:
 
 @torch.inference_mode()
 def logs(text: list[int]) -> list[float]:
-    return SMALL.decoder.forward(Feed.causal(text, 0), None)[0, -1].log_softmax(-1).tolist()
+    return SMALL.decoder.forward(Feed.causal_chain(text, 0), None)[0, -1].log_softmax(-1).tolist()
 
 
 @pytest.mark.parametrize("prompt", [PROMPT, [4], [5, 0]], ids=str)
@@ -72,7 +72,7 @@ def test_the_first_group_and_without_a_fine_every_group_is_beam_search_of_its_wi
     for stop, strength in product(range(6), (0.0, 0.7, 10.0)):
         beam = run("beam", 8, stop_tokens=(stop,), width=2)
         ours, due = (
-            run("diverse_beam", 8, stop_tokens=(stop,), width=6, groups=3, strength=strength),
+            run("diverse_beam", 8, stop_tokens=(stop,), width=6, groups=3, diversity_penalty=strength),
             steps(beam),
         )
         for group in range(3 if strength == 0 else 1):
@@ -106,7 +106,7 @@ def brute(
 
 @pytest.mark.parametrize(("width", "groups", "strength"), [(6, 3, 0.5), (4, 4, 1.0), (6, 2, 2.0)])
 def test_groups_are_those_of_trying_everything(width: int, groups: int, strength: float) -> None:
-    session = run("diverse_beam", 5, width=width, groups=groups, strength=strength, alpha=0.0)
+    session = run("diverse_beam", 5, width=width, groups=groups, diversity_penalty=strength, alpha=0.0)
     due, last = brute(5, width, groups, strength)
     texts: list[list[int]] = [[]]
     for step, hypotheses in zip(session.sink.steps, due, strict=True):
@@ -119,7 +119,7 @@ def test_groups_are_those_of_trying_everything(width: int, groups: int, strength
     report = check(session.sink)
     assert report.ok and report.counts["hypotheses"] == 5 * width
     assert sum(fine > 0 for hypotheses in due for _, _, fine in hypotheses) > 3, "the test needs fines"
-    plain = run("diverse_beam", 5, width=width, groups=groups, strength=0.0, alpha=0.0)
+    plain = run("diverse_beam", 5, width=width, groups=groups, diversity_penalty=0.0, alpha=0.0)
     different = [len({*map(tuple, [t for t, _, _ in last])}), len({*map(tuple, tails(plain))})]
     assert different[0] > different[1], "fines keep the groups apart"
 
@@ -189,7 +189,7 @@ def test_a_forged_record_is_found_out(what: str) -> None:
 
 
 def test_it_is_told_by_groups() -> None:
-    explained = explain(run("diverse_beam", width=4, groups=2, strength=2.0).sink, 2)
+    explained = explain(run("diverse_beam", width=4, groups=2, diversity_penalty=2.0).sink, 2)
     assert (
         explained.agrees
         and "group 2" in str(explained)

@@ -10,7 +10,7 @@ import toys
 
 from decodescope.engine import MethodError, Session
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.session.replay.exact_law import law
+from decodescope.engine.session.replay.exact_distribution import exact_distribution
 from decodescope.engine.trace import check
 
 KINDS = ("medusa", "hydra", "eagle", "eagle2", "eagle3", "kangaroo")
@@ -20,7 +20,7 @@ SMALL = {
     "eagle": dict(nodes=4, depth=2),
     "eagle2": dict(nodes=4, depth=2, width=2),
     "eagle3": dict(nodes=4, depth=2, width=2),
-    "kangaroo": dict(length=2, stop=0.0),
+    "kangaroo": dict(max_draft_tokens=2, min_probability=0.0),
 }
 SAMPLERS = {
     "top-k 2": (["temperature", "top_k"], {"temperature": {"temperature": 1.0}, "top_k": {"k": 2}}),
@@ -31,26 +31,26 @@ SAMPLERS = {
 }
 # sampler and length of the texts whose law is counted
 LAWS = [("top-k 2", 3), ("hot, penalty", 2), pytest.param("hot, penalty", 3, marks=pytest.mark.nightly)]
-V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
+V5 = toys.model(toys.decoder(toys.toy_spec(vocab=5), 3, torch.float64, sharp=2.0))
 
 
 def method(drafter: str | None, sampler: str, **settings) -> toys.Method:
     names, knobs = SAMPLERS[sampler]
     chosen = {} if drafter is None else {"drafter": drafter}
-    return toys.Method.named(
+    return toys.Method.from_names(
         {"sampler": names, **chosen}, {**knobs, **({"drafter": settings} if drafter else {})}
     )
 
 
 @cache
 def alone(sampler: str, length: int) -> dict:
-    return law(V5, method(None, sampler), [1, 2, 1, 3], length)
+    return exact_distribution(V5, method(None, sampler), [1, 2, 1, 3], length)
 
 
 @pytest.mark.parametrize("sampler, length", LAWS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_law_is_the_targets_by_counting_every_outcome(kind: str, sampler: str, length: int) -> None:
-    found = law(V5, method(kind, sampler, **SMALL[kind]), [1, 2, 1, 3], length)
+    found = exact_distribution(V5, method(kind, sampler, **SMALL[kind]), [1, 2, 1, 3], length)
     due = alone(sampler, length)
     assert len(due) >= 8 and sum(found.values()) == pytest.approx(1, abs=1e-12)
     assert found == pytest.approx(due, abs=1e-12)
@@ -93,7 +93,7 @@ def test_notes_of_the_trace_agree_with_its_trees(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_model_without_heads_is_refused_with_the_command_that_trains_them(kind: str) -> None:
-    bare = toys.model(toys.decoder(toys.shaped(heads=())))
+    bare = toys.model(toys.decoder(toys.toy_spec(heads=())))
     net = {"eagle2": "eagle"}.get(kind, kind)
     with pytest.raises(
         MethodError,
@@ -108,5 +108,5 @@ def test_feature_is_what_the_unembedding_reads() -> None:
     session = Session(target, toys.method(drafter="medusa"), toys.PROMPT)
     session.start()
     feature = session.target.probe.hidden["final"]
-    fresh = target.decoder.forward(Feed.causal(toys.PROMPT[:-1], 0), None)
+    fresh = target.decoder.forward(Feed.causal_chain(toys.PROMPT[:-1], 0), None)
     assert torch.allclose(target.decoder.unembed(feature), fresh, atol=1e-12)

@@ -18,7 +18,9 @@ def overlap(tops: Tops, row: int) -> float:
 
 
 def sampled(length: int, runs: int = 4) -> list:
-    parts = dict(drafter=("draft_model", {"length": length}), sampler=("temperature", {"temperature": 1.0}))
+    parts = dict(
+        drafter=("draft_model", {"max_draft_tokens": length}), sampler=("temperature", {"temperature": 1.0})
+    )
     steps = []
     for seed in range(runs):
         steps += toys.decode(
@@ -48,19 +50,23 @@ def test_a_draft_model_that_is_the_target_is_always_accepted(width: int) -> None
     """The full-accept case: the draft lane lacks the last drafted token and catches up on two at the next call."""
     target, _ = toys.pair()
     session = toys.decode(
-        toys.method(drafter=("draft_model", {"length": 4, "width": width})), count=50, pair=(target, target)
+        toys.method(drafter=("draft_model", {"max_draft_tokens": 4, "width": width})),
+        count=50,
+        pair=(target, target),
     )
     assert [step.accepted for step in session.sink.steps] == [4] * 10
-    assert session.end.tokens == toys.greedy(target.decoder, toys.PROMPT, 50)
+    assert session.end.tokens == toys.greedy_text(target.decoder, toys.PROMPT, 50)
     if width == 1:
         reads = [p.tokens for step in session.sink.steps[1:] for p in step.passes if p.phase == "catch_up"]
         assert set(reads) == {2}
-    assert toys.same_as_fresh(session.lanes["draft"])
+    assert toys.matches_fresh_reading(session.lanes["draft"])
 
 
 def test_chain_costs_one_draft_pass_a_token_and_a_tree_one_a_level() -> None:
     for width in (1, 4):
-        session = toys.decode(toys.method(drafter=("draft_model", {"length": 4, "width": width})), count=30)
+        session = toys.decode(
+            toys.method(drafter=("draft_model", {"max_draft_tokens": 4, "width": width})), count=30
+        )
         for step in session.sink.steps[:-4]:
             assert [p.tokens for p in step.passes if p.phase == "draft"] == [width] * 3
             assert step.drafted == 4 * width

@@ -16,15 +16,15 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.cache import PAGE
 from decodescope.engine.session.method import Method, MethodError
 from decodescope.engine.trace import check
-from decodescope.engine.trace.checks.notes import told
+from decodescope.engine.trace.checks.notes import declared_notes
 
 DECODER = toys.pair()[0].decoder
-WINDOWED = toys.decoder(toys.shaped(windows=(9, None, 4)), toys.LIVELY, torch.float64)
+WINDOWED = toys.decoder(toys.toy_spec(windows=(9, None, 4)), toys.LIVELY, torch.float64)
 
 
 def lane(decoder: Any = DECODER, prompt: int = 45, needs: Needs | None = None, **settings: Any) -> Lane:
     made = Lane("target", decoder, build("policy", "duo_attention", settings), needs=needs)
-    made.policy.equip(decoder.heads)
+    made.policy.attach_heads(decoder.heads)
     made.policy.begin(decoder.spec, prompt)
     return made
 
@@ -32,7 +32,7 @@ def lane(decoder: Any = DECODER, prompt: int = 45, needs: Needs | None = None, *
 def streaming(made: Lane) -> list[list[bool]]:
     """By layer and KV head, from the gates: the lowest, as many as asked for."""
     gates = made.decoder.heads["duo_attention"].alpha.flatten().tolist()
-    lowest = sorted(range(6), key=lambda i: gates[i])[: round(6 * made.policy.streaming + 0.49)]
+    lowest = sorted(range(6), key=lambda i: gates[i])[: round(6 * made.policy.streaming_share + 0.49)]
     return [[2 * i + h in lowest for h in range(2)] for i in range(3)]
 
 
@@ -44,8 +44,8 @@ def test_it_equals_a_mask_by_head_over_a_full_cache(
     decoder: Any, share: float, needs: Needs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Token by token, in chunks, and in drafts: all rows see the same entries."""
-    monkeypatch.setattr("decodescope.engine.decoding.bases.reader.CHUNK", 7)
-    made = lane(decoder, needs=needs, streaming=share, sinks=2, recent=6)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.lane_reader.CHUNK", 7)
+    made = lane(decoder, needs=needs, streaming_share=share, sink_tokens=2, recent=6)
     streams, prompt = streaming(made), toys.PROMPT * 3
     keeps: list[list[Keep]] = [
         [
@@ -58,7 +58,7 @@ def test_it_equals_a_mask_by_head_over_a_full_cache(
     expected = [reference.read([token])[0] for token in prompt][-1]
     assert torch.allclose(made.read(prompt), expected, atol=1e-10)
     for block in ([3], [1, 4], [5], [9, 2, 6], [8]) * 3:
-        logits = made.forward(Feed.causal(block, len(made.tokens)))[0]
+        logits = made.forward(Feed.causal_chain(block, len(made.tokens)))[0]
         made.commit(list(range(len(block))))
         assert torch.allclose(logits, torch.cat([reference.read([token]) for token in block]), atol=1e-10)
         for store, rows in zip(made.cache.layers, reference.kept, strict=True):
@@ -73,7 +73,7 @@ def test_it_equals_a_mask_by_head_over_a_full_cache(
 def test_with_no_streaming_head_it_is_the_full_cache_bit_for_bit() -> None:
     text = toys.PROMPT * 3
     assert torch.equal(
-        lane(streaming=0.0, recent=3).read(text),
+        lane(streaming_share=0.0, recent=3).read(text),
         Lane("plain", DECODER, build("policy", "keep_all")).read(text),
     )
 
@@ -83,8 +83,8 @@ def test_pages_of_streaming_heads_are_returned_while_the_prompt_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """So they never hold more than their budget and a chunk, in pages."""
-    monkeypatch.setattr("decodescope.engine.decoding.bases.reader.CHUNK", 32)
-    made, most = lane(streaming=0.5, sinks=4, recent=12), 0
+    monkeypatch.setattr("decodescope.engine.decoding.bases.lane_reader.CHUNK", 32)
+    made, most = lane(streaming_share=0.5, sink_tokens=4, recent=12), 0
     streams = streaming(made)
     page = 2 * PAGE * 8 * 8  # keys and values of 8 numbers of 8 bytes
 
@@ -99,7 +99,7 @@ def test_pages_of_streaming_heads_are_returned_while_the_prompt_is_read(
     mixed = [store for store, row in zip(made.cache.layers, streams, strict=True) if len(set(row)) == 2]
     assert mixed and most <= 4 * page, "16 entries, 32 of the chunk, and a page to grow"
     for token in toys.prompts(1, 8, seed=4)[0]:
-        made.forward(Feed.causal([token], len(made.tokens)))
+        made.forward(Feed.causal_chain([token], len(made.tokens)))
         made.commit([0])
     for store, row in zip(made.cache.layers, streams, strict=True):
         assert store.lengths == [16 if x else 408 for x in row]
@@ -112,20 +112,20 @@ def test_pages_of_streaming_heads_are_returned_while_the_prompt_is_read(
 @torch.inference_mode()
 def test_a_share_of_the_prompt_is_what_all_heads_together_hold(share: float) -> None:
     prompt = toys.prompts(1, 480, seed=5)[0]
-    made = lane(prompt=480, share=share)
+    made = lane(prompt=480, budget_share=share)
     made.read(prompt)
     held = sum(n for store in made.cache.layers for n in store.lengths)
     assert 480 * 6 * share - 480 < held <= 480 * 6 * share, "to within a head"
-    by_hand = lane(prompt=480, share=0.5, retrieval="0.1 2.0")
+    by_hand = lane(prompt=480, budget_share=0.5, retrieval_heads="0.1 2.0")
     by_hand.read(prompt)
     assert [store.lengths[h] == 480 for store in by_hand.cache.layers for h in range(2)] == [0, 1, 0, 0, 1, 0]
     assert 0.48 < sum(n for store in by_hand.cache.layers for n in store.lengths) / (480 * 6) <= 0.5
 
 
 def test_the_trace_tells_gates_and_kinds_of_heads_once() -> None:
-    method = toys.method(policy=("duo_attention", dict(sinks=1, recent=5)))
+    method = toys.method(policy=("duo_attention", dict(sink_tokens=1, recent=5)))
     trace = toys.decode(method, toys.PROMPT * 2, count=12).sink
-    first, *others = [told(trace.header, step).get("policy") for step in trace.steps]
+    first, *others = [declared_notes(trace.header, step).get("policy") for step in trace.steps]
     assert not any(others) and sorted(first["retrieval"].values()) == [0, 0, 0, 1, 1, 1]
     kept = {name for name, x in first["retrieval"].items() if x}
     assert min(first["alpha"][x] for x in kept) > max(
@@ -138,12 +138,15 @@ def test_the_trace_tells_gates_and_kinds_of_heads_once() -> None:
     ("settings", "sentence"),
     [
         ({}, r"toy has no heads/duo_attention: train them with .* or choose its retrieval heads by hand"),
-        ({"retrieval": "0.1 3.0"}, r"retrieval names '3\.0': .* layers 0 to 2 and KV heads 0 to 1\."),
-        ({"retrieval": "0.1 two"}, r"retrieval names '0\.1 two': give heads as layer\.head"),
+        (
+            {"retrieval_heads": "0.1 3.0"},
+            r"retrieval_heads names '3\.0': .* layers 0 to 2 and KV heads 0 to 1\.",
+        ),
+        ({"retrieval_heads": "0.1 two"}, r"retrieval_heads names '0\.1 two': give heads as layer\.head"),
     ],
 )
 def test_what_cannot_be_is_one_sentence(settings: dict, sentence: str) -> None:
     method = Method.of({"policy": "duo_attention"} | {f"policy.{name}": x for name, x in settings.items()})
     with pytest.raises(MethodError, match=sentence):
-        method.check(toys.shaped(heads=()))
-    Method.of({"policy": "duo_attention", "policy.streaming": 0.0}).check(toys.shaped(heads=()))
+        method.check(toys.toy_spec(heads=()))
+    Method.of({"policy": "duo_attention", "policy.streaming_share": 0.0}).check(toys.toy_spec(heads=()))

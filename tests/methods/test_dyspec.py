@@ -15,7 +15,7 @@ from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.methods.drafters.draft_model.dyspec import DySpec
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.session.method import Method
-from decodescope.testing.tables import PROMPT, constant, model
+from decodescope.testing.tables import PROMPT, constant_logits, table_model
 
 HALF = (0.5, 0.3, 0.2)
 
@@ -31,7 +31,7 @@ def proposed(
     drafter: DySpec, table=None, chance: Chance | None = None, room: int = 20
 ) -> tuple[Draft, Session]:
     """One proposal over a draft model that is a table."""
-    made = model(table or constant(*HALF), len(HALF))
+    made = table_model(table or constant_logits(*HALF), len(HALF))
     method = Method(drafter=drafter, sampler=Temperature(temperature=1.0))
     session = Session(made, method, PROMPT, models={"draft": made}, max_new_tokens=room + 1)
     session.start()
@@ -72,7 +72,7 @@ def one_by_one(nodes: int, length: int) -> tuple[list[float], set[tuple[int, ...
 @pytest.mark.parametrize("nodes", [1, 2, 4, 7, 12, 30])
 def test_a_level_to_a_pass_makes_the_tree_of_a_node_to_a_pass(nodes: int, length: int) -> None:
     values, paths = one_by_one(nodes, length)
-    draft, session = proposed(DySpec(nodes=nodes, length=length), chance=Likeliest(0))
+    draft, session = proposed(DySpec(nodes=nodes, depth=length), chance=Likeliest(0))
     assert values == sorted(values, reverse=True), "popped values never rise"
     assert sorted(draft.notes["values"], reverse=True) == pytest.approx(values, abs=1e-4)
     assert len(draft) == len(paths)
@@ -82,13 +82,13 @@ def test_a_level_to_a_pass_makes_the_tree_of_a_node_to_a_pass(nodes: int, length
 
 def runs(nodes: int, length: int) -> Iterator[Draft]:
     session = Session(
-        toys.pair()[0], toys.method(drafter=("dyspec", dict(nodes=nodes, length=length)), sampler="temperature"),
+        toys.pair()[0], toys.method(drafter=("dyspec", dict(nodes=nodes, depth=length)), sampler="temperature"),
         toys.PROMPT, models={"draft": toys.pair()[1]}, max_new_tokens=60, seed=3,
     )  # fmt: skip
     session.start()
     propose, seen = session.drafter.propose, []
     session.drafter.propose = lambda ctx: seen.append((propose(ctx), ctx.room)) or seen[-1][0]  # type: ignore[method-assign]
-    while not session.done:
+    while not session.is_done:
         session.step()
     yield from (draft for draft, room in seen if room > length)
 

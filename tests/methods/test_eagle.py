@@ -31,7 +31,7 @@ def test_eagle_cache_holds_true_features_of_what_was_accepted_and_nothing_else()
     rounds = list(drafts("eagle", {"nodes": 12}, 10))
     text, _, drafter = rounds[-1]
     with torch.inference_mode():
-        drafter._walk.root()
+        drafter._walk.read_root()
     store = drafter._walk.store
     _, due = read_alone("eagle", [*text, *_emitted(text)], [])
     assert store.m == 0 and store.n == due.n > len(toys.PROMPT) + 9
@@ -42,7 +42,7 @@ def _emitted(text: list[int]) -> list[int]:
     """What the last step added: the greedy continuation, up to the drafter's new root."""
     decoder = toys.pair()[0].decoder
     for _, draft, _ in drafts("eagle", {"nodes": 12}, 1, prompt=text):
-        greedy, accepted, parent = toys.greedy(decoder, text, 8), 0, -1
+        greedy, accepted, parent = toys.greedy_text(decoder, text, 8), 0, -1
         while True:
             child = next((x for x in draft.children(parent) if draft.tokens[x] == greedy[accepted]), None)
             if child is None:
@@ -54,11 +54,11 @@ def _emitted(text: list[int]) -> list[int]:
 def test_eagle_reads_the_whole_prompt_where_it_is_read_in_parts() -> None:
     """A prompt longer than one pass: the lane hands over the features of all its parts."""
     long = toys.prompts(1, 700)[0]
-    target = toys.model(toys.decoder(toys.shaped(max_positions=1024), toys.LIVELY, torch.float64))
+    target = toys.model(toys.decoder(toys.toy_spec(max_positions=1024), toys.LIVELY, torch.float64))
     session = Session(target, toys.method(drafter=("eagle", {"nodes": 6})), long, max_new_tokens=6)
     for _ in session.stream():
         pass
-    assert session.tokens[700:] == toys.greedy(target.decoder, long, 6)
+    assert session.tokens[700:] == toys.greedy_text(target.decoder, long, 6)
     fresh = Session(target, toys.method(drafter=("eagle", {"nodes": 6})), long, max_new_tokens=6)
     fresh.start()
     states, tokens = fresh.drafter._walk.due

@@ -12,15 +12,15 @@ import toys
 from drafting import drafts, path_of, read_alone
 
 from decodescope.engine.decoding.values.draft import ROOT, Draft
-from decodescope.engine.methods.drafters.shared.trees import Beam
+from decodescope.engine.methods.drafters.shared.trees import BeamPool
 
 KINDS = {"eagle2": "eagle", "eagle3": "eagle3"}  # drafter -> its layer
 NONE = -math.inf
 
 
-def grown(laws: list[torch.Tensor], width: int) -> Beam:
+def grown(laws: list[torch.Tensor], width: int) -> BeamPool:
     """A beam after levels whose log laws are drawn from a list, the n-th node read by the n-th, again and again."""
-    beam, read = Beam(width), 0
+    beam, read = BeamPool(width), 0
     for _ in range(3):
         rows = [laws[(read + i) % len(laws)] for i in range(len(beam.open))]
         read += len(rows)
@@ -40,7 +40,7 @@ def test_a_tree_made_by_hand() -> None:
     assert beam.ranking()[:5] == [0, 1, 2, 3, 4] and beam.ranking()[5] == 6
 
 
-def closed(beam: Beam, nodes: tuple[int, ...] | list[int]) -> bool:
+def closed(beam: BeamPool, nodes: tuple[int, ...] | list[int]) -> bool:
     return all(beam.parents[x] == ROOT or beam.parents[x] in nodes for x in nodes)
 
 
@@ -82,12 +82,12 @@ def test_a_level_is_left_out_only_where_it_changes_nothing() -> None:
     spared = 0
     for start in range(20):
         for nodes in (2, 5, 9):
-            beam, known, paths = Beam(3), None, {ROOT: (start,)}
+            beam, known, paths = BeamPool(3), None, {ROOT: (start,)}
             for level in range(5):
                 beam.grow(torch.stack([law_of(paths[x]) for x in beam.open]).exp())
                 for x in range(len(beam)):
                     paths.setdefault(x, (*paths[beam.parents[x]], beam.tokens[x]))
-                if known is None and beam.settled(nodes):
+                if known is None and beam.is_settled(nodes):
                     known, spared = beam.ranking()[:nodes], spared + 4 - level
             assert known is None or known == beam.ranking()[:nodes]
     assert spared > 20, "the test needs trees that are settled early"
@@ -150,9 +150,9 @@ def test_cache_holds_true_states_of_what_was_accepted_and_nothing_else(kind: str
     made = list(drafts(kind, {"nodes": 40, "width": 10}, 10))
     drafter, text = made[-1][2], made[-1][0]
     with torch.inference_mode():
-        drafter._walk.root()
+        drafter._walk.read_root()
     store = drafter._walk.store
-    whole = [*toys.PROMPT, *toys.greedy(decoder, toys.PROMPT, 60)]
+    whole = [*toys.PROMPT, *toys.greedy_text(decoder, toys.PROMPT, 60)]
     assert whole[: len(text)] == text and store.n >= len(text)
     _, due = read_alone(KINDS[kind], whole[: store.n + 1], [])
     assert store.m == 0 and store.n == due.n > len(toys.PROMPT) + 9

@@ -13,11 +13,11 @@ from drafting import drafts, feature_of
 from methods.test_draft_heads import SAMPLERS, alone, method
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers, spread
+from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers, scatter_logits
 from decodescope.engine.session.load import Model
-from decodescope.engine.session.replay.exact_law import law
+from decodescope.engine.session.replay.exact_distribution import exact_distribution
 from decodescope.training import heads as training
-from decodescope.training.net import Net, Shape
+from decodescope.training.net import Net, NetShape
 
 
 def test_which_layers_are_read() -> None:
@@ -46,7 +46,7 @@ def test_it_reads_the_states_that_enter_these_layers() -> None:
 
 def test_a_depth_rule_that_may_leave_early_is_refused() -> None:
     target, _ = toys.pair()
-    made = toys.method(drafter="eagle3", depth="confidence_exit")
+    made = toys.method(drafter="eagle3", adaptive_depth="confidence_exit")
     with pytest.raises(
         MethodError, match=r"^eagle3 reads states of all depths, confidence_exit .* choose .* all_layers\.$"
     ):
@@ -56,10 +56,10 @@ def test_a_depth_rule_that_may_leave_early_is_refused() -> None:
 @cache
 def narrow() -> Model:
     """A model of five ids, of whose EAGLE-3 layer the draft vocabulary is 0, 2 and 4."""
-    made = toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0)
+    made = toys.decoder(toys.toy_spec(vocab=5), 3, torch.float64, sharp=2.0)
     layer = toys.heads("eagle3", 32, vocab=5, kept=3)
-    layer.keep([4, 0, 2])
-    made.heads = {"eagle3": layer.moved(dtype=torch.float64)}
+    layer.set_draft_vocabulary([4, 0, 2])
+    made.heads = {"eagle3": layer.copy_to(dtype=torch.float64)}
     return toys.model(made)
 
 
@@ -72,10 +72,10 @@ def test_what_is_not_in_the_draft_vocabulary_has_no_probability() -> None:
     assert torch.equal(logits.softmax(-1)[:, [1, 3]], torch.zeros(6, 2, dtype=torch.float64))
     x = g / (g.square().mean(-1, keepdim=True) + 1e-5).sqrt() * layer.last
     assert torch.allclose(logits[:, [0, 2, 4]], x @ decoder.head[[0, 2, 4]].T, atol=1e-12)
-    cut = decoder.limited(4)  # id 4 may not be written: the layer does not offer it
+    cut = decoder.limit_vocab(4)  # id 4 may not be written: the layer does not offer it
     assert torch.equal(layer.logits(g, cut)[:, :3], logits[:, :3]) and layer.logits(g, cut).shape == (6, 4)
     assert torch.equal(
-        spread(torch.tensor([1.0, 2.0]), torch.tensor([3, 1]), 4),
+        scatter_logits(torch.tensor([1.0, 2.0]), torch.tensor([3, 1]), 4),
         torch.tensor([-torch.inf, 2, -torch.inf, 1]),
     )
 
@@ -83,7 +83,9 @@ def test_what_is_not_in_the_draft_vocabulary_has_no_probability() -> None:
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_the_law_is_the_targets_whatever_the_layer_knows(sampler: str) -> None:
     """All outcomes counted: texts with ids that are never drafted come as often as they should."""
-    found = law(narrow(), method("eagle3", sampler, nodes=3, depth=2, width=2), [1, 2, 1, 3], 3)
+    found = exact_distribution(
+        narrow(), method("eagle3", sampler, nodes=3, depth=2, width=2), [1, 2, 1, 3], 3
+    )
     assert found == pytest.approx(alone(sampler, 3), abs=1e-12)
     assert sum(p for text, p in found.items() if {1, 3} & set(text)) > 0.1
 
@@ -102,7 +104,7 @@ def test_only_ids_that_it_knows_are_drafted() -> None:
 @pytest.mark.parametrize("reduced", [False, True])
 def test_training_sees_each_level_as_drafting_makes_it(reduced: bool) -> None:
     """Every level of `unrolled`, at every place, equals a draft from there, slot by slot in a cache of its own."""
-    layer: Eagle3Layer = toys.heads("eagle3", 32, **(dict(rank=5) if reduced else {})).moved(
+    layer: Eagle3Layer = toys.heads("eagle3", 32, **(dict(rank=5) if reduced else {})).copy_to(
         dtype=torch.float64
     )
     T, levels = 9, 3
@@ -111,7 +113,7 @@ def test_training_sees_each_level_as_drafting_makes_it(reduced: bool) -> None:
         torch.randn(1, T + levels, 32, dtype=torch.float64),
     )
     told = [embedded[:, k : k + T - k] for k in range(levels)]
-    made = layer.unrolled(layer.enter(states), told)
+    made = layer.unroll(layer.enter(states), told)
     assert [x.shape[1] for x in made] == [9, 8, 7]
     for t in range(T - levels):
         store = layer.attention.store()
@@ -125,7 +127,7 @@ def test_training_sees_each_level_as_drafting_makes_it(reduced: bool) -> None:
 
 def net() -> Net:
     torch.manual_seed(0)
-    return Net(Shape(4, 32, 2, 1, 16, 64, 13, 64)).requires_grad_(False)
+    return Net(NetShape(4, 32, 2, 1, 16, 64, 13, 64)).requires_grad_(False)
 
 
 def test_the_loss_is_the_papers() -> None:
@@ -133,13 +135,13 @@ def test_the_loss_is_the_papers() -> None:
     outside it."""
     model = net()
     head = training.new_head("eagle3", model, kept=6, n_heads=2, n_kv_heads=1, head_dim=16, d_ff=16, rank=0)
-    head.keep([0, 3, 5, 7, 8, 12])
+    head.set_draft_vocabulary([0, 3, 5, 7, 8, 12])
     ids = torch.randint(0, 13, (2, 10))
-    r = training.read(model, ids)
+    r = training.read_states(model, ids)
     due, masked = 0.0, 0
     table = model.model.embed_tokens.weight[head.ids]
     told = [r.embedded[:, 1:9], r.embedded[:, 2:9], r.embedded[:, 3:9]]
-    made = head.requires_grad_(False).unrolled(head.enter(r.fused[:, :8]), told)
+    made = head.requires_grad_(False).unroll(head.enter(r.fused[:, :8]), told)
     for k, x in enumerate(made):
         rows = 8 - k
         assert x.shape[1] == rows
@@ -162,7 +164,7 @@ def test_states_of_training_are_those_of_drafting(tmp_path: Path) -> None:
     """The net's fused states are what a decoder's layers are entered with."""
     model = net()
     ids = torch.randint(0, 13, (1, 10))
-    r, states = training.read(model, ids), model.states(ids)
+    r, states = training.read_states(model, ids), model.states(ids)
     assert torch.equal(r.fused, torch.cat([states[1], states[2], states[3]], -1)) and fused_layers(4) == (
         1,
         2,
@@ -174,7 +176,7 @@ def test_the_draft_vocabulary_is_the_most_frequent_ids() -> None:
     import numpy as np
 
     text = np.array([[4, 4, 4, 1], [7, 7, 2, 1]], dtype=np.uint16)
-    assert training.frequent(text, 2, 9) == [1, 4] and training.frequent(text, 4, 9) == [1, 2, 4, 7]
+    assert training.frequent_ids(text, 2, 9) == [1, 4] and training.frequent_ids(text, 4, 9) == [1, 2, 4, 7]
 
 
 def test_default_sizes_take_less_than_a_mib_at_the_shipped_width() -> None:

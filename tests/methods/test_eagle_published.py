@@ -20,13 +20,13 @@ from decodescope.engine.model.checkpoint.folder import LoadError
 from decodescope.engine.model.checkpoint.keys import Config
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.heads.files import read_heads, write
-from decodescope.engine.model.heads.published.published import FAMILIES, recognised
-from decodescope.engine.model.heads.published.stored import Stored, opened
+from decodescope.engine.model.heads.files import read_heads, write_head
+from decodescope.engine.model.heads.published.families import FAMILIES, published_kind
+from decodescope.engine.model.heads.published.published_folder import PublishedFolder, open_tensors
 
 Tensors = dict[str, torch.Tensor]
 CPU = torch.device("cpu")
-SPEC = toys.shaped(n_layers=16, heads=())  # EAGLE-3's layers are those of its authors from 16 on
+SPEC = toys.toy_spec(n_layers=16, heads=())  # EAGLE-3's layers are those of its authors from 16 on
 D, V, H, G, W, F = (
     32,
     13,
@@ -193,12 +193,12 @@ def test_the_text_stays_the_targets(tmp_path: Path, drafter: str) -> None:
         toys.model(made), toys.method(drafter=(drafter, {"nodes": 12})), toys.PROMPT, max_new_tokens=30
     )
     drafted = sum(step.drafted for step in session.stream())
-    assert session.end.tokens == toys.greedy(made, toys.PROMPT, 30) and drafted > 100
+    assert session.end.tokens == toys.greedy_text(made, toys.PROMPT, 30) and drafted > 100
 
 
 def test_what_a_folder_holds_is_seen_from_its_files(tmp_path: Path) -> None:
     one, three = written(tmp_path / "one", eagle1()), written(tmp_path / "three", eagle3())
-    assert (recognised(one), recognised(three)) == ("eagle", "eagle3")
+    assert (published_kind(one), published_kind(three)) == ("eagle", "eagle3")
     refused("eagle", three, "holds EAGLE-3 heads, not heads of the kind eagle; give it as eagle3=")
     refused(
         "eagle", written(tmp_path / "bin", eagle1(), pickled=True), "is a pickle file, .* allow_pickle=True"
@@ -288,7 +288,7 @@ def target() -> Decoder:
 def states(decoder: Decoder, tokens: list[int], places: list[int | str]) -> torch.Tensor:
     """The target's states [n, W] of the tokens at these places, side by side."""
     probe = Probe(Needs(hidden=frozenset(places)))
-    decoder.forward(Feed.causal(tokens, 0), None, probe)
+    decoder.forward(Feed.causal_chain(tokens, 0), None, probe)
     return torch.cat([probe.hidden[x][0] for x in places], -1)
 
 
@@ -326,7 +326,7 @@ def test_a_layer_drafts_with_the_embedding_of_its_file(tmp_path: Path, kind: str
         return logits.topk(V).indices.tolist()
 
     others = 0
-    while not session.done:
+    while not session.is_done:
         text = list(session.tokens)  # the root is the last of them
         session.step()
         level = [
@@ -342,7 +342,7 @@ def test_a_layer_drafts_with_the_embedding_of_its_file(tmp_path: Path, kind: str
     assert remark == (
         f"{folder} has an embedding of its own (13 of 13 rows differ from the target's): it drafts with that."
     )
-    assert session.tokens[len(toys.PROMPT) :] == toys.greedy(made, toys.PROMPT, 24)
+    assert session.tokens[len(toys.PROMPT) :] == toys.greedy_text(made, toys.PROMPT, 24)
 
 
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16])
@@ -362,7 +362,7 @@ def test_an_embedding_that_repeats_the_targets_is_neither_kept_nor_remarked_on(
 
 def test_an_embedding_of_its_own_is_written_and_read_back(tmp_path: Path) -> None:
     net = held("eagle", written(tmp_path / "e", eagle1()))
-    write(net, tmp_path / "ours")
+    write_head(net, tmp_path / "ours")
     again = held("eagle", tmp_path / "ours")
     assert again.shape["own_embed"] == V and torch.equal(again.own_embed, net.own_embed.bfloat16().double())
     config = json.loads((tmp_path / "ours" / "config.json").read_text())
@@ -401,9 +401,9 @@ def test_the_rotation_is_read_as_a_models_is(tmp_path: Path, kind: str, rule: st
     for name, words in ways.items():
         net = held(kind, written(tmp_path / name, tensors, head_dim=W, **words))
         assert net.attention.rope == due and net.shape["theta"] == 30_000 and net.remarks == [], name
-    for form in (net.packed(), net.moved(dtype=torch.float32)):
+    for form in (net.pack_weights(), net.copy_to(dtype=torch.float32)):
         assert form.attention.rope == due
-    write(net, tmp_path / "ours")
+    write_head(net, tmp_path / "ours")
     again = held(kind, tmp_path / "ours")
     assert again.attention.rope == due and again.remarks == []
     assert ("rotations" in json.loads((tmp_path / "ours" / "config.json").read_text())) == (rule != "default")
@@ -464,9 +464,9 @@ def test_the_further_norms_of_an_eagle_3_layer_are_computed(
         "the guard: the norm must matter"
     )
     assert torch.allclose(net.logits(made, decoder)[:, KEPT], logits, atol=1e-6)
-    (whole,) = net.unrolled(net.enter(torch.cat([low, middle, high], -1))[None], [e[None]])
+    (whole,) = net.unroll(net.enter(torch.cat([low, middle, high], -1))[None], [e[None]])
     assert torch.allclose(whole[0], due, atol=1e-6), "training sees the same layer"
-    write(net, tmp_path / "ours")
+    write_head(net, tmp_path / "ours")
     assert held("eagle3", tmp_path / "ours").shape == net.shape
 
 
@@ -644,10 +644,12 @@ def test_a_value_of_a_wrong_type_is_one_sentence(tmp_path: Path) -> None:
             {"eagle_config": {key: value}} for key in (*NVIDIA, "fc_norm") for value in ("x", [{}], 7)
         ]
         changes += [{"hidden_size": 1 << 80}, {"rms_norm_eps": float("nan")}, {"num_attention_heads": None}]
-        with opened(folder / "model.safetensors") as file:
+        with open_tensors(folder / "model.safetensors") as file:
             for change in changes:
                 try:
-                    FAMILIES[kind].convert(Stored(folder, "heads", Config(config | change), SPEC, file))
+                    FAMILIES[kind].convert(
+                        PublishedFolder(folder, "heads", Config(config | change), SPEC, file)
+                    )
                 except LoadError as error:
                     refusals += 1
                     assert str(error).endswith(".") and str(error).isprintable()

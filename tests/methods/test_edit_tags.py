@@ -16,7 +16,7 @@ import toys
 from decodescope.engine import Method, MethodError, Session, load
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.heads.edit import EditTagger, Places
+from decodescope.engine.model.heads.edit import EditRows, EditTagger
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace import check
 from decodescope.engine.trace.details.shapes import TallyDetail
@@ -32,10 +32,10 @@ from decodescope.engine.trace.values.edits import (
     next_draft,
     place_tags,
 )
-from decodescope.lab.decision.tally import tally
+from decodescope.lab.decision.tally import find_tally
 
 LAB = Path(__file__).resolve().parents[2] / "assets" / "models" / "lab-mdm"
-MASK = toys.both().spec.mask_token
+MASK = toys.bidirectional_target().spec.mask_token
 
 
 def edited(
@@ -47,8 +47,10 @@ def edited(
     **knobs,
 ):
     method = toys.method(strategy=("edit_tags", {"block": 8, **knobs}), sampler=sampler)
-    session = toys.finished(
-        Session(model or toys.tagging(), method, prompt, max_new_tokens=count, stop_tokens=stop, seed=5)
+    session = toys.finish_session(
+        Session(
+            model or toys.tagging_target(), method, prompt, max_new_tokens=count, stop_tokens=stop, seed=5
+        )
     )
     report = check(session.sink)
     assert report.ok, str(report)
@@ -132,12 +134,12 @@ def test_edits_end_at_a_fixed_point_in_a_circle_or_at_their_limit() -> None:
 
 @torch.inference_mode()
 def test_a_mask_sees_all_tokens_but_the_one_in_whose_place_it_stands_and_no_other_mask() -> None:
-    model, at = toys.both(), Places(3, 4, True)
+    model, at = toys.bidirectional_target(), EditRows(3, 4, True)
     tokens = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6]])
     feed = at.feed(tokens, MASK)
     logits = model.decoder.forward(feed, None)[0]
     plain, probe = Probe(Needs(hidden=frozenset({"final"}))), Probe(Needs(hidden=frozenset({"final"})))
-    model.decoder.forward(Feed.causal(tokens[0].tolist(), 0), None, plain)
+    model.decoder.forward(Feed.causal_chain(tokens[0].tolist(), 0), None, plain)
     model.decoder.forward(feed, None, probe)
     assert torch.allclose(probe.hidden["final"][0, :8], plain.hidden["final"][0], atol=1e-9), (
         "tokens see no mask"
@@ -156,7 +158,7 @@ def test_a_mask_sees_all_tokens_but_the_one_in_whose_place_it_stands_and_no_othe
 
 
 def test_what_is_scored_is_what_the_masks_would_write() -> None:
-    at, tokens = Places(2, 2, False), torch.tensor([[7, 3, 5, 1, 9, 9, 9, 9, 9]])
+    at, tokens = EditRows(2, 2, False), torch.tensor([[7, 3, 5, 1, 9, 9, 9, 9, 9]])
     logits = torch.randn(1, 5, 10, generator=torch.Generator().manual_seed(0)) * 3
     laws = logits.log_softmax(-1)[0]
     scores = at.scores(tokens, logits)[0] * 4
@@ -172,7 +174,7 @@ def test_what_is_scored_is_what_the_masks_would_write() -> None:
 def test_each_pass_reads_what_the_tags_before_it_made_and_feeds_three_rows_a_token() -> None:
     whys, tags = set(), set()
     for seed in range(6):
-        session = edited(model=toys.tagging(seed), rounds=6)
+        session = edited(model=toys.tagging_target(seed), max_rounds=6)
         for step in session.sink.steps:
             n, passes = step.n, passes_of(step)
             fed = [one.tokens for one in step.passes]
@@ -194,17 +196,17 @@ def test_each_pass_reads_what_the_tags_before_it_made_and_feeds_three_rows_a_tok
 
 @pytest.mark.parametrize("sampler", ["greedy", ("temperature", dict(temperature=1.0))])
 def test_a_draft_that_no_edit_is_sure_enough_for_takes_one_pass_and_stays(sampler) -> None:
-    session = edited(sure=1.01, sampler=sampler)
+    session = edited(min_probability=1.01, sampler=sampler)
     text = []
     for step in session.sink.steps:
         (one,) = passes_of(step)
         assert one.values["why"] == "fixed" and step.emitted == tokens_of(one)
         text += tokens_of(one)
     masked = toys.method(
-        strategy=("masked", dict(block=8)), selector=("low_confidence", dict(steps=1)), sampler=sampler
+        strategy=("masked", dict(block=8)), unmasking=("low_confidence", dict(steps=1)), sampler=sampler
     )
-    due = toys.finished(
-        Session(toys.tagging(), masked, toys.PROMPT, max_new_tokens=24, stop_tokens=(), seed=5)
+    due = toys.finish_session(
+        Session(toys.tagging_target(), masked, toys.PROMPT, max_new_tokens=24, stop_tokens=(), seed=5)
     )
     assert text == due.end.tokens, "the draft is what masked writes in one pass"
 
@@ -225,7 +227,7 @@ def test_a_given_draft_is_edited_first_and_its_end_stays() -> None:
 
 
 def test_check_finds_tags_texts_and_ends_that_do_not_follow() -> None:
-    session = edited(rounds=3)
+    session = edited(max_rounds=3)
     number = next(i for i, step in enumerate(session.sink.steps) if len(passes_of(step)) > 1)
     first = passes_of(session.sink.steps[number])[0]
     at = first.columns["outcome"].index("made")
@@ -278,14 +280,14 @@ def test_check_finds_tags_texts_and_ends_that_do_not_follow() -> None:
     wrong.steps[number].emitted[0] += 1
     assert any("and its edits give" in x for x in check(wrong).problems)
     wrong = copy.deepcopy(session.sink)
-    del wrong.header.method["strategy"]["rounds"]
+    del wrong.header.method["strategy"]["max_rounds"]
     assert any("lacks the knobs" in x for x in check(wrong).problems)
 
 
 def test_a_card_lists_what_changed_or_nearly_did_and_counts_the_rest() -> None:
-    session = edited(model=toys.tagging(0), rounds=6)
+    session = edited(model=toys.tagging_target(0), max_rounds=6)
     for step in session.sink.steps:
-        card = tally(session.sink.header, step, lambda ids: "".join(f"({x})" for x in ids))
+        card = find_tally(session.sink.header, step, lambda ids: "".join(f"({x})" for x in ids))
         places = [one.row(k) for one in passes_of(step) for k in range(len(one))]
         listed = [x for x in places if max(x["delete"], x["replace"], x["insert"]) >= 0.1]
         assert card.title == "Edits of a draft" and len(card.rows) == len(listed) < len(places)
@@ -294,16 +296,16 @@ def test_a_card_lists_what_changed_or_nearly_did_and_counts_the_rest() -> None:
         for row, x in zip(card.rows, listed, strict=True):
             here = "" if x["token"] is None else f"({x['token']})"
             there = {"delete": "", "replace": f"({x['instead']})", "insert": f"{here}({x['behind']})"}
-            assert row.text == f"{here}→{there[x['edit']]}" and row.follows
+            assert row.text == f"{here}→{there[x['edit']]}" and row.is_consistent
 
 
 def test_a_model_without_masks_or_without_the_head_is_refused() -> None:
-    bare = toys.model(toys.decoder(toys.shaped(causal=False, heads=("edit",)), 5))
+    bare = toys.model(toys.decoder(toys.toy_spec(causal=False, heads=("edit",)), 5))
     with pytest.raises(
         MethodError, match=r"knows none: choose a model whose config\.json gives mask_token_id"
     ):
         edited(model=bare)
-    headless = toys.model(toys.decoder(toys.shaped(causal=False, heads=(), mask_token=12), 5))
+    headless = toys.model(toys.decoder(toys.toy_spec(causal=False, heads=(), mask_token=12), 5))
     with pytest.raises(
         MethodError, match=r"has no heads/edit: train them with python -m decodescope\.training\.edit"
     ):
@@ -315,11 +317,11 @@ def test_the_shipped_head_corrects_a_mistake_and_leaves_a_right_answer_in_one_pa
     assert isinstance(model.decoder.heads["edit"], EditTagger)
     cases = ("Hugo Finn David", "Hugo Finn Paul", "Hugo David", "Hugo Finn Finn David")
     for draft in cases:
-        method = Method.named({"strategy": "edit_tags"}, {"strategy": {"draft": f" {draft}"}})
+        method = Method.from_names({"strategy": "edit_tags"}, {"strategy": {"draft": f" {draft}"}})
         session = Session(
             model, method, model.tokenizer.encode("copy: Hugo Finn David ->"), max_new_tokens=10
         )
-        toys.finished(session)
+        toys.finish_session(session)
         text = model.tokenizer.decode([x for x in session.end.tokens if x not in model.stop_tokens])
         passes.append(len(passes_of(session.sink.steps[0])))
         right += text.split() == ["Hugo", "Finn", "David"]

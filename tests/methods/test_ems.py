@@ -19,11 +19,11 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.column import MERGED, TOKEN
 from decodescope.engine.session.load import load
 from decodescope.engine.trace import check
-from decodescope.engine.trace.checks.notes import told
+from decodescope.engine.trace.checks.notes import declared_notes
 
 Source = Callable[[], tuple[Decoder, list[int]]]
 TEXT, N = toys.prompts(1, 90, seed=8)[0], 40
-KNOBS = dict(centres=8, recent=4, window=5, reach=1)
+KNOBS = dict(centres=8, recent=4, window=5, pool_radius=1)
 STORY = (
     "In Lisbon lived a busy baker named Rufus. Rufus wanted to learn to play the drum. The beginning was hard: the hens "
     'stopped laying. "Nobody can do that without a teacher. Ask Clara, who lives in the library," said Hugo. So Rufus '
@@ -65,7 +65,7 @@ def scores(full: Tensor) -> list[list[float]]:
 def test_above_every_cosine_it_evicts_by_its_score_and_changes_nothing_else(source: Source) -> None:
     """The first cut is that of the full maps; then the logits are those of a mask over what is held."""
     decoder, text = source()
-    made, full = lane(decoder, similarity=1.5), maps(decoder, text[:N])
+    made, full = lane(decoder, min_similarity=1.5), maps(decoder, text[:N])
     made.read(text[:N])
     kept = [[best(x[: N - 4], 8) + list(range(N - 4, N)) for x in scores(layer)] for layer in full]
     assert held(made) == kept and len({tuple(x) for heads in kept for x in heads}) > 2
@@ -79,7 +79,7 @@ def test_above_every_cosine_it_evicts_by_its_score_and_changes_nothing_else(sour
     )
     reference.read(text[:N])
     for at in range(N, 80, 2):
-        logits = made.forward(Feed.causal(text[at : at + 2], at))
+        logits = made.forward(Feed.causal_chain(text[at : at + 2], at))
         made.commit([0, 1])
         assert torch.allclose(logits[0], reference.read(text[at : at + 2]), atol=1e-10)
     assert all((store.column("kind") == TOKEN).all() and store.n == 12 for store in made.cache.layers)
@@ -94,7 +94,7 @@ def test_what_is_alike_goes_into_a_centre_by_its_likeness_and_the_zero_class_now
     """Keys and values behind the first cut, from those of the full cache; what nothing came into is bit for bit as it was."""
     decoder, text = source()
     alike = 0.8 if source is written else 0.6  # keys of a trained model have much in common
-    made = lane(decoder, covered=covered, similarity=alike)
+    made = lane(decoder, merge_coverage=covered, min_similarity=alike)
     whole = Lane("full", decoder, build("policy", "keep_all"), needs=made.needs)
     for x in (made, whole):
         x.read(text[:N])
@@ -144,7 +144,9 @@ def test_what_is_alike_goes_into_a_centre_by_its_likeness_and_the_zero_class_now
 def test_mergers_can_be_followed_in_the_trace() -> None:
     """Of every commit as many leave in each head, and what went in was alike; the rest is the zero class, or the tail."""
     run = toys.decode(
-        toys.method(policy=("ems", {**KNOBS, "similarity": 0.3, "covered": 0.9})), TEXT[:N], count=40
+        toys.method(policy=("ems", {**KNOBS, "min_similarity": 0.3, "merge_coverage": 0.9})),
+        TEXT[:N],
+        count=40,
     )
     trace, merged, dropped = run.sink, 0, 0
     assert check(trace).ok
@@ -158,6 +160,6 @@ def test_mergers_can_be_followed_in_the_trace() -> None:
                 target < 0 or (u >= 0.3 and 0 < weight <= 1 and source != target)
             )
             merged, dropped = merged + (target >= 0), dropped + (target < 0)
-        covering = told(trace.header, step)["policy"]["covering"]
+        covering = declared_notes(trace.header, step)["policy"]["covering"]
         assert len(covering) == 6 and all(0 < x <= 40 for x in covering.values())
     assert merged > 30 and dropped > 30

@@ -14,7 +14,7 @@ from decodescope.engine.core.params import ParamError
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.details.threads import schedule, strands
+from decodescope.engine.trace.details.threads import build_thread_tree, thread_schedule
 
 DOC = list(b"The river rises in the hills and runs to the sea. Nobody has ever counted its bends.")
 QUESTIONS = ["Where does it rise?", "Who counted?", "What runs to the sea, and why so slowly?"]
@@ -26,7 +26,8 @@ def run(
     model: Model, questions: list[str], count: int, parts: dict[str, Any] | None = None, **more: Any
 ) -> Session:
     made = toys.method(
-        strategy=("encode_once", {"questions": "\n".join(questions), "form": FORM}), **(parts or {})
+        strategy=("encode_once", {"questions": "\n".join(questions), "question_template": FORM}),
+        **(parts or {}),
     )
     return finished(Session(model, made, DOC, max_new_tokens=count, **more))
 
@@ -40,13 +41,15 @@ def finished(session: Session) -> Session:
 
 
 def alone(model: Model, question: str, count: int, seed: int, parts: dict[str, Any], **more: Any) -> Session:
-    prompt = [*DOC, *model.tokenizer.plain(FORM.format(question=question))]
+    prompt = [*DOC, *model.tokenizer.encode_plain(FORM.format(question=question))]
     made = toys.method(**parts) if parts else Method()
     return finished(Session(model, made, prompt, max_new_tokens=count, seed=seed, **more))
 
 
 def answers(session: Session) -> list[list[int]]:
-    return [x.tokens for x in strands(step.detail("threads") for step in session.sink.steps).strands]
+    return [
+        x.tokens for x in build_thread_tree(step.detail("threads") for step in session.sink.steps).strands
+    ]
 
 
 @pytest.mark.parametrize("parts", [{}, HOT, {"sampler": "mirostat"}], ids=["greedy", "drawn", "with a state"])
@@ -73,7 +76,7 @@ def test_answers_end_apart_and_the_text_has_the_last_ones_stop_token_alone() -> 
     assert (
         made.steps
         == max(len(x.tokens) for x in due)
-        == schedule(x.detail("threads") for x in made.sink.steps).longest
+        == thread_schedule(x.detail("threads") for x in made.sink.steps).longest
     )
 
 
@@ -106,9 +109,9 @@ def test_bad_questions_are_refused_in_a_sentence() -> None:
     model = bytewise.lively()
     with pytest.raises(
         MethodError,
-        match=r"^encode_once.form does not say where a question stands, .*\{question\} into it\.$",
+        match=r"^encode_once.question_template does not say where a question goes, .*\{question\} into it\.$",
     ):
-        Session(model, toys.method(strategy=("encode_once", {"form": "Q:"})), DOC)
+        Session(model, toys.method(strategy=("encode_once", {"question_template": "Q:"})), DOC)
     with pytest.raises(
         MethodError,
         match=r"^toy has no tokenizer, so encode_once cannot read its text; leave the text out\.$",

@@ -14,9 +14,9 @@ import toys
 
 from decodescope.engine import MethodError, Session
 from decodescope.engine.trace import check
-from decodescope.engine.trace.details.looked import Look
+from decodescope.engine.trace.details.looks import Look
 
-KNOBS = dict(tau=1.0, window=3, stay=2)
+KNOBS = dict(tau=1.0, window=3, min_turn_tokens=2)
 
 
 def turns(session: Session) -> list[dict[str, Any]]:
@@ -36,8 +36,11 @@ def switch(
 def test_ends_of_tau_are_the_small_and_the_large_model_alone(sampler: str) -> None:
     big, small = toys.pair()
     for prompt in [[4], toys.PROMPT, *toys.prompts(3, seed=5)]:
-        for model, knobs in ((small, dict(tau=64.0, start="small")), (big, dict(tau=-1.0, start="large"))):
-            own = toys.finished(
+        for model, knobs in (
+            (small, dict(tau=64.0, first_model="small")),
+            (big, dict(tau=-1.0, first_model="large")),
+        ):
+            own = toys.finish_session(
                 Session(model, toys.method(sampler=sampler), prompt, max_new_tokens=40, seed=5)
             )
             other = switch(prompt, sampler=sampler, **knobs)
@@ -54,7 +57,7 @@ def test_turns_last_their_minimum_and_a_cache_that_caught_up_is_one_that_read_ev
     changes = caught = 0
     for prompt in [toys.PROMPT, *toys.prompts(4, seed=3)]:
         for stay in (1, 3, 5):
-            session = switch(prompt, stay=stay, tau=1.1)
+            session = switch(prompt, min_turn_tokens=stay, tau=1.1)
             wrote = [x["lane"] for x in turns(session)]
             assert wrote[0] == "large" and check(session.sink).ok
             runs = [0]
@@ -65,20 +68,20 @@ def test_turns_last_their_minimum_and_a_cache_that_caught_up_is_one_that_read_ev
             changes += len(runs) - 1
             caught += sum(x["caught"] for x in turns(session))
             for lane in (session.target, session.lanes["draft"]):
-                assert lane.tokens == session.tokens[: len(lane.tokens)] and toys.same_as_fresh(lane)
+                assert lane.tokens == session.tokens[: len(lane.tokens)] and toys.matches_fresh_reading(lane)
     assert changes > 40 and caught > 100, "the test needs changes"
 
 
 def test_score_is_the_writers_entropy_in_bits_and_its_token_the_writers_own() -> None:
     big, small = toys.pair()
-    session = switch(window=4, stay=1)
+    session = switch(window=4, min_turn_tokens=1)
     scores: list[float] = []
     for step, turn in zip(session.sink.steps, turns(session), strict=True):
         model = big if turn["lane"] == "large" else small
         with torch.inference_mode():
-            law = model.decoder.forward(toys.Feed.causal(session.tokens[: step.n], 0), None)[0, -1].softmax(
-                -1
-            )
+            law = model.decoder.forward(toys.Feed.causal_chain(session.tokens[: step.n], 0), None)[
+                0, -1
+            ].softmax(-1)
         scores.append(float(-(law * law.log2()).sum()))
         assert turn["bits"] == pytest.approx(scores[-1], abs=1e-9)
         assert turn["mean"] == pytest.approx(sum(scores[-4:]) / len(scores[-4:]), abs=1e-9)
@@ -118,8 +121,8 @@ def test_check_finds_a_turn_a_mean_or_a_count_of_rows_that_does_not_follow() -> 
 
 
 def test_a_mean_at_the_bar_is_the_small_models_turn_and_agrees() -> None:
-    mean = turns(switch(window=1, stay=1, tau=1.0))[0]["mean"]
-    session = switch(window=1, stay=1, tau=mean)
+    mean = turns(switch(window=1, min_turn_tokens=1, tau=1.0))[0]["mean"]
+    session = switch(window=1, min_turn_tokens=1, tau=mean)
     even = [x for x in turns(session) if x["mean"] == mean]
     assert {x["outcome"] for x in even} == {"even"} and check(session.sink).ok
 
@@ -136,10 +139,10 @@ def test_router_of_answers_keeps_up_to_tau_bits_and_the_kept_share_rises_with_ta
             found = session.sink.steps[0].detail("answer_entropy").values
             assert check(session.sink).ok and found["kept"] == (found["score"] <= tau)
             model = small if found["kept"] else big
-            assert session.end.tokens == toys.greedy(model.decoder, prompt, 24)
+            assert session.end.tokens == toys.greedy_text(model.decoder, prompt, 24)
             lanes = [x.lane for step in session.sink.steps for x in step.passes]
             assert ("target" in lanes) != found["kept"]
-            assert found["kept"] or toys.same_as_fresh(session.target)
+            assert found["kept"] or toys.matches_fresh_reading(session.target)
             kept += found["kept"]
         shares.append(kept)
     assert shares == sorted(shares) and shares[0] == 0 and shares[-1] == len(prompts) and len(set(shares)) > 2

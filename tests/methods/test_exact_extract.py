@@ -17,7 +17,7 @@ from decodescope.engine import Session
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.detail_checks.copies import sources
+from decodescope.engine.trace.detail_checks.copies import emitted_sources
 from decodescope.engine.trace.details.shapes import MatrixDetail, TallyDetail
 from decodescope.engine.trace.records.events import Step
 from decodescope.lab import figure
@@ -69,7 +69,9 @@ def greedy_of(step: Step) -> dict[str, Any] | None:
 def laws(text: tuple[int, ...], behind: int) -> np.ndarray:
     """float64 [T, V]: logarithms of the model's probabilities behind the first `behind` tokens of a text, and one more each."""
     with torch.inference_mode():
-        return WARM.decoder.forward(Feed.causal([*text], 0), None)[0, behind - 1 :].log_softmax(-1).numpy()
+        return (
+            WARM.decoder.forward(Feed.causal_chain([*text], 0), None)[0, behind - 1 :].log_softmax(-1).numpy()
+        )
 
 
 def loss(
@@ -97,7 +99,10 @@ def test_the_answer_is_the_best_of_all_spans_and_costs_what_the_formula_says(
 ) -> None:
     lengths = set()
     for prompt in PROMPTS:
-        n, session = len(prompt), extracted(prompt, longest=longest, chunk=chunk, normal=normal)
+        n, session = (
+            len(prompt),
+            extracted(prompt, max_span_tokens=longest, suffixes_per_pass=chunk, length_normalization=normal),
+        )
         (step,), due = session.sink.steps, by_hand(prompt, range(n), longest)
         i, k = min(due, key=lambda span: due[span] / (span[1] + 1 if normal else 1))
         # the same text elsewhere differs by rounding
@@ -131,7 +136,7 @@ def test_greedy_decoding_s_answer_is_at_most_as_probable_where_it_is_a_span() ->
         greedy = toys.decode(toys.method(), fitting, 7, stop_tokens=list(ends), pair=(WARM, WARM)).end.tokens
         answer = greedy[:-1] if greedy[-1] in ends else []
         places = [i for i in range(len(fitting)) if answer and fitting[i : i + len(answer)] == answer]
-        session = extracted(fitting, stops=list(ends), longest=6)
+        session = extracted(fitting, stops=list(ends), max_span_tokens=6)
         step = session.sink.steps[0]
         told, greedy_span, begin = spans_of(step)[0].values, greedy_of(step), answer_of(step)
         assert (greedy_span is not None) == bool(places), (
@@ -155,11 +160,11 @@ def test_greedy_decoding_s_answer_is_at_most_as_probable_where_it_is_a_span() ->
 def test_the_passage_stands_between_two_texts_and_the_last_of_each_counts() -> None:
     prompt = [3, 9, 4, 1, 5, 9, 2, 6, 10, 8, 10, 3, 1, 4]
     for knobs, passage in (
-        (dict(until="10"), range(10)),
-        (dict(until="10 8"), range(8)),
-        (dict(after="9"), range(6, 14)),
-        (dict(after="9", until="10"), range(6, 10)),
-        (dict(after="1", until="6"), range(4, 7)),
+        (dict(passage_end="10"), range(10)),
+        (dict(passage_end="10 8"), range(8)),
+        (dict(passage_start="9"), range(6, 14)),
+        (dict(passage_start="9", passage_end="10"), range(6, 10)),
+        (dict(passage_start="1", passage_end="6"), range(4, 7)),
     ):
         step = extracted(prompt, **knobs).sink.steps[0]
         told = spans_of(step)[0].values
@@ -167,17 +172,20 @@ def test_the_passage_stands_between_two_texts_and_the_last_of_each_counts() -> N
         due = by_hand(prompt, passage, 16)
         assert answer_of(step) == min(due, key=due.__getitem__)
     for knobs, why in (
-        (dict(until="10 9"), r"^exact_extract.until does not stand in the prompt: give what stands there\.$"),
         (
-            dict(after="8", until="6"),
-            r"^exact_extract.after does not stand in the prompt before `until`: give what",
+            dict(passage_end="10 9"),
+            r"^exact_extract.passage_end does not stand in the prompt: give what stands there\.$",
         ),
         (
-            dict(after="5", until="9 2"),
-            r"^exact_extract finds no whole token between `after` and `until`: move",
+            dict(passage_start="8", passage_end="6"),
+            r"^exact_extract.passage_start does not stand in the prompt before `passage_end`: give what",
         ),
-        (dict(until="x"), r"until does not stand in the prompt"),
-        (dict(end="99"), r"^exact_extract.end = 99: the ids of toy are 0 to 12\.$"),
+        (
+            dict(passage_start="5", passage_end="9 2"),
+            r"^exact_extract finds no whole token between `passage_start` and `passage_end`: move",
+        ),
+        (dict(passage_end="x"), r"passage_end does not stand in the prompt"),
+        (dict(end_token="99"), r"^exact_extract.end_token = 99: the ids of toy are 0 to 12\.$"),
     ):
         made = toys.method(strategy=("exact_extract", knobs))
         with pytest.raises(EngineFault, match=why):
@@ -186,9 +194,11 @@ def test_the_passage_stands_between_two_texts_and_the_last_of_each_counts() -> N
 
 def test_letters_of_a_passage_that_a_token_holds_only_in_part_are_not_of_it() -> None:
     tokenizer, big = bytewise.letters(), bytewise.lively()
-    prompt = tokenizer.plain("One. Ann met Bo? Who:")
-    made = toys.method(strategy=("exact_extract", dict(after=".", until="?", longest=4)))
-    session = toys.finished(Session(big, made, prompt, max_new_tokens=20, stop_tokens=[bytewise.END]))
+    prompt = tokenizer.encode_plain("One. Ann met Bo? Who:")
+    made = toys.method(
+        strategy=("exact_extract", dict(passage_start=".", passage_end="?", max_span_tokens=4))
+    )
+    session = toys.finish_session(Session(big, made, prompt, max_new_tokens=20, stop_tokens=[bytewise.END]))
     step = session.sink.steps[0]
     told = spans_of(step)[0].values
     pieces = [tokenizer.bytes_of(x).decode() for x in prompt]
@@ -197,17 +207,18 @@ def test_letters_of_a_passage_that_a_token_holds_only_in_part_are_not_of_it() ->
 
 
 def test_what_ends_an_answer_need_not_end_the_text() -> None:
-    session = extracted(toys.PROMPT, 20, [], end=str(END))
+    session = extracted(toys.PROMPT, 20, [], end_token=str(END))
     first, *rest = session.sink.steps
     assert first.emitted[-1] == END and len(rest) == 20 - len(first.emitted)
-    due = toys.greedy(WARM.decoder, toys.PROMPT + first.emitted, len(rest))
-    assert [x for step in rest for x in step.emitted] == due and toys.same_as_fresh(session.target)
+    due = toys.greedy_text(WARM.decoder, toys.PROMPT + first.emitted, len(rest))
+    assert [x for step in rest for x in step.emitted] == due and toys.matches_fresh_reading(session.target)
     assert [one.tokens for one in rest[0].passes] == [len(first.emitted)], (
         "the answer is read with the next token"
     )
     plain = extracted(toys.PROMPT, 20, [])
     assert (
-        plain.end.tokens == toys.greedy(WARM.decoder, toys.PROMPT, 20) and plain.sink.steps[0].details is None
+        plain.end.tokens == toys.greedy_text(WARM.decoder, toys.PROMPT, 20)
+        and plain.sink.steps[0].details is None
     )
 
 
@@ -221,7 +232,7 @@ def test_no_span_holds_what_ends_texts_and_a_limit_bounds_it() -> None:
     assert none.end.tokens[0] == int(laws((END,) * 4, 4)[-1].argmax()), (
         "without a span the text is the model's own"
     )
-    short = extracted(toys.PROMPT, 2, normal=True)
+    short = extracted(toys.PROMPT, 2, length_normalization=True)
     assert len(short.end.tokens) <= 2 and spans_of(short.sink.steps[0])[1].shape[1] == 2
 
 
@@ -275,7 +286,7 @@ TALLIES = {
     ),
     "an answer that has no better": (
         lambda x: columns(x, outcome=[x.columns["outcome"][0], *["behind"] * (len(x) - 1)]),
-        "breaks normal == 1",
+        "breaks length_normalization == 1",
     ),
 }
 MATRICES = {
@@ -299,7 +310,7 @@ MATRICES = {
 
 @pytest.mark.parametrize("lie", [*TALLIES, *MATRICES])
 def test_a_record_that_holds_another_answer_is_found_out(lie: str) -> None:
-    trace = extracted(PROMPTS[2], longest=4).sink
+    trace = extracted(PROMPTS[2], max_span_tokens=4).sink
     listed, losses = trace.steps[0].details or ()
     assert len(listed) > 4 and set(listed.columns["outcome"]) == {"answer", "less"}  # type: ignore[union-attr]
     change, said = TALLIES.get(lie) or MATRICES[lie]
@@ -309,13 +320,13 @@ def test_a_record_that_holds_another_answer_is_found_out(lie: str) -> None:
 
 
 def test_what_a_step_emits_and_how_it_judges_must_fit_its_spans() -> None:
-    trace = extracted(PROMPTS[2], longest=4).sink
-    trace.header.method["strategy"]["normal"] = True
-    assert any("breaks normal == 0" in x for x in check(trace).problems)
+    trace = extracted(PROMPTS[2], max_span_tokens=4).sink
+    trace.header.method["strategy"]["length_normalization"] = True
+    assert any("breaks length_normalization == 0" in x for x in check(trace).problems)
     begin, size = answer_of(trace.steps[0])
     other = PROMPTS[2][begin + 1 : begin + 1 + size]
     for emitted in ([*trace.steps[0].emitted[:-1], OTHER], [*other, END], trace.steps[0].emitted[:-2]):
-        trace = extracted(PROMPTS[2], longest=4).sink
+        trace = extracted(PROMPTS[2], max_span_tokens=4).sink
         trace.steps[0].emitted, trace.steps[0].origins = emitted, ["target"] * len(emitted)
         problems = check(trace).problems
         assert any("and listed_spans gives" in x or "breaks emitted >= size" in x for x in problems), problems
@@ -325,7 +336,7 @@ def test_a_greedy_text_that_is_better_than_the_answer_is_found_out() -> None:
     """Also where the losses of all spans were not kept."""
     ends = [END, OTHER]
     prompts = ([x if x not in ends else 0 for x in prompt] for prompt in toys.prompts(24, 30, seed=2))
-    traces = (extracted(prompt, stops=ends, longest=6).sink for prompt in prompts)
+    traces = (extracted(prompt, stops=ends, max_span_tokens=6).sink for prompt in prompts)
     trace = next(x for x in traces if (greedy := greedy_of(x.steps[0])) and greedy["outcome"] == "less")
     listed, losses = trace.steps[0].details or ()
     assert isinstance(listed, TallyDetail) and isinstance(losses, MatrixDetail)
@@ -343,13 +354,13 @@ def test_a_greedy_text_that_is_better_than_the_answer_is_found_out() -> None:
 
 
 def test_the_tokens_of_an_answer_are_copies_of_the_prompt() -> None:
-    trace = extracted(toys.PROMPT, longest=4).sink
+    trace = extracted(toys.PROMPT, max_span_tokens=4).sink
     begin, size = answer_of(trace.steps[0])
-    assert sources(trace.header, trace.steps[0]) == [*range(begin, begin + size), None]
+    assert emitted_sources(trace.header, trace.steps[0]) == [*range(begin, begin + size), None]
     listed = spans_of(trace.steps[0])[0]
     for start in (-40, 0.5, 10**15):
         listed.values["start"] = start
-        assert sources(trace.header, trace.steps[0]) in (
+        assert emitted_sources(trace.header, trace.steps[0]) in (
             [],
             [int(start) + begin + k for k in range(size)] + [None],
         )
@@ -360,7 +371,7 @@ def test_a_text_that_stands_twice_is_as_probable_there() -> None:
     """Its losses differ by rounding alone, so that neither place is called less probable."""
     again = 0
     for prompt in (toys.PROMPT, *PROMPTS[2:]):
-        trace = extracted(prompt, longest=4).sink
+        trace = extracted(prompt, max_span_tokens=4).sink
         columns = spans_of(trace.steps[0])[0].columns
         same = [k for k, x in enumerate(columns["tokens"]) if k and x == columns["tokens"][0]]
         assert (
@@ -373,7 +384,7 @@ def test_a_text_that_stands_twice_is_as_probable_there() -> None:
 
 def test_it_is_told_and_drawn() -> None:
     prompt = next(p for p in PROMPTS[2:] if extracted(p, stops=[END, 3, 5]).sink.steps[0].details is not None)
-    trace = extracted(prompt, longest=5).sink
+    trace = extracted(prompt, max_span_tokens=5).sink
     (_, losses), drawing = spans_of(trace.steps[0]), figure(trace, "matrix")
     shades, best = drawing.data[0], drawing.data[1]
     assert np.allclose(np.array(shades.z, float), losses, equal_nan=True)

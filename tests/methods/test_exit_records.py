@@ -14,10 +14,10 @@ from decodescope.engine.trace import check
 from decodescope.engine.trace.records.exits import check_exit
 
 LEAVING = {
-    "confidence_exit": dict(threshold=0.7, first=1),
-    "entropy_exit": dict(threshold=0.8, first=1),
-    "vote": dict(votes=1.2, power=0.5, first=1),
-    "hash_exit": dict(first=1, buckets=4),
+    "confidence_exit": dict(threshold=0.7, min_layers=1),
+    "entropy_exit": dict(threshold=0.8, min_layers=1),
+    "vote": dict(min_votes=1.2, power=0.5, min_layers=1),
+    "hash_exit": dict(min_layers=1, buckets=4),
 }
 
 
@@ -30,12 +30,12 @@ def lane_of() -> Lane:
 def test_the_best_token_of_a_test_is_that_of_the_row_that_decided() -> None:
     lane, kept = lane_of(), 0
     for token in range(1, 13):
-        feed, rows = Feed.causal([token, 3], len(lane.tokens)), []
-        left = asked(lane, "entropy_exit", dict(threshold=0.0, first=1), [token, 3])
+        feed, rows = Feed.causal_chain([token, 3], len(lane.tokens)), []
+        left = asked(lane, "entropy_exit", dict(threshold=0.0, min_layers=1), [token, 3])
         for layer, score, _ in left.tests:
             with torch.inference_mode():
-                x = lane.decoder.shallow(feed, lane.cache, int(layer))
-                law = lane.decoder.unembed(lane.decoder.normed(x))[0].softmax(-1)
+                x = lane.decoder.states_before(feed, lane.cache, int(layer))
+                law = lane.decoder.unembed(lane.decoder.apply_norm(x))[0].softmax(-1)
             lane.rollback()
             least = int((-(law * law.log()).sum(-1)).argmax())
             assert score == pytest.approx(float(-(law[least] * law[least].log()).sum()))
@@ -43,11 +43,13 @@ def test_the_best_token_of_a_test_is_that_of_the_row_that_decided() -> None:
             kept += least
         assert left.best == rows
     assert 5 < kept < 55, "the test needs both rows to decide"
-    assert asked(lane, "saturation", dict(threshold=0.0, first=1), [5]).best is None, (
+    assert asked(lane, "saturation", dict(threshold=0.0, min_layers=1), [5]).best is None, (
         "no logits were worked out"
     )
     lane.shown = False
-    assert asked(lane, "entropy_exit", dict(threshold=0.0, first=1), [5]).best is None, "nobody asked for it"
+    assert asked(lane, "entropy_exit", dict(threshold=0.0, min_layers=1), [5]).best is None, (
+        "nobody asked for it"
+    )
 
 
 @pytest.mark.parametrize("name", LEAVING)
@@ -63,7 +65,12 @@ def test_of_several_rows_each_is_told_as_if_it_were_alone(name: str) -> None:
 
 
 def test_a_drafted_token_has_its_own_exit_and_the_check_derives_all() -> None:
-    parts = dict(drafter=("early_exit", {"criterion": "confidence_exit threshold=0.4 first=1", "length": 3}))
+    parts = dict(
+        drafter=(
+            "early_exit",
+            {"criterion": "confidence_exit threshold=0.4 min_layers=1", "max_draft_tokens": 3},
+        )
+    )
     trace = toys.decode(toys.method(**parts), count=16, pair=(DEEP, DEEP)).sink
     drafted = [step for step in trace.steps if step.draft]
     assert drafted and check(trace).ok and check(trace).counts["exits"] > 20
@@ -76,9 +83,9 @@ def test_a_drafted_token_has_its_own_exit_and_the_check_derives_all() -> None:
 
 
 def test_norms_of_layers_that_a_pass_did_not_reach_are_not_numbers() -> None:
-    settings = dict(threshold=0.6, first=1)
+    settings = dict(threshold=0.6, min_layers=1)
     trace = toys.decode(
-        toys.method(depth=("confidence_exit", settings)), count=12, level="fields", pair=(DEEP, DEEP)
+        toys.method(adaptive_depth=("confidence_exit", settings)), count=12, level="full", pair=(DEEP, DEEP)
     ).sink
     depths = {step.exits[0].depth for step in trace.steps}
     assert len(depths) > 1 and check(trace).ok

@@ -13,7 +13,7 @@ from decodescope.engine.core.component import build
 from decodescope.engine.core.moments import Moments
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.decoding.bases.lane import Lane
-from decodescope.engine.decoding.values.prompt import Prompt
+from decodescope.engine.decoding.values.prompt_attention import PromptAttention
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.cache import LayerStore
@@ -25,7 +25,11 @@ def lane(decoder: Decoder, **knobs) -> Lane:
     return Lane(
         "target",
         decoder,
-        build("policy", "expected_attention", dict(sinks=SINKS, chosen=7, future=5, **knobs)),
+        build(
+            "policy",
+            "expected_attention",
+            dict(sink_tokens=SINKS, prompt_budget=7, future_positions=5, **knobs),
+        ),
     )
 
 
@@ -33,7 +37,7 @@ def lane(decoder: Decoder, **knobs) -> Lane:
 def queries(decoder: Decoder, text: list[int]) -> list[Tensor]:
     """Per layer the queries of `text` before rotation, float64 [H, n, D], from the states that enter the layer."""
     probe = Probe(Needs(hidden=frozenset(range(decoder.spec.n_layers))))
-    decoder.forward(Feed.causal(text, 0), None, probe)
+    decoder.forward(Feed.causal_chain(text, 0), None, probe)
     s = decoder.spec
     made = []
     for i, w in enumerate(decoder.layers):
@@ -53,14 +57,14 @@ def caught(
 ) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
     """Per layer what the entries were worth at the prompt's end, and the keys and values that stood there then."""
     worths, stores = [], []
-    worth = type(lane.policy).worth
+    worth = type(lane.policy).entry_scores
 
-    def watch(policy: object, layer: int, store: LayerStore, prompt: Prompt) -> Tensor:
+    def watch(policy: object, layer: int, store: LayerStore, prompt: PromptAttention) -> Tensor:
         worths.append(worth(policy, layer, store, prompt))
         stores.append((store.k.clone(), store.v.clone()))
         return worths[-1]
 
-    monkeypatch.setattr(type(lane.policy), "worth", watch)
+    monkeypatch.setattr(type(lane.policy), "entry_scores", watch)
     lane.read(text)
     return worths, stores
 
@@ -71,7 +75,7 @@ def caught(
 def test_worth_and_kept_set_are_those_of_the_whole_prompts_queries(
     chunk: int, layout: int, monkeypatch
 ) -> None:
-    monkeypatch.setattr("decodescope.engine.decoding.bases.reader.CHUNK", chunk)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.lane_reader.CHUNK", chunk)
     decoder, text = sharp(by=0.5, n_kv_heads=layout), toys.prompts(1, N)[0]
     made, scale = lane(decoder), 8**-0.5
     worths, stores = caught(made, text, monkeypatch)
@@ -92,8 +96,8 @@ def test_worth_and_kept_set_are_those_of_the_whole_prompts_queries(
 @torch.inference_mode()
 def test_without_spread_and_one_position_ahead_it_is_the_attention_of_the_mean_query(monkeypatch) -> None:
     decoder, text = sharp(n_kv_heads=4), toys.prompts(1, N)[0]
-    made = lane(decoder, spread=False, values=False)
-    made.policy.future = 1
+    made = lane(decoder, use_covariance=False, use_value_norm=False)
+    made.policy.future_positions = 1
     worths, stores = caught(made, text, monkeypatch)
     for i, q in enumerate(queries(decoder, text)):
         for h in range(4):
@@ -106,8 +110,8 @@ def test_without_spread_and_one_position_ahead_it_is_the_attention_of_the_mean_q
 def test_drawn_queries_give_what_is_expected(monkeypatch) -> None:
     """50,000 queries of the Gaussian at the next position: the mean of exp(s q k) is e^z up to a factor for all entries."""
     decoder, text = sharp(by=0.4, n_kv_heads=4), toys.prompts(1, N)[0]
-    made = lane(decoder, values=False)
-    made.policy.future = 1
+    made = lane(decoder, use_value_norm=False)
+    made.policy.future_positions = 1
     worths, stores = caught(made, text, monkeypatch)
     g, R = torch.Generator().manual_seed(0), turn(decoder, N)
     q = queries(decoder, text)[0][1, SINKS:]
@@ -120,7 +124,7 @@ def test_drawn_queries_give_what_is_expected(monkeypatch) -> None:
 def test_moments_of_parts_are_those_of_the_whole() -> None:
     x = torch.randn(2, 3, 50, 4, generator=torch.Generator().manual_seed(0)) + 100
     parts = [Moments.of(part) for part in x.split([1, 20, 29], 2)]
-    whole = parts[0].joined(parts[1]).joined(parts[2])
+    whole = parts[0].merge(parts[1]).merge(parts[2])
     assert whole.count == 50 and torch.allclose(whole.mean, x.mean(2), atol=1e-4)
     for b in range(2):
         for h in range(3):
@@ -129,7 +133,9 @@ def test_moments_of_parts_are_those_of_the_whole() -> None:
 
 def test_the_text_is_written_by_fused_passes() -> None:
     session = toys.decode(
-        toys.method(policy=("expected_attention", dict(sinks=2, chosen=6))), toys.PROMPT * 3, count=6
+        toys.method(policy=("expected_attention", dict(sink_tokens=2, prompt_budget=6))),
+        toys.PROMPT * 3,
+        count=6,
     )
     assert [x.passes[0].instrumented for x in session.sink.steps] == [
         True,

@@ -14,26 +14,28 @@ from filling import filled, fills
 from decodescope.engine import Method, Session
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.details.explored import bits
+from decodescope.engine.trace.details.exploration import settled_bits
 
 COUNT = 22
-KNOBS = {"tau": 0.9, "beyond": 0.05, "least": 6}
+KNOBS = {"tau": 0.9, "later_block_margin": 0.05, "min_sure_places": 6}
 START = len(toys.PROMPT)
 
 
 def masked(selector: str, knobs: dict[str, Any], sampler: Any = "greedy", **strategy: Any) -> Method:
-    return toys.method(strategy=("masked", strategy), selector=(selector, knobs), sampler=sampler)
+    return toys.method(strategy=("masked", strategy), unmasking=(selector, knobs), sampler=sampler)
 
 
 def decoded(method: Method, prompt: list[int] | None = None, **more: Any) -> Session:
-    return filled(Session(toys.both(), method, prompt or toys.PROMPT, max_new_tokens=COUNT, **more))
+    return filled(
+        Session(toys.bidirectional_target(), method, prompt or toys.PROMPT, max_new_tokens=COUNT, **more)
+    )
 
 
 @pytest.mark.parametrize("cache", ["none", "prefix", "dual"])
 @pytest.mark.parametrize("sampler", ["greedy", ("temperature", {"temperature": 0.9})])
 def test_one_try_one_block_and_no_exploring_are_the_threshold(cache: str, sampler: Any) -> None:
     for tau in (0.4, 0.8):
-        knobs = {"tau": tau, "tries": 1, "span": 1, "least": 0}
+        knobs = {"tau": tau, "candidates": 1, "parallel_blocks": 1, "min_sure_places": 0}
         both = ("explore", knobs), ("threshold", {"tau": tau})
         one, other = (decoded(masked(*x, sampler, block=8, cache=cache), seed=3) for x in both)
         assert one.end.tokens == other.end.tokens
@@ -49,8 +51,8 @@ def test_one_try_one_block_and_no_exploring_are_the_threshold(cache: str, sample
 @torch.inference_mode()
 def test_canvases_side_by_side_are_read_as_each_alone(cache: str) -> None:
     """Each try is read again by a pass of its own, over the same entries, and gives the same logits."""
-    method = masked("explore", {**KNOBS, "tries": 3}, block=7, cache=cache)
-    session = Session(toys.both(), method, toys.PROMPT, max_new_tokens=COUNT)
+    method = masked("explore", {**KNOBS, "candidates": 3}, block=7, cache=cache)
+    session = Session(toys.bidirectional_target(), method, toys.PROMPT, max_new_tokens=COUNT)
     forward, compared = session.target.forward, 0
 
     def watched(feed: Feed, *rest: Any) -> torch.Tensor:
@@ -79,7 +81,7 @@ def test_canvases_side_by_side_are_read_as_each_alone(cache: str) -> None:
 
 
 def test_rows_are_those_of_all_canvases_and_exploring_takes_no_pass_of_its_own() -> None:
-    session = decoded(masked("explore", {**KNOBS, "tries": 3}, block=8))
+    session = decoded(masked("explore", {**KNOBS, "candidates": 3}, block=8))
     explored = [step for step in session.sink.steps if step.detail_of("canvas").explored]
     assert len(explored) > 3 and len(explored) < len(session.sink.steps)
     for step in session.sink.steps:
@@ -88,7 +90,7 @@ def test_rows_are_those_of_all_canvases_and_exploring_takes_no_pass_of_its_own()
 
 
 def test_the_most_uncertain_place_is_explored_and_the_best_canvas_stands() -> None:
-    session = decoded(masked("explore", {**KNOBS, "tries": 4, "gain": 2.0}, block=11))
+    session = decoded(masked("explore", {**KNOBS, "candidates": 4, "gain": 2.0}, block=11))
     others = 0
     for before, fill in zip(fills(session), fills(session)[1:], strict=False):
         tried = fill.explored
@@ -115,11 +117,11 @@ def test_the_most_uncertain_place_is_explored_and_the_best_canvas_stands() -> No
 
 
 def test_a_place_that_would_end_the_text_is_no_gain() -> None:
-    session = decoded(masked("explore", {**KNOBS, "tries": 2}, block=22), stop_tokens=[])
+    session = decoded(masked("explore", {**KNOBS, "candidates": 2}, block=22), stop_tokens=[])
     ends = sorted({int(x) for f in fills(session) if f.explored for x in f.explored.candidate.ravel()})
     counted = 0
     for fill in fills(
-        decoded(masked("explore", {**KNOBS, "tries": 2}, block=22), stop_tokens=ends[: len(ends) // 2])
+        decoded(masked("explore", {**KNOBS, "candidates": 2}, block=22), stop_tokens=ends[: len(ends) // 2])
     ):
         if fill.explored is not None:
             bars = fill.columns["bars"][fill.open != fill.explored.place]
@@ -129,7 +131,13 @@ def test_a_place_that_would_end_the_text_is_no_gain() -> None:
 
 
 def test_places_behind_the_block_are_filled_beside_it_by_a_higher_bar() -> None:
-    session = decoded(masked("explore", {"tau": 0.5, "beyond": 0.2, "span": 2, "least": 0}, block=5))
+    session = decoded(
+        masked(
+            "explore",
+            {"tau": 0.5, "later_block_margin": 0.2, "parallel_blocks": 2, "min_sure_places": 0},
+            block=5,
+        )
+    )
     beyond = 0
     for fill in fills(session):
         edge = fill.edge or fill.block[1]
@@ -139,7 +147,13 @@ def test_places_behind_the_block_are_filled_beside_it_by_a_higher_bar() -> None:
             assert rule == "best" or c >= np.float32(0.5 if place < edge else 0.7)
             beyond += place >= edge and rule == "sure"
     assert beyond > 0, "the test needs a commit behind the block"
-    wide = decoded(masked("explore", {"tau": 0.5, "beyond": 0.0, "span": 9, "least": 0}, block=5))
+    wide = decoded(
+        masked(
+            "explore",
+            {"tau": 0.5, "later_block_margin": 0.0, "parallel_blocks": 9, "min_sure_places": 0},
+            block=5,
+        )
+    )
     whole = decoded(masked("threshold", {"tau": 0.5}, block=22))
     assert wide.end.tokens == whole.end.tokens, "all blocks at once under one bar are one block"
 
@@ -151,8 +165,8 @@ def test_a_pass_without_exploring_settles_no_more_bits_than_its_bar_leaves() -> 
         column = dict(zip(fill.open.tolist(), fill.confidence.tolist(), strict=True))
         sure = [column[p] for p, rule in zip(fill.places, fill.rules, strict=True) if rule == "sure"]
         bound = len(sure) * np.log2(1 / np.float32(KNOBS["tau"]))
-        assert bits(np.array(sure, np.float32)) <= bound + 1e-6
-        more += bits(np.array([column[p] for p in fill.places], np.float32)) > bound
+        assert settled_bits(np.array(sure, np.float32)) <= bound + 1e-6
+        more += settled_bits(np.array([column[p] for p in fill.places], np.float32)) > bound
     assert more > 3
 
 
@@ -168,7 +182,7 @@ CHANGES = [
 
 @pytest.mark.parametrize(("name", "change", "said"), CHANGES)
 def test_an_exploration_that_does_not_follow_is_told(name: str, change: Any, said: str) -> None:
-    session = decoded(masked("explore", {**KNOBS, "tries": 2}, block=22))
+    session = decoded(masked("explore", {**KNOBS, "candidates": 2}, block=22))
     tried = next(fill.explored for fill in fills(session) if fill.explored and len(fill.open) > 4)
     setattr(tried, name, change(getattr(tried, name)))
     problems = check(session.sink).problems
@@ -176,7 +190,7 @@ def test_an_exploration_that_does_not_follow_is_told(name: str, change: Any, sai
 
 
 def test_exploring_elsewhere_or_not_at_all_is_told() -> None:
-    session = decoded(masked("explore", {**KNOBS, "tries": 2}, block=22))
+    session = decoded(masked("explore", {**KNOBS, "candidates": 2}, block=22))
     fill = next(fill for fill in fills(session) if fill.explored)
     fill.explored = None
     assert any(
@@ -186,9 +200,9 @@ def test_exploring_elsewhere_or_not_at_all_is_told() -> None:
 
 def test_a_branch_in_the_midst_of_exploring_has_the_same_future() -> None:
     method = masked(
-        "explore", {**KNOBS, "tries": 2}, ("temperature", {"temperature": 0.9}), block=11, cache="dual"
+        "explore", {**KNOBS, "candidates": 2}, ("temperature", {"temperature": 0.9}), block=11, cache="dual"
     )
-    session = Session(toys.both(), method, toys.PROMPT, max_new_tokens=COUNT)
+    session = Session(toys.bidirectional_target(), method, toys.PROMPT, max_new_tokens=COUNT)
     while session.step().detail_of("canvas").explored is None:
         pass
     twin = session.branch()

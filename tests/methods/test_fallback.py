@@ -35,8 +35,8 @@ def test_without_tolerance_the_text_is_the_large_models_greedy_text(tau: float) 
     big, _ = toys.pair()
     taken = 0
     for prompt in PROMPTS:
-        session = little(prompt, tau=tau, rollback=0.0, length=6)
-        assert session.end.tokens == toys.greedy(big.decoder, prompt, 40) and check(session.sink).ok
+        session = little(prompt, tau=tau, rollback_threshold=0.0, max_draft_tokens=6)
+        assert session.end.tokens == toys.greedy_text(big.decoder, prompt, 40) and check(session.sink).ok
         taken += sum(x.values["kept"] < x.values["written"] for x in blocks(session))
         stop = session.end.tokens[17]
         ended = toys.decode(session.method, prompt, 40, stop_tokens=[stop]).end.tokens
@@ -46,12 +46,12 @@ def test_without_tolerance_the_text_is_the_large_models_greedy_text(tau: float) 
 
 def test_without_doubt_or_rollback_all_but_the_hand_overs_is_the_small_models() -> None:
     _, small = toys.pair()
-    session = little(tau=0.0, rollback=1000.0, length=5, count=43)
+    session = little(tau=0.0, rollback_threshold=1000.0, max_draft_tokens=5, count=43)
     text = list(toys.PROMPT)
     for k, step in enumerate(session.sink.steps):
         assert step.origins == (["target"] if k == 0 else (["draft"] * 5 + ["target"]))
         for token, origin in zip(step.emitted, step.origins, strict=True):
-            assert origin == "target" or [token] == toys.greedy(small.decoder, text, 1)
+            assert origin == "target" or [token] == toys.greedy_text(small.decoder, text, 1)
             text.append(token)
     assert len(session.sink.steps) == 8
 
@@ -60,17 +60,17 @@ def test_losses_choices_and_rollbacks_are_those_of_a_reading_from_scratch() -> N
     big, small = toys.pair()
     rolled = doubts = 0
     for prompt in PROMPTS:
-        session = little(prompt, tau=0.45, rollback=1.0, length=6)
+        session = little(prompt, tau=0.45, rollback_threshold=1.0, max_draft_tokens=6)
         for step in session.sink.steps:
             block, before = step.detail("judged_block"), session.tokens[: step.n]
             tokens, loss, choice = (written(block, name) for name in ("token", "loss", "choice"))
             gave_up = block.values["gave_up"]
             sure = [*written(block, "sure"), *([] if gave_up is None else [gave_up])]
             with torch.inference_mode():
-                law = big.decoder.forward(toys.Feed.causal([*before, *tokens], 0), None)[
+                law = big.decoder.forward(toys.Feed.causal_chain([*before, *tokens], 0), None)[
                     0, step.n - 1 :
                 ].log_softmax(-1)
-                own = small.decoder.forward(toys.Feed.causal([*before, *tokens], 0), None)[
+                own = small.decoder.forward(toys.Feed.causal_chain([*before, *tokens], 0), None)[
                     0, step.n - 1 :
                 ].softmax(-1)
             assert choice == law.argmax(-1).tolist()[: len(tokens)]
@@ -81,15 +81,15 @@ def test_losses_choices_and_rollbacks_are_those_of_a_reading_from_scratch() -> N
             rolled += bool(late)
             doubts += gave_up is not None
         target, draft = session.target, session.lanes["draft"]
-        assert target.tokens == session.tokens[:-1] and toys.same_as_fresh(target)
+        assert target.tokens == session.tokens[:-1] and toys.matches_fresh_reading(target)
         assert draft.tokens == session.tokens[: len(draft.tokens)] and (
-            not draft.tokens or toys.same_as_fresh(draft)
+            not draft.tokens or toys.matches_fresh_reading(draft)
         )
     assert rolled > 5 and doubts > 10, "the test needs both"
 
 
 def test_check_finds_what_does_not_follow_from_the_losses() -> None:
-    session = little(tau=0.45, rollback=1.0, length=6)
+    session = little(tau=0.45, rollback_threshold=1.0, max_draft_tokens=6)
     assert check(session.sink).ok and check(session.sink).counts["turns of models"] == len(session.sink.steps)
     place, block = next(
         (i, x) for i, x in enumerate(blocks(session)) if x.values["kept"] < x.values["written"]
@@ -123,7 +123,11 @@ def test_check_finds_what_does_not_follow_from_the_losses() -> None:
         wrong = copy.deepcopy(session.sink)
         wrong.steps[step.step].details = [replace(block, columns=columns, values=values)]
         assert any(word in problem for problem in check(wrong).problems), (change, check(wrong).problems)
-    knobs = ("rollback", 100.0, "by its losses"), ("tau", 0.999, "sure enough"), ("length", 0, "in a row")
+    knobs = (
+        ("rollback_threshold", 100.0, "by its losses"),
+        ("tau", 0.999, "sure enough"),
+        ("max_draft_tokens", 0, "in a row"),
+    )
     for name, wrong_knob, word in knobs:
         wrong = copy.deepcopy(session.sink)
         wrong.header.method["router"][name] = wrong_knob

@@ -15,17 +15,17 @@ from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.policies.fastgen import CANDIDATES
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.checks.notes import told
+from decodescope.engine.trace.checks.notes import declared_notes
 
 TEXT = toys.prompts(1, 90, seed=8)[0]
 MARKS, POINTS = frozenset({5}), {2: " ,", 9: "...", 3: "a.", 4: " "}  # ids 2 and 9 are punctuation
-SETTINGS: dict[str, Any] = dict(sinks=1, frequent=0.2, near=0.15)
+SETTINGS: dict[str, Any] = dict(sink_tokens=1, heavy_share=0.2, recent_share=0.15)
 N = 40
 
 
 def lane(recover: float, decoder: Any = None, **more: Any) -> Lane:
     made = Lane(
-        "target", decoder or sharp(), build("policy", "fastgen", dict(SETTINGS, recover=recover, **more))
+        "target", decoder or sharp(), build("policy", "fastgen", dict(SETTINGS, min_recovery=recover, **more))
     )
     made.policy.begin(made.decoder.spec, N, lambda x: POINTS.get(x, "a"), MARKS)
     return made
@@ -104,7 +104,7 @@ def test_written_text_is_evicted_head_by_head_as_a_replay_says() -> None:
     made.read(TEXT[:N])
     made.watch, lengths = watch, set()
     for at in range(N, 84, 2):
-        made.forward(Feed.causal(TEXT[at : at + 2], at))
+        made.forward(Feed.causal_chain(TEXT[at : at + 2], at))
         made.commit([0, 1])
         assert held(made) == due
         lengths.add(tuple(len(x) for heads in due for x in heads))
@@ -123,20 +123,22 @@ def test_all_of_the_attention_is_the_full_cache_and_less_never_takes_more() -> N
         made = lane(recover)
         made.read(TEXT[:N])
         for at in range(N, 60):
-            logits = made.forward(Feed.causal([TEXT[at]], at))
+            logits = made.forward(Feed.causal_chain([TEXT[at]], at))
             made.commit([0])
             if recover == 1:
-                assert torch.equal(logits, plain.forward(Feed.causal([TEXT[at]], at)))
+                assert torch.equal(logits, plain.forward(Feed.causal_chain([TEXT[at]], at)))
                 plain.commit([0])
         sizes.append((sum(len(x) for heads in held(made) for x in heads), made.cache.nbytes))
     assert sizes == sorted(sizes, reverse=True) and sizes[0][0] == 60 * 4 and len(set(sizes)) > 4
 
 
 def test_the_trace_says_why_each_head_has_its_candidate() -> None:
-    session = toys.decode(toys.method(policy=("fastgen", dict(SETTINGS, recover=0.8))), TEXT[:N], count=20)
+    session = toys.decode(
+        toys.method(policy=("fastgen", dict(SETTINGS, min_recovery=0.8))), TEXT[:N], count=20
+    )
     trace = session.sink
     assert check(trace).ok
-    first, *others = [told(trace.header, step).get("policy") for step in trace.steps]
+    first, *others = [declared_notes(trace.header, step).get("policy") for step in trace.steps]
     assert not any(others), "it is told once"
     shares = [first[f"recovered.{x}"] for x in CANDIDATES[:-1]]
     for i, candidate in first["chosen"].items():

@@ -14,18 +14,20 @@ from decodescope.engine.session.method import MethodError
 from decodescope.engine.trace import check
 
 FIRST, COUNT = 2, 40
-POLICIES = [("keep_all", {}), ("h2o", dict(heavy=6, recent=6)), ("tova", dict(size=12))]
+POLICIES = [("keep_all", {}), ("h2o", dict(heavy=6, recent=6)), ("tova", dict(cache_size=12))]
 
 
 def run(max_pending: int = 3, threshold: float = 0.05, **parts: object) -> toys.Session:
-    settings = dict(first=FIRST, threshold=threshold, max_pending=max_pending)
-    return toys.decode(toys.method(depth=("free", settings), **parts), pair=(DEEP, DEEP), count=COUNT)
+    settings = dict(min_layers=FIRST, threshold=threshold, max_pending=max_pending)
+    return toys.decode(
+        toys.method(adaptive_depth=("free", settings), **parts), pair=(DEEP, DEEP), count=COUNT
+    )
 
 
 def due(tokens: list[int], depth: int) -> int:
     """The likeliest token behind `tokens` in front of layer `depth`, of a pass over the whole text."""
-    x = DEEP.decoder.shallow(Feed.causal(tokens, 0), None, depth)[0, -1]
-    return int(DEEP.decoder.unembed(DEEP.decoder.normed(x)).argmax())
+    x = DEEP.decoder.states_before(Feed.causal_chain(tokens, 0), None, depth)[0, -1]
+    return int(DEEP.decoder.unembed(DEEP.decoder.apply_norm(x)).argmax())
 
 
 @pytest.mark.parametrize("most", [1, 3, 64])
@@ -51,7 +53,11 @@ def test_every_token_is_that_of_a_whole_pass_at_its_depth_and_the_end_flushes(mo
         "the test needs tokens that wait"
     )
     assert not most < 64 or forced
-    assert not session.target.waits and toys.same_as_fresh(session.target, 1e-12) and check(session.sink).ok
+    assert (
+        not session.target.deferred_tokens
+        and toys.matches_fresh_reading(session.target, 1e-12)
+        and check(session.sink).ok
+    )
     flushes = [x for step in session.sink.steps for x in step.passes if x.phase == "flush"]
     assert [x.tokens for x in flushes] == ([waits] if waits else [])
 
@@ -60,7 +66,7 @@ def test_every_token_is_that_of_a_whole_pass_at_its_depth_and_the_end_flushes(mo
 @pytest.mark.parametrize("drafter", ["none", "prompt_lookup"])
 def test_what_waits_goes_on_before_entries_are_moved(policy: tuple, drafter: str) -> None:
     session = run(5, policy=policy, drafter=drafter)
-    assert check(session.sink).ok and not session.target.waits
+    assert check(session.sink).ok and not session.target.deferred_tokens
     phases = [x.phase for step in session.sink.steps for x in step.passes]
     assert any(x.depth == FIRST for step in session.sink.steps for x in step.exits) and "flush" in phases
     if policy[0] != "keep_all":
@@ -72,14 +78,17 @@ def test_what_waits_goes_on_before_entries_are_moved(policy: tuple, drafter: str
 @pytest.mark.parametrize("threshold", [0.0, 0.05])
 def test_checked_it_is_plain_decoding(threshold: float) -> None:
     plain = toys.decode(toys.method(), pair=(DEEP, DEEP), count=COUNT)
-    drafter = ("early_exit", dict(length=4, criterion=f"free first=2 threshold={threshold} max_pending=2"))
+    drafter = (
+        "early_exit",
+        dict(max_draft_tokens=4, criterion=f"free min_layers=2 threshold={threshold} max_pending=2"),
+    )
     session = toys.decode(toys.method(drafter=drafter), pair=(DEEP, DEEP), count=COUNT)
-    assert session.tokens == plain.tokens and check(session.sink).ok and not session.target.waits
+    assert session.tokens == plain.tokens and check(session.sink).ok and not session.target.deferred_tokens
 
 
 SELECTS = {
-    "quest": ("quest", dict(entries=48, dense=1)),
-    "tidal_decode": ("tidal_decode", dict(k=20, start=2, again=4)),
+    "quest": ("quest", dict(token_budget=48, dense_layers=1)),
+    "tidal_decode": ("tidal_decode", dict(top_k=20, selection_layer=2, reselection_layer=4)),
 }
 
 
@@ -89,10 +98,10 @@ def test_what_waited_reads_what_it_would_have_read_at_once(policy: str) -> None:
     """Held against a lane with the same policy that runs all layers for one token after the other."""
     name, knobs = SELECTS[policy]
     method = toys.method(
-        depth=("free", dict(first=FIRST, threshold=0.05, max_pending=3)), policy=(name, knobs)
+        adaptive_depth=("free", dict(min_layers=FIRST, threshold=0.05, max_pending=3)), policy=(name, knobs)
     )
-    session = toys.decode(method, toys.PROMPT * 6, pair=(DEEP, DEEP), count=COUNT, level="fields")
-    assert check(session.sink).ok and not session.target.waits
+    session = toys.decode(method, toys.PROMPT * 6, pair=(DEEP, DEEP), count=COUNT, level="full")
+    assert check(session.sink).ok and not session.target.deferred_tokens
     passes = [x for step in session.sink.steps for x in step.passes]
     assert any(x.joined and x.read and sum(map(sum, x.read)) < sum(x.held) * 2 for x in passes), (
         "the test needs a choice"
@@ -104,7 +113,7 @@ def test_what_waited_reads_what_it_would_have_read_at_once(policy: str) -> None:
     lane.read(text[:asked])  # its last token too reads everything
     assert session.sink.steps[0].exits[0].depth == FIRST, "the test needs a last token that goes on later"
     for at in range(asked, len(text)):
-        lane.forward(Feed.causal([text[at]], at))
+        lane.forward(Feed.causal_chain([text[at]], at))
         lane.commit([0])
     for mine, fresh in zip(session.target.cache.layers, lane.cache.layers, strict=True):
         assert mine.n == fresh.n and torch.allclose(
@@ -119,7 +128,9 @@ def test_what_waited_reads_what_it_would_have_read_at_once(policy: str) -> None:
 
 
 def test_a_policy_that_chooses_below_the_exit_for_all_layers_is_refused() -> None:
-    method = toys.method(depth=("free", dict(first=3)), policy=("tidal_decode", dict(start=2)))
+    method = toys.method(
+        adaptive_depth=("free", dict(min_layers=3)), policy=("tidal_decode", dict(selection_layer=2))
+    )
     with pytest.raises(
         MethodError, match=r"^under free tokens go on from layer 3, and tidal_decode chooses in layer 2 "
     ):

@@ -20,7 +20,7 @@ def like_eagle(late: float = 0.0) -> FspadLayer:
     heads = toys.pair()[0].decoder.heads
     tensors = {name: x * late if name in LATE else x for name, x in heads["fspad"].tensors().items()}
     tensors |= {f"layer.{name}": x for name, x in heads["eagle"].tensors().items()}
-    return FspadLayer.around(heads["fspad"].shape, tensors)
+    return FspadLayer.from_tensors(heads["fspad"].shape, tensors)
 
 
 def test_with_gates_of_one_it_drafts_what_eagle_2_does_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,7 +44,7 @@ def test_with_gates_of_one_it_drafts_what_eagle_2_does_to_the_bit(monkeypatch: p
     with torch.inference_mode():
         features, embedded = feature_of(text[:-1])[None], decoder.embed[torch.tensor(text[1:])][None]
         assert torch.equal(like_eagle()(features, embedded), decoder.heads["eagle"](features, embedded))
-        assert torch.equal(like_eagle().spoken(features), features)
+        assert torch.equal(like_eagle().unembedding_input(features), features)
 
 
 def test_a_fresh_net_is_eagle() -> None:
@@ -76,9 +76,9 @@ def test_the_tree_is_what_unrolling_every_path_alone_gives() -> None:
 def test_each_loss_reaches_its_own_weights() -> None:
     """The distance of features moves the gates and the layer and leaves the map to words; what is spoken moves that."""
     head = toys.heads("fspad", D, n_heads=2, n_kv_heads=1, head_dim=16).requires_grad_(True)
-    r = training.read(cyclic(), torch.randint(V, (3, 9), generator=torch.Generator().manual_seed(0)))
-    ((s, x),) = training.guesses(head, r)
-    torch.nn.functional.smooth_l1_loss(x, s.law(r.feature)).backward(retain_graph=True)
+    r = training.read_states(cyclic(), torch.randint(V, (3, 9), generator=torch.Generator().manual_seed(0)))
+    ((s, x),) = training.head_guesses(head, r)
+    torch.nn.functional.smooth_l1_loss(x, s.align_target(r.feature)).backward(retain_graph=True)
     assert head.apart.weight.grad is None and head.words_only.weight.grad is None
     assert (
         min(
@@ -86,9 +86,9 @@ def test_each_loss_reaches_its_own_weights() -> None:
         )
         > 0
     )
-    law = training.unembed(cyclic(), s.law(r.feature)).softmax(-1)
+    law = training.unembed(cyclic(), s.align_target(r.feature)).softmax(-1)
     torch.nn.functional.cross_entropy(
-        training.said(cyclic(), head, x).flatten(0, 1), law.flatten(0, 1)
+        training.head_logits(cyclic(), head, x).flatten(0, 1), law.flatten(0, 1)
     ).backward()
     assert (
         float(head.words_only.weight.grad.abs().sum()) > 0 and float(head.apart.weight.grad.abs().sum()) > 0

@@ -21,18 +21,24 @@ COUNT, START = 16, len(toys.PROMPT)
 NESTED = 'start: "1" [start ("0" start)*] "2" | "3"'
 SELECTORS: list[tuple[str, dict[str, Any]]] = [
     ("low_confidence", {"steps": 4}), ("random", {"steps": 4}), ("threshold", {"tau": 0.3}), ("threshold", {"factor": 2.0}),
-    ("local_leap", {"tau": 0.6, "relaxed": 0.3}), ("explore", {"tau": 0.8, "least": 4, "tries": 3}),
+    ("local_leap", {"tau": 0.6, "relaxed_tau": 0.3}), ("explore", {"tau": 0.8, "min_sure_places": 4, "candidates": 3}),
 ]  # fmt: skip
 WARM = ("temperature", {"temperature": 1.0})
 
 
 def masked(selector: tuple[str, dict[str, Any]], sampler: Any = "greedy", **strategy: Any) -> Method:
-    return toys.method(strategy=("masked", strategy), selector=selector, sampler=sampler)
+    return toys.method(strategy=("masked", strategy), unmasking=selector, sampler=sampler)
 
 
 def decoded(method: Method, count: int = COUNT, **more: Any) -> Session:
     return filled(
-        Session(toys.both(), method, toys.PROMPT, max_new_tokens=count, **{"stop_tokens": [7], **more})
+        Session(
+            toys.bidirectional_target(),
+            method,
+            toys.PROMPT,
+            max_new_tokens=count,
+            **{"stop_tokens": [7], **more},
+        )
     )
 
 
@@ -87,7 +93,7 @@ def test_a_text_that_is_one_of_the_grammar_anyway_stays_what_it_is() -> None:
 def test_the_shipped_grammars_are_written_by_a_model_with_a_tokenizer() -> None:
     words = ["(", ")", " (", "[", "]", "3", "+", " Ada", "Ben", "x", "1", "5"]
     for name in SHIPPED:
-        target = replace(toys.both(), tokenizer=Words(dict(enumerate(words))))  # type: ignore[arg-type]
+        target = replace(toys.bidirectional_target(), tokenizer=Words(dict(enumerate(words))))  # type: ignore[arg-type]
         method = masked(("threshold", {"tau": 0.3}), block=8, grammar=name)
         session = Session(target, method, toys.PROMPT, max_new_tokens=12, stop_tokens=[9])
         session.sink = Trace()
@@ -149,7 +155,7 @@ def test_what_cannot_be_obeyed_is_refused() -> None:
 
 def test_a_branch_goes_on_under_the_grammar() -> None:
     session = Session(
-        toys.both(),
+        toys.bidirectional_target(),
         masked(("random", {"steps": 6}), WARM, block=8, grammar=NESTED),
         toys.PROMPT,
         max_new_tokens=COUNT,

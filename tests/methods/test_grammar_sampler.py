@@ -14,7 +14,7 @@ from lark import Lark
 from sizes import sizes
 
 from decodescope.engine import Method, MethodError, ParamError, Session, load
-from decodescope.engine.decoding.shared.recogniser import Path, Recogniser
+from decodescope.engine.decoding.shared.recogniser import GrammarPath, Recogniser
 from decodescope.engine.decoding.values.alphabet import Alphabet
 from decodescope.engine.methods.samplers.grammar import Grammar
 from decodescope.engine.model.forward.executor import EngineFault
@@ -63,40 +63,53 @@ def test_masks_are_what_trying_all_strings_gives(text: str) -> None:
         assert recogniser.mask(path).nonzero()[:, 0].tolist() == due, string
         assert due or string in words
         seen += 1
-        waiting += [(path.after(x), string + PIECES[x].decode()) for x in due if x != END]
+        waiting += [(path.with_token(x), string + PIECES[x].decode()) for x in due if x != END]
     assert seen > 12, "the test needs paths"
 
 
 def test_equal_paths_are_one_and_closed_behind_a_stop_and_behind_what_does_not_fit() -> None:
     root = Recogniser("ab*", "regex", ALPHABET).root
-    assert root.after(0).after(1) is root.after(0).after(1) and root.after(0).open
-    closed = [root.after(1), root.after(0).after(END), root.after(1).after(0), root.after(8)]
+    assert root.with_token(0).with_token(1) is root.with_token(0).with_token(1) and root.with_token(0).open
+    closed = [
+        root.with_token(1),
+        root.with_token(0).with_token(END),
+        root.with_token(1).with_token(0),
+        root.with_token(8),
+    ]
     assert not any(x.open for x in closed)
     logits = torch.randn(len(PIECES))
-    assert all(torch.equal(Grammar(text="ab*").warp(logits, x), logits) for x in closed), (
+    assert all(torch.equal(Grammar(definition="ab*").warp(logits, x), logits) for x in closed), (
         "nothing there is ever written"
     )
 
 
 def test_forced_tokens_are_those_that_stand_alone() -> None:
     root = Recogniser("b\n\nb|b", "regex", ALPHABET).root
-    assert [*root.recogniser.forced(root, 16)] == [1], "then the text may end, too"
-    behind = root.after(1).after(9)
-    assert [*root.recogniser.forced(behind, 16)] == [9, 1] and [*root.recogniser.forced(behind, 1)] == [9]
+    assert [*root.recogniser.forced_tokens(root, 16)] == [1], "then the text may end, too"
+    behind = root.with_token(1).with_token(9)
+    assert [*root.recogniser.forced_tokens(behind, 16)] == [9, 1] and [
+        *root.recogniser.forced_tokens(behind, 1)
+    ] == [9]
 
 
 @pytest.mark.parametrize("sampler", ["greedy", "temperature"])
 def test_any_text_is_the_models_own(sampler: str) -> None:
     """Letters alone stand on the toy: a grammar of all texts takes out its mark, and nothing where that is allowed."""
-    any_text = {"grammar": {"text": "(?s:.*)"}}
-    methods = [Method.named({"sampler": sampler}), Method.named({"sampler": ["grammar", sampler]}, any_text)]
-    big = toys.spoken(toys.pair()[0])
-    runs = [toys.finished(Session(big, method, toys.PROMPT, max_new_tokens=24, seed=4)) for method in methods]
+    any_text = {"grammar": {"definition": "(?s:.*)"}}
+    methods = [
+        Method.from_names({"sampler": sampler}),
+        Method.from_names({"sampler": ["grammar", sampler]}, any_text),
+    ]
+    big = toys.add_tokenizer(toys.pair()[0])
+    runs = [
+        toys.finish_session(Session(big, method, toys.PROMPT, max_new_tokens=24, seed=4))
+        for method in methods
+    ]
     assert runs[0].end.tokens == runs[1].end.tokens and len(runs[0].end.tokens) > 4
 
 
 def test_the_record_tells_of_masks_and_forced_runs() -> None:
-    method = Method.named({"sampler": ["grammar", "greedy"]}, {"grammar": {"text": "a(bcd|efg)h"}})
+    method = Method.from_names({"sampler": ["grammar", "greedy"]}, {"grammar": {"definition": "a(bcd|efg)h"}})
     run = toys.decode(method)
     steps = [step.sampler for step in run.sink.steps]
     assert [x["allowed"] for x in steps] == [1, 2, 1, 1, 1, 1] and [x["forced"] for x in steps] == [
@@ -113,37 +126,39 @@ def test_the_record_tells_of_masks_and_forced_runs() -> None:
 
 def test_the_mass_refused_is_what_the_model_gave_to_tokens_that_do_not_fit() -> None:
     recogniser, logits = Recogniser("a(ab)*", "regex", ALPHABET), torch.randn(len(PIECES))
-    for path, fits in ((recogniser.root, [0, 4, 5]), (recogniser.root.after(0), [0, 2, 3])):
+    for path, fits in ((recogniser.root, [0, 4, 5]), (recogniser.root.with_token(0), [0, 2, 3])):
         p = logits.double().softmax(-1)
         due = pytest.approx(1 - float(p[fits].sum()), abs=1e-6)
-        assert Grammar(text="a(ab)*").weighs(logits, path) == {"refused": due}
+        assert Grammar(definition="a(ab)*").logits_summary(logits, path) == {"refused": due}
         for stages in (["greedy"], ["temperature", "top_k"]):
-            chain = Method.named({"sampler": ["grammar", *stages]}).sampler
-            assert (chain.weighs(logits, [path] + [None] * len(stages)) or {})["refused"] == due
-    assert Grammar(text="a(ab)*").weighs(logits, recogniser.root.after(1)) is None, (
+            chain = Method.from_names({"sampler": ["grammar", *stages]}).sampler
+            assert (chain.logits_summary(logits, [path] + [None] * len(stages)) or {})["refused"] == due
+    assert Grammar(definition="a(ab)*").logits_summary(logits, recogniser.root.with_token(1)) is None, (
         "nothing there is ever written"
     )
 
 
 def test_drafts_under_the_sampler_fit_and_others_are_refused() -> None:
-    knobs = {"grammar": {"text": "([a-c]{2}k)*"}}
+    knobs = {"grammar": {"definition": "([a-c]{2}k)*"}}
     for drafter, refuses in (("draft_model", False), ("token_recycling", True)):
         run = toys.decode(
-            Method.named({"drafter": drafter, "sampler": ["grammar", "greedy"]}, knobs), count=24
+            Method.from_names({"drafter": drafter, "sampler": ["grammar", "greedy"]}, knobs), count=24
         )
-        plain = toys.decode(Method.named({"sampler": ["grammar", "greedy"]}, knobs), count=24)
+        plain = toys.decode(Method.from_names({"sampler": ["grammar", "greedy"]}, knobs), count=24)
         assert run.end.tokens == plain.end.tokens and check(run.sink).ok
         drafts = [toys.LETTERS.decode(step.draft.tokens) for step in run.sink.steps if step.draft is not None]
         assert drafts and any(re.search("[d-jl]", x) for x in drafts) is refuses
 
 
 def test_a_branch_goes_on_as_the_run_does() -> None:
-    method = Method.named({"sampler": ["grammar", "temperature"]}, {"grammar": {"text": "([a-c]{2}k)+"}})
-    session = Session(toys.spoken(toys.pair()[0]), method, toys.PROMPT, max_new_tokens=24, seed=2)
+    method = Method.from_names(
+        {"sampler": ["grammar", "temperature"]}, {"grammar": {"definition": "([a-c]{2}k)+"}}
+    )
+    session = Session(toys.add_tokenizer(toys.pair()[0]), method, toys.PROMPT, max_new_tokens=24, seed=2)
     for _ in range(5):
         session.step()
     twin = session.branch()
-    assert toys.finished(twin).tokens == toys.finished(session).tokens
+    assert toys.finish_session(twin).tokens == toys.finish_session(session).tokens
 
 
 # ---- texts of the shipped model
@@ -211,9 +226,9 @@ def test_texts_of_the_shipped_model_parse(count: int) -> None:
         kind = [*KINDS][seed % 3]
         text, parses = KINDS[kind]
         parts = {"sampler": ["grammar", "temperature"], "drafter": ("none", "token_recycling")[seed % 2]}
-        method = Method.named(parts, {"grammar": {"text": text, "dialect": kind}})
+        method = Method.from_names(parts, {"grammar": {"definition": text, "dialect": kind}})
         prompt = model.tokenizer.encode("Once upon a time there was a child. ")
-        run = Session(model, method, prompt, max_new_tokens=80, seed=seed, level="counts")
+        run = Session(model, method, prompt, max_new_tokens=80, seed=seed, level="summary")
         for _ in run.stream():
             pass
         if run.end.reason == "stop_token":
@@ -230,71 +245,77 @@ REFUSED = {
     (
         "[a",
         "regex",
-    ): r"^grammar\.text cannot be read as regex \(unclosed character class\): write it without look-around",
+    ): r"^grammar\.definition cannot be read as regex \(unclosed character class\): write it without look-around",
     (
         "(?=a)b",
         "regex",
-    ): r"^grammar\.text cannot be read as regex \(look-around, .*not supported\): write it without ",
-    ("{", "json"): r"^grammar\.text is no JSON \(.*\): write a schema such as ",
+    ): r"^grammar\.definition cannot be read as regex \(look-around, .*not supported\): write it without ",
+    ("{", "json"): r"^grammar\.definition is no JSON \(.*\): write a schema such as ",
     (
         '{"type": "foo"}',
         "json",
-    ): r"^grammar\.text cannot be read as json \(.*foo.*\): write it a JSON schema\.$",
+    ): r"^grammar\.definition cannot be read as json \(.*foo.*\): write it a JSON schema\.$",
     (
         'start: "a" b',
         "lark",
-    ): r"^grammar\.text cannot be read as lark \(.*\): write it with a rule `start`\.$",
+    ): r"^grammar\.definition cannot be read as lark \(.*\): write it with a rule `start`\.$",
 }
 
 
 @pytest.mark.parametrize(("text", "dialect"), REFUSED)
 def test_a_grammar_that_cannot_be_read_is_refused_in_one_sentence(text: str, dialect: str) -> None:
     with pytest.raises(MethodError, match=REFUSED[text, dialect]) as refusal:
-        toys.decode(toys.method(sampler=("grammar", {"text": text, "dialect": dialect})))
+        toys.decode(toys.method(sampler=("grammar", {"definition": text, "dialect": dialect})))
     assert "\n" not in str(refusal.value)
 
 
 def test_models_runs_and_neighbours_that_it_cannot_work_with_are_refused() -> None:
     big = toys.pair()[0]
-    grammar = toys.method(sampler=("grammar", {"text": "a+"}))
+    grammar = toys.method(sampler=("grammar", {"definition": "a+"}))
     with pytest.raises(MethodError, match=r"^toy has no tokenizer, so grammar cannot read its text"):
         Session(big, grammar, toys.PROMPT)
     with pytest.raises(ParamError, match="this run has none"):
-        Session(toys.spoken(big), grammar, toys.PROMPT, stop_tokens=[])
+        Session(toys.add_tokenizer(big), grammar, toys.PROMPT, stop_tokens=[])
     with pytest.raises(
         ParamError, match=r"^No token of this model goes on as the grammar demands at its beginning"
     ):
-        toys.decode(toys.method(sampler=("grammar", {"text": "A+"})))
+        toys.decode(toys.method(sampler=("grammar", {"definition": "A+"})))
     with pytest.raises(
         MethodError, match=r"^top_k removes tokens before grammar sees them.*let grammar come first"
     ):
-        toys.decode(Method.named({"sampler": ["top_k", "grammar"]}))
+        toys.decode(Method.from_names({"sampler": ["top_k", "grammar"]}))
     with pytest.raises(
         MethodError, match=r"^judge may keep a token that the grammar refuses; choose the acceptance lossless"
     ):
         toys.decode(toys.method(acceptance="judge", drafter="draft_model", sampler="grammar"))
-    with pytest.raises(MethodError, match=r"^contrastive removes tokens, .*: choose the law own\.$"):
-        toys.decode(toys.method(law="contrastive", sampler="grammar"))
+    with pytest.raises(MethodError, match=r"^contrastive removes tokens, .*: choose guidance own\.$"):
+        toys.decode(toys.method(guidance="contrastive", sampler="grammar"))
 
 
 def test_a_text_that_cannot_go_on_ends_the_run_with_the_place() -> None:
-    run = Session(toys.spoken(toys.pair()[0]), toys.method(sampler=("grammar", {"text": "a+Z"})), toys.PROMPT)
-    path: Path = run.sampler_state
-    assert path.recogniser.mask(path.after(0)).sum() == 1, "a again, and Z, which no token has"
+    run = Session(
+        toys.add_tokenizer(toys.pair()[0]),
+        toys.method(sampler=("grammar", {"definition": "a+Z"})),
+        toys.PROMPT,
+    )
+    path: GrammarPath = run.sampler_state
+    assert path.recogniser.mask(path.with_token(0)).sum() == 1, "a again, and Z, which no token has"
     stuck = Recogniser("aZ", "regex", ALPHABET).root
     with pytest.raises(
         EngineFault, match=r"^No token of this model goes on as the grammar demands behind 1 tokens"
     ):
-        stuck.recogniser.mask(stuck.after(0))
+        stuck.recogniser.mask(stuck.with_token(0))
     assert stuck.recogniser.mask(stuck).sum() == 1, "the matcher is as good as new"
 
 
 def test_an_end_token_that_a_smaller_second_model_does_not_know_ends_no_text_of_the_grammar() -> None:
     """The run keeps the ids that both models know: of two end tokens one is left, of one none, which is said in a sentence."""
-    target = toys.spoken(toys.pair()[0])
-    small = toys.spoken(toys.model(toys.decoder(toys.shaped(vocab=10), dtype=torch.float64)))
-    made = toys.method(sampler=("grammar", dict(text="[a-d]{3}")), drafter=("draft_model", dict(length=2)))
-    end = toys.finished(
+    target = toys.add_tokenizer(toys.pair()[0])
+    small = toys.add_tokenizer(toys.model(toys.decoder(toys.toy_spec(vocab=10), dtype=torch.float64)))
+    made = toys.method(
+        sampler=("grammar", dict(definition="[a-d]{3}")), drafter=("draft_model", dict(max_draft_tokens=2))
+    )
+    end = toys.finish_session(
         Session(target, made, [1, 2, 3], models={"draft": small}, max_new_tokens=8, stop_tokens=[9, 12])
     ).end
     assert len(end.tokens) == 4 and end.tokens[-1] == 9 and max(end.tokens[:3]) < 4

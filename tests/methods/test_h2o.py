@@ -23,7 +23,7 @@ LAYOUTS = {"4/4": 4, "4/2": 2, "4/1": 1}
 
 
 def model(kv_heads: int, seed: int) -> Decoder:
-    made = toys.decoder(toys.shaped(n_kv_heads=kv_heads, n_layers=2), seed, torch.float64)
+    made = toys.decoder(toys.toy_spec(n_kv_heads=kv_heads, n_layers=2), seed, torch.float64)
     for layer in made.layers:
         layer.qkv *= 4  # sharp attention: else the first tokens, which all have seen, are the heavy ones
     return made
@@ -42,7 +42,7 @@ def step(lane: Lane, root: int, path: list[int], wrong: int) -> Tensor:
     """Verify a tree with a refused node beside each of the path; commit the path. Logits after its last node."""
     tokens = [t for token in path for t in (wrong, token)]
     parents = [p for i in range(len(path)) for p in [2 * i - 1] * 2]
-    logits = lane.forward(Draft(tokens, parents).feed(root, len(lane.tokens)))
+    logits = lane.forward(Draft(tokens, parents).build_feed(root, len(lane.tokens)))
     rows = [0, *(2 * i + 2 for i in range(len(path)))]
     lane.commit(rows)
     return logits[0, rows]
@@ -117,7 +117,7 @@ def test_replay_of_the_rows_gives_every_kept_set_and_the_mass_adds_up() -> None:
 
     lane.watch = watch
     text = toys.prompts(1, 40)[0]
-    lane.forward(Feed.causal(text[:10], 0))
+    lane.forward(Feed.causal_chain(text[:10], 0))
     lane.commit(list(range(10)))
     seen_sets = set()
     for at in range(10, 36, 2):
@@ -152,7 +152,7 @@ def test_of_equal_masses_the_lower_position_stays() -> None:
 
 
 def test_a_slot_without_an_entry_is_never_chosen() -> None:
-    policy = build("policy", "key_norm", dict(short=2, recent=1))  # no zone that is "first"
+    policy = build("policy", "key_norm", dict(low_norm_entries=2, recent=1))  # no zone that is "first"
     victims = policy.victims(torch.tensor([[[1.0, 1.0, 1.0, 0.0]]]), torch.tensor([[[0, 1, 2, -1]]]), 3, 2)
     assert sorted(victims[0, 0].tolist()) == [0, 1]
 
@@ -168,7 +168,7 @@ def test_bytes_follow_the_formula_and_do_not_grow() -> None:
         capacity = lane.cache.layers[0].capacity
         assert lane.cache.nbytes == 2 * 2 * 2 * capacity * 8 * 8 + 8 * 2 * 2 * capacity
         sizes.add(capacity)
-    assert lane.cache.held == 40 and sizes == {48}
+    assert lane.cache.fullest_length == 40 and sizes == {48}
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -191,7 +191,7 @@ def test_the_oracle_keeps_what_the_full_maps_say_and_the_online_scores_do_not(la
         assert held(lanes[True]) == kept
         apart += held(lanes[False]) != kept
         for lane in lanes.values() if n < 50 else ():
-            lane.forward(Feed.causal(text[n : n + 1], n))
+            lane.forward(Feed.causal_chain(text[n : n + 1], n))
             lane.commit([0])
         kept = [[[*row, n] for row in heads] for heads in kept]
-    assert apart > 9 and not lanes[True].needs and lanes[False].shadow is None
+    assert apart > 9 and not lanes[True].needs and lanes[False].reference is None

@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 import torch
 
-from decodescope.engine.decoding.bases.weights import Calibration
+from decodescope.engine.decoding.bases.weights import CalibrationData
 from decodescope.engine.methods.weights.head_gates import HeadGates
 from decodescope.engine.methods.weights.shared.gating import hard_concrete, probability_open
-from decodescope.engine.methods.weights.shared.texts import loss, texts
-from decodescope.engine.model.forward.slicing import gated
+from decodescope.engine.methods.weights.shared.texts import calibration_texts, text_loss
+from decodescope.engine.model.forward.slicing import apply_gates
 from decodescope.engine.model.layers.gates import Gates
 from tests import toys
 
-TEXT = Calibration(lambda: torch.randint(toys.SPEC.vocab, (512,), generator=torch.Generator().manual_seed(3)))
+TEXT = CalibrationData(
+    lambda: torch.randint(toys.SPEC.vocab, (512,), generator=torch.Generator().manual_seed(3))
+)
 
 
 def test_a_gate_is_0_as_often_as_derived() -> None:
@@ -28,11 +30,11 @@ def test_a_gate_is_0_as_often_as_derived() -> None:
 
 
 def test_a_price_of_0_keeps_all_and_a_high_one_closes_gates_for_good() -> None:
-    decoder, rows = toys.decoder(dtype=torch.float64), texts(TEXT, 96)
-    kept = HeadGates(price=0.0, steps=5).gates(decoder, TEXT).head
+    decoder, rows = toys.decoder(dtype=torch.float64), calibration_texts(TEXT, 96)
+    kept = HeadGates(l0_penalty=0.0, steps=5).gates(decoder, TEXT).head
     assert kept is not None and bool((kept == 1).all())
-    log_a = HeadGates(price=20.0, steps=60, rate=0.3).logits(decoder, rows)
+    log_a = HeadGates(l0_penalty=20.0, steps=60, learning_rate=0.3).gate_logits(decoder, rows)
     z = hard_concrete(log_a)
     assert ((z == 0) | (z == 1)).double().mean() > 0.9 and (z == 0).sum() > 3
-    soft, hard = (float(loss(gated(decoder, Gates(x)), rows)) for x in (z, (z > 0.5).double()))
+    soft, hard = (float(text_loss(apply_gates(decoder, Gates(x)), rows)) for x in (z, (z > 0.5).double()))
     assert abs(hard / soft - 1) < 0.005

@@ -13,34 +13,39 @@ from decodescope.engine.core.component import build
 from decodescope.engine.core.spec import Rope
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
-from decodescope.engine.model.attention.attention import widened
+from decodescope.engine.model.attention.attention import upcast_half
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.layers.rope import unrotated
+from decodescope.engine.model.layers.rope import unrotate
 from decodescope.engine.model.stores.cache import PAGE
 from decodescope.engine.session.method import MethodError
 
 TEXT = toys.prompts(1, 48, seed=2)[0]
 DECODER = toys.pair()[0].decoder
 # layers with a window turn their keys by another base, as Gemma 3's do
-TURNED = toys.shaped(windows=(9, None, 30), local_rope=Rope(50.0, DECODER.spec.rope.dim))
+TURNED = toys.toy_spec(windows=(9, None, 30), local_rope=Rope(50.0, DECODER.spec.rope.dim))
 LOCAL = toys.decoder(TURNED, toys.LIVELY, torch.float64)
 
 
 def lane(decoder: Decoder = DECODER, **knobs) -> Lane:
-    return Lane("target", decoder, KeepAll(), codec=build("codec", "head_svd", dict(buffer=16, **knobs)))
+    return Lane(
+        "target",
+        decoder,
+        KeepAll(),
+        kv_compression=build("kv_compression", "head_svd", dict(buffer=16, **knobs)),
+    )
 
 
 @torch.inference_mode()
 def test_all_directions_are_the_model() -> None:
-    whole, plain = lane(directions=1.0, first=32), lane(first=60_000)
+    whole, plain = lane(direction_share=1.0, min_entries=32), lane(min_entries=60_000)
     for made in (whole, plain):
         made.read(TEXT)
-    feed = Feed.causal([5, 7, 1], len(TEXT))
+    feed = Feed.causal_chain([5, 7, 1], len(TEXT))
     a, b = (made.forward(feed) for made in (whole, plain))
-    assert whole.cache.layers[0].packed == 48 and plain.cache.layers[0].packed == 0
-    assert torch.allclose(a, b, atol=1e-10) and whole.cache.layers[0].segmented
-    half = lane(first=32)
+    assert whole.cache.layers[0].packed_entries == 48 and plain.cache.layers[0].packed_entries == 0
+    assert torch.allclose(a, b, atol=1e-10) and whole.cache.layers[0].is_segmented
+    half = lane(min_entries=32)
     half.read(TEXT)
     assert not torch.allclose(half.forward(feed), b, atol=1e-3), "half of the directions are another model"
 
@@ -48,7 +53,7 @@ def test_all_directions_are_the_model() -> None:
 @pytest.mark.parametrize("decoder", [DECODER, LOCAL], ids=["one rotation", "by layer"])
 @torch.inference_mode()
 def test_error_is_what_lies_along_the_directions_that_are_left_out(decoder: Decoder) -> None:
-    made, plain = lane(decoder, first=48), lane(decoder, first=60_000)
+    made, plain = lane(decoder, min_entries=48), lane(decoder, min_entries=60_000)
     for one in (made, plain):
         one.read(TEXT)
     for layer, store in enumerate(made.cache.layers):
@@ -56,9 +61,9 @@ def test_error_is_what_lies_along_the_directions_that_are_left_out(decoder: Deco
         places = torch.arange(48)
         for side, (x, y) in {"keys": (other.k, store.k), "values": (other.v, store.v)}.items():
             if side == "keys":
-                x, y = (unrotated(z, table, places, 47) for z in (x, y))
+                x, y = (unrotate(z, table, places, 47) for z in (x, y))
             # both heads of a token as one vector
-            rows, back = (widened(z[0].transpose(0, 1).flatten(1)) for z in (x, y))
+            rows, back = (upcast_half(z[0].transpose(0, 1).flatten(1)) for z in (x, y))
             lost = torch.linalg.svdvals(rows)[8:].square().sum()
             assert torch.allclose((rows - back).square().sum(), lost) and lost > 1e-3, (
                 "no 8 of 16 directions lose less"
@@ -67,7 +72,7 @@ def test_error_is_what_lies_along_the_directions_that_are_left_out(decoder: Deco
 
 @torch.inference_mode()
 def test_two_heads_take_what_one_took_and_directions_count_once() -> None:
-    made = lane(first=48)
+    made = lane(min_entries=48)
     made.read(TEXT)
     wide, store = 8, made.cache.layers[0]
     halved = 2 * 48 * 8 * wide  # keys and values of 48 entries in 8 of 16 directions
@@ -75,29 +80,32 @@ def test_two_heads_take_what_one_took_and_directions_count_once() -> None:
     bases, page = 2 * 16 * 8 * wide, 2 * 2 * 8 * wide * PAGE
     assert store.nbytes() - bases - halved - 48 * 4 == page, "a page of whole entries"
     for token in TEXT[:20]:
-        made.forward(Feed.causal([token], len(made.tokens)))
+        made.forward(Feed.causal_chain([token], len(made.tokens)))
         made.commit([0])
-    assert store.packed == 64 and len(store.blocks) == 1 and store.n == 68
+    assert store.packed_entries == 64 and len(store.blocks) == 1 and store.n == 68
 
 
 def test_directions_wait_for_enough_entries_and_heads_that_do_not_divide_are_refused() -> None:
-    plain, late = (toys.decode(toys.method(**x)) for x in ({}, {"codec": ("head_svd", dict(first=60))}))
-    assert plain.tokens == late.tokens and late.target.cache.layers[0].packed == 0
-    early = toys.decode(toys.method(codec=("head_svd", dict(first=20, buffer=8))))
-    assert early.tokens != plain.tokens and early.target.cache.layers[0].packed == 48, (
+    plain, late = (
+        toys.decode(toys.method(**x)) for x in ({}, {"kv_compression": ("head_svd", dict(min_entries=60))})
+    )
+    assert plain.tokens == late.tokens and late.target.cache.layers[0].packed_entries == 0
+    early = toys.decode(toys.method(kv_compression=("head_svd", dict(min_entries=20, buffer=8))))
+    assert early.tokens != plain.tokens and early.target.cache.layers[0].packed_entries == 48, (
         "the test needs a model that it moves"
     )
     with pytest.raises(
-        MethodError, match=r"^head_svd\.together = 3 does not divide the 2 KV heads of toy: set it to 1, 2\.$"
+        MethodError,
+        match=r"^head_svd\.heads_per_group = 3 does not divide the 2 KV heads of toy: set it to 1, 2\.$",
     ):
-        toys.method(codec=("head_svd", dict(together=3))).check(toys.SPEC)
+        toys.method(kv_compression=("head_svd", dict(heads_per_group=3))).check(toys.SPEC)
 
 
 @torch.inference_mode()
 def test_a_pass_asks_the_device_for_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = lane(first=32)
+    made = lane(min_entries=32)
     made.read(TEXT)
-    feed = Feed.causal([5, 7, 1], len(TEXT))
+    feed = Feed.causal_chain([5, 7, 1], len(TEXT))
     asked: list[str] = []
 
     def counted(name: str) -> Any:
@@ -112,4 +120,4 @@ def test_a_pass_asks_the_device_for_no_number(monkeypatch: pytest.MonkeyPatch) -
         ask(number)
     assert asked == list(ways), "each is seen"
     made.decoder.forward(feed, made.cache)
-    assert made.cache.layers[0].packed and asked == list(ways), "no more than those of this test"
+    assert made.cache.layers[0].packed_entries and asked == list(ways), "no more than those of this test"

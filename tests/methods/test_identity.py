@@ -17,48 +17,56 @@ from sizes import sizes, thinned
 from torch import Tensor
 
 from decodescope.engine import Method, MethodError, Session
-from decodescope.engine.bench.answers import QUESTIONS, Bench
-from decodescope.engine.bench.questions.questions import Question, even_of_each, kinds, read_questions
+from decodescope.engine.bench.labbench import QUESTIONS, Bench
+from decodescope.engine.bench.questions.questions import (
+    BenchQuestion,
+    count_kinds,
+    read_questions,
+    spread_over_kinds,
+)
 from decodescope.engine.core.component import registry
 from decodescope.engine.methods.strategies.encode_once import EncodeOnce
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.session.batch.together import Seat
+from decodescope.engine.session.batch.shared_passes import SharedExecutor
 from decodescope.engine.session.load import Model, load
 
 SETTINGS = {
-    "lookup": dict(drafter=("prompt_lookup", {"length": 8})),
-    "lookup-first": dict(drafter=("prompt_lookup", {"length": 3, "ngram": 1, "match": "first"})),
-    "draft-1": dict(drafter=("draft_model", {"length": 1})),
-    "draft-5": dict(drafter=("draft_model", {"length": 5})),
-    "draft-8": dict(drafter=("draft_model", {"length": 8}), acceptance="block"),
-    "draft-tree": dict(drafter=("draft_model", {"length": 4, "width": 4})),
+    "lookup": dict(drafter=("prompt_lookup", {"max_draft_tokens": 8})),
+    "lookup-first": dict(drafter=("prompt_lookup", {"max_draft_tokens": 3, "ngram": 1, "match": "first"})),
+    "draft-1": dict(drafter=("draft_model", {"max_draft_tokens": 1})),
+    "draft-5": dict(drafter=("draft_model", {"max_draft_tokens": 5})),
+    "draft-8": dict(drafter=("draft_model", {"max_draft_tokens": 8}), acceptance="block"),
+    "draft-tree": dict(drafter=("draft_model", {"max_draft_tokens": 4, "width": 4})),
     "recycling": dict(drafter=("token_recycling", {"nodes": "24"})),
-    "skip": dict(drafter=("layer_skip", {"length": 7, "stop": 0.0})),
+    "skip": dict(drafter=("layer_skip", {"max_draft_tokens": 7, "min_probability": 0.0})),
     "skip-siblings": dict(
-        drafter=("layer_skip", {"length": 6, "ratio": 0.5, "siblings": True}), acceptance="typical"
+        drafter=("layer_skip", {"max_draft_tokens": 6, "skip_ratio": 0.5, "siblings": True}),
+        acceptance="typical",
     ),
     "jacobi": dict(strategy=("jacobi", {"block": 8})),
-    "jacobi-random": dict(strategy=("jacobi", {"guess": "random"})),
-    "jacobi-zero": dict(strategy=("jacobi", {"guess": "zero"})),
-    "jacobi-prompt": dict(strategy=("jacobi", {"guess": "prompt"})),
-    "jacobi-pad": dict(strategy=("jacobi", {"guess": "pad"})),
+    "jacobi-random": dict(strategy=("jacobi", {"initial_guess": "random"})),
+    "jacobi-zero": dict(strategy=("jacobi", {"initial_guess": "zero"})),
+    "jacobi-prompt": dict(strategy=("jacobi", {"initial_guess": "prompt"})),
+    "jacobi-pad": dict(strategy=("jacobi", {"initial_guess": "pad"})),
     "jacobi-whole": dict(strategy=("jacobi", {"block": 0})),
-    "jacobi-hybrid": dict(strategy=("jacobi", {"length": 20})),
+    "jacobi-hybrid": dict(strategy=("jacobi", {"guessed_length": 20})),
     "lookahead": dict(drafter="lookahead"),
     "sjd": dict(drafter="sjd"),
     "samples": dict(strategy=("samples", {"samples": 2})),
     "encode-once": dict(strategy="encode_once"),
-    "pearl": dict(strategy="pearl", drafter=("draft_model", {"length": 4})),
+    "pearl": dict(strategy="pearl", drafter=("draft_model", {"max_draft_tokens": 4})),
     "predictive": dict(strategy=("predictive", {"branches": 2})),
     "speed": dict(strategy=("speed", {"layers": 1})),
     "llma": dict(drafter="llma"),
     "anpd": dict(drafter="anpd"),
-    "aggressive": dict(drafter=("aggressive", {"length": 8})),
+    "aggressive": dict(drafter=("aggressive", {"max_draft_tokens": 8})),
     "trie": dict(drafter=("trie", {"nodes": 16})),
     "rest": dict(drafter=("rest", {"nodes": 16})),
-    "swift": dict(drafter=("swift", {"window": 8, "stop": 0.3})),
+    "swift": dict(drafter=("swift", {"window": 8, "min_probability": 0.3})),
     "early-exit": dict(drafter=("early_exit", {"layers": 1})),
-    "early-criterion": dict(drafter=("early_exit", {"criterion": "confidence_exit threshold=0.6 first=1"})),
+    "early-criterion": dict(
+        drafter=("early_exit", {"criterion": "confidence_exit threshold=0.6 min_layers=1"})
+    ),
     "s2d": dict(drafter=("s2d", {"thresholds": [0.5]})),
     "sequoia": dict(drafter="sequoia"),
     "aded": dict(drafter=("aded", {"iterations": 30})),
@@ -67,7 +75,7 @@ SETTINGS = {
     "rsd-s": dict(drafter="rsd_s"),
     "specinfer": dict(drafter="specinfer"),
     "staged": dict(drafter="staged"),
-    "online": dict(drafter=("online", {"every": 5})),
+    "online": dict(drafter=("online", {"update_interval": 5})),
     "rasd": dict(drafter="rasd"),
     "propd": dict(drafter=("propd", {"layers": 1})),
 }
@@ -80,7 +88,7 @@ HEADS = {
     "eagle": dict(drafter=("eagle", {"nodes": 25})),
     "eagle2": dict(drafter="eagle2"),
     "eagle3": dict(drafter="eagle3"),
-    "kangaroo": dict(drafter=("kangaroo", {"length": 6, "stop": 0.3})),
+    "kangaroo": dict(drafter=("kangaroo", {"max_draft_tokens": 6, "min_probability": 0.3})),
 }
 
 
@@ -96,7 +104,7 @@ def other(kind: str, base: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {part[0]: {**base, kind: part} for part in toys.representatives(kind) if part[0] not in named}
 
 
-CHAIN = dict(drafter=("draft_model", {"length": 6}))
+CHAIN = dict(drafter=("draft_model", {"max_draft_tokens": 6}))
 METHODS: dict[str, dict[str, Any]] = {
     **SETTINGS,
     **HEADS,
@@ -114,9 +122,9 @@ LONGEST = 48  # tokens of a text of the toy
 WEIGHTS = os.environ.get("DECODESCOPE_WEIGHTS", "")
 # what is made of the toy: numbers in few bits, uneven groups of heads, blocks that are absent
 MADE = (
-    "int8 head=true",
+    "int8 include_lm_head=true",
     "int4 group=32",
-    "head_sensitivity cut=0.3 tokens=128 rounds=2",
+    "head_sensitivity cut_share=0.3 calibration_tokens=128 rounds=2",
     "cut_layers skip=a1,f2",
 )
 # beside every method in the long run: one of each way to draft, with what it takes of the target
@@ -126,7 +134,9 @@ FEW = ("draft-tree", "skip", "early-exit", "eagle2", "medusa", "sjd")
 @cache
 def due(i: int, blocks: bool = False) -> tuple[list[int], list[int]]:
     prompt = toys.prompts(10, 12, seed=21)[i][: i + 3]
-    return prompt, toys.greedy((toys.blocks() if blocks else toys.pair()[0]).decoder, prompt, LONGEST)
+    return prompt, toys.greedy_text(
+        (toys.block_target() if blocks else toys.pair()[0]).decoder, prompt, LONGEST
+    )
 
 
 @pytest.mark.parametrize("parts", [*METHODS.values(), *OWN.values()], ids=[*METHODS, *OWN])
@@ -138,24 +148,24 @@ def test_in_double_precision_the_text_is_the_same_always(parts: dict, count: int
     assert session.end.tokens == text[:tokens] and session.header.lossless
     for i in range(1, count, 3):
         method = toys.method(**parts)
-        target, models = toys.company(method)
+        target, models = toys.method_models(method)
         blocks, numbers = method.strategy.writes == "blocks", range(i, min(i + 3, count))
         some = [(*due(k, blocks), tokens - 5 * n) for n, k in enumerate(numbers)]
         made = [
-            Session(target, method, x, max_new_tokens=most, models=models, executor=Seat("cpu"))
+            Session(target, method, x, max_new_tokens=most, models=models, executor=SharedExecutor("cpu"))
             for x, _, most in some
         ]
-        figures = toys.in_step(made)
+        figures = toys.decode_in_lockstep(made)
         for session, (_, text, most) in zip(made, some, strict=True):
             assert session.end.tokens == text[:most] and session.header.lossless, "of those that go together"
-        assert figures.shared[len(made)] or blocks
+        assert figures.pass_counts[len(made)] or blocks
 
 
 @cache
 def made_of(weights: str) -> tuple[Model, list[list[int]]]:
     """The model that transforms make of the lively toy, and its greedy texts."""
-    made = toys.model(toys.made_by(weights, toys.pair()[0].decoder))
-    return made, [toys.greedy(made.decoder, due(i)[0], LONGEST) for i in range(4)]
+    made = toys.model(toys.transformed_decoder(weights, toys.pair()[0].decoder))
+    return made, [toys.greedy_text(made.decoder, due(i)[0], LONGEST) for i in range(4)]
 
 
 def compare_made(weights: str, parts: dict[str, Any], count: int, tokens: int) -> None:
@@ -223,7 +233,9 @@ class Tally:
 @torch.inference_mode()
 def read(model: Model, prompt: list[int], text: list[int]) -> tuple[Tensor, int]:
     """The whole text, fed to the target: float32 [tokens], how far each is below the best one; and how often two are best."""
-    logits = model.decoder.forward(Feed.causal([*prompt, *text], 0), None)[0, len(prompt) - 1 : -1].float()
+    logits = model.decoder.forward(Feed.causal_chain([*prompt, *text], 0), None)[
+        0, len(prompt) - 1 : -1
+    ].float()
     top = logits.topk(2, -1).values
     return top[:, 0] - logits[range(len(text)), text], int((top[:, 0] == top[:, 1]).sum())
 
@@ -231,12 +243,12 @@ def read(model: Model, prompt: list[int], text: list[int]) -> tuple[Tensor, int]
 def prompts(model: Model, count: int) -> list[list[int]]:
     """Ids of the first turns of `count` LabBench questions: one of each kind in turns, spread over those of the kind."""
     questions, _ = read_questions(QUESTIONS)
-    each: dict[str, list[Question]] = defaultdict(list)
-    for question in even_of_each(questions, -(-count // len(kinds(questions)))):
+    each: dict[str, list[BenchQuestion]] = defaultdict(list)
+    for question in spread_over_kinds(questions, -(-count // len(count_kinds(questions)))):
         each[question.kind].append(question)
     bench = Bench(model, {})
     chosen = [question for turn in zip_longest(*each.values()) for question in turn if question is not None]
-    return [bench.first(question) for question in chosen[:count]]
+    return [bench.first_prompt(question) for question in chosen[:count]]
 
 
 def written(target: Model, method: Method, prompt: list[int], tokens: int, draft: Model) -> list[int]:
@@ -302,7 +314,7 @@ def compare_answers(count: int, tokens: int, longest: int | None = None) -> Tall
     target, tally = load("lab", "float32", "cpu"), Tally()
     method = toys.method(strategy=("encode_once", {"questions": "What is it about?\nWhat comes next?"}))
     assert target.tokenizer is not None and isinstance(method.strategy, EncodeOnce)
-    asked = [target.tokenizer.plain(question) for question in method.strategy.asked]
+    asked = [target.tokenizer.encode_plain(question) for question in method.strategy.question_texts]
     for prompt in (x for x in prompts(target, count) if longest is None or len(x) <= longest):
         text = written(target, method, prompt, tokens * len(asked), target)
         for i, question in enumerate(asked):

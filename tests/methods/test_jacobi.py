@@ -17,9 +17,9 @@ from decodescope.engine.trace import check
 
 def test_text_is_greedy_for_every_first_guess() -> None:
     """All 5^3 guesses of a block on a vocabulary of five, and the blocks after it."""
-    small = toys.model(toys.decoder(toys.shaped(vocab=5), 2, torch.float64))
+    small = toys.model(toys.decoder(toys.toy_spec(vocab=5), 2, torch.float64))
     prompt = [1, 4, 2]
-    due, passes = toys.greedy(small.decoder, prompt, 9), set()
+    due, passes = toys.greedy_text(small.decoder, prompt, 9), set()
     for guess in product(range(5), repeat=3):
         session = Session(small, toys.method(strategy=("jacobi", {"block": 3})), prompt, max_new_tokens=9)
         session.start()
@@ -34,9 +34,9 @@ def test_text_is_greedy_for_every_first_guess() -> None:
 def test_every_start_is_solved_in_as_many_passes_as_tokens_at_most(b: int) -> None:
     """All 3^b first guesses on three ids. After pass k the first k tokens are final; b = 1 is plain decoding, and a block
     of all tokens is one system."""
-    small = toys.model(toys.decoder(toys.shaped(vocab=3), 5, torch.float64))
+    small = toys.model(toys.decoder(toys.toy_spec(vocab=3), 5, torch.float64))
     prompt, count = [1, 0, 2], 4
-    due, passes = toys.greedy(small.decoder, prompt, count), []
+    due, passes = toys.greedy_text(small.decoder, prompt, count), []
     for guess in product(range(3), repeat=b):
         method = toys.method(strategy=("jacobi", {"block": 0 if b == count else b}))
         session = Session(small, method, prompt, max_new_tokens=count)
@@ -57,7 +57,9 @@ def test_every_start_is_solved_in_as_many_passes_as_tokens_at_most(b: int) -> No
 
 def test_the_first_guesses_are_what_they_are_called() -> None:
     def first(guess: str, **more) -> list[int]:
-        session = toys.decode(toys.method(strategy=("jacobi", {"block": 8, "guess": guess})), count=8, **more)
+        session = toys.decode(
+            toys.method(strategy=("jacobi", {"block": 8, "initial_guess": guess})), count=8, **more
+        )
         return session.sink.steps[0].detail("fixed_point").columns["guess"].tolist()
 
     assert (
@@ -71,17 +73,17 @@ def test_the_first_guesses_are_what_they_are_called() -> None:
 
 
 def test_without_a_padding_token_there_is_no_start_of_them() -> None:
-    bare = toys.model(toys.decoder(toys.shaped(pad_token=None)))
+    bare = toys.model(toys.decoder(toys.toy_spec(pad_token=None)))
     with pytest.raises(
         MethodError, match=r"^toy names no padding token: let jacobi guess last, random, zero or prompt\.$"
     ):
-        Session(bare, toys.method(strategy=("jacobi", {"guess": "pad"})), toys.PROMPT)
+        Session(bare, toys.method(strategy=("jacobi", {"initial_guess": "pad"})), toys.PROMPT)
 
 
 @pytest.mark.parametrize("length", [1, 7, 10, 40, 99])
 def test_behind_a_guessed_length_it_decodes_plainly(length: int) -> None:
-    due = toys.greedy(toys.pair()[0].decoder, toys.PROMPT, 40)
-    session = toys.decode(toys.method(strategy=("jacobi", {"block": 4, "length": length})))
+    due = toys.greedy_text(toys.pair()[0].decoder, toys.PROMPT, 40)
+    session = toys.decode(toys.method(strategy=("jacobi", {"block": 4, "guessed_length": length})))
     assert session.end.tokens == due
     for step in session.sink.steps:
         done = step.n - len(toys.PROMPT)
@@ -93,7 +95,7 @@ def test_behind_a_guessed_length_it_decodes_plainly(length: int) -> None:
 
 
 def test_the_text_ends_with_the_pass_in_which_its_end_is_final() -> None:
-    due = toys.greedy(toys.pair()[0].decoder, toys.PROMPT, 40)
+    due = toys.greedy_text(toys.pair()[0].decoder, toys.PROMPT, 40)
     stop = due[11]
     whole = due[: due.index(stop) + 1]
     for block in (1, 5, 0):
@@ -107,19 +109,19 @@ def test_the_text_ends_with_the_pass_in_which_its_end_is_final() -> None:
 
 @torch.inference_mode()
 def test_each_cell_has_the_probability_that_it_has_after_the_guesses_before_it() -> None:
-    method = toys.method(strategy=("jacobi", {"block": 6, "guess": "random"}))
+    method = toys.method(strategy=("jacobi", {"block": 6, "initial_guess": "random"}))
     session, text = toys.decode(method, count=24), list(toys.PROMPT)
     for step in session.sink.steps:
         block = step.detail("fixed_point")
         guesses = block.columns["guess"].tolist()
         for k, (token, p) in enumerate(zip(block.candidate, block.confidence, strict=True)):
-            feed = Feed.causal([*text, *guesses[:k]], 0)
+            feed = Feed.causal_chain([*text, *guesses[:k]], 0)
             law = session.target.decoder.forward(feed, None)[0, -1].softmax(-1)
             assert abs(float(law[token]) - p) < 1e-9 and token == int(law.argmax())
         assert step.tops.places.tolist() == list(range(-1, len(step.emitted) - 1))
         assert step.tops.ids[:, 0].tolist() == step.emitted, "greedy: the likeliest"
         text += step.emitted
-    bare = toys.decode(method, count=24, level="counts")
+    bare = toys.decode(method, count=24, level="summary")
     assert all(
         step.detail("fixed_point").confidence is None and step.tops is None for step in bare.sink.steps
     )
@@ -129,7 +131,7 @@ def test_each_cell_has_the_probability_that_it_has_after_the_guesses_before_it()
 def test_a_close_call_is_told_without_a_draft() -> None:
     """Two ids with one embedding and one row of the unembedding are a tie wherever either is the choice."""
     made = toys.decoder(seed=toys.LIVELY, dtype=torch.float64)
-    twin = toys.greedy(made, toys.PROMPT, 6)[3]
+    twin = toys.greedy_text(made, toys.PROMPT, 6)[3]
     made.head[(twin + 1) % 13] = made.head[twin]
     session = toys.decode(
         toys.method(strategy=("jacobi", {"block": 4})), count=12, pair=(toys.model(made), toys.pair()[1])
@@ -139,7 +141,7 @@ def test_a_close_call_is_told_without_a_draft() -> None:
 
 
 def test_a_block_that_was_told_wrong_contradicts_itself() -> None:
-    trace = toys.decode(toys.method(strategy=("jacobi", {"block": 6, "guess": "random"}))).sink
+    trace = toys.decode(toys.method(strategy=("jacobi", {"block": 6, "initial_guess": "random"}))).sink
     blocks = [x.detail("fixed_point") for x in trace.steps]
     at = next(i for i, x in enumerate(blocks) if 1 < len(x.places) < len(x))
     step, block = trace.steps[at], blocks[at]
@@ -166,9 +168,9 @@ def test_a_block_that_was_told_wrong_contradicts_itself() -> None:
 @pytest.mark.parametrize("guess", ["last", "random", "zero", "prompt", "pad"])
 @pytest.mark.parametrize("block", [0, 1, 2, 5, 16, 64])
 def test_each_pass_fixes_the_next_token_at_least(block: int, guess: str) -> None:
-    due = toys.greedy(toys.pair()[0].decoder, toys.PROMPT, 40)
-    session = toys.decode(toys.method(strategy=("jacobi", {"block": block, "guess": guess})))
-    assert session.end.tokens == due and check(session.sink).ok and toys.same_as_fresh(session.target)
+    due = toys.greedy_text(toys.pair()[0].decoder, toys.PROMPT, 40)
+    session = toys.decode(toys.method(strategy=("jacobi", {"block": block, "initial_guess": guess})))
+    assert session.end.tokens == due and check(session.sink).ok and toys.matches_fresh_reading(session.target)
     done = 0
     for step in session.sink.steps:
         record = step.detail("fixed_point")
@@ -195,4 +197,4 @@ def test_samplers_that_draw_or_remember_are_refused() -> None:
     for sampler in ("temperature", "repetition_penalty", "mirostat"):
         with pytest.raises(MethodError, match=r"jacobi solves for the greedy text.*\.$"):
             toys.decode(toys.method(strategy="jacobi", sampler=sampler))
-    assert toys.decode(toys.method(strategy="jacobi", sampler=("temperature", {"temperature": 0.0}))).done
+    assert toys.decode(toys.method(strategy="jacobi", sampler=("temperature", {"temperature": 0.0}))).is_done

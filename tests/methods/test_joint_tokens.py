@@ -15,13 +15,13 @@ import toys
 from drafting import feature_of
 
 from decodescope.engine import MethodError
-from decodescope.engine.methods.strategies.joint_tokens import joined
-from decodescope.engine.session.replay.exact_law import law
+from decodescope.engine.methods.strategies.joint_tokens import build_joint_levels
+from decodescope.engine.session.replay.exact_distribution import exact_distribution
 from decodescope.engine.trace import check
 from decodescope.lab.decision.explain import explain
 
 V = 5
-SMALL = toys.model(toys.decoder(toys.shaped(vocab=V, heads=("medusa",)), 6, torch.float64, sharp=1.5))
+SMALL = toys.model(toys.decoder(toys.toy_spec(vocab=V, heads=("medusa",)), 6, torch.float64, sharp=1.5))
 PROMPT = [1, 3, 2, 0]
 CORPUS = [1, 2, 3, 4, 1, 2, 0, 4, 3, 2, 4, 1, 1, 2, 3, 0, 4, 4, 1, 3, 2, 3, 0, 2, 1, 4, 2, 2, 0, 1, 3]
 WARM = ("temperature", {"temperature": 0.9})
@@ -79,7 +79,13 @@ def laws_after(text: list[int], temperature: float = 1.0, tokens: int = 3) -> np
 def test_texts_and_joint_probabilities_are_those_of_all_texts(
     corpus: Path, tokens: int, weight: float, threshold: float, share: float
 ) -> None:
-    session = decoded(corpus, tokens=tokens, weight=weight, threshold=threshold, share=share)
+    session = decoded(
+        corpus,
+        max_tokens_per_pass=tokens,
+        cooccurrence_exponent=weight,
+        threshold=threshold,
+        relative_threshold=share,
+    )
     text, levels = list(PROMPT), set()
     for step in session.sink.steps:
         room = min(tokens, len(PROMPT) + 30 - len(text))
@@ -114,18 +120,20 @@ def test_texts_and_joint_probabilities_are_those_of_all_texts(
 
 
 def test_a_threshold_above_one_is_the_models_own_law(corpus: Path) -> None:
-    joint = law(SMALL, toys.method(strategy=("joint_tokens", dict(threshold=1.01)), sampler=WARM), PROMPT, 3)
-    plain = law(SMALL, toys.method(sampler=WARM), PROMPT, 3)
+    joint = exact_distribution(
+        SMALL, toys.method(strategy=("joint_tokens", dict(threshold=1.01)), sampler=WARM), PROMPT, 3
+    )
+    plain = exact_distribution(SMALL, toys.method(sampler=WARM), PROMPT, 3)
     assert joint.keys() == plain.keys() and len(plain) == V**3
     assert joint == pytest.approx(plain, abs=1e-12)
     lower = toys.method(strategy=("joint_tokens", dict(threshold=0.2, datastore=str(corpus))), sampler=WARM)
-    other = law(SMALL, lower, PROMPT, 3)
+    other = exact_distribution(SMALL, lower, PROMPT, 3)
     assert sum(abs(other.get(x, 0.0) - p) for x, p in plain.items()) > 0.2, "below it the law is another"
 
 
 def test_what_is_drawn_has_the_joint_law_of_the_texts_that_are_offered(corpus: Path) -> None:
-    knobs = dict(tokens=2, threshold=0.05, share=0.0, datastore=str(corpus))
-    found = law(SMALL, toys.method(strategy=("joint_tokens", knobs), sampler=WARM), PROMPT, 2)
+    knobs = dict(max_tokens_per_pass=2, threshold=0.05, relative_threshold=0.0, datastore=str(corpus))
+    found = exact_distribution(SMALL, toys.method(strategy=("joint_tokens", knobs), sampler=WARM), PROMPT, 2)
     pairs = {t: p for t, p in by_hand(laws_after(PROMPT, 0.9, 2), 1.0)[1].items() if p >= 0.05}
     assert len(pairs) > 3 and found == pytest.approx(
         {t: p / sum(pairs.values()) for t, p in pairs.items()}, abs=1e-9
@@ -143,7 +151,7 @@ def test_with_the_true_co_occurrence_the_joint_is_exact() -> None:
         return second[text[0]] / apart[1] if len(text) == 1 else third[text[0], text[1]] / apart[2]
 
     for n in (2, 3):
-        levels, best = joined(apart[:n], ratio, 1.0, 0.01)
+        levels, best = build_joint_levels(apart[:n], ratio, 1.0, 0.01)
         due = {
             t: first[t[0]] * second[t[0], t[1]] * (third[t] if n == 3 else 1.0)
             for t in product(range(V), repeat=n)
@@ -162,7 +170,7 @@ def test_each_token_is_fed_once_by_the_pass_behind_the_one_that_wrote_it(corpus:
     fed = [[(one.lane, one.tokens) for one in step.passes] for step in steps]
     assert fed == [[("target", rows)] for rows in (1, *(len(step.emitted) for step in steps[:-1]))]
     assert len(steps) < 30 and session.target.tokens == session.tokens[: -len(steps[-1].emitted)]
-    assert toys.same_as_fresh(session.target)
+    assert toys.matches_fresh_reading(session.target)
     texts = filter(None, (step.detail("joint_texts") for step in steps))
     assert [one.values["u"] is None for one in texts].count(sampler == "greedy") > 3
 
@@ -179,7 +187,7 @@ def test_a_text_ends_in_the_midst_of_what_a_pass_wrote(corpus: Path) -> None:
 
 
 def test_a_record_that_does_not_follow_is_told(corpus: Path) -> None:
-    session = decoded(corpus, WARM, threshold=0.05, share=0.0, tokens=2)
+    session = decoded(corpus, WARM, threshold=0.05, relative_threshold=0.0, max_tokens_per_pass=2)
     place = next(i for i, x in enumerate(session.sink.steps) if (y := x.detail("joint_texts")) and len(y) > 2)
     lengths, texts = session.sink.steps[place].details
     own, rows = texts.values["chosen"], texts.columns
@@ -231,7 +239,7 @@ def test_a_record_that_does_not_follow_is_told(corpus: Path) -> None:
         wrong.steps[place].details = left
         assert any(said in x for x in check(wrong).problems), said
     wrong = copy.deepcopy(session.sink)
-    wrong.header.method["strategy"]["share"] = 1.0
+    wrong.header.method["strategy"]["relative_threshold"] = 1.0
     assert any("against" in x for x in check(wrong).problems), "other texts reach another share"
     wrong.header.method["strategy"]["threshold"] = None
     assert any("lacks the numbers that decide it" in x for x in check(wrong).problems)
@@ -240,7 +248,7 @@ def test_a_record_that_does_not_follow_is_told(corpus: Path) -> None:
 
 @pytest.mark.parametrize("sampler", ["greedy", WARM])
 def test_a_step_is_told_at_length(corpus: Path, sampler: Any) -> None:
-    session = decoded(corpus, sampler, threshold=0.2, tokens=2)
+    session = decoded(corpus, sampler, threshold=0.2, max_tokens_per_pass=2)
     seen = set()
     for step in session.sink.steps:
         explained = explain(session.sink, step.step, what="step")
@@ -276,6 +284,6 @@ def test_a_sampler_that_remembers_and_a_model_without_heads_are_refused() -> Non
         MethodError, match=r"^joint_tokens draws tokens together, and repetition_penalty remembers"
     ):
         toys.decode(toys.method(strategy="joint_tokens", sampler="repetition_penalty"))
-    bare = toys.model(toys.decoder(toys.shaped(heads=()), 0, torch.float64))
+    bare = toys.model(toys.decoder(toys.toy_spec(heads=()), 0, torch.float64))
     with pytest.raises(MethodError, match=r"has no heads/medusa: .* choose the strategy draft_verify"):
         toys.decode(toys.method(strategy="joint_tokens"), pair=(bare, bare))

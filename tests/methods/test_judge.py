@@ -21,9 +21,9 @@ from decodescope.engine.methods.samplers.greedy import Greedy
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.model.heads.judge import JudgeHead
 from decodescope.engine.trace import check
-from decodescope.testing.forking import ForkingChance, outcomes
+from decodescope.testing.chances import ForkingChance, outcomes
 
-CHAIN = ("draft_model", {"length": 4})
+CHAIN = ("draft_model", {"max_draft_tokens": 4})
 WARM = ("temperature", {"temperature": 1.0})
 
 
@@ -111,10 +111,12 @@ def test_accepted_tokens_only_grow_as_the_threshold_falls() -> None:
 
 
 @pytest.mark.parametrize("sampler", ["greedy", WARM])
-@pytest.mark.parametrize("drafter", [CHAIN, ("prompt_lookup", {"length": 4, "ngram": 1}), "redrafter"])
+@pytest.mark.parametrize(
+    "drafter", [CHAIN, ("prompt_lookup", {"max_draft_tokens": 4, "ngram": 1}), "redrafter"]
+)
 def test_threshold_one_is_the_lossless_rule(drafter, sampler) -> None:
     """Same seed, same uniforms: the same verdicts, tests and text."""
-    drafter = ("redrafter", {"width": 1, "length": 4}) if drafter == "redrafter" else drafter
+    drafter = ("redrafter", {"width": 1, "depth": 4}) if drafter == "redrafter" else drafter
     plain = toys.decode(toys.method(drafter=drafter, sampler=sampler), count=60, seed=4)
     judged = toys.decode(
         toys.method(drafter=drafter, sampler=sampler, acceptance=("judge", {"threshold": 1.0})),
@@ -133,14 +135,14 @@ def test_judge_reads_the_state_of_the_token_that_it_judges(sampler) -> None:
     target, _ = toys.pair()
     head: JudgeHead = target.decoder.heads["judge"]
     method = toys.method(drafter=CHAIN, sampler=sampler, acceptance=("judge", {"threshold": 0.7}))
-    session = Session(target, method, toys.PROMPT, models=toys.helpers(), max_new_tokens=40, seed=2)
+    session = Session(target, method, toys.PROMPT, models=toys.helper_models(), max_new_tokens=40, seed=2)
     compared = 0
-    while not session.done:
+    while not session.is_done:
         text = list(session.tokens)
         step = session.step()
         for i, node in enumerate(step.trials.node if step.trials else []):
             with torch.no_grad():
-                due = head.right(feature_of([*text, *step.draft.tokens[: node + 1]])[-1])
+                due = head.right_probability(feature_of([*text, *step.draft.tokens[: node + 1]])[-1])
             assert step.rule["j"][i] == pytest.approx(float(due), abs=1e-6)
             compared += 1
     assert compared > 20
@@ -165,7 +167,7 @@ def test_what_the_judge_spares_stays_and_the_record_says_so(sampler) -> None:
             spared, refused = spared + (ok and not usual), refused + (not ok)
     assert spared > 5 and refused > 2, "the test needs both"
     if sampler == "greedy":
-        assert session.tokens[len(toys.PROMPT) :] != toys.greedy(toys.pair()[0].decoder, toys.PROMPT, 80)
+        assert session.tokens[len(toys.PROMPT) :] != toys.greedy_text(toys.pair()[0].decoder, toys.PROMPT, 80)
 
 
 def test_a_wrong_record_is_found() -> None:
@@ -182,7 +184,7 @@ def test_a_wrong_record_is_found() -> None:
 
 
 def test_untrained_judge_spares_nothing_at_one_half() -> None:
-    assert JudgeHead(8).right(torch.randn(3, 8)).tolist() == [0.5] * 3
+    assert JudgeHead(8).right_probability(torch.randn(3, 8)).tolist() == [0.5] * 3
 
 
 def test_greedy_methods_with_it_are_called_lossy_and_without_a_draft_lossless() -> None:
@@ -200,4 +202,4 @@ def test_trees_and_models_without_a_judge_are_refused() -> None:
         MethodError,
         match=r"no heads/judge: train them with python -m decodescope\.training\.judge .*lossless\.$",
     ):
-        Method.named({"acceptance": "judge"}).check(toys.shaped(heads=()))
+        Method.from_names({"acceptance": "judge"}).check(toys.toy_spec(heads=()))

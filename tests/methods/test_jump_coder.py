@@ -24,14 +24,25 @@ from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace, check
 from decodescope.engine.trace.details.shapes import TallyDetail
 from decodescope.engine.trace.records.events import Step
-from decodescope.engine.trace.values.lines import Verdict, lowest, needed, raised, settled
-from decodescope.engine.trace.values.programs import commented, imports, lacking, parsed
-from decodescope.lab.decision.tally import tally
+from decodescope.engine.trace.values.lines import (
+    LineVerdict,
+    line_gains,
+    lowest_scored_lines,
+    required_gain_count,
+    settle_outcomes,
+)
+from decodescope.engine.trace.values.programs import (
+    find_comment_lines,
+    imported_names,
+    parse_program,
+    unbound_names,
+)
+from decodescope.lab.decision.tally import find_tally
 
 HEAD, ZERO, ADD, BACK = "def f(x):\n", "    global t\n", "    t += x\n", "    return t\n"
 MASK = 257
 LETTERS = bytewise.letters()
-ID = {letter: LETTERS.plain(letter)[0] for letter in string.printable}
+ID = {letter: LETTERS.encode_plain(letter)[0] for letter in string.printable}
 LETTER = {token: letter for letter, token in ID.items()}
 Law = Callable[[str], dict[str, float]]
 
@@ -74,14 +85,14 @@ def shared(cls: type[Decoder], other: Decoder) -> Any:
 
 def target(law: Law) -> Model:
     made = bytewise.lively()
-    made.decoder = shared(Told, toys.decoder(toys.shaped(vocab=257, heads=()), 5, torch.float64, sharp=0.2))
+    made.decoder = shared(Told, toys.decoder(toys.toy_spec(vocab=257, heads=()), 5, torch.float64, sharp=0.2))
     made.decoder.law, made.decoder.texts = law, list
     return made
 
 
 def infiller(told: Callable[[str, int], str]) -> Model:
     made = bytewise.lively()
-    made.spec = toys.shaped(vocab=MASK + 1, heads=(), causal=False, mask_token=MASK, name="fills")
+    made.spec = toys.toy_spec(vocab=MASK + 1, heads=(), causal=False, mask_token=MASK, name="fills")
     made.decoder = shared(Proposing, toys.decoder(made.spec, 6, torch.float64))
     made.decoder.told = told
     return made
@@ -102,8 +113,8 @@ def follows(lines: dict[str, str], gains: Law = lambda text: {}) -> Law:
 
 def run(law: Law, told: Callable[[str, int], str], count: int = 80, **knobs: Any) -> Session:
     """A session that wrote behind HEAD."""
-    prompt = LETTERS.plain(HEAD)
-    method = toys.method(strategy=("jump_coder", {"masks": 20, "passes": 1, **knobs}))
+    prompt = LETTERS.encode_plain(HEAD)
+    method = toys.method(strategy=("jump_coder", {"max_infill_tokens": 20, "infill_passes": 1, **knobs}))
     models = {"infill": infiller(told)}
     session = Session(
         target(law), method, prompt, models=models, max_new_tokens=count, stop_tokens=[bytewise.END]
@@ -127,12 +138,12 @@ def reread(law: Law, text: list[int]) -> Tensor:
     """Logits [T, V] of a whole text, read anew."""
     decoder: Any = target(law).decoder
     decoder.texts = lambda: [text[: i + 1] for i in range(len(text))]
-    return decoder.forward(Feed.causal(text, 0), None)[0]
+    return decoder.forward(Feed.causal_chain(text, 0), None)[0]
 
 
 @torch.inference_mode()
 def plain(law: Law, count: int = 80) -> list[int]:
-    text, end = LETTERS.plain(HEAD), len(HEAD) + count
+    text, end = LETTERS.encode_plain(HEAD), len(HEAD) + count
     while len(text) < end and bytewise.END not in text:
         text.append(int(reread(law, text)[-1].argmax()))
     return text[len(HEAD) :]
@@ -186,7 +197,7 @@ def test_a_line_by_which_the_others_gain_is_inserted_and_the_text_comes_at_the_e
         "a line may come before any other until the end"
     )
     [taken] = proposed(session.sink.steps[1])
-    [gain], stays = raised(round_of(session.sink.steps[1]).values["means"], taken["after"], 0.3)
+    [gain], stays = line_gains(round_of(session.sink.steps[1]).values["means"], taken["after"], 0.3)
     assert 3 < gain < 5 and stays == 1 and (taken["gaining"], taken["needed"], taken["gain"]) == (1, 1, gain)
     assert session.header.method["strategy"]["tau"] == 0.3 and "infill" in session.header.lanes
 
@@ -220,7 +231,7 @@ def welcomed(text: str) -> dict[str, float]:
 @pytest.mark.parametrize("tau", [0.3, 0.0, 1.0])
 def test_every_insertion_parses_and_raises_the_score_as_the_target_reads_it_anew(tau: float) -> None:
     law = follows({**SUM, BACK: "    t = x\n", "    t = x\n": ADD, **dict.fromkeys(WELCOME, BACK)}, welcomed)
-    session = run(law, sorts, 160, tau=tau, places=3)
+    session = run(law, sorts, 160, tau=tau, infill_places=3)
     inserted = judged = 0
     for lines, step in zip(stood(session), session.sink.steps, strict=False):
         scores = means(law, lines)
@@ -243,7 +254,7 @@ def test_every_insertion_parses_and_raises_the_score_as_the_target_reads_it_anew
 
 def means(law: Law, lines: list[list[int]]) -> list[float]:
     """Of each line the mean logit of its letters, of the text read anew."""
-    text = [*LETTERS.plain(HEAD), *(token for line in lines for token in line)]
+    text = [*LETTERS.encode_plain(HEAD), *(token for line in lines for token in line)]
     logits, out, at = reread(law, text), [], len(HEAD)
     for line in lines:
         seen = [float(logits[at + i - 1, token]) for i, token in enumerate(line) if LETTER[token].strip()]
@@ -253,7 +264,7 @@ def means(law: Law, lines: list[list[int]]) -> list[float]:
 
 
 def test_without_an_insertion_the_text_is_plain_decodings_though_lines_were_read_beside_it() -> None:
-    for knobs in ({"tau": 20.0}, {"places": 0}):
+    for knobs in ({"tau": 20.0}, {"infill_places": 0}):
         session = run(LAW, lambda text, number: "    a = 1\n", **knobs)
         assert session.end.tokens == plain(LAW)
     judged = run(LAW, lambda text, number: "    a = 1\n", tau=20.0)
@@ -295,7 +306,7 @@ def test_an_import_is_inserted_where_its_name_is_lacking_whatever_the_scores_say
 
 def test_nothing_is_proposed_before_comments_and_after_the_last_round() -> None:
     law = follows({HEAD: '    """\n', '    """\n': "    #t\n", "    #t\n": ADD, ADD: BACK})
-    session = run(law, lambda text, number: "    a = 1\n", tau=20.0, lines=4)
+    session = run(law, lambda text, number: "    a = 1\n", tau=20.0, max_infill_rounds=4)
     assert not any(proposed(step) for step in session.sink.steps) and session.steps > 4
 
 
@@ -349,36 +360,48 @@ def test_check_derives_what_was_decided() -> None:
 
 
 def test_a_line_that_defines_a_name_is_not_judged_by_scores_where_another_came() -> None:
-    defines = Verdict("defines", 1, float("inf"))
-    less, score = Verdict("less", 1, 2.0), Verdict("score")
-    assert settled([less, defines, defines, score]) == ["less", "defines", "also", "score"]
-    assert settled([less, score, less]) == ["inserted", "score", "less"]
+    defines = LineVerdict("defines", 1, float("inf"))
+    less, score = LineVerdict("less", 1, 2.0), LineVerdict("score")
+    assert settle_outcomes([less, defines, defines, score]) == ["less", "defines", "also", "score"]
+    assert settle_outcomes([less, score, less]) == ["inserted", "score", "less"]
     back = "    return math.pi + os.x\n"
     told = ("    import math\n", "    import os\n")
     law = follows({HEAD: back, **dict.fromkeys(told, back), back: back})
     session = run(
-        law, lambda text, number: told[number] if text.count(back) > 1 else "\n", tau=20.0, places=2
+        law, lambda text, number: told[number] if text.count(back) > 1 else "\n", tau=20.0, infill_places=2
     )
     assert outcomes(session)[:3] == [[], ["empty"], ["defines", "also"]]
-    card = tally(session.sink.header, session.sink.steps[2], words)
-    assert all(row.follows for row in card.rows) and "but another is inserted" in card.rows[1].word
+    card = find_tally(session.sink.header, session.sink.steps[2], words)
+    assert all(row.is_consistent for row in card.rows) and "but another is inserted" in card.rows[1].word
 
 
 def test_the_decisions_of_scores() -> None:
-    assert lowest([3.0, None, 1.0, 2.0, 1.0], 3) == [2, 3, 4] and lowest([], 5) == []
-    assert raised([1.0, None, 1.0, 1.0], [2.0, None, 1.1, 9.0], 0.3) == ([1.0], 1)
-    assert raised([1.0, 1.0, None], [2.0, 1.5, None], 0.5) == ([1.0, 0.5], 3)
-    assert [needed([2.0] * n) for n in range(6)] == [1, 1, 2, 2, 2, 3] and needed([None, 2.0, None]) == 1
+    assert (
+        lowest_scored_lines([3.0, None, 1.0, 2.0, 1.0], 3) == [2, 3, 4] and lowest_scored_lines([], 5) == []
+    )
+    assert line_gains([1.0, None, 1.0, 1.0], [2.0, None, 1.1, 9.0], 0.3) == ([1.0], 1)
+    assert line_gains([1.0, 1.0, None], [2.0, 1.5, None], 0.5) == ([1.0, 0.5], 3)
+    assert [required_gain_count([2.0] * n) for n in range(6)] == [1, 1, 2, 2, 2, 3] and required_gain_count(
+        [None, 2.0, None]
+    ) == 1
 
 
 def test_programs_are_read_and_not_run() -> None:
-    assert parsed("def f(x):\n    for y in x:\n") and parsed("    x = 1\n    y = x\n")
-    assert not parsed("x = [1,\n") and not parsed("def f(x):\n  a\n    b\n") and not parsed("x = 1\n  \x00")
-    tree = parsed("import os as o\ndef f(a, *b):\n    with o as p: return [a for q in p if q] + c + len(b)\n")
-    assert tree is not None and lacking(tree) == {"c"}
-    assert imports("  from a.b import c as d, e\n") == {"d", "e"} and imports("import a.b") == {"a"}
-    assert imports("x = 1") is None and imports("important = 1") is None
-    assert commented(['"""\n', "a\n", '"""\n', "# b\n", "c\n", '"""d"""\n']) == [
+    assert parse_program("def f(x):\n    for y in x:\n") and parse_program("    x = 1\n    y = x\n")
+    assert (
+        not parse_program("x = [1,\n")
+        and not parse_program("def f(x):\n  a\n    b\n")
+        and not parse_program("x = 1\n  \x00")
+    )
+    tree = parse_program(
+        "import os as o\ndef f(a, *b):\n    with o as p: return [a for q in p if q] + c + len(b)\n"
+    )
+    assert tree is not None and unbound_names(tree) == {"c"}
+    assert imported_names("  from a.b import c as d, e\n") == {"d", "e"} and imported_names("import a.b") == {
+        "a"
+    }
+    assert imported_names("x = 1") is None and imported_names("important = 1") is None
+    assert find_comment_lines(['"""\n', "a\n", '"""\n', "# b\n", "c\n", '"""d"""\n']) == [
         True,
         True,
         True,
@@ -386,12 +409,12 @@ def test_programs_are_read_and_not_run() -> None:
         False,
         True,
     ]
-    assert parsed("raise SystemExit") and parsed("import nothing_like_this")
+    assert parse_program("raise SystemExit") and parse_program("import nothing_like_this")
 
 
 @torch.inference_mode()
 def test_gaps_are_filled_as_each_would_be_alone() -> None:
-    decoder = toys.both().decoder
+    decoder = toys.bidirectional_target().decoder
     gaps = [Gap(toys.PROMPT[:4], [5, 2]), Gap([9], toys.PROMPT), Gap(toys.PROMPT, [1])]
     lane = Lane("infill", decoder, KeepAll())
     fill = Infiller(lane, [0, 4])
@@ -402,7 +425,7 @@ def test_gaps_are_filled_as_each_would_be_alone() -> None:
         assert lane.tokens == [] and lane.cache.layers[0].m == 0
     gap, text = gaps[0], [decoder.spec.mask_token] * 4
     for _ in range(4):  # one place a pass, by hand
-        logits = decoder.forward(Feed.causal([*gap.before, *text, *gap.behind], 0), None)[0, 4:8]
+        logits = decoder.forward(Feed.causal_chain([*gap.before, *text, *gap.behind], 0), None)[0, 4:8]
         logits[:, [0, 4, decoder.spec.mask_token]] = -torch.inf
         sure, best = logits.log_softmax(-1).max(-1)
         i = max((i for i in range(4) if text[i] == decoder.spec.mask_token), key=lambda i: sure[i])
@@ -413,8 +436,8 @@ def test_gaps_are_filled_as_each_would_be_alone() -> None:
 def test_the_second_model_has_no_causal_mask_and_knows_a_mask_token() -> None:
     made = toys.method(strategy="jump_coder")
     big, _ = toys.pair()
-    blind = copy.copy(toys.both())
-    blind.spec = toys.shaped(causal=False, heads=())
+    blind = copy.copy(toys.bidirectional_target())
+    blind.spec = toys.toy_spec(causal=False, heads=())
     for models, why in (
         ({}, r"needs a model in the role 'infill': give --role infill=NAME .* the shipped lab-mdm"),
         (

@@ -14,7 +14,9 @@ from decodescope.engine.session.method import MethodError
 
 def lane(short: int, recent: int) -> Lane:
     return Lane(
-        "target", toys.pair()[0].decoder, build("policy", "key_norm", dict(short=short, recent=recent))
+        "target",
+        toys.pair()[0].decoder,
+        build("policy", "key_norm", dict(low_norm_entries=short, recent=recent)),
     )
 
 
@@ -38,7 +40,7 @@ def test_the_kept_set_is_a_brute_force_choice(short: int, recent: int) -> None:
     newest_left = differ = False
     for at, token in enumerate(text[12:], 12):
         for x in (made, full):
-            x.forward(Feed.causal([token], at))
+            x.forward(Feed.causal_chain([token], at))
             x.commit([0])
         norms = full.cache.layers[0].k[0].float().norm(dim=-1)  # [H_kv, n]
         kept = [chosen(norms[h], [*held, at], short, recent) for h, held in enumerate(kept)]
@@ -52,7 +54,7 @@ def test_the_kept_set_is_a_brute_force_choice(short: int, recent: int) -> None:
 
 def test_a_budget_of_nothing_is_refused() -> None:
     with pytest.raises(MethodError, match="keeps nothing"):
-        toys.decode(toys.method(policy=("key_norm", dict(short=0, recent=0))), count=1)
+        toys.decode(toys.method(policy=("key_norm", dict(low_norm_entries=0, recent=0))), count=1)
 
 
 @torch.inference_mode()
@@ -63,7 +65,7 @@ def test_the_norms_of_heads_that_hold_different_numbers_stay_with_their_keys() -
         keep = torch.ones(1, 2, store.n, dtype=torch.bool)
         keep[:, 1, :7] = False
         store.keep_where(keep)
-    made.forward(Feed.causal(text[:2], 20))
+    made.forward(Feed.causal_chain(text[:2], 20))
     made.commit([0, 1])
     for store in made.cache.layers:
         there = store.positions() >= 0
@@ -85,7 +87,7 @@ def test_a_key_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
         made.read(text)
         monkeypatch.setattr(torch.Tensor, "norm", counted)
         for at, rows in ((20, 1), (21, 2)):
-            made.forward(Feed.causal(text[:rows], at))
+            made.forward(Feed.causal_chain(text[:rows], at))
             made.commit(list(range(rows)))
     spec = made.decoder.spec
-    assert made.cache.held == 8 and sum(measured) == 3 * spec.n_layers * spec.n_kv_heads
+    assert made.cache.fullest_length == 8 and sum(measured) == 3 * spec.n_layers * spec.n_kv_heads

@@ -8,7 +8,12 @@ import toys
 
 from decodescope.engine.core.component import build
 from decodescope.engine.decoding.bases.lane import Lane
-from decodescope.engine.methods.codecs.shared.groups import dequantise, pack_bits, quantise, unpack_bits
+from decodescope.engine.methods.kv_compression.shared.groups import (
+    dequantise,
+    pack_bits,
+    quantise,
+    unpack_bits,
+)
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.cache import PAGE
@@ -43,7 +48,7 @@ def test_no_number_is_further_off_than_half_a_step(bits: int, dtype: torch.dtype
 
 def test_keys_are_grouped_by_channel_and_values_by_token() -> None:
     """A channel that is large for all tokens costs the others nothing; a token that is, neither."""
-    kivi = build("codec", "kivi", dict(group=4, residual=8))
+    kivi = build("kv_compression", "kivi", dict(group=4, buffer=8))
     x = torch.rand(1, 2, 8, 8, generator=torch.Generator().manual_seed(2))
     keys, values = x.clone(), x.clone()
     keys[..., 3] *= 1000
@@ -61,23 +66,23 @@ def test_keys_are_grouped_by_channel_and_values_by_token() -> None:
 @pytest.mark.parametrize("bits", [2, 4])
 @torch.inference_mode()
 def test_bytes_are_measured_and_the_residual_is_what_is_left_over(bits: int) -> None:
-    kivi = build("codec", "kivi", dict(bits=str(bits), group=4, residual=8))
-    made = Lane("target", toys.pair()[0].decoder, KeepAll(), codec=kivi)
+    kivi = build("kv_compression", "kivi", dict(bits=str(bits), group=4, buffer=8))
+    made = Lane("target", toys.pair()[0].decoder, KeepAll(), kv_compression=kivi)
     made.read(toys.PROMPT * 40)  # 600 tokens
     wide = 8  # bytes of a number: the toy is in float64
     for token in [*toys.PROMPT, None]:
         n, store = len(made.tokens), made.cache.layers[0]
-        assert (store.n, store.packed, store.n - store.packed) == (n, n - n % 8, n % 8)
-        numbers = 2 * 2 * store.packed * 8  # keys and values of two heads with 8 channels
+        assert (store.n, store.packed_entries, store.n - store.packed_entries) == (n, n - n % 8, n % 8)
+        numbers = 2 * 2 * store.packed_entries * 8  # keys and values of two heads with 8 channels
         packed = sum(x.nbytes for x in store.blocks)
         assert (
             packed
             == numbers * bits // 8 + numbers // 4 * 2 * wide
-            == numbers * kivi.stored(toys.SPEC, 64) / 8
+            == numbers * kivi.mean_stored_bits(toys.SPEC, 64) / 8
         )
         assert store.nbytes() - packed == 2 * 2 * 8 * wide * PAGE, "a page of whole entries"
         if token is not None:
-            made.forward(Feed.causal([token], n))
+            made.forward(Feed.causal_chain([token], n))
             made.commit([0])
     assert len(store.blocks) == 2, "blocks of up to 512"
 
@@ -85,30 +90,31 @@ def test_bytes_are_measured_and_the_residual_is_what_is_left_over(bits: int) -> 
 @pytest.mark.parametrize("drafter", ["none", ("token_recycling", {"nodes": "16"})], ids=["alone", "tree"])
 def test_with_a_residual_as_long_as_the_text_nothing_changes(drafter: str | tuple) -> None:
     plain, kivi = (
-        toys.decode(toys.method(drafter=drafter, **x)) for x in ({}, {"codec": ("kivi", dict(residual=64))})
+        toys.decode(toys.method(drafter=drafter, **x))
+        for x in ({}, {"kv_compression": ("kivi", dict(buffer=64))})
     )
     assert plain.tokens == kivi.tokens and all(step.cache[0].packed is None for step in kivi.sink.steps)
-    other = toys.decode(toys.method(drafter=drafter, codec=("kivi", dict(group=4, residual=4))))
+    other = toys.decode(toys.method(drafter=drafter, kv_compression=("kivi", dict(group=4, buffer=4))))
     assert other.tokens != plain.tokens, "the test needs a model that two bits move"
 
 
 def test_groups_that_do_not_fit_are_refused() -> None:
     with pytest.raises(
-        MethodError, match=r"^kivi packs whole .* residual = 40 is no multiple of group = 32; set it to 32\.$"
+        MethodError, match=r"^kivi packs whole .* buffer = 40 is no multiple of group = 32; set it to 32\.$"
     ):
-        toys.method(codec=("kivi", dict(residual=40))).check(toys.SPEC)
+        toys.method(kv_compression=("kivi", dict(buffer=40))).check(toys.SPEC)
     with pytest.raises(
         MethodError, match=r"^kivi\.group = 16 does not divide the 24 channels of toy's heads"
     ):
-        toys.method(codec=("kivi", dict(group=16))).check(toys.shaped(head_dim=24))
+        toys.method(kv_compression=("kivi", dict(group=16))).check(toys.toy_spec(head_dim=24))
 
 
 @pytest.mark.parametrize(
     ("width", "bits", "way"),
-    [(18, "2", "kivi.bits = 4"), (7, "4", "the codec unpacked"), (10, "4", None), (8, "2", None)],
+    [(18, "2", "kivi.bits = 4"), (7, "4", "kv_compression unpacked"), (10, "4", None), (8, "2", None)],
 )
 def test_heads_whose_channels_do_not_fill_bytes_are_refused(width: int, bits: str, way: str | None) -> None:
-    kivi = build("codec", "kivi", dict(bits=bits, group=32, residual=32))
-    said = kivi.refuse(toys.method(codec=("kivi", {})), toys.shaped(head_dim=width))
+    kivi = build("kv_compression", "kivi", dict(bits=bits, group=32, buffer=32))
+    said = kivi.refuse(toys.method(kv_compression=("kivi", {})), toys.toy_spec(head_dim=width))
     assert (said or "").endswith("" if way is None else f"the heads of toy have {width}: choose {way}.")
     assert (said is None) == (way is None)

@@ -17,9 +17,9 @@ from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.engine.trace.checks.notes import told
+from decodescope.engine.trace.checks.notes import declared_notes
 
-KNOBS = dict(sinks=2, chosen=6, window=3, chunk=9, lead=2)
+KNOBS = dict(sink_tokens=2, prompt_budget=6, window=3, chunk=9, prefix_tokens=2)
 N = 40
 
 
@@ -36,7 +36,7 @@ def repeated(decoder: Decoder, text: list[int], at: int, end: int, asked: list[i
     full, behind = Lane("full", decoder, build("policy", "keep_all")), [*asked, *text[at:end]]
     full.read(text)
     full.needs = type(full.needs)(queries=len(behind))
-    full.forward(Feed.causal(behind, N))
+    full.forward(Feed.causal_chain(behind, N))
     worth, among = [], [*range(2), *range(at, end), *range(N, N + len(behind))]
     for i, store in enumerate(full.cache.layers):
         q, k = full.probe.queries[i][0], store.k[0]  # [H_kv, g, T, D], [H_kv, n + T, D]
@@ -87,15 +87,17 @@ def test_nothing_is_left_of_the_repetition() -> None:
         assert all(store.m == 0 and store.pending_positions() is None for store in x.cache.layers)
         assert max(p for heads in held(x) for row in heads for p in row) == N - 1
     assert made.cache.nbytes == other.cache.nbytes
-    plain = lane(decoder, chosen=100)
+    plain = lane(decoder, prompt_budget=100)
     plain.read(text)
-    assert len(plain.passes) == 1 and plain.cache.held == N, "a prompt with room is not repeated"
+    assert len(plain.passes) == 1 and plain.cache.fullest_length == N, "a prompt with room is not repeated"
     assert plain.cache.memory.peak < other.cache.memory.peak, "and no memory for it is held"
 
 
 def test_with_room_for_all_the_text_is_plain_bit_for_bit() -> None:
     plain = toys.decode(prompt=toys.PROMPT * 3, count=12)
-    roomy = toys.decode(toys.method(policy=("kvzip", {**KNOBS, "chosen": 60})), toys.PROMPT * 3, count=12)
+    roomy = toys.decode(
+        toys.method(policy=("kvzip", {**KNOBS, "prompt_budget": 60})), toys.PROMPT * 3, count=12
+    )
     assert roomy.tokens == plain.tokens
     assert all((a.tops.p == b.tops.p).all() for a, b in zip(roomy.sink.steps, plain.sink.steps, strict=True))
 
@@ -107,7 +109,7 @@ def test_the_trace_tells_passes_threshold_and_what_each_head_kept() -> None:
     assert [x.phase for x in first.passes] == ["verify", *["score"] * 5] and all(
         len(x.passes) == 1 for x in later
     )
-    notes = told(run.sink.header, first)["policy"]
+    notes = declared_notes(run.sink.header, first)["policy"]
     assert sum(notes["kept"].values()) == 6 * 6 and 0 < notes["threshold"] < 1
     held = zip(product(range(3), range(2)), first.cache[0].by_head.ravel(), strict=True)
     assert {f"{i}.{h}": int(x) - 5 for (i, h), x in held} == notes["kept"]

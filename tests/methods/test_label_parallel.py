@@ -14,14 +14,20 @@ from label_model import COUNT, COUNTS, MENTION, PROMPT, TEXT, TOKENIZER, model
 from decodescope.engine import MethodError, Session
 from decodescope.engine.trace import Trace, check
 from decodescope.engine.trace.details.shapes import TallyDetail
-from decodescope.engine.trace.details.threads import schedule
-from decodescope.engine.trace.values.mentions import STAND, count_in, mention_in, mention_outcomes
+from decodescope.engine.trace.details.threads import thread_schedule
+from decodescope.engine.trace.values.mentions import STAND, mention_outcomes, parse_count, parse_mention
 from decodescope.lab.decision.explain import explain
-from decodescope.lab.decision.tally import tally
+from decodescope.lab.decision.tally import find_tally
 
 
 def run(names: list[str], likes: bool = False, total: int = 80, **knobs: Any) -> Session:
-    settings = {"labels": "\n".join(names), "count": COUNT, "mention": MENTION, "length": 6, **knobs}
+    settings = {
+        "labels": "\n".join(names),
+        "count_template": COUNT,
+        "mention_template": MENTION,
+        "max_mention_tokens": 6,
+        **knobs,
+    }
     session = Session(
         model(likes), toys.method(strategy=("label_parallel", settings)), PROMPT, max_new_tokens=total
     )
@@ -45,7 +51,7 @@ def grid(session: Session) -> dict[tuple[str, int], tuple[str, list[float], bool
 
 def alone(prompt: str, count: int, likes: bool = False) -> list[int]:
     """What plain decoding writes behind it."""
-    session = Session(model(likes), toys.method(), TOKENIZER.plain(prompt), max_new_tokens=count)
+    session = Session(model(likes), toys.method(), TOKENIZER.encode_plain(prompt), max_new_tokens=count)
     for _ in session.stream():
         pass
     return session.end.tokens
@@ -64,7 +70,7 @@ def test_each_mention_is_that_of_a_run_of_its_own_behind_its_count() -> None:
         index = MENTION.replace("{index}", str(one["index"]))
         due = alone(TEXT + COUNT.replace("{label}", name) + COUNTS[name] + index, 6)
         assert by_thread[one["thread"]] == due and one["name"] == name
-        assert one["text"] == mention_in(b"".join(map(TOKENIZER.bytes_of, due)).decode("utf-8", "replace"))
+        assert one["text"] == parse_mention(b"".join(map(TOKENIZER.bytes_of, due)).decode("utf-8", "replace"))
         assert one["logp"] == pytest.approx(sum(map(math.log, one["p"])))
     assert all(step.detail("labels") is None for step in session.sink.steps[:-1])
 
@@ -72,7 +78,7 @@ def test_each_mention_is_that_of_a_run_of_its_own_behind_its_count() -> None:
 def test_passes_are_those_of_the_longest_branch_not_of_the_sum() -> None:
     for names in (["a"], ["a", "bb"], list(COUNTS)):
         session = run(names)
-        taken = schedule(step.detail("threads") for step in session.sink.steps)
+        taken = thread_schedule(step.detail("threads") for step in session.sink.steps)
         counted = 2  # a digit, and the line break by which it is known to be one
         longest = counted + max(len(p) for _, p, _ in grid(session).values())
         assert taken.rounds == longest and (taken.tokens > 2 * longest or names == ["a"])
@@ -108,12 +114,17 @@ def test_mentions_of_one_label_may_be_alike_and_of_equal_ones_the_first_label_ke
         [-2.0, -9.0],
         [None, None],
     )
-    assert (count_in(" 12\n"), count_in("2a"), count_in("no"), count_in("")) == (12, 2, None, None)
-    assert (mention_in(" Rome \nand more"), mention_in("\n")) == ("Rome", "")
+    assert (parse_count(" 12\n"), parse_count("2a"), parse_count("no"), parse_count("")) == (
+        12,
+        2,
+        None,
+        None,
+    )
+    assert (parse_mention(" Rome \nand more"), parse_mention("\n")) == ("Rome", "")
 
 
 def test_a_count_is_bounded_and_entries_go_with_their_threads() -> None:
-    session = run(["dddd"], most=2)
+    session = run(["dddd"], max_mentions=2)
     labels, mentions = found(session)
     assert labels["count"] == [3] and len(mentions) == 2
     full = run(list(COUNTS))
@@ -127,7 +138,9 @@ def test_a_count_is_bounded_and_entries_go_with_their_threads() -> None:
 def test_what_counts_nothing_writes_no_mentions() -> None:
     session = run(["ccc"])
     assert (
-        grid(session) == {} and len(session.sink.steps) == 2 and session.end.tokens == TOKENIZER.plain("0\n")
+        grid(session) == {}
+        and len(session.sink.steps) == 2
+        and session.end.tokens == TOKENIZER.encode_plain("0\n")
     )
 
 
@@ -186,13 +199,13 @@ def test_labels_are_kept_at_every_level_and_stand_below_the_threads() -> None:
         session.method,
         PROMPT,
         max_new_tokens=80,
-        level="counts",
+        level="summary",
     )
     brief.sink = Trace()
     for _ in brief.stream():
         pass
     assert brief.sink.steps[-1].details == last.details and check(brief.sink).ok
-    card = tally(session.sink.header, last, str)
+    card = find_tally(session.sink.header, last, str)
     kept = sum(stands for _, _, stands in grid(session).values())
     assert card.says == f"{kept} of 6 mentions stand" and len(card.rows) == 10 and len(card.lines) == 2
     assert [row.word for row in card.rows[:4]] == [f"counted {n}" for n in COUNTS.values()]
@@ -203,6 +216,7 @@ def test_labels_are_kept_at_every_level_and_stand_below_the_threads() -> None:
 
 def test_forms_that_are_the_same_for_all_are_refused() -> None:
     with pytest.raises(
-        MethodError, match=r"count and mention are the same for all: put \{label\} into the one"
+        MethodError,
+        match=r"count_template and mention_template are the same for all: put \{label\} into the one",
     ):
-        run(["a"], count="How many:")
+        run(["a"], count_template="How many:")

@@ -13,15 +13,15 @@ from law.verdicts import rows
 from torch import Tensor
 
 from decodescope.engine import Session
-from decodescope.engine.core.spec import Picture
+from decodescope.engine.core.spec import PictureSpec
 from decodescope.engine.decoding.bases.acceptance import Cursor
 from decodescope.engine.decoding.values.draft import ROOT, Draft, Verdict
-from decodescope.engine.methods.acceptance.lantern import Lantern, lend
+from decodescope.engine.methods.acceptance.lantern import Lantern, add_neighbour_mass
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.session.replay.whatif import Change, NeedsRun, derive
+from decodescope.engine.session.replay.whatif import NeedsRunError, WhatIfChange, derive
 from decodescope.engine.trace import check
-from decodescope.testing.forking import ForkingChance, outcomes
+from decodescope.testing.chances import ForkingChance, outcomes
 
 LEVELS = (6, 2, 5, 0, 3)  # of eight ids, in the order of grey; 1, 4 and 7 are none
 V = 8
@@ -31,12 +31,12 @@ V = 8
 def painter(picture: bool = True) -> Decoder:
     """A target of eight ids, with a picture's levels among them or none."""
     return toys.decoder(
-        toys.shaped(vocab=V, picture=Picture(2, 2, LEVELS) if picture else None), dtype=torch.float64
+        toys.toy_spec(vocab=V, picture=PictureSpec(2, 2, LEVELS) if picture else None), dtype=torch.float64
     )
 
 
-def begun(nearest: int = 4, delta: float = 0.1) -> Lantern:
-    rule = Lantern(nearest=nearest, delta=delta)
+def begun(neighbours: int = 4, delta: float = 0.1) -> Lantern:
+    rule = Lantern(neighbours=neighbours, delta=delta)
     rule.begin(painter())
     return rule
 
@@ -76,16 +76,18 @@ def test_worked_example() -> None:
     would make it 0.45. So 5 stays with 0.05 + 0.25; a refusal draws from what is left without 5, 2 and 0."""
     (p,) = rows([0.15, 0.05, 0.10, 0.20, 0.10, 0.05, 0.20, 0.15])
     assert (
-        begun().around(5) == [2, 0, 6, 3] and begun(nearest=2).around(6) == [2, 5] and begun().around(4) == []
+        begun().nearest_tokens(5) == [2, 0, 6, 3]
+        and begun(neighbours=2).nearest_tokens(6) == [2, 5]
+        and begun().nearest_tokens(4) == []
     )
-    law, m, count = lend(p, 5, [2, 0, 6, 3], 0.3)
+    law, m, count = add_neighbour_mass(p, 5, [2, 0, 6, 3], 0.3)
     assert (m, count) == (pytest.approx(0.25), 2) and law[[0, 2, 5]].tolist() == pytest.approx(
         [0.0, 0.0, 0.30]
     )
     found, share = first_token(begun(delta=0.3), p, token=5)
     assert share == pytest.approx(0.30)
     assert found.tolist() == pytest.approx([0.0, 0.05, 0.0, 0.20, 0.10, 0.30, 0.20, 0.15])
-    found, share = first_token(begun(nearest=1, delta=0.3), p, token=5)
+    found, share = first_token(begun(neighbours=1, delta=0.3), p, token=5)
     assert share == pytest.approx(0.15) and found[0] == pytest.approx(0.15)
     found, share = first_token(begun(delta=0.3), p, token=4)
     assert share == pytest.approx(0.10) and torch.allclose(found, p), "what is no level has no neighbour"
@@ -96,7 +98,7 @@ def test_a_chosen_token_moves_the_law_by_what_it_was_lent_and_no_more_than_delta
     most = 0.0
     for p, _ in laws(40):
         for token in LEVELS:
-            m = lend(p, token, begun().around(token), delta)[1]
+            m = add_neighbour_mass(p, token, begun().nearest_tokens(token), delta)[1]
             found, share = first_token(begun(delta=delta), p, token=token)
             far = float((found - p).abs().sum()) / 2
             assert far == pytest.approx(m, abs=1e-12) and far <= delta + 1e-12
@@ -105,7 +107,7 @@ def test_a_chosen_token_moves_the_law_by_what_it_was_lent_and_no_more_than_delta
     assert most < 1e-12 if delta == 0 else most > 0.8 * min(delta, 0.9), "the bound is all but reached"
 
 
-@pytest.mark.parametrize("lossless", [dict(delta=0.0), dict(nearest=0, delta=1.0)])
+@pytest.mark.parametrize("lossless", [dict(delta=0.0), dict(neighbours=0, delta=1.0)])
 def test_where_nothing_is_lent_a_drawn_token_leaves_the_law_as_it_is(lossless: dict[str, Any]) -> None:
     for p, q in laws(30, seed=1):
         found, share = first_token(begun(**lossless), p, q)
@@ -125,14 +127,14 @@ def test_more_is_accepted_and_the_law_moves_as_more_may_be_lent() -> None:
 
 
 def test_without_levels_the_nearest_embeddings_are_the_neighbours() -> None:
-    decoder, rule = painter(picture=False), Lantern(nearest=3)
+    decoder, rule = painter(picture=False), Lantern(neighbours=3)
     rule.begin(decoder)
     for x in range(V):
         far = [(float((decoder.embed[y] - decoder.embed[x]).norm()), y) for y in range(V) if y != x]
-        assert rule.around(x) == [y for _, y in sorted(far)[:3]]
+        assert rule.nearest_tokens(x) == [y for _, y in sorted(far)[:3]]
 
 
-TREE = ("draft_model", {"length": 3, "width": 2})
+TREE = ("draft_model", {"max_draft_tokens": 3, "width": 2})
 
 
 def run(level: str = "decisions", **rule: Any) -> Session:
@@ -150,7 +152,7 @@ def test_delta_zero_is_the_lossless_rule_on_a_run() -> None:
 
 
 def test_the_record_tells_what_was_lent_and_a_changed_loan_is_found() -> None:
-    session = run(nearest=8, delta=0.4)
+    session = run(neighbours=8, delta=0.4)
     assert not session.header.lossless and check(session.sink).ok
     spared = 0
     for step in session.sink.steps:
@@ -167,7 +169,7 @@ def test_the_record_tells_what_was_lent_and_a_changed_loan_is_found() -> None:
 
 
 def test_another_draw_is_judged_by_whole_laws_alone() -> None:
-    whole, part = run("fields", nearest=8, delta=0.4), run(nearest=8, delta=0.4)
+    whole, part = run("full", neighbours=8, delta=0.4), run(neighbours=8, delta=0.4)
     told = 0
     for made in (whole, part):
         for step in made.sink.steps[:10]:
@@ -176,14 +178,15 @@ def test_another_draw_is_judged_by_whole_laws_alone() -> None:
             asked = (made.header, made.sink.steps[: step.step], step, step.trials.node[0])
             if made is part:
                 with pytest.raises(
-                    NeedsRun, match="LANTERN cannot judge by this record, since the tokens that lend are put"
+                    NeedsRunError,
+                    match="LANTERN cannot judge by this record, since the tokens that lend are put",
                 ):
-                    derive(*asked, Change(u=0.0))
+                    derive(*asked, WhatIfChange(u=0.0))
                 continue
-            with pytest.raises(NeedsRun, match="since 8 neighbours of each token are there"):
-                derive(*asked, Change(settings={"nearest": 9}))
-            assert derive(*asked, Change(settings={"delta": 0.0})).path is not None
-            found = derive(*asked, Change(u=0.0))
+            with pytest.raises(NeedsRunError, match="since 8 neighbours of each token are there"):
+                derive(*asked, WhatIfChange(settings={"neighbours": 9}))
+            assert derive(*asked, WhatIfChange(settings={"delta": 0.0})).path is not None
+            found = derive(*asked, WhatIfChange(u=0.0))
             assert found.path[:1] == [step.trials.node[0]]
             told += 1
     assert told > 3

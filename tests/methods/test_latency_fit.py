@@ -10,17 +10,24 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.bases.cutting import exchanged
-from decodescope.engine.decoding.bases.weights import Calibration
-from decodescope.engine.methods.weights.latency_fit import LatencyFit, cut
-from decodescope.engine.methods.weights.shared.surgeon import grams, levels, scores
-from decodescope.engine.methods.weights.shared.texts import logits, texts
-from decodescope.engine.methods.weights.shared.times import Times, measured, read, within
-from decodescope.engine.model.forward.slicing import gated
+from decodescope.engine.decoding.bases.pruning import replace_layer_matrices
+from decodescope.engine.decoding.bases.weights import CalibrationData
+from decodescope.engine.methods.weights.latency_fit import LatencyFit, cut_structures
+from decodescope.engine.methods.weights.shared.block_times import (
+    BlockTimes,
+    choose_within_budget,
+    load_times,
+    measure_times,
+)
+from decodescope.engine.methods.weights.shared.surgeon import input_grams, pruning_levels, removal_errors
+from decodescope.engine.methods.weights.shared.texts import calibration_texts, text_logits
+from decodescope.engine.model.forward.slicing import apply_gates
 from tests import toys
 
-TEXT = Calibration(lambda: torch.randint(toys.SPEC.vocab, (512,), generator=torch.Generator().manual_seed(3)))
-TABLE = read(toys.TIMES, toys.SPEC, "times")
+TEXT = CalibrationData(
+    lambda: torch.randint(toys.SPEC.vocab, (512,), generator=torch.Generator().manual_seed(3))
+)
+TABLE = load_times(toys.TIMES, toys.SPEC, "times")
 
 
 def seen(inner: int = 12, rows: int = 200) -> tuple[Tensor, Tensor]:
@@ -35,10 +42,10 @@ def seen(inner: int = 12, rows: int = 200) -> tuple[Tensor, Tensor]:
 def test_a_column_of_zeros_costs_nothing_and_goes_first() -> None:
     w, x = seen()
     w[:, [3, 8]] = 0
-    whole, two = levels(w, x.t() @ x, 1, [0, 2])
+    whole, two = pruning_levels(w, x.t() @ x, 1, [0, 2])
     assert set(two.gone) == {3, 8} and two.error == 0 == whole.error
     assert torch.equal(two.weight(12), w), "and changes nothing"
-    one = levels(w.index_fill(1, torch.tensor([4, 5]), 0), x.t() @ x, 2, [1])[0]
+    one = pruning_levels(w.index_fill(1, torch.tensor([4, 5]), 0), x.t() @ x, 2, [1])[0]
     assert one.gone == (2,) and one.error == 0, "a structure of two"
 
 
@@ -48,7 +55,7 @@ def test_each_step_is_the_best_that_least_squares_could_do(width: int) -> None:
     w, x = seen()
     ridge = 0.01 * (x.t() @ x).diagonal().mean() * torch.eye(12, dtype=torch.float64)
     gram, there = x.t() @ x + ridge, list(range(12))
-    came = levels(w, x.t() @ x, width, range(12 // width))
+    came = pruning_levels(w, x.t() @ x, width, range(12 // width))
     for level in came[1:]:
         options = {}
         for s in sorted({i // width for i in there}):
@@ -67,9 +74,9 @@ def test_each_step_is_the_best_that_least_squares_could_do(width: int) -> None:
 def test_where_columns_know_nothing_of_each_other_it_is_size_times_activation() -> None:
     w, _ = seen()
     power = torch.arange(1.0, 13.0, dtype=torch.float64)
-    torch.testing.assert_close(scores(w, torch.diag(1 / power), 1), w.square().sum(0) * power)
+    torch.testing.assert_close(removal_errors(w, torch.diag(1 / power), 1), w.square().sum(0) * power)
     torch.testing.assert_close(
-        scores(w, torch.diag(1 / power), 2), (w.square() * power).sum(0).view(6, 2).sum(1)
+        removal_errors(w, torch.diag(1 / power), 2), (w.square() * power).sum(0).view(6, 2).sum(1)
     )
 
 
@@ -79,7 +86,7 @@ def test_the_programme_finds_what_trying_all_finds() -> None:
         options = [[(float(t), float(e)) for t, e in torch.rand(4, 2, generator=g) * 50] for _ in range(4)]
         every = [(sum(t for t, _ in x), sum(e for _, e in x), i) for i, x in enumerate(product(*options))]
         fitting = [x for x in every if x[0] <= budget]
-        plan = within(options, budget)
+        plan = choose_within_budget(options, budget)
         if not fitting:
             assert plan == []
             continue
@@ -90,51 +97,53 @@ def test_the_programme_finds_what_trying_all_finds() -> None:
 
 @pytest.mark.parametrize("faster", [1.2, 2.0, 4.0])
 def test_the_predicted_time_is_met_and_what_is_cut_says_what_the_masked_model_says(faster: float) -> None:
-    decoder, rows = toys.decoder(dtype=torch.float64), texts(TEXT, 128)
-    part = LatencyFit(faster=faster, trials=3, tokens=256, judged=64, times=toys.TIMES)
+    decoder, rows = toys.decoder(dtype=torch.float64), calibration_texts(TEXT, 128)
+    part = LatencyFit(
+        speedup=faster, search_trials=3, calibration_tokens=256, evaluation_tokens=64, timing_table=toys.TIMES
+    )
     fit = part.fit(decoder, TEXT, TABLE)
     assert 0.95 * fit.before / faster <= fit.us <= fit.before / faster
-    gates, others = cut(decoder, fit.levels)
+    gates, others = cut_structures(decoder, fit.levels)
     assert gates.head is not None and gates.ffn is not None
     spec = decoder.spec
     took = sum(TABLE.attn[int(h.sum())] for h in gates.head) + sum(
-        TABLE.at(1, int(f.sum())) for f in gates.ffn
+        TABLE.time_of(1, int(f.sum())) for f in gates.ffn
     )
     assert took + TABLE.rest == pytest.approx(fit.us)
-    masked = logits(gated(exchanged(decoder, others), gates), rows)
-    small = part.made(decoder, TEXT)
-    torch.testing.assert_close(logits(small, rows), masked, atol=1e-5, rtol=1e-5)
+    masked = text_logits(apply_gates(replace_layer_matrices(decoder, others), gates), rows)
+    small = part.transform(decoder, TEXT)
+    torch.testing.assert_close(text_logits(small, rows), masked, atol=1e-5, rtol=1e-5)
     assert [small.spec.ff_at(i) for i in range(spec.n_layers)] == gates.ffn.sum(1).tolist()
 
 
 def test_what_stays_makes_up_for_what_goes() -> None:
-    decoder, rows = toys.decoder(dtype=torch.float64), texts(TEXT, 256)
-    heads, columns = grams(decoder, rows)
+    decoder, rows = toys.decoder(dtype=torch.float64), calibration_texts(TEXT, 256)
+    heads, columns = input_grams(decoder, rows)
     assert [x.shape[0] for x in heads] == [32] * 3 and [x.shape[0] for x in columns] == [64] * 3
     down, gram = decoder.layers[1].down, columns[1]
-    level = levels(down, gram, 1, [24])[0]
+    level = pruning_levels(down, gram, 1, [24])[0]
     masked = down.index_fill(1, torch.tensor(level.gone), 0)
     off = [float(((w - down) @ gram * (w - down)).sum()) for w in (level.weight(64), masked)]
     assert off[0] < 0.8 * off[1]
 
 
 def test_a_table_is_measured_kept_and_read(tmp_path: Path) -> None:
-    table = measured(toys.decoder(), 1)
-    assert table.fits(toys.SPEC) and table.rest > 0 and table.at(0, 4) > 0 and table.at(1, 64) > 0
+    table = measure_times(toys.decoder(), 1)
+    assert table.fits(toys.SPEC) and table.rest > 0 and table.time_of(0, 4) > 0 and table.time_of(1, 64) > 0
     (path := tmp_path / "times.json").write_text(table.record())
-    assert read(str(path), toys.SPEC, "latency_fit.times") == table
-    assert TABLE.at(1, 0) == 0 and TABLE.at(1, 63) == pytest.approx(83.0, abs=3)
+    assert load_times(str(path), toys.SPEC, "latency_fit.timing_table") == table
+    assert TABLE.time_of(1, 0) == 0 and TABLE.time_of(1, 63) == pytest.approx(83.0, abs=3)
     for text, why in (
         ("{}", "no table of block times"),
-        (Times(1.0, (0.0, 1.0), ((0, 0.0),)).record(), "of another shape"),
+        (BlockTimes(1.0, (0.0, 1.0), ((0, 0.0),)).record(), "of another shape"),
     ):
         path.write_text(text)
-        with pytest.raises(ParamError, match=f"latency_fit.times = .*{why}"):
-            LatencyFit(times=str(path)).made(toys.decoder(), TEXT)
+        with pytest.raises(ParamError, match=f"latency_fit.timing_table = .*{why}"):
+            LatencyFit(timing_table=str(path)).transform(toys.decoder(), TEXT)
 
 
 def test_more_than_there_is_to_save_is_refused() -> None:
     with pytest.raises(
-        ParamError, match=r"latency_fit.faster = 20: a pass of toy without any block is 12 times as fast"
+        ParamError, match=r"latency_fit.speedup = 20: a pass of toy without any block is 12 times as fast"
     ):
-        LatencyFit(faster=20.0).fit(toys.decoder(), TEXT, TABLE)
+        LatencyFit(speedup=20.0).fit(toys.decoder(), TEXT, TABLE)

@@ -12,12 +12,12 @@ from sizes import sizes
 from decodescope.engine import Method, MethodError
 from decodescope.engine.core.component import build
 from decodescope.engine.methods.drafters.own_layers.layer_skip import LayerSkip
-from decodescope.engine.methods.drafters.shared.skipping import width
+from decodescope.engine.methods.drafters.shared.layer_skipping import level_width
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.trace import check
 
-DEEP = toys.model(toys.decoder(toys.shaped(n_layers=4), 5, torch.float64))
+DEEP = toys.model(toys.decoder(toys.toy_spec(n_layers=4), 5, torch.float64))
 INNER = ["a1", "f1", "a2", "f2"]
 SETS = list(chain.from_iterable(combinations(INNER, n) for n in range(1, 5)))
 
@@ -31,10 +31,10 @@ def skipping(count: int = 40, sampler: str = "greedy", **settings):
 @pytest.mark.parametrize("skip", SETS, ids=" ".join)
 @sizes("count", usual=15, full=40)
 def test_any_skip_set_leaves_the_text_and_the_cache_alone(skip: tuple[str, ...], count: int) -> None:
-    due = toys.greedy(DEEP.decoder, toys.PROMPT, count)
+    due = toys.greedy_text(DEEP.decoder, toys.PROMPT, count)
     for siblings in (False, True):
-        session = skipping(count, skip=", ".join(skip), stop=0.0, siblings=siblings)
-        assert session.end.tokens == due and toys.same_as_fresh(session.target)
+        session = skipping(count, skip_sublayers=", ".join(skip), min_probability=0.0, siblings=siblings)
+        assert session.end.tokens == due and toys.matches_fresh_reading(session.target)
         draft = next(p for p in session.sink.steps[0].passes if p.phase == "draft")
         for kind, ran in (("a", draft.attn), ("f", draft.ffn)):
             left = [i for i in range(4) if f"{kind}{i}" not in skip]
@@ -45,28 +45,30 @@ def test_any_skip_set_leaves_the_text_and_the_cache_alone(skip: tuple[str, ...],
 
 @pytest.mark.parametrize("sampler", ["greedy", "temperature"])
 def test_with_nothing_skipped_everything_is_accepted(sampler: str) -> None:
-    session = skipping(50, sampler, ratio=0.0, stop=0.0, length=4)
+    session = skipping(50, sampler, skip_ratio=0.0, min_probability=0.0, max_draft_tokens=4)
     assert [step.accepted for step in session.sink.steps] == [4] * 10
 
 
 def test_ratio_spreads_over_inner_sub_layers() -> None:
     for layers in (3, 4, 8, 12):
-        spec = toys.shaped(n_layers=layers)
+        spec = toys.toy_spec(n_layers=layers)
         for ratio in (0.0, 0.25, 0.45, 0.9):
-            skip = build("drafter", "layer_skip", {"ratio": ratio}).skip_set(spec)
+            skip = build("drafter", "layer_skip", {"skip_ratio": ratio}).skip_set(spec)
             assert len(skip.attn) + len(skip.ffn) == round(ratio * 2 * (layers - 2))
             assert (skip.attn | skip.ffn) <= set(range(1, layers - 1))
 
 
 @pytest.mark.parametrize("word", ["a0", "f3", "x1", "a", "1", "a1.5", "a-1"])
 def test_sub_layers_that_always_run_are_refused(word: str) -> None:
-    with pytest.raises(MethodError, match=rf"layer_skip\.skip names '{word}': write a1 to a2 .*\.$"):
-        skipping(skip=f"a1 {word}")
+    with pytest.raises(
+        MethodError, match=rf"layer_skip\.skip_sublayers names '{word}': write a1 to a2 .*\.$"
+    ):
+        skipping(skip_sublayers=f"a1 {word}")
 
 
 def test_siblings_are_fewer_the_surer_the_draft_is_and_only_the_chain_goes_on() -> None:
-    session = skipping(ratio=0.5, stop=0.0, siblings=True)
-    assert [width(x) for x in (0.99, 0.9, 0.6, 0.3)] == [3, 5, 8, 10]
+    session = skipping(skip_ratio=0.5, min_probability=0.0, siblings=True)
+    assert [level_width(x) for x in (0.99, 0.9, 0.6, 0.3)] == [3, 5, 8, 10]
     sizes = set()
     for step in session.sink.steps[:-4]:
         tree = step.draft
@@ -83,9 +85,9 @@ def test_siblings_are_fewer_the_surer_the_draft_is_and_only_the_chain_goes_on() 
 def raw_laws(text: list[int], drafted: list[int], drafter: LayerSkip) -> torch.Tensor:
     """float [N, V]: what the skipping model says before each drafted token, the text before them read by all layers."""
     cache = KVCache(DEEP.spec, dtype=DEEP.decoder.dtype)
-    DEEP.decoder.forward(Feed.causal(text[:-1], 0), cache)
+    DEEP.decoder.forward(Feed.causal_chain(text[:-1], 0), cache)
     cache.commit(range(len(text) - 1))
-    feed = Feed.causal([text[-1], *drafted[:-1]], len(text) - 1)
+    feed = Feed.causal_chain([text[-1], *drafted[:-1]], len(text) - 1)
     return DEEP.decoder.forward(feed, cache, skip=drafter.skip_set(DEEP.spec))[0].softmax(-1)
 
 
@@ -93,11 +95,11 @@ def raw_laws(text: list[int], drafted: list[int], drafter: LayerSkip) -> torch.T
 def test_chain_ends_by_the_token_s_probability_before_the_sampler(k: int, temperature: float) -> None:
     names = {"drafter": "layer_skip", "sampler": ["top_k", "temperature"]}
     knobs = {
-        "drafter": dict(skip="f1", stop=0.4, length=6),
+        "drafter": dict(skip_sublayers="f1", min_probability=0.4, max_draft_tokens=6),
         "top_k": {"k": k},
         "temperature": {"temperature": temperature},
     }
-    session = toys.decode(Method.named(names, knobs), count=100, pair=(DEEP, DEEP))
+    session = toys.decode(Method.from_names(names, knobs), count=100, pair=(DEEP, DEEP))
     text, otherwise, ended = list(toys.PROMPT), 0, 0
     for step in session.sink.steps[:-1]:
         if step.draft is not None and len(text) + 7 < len(session.tokens):
@@ -115,6 +117,6 @@ def test_chain_ends_by_the_token_s_probability_before_the_sampler(k: int, temper
 
 
 def test_chain_ends_where_the_draft_is_unsure() -> None:
-    sure, unsure = (skipping(ratio=0.5, stop=stop, length=8) for stop in (0.0, 1.0))
+    sure, unsure = (skipping(skip_ratio=0.5, min_probability=stop, max_draft_tokens=8) for stop in (0.0, 1.0))
     assert {step.drafted for step in unsure.sink.steps[:-1]} == {1}
     assert max(step.drafted for step in sure.sink.steps) == 8

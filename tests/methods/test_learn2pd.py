@@ -11,11 +11,11 @@ import toys
 from filling import filled, fills
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.decoding.bases.selector import Choice
+from decodescope.engine.decoding.bases.unmasking import SelectorChoice
 from decodescope.engine.decoding.shared.canvas import Canvas
 from decodescope.engine.model.heads.learn2pd import ParallelFilter
 from decodescope.engine.session.load import Model
-from decodescope.engine.trace.details.filled import cut_at, passed
+from decodescope.engine.trace.details.canvas_fill import filter_bars, find_cut
 
 START = len(toys.PROMPT)
 
@@ -27,9 +27,13 @@ def decoded(
     stop: tuple[int, ...] = (),
     **strategy: Any,
 ):
-    selector = ("low_confidence", knobs) if "accept" not in knobs else ("learn2pd", knobs)
-    method = toys.method(strategy=("masked", {"block": 22, **strategy}), selector=selector)
-    return filled(Session(model or toys.both(), method, toys.PROMPT, max_new_tokens=count, stop_tokens=stop))
+    selector = ("low_confidence", knobs) if "filter_threshold" not in knobs else ("learn2pd", knobs)
+    method = toys.method(strategy=("masked", {"block": 22, **strategy}), unmasking=selector)
+    return filled(
+        Session(
+            model or toys.bidirectional_target(), method, toys.PROMPT, max_new_tokens=count, stop_tokens=stop
+        )
+    )
 
 
 def rows(session: Session) -> list[int]:
@@ -40,8 +44,8 @@ def rows(session: Session) -> list[int]:
 
 
 def test_the_filter_reads_all_confidences_of_the_block_and_ones_where_nothing_is_open() -> None:
-    session = decoded({"accept": 0.5, "steps": 8, "cut": False}, block=9)
-    head, both = toys.both().decoder.heads["learn2pd"], set()
+    session = decoded({"filter_threshold": 0.5, "steps": 8, "cut_after_end": False}, block=9)
+    head, both = toys.bidirectional_target().decoder.heads["learn2pd"], set()
     for fill in fills(session):
         first, behind = fill.block
         c = np.ones(-(-(behind - first) // 6) * 6)
@@ -62,7 +66,10 @@ def test_the_filter_reads_all_confidences_of_the_block_and_ones_where_nothing_is
 
 def test_a_filter_that_is_never_sure_is_the_schedule() -> None:
     for steps in (3, 8, 22):
-        one, plain = decoded({"accept": 1.0, "steps": steps, "cut": False}), decoded({"steps": steps})
+        one, plain = (
+            decoded({"filter_threshold": 1.0, "steps": steps, "cut_after_end": False}),
+            decoded({"steps": steps}),
+        )
         assert one.end.tokens == plain.end.tokens
         assert [fill.places for fill in fills(one)] == [fill.places for fill in fills(plain)]
 
@@ -83,20 +90,22 @@ def oracle(reference: list[int], model: Model, count: int) -> tuple[list[int], i
     session.start()
     canvas: Canvas = session.scratch
     passes = 0
-    while not canvas.full:
-        view = canvas.offered(session, *canvas.read(session))
+    while not canvas.is_full:
+        view = canvas.view_for_selector(session, *canvas.read(session))
         right = view.candidate == np.array([reference[p - START] for p in view.places])
         if not right.any():
             at = int(view.confidence.argmax())
             view.candidate[at], right[at] = reference[view.places[at] - START], True
-        canvas.commit(view, Choice(0, ["final"] * len(right), passed(right.astype(np.float32), 0.5)))
+        canvas.commit(
+            view, SelectorChoice(0, ["final"] * len(right), filter_bars(right.astype(np.float32), 0.5))
+        )
         passes += 1
     return canvas.text.tokens, passes
 
 
 @pytest.mark.parametrize("seed", [toys.LIVELY, 5, 8])
 def test_an_oracle_filter_reproduces_the_reference_in_fewer_passes(seed: int) -> None:
-    spec = toys.both().spec
+    spec = toys.bidirectional_target().spec
     model = toys.model(toys.decoder(spec, seed, torch.float64))
     reference = decoded({"steps": 22}, model).end.tokens
     text, passes = oracle(reference, model, 22)
@@ -109,14 +118,14 @@ def test_an_oracle_filter_reproduces_the_reference_in_fewer_passes(seed: int) ->
 def test_where_the_text_is_cut() -> None:
     place, candidate = np.arange(10, 16, dtype=np.int32), np.array([1, 7, 3, 7, 7, 2], np.int32)
     confidence, never = np.array([0.9, 0.2, 0.5, 0.6, 0.3, 0.1], np.float32), np.full(6, 2, np.float32)
-    assert cut_at(place, candidate, confidence, never, {7}) == 14, "the most confident end"
+    assert find_cut(place, candidate, confidence, never, {7}) == 14, "the most confident end"
     sure = never.copy()
     sure[[0, 4]] = 0
-    assert cut_at(place, candidate, confidence, sure, {7}) == 15, (
+    assert find_cut(place, candidate, confidence, sure, {7}) == 15, (
         "the first end that is final, though less confident"
     )
-    assert cut_at(place, candidate, confidence, never, {7, 1}) == 11
-    assert cut_at(place, candidate, confidence, never, {5}) is None
+    assert find_cut(place, candidate, confidence, never, {7, 1}) == 11
+    assert find_cut(place, candidate, confidence, never, {5}) is None
 
 
 @pytest.mark.parametrize("cache", ["none", "prefix"])
@@ -124,7 +133,7 @@ def test_where_the_text_is_cut() -> None:
 def test_what_stands_behind_a_predicted_end_is_not_fed_any_more(cache: str, block: int) -> None:
     cuts = 0
     for stop in range(12):
-        session = decoded({"accept": 0.6, "steps": 8}, stop=(stop,), cache=cache, block=block)
+        session = decoded({"filter_threshold": 0.6, "steps": 8}, stop=(stop,), cache=cache, block=block)
         start, end = START, START + 22
         for fill, fed in zip(fills(session), rows(session), strict=True):
             if fill.start != start:
@@ -146,5 +155,8 @@ def test_entries_of_places_that_may_be_dropped_are_not_kept() -> None:
     with pytest.raises(
         MethodError, match=r"^learn2pd, as set, drops places whose entries the cache dual keeps: choose"
     ):
-        decoded({"accept": 0.6, "steps": 8}, cache="dual")
-    assert len(decoded({"accept": 0.6, "steps": 8, "cut": False}, cache="dual").end.tokens) == 22
+        decoded({"filter_threshold": 0.6, "steps": 8}, cache="dual")
+    assert (
+        len(decoded({"filter_threshold": 0.6, "steps": 8, "cut_after_end": False}, cache="dual").end.tokens)
+        == 22
+    )

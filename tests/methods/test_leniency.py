@@ -20,12 +20,12 @@ from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.methods.acceptance.leniency import Leniency
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.trace import check
-from decodescope.testing.forking import ForkingChance, outcomes
+from decodescope.testing.chances import ForkingChance, outcomes
 
 FORMS = ("linear", "square", "exponential")
 DRAFTERS: dict[str, Any] = {
-    "chain": ("draft_model", {"length": 3}),
-    "tree": ("draft_model", {"length": 3, "width": 3}),
+    "chain": ("draft_model", {"max_draft_tokens": 3}),
+    "tree": ("draft_model", {"max_draft_tokens": 3, "width": 3}),
     "lookup": "prompt_lookup",
 }
 
@@ -129,7 +129,7 @@ def test_the_record_tells_each_verdict_again(form: str) -> None:
     raise_r = {"linear": lambda r: r / 0.4, "square": lambda r: r / 0.16, "exponential": lambda r: r**0.4}[
         form
     ]
-    parts = dict(drafter=("draft_model", {"length": 3, "width": 2}), sampler="temperature")
+    parts = dict(drafter=("draft_model", {"max_draft_tokens": 3, "width": 2}), sampler="temperature")
     session = toys.decode(
         toys.method(acceptance=("leniency", {"form": form, "epsilon": 0.4}), **parts), count=100, seed=1
     )

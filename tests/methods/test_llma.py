@@ -24,7 +24,7 @@ def context(text: list[int], prompt: int, room: int = 99) -> Context:
 def test_a_draft_by_hand() -> None:
     """Reference 1 2 3 4 2 3 5; answer 8 2 3. The longest match is 2 3, first at 1..2, and 4 2 3 5 follows."""
     prompt = [1, 2, 3, 4, 2, 3, 5]
-    drafter = build("drafter", "llma", dict(length=3))
+    drafter = build("drafter", "llma", dict(max_draft_tokens=3))
     drafter.begin(context(prompt, 7))
     assert not drafter.propose(context(prompt, 7)).tokens, "there is no answer yet to be matched"
     draft = drafter.propose(context([*prompt, 8, 2, 3], 7))
@@ -32,7 +32,7 @@ def test_a_draft_by_hand() -> None:
     assert draft.tokens == [4, 2, 3] and draft.notes == places
     assert drafter.propose(context([*prompt, 8, 3], 7)).tokens == [4, 2, 3]
     assert not drafter.propose(context([*prompt, 5], 7)).tokens, "nothing follows the reference's last token"
-    drafter = build("drafter", "llma", dict(length=3, trigger=2))
+    drafter = build("drafter", "llma", dict(max_draft_tokens=3, min_ngram=2))
     drafter.begin(context(prompt, 7))
     assert not drafter.propose(context([*prompt, 8, 3], 7)).tokens, "one token is less than the trigger"
 
@@ -43,7 +43,7 @@ def test_matcher_equals_a_plain_search(ngram: int, trigger: int) -> None:
     for _ in range(40):
         prompt = [chance.randrange(4) for _ in range(30)]
         text = list(prompt)
-        drafter = build("drafter", "llma", dict(length=6, ngram=ngram, trigger=trigger))
+        drafter = build("drafter", "llma", dict(max_draft_tokens=6, ngram=ngram, min_ngram=trigger))
         drafter.begin(context(text, 30))
         for _ in range(12):
             text.append(chance.randrange(4))
@@ -62,9 +62,9 @@ def test_matcher_equals_a_plain_search(ngram: int, trigger: int) -> None:
 def test_an_answer_that_is_the_reference_takes_a_step_per_block(length: int) -> None:
     """28 different tokens, written once more: one step without a draft, then length + 1 tokens at a time."""
     script = [*range(28), *range(28)]
-    target = tables.model(lambda seen: torch.eye(28, dtype=torch.float64)[script[len(seen)]] * 9, 28)
+    target = tables.table_model(lambda seen: torch.eye(28, dtype=torch.float64)[script[len(seen)]] * 9, 28)
     session = Session(
-        target, toys.method(drafter=("llma", {"length": length})), script[:28], max_new_tokens=28
+        target, toys.method(drafter=("llma", {"max_draft_tokens": length})), script[:28], max_new_tokens=28
     )
     assert len(list(session.stream())) == 1 + math.ceil(27 / (length + 1))
     assert session.end.tokens == script[28:]
@@ -106,5 +106,5 @@ def test_a_reference_that_cannot_be_used_is_refused() -> None:
         ParamError, match=r"^llma.reference has 262,145 characters, above the limit of 262,144; .*\.$"
     ):
         Session(toy, toys.method(drafter=("llma", {"reference": "a" * (LONGEST + 1)})), toys.PROMPT)
-    with pytest.raises(MethodError, match=r"^llma.trigger = 6 is above llma.ngram = 5, .*\.$"):
-        Session(toy, toys.method(drafter=("llma", {"trigger": 6})), toys.PROMPT)
+    with pytest.raises(MethodError, match=r"^llma.min_ngram = 6 is above llma.ngram = 5, .*\.$"):
+        Session(toy, toys.method(drafter=("llma", {"min_ngram": 6})), toys.PROMPT)

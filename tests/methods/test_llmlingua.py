@@ -31,9 +31,13 @@ def run(prompt: list[int], context: str = "llmlingua", known: bool = False, **kn
     if known:
         big, small = (replace(x, tokenizer=WORDS) for x in (big, small))  # type: ignore[arg-type] # stands in for one
     session = Session(
-        big, toys.method(context=(context, knobs)), prompt, models={"draft": small}, max_new_tokens=2
+        big,
+        toys.method(prompt_compression=(context, knobs)),
+        prompt,
+        models={"draft": small},
+        max_new_tokens=2,
     )
-    trace = toys.finished(session).sink
+    trace = toys.finish_session(session).sink
     assert check(trace).ok, str(check(trace))  # type: ignore[arg-type] # a trace in memory
     return trace.prefill  # type: ignore[union-attr, no-any-return] # put there by the call
 
@@ -41,7 +45,7 @@ def run(prompt: list[int], context: str = "llmlingua", known: bool = False, **kn
 @torch.no_grad()
 def loss(text: list[int]) -> float:
     """Of the last token, by a dense pass of the draft model over all."""
-    laws = toys.pair()[1].decoder.forward(Feed.causal(text, 0), None)[0].log_softmax(-1)
+    laws = toys.pair()[1].decoder.forward(Feed.causal_chain(text, 0), None)[0].log_softmax(-1)
     return -float(laws[-2, text[-1]])
 
 
@@ -49,7 +53,7 @@ def loss(text: list[int]) -> float:
 def test_each_segment_is_judged_behind_the_compressed_ones_and_keeps_its_share(
     segment: int, rate: float
 ) -> None:
-    cut = run(LONG, segment=segment, rate=rate, coarse=False).cut
+    cut = run(LONG, segment=segment, keep_rate=rate, drop_paragraphs=False).cut
     kept: list[int] = []
     for first in range(0, 60, segment):
         at = [*range(first, min(60, first + segment))]
@@ -66,17 +70,19 @@ def test_each_segment_is_judged_behind_the_compressed_ones_and_keeps_its_share(
 
 
 def test_one_segment_without_the_coarse_stage_is_selective_context_by_tokens() -> None:
-    ours = run(LONG, segment=100, rate=0.4, coarse=False)
-    other = run(LONG, "selective_context", ratio=0.6, unit="token", reads="prompt").cut
+    ours = run(LONG, segment=100, keep_rate=0.4, drop_paragraphs=False)
+    other = run(LONG, "selective_context", reduce_ratio=0.6, unit="token", scorer_context="prompt").cut
     assert ours.cut.kept.tolist() == other.kept.tolist() and np.allclose(
         ours.cut.scores, other.scores, atol=1e-6
     )
-    several = run(LONG, segment=12, rate=0.4, coarse=False).cut
+    several = run(LONG, segment=12, keep_rate=0.4, drop_paragraphs=False).cut
     assert several.kept.tolist() != other.kept.tolist(), "the test needs segments that matter"
 
 
 def test_what_went_is_forgotten_before_the_next_segment_is_read() -> None:
-    looked = [x for x in run(LONG, segment=20, rate=0.5, coarse=False).passes if x.phase == "score"]
+    looked = [
+        x for x in run(LONG, segment=20, keep_rate=0.5, drop_paragraphs=False).passes if x.phase == "score"
+    ]
     assert [x.lane for x in looked] == ["draft"] * 3 and [x.logits for x in looked] == [19, 20, 20]
     assert looked[1].held < 20 and looked[2].held < 30, (
         "a segment's entries stay only up to the first token that went"
@@ -84,7 +90,9 @@ def test_what_went_is_forgotten_before_the_next_segment_is_read() -> None:
 
 
 def test_paragraphs_stay_by_their_perplexity_until_the_slack_is_used() -> None:
-    cut = run(PARAGRAPHS, known=True, rate=0.3, slack=1.5, question="none", segment=100).cut
+    cut = run(
+        PARAGRAPHS, known=True, keep_rate=0.3, paragraph_budget=1.5, keep_question="none", segment=100
+    ).cut
     due = cut.budget
     mean = [
         np.mean([loss([END, *PARAGRAPHS[a : i + 1]]) for i in range(a, a + 10)]) for a in range(0, 60, 10)
@@ -98,5 +106,5 @@ def test_paragraphs_stay_by_their_perplexity_until_the_slack_is_used() -> None:
 
 
 def test_all_kept_asks_nobody() -> None:
-    prefill = run(LONG, rate=1.0)
+    prefill = run(LONG, keep_rate=1.0)
     assert prefill.cut is None and {x.phase for x in prefill.passes} == {"prefill"}

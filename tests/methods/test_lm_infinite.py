@@ -17,17 +17,17 @@ from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.layers.rope import RopeTable, rotate_, unrotated
+from decodescope.engine.model.layers.rope import RopeTable, rotate_, unrotate
 
 DECODER = toys.pair()[0].decoder
-WINDOWED = toys.decoder(toys.shaped(windows=(9, None, 4)), toys.LIVELY, torch.float64)
+WINDOWED = toys.decoder(toys.toy_spec(windows=(9, None, 4)), toys.LIVELY, torch.float64)
 TEXT = [*toys.PROMPT, *toys.prompts(1, 35, seed=4)[0]]
 
 
 def lane(decoder: Decoder, start: int, window: int, attention: str = "none") -> Lane:
     needs = Needs(attention)  # type: ignore[arg-type] # one of its words
     return Lane(
-        "target", decoder, build("policy", "lm_infinite", dict(start=start, window=window)), needs=needs
+        "target", decoder, build("policy", "lm_infinite", dict(sink_tokens=start, window=window)), needs=needs
     )
 
 
@@ -77,7 +77,7 @@ def dense(
         x = x + F.linear(torch.cat(heads, 1), w.out)
         gate, up = F.linear(F.rms_norm(x, (spec.d_model,), w.mlp_norm, spec.norm_eps), w.gate_up).chunk(2, -1)
         x = x + F.linear(F.silu(gate) * up, w.down)
-    return decoder.unembed(decoder.normed(x))
+    return decoder.unembed(decoder.apply_norm(x))
 
 
 @pytest.mark.parametrize("attention", ["none", "columns"])
@@ -93,10 +93,10 @@ def test_equals_one_dense_pass_with_its_mask_and_distances(
     assert torch.allclose(made.read(TEXT[: at + 1]), wanted[at], atol=1e-10)
     for rows in (1, 3, 1, 2, 5, 1, 8, 1, 1, 12):
         at = len(made.tokens)
-        logits = made.forward(Feed.causal(TEXT[at : at + rows], at))[0]
+        logits = made.forward(Feed.causal_chain(TEXT[at : at + rows], at))[0]
         assert torch.allclose(logits, wanted[at : at + rows], atol=1e-10)
         made.commit(list(range(rows)))
-        assert made.cache.held == min(len(made.tokens), start + window)
+        assert made.cache.fullest_length == min(len(made.tokens), start + window)
     assert len(made.tokens) == len(TEXT)
 
 
@@ -104,16 +104,16 @@ def test_equals_one_dense_pass_with_its_mask_and_distances(
 @torch.inference_mode()
 def test_the_middle_is_read_by_upper_layers_from_one_distance(count: int, away: int, above: int) -> None:
     """Tokens, blocks, and memory that keeps all; what lower layers do not see is not read."""
-    knobs = dict(start=2, window=6, middle=count, away=away, above=above)
+    knobs = dict(sink_tokens=2, window=6, middle_top_k=count, middle_distance=away, first_middle_layer=above)
     made, at = Lane("target", DECODER, build("policy", "lm_infinite", knobs)), len(toys.PROMPT) - 1
     wanted = dense(DECODER, TEXT, 2, 6, (count, away, above), since=at)
     made.read(TEXT[:at], compress=False)
     for rows in (1, 1, 3, 1, 12, 1):
         at = len(made.tokens)
-        logits = made.forward(Feed.causal(TEXT[at : at + rows], at))[0]
+        logits = made.forward(Feed.causal_chain(TEXT[at : at + rows], at))[0]
         assert torch.allclose(logits, wanted[at : at + rows], atol=1e-10)
         made.commit(list(range(rows)))
-        assert made.cache.held == len(made.tokens)
+        assert made.cache.fullest_length == len(made.tokens)
     assert not torch.allclose(wanted, dense(DECODER, TEXT, 2, 6), atol=1e-3), (
         "the test needs a middle that shows"
     )
@@ -122,31 +122,33 @@ def test_the_middle_is_read_by_upper_layers_from_one_distance(count: int, away: 
     for store in made.cache.layers[:above]:
         store.kv[:, :, :, 2 : at - 6] = torch.nan
     made.truncate(at)
-    assert torch.equal(made.forward(Feed.causal(TEXT[at : at + 1], at))[0], logits)
+    assert torch.equal(made.forward(Feed.causal_chain(TEXT[at : at + 1], at))[0], logits)
 
 
-@pytest.mark.parametrize("drafter", [("draft_model", {"length": 4}), ("token_recycling", {"nodes": "16"})])
+@pytest.mark.parametrize(
+    "drafter", [("draft_model", {"max_draft_tokens": 4}), ("token_recycling", {"nodes": "16"})]
+)
 def test_drafts_change_no_text_with_a_middle(drafter: tuple[str, dict]) -> None:
-    policy = ("lm_infinite", dict(start=2, window=6, middle=2, above=0))
+    policy = ("lm_infinite", dict(sink_tokens=2, window=6, middle_top_k=2, first_middle_layer=0))
     fast = toys.decode(toys.method(policy=policy, drafter=drafter), TEXT[:30], count=40)
     plain = toys.decode(toys.method(policy=policy), TEXT[:30], count=40)
     assert fast.tokens == plain.tokens and sum(step.accepted for step in fast.sink.steps) > 5
     assert (
         plain.tokens
         != toys.decode(
-            toys.method(policy=("lm_infinite", dict(start=2, window=6))), TEXT[:30], count=40
+            toys.method(policy=("lm_infinite", dict(sink_tokens=2, window=6))), TEXT[:30], count=40
         ).tokens
     )
 
 
 @torch.inference_mode()
 def test_a_text_no_longer_than_the_window_is_read_in_full() -> None:
-    whole = DECODER.forward(Feed.causal(TEXT, 0), None)[0]
+    whole = DECODER.forward(Feed.causal_chain(TEXT, 0), None)[0]
     for window in (len(TEXT) - 1, len(TEXT) + 50):
         made = lane(DECODER, 3, window)
-        assert torch.equal(made.forward(Feed.causal(TEXT, 0))[0], whole)
+        assert torch.equal(made.forward(Feed.causal_chain(TEXT, 0))[0], whole)
     # the last row is two tokens beyond its window
-    less = lane(DECODER, 3, len(TEXT) - 3).forward(Feed.causal(TEXT, 0))[0]
+    less = lane(DECODER, 3, len(TEXT) - 3).forward(Feed.causal_chain(TEXT, 0))[0]
     assert (less[-1] - whole[-1]).abs().max() > 1e-6 and torch.allclose(less[:-1], whole[:-1], atol=1e-10)
 
 
@@ -155,7 +157,7 @@ def test_in_a_tree_each_path_is_what_the_dense_pass_says() -> None:
     made = lane(DECODER, 2, 6)
     made.read(toys.PROMPT)
     tree = Draft([3, 1, 4, 6, 5], [ROOT, ROOT, 0, 0, 2])
-    logits = made.forward(tree.feed(8, len(made.tokens)))[0]
+    logits = made.forward(tree.build_feed(8, len(made.tokens)))[0]
     for path in ([1], [0, 3], [0, 2, 4]):
         text = [*toys.PROMPT, 8, *(tree.tokens[node] for node in path)]
         wanted = dense(DECODER, text, 2, 6)[len(toys.PROMPT) :]
@@ -172,12 +174,12 @@ def test_a_key_comes_back_to_position_0_whatever_the_rotation() -> None:
     keys, zero = raw.clone(), raw.clone()
     for x, at in ((keys, torch.arange(5)), (zero, torch.zeros(5, dtype=torch.int64))):
         rotate_(x, *(y.squeeze(-2) for y in table.at(at, 5)))
-    assert torch.allclose(unrotated(keys, table, torch.arange(5), 5), zero, atol=1e-12)
+    assert torch.allclose(unrotate(keys, table, torch.arange(5), 5), zero, atol=1e-12)
     assert (keys - zero).abs().max() > 0.1 and (zero - raw).abs().max() > 0.1, "the guard: both are at work"
 
 
 DRAFTERS = {
-    "chain": ("draft_model", {"length": 4}),
+    "chain": ("draft_model", {"max_draft_tokens": 4}),
     "tree": ("token_recycling", {"nodes": "16"}),
 }
 
@@ -185,7 +187,7 @@ DRAFTERS = {
 @pytest.mark.parametrize("way", DRAFTERS)
 def test_drafts_change_no_text(way: str) -> None:
     """Strict semantics: a draft's later tokens do not see more than they would one by one."""
-    policy = ("lm_infinite", {"start": 2, "window": 6})
+    policy = ("lm_infinite", {"sink_tokens": 2, "window": 6})
     fast = toys.decode(toys.method(policy=policy, drafter=DRAFTERS[way]), count=60)
     plain = toys.decode(toys.method(policy=policy), count=60)
     assert fast.tokens == plain.tokens and sum(step.accepted for step in fast.sink.steps) > 5
@@ -195,9 +197,9 @@ def test_drafts_change_no_text(way: str) -> None:
 
 
 def test_runs_beyond_the_trained_context_in_constant_memory() -> None:
-    small = toys.model(toys.decoder(toys.shaped(max_positions=32), toys.LIVELY, torch.float64))
+    small = toys.model(toys.decoder(toys.toy_spec(max_positions=32), toys.LIVELY, torch.float64))
     session = toys.decode(
-        toys.method(policy=("lm_infinite", {"start": 2, "window": 10})), count=80, pair=(small, small)
+        toys.method(policy=("lm_infinite", {"sink_tokens": 2, "window": 10})), count=80, pair=(small, small)
     )
     assert session.end.reason == "max_new_tokens" and len(session.tokens) == 95
     assert {step.cache[0].held for step in session.sink.steps} == {12}
@@ -209,7 +211,8 @@ def test_runs_beyond_the_trained_context_in_constant_memory() -> None:
 
 def test_a_middle_that_no_layer_would_read_is_refused() -> None:
     with pytest.raises(
-        MethodError, match=r"lm_infinite.above = 3: .* has the layers 0 to 2, .* or middle = 0\."
+        MethodError,
+        match=r"lm_infinite.first_middle_layer = 3: .* has the layers 0 to 2, .* or middle_top_k = 0\.",
     ):
-        toys.decode(toys.method(policy=("lm_infinite", dict(middle=2, above=3))), count=1)
-    toys.decode(toys.method(policy=("lm_infinite", dict(middle=0, above=3))), count=1)
+        toys.decode(toys.method(policy=("lm_infinite", dict(middle_top_k=2, first_middle_layer=3))), count=1)
+    toys.decode(toys.method(policy=("lm_infinite", dict(middle_top_k=0, first_middle_layer=3))), count=1)

@@ -9,16 +9,19 @@ from drafting import path_of
 
 from decodescope.engine import MethodError, Session
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.session.replay.exact_law import law
+from decodescope.engine.session.replay.exact_distribution import exact_distribution
 
-V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
+V5 = toys.model(toys.decoder(toys.toy_spec(vocab=5), 3, torch.float64, sharp=2.0))
 KIND = "look_ahead_tokens"
 
 
 def steps(where: str, count: int = 12, sampler: str = "greedy"):
     """(text with the root last, outcome) of the first steps of a run of the lively target."""
     session = Session(
-        toys.pair()[0], toys.method(drafter=(KIND, {"where": where}), sampler=sampler), toys.PROMPT, seed=5
+        toys.pair()[0],
+        toys.method(drafter=(KIND, {"placement": where}), sampler=sampler),
+        toys.PROMPT,
+        seed=5,
     )
     session.start()
     observe, seen = session.drafter.observe, []
@@ -33,7 +36,7 @@ def steps(where: str, count: int = 12, sampler: str = "greedy"):
 def alone(text: list[int], count: int) -> torch.Tensor:
     """float64 [count, V]: what the lively target says in look-ahead tokens behind a text, read as one plain sequence."""
     decoder = toys.pair()[0].decoder
-    feed = Feed.causal([*text, *[0] * count], 0)
+    feed = Feed.causal_chain([*text, *[0] * count], 0)
     feed.embeds = torch.nn.functional.pad(decoder.heads[KIND].embeds[:count, 0], (0, 0, len(text), 0))[None]
     feed.embed_rows = torch.arange(len(text) + count) >= len(text)
     return decoder.forward(feed, None)[0, len(text) :]
@@ -84,14 +87,18 @@ def test_what_is_drawn_is_told_with_what_it_was_drawn_from() -> None:
 
 @pytest.mark.parametrize("where", ["alone", "everywhere"])
 def test_nothing_is_asked_that_can_no_longer_be_drafted_and_a_text_costs_a_pass_a_step(where: str) -> None:
-    session = toys.decode(toys.method(drafter=(KIND, {"where": where})), count=20)
+    session = toys.decode(toys.method(drafter=(KIND, {"placement": where})), count=20)
     late = [step.draft.notes["slots"] for step in session.sink.steps[-3:] if step.draft is not None]
     assert all(len([x for x in step.passes if x.lane == "target"]) == 1 for step in session.sink.steps)
-    assert session.end.tokens == toys.due(toys.pair()[0], toys.PROMPT, 20) and any(max(x) < 3 for x in late)
+    assert session.end.tokens == toys.cached_greedy_text(toys.pair()[0], toys.PROMPT, 20) and any(
+        max(x) < 3 for x in late
+    )
 
 
 def test_length_bounds_what_is_asked() -> None:
-    session = toys.decode(toys.method(drafter=(KIND, {"length": 2, "where": "everywhere"})), count=20)
+    session = toys.decode(
+        toys.method(drafter=(KIND, {"max_draft_tokens": 2, "placement": "everywhere"})), count=20
+    )
     drafts = [step.draft for step in session.sink.steps if step.draft is not None]
     assert max(len(x.tokens) for x in drafts) == 2 and max(max(x.notes["slots"]) for x in drafts) == 2
 
@@ -100,16 +107,19 @@ def test_leaving_early_is_refused() -> None:
     with pytest.raises(
         MethodError, match=r"^look_ahead_tokens puts trained tokens into the check.*all_layers\.$"
     ):
-        Session(toys.pair()[0], toys.method(drafter=KIND, depth="confidence_exit"), toys.PROMPT)
+        Session(toys.pair()[0], toys.method(drafter=KIND, adaptive_depth="confidence_exit"), toys.PROMPT)
 
 
 @pytest.mark.parametrize("where", ["alone", "everywhere"])
 def test_law_is_the_targets_by_counting_every_outcome(where: str) -> None:
     knobs = {"temperature": {"temperature": 1.0}, "top_k": {"k": 2}}
     names = {"sampler": ["temperature", "top_k"]}
-    plain = toys.Method.named(names, knobs)
-    drafted = toys.Method.named(
-        {**names, "drafter": KIND}, {**knobs, "drafter": {"where": where, "length": 2}}
+    plain = toys.Method.from_names(names, knobs)
+    drafted = toys.Method.from_names(
+        {**names, "drafter": KIND}, {**knobs, "drafter": {"placement": where, "max_draft_tokens": 2}}
     )
-    counted, due = law(V5, drafted, [1, 2, 1, 3], 4), law(V5, plain, [1, 2, 1, 3], 4)
+    counted, due = (
+        exact_distribution(V5, drafted, [1, 2, 1, 3], 4),
+        exact_distribution(V5, plain, [1, 2, 1, 3], 4),
+    )
     assert len(due) >= 8 and counted == pytest.approx(due, abs=1e-12)

@@ -12,10 +12,10 @@ from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.session.replay.whatif import Change, derive
+from decodescope.engine.session.replay.whatif import WhatIfChange, derive
 from decodescope.engine.trace import check
-from decodescope.engine.trace.records.auxiliary_nodes import levels
-from decodescope.lab.reports.report import report
+from decodescope.engine.trace.records.auxiliary_nodes import drafted_depths
+from decodescope.lab.reports.report import count_report
 
 COUNT = 40
 
@@ -28,7 +28,7 @@ def run(window: int = 5, ngram: int = 4, guesses: int = 5, count: int = COUNT, s
 @torch.inference_mode()
 def after(decoder: Decoder, text: list[int]) -> int:
     """The target's choice after `text`, read alone."""
-    return int(decoder.forward(Feed.causal(text, 0), None)[0, -1].argmax())
+    return int(decoder.forward(Feed.causal_chain(text, 0), None)[0, -1].argmax())
 
 
 class Authors:
@@ -109,11 +109,15 @@ def test_window_and_pool_are_those_of_the_authors_code(w: int, n: int, g: int) -
 
 def test_text_is_greedy_for_any_window_any_n_and_any_pool() -> None:
     decoder, pick = toys.pair()[0].decoder, random.Random(3)
-    due, saved = toys.greedy(decoder, toys.PROMPT, COUNT), 0
+    due, saved = toys.greedy_text(decoder, toys.PROMPT, COUNT), 0
     for _ in range(14):
         w, n, g = pick.randint(1, 9), pick.randint(2, 7), pick.randint(0, 8)
-        session = run(w, n, g, from_prompt=pick.random() < 0.5)
-        assert session.end.tokens == due and check(session.sink).ok and toys.same_as_fresh(session.target)
+        session = run(w, n, g, pool_from_prompt=pick.random() < 0.5)
+        assert (
+            session.end.tokens == due
+            and check(session.sink).ok
+            and toys.matches_fresh_reading(session.target)
+        )
         saved += len(session.sink.steps) < COUNT
     assert saved > 5, "guesses save passes"
 
@@ -154,7 +158,7 @@ def test_without_guesses_every_pass_writes_one_token() -> None:
 
 @torch.inference_mode()
 def test_neither_a_guess_nor_a_cell_moves_the_other_s_logits() -> None:
-    session, changed = run(from_prompt=True, count=20), 0
+    session, changed = run(pool_from_prompt=True, count=20), 0
     decoder = session.target.decoder
     for step in session.sink.steps[4:10]:
         draft = step.draft
@@ -165,8 +169,8 @@ def test_neither_a_guess_nor_a_cell_moves_the_other_s_logits() -> None:
         text = session.tokens[: step.n]
 
         def read(tokens: list[int], mine: Draft = mine, text: list[int] = text) -> torch.Tensor:
-            feed = Draft(tokens, mine.parents).feed(text[-1], len(text) - 1)
-            whole = Feed.causal(text, 0)
+            feed = Draft(tokens, mine.parents).build_feed(text[-1], len(text) - 1)
+            whole = Feed.causal_chain(text, 0)
             rows = torch.cat([whole.tokens, feed.tokens[:, 1:]], 1)
             places = torch.cat([whole.positions, feed.positions[:, 1:]], 1)
             seen = torch.ones(rows.shape[1], rows.shape[1], dtype=torch.bool).tril()
@@ -205,10 +209,10 @@ def test_nobody_counts_the_window_as_drafted(sampler) -> None:
     guesses = sum(
         0 if x.draft is None else len(x.draft.tokens) - len(x.draft.passengers or ()) for x in trace.steps
     )
-    made = report(trace)
+    made = count_report(trace)
     assert made.drafted == guesses == sum(x.drafted for x in trace.steps) > 20
     assert len(made.depths) <= 2, "guesses are two tokens long, and cells stand further behind the root"
-    assert max(max(levels(x.draft), default=0) for x in trace.steps) <= 2
+    assert max(max(drafted_depths(x.draft), default=0) for x in trace.steps) <= 2
     for step in trace.steps[:12]:
-        again = derive(trace.header, trace.steps[: step.step], step, 0, Change())
+        again = derive(trace.header, trace.steps[: step.step], step, 0, WhatIfChange())
         assert again.path == (step.path or [])

@@ -16,18 +16,18 @@ from filling import alter, filled, fills
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import ops_of
-from decodescope.engine.decoding.bases.selector import Open
-from decodescope.engine.decoding.shared.in_order import InOrder
+from decodescope.engine.decoding.bases.unmasking import CanvasView
+from decodescope.engine.decoding.shared.ordered_emission import OrderedEmission
 from decodescope.engine.decoding.values.chance import Chance
-from decodescope.engine.methods.selectors.local_leap import LocalLeap
-from decodescope.engine.methods.selectors.threshold import Threshold
+from decodescope.engine.methods.unmasking.local_leap import LocalLeap
+from decodescope.engine.methods.unmasking.threshold import Threshold
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import Model
-from decodescope.engine.session.replay.exact_law import law
+from decodescope.engine.session.replay.exact_distribution import exact_distribution
 from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.details.filled import factored
+from decodescope.engine.trace.details.canvas_fill import factor_count
 
 CACHES = ("none", "prefix", "dual")
 START = len(toys.PROMPT)
@@ -37,17 +37,23 @@ MASK = toys.SPEC.vocab - 1
 def masked(
     selector: str, knobs: dict[str, Any] | None = None, sampler: Any = "greedy", **strategy: Any
 ) -> Method:
-    return toys.method(strategy=("masked", strategy), selector=(selector, knobs or {}), sampler=sampler)
+    return toys.method(strategy=("masked", strategy), unmasking=(selector, knobs or {}), sampler=sampler)
 
 
 def decoded(method: Method, model: Model | None = None, count: int = 22, **more: Any) -> Session:
     return filled(
-        Session(model or toys.both(), method, more.pop("prompt", toys.PROMPT), max_new_tokens=count, **more)
+        Session(
+            model or toys.bidirectional_target(),
+            method,
+            more.pop("prompt", toys.PROMPT),
+            max_new_tokens=count,
+            **more,
+        )
     )
 
 
 def shaped(layers: int) -> Model:
-    spec = toys.shaped(n_layers=layers, causal=False, heads=(), mask_token=MASK)
+    spec = toys.toy_spec(n_layers=layers, causal=False, heads=(), mask_token=MASK)
     return toys.model(toys.decoder(spec, toys.LIVELY, torch.float64))
 
 
@@ -89,7 +95,7 @@ def test_the_most_confident_are_committed_and_an_order_by_chance_is_another() ->
 def test_a_block_of_one_place_is_left_to_right(selector: str) -> None:
     session = decoded(masked(selector, block=1))
     assert [fill.places for fill in fills(session)] == [[START + i] for i in range(22)]
-    assert session.end.tokens == toys.greedy(toys.both().decoder, toys.PROMPT, 22)
+    assert session.end.tokens == toys.greedy_text(toys.bidirectional_target().decoder, toys.PROMPT, 22)
 
 
 def test_what_is_settled_ahead_is_emitted_once_all_before_it_stand() -> None:
@@ -119,9 +125,9 @@ def test_the_text_ends_at_its_first_stop_token_and_blocks_behind_it_stay_open(ca
 
 
 def test_a_place_is_settled_once_and_where_there_is_one() -> None:
-    text = InOrder(10, [-1, -1, -1])
+    text = OrderedEmission(10, [-1, -1, -1])
     text.settle(11, 4)
-    assert text.open(10, 13) == [10, 12]
+    assert text.open_positions(10, 13) == [10, 12]
     for position, said in (
         (11, "a token is settled there and stays"),
         (13, "the places are 10 to 12"),
@@ -141,7 +147,9 @@ def test_draws_of_a_pass_are_those_one_by_one() -> None:
     laws[:, 5] = 0
     at = [x // 2 for x in range(40)]
     one, all_of_them = Chance(3), Chance(3)
-    assert all_of_them.draws(laws, at) == [one.draw(law, place) for law, place in zip(laws, at, strict=True)]
+    assert all_of_them.draw_rows(laws, at) == [
+        one.draw(law, place) for law, place in zip(laws, at, strict=True)
+    ]
 
 
 # ---- what passes read
@@ -174,9 +182,12 @@ def test_only_open_places_of_the_block_are_unembedded(
     session = decoded(method)
     passes = [one for step in session.sink.steps for one in step.passes]
     assert rows == [one.logits for one in passes] == [len(fill.confidence) for fill in fills(session)]
-    heads = [op for one in passes for op in ops_of(toys.both().spec, one) if op.name == "lm_head"]
+    heads = [
+        op for one in passes for op in ops_of(toys.bidirectional_target().spec, one) if op.name == "lm_head"
+    ]
     assert [op.flops for op in heads] == [
-        2 * toys.both().spec.d_model * toys.both().spec.vocab * n for n in rows
+        2 * toys.bidirectional_target().spec.d_model * toys.bidirectional_target().spec.vocab * n
+        for n in rows
     ]
     monkeypatch.setattr(Feed, "rows", slice(None))
     monkeypatch.setattr(
@@ -199,8 +210,8 @@ def test_a_pass_reads_what_the_first_of_its_block_has_left(cache: str) -> None:
     """Brute force over the rows of the block's first pass and, behind them, those of the present one."""
     start, count = 4, 8
     method = masked("low_confidence", {"steps": 2}, block=3, cache=cache)
-    session = Session(toys.both(), method, toys.PROMPT[:start], max_new_tokens=count)
-    decoder, seen = toys.both().decoder, dict[str, torch.Tensor]()
+    session = Session(toys.bidirectional_target(), method, toys.PROMPT[:start], max_new_tokens=count)
+    decoder, seen = toys.bidirectional_target().decoder, dict[str, torch.Tensor]()
     forward = session.target.forward
 
     def watched(feed: Feed, *rest: Any) -> torch.Tensor:
@@ -242,10 +253,10 @@ SAME = [  # settings under which kept entries are never read, or are those of th
 ]
 
 
-@pytest.mark.parametrize(("layers", "strategy", "selector"), SAME)
-def test_caches_that_are_exact(layers: int, strategy: dict, selector: tuple) -> None:
+@pytest.mark.parametrize(("layers", "strategy", "unmasking"), SAME)
+def test_caches_that_are_exact(layers: int, strategy: dict, unmasking: tuple) -> None:
     texts = {
-        cache: decoded(masked(*selector, **strategy, cache=cache), shaped(layers)).end.tokens
+        cache: decoded(masked(*unmasking, **strategy, cache=cache), shaped(layers)).end.tokens
         for cache in CACHES
     }
     assert texts["none"] == texts["prefix"] == texts["dual"]
@@ -324,7 +335,9 @@ def test_one_place_a_pass_in_an_order_by_chance_writes_the_joint(vocab: int, len
     model, joint = oracle(vocab, length, seed=vocab)
     warm = ("temperature", {"temperature": 1.0})
     one, both = (
-        law(model, masked("random", {"steps": steps}, warm, block=length, cache=cache), PROMPT, length)
+        exact_distribution(
+            model, masked("random", {"steps": steps}, warm, block=length, cache=cache), PROMPT, length
+        )
         for steps in (length, 1)
     )
     assert apart(one, joint_of(joint)) < 1e-12
@@ -340,26 +353,33 @@ def test_one_place_a_pass_in_an_order_by_chance_writes_the_joint(vocab: int, len
 def test_block_by_block_from_left_to_right_writes_the_joint_too() -> None:
     model, joint = oracle(2, 3, seed=5)
     for selector in ("low_confidence", "threshold"):
-        found = law(model, masked(selector, {}, ("temperature", {"temperature": 1.0}), block=1), PROMPT, 3)
+        found = exact_distribution(
+            model, masked(selector, {}, ("temperature", {"temperature": 1.0}), block=1), PROMPT, 3
+        )
         assert apart(found, joint_of(joint)) < 1e-12
 
 
 def test_an_order_by_confidence_is_another_law() -> None:
     """Which place is next depends on what was drawn for it, so the law is not the model's joint."""
     model, joint = oracle(2, 3, seed=2)
-    assert apart(law(model, masked("low_confidence", {}, "temperature"), PROMPT, 3), joint_of(joint)) > 1e-3
+    assert (
+        apart(
+            exact_distribution(model, masked("low_confidence", {}, "temperature"), PROMPT, 3), joint_of(joint)
+        )
+        > 1e-3
+    )
 
 
 # ---- thresholds
 
 
-def views(count: int, seed: int = 0) -> list[Open]:
+def views(count: int, seed: int = 0) -> list[CanvasView]:
     rng = np.random.default_rng(seed)
     made = []
     for _ in range(count):
         places = np.sort(rng.choice(np.arange(20, 36), rng.integers(1, 16), replace=False)).astype(np.int32)
         made.append(
-            Open(
+            CanvasView(
                 (20, 36),
                 0,
                 places,
@@ -386,7 +406,7 @@ def test_all_that_reach_the_bar_are_committed_and_the_best_in_any_case() -> None
     rules = set()
     for view in views(200):
         choice = Threshold(tau=0.8).select(view, Chance(0))
-        taken = choice.taken(view)
+        taken = choice.committed_indices(view)
         due = {i for i, c in enumerate(view.confidence) if c >= np.float32(0.8)} | {
             int(view.confidence.argmax())
         }
@@ -405,9 +425,9 @@ def test_the_factor_rule_takes_the_largest_number_that_fits() -> None:
     for view in views(300):
         c = sorted(view.confidence.astype(float), reverse=True)
         due = max([n for n in range(1, len(c) + 1) if (n + 1) * (1 - c[n - 1]) < 1.0] or [1])
-        assert factored(view.confidence, 1.0) == due
+        assert factor_count(view.confidence, 1.0) == due
         choice = Threshold(factor=1.0).select(view, Chance(0))
-        assert sorted(view.confidence[choice.taken(view)].astype(float), reverse=True) == c[:due]
+        assert sorted(view.confidence[choice.committed_indices(view)].astype(float), reverse=True) == c[:due]
         several += due > 1
     assert several > 20, "the test needs views in which several fit"
     session = decoded(masked("threshold", {"factor": 2.0}, block=22))
@@ -439,13 +459,20 @@ def test_local_leap_lies_between_its_two_thresholds() -> None:
     more = less = 0
     for view in views(300, seed=1):
         leap, high, low = (
-            set(x.select(view, Chance(0)).taken(view))
-            for x in (LocalLeap(tau=0.9, relaxed=0.5, radius=2), Threshold(tau=0.9), Threshold(tau=0.5))
+            set(x.select(view, Chance(0)).committed_indices(view))
+            for x in (
+                LocalLeap(tau=0.9, relaxed_tau=0.5, anchor_radius=2),
+                Threshold(tau=0.9),
+                Threshold(tau=0.5),
+            )
         )
         assert high <= leap <= low
         more, less = more + (leap > high), less + (leap < low)
-        for same in (LocalLeap(tau=0.9, relaxed=0.9, radius=4), LocalLeap(tau=0.9, relaxed=0.5, radius=0)):
-            assert set(same.select(view, Chance(0)).taken(view)) == high
+        for same in (
+            LocalLeap(tau=0.9, relaxed_tau=0.9, anchor_radius=4),
+            LocalLeap(tau=0.9, relaxed_tau=0.5, anchor_radius=0),
+        ):
+            assert set(same.select(view, Chance(0)).committed_indices(view)) == high
     assert more > 50 and less > 50, "the test needs views in which it differs from both"
 
 
@@ -454,14 +481,16 @@ def test_an_anchor_lowers_the_bars_near_it_and_a_committed_place_is_none() -> No
         np.array([20, 22, 23, 26, 27], np.int32),
         np.array([0.6, 0.95, 0.6, 0.6, 0.5], np.float32),
     )
-    choice = LocalLeap(tau=0.9, relaxed=0.55, radius=2).select(
-        Open((20, 28), 3, places, places, confidence), Chance(0)
+    choice = LocalLeap(tau=0.9, relaxed_tau=0.55, anchor_radius=2).select(
+        CanvasView((20, 28), 3, places, places, confidence), Chance(0)
     )
     assert choice.anchors == [22] and choice.bars is not None
     assert np.array_equal(choice.bars, np.array([0.55, 0.55, 0.55, 0.9, 0.9], np.float32))
     assert choice.rules[:3] == ["near", "sure", "near"]
-    later = Open((20, 28), 4, places[3:], places[3:], confidence[3:])
-    assert LocalLeap(tau=0.9, relaxed=0.55, radius=2).select(later, Chance(0)).taken(later) == [0]
+    later = CanvasView((20, 28), 4, places[3:], places[3:], confidence[3:])
+    assert LocalLeap(tau=0.9, relaxed_tau=0.55, anchor_radius=2).select(later, Chance(0)).committed_indices(
+        later
+    ) == [0]
 
 
 # ---- places that are masked again
@@ -519,7 +548,7 @@ def test_masking_other_places_again_than_the_least_sure_is_told() -> None:
 
 
 WARM = ("temperature", {"temperature": 0.9})
-LEAP = {"tau": 0.9, "relaxed": 0.6, "radius": 2}
+LEAP = {"tau": 0.9, "relaxed_tau": 0.6, "anchor_radius": 2}
 
 
 @pytest.mark.parametrize(("change", "same"), [
@@ -532,7 +561,7 @@ LEAP = {"tau": 0.9, "relaxed": 0.6, "radius": 2}
 ])  # fmt: skip
 def test_a_fork_goes_on_with_the_canvas_as_it_stands(change: dict[str, Any], same: bool) -> None:
     run, at = decoded(masked("low_confidence", {"steps": 6}, WARM, block=11), seed=3), 4
-    made = Fork(toys.both(), run.header, list(run.sink.steps), at, **change)
+    made = Fork(toys.bidirectional_target(), run.header, list(run.sink.steps), at, **change)
     made.sink = Trace()
     for _ in made.stream():
         pass
@@ -546,7 +575,7 @@ def test_a_fork_goes_on_with_the_canvas_as_it_stands(change: dict[str, Any], sam
 
 def test_a_branch_in_the_midst_of_a_canvas_has_the_same_future() -> None:
     method = masked("random", {"steps": 6}, WARM, block=11, cache="dual")
-    session = Session(toys.both(), method, toys.PROMPT, max_new_tokens=22)
+    session = Session(toys.bidirectional_target(), method, toys.PROMPT, max_new_tokens=22)
     for _ in range(4):
         session.step()
     twin = session.branch()
@@ -564,7 +593,7 @@ def test_a_branch_in_the_midst_of_a_canvas_has_the_same_future() -> None:
 
 def changed(**changes: Any) -> list[str]:
     """What check says of a run whose second fill has other values."""
-    session = decoded(masked("local_leap", {"tau": 0.95, "relaxed": 0.9, "radius": 2}, block=22))
+    session = decoded(masked("local_leap", {"tau": 0.95, "relaxed_tau": 0.9, "anchor_radius": 2}, block=22))
     fill = fills(session)[1]
     assert len(fill.open) > 5 and fill.anchors, "the test needs a fill in which something is decided"
     for name, value in changes.items():
@@ -597,7 +626,7 @@ def test_a_sampler_that_remembers_and_a_model_without_a_mask_token_are_refused()
         MethodError, match=r"^masked fills places in any order, and repetition_penalty remembers"
     ):
         decoded(masked("random", {}, "repetition_penalty"))
-    without = toys.model(toys.decoder(toys.shaped(causal=False, heads=()), 0, torch.float64))
+    without = toys.model(toys.decoder(toys.toy_spec(causal=False, heads=()), 0, torch.float64))
     with pytest.raises(
         MethodError, match=r"^masked fills mask tokens, and toy knows none: choose a model whose"
     ):
@@ -608,9 +637,9 @@ def test_a_sampler_that_remembers_and_a_model_without_a_mask_token_are_refused()
     ):
         decoded(masked("random"), toys.target())
     advice = "or choose the strategy masked and a model without a causal mask"
-    with pytest.raises(MethodError, match=rf"^draft_verify uses no selector, .* {advice}"):
-        decoded(toys.method(selector="random"), toys.target())
+    with pytest.raises(MethodError, match=rf"^draft_verify uses no unmasking, .* {advice}"):
+        decoded(toys.method(unmasking="random"), toys.target())
     with pytest.raises(
-        MethodError, match=r"^local_leap\.relaxed = 0\.9 is above tau = 0\.8: choose at most tau"
+        MethodError, match=r"^local_leap\.relaxed_tau = 0\.9 is above tau = 0\.8: choose at most tau"
     ):
-        decoded(masked("local_leap", {"tau": 0.8, "relaxed": 0.9}))
+        decoded(masked("local_leap", {"tau": 0.8, "relaxed_tau": 0.9}))

@@ -11,7 +11,7 @@ import toys
 
 from decodescope.engine.core.component import build
 from decodescope.engine.decoding.bases.lane import Lane
-from decodescope.engine.methods.codecs.minicache import MiniCache, slerp
+from decodescope.engine.methods.kv_compression.minicache import MiniCache, slerp
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.cache import PAGE
@@ -21,7 +21,7 @@ SIDES = ("keys", "values")
 
 
 def minicache(**knobs) -> MiniCache:
-    return build("codec", "minicache", dict(buffer=20, **knobs))
+    return build("kv_compression", "minicache", dict(buffer=20, **knobs))
 
 
 def entries(seed: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:
@@ -84,7 +84,7 @@ def test_merging_before_or_behind_the_rotation_is_the_same() -> None:
 @torch.inference_mode()
 def test_pair_takes_half_of_two_layers_and_what_is_retained() -> None:
     one = minicache(retention=0.1)
-    lane = Lane("target", toys.pair()[0].decoder, KeepAll(), codec=one)
+    lane = Lane("target", toys.pair()[0].decoder, KeepAll(), kv_compression=one)
     lane.read(toys.prompts(1, 40)[0])
     lone, lower, upper = lane.cache.layers
     page = 2 * 2 * 8 * 8 * PAGE  # keys and values of two heads with 8 channels of 8 bytes
@@ -98,12 +98,16 @@ def test_pair_takes_half_of_two_layers_and_what_is_retained() -> None:
         == round(2 * whole * (1 / 2 + 1 / D + 0.1)) + places
         == lower.nbytes() + upper.nbytes() - 2 * page
     )
-    assert lone.packed == 0 and lower.packed == upper.packed == 40 and lone.nbytes() == whole + page // 2
+    assert (
+        lone.packed_entries == 0
+        and lower.packed_entries == upper.packed_entries == 40
+        and lone.nbytes() == whole + page // 2
+    )
     assert lane.cache.memory.held == sum(s.nbytes() for s in lane.cache.layers), "what is shared counts once"
     shared = [
         upper.blocks[0].parts[side]["direction"] is lower.blocks[0].parts[side]["direction"] for side in SIDES
     ]
-    lane.cache.rows(torch.tensor([0, 0]))
+    lane.cache.reorder(torch.tensor([0, 0]))
     shared += [
         upper.blocks[0].parts[side]["direction"] is lower.blocks[0].parts[side]["direction"] for side in SIDES
     ]
@@ -112,24 +116,27 @@ def test_pair_takes_half_of_two_layers_and_what_is_retained() -> None:
     for at in range(19):  # a step late: until twenty have come together they are whole
         lane.forward(Feed(torch.tensor([[at % 13]] * 2), torch.full((2, 1), 40 + at)))
         lane.commit([0])
-    assert lower.packed == upper.packed == 40
+    assert lower.packed_entries == upper.packed_entries == 40
     lane.truncate(30)
-    assert lower.packed == upper.packed == 0 and lower.nbytes() == upper.nbytes() == 2 * 2 * page
+    assert (
+        lower.packed_entries == upper.packed_entries == 0 and lower.nbytes() == upper.nbytes() == 2 * 2 * page
+    )
 
 
 def test_distance_of_each_pair_is_told_and_a_model_without_a_pair_is_refused() -> None:
-    run = toys.decode(toys.method(codec=("minicache", dict(buffer=4, start=0))), count=12)
+    run = toys.decode(toys.method(kv_compression=("minicache", dict(buffer=4, start_layer=0))), count=12)
     told = [step.cache[0].packed for step in run.sink.steps if step.cache[0].packed is not None]
     assert len(told) > 2 and all(
         set(x.notes["distance"]) == {"0+1"} and 0.2 < x.notes["distance"]["0+1"] < 0.8 for x in told
     )
-    assert run.header.parts["codec"]["reads"] > 64 > run.header.parts["codec"]["bits"]
+    assert run.header.parts["kv_compression"]["reads"] > 64 > run.header.parts["kv_compression"]["bits"]
     with pytest.raises(
-        MethodError, match=r"^minicache\.start = 2: no two of toy's 3 layers are left .*; choose 0 to 1\.$"
+        MethodError,
+        match=r"^minicache\.start_layer = 2: no two of toy's 3 layers are left .*; choose 0 to 1\.$",
     ):
-        toys.method(codec=("minicache", dict(start=2))).check(toys.SPEC)
-    toys.method(codec="minicache").check(toys.shaped(n_layers=2))
+        toys.method(kv_compression=("minicache", dict(start_layer=2))).check(toys.SPEC)
+    toys.method(kv_compression="minicache").check(toys.toy_spec(n_layers=2))
     with pytest.raises(
-        MethodError, match=r"toy's 1 layers are left to be merged; choose the codec unpacked\.$"
+        MethodError, match=r"toy's 1 layers are left to be merged; choose kv_compression unpacked\.$"
     ):
-        toys.method(codec="minicache").check(toys.shaped(n_layers=1))
+        toys.method(kv_compression="minicache").check(toys.toy_spec(n_layers=1))

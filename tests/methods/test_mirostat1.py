@@ -27,15 +27,15 @@ def test_the_exponent_of_a_zipf_law_is_found_and_k_is_the_formula(s: float) -> N
         eps = s - 1
         whole = (eps * 2**mu / (1 - n**-eps)) if eps else 2**mu / math.log(n)
         due = min(round(min(max(whole, 1e-300) ** (1 / s), n) if whole ** (1 / s) > 1 else 1) + 1, n)
-        assert sampler.kept(s, mu, n) == due
+        assert sampler.kept_count(s, mu, n) == due
         state = sampler.start([], n)._replace(mu=mu)
         assert int(torch.isfinite(sampler.warp(z, state)).sum()) == due
-    near = [sampler.kept(1 + x, 6.0, n) for x in (-2e-6, -1e-7, 0.0, 1e-7, 2e-6)]
+    near = [sampler.kept_count(1 + x, 6.0, n) for x in (-2e-6, -1e-7, 0.0, 1e-7, 2e-6)]
     assert len(set(near)) == 1, "the limit at s = 1 joins both sides"
 
 
 def test_flat_laws_removed_tokens_and_small_vocabularies() -> None:
-    sampler = Mirostat1(target=2.0)
+    sampler = Mirostat1(target_surprise=2.0)
     for z in (
         torch.zeros(7),
         torch.tensor([3.0]),
@@ -46,15 +46,15 @@ def test_flat_laws_removed_tokens_and_small_vocabularies() -> None:
         law = softmax(sampler.warp(z, state))
         assert torch.isfinite(law).all() and float(law.max()) > 0
         state = sampler.update(state, int(z.argmax()), z)
-        assert -8 <= state.mu <= 8 and sampler.show(state)["k"] == state.k
-    assert sampler.kept(1e-12, 4.0, 7) == 7 and sampler.kept(math.inf, 4.0, 7) == 1
+        assert -8 <= state.mu <= 8 and sampler.state_summary(state)["k"] == state.k
+    assert sampler.kept_count(1e-12, 4.0, 7) == 7 and sampler.kept_count(math.inf, 4.0, 7) == 1
 
 
 @pytest.mark.parametrize("tau", [3.0, 4.0])
 def test_the_surprise_is_held(tau: float) -> None:
     """mu_T = mu_0 - eta * sum(surprise - tau), so the mean surprise is tau while mu stays bounded."""
     z = zipf(1.1)
-    full, sampler, chance = -z.log_softmax(0) / math.log(2), Mirostat1(target=tau), Chance(3)
+    full, sampler, chance = -z.log_softmax(0) / math.log(2), Mirostat1(target_surprise=tau), Chance(3)
     state, total = sampler.start([], 2000), 0.0
     n = 1500
     for i in range(n):
@@ -67,7 +67,9 @@ def test_the_surprise_is_held(tau: float) -> None:
 
 def test_a_trace_tells_mu_and_what_moved_it() -> None:
     """From step to step mu moves by the surprise that is told beside it."""
-    method = toys.method(sampler=("mirostat1", {"target": 2.0, "rate": 0.5, "ranks": 10}))
+    method = toys.method(
+        sampler=("mirostat1", {"target_surprise": 2.0, "learning_rate": 0.5, "zipf_tokens": 10})
+    )
     shown = [step.sampler for step in toys.decode(method, count=30).sink.steps]
     assert shown[0] == {"mu": 4.0, "surprise": None, "exponent": None, "k": None}
     assert len({x["k"] for x in shown}) > 3

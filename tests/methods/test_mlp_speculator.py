@@ -11,10 +11,10 @@ import toys
 from drafting import drafts, feature_of, path_of
 
 from decodescope.engine import ParamError, Session
-from decodescope.engine.model.heads.drafting.mlp_speculator import MLPSpeculator
-from decodescope.engine.session.replay.exact_law import law
+from decodescope.engine.model.heads.drafting.mlp_speculator import MLPSpeculatorNet
+from decodescope.engine.session.replay.exact_distribution import exact_distribution
 
-V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
+V5 = toys.model(toys.decoder(toys.toy_spec(vocab=5), 3, torch.float64, sharp=2.0))
 
 
 def unit(x: torch.Tensor) -> torch.Tensor:
@@ -27,7 +27,9 @@ def test_draft_holds_the_likeliest_of_all_combinations(branching: str, kept: int
     """Against every path there could be, each read alone from the feature of the token before the root."""
     decoder = toys.pair()[0].decoder
     net, widths = decoder.heads["mlp_speculator"], list(map(int, branching.split(",")))[:3]
-    for text, draft, _ in drafts("mlp_speculator", dict(branching=branching, kept=min(kept, 32)), steps=5):
+    for text, draft, _ in drafts(
+        "mlp_speculator", dict(branching=branching, max_paths=min(kept, 32)), steps=5
+    ):
         h, found = feature_of(text[:-1])[-1], {(): 0.0}
         with torch.inference_mode():
             for k, width in enumerate(widths):
@@ -48,7 +50,7 @@ def test_draft_holds_the_likeliest_of_all_combinations(branching: str, kept: int
 def test_state_worked_by_hand() -> None:
     """d = 2, inner = 2, K = 1: r^2 = 1/2, so w = sqrt(1/4) / sqrt(1/2) = 1/sqrt(2). h = (3, 1) becomes (1, -1) / sqrt(2), the
     embedding (0, 5) becomes (0, sqrt(2)), and their sum (1/sqrt(2), 1 - 1/sqrt(2)) becomes (1, -1) in the norm."""
-    head = MLPSpeculator(2, heads=1, inner=2)
+    head = MLPSpeculatorNet(2, heads=1, inner=2)
     with torch.no_grad():
         for layer in (head.first, head.told, head.out):
             layer.weight.copy_(torch.eye(2))
@@ -83,7 +85,7 @@ def test_deaf_to_tokens_it_says_the_same_of_every_path() -> None:
 
 def test_paths_stand_once_where_they_agree_and_in_the_order_of_their_scores() -> None:
     shared = 0
-    for _, draft, _ in drafts("mlp_speculator", dict(kept=8), steps=6):
+    for _, draft, _ in drafts("mlp_speculator", dict(max_paths=8), steps=6):
         leaves = [node for node in range(len(draft)) if node not in draft.parents]
         assert len(leaves) == 8 and all(x >= y for x, y in pairwise(draft.notes["scores"]))
         shared += 24 - len(draft)
@@ -91,20 +93,23 @@ def test_paths_stand_once_where_they_agree_and_in_the_order_of_their_scores() ->
 
 
 def test_it_drafts_nothing_before_the_target_has_read_anything() -> None:
-    made = [len(draft) for _, draft, _ in drafts("mlp_speculator", dict(kept=1), 2, prompt=[4])]
+    made = [len(draft) for _, draft, _ in drafts("mlp_speculator", dict(max_paths=1), 2, prompt=[4])]
     assert made == [0, 3]
 
 
 @pytest.mark.parametrize(
-    "settings", [dict(branching="2,2", kept=3), dict(branching="3,1,1", kept=2), dict(kept=1)]
+    "settings", [dict(branching="2,2", max_paths=3), dict(branching="3,1,1", max_paths=2), dict(max_paths=1)]
 )
 def test_law_is_the_targets_by_counting_every_outcome(settings: dict) -> None:
     knobs = {"temperature": {"temperature": 1.0}, "top_k": {"k": 3}}
-    alone = toys.Method.named({"sampler": ["temperature", "top_k"]}, knobs)
-    drafted = toys.Method.named(
+    alone = toys.Method.from_names({"sampler": ["temperature", "top_k"]}, knobs)
+    drafted = toys.Method.from_names(
         {"sampler": ["temperature", "top_k"], "drafter": "mlp_speculator"}, {**knobs, "drafter": settings}
     )
-    found, due = law(V5, drafted, [1, 2, 1, 3], 3), law(V5, alone, [1, 2, 1, 3], 3)
+    found, due = (
+        exact_distribution(V5, drafted, [1, 2, 1, 3], 3),
+        exact_distribution(V5, alone, [1, 2, 1, 3], 3),
+    )
     assert len(due) >= 8 and found == pytest.approx(due, abs=1e-12)
 
 

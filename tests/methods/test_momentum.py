@@ -26,7 +26,7 @@ def by_hand(count: int, k: int, alpha: float, forbid: int = 0) -> list[int]:
     """f(l) = l, anew for every token."""
     text = list(toys.PROMPT)
     for _ in range(count):
-        p = DECODER.forward(Feed.causal(text, 0), None)[0, -1].softmax(-1)
+        p = DECODER.forward(Feed.causal_chain(text, 0), None)[0, -1].softmax(-1)
         best = p.topk(k).indices.tolist()
         far = {v: depth(text, v, max(5, forbid)) for v in best}
         left = [v for v in best if not forbid or far[v] < forbid]
@@ -50,12 +50,12 @@ def test_depth_is_the_longest_repeated_end() -> None:
 
 
 def test_without_resistance_it_is_greedy() -> None:
-    assert run(alpha=0.0).end.tokens == toys.greedy(DECODER, toys.PROMPT, 40) == run(k=1).end.tokens
+    assert run(alpha=0.0).end.tokens == toys.greedy_text(DECODER, toys.PROMPT, 40) == run(top_k=1).end.tokens
 
 
 def test_text_is_that_by_hand_and_is_deflected() -> None:
     for alpha in (0.05, 0.2, 1.0):
-        session = run(alpha=alpha, k=5)
+        session = run(alpha=alpha, top_k=5)
         assert session.end.tokens == by_hand(40, 5, alpha)
     shown = [step.sampler for step in session.sink.steps]
     assert any(x["deflected"] for x in shown) and not all(x["deflected"] for x in shown[1:])
@@ -66,11 +66,11 @@ def test_text_is_that_by_hand_and_is_deflected() -> None:
 
 
 def test_what_is_forbidden_from_four_on_is_the_blocking_of_4_grams() -> None:
-    session = run(60, alpha=0.0, k=13, forbid=4)
+    session = run(60, alpha=0.0, top_k=13, no_repeat_ngram_size=4)
     assert session.end.tokens == by_hand(60, 13, 0.0, 4)
     written = [*toys.PROMPT, *session.end.tokens]
     grams = [tuple(written[i : i + 4]) for i in range(len(toys.PROMPT) - 4, len(written) - 3)]
     assert len(set(grams)) == len(grams)
-    greedy = [*toys.PROMPT, *toys.greedy(DECODER, toys.PROMPT, 60)]
+    greedy = [*toys.PROMPT, *toys.greedy_text(DECODER, toys.PROMPT, 60)]
     plain = [tuple(greedy[i : i + 4]) for i in range(len(greedy) - 3)]
     assert len(set(plain)) < len(plain), "the test needs a text that repeats itself"

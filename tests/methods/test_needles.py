@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import toys
-from contracts.test_policies import fed, lane, positions
+from contracts.test_policies import feed_tokens, lane, positions
 from needles import KEYS, answer, ask, decoder, filler, pair
 
 from decodescope.engine.core.component import build, registry
@@ -35,9 +35,9 @@ def answers(name: str) -> tuple[bool, bool]:
     first = int(made.read(prompt()).argmax())
     assert first == answer(VALUE) or made.policy.banded, "the prompt's last token has read all of it"
     for token in (filler(1), filler(2)):
-        fed(made, token)
+        feed_tokens(made, token)
     held = AT in positions(made, 0)[0][0]
-    return int(fed(made, ask(KEY)).argmax()) == answer(VALUE), held
+    return int(feed_tokens(made, ask(KEY)).argmax()) == answer(VALUE), held
 
 
 @pytest.mark.parametrize("name", registry("policy"))

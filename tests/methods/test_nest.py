@@ -15,14 +15,14 @@ from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import Trace, check
 
-DRAFTER = ("draft_model", {"length": 3, "width": 2})
+DRAFTER = ("draft_model", {"max_draft_tokens": 3, "width": 2})
 KNOBS = dict(datastore=toys.DATASTORE, window=9, neighbours=100, temperature=0.2, alpha=0.85)
 IDS = [int(x) for x in Path(toys.DATASTORE).read_text().split()]
 
 
 def nest(drafter: str | tuple = "none", sampler: str = "greedy", count: int = 24, **knobs: object) -> Session:
     return toys.decode(
-        toys.method(law=("nest", {**KNOBS, **knobs}), drafter=drafter, sampler=sampler), count=count
+        toys.method(guidance=("nest", {**KNOBS, **knobs}), drafter=drafter, sampler=sampler), count=count
     )
 
 
@@ -31,7 +31,7 @@ def test_an_empty_store_is_the_targets_own_law_to_the_bit(text: str, tmp_path: P
     """Without a text, and with one in which no token follows another."""
     file = tmp_path / "text"
     file.write_text(text or " ".join(map(str, IDS)))
-    knobs = dict(datastore=str(file), places=0 if not text else 100)
+    knobs = dict(datastore=str(file), datastore_tokens=0 if not text else 100)
     for sampler in ("greedy", "temperature"):
         run = nest(DRAFTER, sampler, **knobs)
         assert (
@@ -39,7 +39,7 @@ def test_an_empty_store_is_the_targets_own_law_to_the_bit(text: str, tmp_path: P
         )
         assert not any(x.choices or x.law for x in run.sink.steps)
     logits = torch.randn(3, 13, dtype=torch.float64)
-    assert torch.equal(run.law.rows(logits, {}, Draft(), run.context), logits)
+    assert torch.equal(run.guidance.rows(logits, {}, Draft(), run.context), logits)
 
 
 def test_where_retrieval_is_never_trusted_the_text_is_the_targets() -> None:
@@ -55,18 +55,18 @@ def test_each_law_is_the_mixture_by_brute_force_whatever_drafts(scale: str) -> N
     decoder, k = toys.pair()[0].decoder, KNOBS["neighbours"]
 
     def states(tokens: list[int]) -> torch.Tensor:
-        h = decoder.shallow(Feed.causal(tokens, 0), None, 2)[0]
+        h = decoder.states_before(Feed.causal_chain(tokens, 0), None, 2)[0]
         return h / h.square().mean(-1, keepdim=True).sqrt() if scale == "rms" else h
 
     spans = [IDS[at : at + KNOBS["window"]] for at in range(0, len(IDS) - 1, KNOBS["window"])]
     keys = torch.cat([states(x) for x in spans])[: len(IDS) - 1]
     for drafter in ("none", DRAFTER):
-        run, checked = nest(drafter, scale=scale), []
+        run, checked = nest(drafter, state_norm=scale), []
         assert check(run.sink).ok
         for step in run.sink.steps:
             text = run.tokens[: step.n]
             h = states(text)[-1]
-            p = decoder.forward(Feed.causal(text, 0, logits="last"), None)[0, 0].softmax(-1).tolist()
+            p = decoder.forward(Feed.causal_chain(text, 0, logits="last"), None)[0, 0].softmax(-1).tolist()
             near = sorted((float((h - key).square().sum()), at + 1) for at, key in enumerate(keys))
             if near[k][0] - near[k - 1][0] < 1e-9:
                 continue  # of two windows that begin alike either may be left out
@@ -89,15 +89,15 @@ def test_each_law_is_the_mixture_by_brute_force_whatever_drafts(scale: str) -> N
 def test_rows_are_distributions() -> None:
     run = nest(count=4)
     logits = torch.randn(50, 13, dtype=torch.float64) * 20
-    law = run.law.rows(logits, {2: torch.randn(1, 50, 32, dtype=torch.float64)}, Draft(), run.context)
+    law = run.guidance.rows(logits, {2: torch.randn(1, 50, 32, dtype=torch.float64)}, Draft(), run.context)
     assert torch.allclose(law.logsumexp(-1), torch.zeros(50, dtype=torch.float64), atol=1e-12, rtol=0)
 
 
 def test_in_a_text_of_the_store_it_goes_on_as_the_store_does_and_rest_drafts_that() -> None:
     """The state of the same prefix is in it, at distance 0, so the neighbours are sure, and one counts."""
     knobs = dict(window=400, temperature=0.01, alpha=2.0, tau=0.01)
-    rest = ("rest", dict(datastore=toys.DATASTORE, shortest=2))
-    made = toys.method(law=("nest", {**KNOBS, **knobs}), drafter=rest)
+    rest = ("rest", dict(datastore=toys.DATASTORE, min_suffix=2))
+    made = toys.method(guidance=("nest", {**KNOBS, **knobs}), drafter=rest)
     run = toys.decode(made, IDS[:30], 20)
     assert run.end.tokens == IDS[30:50] != toys.decode(toys.method(), IDS[:30], 20).end.tokens
     assert [x.law["nearest"][0] for x in run.sink.steps] == [x.n for x in run.sink.steps]
@@ -107,7 +107,7 @@ def test_in_a_text_of_the_store_it_goes_on_as_the_store_does_and_rest_drafts_tha
 def test_a_depth_rule_that_may_leave_the_last_layer_out_is_refused() -> None:
     said = r"^nest compares states before the last layer, which confidence_exit may leave out: choose all_layers\.$"
     with pytest.raises(MethodError, match=said):
-        toys.decode(toys.method(law="nest", depth="confidence_exit"))
+        toys.decode(toys.method(guidance="nest", adaptive_depth="confidence_exit"))
 
 
 FORGED = {

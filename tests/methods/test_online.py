@@ -11,15 +11,15 @@ import toys
 
 from decodescope.engine import Method, Session
 from decodescope.engine.core.component import build
-from decodescope.engine.methods.drafters.shared.learner import LOSSES, MOST_BYTES, Learner, divergence
+from decodescope.engine.methods.drafters.shared.learner import LOSSES, MOST_BYTES, Learner, distillation_loss
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace import check
-from decodescope.testing.reference import Warp, text_law
-from decodescope.testing.transformer import by_prefix
-from decodescope.testing.walk import Walk, distance
+from decodescope.testing.reference import Warp, text_distribution
+from decodescope.testing.transformer import logits_by_prefix
+from decodescope.testing.walk import Walk, distribution_distance
 
 FAR = toys.draft(torch.float64, 0.6, toys.LIVELY)  # a draft model that is seldom right
 
@@ -43,7 +43,7 @@ def weights(decoder: Decoder) -> list[torch.Tensor]:
 def logits_of(decoder: Decoder, text: list[int]) -> torch.Tensor:
     """float [V]: after a text, read anew."""
     with torch.inference_mode():
-        return decoder.forward(Feed.causal(text, 0), None)[0, -1]
+        return decoder.forward(Feed.causal_chain(text, 0), None)[0, -1]
 
 
 # ---- what it is for
@@ -71,7 +71,10 @@ def test_acceptance_rises_along_a_text_that_repeats_itself_and_not_without_learn
     pair, found = (last_token_alone(), toys.model(toys.decoder(seed=7, dtype=torch.float64))), {}
     for rate in (0.0, 3e-3):
         made = toys.decode(
-            toys.method(drafter=("online", dict(length=3, every=4, rate=rate)), sampler=sampler),
+            toys.method(
+                drafter=("online", dict(max_draft_tokens=3, update_interval=4, learning_rate=rate)),
+                sampler=sampler,
+            ),
             count=90,
             pair=pair,
         )
@@ -84,11 +87,13 @@ def test_acceptance_rises_along_a_text_that_repeats_itself_and_not_without_learn
 def test_a_repeated_prompt_is_drafted_better_after_it_was_learned() -> None:
     """The learner of one run drafts the same text again, its weights held still, beside the shipped one."""
     target = last_token_alone()
-    taught = session(dict(length=3, every=2, rate=3e-3), draft=FAR, count=60, target=target)
+    taught = session(
+        dict(max_draft_tokens=3, update_interval=2, learning_rate=3e-3), draft=FAR, count=60, target=target
+    )
     shares = []
     for small in (FAR, toys.model(taught.lanes["draft"].decoder)):
         made = toys.decode(
-            toys.method(drafter=("draft_model", {"length": 3})), count=60, pair=(target, small)
+            toys.method(drafter=("draft_model", {"max_draft_tokens": 3})), count=60, pair=(target, small)
         )
         assert made.tokens == taught.tokens
         shares.append(accepted(made, slice(None)))
@@ -103,7 +108,7 @@ def test_an_update_by_hand() -> None:
     cross-entropy at the places, which is the loss that is told."""
     text, rows, rate = toys.PROMPT, [4, 9], 1e-3
     p = torch.rand(2, 13, generator=torch.Generator().manual_seed(1), dtype=torch.float64).softmax(-1)
-    plain = toys.noisy(FAR.decoder, 0.0)
+    plain = toys.noisy_decoder(FAR.decoder, 0.0)
 
     def loss() -> float:
         q = torch.stack([logits_of(plain, text[: row + 1]) for row in rows]).log_softmax(-1)
@@ -134,14 +139,16 @@ def test_losses_by_hand() -> None:
     p, z = torch.tensor([[0.75, 0.25]], dtype=torch.float64), torch.zeros(1, 2, dtype=torch.float64)
     ln = torch.tensor([2.0, 0.75, 0.25, 0.5, 0.625, 0.375], dtype=torch.float64).log().tolist()
     two, a, b, half, high, low = ln
-    assert float(divergence(p, z, "forward")) == pytest.approx(two)
-    assert float(divergence(p, z, "reverse")) == pytest.approx(0.5 * (half - a) + 0.5 * (half - b))
+    assert float(distillation_loss(p, z, "forward")) == pytest.approx(two)
+    assert float(distillation_loss(p, z, "reverse")) == pytest.approx(0.5 * (half - a) + 0.5 * (half - b))
     first, second = 0.75 * (a - high) + 0.25 * (b - low), 0.5 * (half - high) + 0.5 * (half - low)
-    assert float(divergence(p, z, "jsd")) == pytest.approx((first + second) / 2)
+    assert float(distillation_loss(p, z, "jsd")) == pytest.approx((first + second) / 2)
     for loss in LOSSES[1:]:
-        assert float(divergence(p, p.log(), loss)) == pytest.approx(0, abs=1e-12), "no distance from itself"
+        assert float(distillation_loss(p, p.log(), loss)) == pytest.approx(0, abs=1e-12), (
+            "no distance from itself"
+        )
         sharp = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
-        assert divergence(sharp, z, loss).isfinite(), "a law may hold zeros"
+        assert distillation_loss(sharp, z, loss).isfinite(), "a law may hold zeros"
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -169,7 +176,7 @@ def test_half_types_learn_in_float32_and_tied_heads_stay_tied() -> None:
     tied = Decoder(
         FAR.decoder.spec, FAR.decoder.embed, FAR.decoder.layers, FAR.decoder.norm, FAR.decoder.embed
     )
-    small = tied.to(torch.bfloat16).packed()
+    small = tied.to(torch.bfloat16).pack_weights()
     learner = Learner(small, 1e-5)
     before = small.embed.clone()
     p = torch.full((1, 13), 1 / 13)
@@ -189,7 +196,9 @@ def test_half_types_learn_in_float32_and_tied_heads_stay_tied() -> None:
 
 def test_shipped_weights_are_never_written_and_every_session_begins_with_them() -> None:
     before = [x.clone() for x in weights(FAR.decoder)]
-    first, second = (session(dict(length=4, every=2, rate=0.01)) for _ in range(2))
+    first, second = (
+        session(dict(max_draft_tokens=4, update_interval=2, learning_rate=0.01)) for _ in range(2)
+    )
     assert notes(first)[-1]["updates"] > 5
     assert all(torch.equal(a, b) for a, b in zip(before, weights(FAR.decoder), strict=True))
     assert first.end.content_hash == second.end.content_hash, "the second learned from the same beginning"
@@ -197,16 +206,18 @@ def test_shipped_weights_are_never_written_and_every_session_begins_with_them() 
     assert not any(
         torch.equal(a, b) for a, b in zip(before[:1], weights(first.lanes["draft"].decoder)[:1], strict=True)
     )
-    plain = toys.decode(toys.method(drafter=("draft_model", {"length": 4})), pair=(toys.pair()[0], FAR))
+    plain = toys.decode(
+        toys.method(drafter=("draft_model", {"max_draft_tokens": 4})), pair=(toys.pair()[0], FAR)
+    )
     assert torch.equal(plain.lanes["draft"].decoder.embed, before[0])
 
 
 def test_nothing_is_copied_before_the_first_update() -> None:
-    made = session(dict(length=4, every=200))
+    made = session(dict(max_draft_tokens=4, update_interval=200))
     learner = made.lanes["draft"].decoder
     assert (learner.updates, learner.bytes) == (0, 0) and learner.embed is FAR.decoder.embed
     assert {x["bytes"] for x in notes(made)} == {0}
-    taught = session(dict(length=4, every=2))
+    taught = session(dict(max_draft_tokens=4, update_interval=2))
     assert notes(taught)[-1]["bytes"] == FAR.spec.params * 8 * 5, (
         "weights, master, gradient and two averages, in float64"
     )
@@ -214,7 +225,7 @@ def test_nothing_is_copied_before_the_first_update() -> None:
 
 def test_a_branch_learns_for_itself() -> None:
     target = toys.pair()[0]
-    method = toys.method(drafter=("online", dict(length=4, every=2, rate=0.01)))
+    method = toys.method(drafter=("online", dict(max_draft_tokens=4, update_interval=2, learning_rate=0.01)))
     made = Session(target, method, toys.PROMPT, models={"draft": FAR}, max_new_tokens=80)
     for _ in range(12):
         made.step()
@@ -236,7 +247,7 @@ def test_a_branch_learns_for_itself() -> None:
 
 def test_the_law_is_the_targets_while_the_draft_model_learns() -> None:
     """All paths of whole runs over two ids, an update after every refusal."""
-    spec = toys.shaped(vocab=2, heads=())
+    spec = toys.toy_spec(vocab=2, heads=())
     target, small = (
         toys.decoder(spec, 4, torch.float64, sharp=2.0),
         toys.decoder(spec, 5, torch.float64, sharp=2.0),
@@ -250,19 +261,24 @@ def test_the_law_is_the_targets_while_the_draft_model_learns() -> None:
             return move
 
     method = Method(
-        drafter=build("drafter", "online", dict(length=2, every=1, rate=0.03)),
+        drafter=build("drafter", "online", dict(max_draft_tokens=2, update_interval=1, learning_rate=0.03)),
         sampler=build("sampler", "temperature"),
     )
     prompt = [1, 0, 0, 1]
     walk = Watched(method, {"target": toys.model(target), "draft": toys.model(small)}, 3, prompt=prompt)
-    law = walk.whole()
+    law = walk.full_run_distribution()
     assert max(learned) >= 2 and walk.kept and walk.refused, "the test needs updates between drafts"
-    assert distance(law, text_law(by_prefix(target), Warp(), prompt, 3, 2)) <= 1e-12
+    assert (
+        distribution_distance(law, text_distribution(logits_by_prefix(target), Warp(), prompt, 3, 2)) <= 1e-12
+    )
 
 
 def test_the_recorded_q_is_of_the_weights_that_drew() -> None:
     """Beside the draft stands a law of the learner as it was then; after the update it would be another one."""
-    method = toys.method(drafter=("online", dict(length=3, every=1, rate=0.03)), sampler="temperature")
+    method = toys.method(
+        drafter=("online", dict(max_draft_tokens=3, update_interval=1, learning_rate=0.03)),
+        sampler="temperature",
+    )
     made = Session(toys.pair()[0], method, toys.PROMPT, models={"draft": FAR}, max_new_tokens=60, seed=2)
     made.start()
     updated = 0
@@ -282,7 +298,7 @@ def test_the_recorded_q_is_of_the_weights_that_drew() -> None:
 
 
 def test_buffer_updates_and_notes_keep_their_books() -> None:
-    made = session(dict(length=4, every=3, keep=2, rate=1e-3), count=60)
+    made = session(dict(max_draft_tokens=4, update_interval=3, replay_size=2, learning_rate=1e-3), count=60)
     refused = updates = 0
     hits = judged = 0.0
     for step in made.sink.steps:
@@ -311,7 +327,7 @@ def test_buffer_updates_and_notes_keep_their_books() -> None:
 
 
 def test_what_is_learned_from_lies_in_the_window() -> None:
-    made = session(dict(length=4, every=200, window=8))
+    made = session(dict(max_draft_tokens=4, update_interval=200, window=8))
     drafter, learner = made.drafter, made.lanes["draft"].decoder
     places = [at for at, _ in drafter._places]
     seen: list = []
@@ -328,7 +344,9 @@ def test_what_is_learned_from_lies_in_the_window() -> None:
 
 
 def test_a_schedule_still_says_how_long_drafts_are() -> None:
-    parts = toys.method(drafter=("online", dict(every=2)), schedule=("confidence", dict(threshold=0.6)))
+    parts = toys.method(
+        drafter=("online", dict(update_interval=2)), schedule=("confidence", dict(threshold=0.6))
+    )
     made = toys.decode(parts, pair=(toys.pair()[0], FAR))
     assert all({"schedule", "online"} <= step.draft.notes.keys() for step in made.sink.steps if step.draft)
     assert len({step.drafted for step in made.sink.steps}) > 1
@@ -352,7 +370,7 @@ def test_models_that_cannot_learn_here_are_refused_in_one_sentence() -> None:
             r"toy caps its attention scores, .*: choose another draft model, or the drafter draft_model\.$",
         ),
     ):
-        small = toys.noisy(FAR.decoder, 0.0)
+        small = toys.noisy_decoder(FAR.decoder, 0.0)
         small.spec = spec
         model = toys.model(small)
         model.spec = FAR.spec

@@ -13,7 +13,7 @@ from decodescope.engine.methods.strategies.label_parallel import LabelParallel
 from decodescope.engine.methods.strategies.skeleton import Skeleton
 from decodescope.engine.session.load import Model, load
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.details.threads import schedule, strands
+from decodescope.engine.trace.details.threads import build_thread_tree, thread_schedule
 
 LAB = Path(__file__).parents[2] / "assets" / "models" / "lab"
 TEXT = (
@@ -39,19 +39,19 @@ def run(model: Model, strategy: Strategy, prompt: str) -> Session:
 
 def test_an_outline_parses_and_its_points_are_written_side_by_side(outline: Model) -> None:
     records = [x.detail("threads") for x in run(outline, Skeleton(), TEXT).sink.steps]
-    points = strands(records).strands[1:]
+    points = build_thread_tree(records).strands[1:]
     assert len(points) >= 2 and all(x.why == "stop_token" for x in points)
-    assert schedule(records).rounds < schedule(records).tokens
+    assert thread_schedule(records).rounds < thread_schedule(records).tokens
 
 
 def test_it_forks_where_details_stand_and_holds_no_more_than_plain_decoding(outline: Model) -> None:
-    marks = Apar(fork="<|reserved_0|>", child="<|reserved_1|>")
+    marks = Apar(fork_token="<|reserved_0|>", child_token="<|reserved_1|>")
     session = run(outline, marks, TEXT + "\n\nAll of them, one by one.\n")
     records = [x.detail("threads") for x in session.sink.steps]
-    tree = strands(records).strands
+    tree = build_thread_tree(records).strands
     assert len(tree) >= 3 and all(x.why == "stop_token" for x in tree), "parent and details end by themselves"
-    assert schedule(records).rounds < 0.75 * schedule(records).tokens
-    plain = len(session.header.prompt) + schedule(records).tokens
+    assert thread_schedule(records).rounds < 0.75 * thread_schedule(records).tokens
+    plain = len(session.header.prompt) + thread_schedule(records).tokens
     assert max(x.cache[0].held for x in session.sink.steps) <= plain
 
 
@@ -62,8 +62,12 @@ def test_labels_are_counted_and_their_mentions_written(outline: Model) -> None:
 
 
 def test_without_a_mark_nothing_forks(outline: Model) -> None:
-    marks = Apar(fork="<|reserved_0|>", child="<|reserved_1|>")
+    marks = Apar(fork_token="<|reserved_0|>", child_token="<|reserved_1|>")
     assert (
-        len(strands(x.detail("threads") for x in run(outline, marks, "Once upon a time").sink.steps).strands)
+        len(
+            build_thread_tree(
+                x.detail("threads") for x in run(outline, marks, "Once upon a time").sink.steps
+            ).strands
+        )
         == 1
     )

@@ -29,7 +29,7 @@ def groups_alone(text: list[int], path: list[int], k: int) -> torch.Tensor:
     def group(first: torch.Tensor) -> list[torch.Tensor]:
         said = [first]
         for mask in net().masks[: k - 1]:
-            said.append(layer.read(mask[None, None], store.n + len(said) - 1, store))
+            said.append(layer.next_features(mask[None, None], store.n + len(said) - 1, store))
         store.rollback()
         return said
 
@@ -47,7 +47,7 @@ def groups_alone(text: list[int], path: list[int], k: int) -> torch.Tensor:
 
 @pytest.mark.parametrize(("k", "depth"), [(2, 5), (3, 5), (4, 4)])
 def test_every_node_is_what_its_path_alone_gives(k: int, depth: int) -> None:
-    for text, draft, _ in drafts("parallelspec", dict(nodes=14, width=3, k=k, depth=depth), 2):
+    for text, draft, _ in drafts("parallelspec", dict(nodes=14, width=3, tokens_per_pass=k, depth=depth), 2):
         assert max(draft.depth) > k or k == depth
         assert draft.notes["pass"] == [(level - 1) // k for level in draft.depth]
         laws = {node: groups_alone(text, path_of(draft, node), k) for node in {*draft.parents}}
@@ -60,7 +60,7 @@ def test_every_node_is_what_its_path_alone_gives(k: int, depth: int) -> None:
 
 def test_within_a_group_guesses_hang_on_the_distance_and_across_groups_on_the_way() -> None:
     across = 0
-    for _, draft, _ in drafts("parallelspec", dict(ALL, k=2, depth=4), 3):
+    for _, draft, _ in drafts("parallelspec", dict(ALL, tokens_per_pass=2, depth=4), 3):
         below: dict[int, set[tuple[int, ...]]] = {
             1: set(),
             2: set(),
@@ -76,12 +76,12 @@ def test_within_a_group_guesses_hang_on_the_distance_and_across_groups_on_the_wa
 @pytest.mark.parametrize("depth", [1, 3, 6])
 def test_a_draft_takes_a_pass_for_k_levels(k: int, depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    for name in ("group", "further"):
+    for name in ("group", "extend_leaves"):
         whole = getattr(ParallelSpecLayer, name)
         monkeypatch.setattr(
             ParallelSpecLayer, name, lambda *args, whole=whole: calls.append(1) or whole(*args)
         )
-    for _, draft, drafter in drafts("parallelspec", dict(ALL, k=k, depth=depth), 2):
+    for _, draft, drafter in drafts("parallelspec", dict(ALL, tokens_per_pass=k, depth=depth), 2):
         assert max(draft.depth) == depth
         assert len(calls) == math.ceil(depth / k) == 1 + draft.notes["passes"]
         assert isinstance(drafter._walk, GroupWalk) and drafter._walk.store.m == 0, (
@@ -94,10 +94,11 @@ def test_with_k_of_one_it_drafts_what_eagle_2_does_to_the_bit(monkeypatch: pytes
     heads, settings = toys.pair()[0].decoder.heads, dict(nodes=12, depth=4, width=3)
     due = [(text, draft) for text, draft, _ in drafts("eagle2", settings, 5, "temperature")]
     tensors = {f"layer.{name}": x for name, x in heads["eagle"].tensors().items()} | {"masks": net().masks}
-    monkeypatch.setitem(heads, "parallelspec", ParallelSpecLayer.around(net().shape, tensors))
+    monkeypatch.setitem(heads, "parallelspec", ParallelSpecLayer.from_tensors(net().shape, tensors))
     for k in (1, 3):
         rounds = [
-            (text, draft) for text, draft, _ in drafts("parallelspec", settings | dict(k=k), 5, "temperature")
+            (text, draft)
+            for text, draft, _ in drafts("parallelspec", settings | dict(tokens_per_pass=k), 5, "temperature")
         ]
         same = [
             a == b and (x.tokens, x.parents) == (y.tokens, y.parents)
@@ -121,11 +122,11 @@ def reached(out: torch.Tensor, x: torch.Tensor) -> list[int]:
 def test_no_group_of_training_sees_its_own_answers() -> None:
     """Place j behind slot t guesses the feature of t + 1 + j; slot i holds the feature of i and the embedding of i + 1. So it
     may hang on the slots up to t, and hangs on every one of them."""
-    head = toys.heads("parallelspec", 32).moved(dtype=torch.float64).requires_grad_(True)
+    head = toys.heads("parallelspec", 32).copy_to(dtype=torch.float64).requires_grad_(True)
     rows = [7, 6, 5, 4]
     g = torch.Generator().manual_seed(0)
     f, e = (torch.randn(1, 7, 32, generator=g, dtype=torch.float64, requires_grad=True) for _ in range(2))
-    outputs = head.grouped(f, e, rows)
+    outputs = head.unroll_groups(f, e, rows)
     assert [x.shape[1] for x in outputs] == rows
     for j, out in enumerate(outputs):
         for t in range(rows[j]):
@@ -137,11 +138,11 @@ def test_no_group_of_training_sees_its_own_answers() -> None:
 
 
 def test_training_sees_the_groups_that_drafting_makes() -> None:
-    head = toys.heads("parallelspec", 32).moved(dtype=torch.float64)
+    head = toys.heads("parallelspec", 32).copy_to(dtype=torch.float64)
     g = torch.Generator().manual_seed(1)
     f, e = torch.randn(2, 8, 32, generator=g, dtype=torch.float64)
     with torch.no_grad():
-        outputs = head.grouped(f[None], e[None], [8, 7, 6])
+        outputs = head.unroll_groups(f[None], e[None], [8, 7, 6])
         for t in range(6):
             alone = head.group(f[: t + 1], e[: t + 1], head.attention.store(), 3)
             assert torch.allclose(alone, torch.stack([x[0, t] for x in outputs]), atol=1e-10)

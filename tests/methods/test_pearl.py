@@ -13,23 +13,23 @@ from law.cases import SAMPLERS, models, true_law
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.component import build
 from decodescope.engine.cost.hardware import DEVICES
-from decodescope.engine.decoding.shared.pass_time import Linear
+from decodescope.engine.decoding.shared.pass_time import LinearPassTime
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.strategies.pearl import Pearl
-from decodescope.engine.methods.strategies.shared.rounds import Block, joined
+from decodescope.engine.methods.strategies.shared.rounds import DraftBlock, join_blocks
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import Trace, TraceError, check
 from decodescope.lab.decision.explain import explain
-from decodescope.lab.reports.report import report
-from decodescope.testing.walk import Walk, distance
+from decodescope.lab.reports.report import count_report
+from decodescope.testing.walk import Walk, distribution_distance
 
 DRAWN = ("temperature", {"temperature": 0.9})
 
 
 def pearl(length: int = 4, sampler: Any = "greedy", **knobs) -> Method:
     return toys.method(
-        strategy=("pearl", knobs), drafter=("draft_model", {"length": length}), sampler=sampler
+        strategy=("pearl", knobs), drafter=("draft_model", {"max_draft_tokens": length}), sampler=sampler
     )
 
 
@@ -51,10 +51,10 @@ def said(session: Session) -> list[dict[str, Any]]:
 )
 def test_the_law_is_the_targets(sampler: str, length: int, kind: str) -> None:
     """All paths of whole runs, three tokens over three ids: a block is carried over, judged, wasted, and written anew."""
-    drafter = DraftModel(length=length)
+    drafter = DraftModel(max_draft_tokens=length)
     method = Method(strategy=Pearl(), drafter=drafter, sampler=SAMPLERS[sampler][0])
     walk = Walk(method, models(3, kind, drafter), 3)
-    assert distance(walk.whole(), true_law(3, sampler, 3)) <= 1e-12
+    assert distribution_distance(walk.full_run_distribution(), true_law(3, sampler, 3)) <= 1e-12
     assert walk.refused and (walk.kept or kind == "support")
 
 
@@ -62,10 +62,12 @@ def test_the_law_is_the_targets(sampler: str, length: int, kind: str) -> None:
 def test_the_law_is_the_targets_in_two_threads_and_with_a_stop_token(
     overlap: bool, stop: tuple[int, ...]
 ) -> None:
-    drafter = DraftModel(length=2)
+    drafter = DraftModel(max_draft_tokens=2)
     method = Method(strategy=Pearl(overlap=overlap), drafter=drafter, sampler=SAMPLERS["T=0.7"][0])
     walk = Walk(method, models(2, "mixed", drafter), 3, stop, [1, 0, 1])
-    assert distance(walk.whole(), true_law(2, "T=0.7", 3, stop, (1, 0, 1))) <= 1e-12
+    assert (
+        distribution_distance(walk.full_run_distribution(), true_law(2, "T=0.7", 3, stop, (1, 0, 1))) <= 1e-12
+    )
 
 
 # ---- rounds
@@ -126,7 +128,7 @@ def test_rounds_follow_the_two_modes_and_keep_their_books(sampler: Any) -> None:
 
 
 def test_logits_in_full_stand_where_all_that_was_drafted_was_read() -> None:
-    session = toys.decode(pearl(3, DRAWN), count=20, seed=3, level="fields")
+    session = toys.decode(pearl(3, DRAWN), count=20, seed=3, level="full")
     steps = session.sink.steps
     assert check(session.sink).ok, str(check(session.sink))
     kept = [step for step in steps if step.fields.logits is not None]
@@ -138,12 +140,12 @@ def test_texts_have_their_length_and_nothing_is_drafted_behind_it(count: int) ->
     target = toys.pair()[0]
     for models_ in ((target, target), toys.pair()):
         session = toys.decode(pearl(4), count=count, pair=models_)
-        assert session.end.tokens == toys.greedy(target.decoder, toys.PROMPT, count)
+        assert session.end.tokens == toys.greedy_text(target.decoder, toys.PROMPT, count)
         lane = session.lanes["draft"]
         assert (
             len(lane.tokens) < len(toys.PROMPT) + count
-            and toys.same_as_fresh(lane)
-            and toys.same_as_fresh(session.target)
+            and toys.matches_fresh_reading(lane)
+            and toys.matches_fresh_reading(session.target)
         )
 
 
@@ -159,7 +161,7 @@ def test_a_branch_takes_the_unjudged_block_along() -> None:
         assert branch.scratch.ahead is not session.scratch.ahead
         texts = []
         for run in (session, branch):
-            while not run.done:
+            while not run.is_done:
                 run.step()
             texts.append(run.tokens)
         assert texts[0] == texts[1]
@@ -178,11 +180,14 @@ def test_a_block_that_outlives_its_sampler_is_judged_by_how_it_was_written(to: s
     while not (session.scratch and session.scratch.ahead.tokens):
         session.step()
     session.sampler = build("sampler", to)  # type: ignore[assignment] # a sampler, by kind
-    chosen, drawn = Block([1, 2], [None, None], [None, None]), Block([3], [torch.full((13,), 1 / 13)], [0.5])
-    made = joined(chosen, drawn, "x") if to == "temperature" else joined(drawn, chosen, "x")
+    chosen, drawn = (
+        DraftBlock([1, 2], [None, None], [None, None]),
+        DraftBlock([3], [torch.full((13,), 1 / 13)], [0.5]),
+    )
+    made = join_blocks(chosen, drawn, "x") if to == "temperature" else join_blocks(drawn, chosen, "x")
     assert made.kind == "mixed" and made.q_row == ([-1, -1, 0] if to == "temperature" else [0, -1])
     assert [made.law(i) is None for i in range(len(made))] == [x < 0 for x in made.q_row]
-    while not session.done and session.steps < 20:
+    while not session.is_done and session.steps < 20:
         session.step()
     assert session.target.tokens == session.tokens[:-1]
 
@@ -235,8 +240,11 @@ def test_real_runs_at_fixed_costs_take_what_the_clocks_say(sampler: Any) -> None
         )
         session.sink = Trace()
         session.start()
-        session.scratch.costs = {"target": Linear(3.0, 0.0, 0.0), "draft": Linear(1.0, 0.0, 0.0)}
-        while not session.done:
+        session.scratch.costs = {
+            "target": LinearPassTime(3.0, 0.0, 0.0),
+            "draft": LinearPassTime(1.0, 0.0, 0.0),
+        }
+        while not session.is_done:
             session.step()
         notes = said(session)
         assert notes[-1]["clock_us"] == 3 * len(notes) < sum(x["draft_us"] + x["target_us"] for x in notes)
@@ -248,13 +256,13 @@ def test_real_runs_at_fixed_costs_take_what_the_clocks_say(sampler: Any) -> None
 
 @torch.inference_mode()
 def small_says(decoder: Any, text: list[int]) -> torch.Tensor:
-    return decoder.forward(Feed.causal(text, 0), None)[0, -1].argmax()
+    return decoder.forward(Feed.causal_chain(text, 0), None)[0, -1].argmax()
 
 
 def test_clocks_of_another_machine_come_from_counts_of_work() -> None:
     target, small = toys.pair()
     session = toys.decode(pearl(3, machine="h100-pcie"), count=20)
-    line, other = (Linear.of(x.spec, DEVICES["h100-pcie"]) for x in (target, small))
+    line, other = (LinearPassTime.from_profile(x.spec, DEVICES["h100-pcie"]) for x in (target, small))
     for step, x in zip(session.sink.steps, said(session), strict=True):
         due = {"target": 0.0, "draft": 0.0}
         for one in step.passes:
@@ -275,7 +283,7 @@ def test_two_threads_write_the_same_rounds(sampler: Any) -> None:
     ]
     assert shapes[0] == shapes[1]
     assert {x["overlap"] for x in said(runs[1])} == {True} and check(runs[1].sink).ok
-    assert all(toys.same_as_fresh(lane) for lane in (runs[1].target, *runs[1].lanes.values()))
+    assert all(toys.matches_fresh_reading(lane) for lane in (runs[1].target, *runs[1].lanes.values()))
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -287,7 +295,7 @@ def test_a_fault_of_the_draft_model_ends_the_run_whichever_thread_it_is_in(overl
     session.step()
     text = list(session.tokens)
     lane = session.lanes["draft"]
-    lane.decoder = toys.noisy(small.decoder, float("nan"))
+    lane.decoder = toys.noisy_decoder(small.decoder, float("nan"))
     with pytest.raises(EngineFault, match="has no finite logits"):
         session.step()
     assert session.end.reason == "non_finite_logits" and session.tokens == text
@@ -334,7 +342,7 @@ def test_a_report_on_drafts_and_checks_in_turn_is_refused_in_one_sentence() -> N
         TraceError,
         match=r"was written by pearl, whose .*: take a run of draft_verify with the same draft model\.$",
     ):
-        report(toys.decode(pearl(3), count=12).sink)
+        count_report(toys.decode(pearl(3), count=12).sink)
 
 
 def test_a_round_without_a_token_of_the_targets_own_is_explained_as_such() -> None:

@@ -17,7 +17,7 @@ import toys
 from followed import Searched
 
 from decodescope.engine import MethodError, Session
-from decodescope.engine.core.arithmetic import cases_in, passed, value_of
+from decodescope.engine.core.arithmetic import check_cases, evaluate_expression, parse_cases
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 from decodescope.lab.decision.explain import explain
@@ -26,7 +26,7 @@ PROMPT = [3, 1, 4, 1, 5]
 TESTS = "a = 2, b = 3: 6\na = 1, b = 5: 5\na = 4, b = 4: 16\na = 2, b = 2: 5"  # no expression passes all four
 
 
-class Symbols(toys.Letters):
+class Symbols(toys.LetterTokenizer):
     """A tokenizer whose ids are the signs of expressions in a and b; the last one ends a text."""
 
     signs = "ab0123+*-()/"
@@ -42,7 +42,7 @@ WARM = replace(toys.target(torch.float64, toys.LIVELY), tokenizer=SIGNS, stop_to
 
 def planned(count: int = 4, prompt: list[int] = PROMPT, **knobs: Any) -> Session:
     """A finished run whose trace agrees with itself."""
-    made = toys.method(strategy=("planned", {"tests": TESTS, "k": 4, **knobs}))
+    made = toys.method(strategy=("planned", {"tests": TESTS, "top_k": 4, **knobs}))
     session = toys.decode(made, prompt, count, pair=(WARM, WARM))
     report = check(session.sink)
     assert report.ok and report.counts["rollouts"] == len(searched(session).texts), str(report)
@@ -57,7 +57,7 @@ def searched(session: Session) -> Searched:
 def offers(text: tuple[int, ...], k: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
     """The k likeliest tokens behind a text, which is read anew, and their probabilities, made to sum to 1."""
     with torch.inference_mode():
-        row = WARM.decoder.forward(Feed.causal([*PROMPT, *text], 0), None)[0, -1]
+        row = WARM.decoder.forward(Feed.causal_chain([*PROMPT, *text], 0), None)[0, -1]
     top = row.topk(k)
     return tuple(top.indices.tolist()), tuple(top.values.softmax(0).tolist())
 
@@ -73,7 +73,7 @@ def every(count: int, k: int, text: tuple[int, ...] = ()) -> Iterator[tuple[int,
 
 
 def reward(text: tuple[int, ...] | list[int]) -> float:
-    results = passed("".join(SIGNS.signs[x] for x in text if x != END), cases_in(TESTS))
+    results = check_cases("".join(SIGNS.signs[x] for x in text if x != END), parse_cases(TESTS))
     return sum(results) / len(results)
 
 
@@ -92,7 +92,7 @@ def test_it_finds_the_best_of_all_texts_that_its_candidates_make_and_each_of_the
 
 def test_no_beginning_is_read_twice() -> None:
     for rollouts in (1, 5, 40):
-        session = planned(9, rollouts=rollouts, k=3)
+        session = planned(9, rollouts=rollouts, top_k=3)
         search, (step,) = searched(session), session.sink.steps
         read = {tuple(x.tokens[:n]) for x in search.texts for n in range(len(x.tokens))}
         assert [one.tokens for one in step.passes] == [1] * len(read), (
@@ -108,14 +108,14 @@ def test_one_rollout_is_greedy_decoding_and_so_is_a_run_without_tests() -> None:
         for knobs in (dict(rollouts=1), dict(tests="")):
             session = planned(12, prompt, **knobs)
             assert session.end.tokens == due.end.tokens and session.end.reason == due.end.reason
-            assert toys.same_as_fresh(session.target) and len(session.sink.steps[0].passes) == len(
+            assert toys.matches_fresh_reading(session.target) and len(session.sink.steps[0].passes) == len(
                 due.end.tokens
             )
 
 
 @pytest.mark.parametrize(("c", "base"), [(4.0, 10.0), (0.0, 1.0), (20.0, 0.5)])
 def test_each_rollout_goes_where_p_ucb_says_by_the_rollouts_before_it(c: float, base: float) -> None:
-    search = searched(planned(rollouts=90, c=c, base=base))
+    search = searched(planned(rollouts=90, ucb_constant=c, ucb_base=base))
     texts: list[tuple[tuple[int, ...], float]] = []
     full: set[tuple[int, ...]] = set()
     for number, rollout in enumerate(search.texts, 1):
@@ -158,9 +158,9 @@ def test_it_stops_at_a_text_that_passes_all() -> None:
     due = next(
         x
         for x in reversed(texts)
-        if (v := value_of("".join(SIGNS.signs[t] for t in x if t != END))) is not None and v
+        if (v := evaluate_expression("".join(SIGNS.signs[t] for t in x if t != END))) is not None and v
     )
-    value = value_of("".join(SIGNS.signs[t] for t in due if t != END))
+    value = evaluate_expression("".join(SIGNS.signs[t] for t in due if t != END))
     search = searched(session := planned(tests=str(value), rollouts=1024))
     rewards = [x.reward for x in search.texts]
     assert search.why == "solved" and rewards[-1] == 1 and set(rewards[:-1]) <= {0}
@@ -212,7 +212,14 @@ def longest() -> Session:
 
 
 @pytest.mark.parametrize(
-    "knob", [dict(c=0.0), dict(rollouts=5), dict(tests="a = 1: 1"), dict(c="none"), dict(base=0)]
+    "knob",
+    [
+        dict(ucb_constant=0.0),
+        dict(rollouts=5),
+        dict(tests="a = 1: 1"),
+        dict(ucb_constant="none"),
+        dict(ucb_base=0),
+    ],
 )
 def test_a_search_of_other_knobs_is_found_out(knob: dict[str, Any]) -> None:
     trace = copy.deepcopy(longest().sink)
@@ -224,7 +231,7 @@ def test_a_search_of_other_knobs_is_found_out(knob: dict[str, Any]) -> None:
 
 
 def test_it_is_told() -> None:
-    trace = planned(6, rollouts=12, k=3).sink
+    trace = planned(6, rollouts=12, top_k=3).sink
     told = explain(trace, 0)
     assert told.agrees and "written" in str(told) and "tokens were read" in str(told)
 
@@ -239,13 +246,13 @@ def test_expressions_have_values_by_names_and_tests_are_read_line_by_line() -> N
         ("(a + b) / 2", Fraction(5, 2)),
         ("b // a.", 1),
     ):
-        assert value_of(text, names) == due
+        assert evaluate_expression(text, names) == due
     for text in ("c", "ba", "2a", "a(b)", "a if b else a", "__import__('os')", "a.real", "1or 2", "a b", ""):
-        assert value_of(text, names) is None
-    assert value_of("a") is None and value_of("2 * 3") == 6
-    cases = cases_in("6\n\n a = 2, b=3 : 2 * 3\n")
+        assert evaluate_expression(text, names) is None
+    assert evaluate_expression("a") is None and evaluate_expression("2 * 3") == 6
+    cases = parse_cases("6\n\n a = 2, b=3 : 2 * 3\n")
     assert [(dict(x.names), x.due) for x in cases] == [({}, 6), ({"a": two, "b": three}, 6)]
-    assert passed("a * b", cases) == [False, True] and passed("6", cases) == [True, True]
+    assert check_cases("a * b", cases) == [False, True] and check_cases("6", cases) == [True, True]
     wrong = (
         ("a: 3", "'a' gives no name a number"),
         ("x", "'x' is no number"),
@@ -253,7 +260,7 @@ def test_expressions_have_values_by_names_and_tests_are_read_line_by_line() -> N
     )
     for line, why in wrong:
         with pytest.raises(ValueError, match=why):
-            cases_in(line)
+            parse_cases(line)
     with pytest.raises(
         MethodError, match=r"^planned.tests: 'twelve' is no number or arithmetic. Write a value a line"
     ):

@@ -17,17 +17,17 @@ from decodescope.engine.methods.drafters.heads.ppd import RATES, SIZES
 from decodescope.engine.methods.drafters.shared.slot_plan import (
     RESTART,
     SlotTree,
-    _tree,
-    dealt,
-    evaluated,
+    _tree_with_ends,
+    distribute_slots,
+    evaluate_trees,
     slot_plan,
 )
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.drafting.ppd import PromptTokens
-from decodescope.engine.model.heads.drafting.slot_tokens import visible
-from decodescope.engine.session.replay.exact_law import law
+from decodescope.engine.model.heads.drafting.slot_tokens import slot_mask
+from decodescope.engine.session.replay.exact_distribution import exact_distribution
 
-V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
+V5 = toys.model(toys.decoder(toys.toy_spec(vocab=5), 3, torch.float64, sharp=2.0))
 
 
 def steps(rows: int, count: int = 8, sampler: str = "greedy", prompt: list[int] = toys.PROMPT):
@@ -48,7 +48,7 @@ def steps(rows: int, count: int = 8, sampler: str = "greedy", prompt: list[int] 
 def alone(text: list[int], prompts: torch.Tensor) -> torch.Tensor:
     """float64 [V]: the lively target's logits behind a text and the embeddings [n, d] after it, read as one plain sequence."""
     n = len(prompts)
-    feed = Feed.causal([*text, *[0] * n], 0, logits="last")
+    feed = Feed.causal_chain([*text, *[0] * n], 0, logits="last")
     feed.embeds = torch.nn.functional.pad(prompts, (0, 0, len(text), 0))[None]
     feed.embed_rows = torch.arange(len(text) + n) >= len(text)
     return toys.pair()[0].decoder.forward(feed, None)[0, 0]
@@ -67,10 +67,10 @@ def test_slots_change_no_logits_of_the_tree(sampler: str) -> None:
             session = Session(toys.pair()[0], toys.method(), text)
             session.start()
             plain = decoder.forward(
-                Draft(draft.tokens, draft.parents).feed(text[-1], len(text) - 1), session.target.cache
+                Draft(draft.tokens, draft.parents).build_feed(text[-1], len(text) - 1), session.target.cache
             )[0]
             session.target.rollback()
-            ridden_pass = decoder.forward(draft.feed(text[-1], len(text) - 1), session.target.cache)[0]
+            ridden_pass = decoder.forward(draft.build_feed(text[-1], len(text) - 1), session.target.cache)[0]
         assert torch.allclose(outcome.logits, plain, atol=1e-12) and torch.allclose(
             ridden_pass[: len(plain)], plain, atol=1e-12
         )
@@ -112,7 +112,7 @@ def test_the_next_draft_holds_the_mean_guesses_of_the_last_node_of_the_path() ->
 def test_members_see_their_own_line_only() -> None:
     rows = PromptTokens(8, heads=3, ensemble=2).rows([2, 0, 1])
     assert rows.T.tolist() == [[0, 0, 0], [0, 0, 1], [0, 1, 0], [0, 1, 1], [2, 0, 0], [2, 0, 1]]
-    seen = [[x for x, sees in enumerate(row) if sees] for row in visible(rows).tolist()]
+    seen = [[x for x, sees in enumerate(row) if sees] for row in slot_mask(rows).tolist()]
     assert seen == [[0], [1], [0, 2], [1, 3], [4], [5]]
 
 
@@ -120,7 +120,7 @@ def test_positions_and_mask_of_a_pass_with_slots() -> None:
     """Root, a chain of two, one slot behind node 0 and two behind the root."""
     sees = torch.tensor([[1, 0, 0], [0, 1, 0], [0, 1, 1]]).bool()
     slots = Slots([0, ROOT, ROOT], [1, 1, 2], sees, torch.zeros(3, 4))
-    feed = Draft.chain([7, 8], slots=slots).feed(5, 10)
+    feed = Draft.chain([7, 8], slots=slots).build_feed(5, 10)
     assert feed.tokens[0, :3].tolist() == [5, 7, 8] and feed.slots == 3 and feed.highest == 12
     assert (
         feed.positions[0].tolist() == [10, 11, 12, 12, 11, 12]
@@ -153,7 +153,7 @@ def test_nothing_is_asked_that_can_no_longer_be_drafted() -> None:
     propose, late = session.drafter.propose, 0
     session.drafter.propose = lambda ctx: seen.append((propose(ctx), ctx.room)) or seen[-1][0]  # type: ignore[method-assign]
     seen: list[tuple[Draft, int]] = []
-    while not session.done:
+    while not session.is_done:
         session.step()
         draft, room = seen[-1]
         asked = [] if draft.slots is None else list(zip(draft.slots.at, draft.slots.steps, strict=True))
@@ -191,7 +191,7 @@ def test_plan_is_the_best_of_all_by_trying_every_one(rates, rows: int, ensemble:
     for s in range(3):
         found = []
         for count in range(rows if s else 1):
-            template, ends = _tree(rates[:s], count)
+            template, ends = _tree_with_ends(rates[:s], count)
             budget = (rows - 1 - len(template)) // ensemble
             ways = product(range(3), repeat=len(ends))
             found += [SlotTree(template, slots, ends) for slots in ways if sum(slots) <= budget]
@@ -209,7 +209,7 @@ def test_stationary_shares_add_up_and_stay_as_they_are() -> None:
         assert shares.sum() == pytest.approx(1) and (shares >= 0).all()
         assert shares @ chain_of(plan.trees) == pytest.approx(shares, abs=10 * RESTART)
         assert float(shares @ [x.template.expected for x in plan.trees]) == pytest.approx(plan.tokens)
-        assert evaluated(plan.trees)[0].tokens == plan.tokens
+        assert evaluate_trees(plan.trees)[0].tokens == plan.tokens
         assert all(sum(x.ends) == pytest.approx(1) for x in plan.trees)
     assert [slot_plan(RATES[:3], rows).tokens for rows in SIZES] == sorted(
         slot_plan(RATES[:3], rows).tokens for rows in SIZES
@@ -266,7 +266,7 @@ def test_dealing_out_is_exact_whatever_a_prompt_token_is_worth(worth: tuple[floa
     ends = [0.4, 0.3, 0.2, 0.1]
     for budget in range(8):
         ways = [x for x in product(range(4), repeat=4) if sum(x) <= budget]
-        value, slots = dealt(ends, np.array(worth), budget)
+        value, slots = distribute_slots(ends, np.array(worth), budget)
         assert value == pytest.approx(
             max(sum(e * worth[k] for e, k in zip(ends, x, strict=True)) for x in ways)
         )
@@ -290,7 +290,7 @@ def test_auto_takes_the_rows_with_most_tokens_per_microsecond(monkeypatch: pytes
 
 def test_leaving_early_is_refused() -> None:
     with pytest.raises(MethodError, match=r"^ppd puts trained tokens into the check.*all_layers\.$"):
-        Session(toys.pair()[0], toys.method(drafter="ppd", depth="confidence_exit"), toys.PROMPT)
+        Session(toys.pair()[0], toys.method(drafter="ppd", adaptive_depth="confidence_exit"), toys.PROMPT)
 
 
 @pytest.mark.parametrize("rows", ["8", "16"])
@@ -298,7 +298,10 @@ def test_leaving_early_is_refused() -> None:
 def test_law_is_the_targets_by_counting_every_outcome(rows: str, k: int) -> None:
     knobs = {"temperature": {"temperature": 1.0}, "top_k": {"k": k}}
     names = {"sampler": ["temperature", "top_k"]}
-    plain = toys.Method.named(names, knobs)
-    drafted = toys.Method.named({**names, "drafter": "ppd"}, {**knobs, "drafter": {"rows": rows}})
-    found, due = law(V5, drafted, [1, 2, 1, 3], 4), law(V5, plain, [1, 2, 1, 3], 4)
+    plain = toys.Method.from_names(names, knobs)
+    drafted = toys.Method.from_names({**names, "drafter": "ppd"}, {**knobs, "drafter": {"rows": rows}})
+    found, due = (
+        exact_distribution(V5, drafted, [1, 2, 1, 3], 4),
+        exact_distribution(V5, plain, [1, 2, 1, 3], 4),
+    )
     assert len(due) >= 8 and found == pytest.approx(due, abs=1e-12)

@@ -19,9 +19,9 @@ from decodescope.engine.methods.strategies.predictive import Predictive
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.testing.walk import Walk, distance
+from decodescope.testing.walk import Walk, distribution_distance
 
-DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
+DEEP = toys.model(toys.decoder(toys.toy_spec(n_layers=6), 3, torch.float64))
 
 
 def pipeline(sampler: Any = "greedy", **knobs) -> Method:
@@ -48,7 +48,7 @@ def guesses(text: list[int], d: int, k: int) -> list[int]:
     """What the first d layers under the last norm call likeliest behind a text."""
     whole = DEEP.decoder
     short = Decoder(replace(whole.spec, n_layers=d), whole.embed, whole.layers[:d], whole.norm, whole.head)
-    return short.forward(Feed.causal(text, 0), None)[0, -1].topk(k).indices.tolist()
+    return short.forward(Feed.causal_chain(text, 0), None)[0, -1].topk(k).indices.tolist()
 
 
 def simulated(prompt: list[int], text: list[int], d: int, k: int) -> list[int]:
@@ -79,7 +79,7 @@ def test_the_text_is_greedy_and_the_clock_is_that_of_tokens_moved_tick_by_tick(d
     for prompt in toys.prompts(2, 12, seed=5):
         session = run(20, prompt=prompt, layers=d, branches=k)
         text, notes = session.end.tokens, said(session)
-        assert text == toys.greedy(DEEP.decoder, prompt, 20) and check(session.sink).ok
+        assert text == toys.greedy_text(DEEP.decoder, prompt, 20) and check(session.sink).ok
         assert [x["clock"] for x in notes] == simulated(prompt, text, d, k)
         r = sum(x["head"] > 0 for x in notes) / 20
         assert notes[-1]["clock"] == pytest.approx(20 * (6 - r * (6 - d))), "M - r (M - d) ticks a token"
@@ -89,7 +89,7 @@ def test_the_text_is_greedy_and_the_clock_is_that_of_tokens_moved_tick_by_tick(d
 
 
 def test_where_the_later_layers_add_nothing_every_token_but_the_first_is_ahead() -> None:
-    decoder = toys.decoder(toys.shaped(n_layers=4), 3, torch.float64)
+    decoder = toys.decoder(toys.toy_spec(n_layers=4), 3, torch.float64)
     for layer in decoder.layers[2:]:
         layer.out, layer.down = layer.out * 0, layer.down * 0
     session = run(20, model=toys.model(decoder), branches=1)
@@ -104,22 +104,22 @@ def test_a_kept_branch_ran_its_first_layers_once_and_they_are_those_of_a_fresh_p
     target, kept, dropped = DEEP, 0, 0
     session = Session(target, pipeline(layers=4, branches=2), toys.PROMPT, max_new_tokens=30)
     session.start()
-    while not session.done:
+    while not session.is_done:
         session.step()
-        assert toys.same_as_fresh(session.target) and all(
+        assert toys.matches_fresh_reading(session.target) and all(
             store.m == 0 for store in session.target.cache.layers
         )
         ahead = session.scratch.ahead
-        if ahead is None or session.done:
-            dropped += not session.done
+        if ahead is None or session.is_done:
+            dropped += not session.is_done
             continue
         assert ahead.text == session.tokens
         with torch.inference_mode():
-            feed = Feed.causal(session.tokens[-1:], len(session.tokens) - 1)
-            states = target.decoder.shallow(feed, session.target.cache, 2)
+            feed = Feed.causal_chain(session.tokens[-1:], len(session.tokens) - 1)
+            states = target.decoder.states_before(feed, session.target.cache, 2)
         assert torch.allclose(states, ahead.states[0], atol=1e-12)
         for store, kv in zip(session.target.cache.layers, ahead.kv, strict=False):
-            assert torch.allclose(store.newest(1), kv, atol=1e-12)
+            assert torch.allclose(store.newest_rows(1), kv, atol=1e-12)
         session.target.rollback()
         kept += 1
     assert kept > 5 and dropped > 5, "the test needs both"
@@ -142,7 +142,7 @@ def test_passes_and_their_price_are_those_of_the_layers_that_ran() -> None:
 
 
 def test_a_record_that_looks_inside_passes_changes_neither_text_nor_ticks() -> None:
-    usual, fields = (run(20, layers=4, level=level) for level in ("decisions", "fields"))
+    usual, fields = (run(20, layers=4, level=level) for level in ("decisions", "full"))
     assert fields.end.tokens == usual.end.tokens and check(fields.sink).ok
     assert [x["clock"] for x in said(fields)] == [x["clock"] for x in said(usual)]
     assert all(step.passes[0].attn is None and step.passes[0].instrumented for step in fields.sink.steps)
@@ -177,7 +177,9 @@ def test_the_law_is_the_targets(sampler: str, branches: int) -> None:
     method = Method(strategy=Predictive(branches=branches), sampler=SAMPLERS[sampler][0])
     target = layered(3, "mixed")[0]
     walk = Walk(method, {**models(3, "mixed", Drafter()), "target": target}, 3)
-    assert distance(walk.whole(), true_law(3, sampler, 3, layers="mixed")) <= 1e-12
+    assert (
+        distribution_distance(walk.full_run_distribution(), true_law(3, sampler, 3, layers="mixed")) <= 1e-12
+    )
     assert walk.refused and walk.kept
 
 
@@ -233,4 +235,4 @@ def test_the_check_sees_a_pass_that_ran_again_what_a_branch_had_run() -> None:
 )
 def test_an_exit_that_cannot_be_is_refused(layers: int, knobs: dict, said: str) -> None:
     with pytest.raises(MethodError, match=said):
-        pipeline(**knobs).check(toys.shaped(n_layers=layers))
+        pipeline(**knobs).check(toys.toy_spec(n_layers=layers))

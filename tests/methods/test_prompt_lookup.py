@@ -32,7 +32,7 @@ def test_matcher_equals_a_plain_search(ngram: int, length: int, match: str) -> N
     chance, found = random.Random(ngram * length), 0
     for _ in range(60):
         text = [chance.randrange(4) for _ in range(2)]
-        drafter = build("drafter", "prompt_lookup", dict(ngram=ngram, length=length, match=match))
+        drafter = build("drafter", "prompt_lookup", dict(ngram=ngram, max_draft_tokens=length, match=match))
         drafter.begin(context(text))
         while len(text) < 40:
             draft, room = drafter.propose(context(text, room := chance.randrange(1, 12))), room
@@ -72,7 +72,7 @@ def test_a_proposal_costs_no_more_in_a_longer_text() -> None:
     """One token again and again, the most matches there can be: every further token has the same few tokens read, and the
     places found are the index's own list, not a copy."""
     text = Counted([3] * 50)
-    drafter = build("drafter", "prompt_lookup", dict(ngram=3, length=4, match="first"))
+    drafter = build("drafter", "prompt_lookup", dict(ngram=3, max_draft_tokens=4, match="first"))
     drafter.begin(context(text))
     drafter.propose(context(text))
     costs = set()
@@ -90,7 +90,10 @@ def test_repeated_block_reaches_full_acceptance() -> None:
     looping = toys.target(seed=4)  # its greedy text ends in one token, again and again
     prompt = toys.prompts(1, 10)[0]
     session = toys.decode(
-        toys.method(drafter=("prompt_lookup", {"length": 6, "ngram": 3})), prompt, 60, pair=(looping, looping)
+        toys.method(drafter=("prompt_lookup", {"max_draft_tokens": 6, "ngram": 3})),
+        prompt,
+        60,
+        pair=(looping, looping),
     )
     assert len(set(session.end.tokens[-20:])) == 1, "the test needs a loop"
     late = [step for step in session.sink.steps if step.drafted][-6:-1]

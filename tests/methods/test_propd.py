@@ -18,9 +18,9 @@ from decodescope.engine.methods.drafters.own_layers.propd import ProPD
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.method import Method
-from decodescope.testing.walk import Walk, distance
+from decodescope.testing.walk import Walk, distribution_distance
 
-RECYCLED = dict(tree="token_recycling nodes=16", layers=1, top=4)
+RECYCLED = dict(tree_drafter="token_recycling nodes=16", layers=1, top_k=4)
 
 
 def opened(settings: dict, sampler: str = "greedy", **more) -> Session:
@@ -32,8 +32,8 @@ def opened(settings: dict, sampler: str = "greedy", **more) -> Session:
 
 def early(decoder: Decoder, text: list[int], layers: int, top: int) -> list[int]:
     """The first `top` tokens of the early ranking after a text, read from its beginning."""
-    states = decoder.shallow(Feed.causal(text, 0), None, layers)[0, -1]
-    return decoder.unembed(decoder.normed(states)).topk(top).indices.tolist()
+    states = decoder.states_before(Feed.causal_chain(text, 0), None, layers)[0, -1]
+    return decoder.unembed(decoder.apply_norm(states)).topk(top).indices.tolist()
 
 
 def both(session: Session) -> tuple[Draft, Draft]:
@@ -46,7 +46,8 @@ def both(session: Session) -> tuple[Draft, Draft]:
 
 @torch.inference_mode()
 @pytest.mark.parametrize(
-    "settings", [RECYCLED, dict(tree="trie nodes=40", layers=2, top=6), {**RECYCLED, "layers": 2, "top": 1}]
+    "settings",
+    [RECYCLED, dict(tree_drafter="trie nodes=40", layers=2, top_k=6), {**RECYCLED, "layers": 2, "top_k": 1}],
 )
 def test_a_node_stays_if_the_early_ranking_has_it_and_its_parent_stays(settings: dict) -> None:
     session, decoder = opened(settings), toys.pair()[0].decoder
@@ -56,7 +57,7 @@ def test_a_node_stays_if_the_early_ranking_has_it_and_its_parent_stays(settings:
         stays: dict[int, bool] = {-1: True}
         for node, parent in enumerate(whole.parents):
             ranking = early(
-                decoder, [*session.tokens, *path_of(whole, parent)], settings["layers"], settings["top"]
+                decoder, [*session.tokens, *path_of(whole, parent)], settings["layers"], settings["top_k"]
             )
             stays[node] = stays[parent] and whole.tokens[node] in ranking
             with_parent += not stays[parent]
@@ -85,7 +86,7 @@ def test_what_stays_has_the_logits_that_the_whole_tree_would_give_it() -> None:
         whole, _ = both(session)
         twin = session.branch()
         root, at = session.tokens[-1], len(session.tokens) - 1
-        due = twin.target.forward(whole.feed(root, at))[0]
+        due = twin.target.forward(whole.build_feed(root, at))[0]
         move = session.method.strategy.step(session)
         rows = [0, *(node + 1 for node in (move.draft.notes["nodes"] if len(whole) else []))]
         assert torch.allclose(move.logits, due[rows], atol=1e-9)
@@ -105,13 +106,13 @@ def test_only_the_first_layers_read_what_is_pruned_and_no_cache_keeps_it() -> No
             ("verify", step.drafted + 1, list(range(1, toys.SPEC.n_layers))),
         ]
         assert passes == (pruned if len(whole) else [("verify", 1, None)])
-        assert toys.same_as_fresh(session.target) and session.target.tokens == session.tokens[:-1]
+        assert toys.matches_fresh_reading(session.target) and session.target.tokens == session.tokens[:-1]
 
 
 @pytest.mark.parametrize("sampler", ["T=1", "top-p 0.8", "penalty, mirostat"])
 def test_the_text_has_the_targets_law(sampler: str) -> None:
     """On a transformer, since a table has no layers; the walk meets trees of which something was pruned."""
-    drafter = ProPD(tree="token_recycling nodes=8", layers=1, top=1)
+    drafter = ProPD(tree_drafter="token_recycling nodes=8", layers=1, top_k=1)
     method, (target, _) = Method(drafter=drafter, sampler=SAMPLERS[sampler][0]), layered(3, "independent")
     walk = Walk(method, {"target": target}, 3)
     pruned = 0
@@ -124,13 +125,16 @@ def test_the_text_has_the_targets_law(sampler: str) -> None:
         return draft
 
     walk.s.drafter.propose = seen  # type: ignore[method-assign]
-    assert distance(walk.whole(), true_law(3, sampler, 3, layers="independent")) <= 1e-12
+    assert (
+        distribution_distance(walk.full_run_distribution(), true_law(3, sampler, 3, layers="independent"))
+        <= 1e-12
+    )
     assert pruned > 10
 
 
 def test_with_room_for_every_token_nothing_is_pruned() -> None:
     texts, drafted = [], []
-    for drafter in (("propd", {**RECYCLED, "top": toys.SPEC.vocab}), ("token_recycling", {"nodes": "16"})):
+    for drafter in (("propd", {**RECYCLED, "top_k": toys.SPEC.vocab}), ("token_recycling", {"nodes": "16"})):
         made = toys.decode(toys.method(drafter=drafter, sampler="temperature"), count=60, seed=2)
         texts.append(made.end.tokens)
         drafted.append([(x.drafted, x.accepted) for x in made.sink.steps])
@@ -163,12 +167,14 @@ def test_a_tree_of_which_nothing_stays_leaves_the_target_alone() -> None:
 
 def test_heads_and_full_traces_go_with_it() -> None:
     """The probe's states come to the inner drafter; where attention is recorded the check begins at the first layer."""
-    greedy = toys.greedy(toys.pair()[0].decoder, toys.PROMPT, 40)
+    greedy = toys.greedy_text(toys.pair()[0].decoder, toys.PROMPT, 40)
     for tree in ("medusa nodes=12", "hydra nodes=12", "rest nodes=12"):
-        for level in ("decisions", "fields"):
-            made = toys.decode(toys.method(drafter=("propd", dict(tree=tree, layers=1, top=6))), level=level)
+        for level in ("decisions", "full"):
+            made = toys.decode(
+                toys.method(drafter=("propd", dict(tree_drafter=tree, layers=1, top_k=6))), level=level
+            )
             assert made.end.tokens == greedy
-            if level == "fields":
+            if level == "full":
                 assert all(
                     x.attn is None for step in made.sink.steps for x in step.passes if x.phase == "verify"
                 )
@@ -178,18 +184,18 @@ def test_heads_and_full_traces_go_with_it() -> None:
     ("settings", "more", "words"),
     [
         (
-            dict(tree="rsd_c"),
+            dict(tree_drafter="rsd_c"),
             {},
-            r"propd.tree = 'rsd_c': rsd_c, as set, makes no tree .*choose token_recycling, trie, rest",
+            r"propd.tree_drafter = 'rsd_c': rsd_c, as set, makes no tree .*choose token_recycling, trie, rest",
         ),
         (
-            dict(tree="prompt_lookup"),
+            dict(tree_drafter="prompt_lookup"),
             {},
             r"prompt_lookup, as set, makes no tree that is chosen without chance",
         ),
-        (dict(tree="propd"), {}, r"propd, as set, makes no tree"),
+        (dict(tree_drafter="propd"), {}, r"propd, as set, makes no tree"),
         (
-            dict(tree="rest datastore=/etc/hosts"),
+            dict(tree_drafter="rest datastore=/etc/hosts"),
             {},
             r"a file cannot be named here; leave it out, or use rest alone\.$",
         ),
@@ -200,13 +206,13 @@ def test_heads_and_full_traces_go_with_it() -> None:
         ),
         (
             {},
-            {"depth": "confidence_exit"},
-            r"propd checks from layer 2 on, confidence_exit may leave before; choose the depth",
+            {"adaptive_depth": "confidence_exit"},
+            r"propd checks from layer 2 on, confidence_exit may leave before; choose adaptive_depth all_layers",
         ),
         (
-            dict(tree="rest longest=1"),
+            dict(tree_drafter="rest max_suffix=1"),
             {},
-            r"rest.shortest = 2: must not be above rest.longest, which is 1\.$",
+            r"rest.min_suffix = 2: must not be above rest.max_suffix, which is 1\.$",
         ),
     ],
 )
@@ -219,11 +225,11 @@ def test_what_cannot_be_is_refused_in_one_sentence(settings: dict, more: dict, w
     ("tree", "words"),
     [
         ("token_recyling", r"no drafter is called 'token_recyling'\. Did you mean 'token_recycling'"),
-        ("trie nodes", r"propd.tree = 'trie nodes': write 'nodes' as knob=value, after the name\.$"),
+        ("trie nodes", r"propd.tree_drafter = 'trie nodes': write 'nodes' as knob=value, after the name\.$"),
         ("trie size=3", r"trie has no knob 'size'"),
         ("", r"no drafter is called ''"),
     ],
 )
 def test_a_tree_that_nobody_drafts_is_refused_where_it_is_written(tree: str, words: str) -> None:
     with pytest.raises(ParamError, match=words):
-        build("drafter", "propd", {"tree": tree})
+        build("drafter", "propd", {"tree_drafter": tree})

@@ -12,7 +12,7 @@ from decodescope.engine.core.component import build
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.model.forward.decoder import Decoder
 
-KNOBS = dict(chosen=8, window=4)
+KNOBS = dict(prompt_budget=8, window=4)
 
 
 def lane(decoder: Decoder, name: str = "pyramidkv", **knobs: int) -> Lane:
@@ -24,7 +24,7 @@ def test_budgets_fall_along_a_line_and_come_to_the_mean() -> None:
     for chosen, window, beta, layers, prompt in product(
         (1, 7, 48, 200), (1, 16), (1, 2, 20), (1, 2, 6, 31), (8, 60, 130, 900)
     ):
-        policy = build("policy", "pyramidkv", dict(chosen=chosen, window=window, beta=beta))
+        policy = build("policy", "pyramidkv", dict(prompt_budget=chosen, window=window, beta=beta))
         plan = policy.plan(layers, prompt)
         steps = [a - b for a, b in pairwise(plan)]
         assert plan == sorted(plan, reverse=True) and (not steps or max(steps) - min(steps) <= 1)
@@ -41,7 +41,7 @@ def test_budgets_fall_along_a_line_and_come_to_the_mean() -> None:
 
 def test_a_plan_worked_out_by_hand() -> None:
     """The authors' default, 32 layers: a mean of 256, 256 // 20 = 12 in the last layer, 512 - 12 = 500 in the first."""
-    policy = build("policy", "pyramidkv", dict(chosen=256, window=64))
+    policy = build("policy", "pyramidkv", dict(prompt_budget=256, window=64))
     assert [x - 64 for x in policy.plan(32, 4000)[:4]] == [500, 484, 469, 453] and policy.plan(32, 4000)[
         -1
     ] == 12 + 64

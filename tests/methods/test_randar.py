@@ -12,13 +12,13 @@ import toys
 from filling import filled, fills
 
 from decodescope.engine import Method, MethodError, Session
-from decodescope.engine.core.spec import Picture
+from decodescope.engine.core.spec import PictureSpec
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import Model
-from decodescope.engine.session.replay.exact_law import EveryChance, outcomes
+from decodescope.engine.session.replay.exact_distribution import EnumeratedChance, outcomes
 from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.details.pictured import group_sizes
+from decodescope.engine.trace.details.picture_passes import randar_group_sizes
 
 START = len(toys.PROMPT)
 WARM = ("temperature", {"temperature": 1.0})
@@ -30,7 +30,9 @@ def randar(steps: int, order: str = "random", sampler: Any = WARM) -> Method:
 
 def begun(method: Method, model: Model | None = None, count: int = 200, **more: Any) -> Session:
     prompt = more.pop("prompt", toys.PROMPT)
-    session = Session(model or toys.told(), method, prompt, max_new_tokens=count, stop_tokens=[], **more)
+    session = Session(
+        model or toys.any_order_target(), method, prompt, max_new_tokens=count, stop_tokens=[], **more
+    )
     session.sink = Trace()
     return session
 
@@ -50,20 +52,20 @@ def groups(session: Session) -> list[list[int]]:
 @pytest.mark.parametrize("cells", [1, 4, 64, 256])
 def test_groups_follow_the_cosine(cells: int) -> None:
     for steps in {1, 2, 5, 24, 64, 88, cells, 2 * cells}:
-        sizes, T, done = group_sizes(cells, steps), min(steps, cells), 0
+        sizes, T, done = randar_group_sizes(cells, steps), min(steps, cells), 0
         assert sum(sizes) == cells and min(sizes) >= 1 and len(sizes) <= T
         for i, size in enumerate(sizes):
             done += size
             assert done == max(
                 min(math.floor((1 - math.cos(math.pi / 2 * (i + 1) / T)) * cells + 1), cells), done - size + 1
             )
-    assert group_sizes(cells, cells) == [1] * cells and group_sizes(cells, 1) == [cells]
+    assert randar_group_sizes(cells, cells) == [1] * cells and randar_group_sizes(cells, 1) == [cells]
 
 
 @pytest.mark.parametrize("steps", [1, 7, 24, 64])
 def test_every_cell_is_drawn_once_and_the_text_is_in_raster_order(steps: int) -> None:
     session = decoded(randar(steps))
-    assert [len(group) for group in groups(session)] == group_sizes(64, steps)
+    assert [len(group) for group in groups(session)] == randar_group_sizes(64, steps)
     assert sorted(cell for group in groups(session) for cell in group) == list(range(64))
     assert session.end.reason == "picture_full"
     text = {
@@ -92,11 +94,11 @@ def test_a_cell_has_the_law_that_it_would_have_if_it_came_next(steps: int) -> No
     session.target.forward = forward  # type: ignore[method-assign] # listened to
     for _ in session.stream():
         pass
-    made, instructions = toys.told().decoder, toys.told().spec.picture.cells
+    made, instructions = toys.any_order_target().decoder, toys.any_order_target().spec.picture.cells
     text = list(toys.PROMPT)
     for group, logits in zip(groups(session), seen, strict=True):
         for cell, row in zip(group, logits[-len(group) :], strict=True):
-            due = made.forward(Feed.causal([*text, instructions[cell]], 0), None)[0, -1]
+            due = made.forward(Feed.causal_chain([*text, instructions[cell]], 0), None)[0, -1]
             assert torch.allclose(row, due, atol=1e-9)
         text += [x for cell in group for x in (instructions[cell], session.tokens[START + cell])]
     assert len(text) == START + 128
@@ -130,14 +132,14 @@ def test_the_order_within_a_group_changes_no_law_and_no_draw() -> None:
 
 def small() -> Model:
     """Pictures of 2 x 2 cells, two levels."""
-    spec = toys.shaped(heads=(), vocab=7, picture=Picture(2, 2, (1, 2), (3, 4, 5, 6)), pad_token=None)
+    spec = toys.toy_spec(heads=(), vocab=7, picture=PictureSpec(2, 2, (1, 2), (3, 4, 5, 6)), pad_token=None)
     return toys.model(toys.decoder(spec, 1, torch.float64, sharp=1.0))
 
 
 @torch.inference_mode()
 def likely(read: list[int], allowed: int = 2) -> dict[int, float]:
     """What the next token is drawn from behind `read`: the likeliest two, by a pass over everything."""
-    logits = small().decoder.forward(Feed.causal(read, 0), None)[0, -1]
+    logits = small().decoder.forward(Feed.causal_chain(read, 0), None)[0, -1]
     best = logits.topk(allowed)
     return dict(zip(best.indices.tolist(), torch.softmax(best.values, 0).tolist(), strict=True))
 
@@ -147,8 +149,8 @@ def counted(steps: int) -> dict[tuple[int, ...], float]:
     method = toys.method(strategy=("randar", {"steps": steps}), sampler=("top_k", {"k": 2}))
     law: dict[tuple[int, ...], float] = {}
 
-    def write(chance: EveryChance) -> tuple[int, ...]:
-        session = Session(small(), method, [0], max_new_tokens=9, stop_tokens=[], level="counts")
+    def write(chance: EnumeratedChance) -> tuple[int, ...]:
+        session = Session(small(), method, [0], max_new_tokens=9, stop_tokens=[], level="summary")
         session.chance = chance
         for _ in session.stream():
             pass
@@ -193,7 +195,7 @@ def test_with_a_pass_for_each_cell_the_law_is_the_models_over_all_orders() -> No
 
 
 def test_cells_of_one_group_are_drawn_without_each_other() -> None:
-    assert group_sizes(4, 2) == [2, 2]
+    assert randar_group_sizes(4, 2) == [2, 2]
     found = counted(2)
     assert apart(found, derived([2, 2])) < 1e-9
     assert apart(found, derived([1, 1, 1, 1])) > 1e-3, (
@@ -208,9 +210,10 @@ def test_levels_of_a_prompt_are_cells_that_are_known() -> None:
     prompt = [4, *toys.LEVELS, 7]
     session = decoded(randar(64, "raster", "greedy"), prompt=prompt)
     assert len(session.end.tokens) == 64 - 9 == len(session.sink.steps)
-    assert session.end.tokens == toys.greedy(toys.told().decoder, prompt, 55)
+    assert session.end.tokens == toys.greedy_text(toys.any_order_target().decoder, prompt, 55)
     assert (
-        decoded(randar(9), prompt=prompt).sink.steps[0].passes[-1].tokens == 1 + 2 * 9 + group_sizes(55, 9)[0]
+        decoded(randar(9), prompt=prompt).sink.steps[0].passes[-1].tokens
+        == 1 + 2 * 9 + randar_group_sizes(55, 9)[0]
     )
 
 
@@ -225,7 +228,9 @@ def test_a_branch_has_the_same_future_and_a_fork_writes_on() -> None:
     assert twin.tokens == session.tokens
     run = decoded(randar(9), count=20, seed=2)
     for change, count in (({"max_new_tokens": 64}, 64), ({"method": randar(20)}, 20), ({"seed": 7}, 20)):
-        made = Fork(toys.told(), run.header, list(run.sink.steps), len(run.sink.steps) - 1, **change)
+        made = Fork(
+            toys.any_order_target(), run.header, list(run.sink.steps), len(run.sink.steps) - 1, **change
+        )
         made.sink = Trace()
         for _ in made.stream():
             pass
@@ -252,13 +257,13 @@ def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
     for model, method, said in (
         (toys.pair()[0], randar(2), "randar writes pictures, and toy writes none: choose a model"),
         (
-            toys.raster(),
+            toys.raster_target(),
             randar(2),
             "randar tells a model which cell comes next, and toy writes all in raster order: choose",
         ),
-        (toys.told(), sjd, "waits to be told which cell comes next: choose the strategy randar"),
+        (toys.any_order_target(), sjd, "waits to be told which cell comes next: choose the strategy randar"),
         (
-            toys.told(),
+            toys.any_order_target(),
             randar(2, sampler="mirostat"),
             "randar fills places in any order, and mirostat remembers",
         ),

@@ -13,11 +13,11 @@ from decodescope.engine.decoding.bases.acceptance import Cursor
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.methods.acceptance.lossless import Lossless
 from decodescope.engine.methods.samplers.temperature import Temperature
-from decodescope.engine.model.heads.drafting.redrafter import ReDrafter
-from decodescope.engine.session.replay.exact_law import law
-from decodescope.testing.forking import ForkingChance, outcomes
+from decodescope.engine.model.heads.drafting.redrafter import ReDrafterNet
+from decodescope.engine.session.replay.exact_distribution import exact_distribution
+from decodescope.testing.chances import ForkingChance, outcomes
 
-V5 = toys.model(toys.decoder(toys.shaped(vocab=5), 3, torch.float64, sharp=2.0))
+V5 = toys.model(toys.decoder(toys.toy_spec(vocab=5), 3, torch.float64, sharp=2.0))
 
 
 @torch.inference_mode()
@@ -53,7 +53,7 @@ def beams_of(text: list[int], width: int, length: int, top: int) -> dict[tuple[i
 )
 def test_draft_holds_the_beams_of_a_search_that_reads_each_anew(width: int, length: int, top: int) -> None:
     shared = 0
-    for text, draft, _ in drafts("redrafter", dict(width=width, length=length, top=top), steps=5):
+    for text, draft, _ in drafts("redrafter", dict(width=width, depth=length, top_k=top), steps=5):
         due = beams_of(text, width, length, top)
         assert draft.notes["scores"] == pytest.approx(list(due.values()), abs=1e-4)
         for beam, nodes in zip(due, draft.notes["nodes"], strict=True):
@@ -70,7 +70,7 @@ def test_draft_holds_the_beams_of_a_search_that_reads_each_anew(width: int, leng
 def test_state_and_feature_worked_by_hand() -> None:
     """d = 2, one unit, one block. The embedding (0, 5) becomes (0, sqrt(2)); W = (0, 1), U = 3, b = 0: s_0 = silu(sqrt(2)),
     s_1 = silu(sqrt(2) + 3 s_0). With y = s, then y + silu(2 y), and O = (1, -1): h + (y, -y)."""
-    head = ReDrafter(2, heads=2, inner=1, blocks=1)
+    head = ReDrafterNet(2, heads=2, inner=1, blocks=1)
     with torch.no_grad():
         head.told.weight.copy_(torch.tensor([[0.0, 1.0]]))
         head.kept.weight.fill_(3.0)
@@ -89,29 +89,30 @@ def test_state_and_feature_worked_by_hand() -> None:
 def test_untrained_net_says_what_the_target_says_of_the_next_token() -> None:
     h = torch.randn(5, 32)
     assert torch.equal(
-        ReDrafter(32, heads=3, inner=8, blocks=2)(h, torch.randn(5, 3, 32)), h.expand(3, 5, 32)
+        ReDrafterNet(32, heads=3, inner=8, blocks=2)(h, torch.randn(5, 3, 32)), h.expand(3, 5, 32)
     )
 
 
 def test_blocks_have_weights_of_their_own() -> None:
-    net = ReDrafter(32, heads=3, inner=8, blocks=3)
+    net = ReDrafterNet(32, heads=3, inner=8, blocks=3)
     assert len({block.weight.data_ptr() for block in net.blocks}) == 3
 
 
 def test_it_drafts_nothing_before_the_target_has_read_anything() -> None:
-    made = [len(draft) for _, draft, _ in drafts("redrafter", dict(width=1, length=3), 2, prompt=[4])]
+    made = [len(draft) for _, draft, _ in drafts("redrafter", dict(width=1, depth=3), 2, prompt=[4])]
     assert made == [0, 3]
 
 
-@pytest.mark.parametrize(
-    "settings", [dict(width=4, length=2), dict(width=2, length=3), dict(width=1, length=2)]
-)
+@pytest.mark.parametrize("settings", [dict(width=4, depth=2), dict(width=2, depth=3), dict(width=1, depth=2)])
 def test_law_is_the_targets_by_counting_every_outcome(settings: dict) -> None:
     knobs = {"temperature": {"temperature": 1.0}, "top_k": {"k": 3}}
     names = {"sampler": ["temperature", "top_k"]}
-    alone = toys.Method.named(names, knobs)
-    drafted = toys.Method.named({**names, "drafter": "redrafter"}, {**knobs, "drafter": settings})
-    found, due = law(V5, drafted, [1, 2, 1, 3], 3), law(V5, alone, [1, 2, 1, 3], 3)
+    alone = toys.Method.from_names(names, knobs)
+    drafted = toys.Method.from_names({**names, "drafter": "redrafter"}, {**knobs, "drafter": settings})
+    found, due = (
+        exact_distribution(V5, drafted, [1, 2, 1, 3], 3),
+        exact_distribution(V5, alone, [1, 2, 1, 3], 3),
+    )
     assert len(due) >= 8 and found == pytest.approx(due, abs=1e-12)
 
 

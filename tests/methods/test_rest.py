@@ -14,7 +14,7 @@ from decodescope.engine import Session
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.methods.drafters.lookup import rest
 from decodescope.engine.methods.drafters.lookup.rest import frequent_prefixes
-from decodescope.engine.methods.drafters.shared.datastore import LARGEST, datastore, shipped_texts
+from decodescope.engine.methods.drafters.shared.datastore import LARGEST, load_datastore, shipped_texts
 from decodescope.engine.session.load import load
 from decodescope.engine.session.method import MethodError
 
@@ -23,7 +23,7 @@ IDS = [int(x) for x in Path(toys.DATASTORE).read_text().split()]
 
 def places(text: list[int], knobs: dict) -> tuple[int, list[int]]:
     """The sheet's words, as a search: the longest suffix with a hit, and all its hits."""
-    for n in range(min(knobs["longest"], len(text)), knobs["shortest"] - 1, -1):
+    for n in range(min(knobs["max_suffix"], len(text)), knobs["min_suffix"] - 1, -1):
         hits = [i for i in range(len(IDS) - n + 1) if IDS[i : i + n] == text[-n:]]
         if hits:
             return n, hits
@@ -32,7 +32,10 @@ def places(text: list[int], knobs: dict) -> tuple[int, list[int]]:
 
 @pytest.mark.parametrize(
     "knobs",
-    [dict(nodes=64, longest=16, shortest=2, length=10), dict(nodes=5, longest=3, shortest=1, length=4)],
+    [
+        dict(nodes=64, max_suffix=16, min_suffix=2, depth=10),
+        dict(nodes=5, max_suffix=3, min_suffix=1, depth=4),
+    ],
 )
 def test_draft_is_the_most_frequent_of_what_a_search_finds(knobs: dict) -> None:
     cut = found = 0
@@ -46,7 +49,7 @@ def test_draft_is_the_most_frequent_of_what_a_search_finds(knobs: dict) -> None:
         counts = Counter(
             tuple(IDS[i + n : end])
             for i in hits
-            for end in range(i + n + 1, min(len(IDS), i + n + knobs["length"]) + 1)
+            for end in range(i + n + 1, min(len(IDS), i + n + knobs["depth"]) + 1)
         )
         drafted = [tuple(path_of(draft, node)) for node in range(len(draft))]
         assert len(set(drafted)) == len(draft) == min(knobs["nodes"], len(counts))
@@ -72,7 +75,7 @@ def test_of_many_places_an_even_share_is_counted(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(rest, "HITS", 40)
     file = tmp_path / "ids.txt"
     file.write_text("1 2 " * 100 + "1 3 " * 300)
-    settings = dict(datastore=str(file), longest=1, shortest=1, length=1)
+    settings = dict(datastore=str(file), max_suffix=1, min_suffix=1, depth=1)
     session = Session(toys.pair()[0], toys.method(drafter=("rest", settings)), [5, 1])
     session.start()
     draft = session.drafter.propose(session.context)
@@ -81,9 +84,9 @@ def test_of_many_places_an_even_share_is_counted(monkeypatch: pytest.MonkeyPatch
 
 def test_a_datastore_that_holds_the_answer_is_accepted_whole(tmp_path: Path) -> None:
     target, file = toys.pair()[0], tmp_path / "answer.txt"
-    text = toys.greedy(target.decoder, toys.PROMPT, 40)
+    text = toys.greedy_text(target.decoder, toys.PROMPT, 40)
     file.write_text(" ".join(map(str, toys.PROMPT + text)))
-    session = toys.decode(toys.method(drafter=("rest", dict(datastore=str(file), length=9))), count=40)
+    session = toys.decode(toys.method(drafter=("rest", dict(datastore=str(file), depth=9))), count=40)
     assert session.end.tokens == text and [step.accepted for step in session.sink.steps] == [9, 9, 9, 9]
 
 
@@ -98,16 +101,16 @@ def test_without_a_hit_the_target_goes_on_alone(tmp_path: Path) -> None:
 def test_ids_that_the_model_lacks_part_the_text(tmp_path: Path) -> None:
     file = tmp_path / "ids.txt"
     file.write_text("1 2 99 3 -4 1 2")
-    assert datastore(str(file), None, 13).ids.tolist() == [1, 2, -1, 3, -1, 1, 2, -1]
+    assert load_datastore(str(file), None, 13).ids.tolist() == [1, 2, -1, 3, -1, 1, 2, -1]
 
 
 def test_a_file_is_read_once_and_again_when_it_changed(tmp_path: Path) -> None:
     file = tmp_path / "ids.txt"
     file.write_text("1 2 3")
-    first = datastore(str(file), None, 13)
-    assert datastore(str(file), None, 13) is first
+    first = load_datastore(str(file), None, 13)
+    assert load_datastore(str(file), None, 13) is first
     file.write_text("1 2 3 4")
-    assert datastore(str(file), None, 13).ids.tolist() == [1, 2, 3, 4, -1]
+    assert load_datastore(str(file), None, 13).ids.tolist() == [1, 2, 3, 4, -1]
 
 
 def test_a_file_that_cannot_serve_is_refused_before_the_run(tmp_path: Path) -> None:
@@ -125,9 +128,9 @@ def test_a_file_that_cannot_serve_is_refused_before_the_run(tmp_path: Path) -> N
         with pytest.raises(MethodError, match=rf"^rest\.datastore: .*({why}).*\.$"):
             Session(toys.pair()[0], toys.method(drafter=("rest", dict(datastore=str(path)))), toys.PROMPT)
     with pytest.raises(
-        MethodError, match=r"^rest\.shortest = 5: must not be above rest\.longest, which is 4\.$"
+        MethodError, match=r"^rest\.min_suffix = 5: must not be above rest\.max_suffix, which is 4\.$"
     ):
-        Session(toys.pair()[0], toys.method(drafter=("rest", dict(shortest=5, longest=4))), toys.PROMPT)
+        Session(toys.pair()[0], toys.method(drafter=("rest", dict(min_suffix=5, max_suffix=4))), toys.PROMPT)
 
 
 def test_without_a_tokenizer_there_must_be_a_file_of_ids(tmp_path: Path) -> None:
@@ -142,8 +145,8 @@ def test_without_a_tokenizer_there_must_be_a_file_of_ids(tmp_path: Path) -> None
 def test_the_shipped_text_is_read_with_the_models_tokenizer() -> None:
     lab = load("lab", "float32", "cpu")
     assert len(shipped_texts()) > 800 and all(shipped_texts())
-    store = datastore("", lab.tokenizer.plain, lab.decoder.vocab)
-    assert len(store) == sum(len(lab.tokenizer.plain(x)) + 1 for x in shipped_texts())
+    store = load_datastore("", lab.tokenizer.encode_plain, lab.decoder.vocab)
+    assert len(store) == sum(len(lab.tokenizer.encode_plain(x)) + 1 for x in shipped_texts())
     prompt = lab.tokenizer.encode("Finish the function. Write only its")
     session = Session(lab, toys.method(drafter="rest"), prompt, max_new_tokens=4)
     session.start()
@@ -158,5 +161,5 @@ def test_a_text_file_is_cut_into_the_models_tokens(tmp_path: Path) -> None:
     lab = load("lab", "float32", "cpu")
     file = tmp_path / "tale.txt"
     file.write_text("Once upon a time a fox went to the market.")
-    plain = lab.tokenizer.plain
-    assert datastore(str(file), plain, lab.decoder.vocab).ids.tolist() == [*plain(file.read_text()), -1]
+    plain = lab.tokenizer.encode_plain
+    assert load_datastore(str(file), plain, lab.decoder.vocab).ids.tolist() == [*plain(file.read_text()), -1]

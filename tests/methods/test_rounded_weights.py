@@ -14,12 +14,12 @@ from decodescope.engine import load
 from decodescope.engine.core.component import build
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.cost import PassShape, pass_ops
-from decodescope.engine.decoding.bases.weights import MATRICES, Place, Rewriting
+from decodescope.engine.decoding.bases.weights import MATRICES, MatrixPlace, MatrixTransform
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.layers.matrix import bits, unpack
+from decodescope.engine.model.layers.matrix import bits_per_number, unpack
 from decodescope.engine.session.load import CALIBRATION, Model, calibration
 
-AT = Place(0, "qkv")
+AT = MatrixPlace(0, "qkv")
 
 
 @cache
@@ -27,9 +27,9 @@ def lab(weights: str = "") -> Model:
     return load("lab", "float32", "cpu", weights=weights)
 
 
-def rounding(name: str, **settings: Any) -> Rewriting:
+def rounding(name: str, **settings: Any) -> MatrixTransform:
     one = build("weights", name, settings)
-    assert isinstance(one, Rewriting)
+    assert isinstance(one, MatrixTransform)
     return one
 
 
@@ -60,7 +60,7 @@ def test_a_weight_is_off_by_half_a_step_at_most(
         k, group = settings.get("bits", 4), settings.get("group", 32)
         low, high = w.double().unflatten(1, (-1, group)).aminmax(dim=2)
         step = ((high - low) / (2**k - 1)).repeat_interleave(group, 1)
-    off = (unpack(rounding(name, **settings).stored(AT, w)).double() - w.double()).abs()
+    off = (unpack(rounding(name, **settings).compress_matrix(AT, w)).double() - w.double()).abs()
     # scale and offset are numbers of the type
     rounded = torch.finfo(dtype).eps * (step * 256 + w.double().abs() * 4)
     assert (off <= step / 2 + rounded).all() and off.max() > 0
@@ -69,21 +69,23 @@ def test_a_weight_is_off_by_half_a_step_at_most(
 def test_bits_are_as_the_formula_has_them() -> None:
     for dtype, b in ((torch.float32, 32), (torch.bfloat16, 16)):
         w = gaussian().to(dtype)
-        assert bits(rounding("int8").stored(AT, w)) == 8 + b / 256
-        assert bits(rounding("int4", group=128).stored(AT, w)) == 4 + 2 * b / 128
-        assert bits(rounding("codes", bits=3, group=16).stored(AT, w)) == 3 + 2 * b / 16
+        assert bits_per_number(rounding("int8").compress_matrix(AT, w)) == 8 + b / 256
+        assert bits_per_number(rounding("int4", group=128).compress_matrix(AT, w)) == 4 + 2 * b / 128
+        assert bits_per_number(rounding("codes", bits=3, group=16).compress_matrix(AT, w)) == 3 + 2 * b / 16
 
 
 @pytest.mark.parametrize("name", ["int4", "codes"])
 def test_a_group_that_does_not_divide_a_matrix_is_refused(name: str) -> None:
     with pytest.raises(ParamError, match="must divide the 48 inputs of qkv of layer 0"):
-        rounding(name, group=32).stored(AT, torch.ones(4, 48))
+        rounding(name, group=32).compress_matrix(AT, torch.ones(4, 48))
 
 
 def kl(weights: str) -> float:
     """Mean KL of the text's laws, of lab to what was made of it."""
     tokens = torch.from_numpy(np.load(CALIBRATION).astype(np.int64))[:512].tolist()
-    p, q = (lab(x).decoder.forward(Feed.causal(tokens, 0), None)[0].log_softmax(-1) for x in ("", weights))
+    p, q = (
+        lab(x).decoder.forward(Feed.causal_chain(tokens, 0), None)[0].log_softmax(-1) for x in ("", weights)
+    )
     return (p.exp() * (p - q)).sum(-1).mean().item()
 
 
@@ -93,7 +95,7 @@ def test_what_is_left_of_the_model_falls_with_the_bits() -> None:
     assert each[0] < 1e-3 and each == sorted(each) and each[3] > 10 * each[1] > 0
 
 
-@pytest.mark.parametrize("weights", ["int8", "int4 head=true", "finequant", "codes"])
+@pytest.mark.parametrize("weights", ["int8", "int4 include_lm_head=true", "finequant", "codes"])
 def test_a_pass_is_priced_by_the_bytes_of_its_storages(weights: str) -> None:
     model = lab(weights)
     ops = pass_ops(model.spec, PassShape(1, 100, weight_bits=32, act_bits=32, kv_bits=32))
@@ -112,7 +114,7 @@ def test_finequant_takes_small_groups_where_outliers_are() -> None:
     one = rounding("finequant")
     group = one.group_of  # type: ignore[attr-defined] # FineQuant's
     assert group(gaussian()) == 256 and group(gaussian(outliers=0.001)) < 256
-    assert {rounding("finequant", least=128).group_of(gaussian(outliers=0.01))} == {128}  # type: ignore[attr-defined] # as above
+    assert {rounding("finequant", min_group=128).group_of(gaussian(outliers=0.01))} == {128}  # type: ignore[attr-defined] # as above
     assert group(torch.randn(4, 48)) == 48, "the row, where no group divides it"
 
 
@@ -120,7 +122,7 @@ def test_finequant_is_never_further_off_than_its_coarsest_groups() -> None:
     for outliers in (0.0, 0.001, 0.003, 0.01, 0.05):
         w = gaussian(outliers=outliers)
         coarse, chosen = (
-            unpack(x.stored(AT, w)) for x in (rounding("int4", group=256), rounding("finequant"))
+            unpack(x.compress_matrix(AT, w)) for x in (rounding("int4", group=256), rounding("finequant"))
         )
         assert (chosen - w).square().mean() <= (coarse - w).square().mean()
 

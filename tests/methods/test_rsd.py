@@ -11,7 +11,7 @@ import toys
 from sizes import sizes
 
 from decodescope.engine import Session
-from decodescope.engine.core.component import written
+from decodescope.engine.core.component import parse_component
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.decoding.bases.drafter import Drafter
@@ -19,11 +19,11 @@ from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.drafters.draft_model.rsd_c import RSDC
-from decodescope.engine.methods.drafters.draft_model.rsd_s import RSDS, lower
+from decodescope.engine.methods.drafters.draft_model.rsd_s import RSDS, draw_gumbel_below
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.session.method import Method
-from decodescope.testing.forking import outcomes
-from decodescope.testing.tables import PROMPT, constant, model, table
+from decodescope.testing.chances import outcomes
+from decodescope.testing.tables import PROMPT, constant_logits, logit_table, table_model
 
 
 def started(drafter: Drafter, made, room: int = 3) -> Session:
@@ -50,7 +50,7 @@ def paths(draft: Draft, level: int) -> list[tuple[int, ...]]:
 def test_rsd_c_children_are_as_likely_as_with_gumbel_top_k() -> None:
     """P(the 2 largest of log q + Gumbel are x, y in this order) = q(x) q(y) / (1 - q(x)): an exponential race."""
     q = (0.5, 0.3, 0.15, 0.05)
-    session = started(RSDC(branching="2"), model(constant(*q), 4))
+    session = started(RSDC(branching="2"), table_model(constant_logits(*q), 4))
     found = outcomes(lambda chance: tuple(proposal(session, chance).tokens))
     assert {pair: weight for weight, pair in found} == pytest.approx(
         {(x, y): q[x] * q[y] / (1 - q[x]) for x, y in permutations(range(4), 2)}
@@ -82,12 +82,12 @@ def test_rsd_c_says_what_is_wrong_with_its_branching(text: str, says: str) -> No
         )
 
 
-@pytest.mark.parametrize("made", [RSDC(branching="1,1,1"), RSDS(width=1, length=3)])
+@pytest.mark.parametrize("made", [RSDC(branching="1,1,1"), RSDS(width=1, depth=3)])
 def test_without_branches_it_is_a_draft_model_chain(made: Drafter) -> None:
     assert not made.branches and made.proposes == "iid"
     base, other = toys.pair()
     texts = []
-    for drafter in (DraftModel(length=3), made):
+    for drafter in (DraftModel(max_draft_tokens=3), made):
         method = Method(drafter=drafter, sampler=Temperature(temperature=1.0))
         texts.append(Session(base, method, toys.PROMPT, models={"draft": other}, max_new_tokens=60, seed=2))
         for _ in texts[-1].stream():
@@ -98,8 +98,8 @@ def test_without_branches_it_is_a_draft_model_chain(made: Drafter) -> None:
 @sizes("runs", usual=2000, full=6000)
 def test_rsd_s_levels_are_sequences_drawn_without_replacement(runs: int) -> None:
     """Of 9 sequences of 2 tokens, 2 are drawn without replacement: how often each is among them, and first."""
-    logits = table(3, seed=5, scale=1.0)
-    session = started(RSDS(width=2, length=2), model(logits, 3))
+    logits = logit_table(3, seed=5, scale=1.0)
+    session = started(RSDS(width=2, depth=2), table_model(logits, 3))
     start = tuple(enumerate(PROMPT))
     law = {}
     for x, y in product(range(3), repeat=2):
@@ -120,7 +120,7 @@ def test_rsd_s_levels_are_sequences_drawn_without_replacement(runs: int) -> None
 
 
 def test_rsd_s_scores_fall_and_a_first_child_keeps_its_parents() -> None:
-    session = started(RSDS(width=4, length=3), model(table(6, seed=2), 6))
+    session = started(RSDS(width=4, depth=3), table_model(logit_table(6, seed=2), 6))
     for seed in range(40):
         draft = proposal(session, Chance(seed))
         scores, phi = draft.notes["scores"], draft.notes["phi"]
@@ -153,7 +153,7 @@ def test_lower_is_the_quantile_of_a_cut_gumbel(location: float) -> None:
     """P(G < g | G < bound) = exp(exp(location - bound) - exp(location - g)); the noise that is left is 1 - u."""
     bound = 0.5
     for u in (0.0, 0.1, 0.5, 0.999):
-        g = lower(location, bound, At(u), 0)
+        g = draw_gumbel_below(location, bound, At(u), 0)
         assert g <= bound and math.isfinite(g)
         if abs(location) < 10:
             assert math.exp(math.exp(location - bound) - math.exp(location - g)) == pytest.approx(1 - u)
@@ -161,10 +161,10 @@ def test_lower_is_the_quantile_of_a_cut_gumbel(location: float) -> None:
 
 def test_rsd_s_under_a_greedy_sampler_is_beam_search() -> None:
     """Width 3, 2 levels of a table: the 3 likeliest tokens, then the 3 likeliest continuations of any of them."""
-    logits = table(5, seed=9)
-    made = model(logits, 5)
+    logits = logit_table(5, seed=9)
+    made = table_model(logits, 5)
     session = Session(
-        made, Method(drafter=RSDS(width=3, length=2)), PROMPT, models={"draft": made}, max_new_tokens=6
+        made, Method(drafter=RSDS(width=3, depth=2)), PROMPT, models={"draft": made}, max_new_tokens=6
     )
     session.start()
     draft = proposal(session, Chance(0))
@@ -181,6 +181,6 @@ def test_rsd_s_under_a_greedy_sampler_is_beam_search() -> None:
 
 def test_a_list_is_read_where_a_part_is_written_as_text() -> None:
     for text in ("rsd_c branching=3,2,1", "rsd_c, branching=3 2 1", "rsd_c branching=3, 2, 1"):
-        assert written("drafter", text, "here") == RSDC(branching=(3, 2, 1))
+        assert parse_component("drafter", text, "here") == RSDC(branching=(3, 2, 1))
     with pytest.raises(ParamError, match=r"here = 'rsd_c 3,2': write '3' as knob=value, after the name\.$"):
-        written("drafter", "rsd_c 3,2", "here")
+        parse_component("drafter", "rsd_c 3,2", "here")

@@ -14,12 +14,12 @@ from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 
-DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
+DEEP = toys.model(toys.decoder(toys.toy_spec(n_layers=6), 3, torch.float64))
 EXITS, BARS = (1, 3, 5), (0.8, 0.7)
 
 
 def drafting(count: int = 40, sampler="greedy", model=DEEP, prompt=toys.PROMPT, level="decisions", **knobs):
-    knobs = {"exits": EXITS, "thresholds": BARS, "length": 5, **knobs}
+    knobs = {"exits": EXITS, "thresholds": BARS, "max_draft_tokens": 5, **knobs}
     return toys.decode(
         toys.method(drafter=("s2d", knobs), sampler=sampler), prompt, count, pair=(model, model), level=level
     )
@@ -32,7 +32,7 @@ def law(text: list[int], layers: int) -> torch.Tensor:
     short = Decoder(
         replace(whole.spec, n_layers=layers), whole.embed, whole.layers[:layers], whole.norm, whole.head
     )
-    return short.forward(Feed.causal(text, 0), None)[0, -1].softmax(-1)
+    return short.forward(Feed.causal_chain(text, 0), None)[0, -1].softmax(-1)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_each_token_is_drafted_by_the_shallowest_sub_model_that_is_sure_over_all
         "the test needs tokens that go deeper than some before them"
     )
     if sampler == "greedy":
-        assert session.end.tokens == toys.greedy(DEEP.decoder, toys.PROMPT, 30)
+        assert session.end.tokens == toys.greedy_text(DEEP.decoder, toys.PROMPT, 30)
 
 
 def test_no_layer_runs_twice_for_a_token_and_the_check_goes_on_where_each_stands() -> None:
@@ -98,7 +98,9 @@ def test_at_the_ends_of_the_threshold_it_is_a_draft_of_the_first_or_of_the_last_
     for bar, layers in ((0.0, EXITS[0]), (1.01, EXITS[-1])):
         sorted_ = drafting(thresholds=[bar])
         fixed = toys.decode(
-            toys.method(drafter=("early_exit", dict(layers=layers, length=5))), count=40, pair=(DEEP, DEEP)
+            toys.method(drafter=("early_exit", dict(layers=layers, max_draft_tokens=5))),
+            count=40,
+            pair=(DEEP, DEEP),
         )
         assert {x for step in sorted_.sink.steps if step.draft for x in step.draft.notes["exits"]} == {layers}
         assert [(s.emitted, s.accepted, s.draft and s.draft.tokens) for s in sorted_.sink.steps] == [
@@ -125,18 +127,18 @@ def test_exits_that_are_told_are_derived_again_by_the_check() -> None:
 
 
 def test_a_part_that_looks_inside_passes_has_the_check_begin_at_the_first_layer() -> None:
-    usual, fields = drafting(30), drafting(30, level="fields")
+    usual, fields = drafting(30), drafting(30, level="full")
     assert usual.end.tokens == fields.end.tokens
     assert [s.draft.tokens for s in usual.sink.steps[:-1]] == [s.draft.tokens for s in fields.sink.steps[:-1]]
     assert all(p.attn is None for s in fields.sink.steps for p in s.passes if p.phase == "verify")
     method = toys.method(drafter=("s2d", {"exits": EXITS}), policy=("h2o", {"heavy": 60, "recent": 60}))
-    assert toys.decode(method, count=30, pair=(DEEP, DEEP)).end.tokens == toys.greedy(
+    assert toys.decode(method, count=30, pair=(DEEP, DEEP)).end.tokens == toys.greedy_text(
         DEEP.decoder, toys.PROMPT, 30
     )
 
 
 def test_the_shipped_model_has_four_parts_and_other_depths_have_theirs() -> None:
-    assert [S2D().places(toys.shaped(n_layers=n)) for n in (8, 6, 3, 2)] == [
+    assert [S2D().sub_model_depths(toys.toy_spec(n_layers=n)) for n in (8, 6, 3, 2)] == [
         (2, 4, 6),
         (1, 3, 4),
         (1, 2),
@@ -153,10 +155,10 @@ def test_the_shipped_model_has_four_parts_and_other_depths_have_theirs() -> None
             r"s2d\.exits = 2, 6: they have to rise, and toy has 6 layers; choose 1 to 5\.",
         ),
         ({"exits": [3, 2]}, {}, r"s2d\.exits = 3, 2: they have to rise"),
-        ({}, {"depth": "confidence_exit"}, "choose the depth all_layers"),
+        ({}, {"adaptive_depth": "confidence_exit"}, "choose adaptive_depth all_layers"),
         ({}, {"policy": "quest"}, "quest chooses what the rows of a pass read; choose the policy keep_all."),
     ],
 )
 def test_what_cannot_work_is_refused(knobs: dict, parts: dict, said: str) -> None:
     with pytest.raises(MethodError, match=said):
-        toys.method(drafter=("s2d", knobs), **parts).check(toys.shaped(n_layers=6))
+        toys.method(drafter=("s2d", knobs), **parts).check(toys.toy_spec(n_layers=6))

@@ -37,7 +37,7 @@ def kept(warped: Tensor) -> set[int]:
 
 
 @pytest.mark.parametrize(
-    ("name", "settings"), [*toys.variants("sampler"), ("top_p", {"p": 0.0}), ("min_p", {"share": 1.0})]
+    ("name", "settings"), [*toys.variants("sampler"), ("top_p", {"p": 0.0}), ("min_p", {"p": 1.0})]
 )
 def test_sampler_is_pure_and_leaves_something(name: str, settings: dict) -> None:
     """State and logits that go in are unchanged; the law has a token; the same question has the same answer."""
@@ -75,7 +75,7 @@ def test_each_cut_keeps_what_its_words_say() -> None:
         for k in (1, 3, 20):
             assert kept(made("top_k", k=k).warp(z, None)) == set(order[:k])
         for share in (0.01, 0.2, 0.9):
-            assert kept(made("min_p", share=share).warp(z, None)) == {
+            assert kept(made("min_p", p=share).warp(z, None)) == {
                 x for x in range(V) if p[x] >= share * p.max()
             }
         for mass in (0.3, 0.8, 0.99):
@@ -91,7 +91,7 @@ def test_kept_sets_are_nested() -> None:
     for name, knob, rising in (
         ("top_k", "k", [1, 2, 5, 20, V]),
         ("top_p", "p", [0.0, 0.2, 0.5, 0.9, 1.0]),
-        ("min_p", "share", [1.0, 0.5, 0.1, 0.01, 0.0]),
+        ("min_p", "p", [1.0, 0.5, 0.1, 0.01, 0.0]),
     ):
         sets = [kept(made(name, **{knob: x}).warp(z, None)) for x in rising]
         assert all(a <= b for a, b in pairwise(sets)) and len(sets[0]) == 1 and len(sets[-1]) == V
@@ -113,7 +113,7 @@ def test_limits_are_greedy_and_identity() -> None:
             made("temperature"),
             made("top_k", k=V),
             made("top_p", p=1.0),
-            made("min_p", share=0.0),
+            made("min_p", p=0.0),
             Chain(),
         ):
             assert torch.equal(sampler.warp(z, []), z)
@@ -150,9 +150,12 @@ def test_order_of_a_chain_matters() -> None:
 
 def test_stage_of_a_chain_sees_what_the_stages_before_left() -> None:
     """mu moves by the surprise under the law that entered mirostat, not under the raw one."""
-    chain, z = Chain(stages=[made("temperature", temperature=0.5), made("mirostat", target=2.0)]), logits(2)
+    chain, z = (
+        Chain(stages=[made("temperature", temperature=0.5), made("mirostat", target_surprise=2.0)]),
+        logits(2),
+    )
     state = chain.start([], V)
-    alone = made("mirostat", target=2.0)
+    alone = made("mirostat", target_surprise=2.0)
     for token in (3, 8, int(z.argmax())):
         assert chain.update(state, token, z)[1] == alone.update(state[1], token, z / 0.5)
 
@@ -190,7 +193,7 @@ def zipf(exponent: float) -> Tensor:
 def test_mirostat_holds_the_surprise(tau: float) -> None:
     """On a Zipf law the mean surprise is tau, and mu_T = mu_0 - eta * sum(surprise - tau) while mu is not clamped."""
     z = zipf(1.0 if tau == 5 else 1.5)
-    sampler, chance = made("mirostat", target=tau, rate=0.1), Chance(1)
+    sampler, chance = made("mirostat", target_surprise=tau, learning_rate=0.1), Chance(1)
     full = z.log_softmax(0) / math.log(2)
     mu, surprises = sampler.start([], 2000), []
     first = mu
@@ -208,7 +211,7 @@ def test_mirostat_measured_on_what_was_kept_overshoots() -> None:
     z = zipf(1.5)
     full, means = -z.log_softmax(0) / math.log(2), {}
     for measure in ("full", "kept"):
-        sampler, chance, total = made("mirostat", target=3.0, measure=measure), Chance(2), 0.0
+        sampler, chance, total = made("mirostat", target_surprise=3.0, measure=measure), Chance(2), 0.0
         mu = sampler.start([], 2000)
         for i in range(1500):
             token = chance.draw(softmax(sampler.warp(z, mu)), i).token

@@ -15,7 +15,7 @@ from decodescope.engine.cost.cost import ops_of
 from decodescope.engine.cost.operators import Cost
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.cache import KVCache
-from decodescope.engine.model.stores.shared_prefix import share
+from decodescope.engine.model.stores.shared_prefix import share_prefix
 from decodescope.engine.trace import check
 
 HOT = {"sampler": ("temperature", {"temperature": 0.9})}
@@ -65,14 +65,14 @@ def test_a_sample_that_ends_leaves_the_batch_and_its_entries_go() -> None:
 
 @torch.inference_mode()
 def test_attention_over_a_shared_prefix_is_that_over_copies_of_it() -> None:
-    decoder, spec = toys.decoder(), toys.shaped()
+    decoder, spec = toys.decoder(), toys.toy_spec()
     prompt, tails = LONG[:90], torch.tensor(toys.prompts(3, length=4, seed=2))
     caches = [KVCache(spec) for _ in range(2)]
     for cache in caches:
-        decoder.forward(Feed.causal(prompt, 0), cache)
+        decoder.forward(Feed.causal_chain(prompt, 0), cache)
         cache.commit(range(len(prompt)))
-    caches[0].rows(torch.zeros(3, dtype=torch.long))
-    share(caches[1], 3)
+    caches[0].reorder(torch.zeros(3, dtype=torch.long))
+    share_prefix(caches[1], 3)
     for at in range(4):
         places = torch.full((3, 1), len(prompt) + at)
         apart, together = (decoder.forward(Feed(tails[:, at : at + 1], places), cache) for cache in caches)

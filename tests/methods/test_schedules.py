@@ -16,9 +16,9 @@ from sizes import thinned
 from decodescope.engine import Method, MethodError, Session
 from decodescope.engine.core.component import build, registry
 from decodescope.engine.cost.hardware import DEVICES
-from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.schedule import Schedule
-from decodescope.engine.decoding.shared.pass_time import ROWS, Linear
+from decodescope.engine.decoding.shared.pass_time import ROWS, LinearPassTime
 from decodescope.engine.decoding.values.draft import Draft, Verdict
 from decodescope.engine.methods.drafters.draft_model.draft_model import DraftModel
 from decodescope.engine.methods.schedules import confidence, goodput
@@ -30,15 +30,15 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.drafting.specdec import AcceptanceHead
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace, check
-from decodescope.testing.reference import text_law
-from decodescope.testing.tables import TableDecoder, model
-from decodescope.testing.walk import Walk, distance
+from decodescope.testing.reference import text_distribution
+from decodescope.testing.tables import TableDecoder, table_model
+from decodescope.testing.walk import Walk, distribution_distance
 
 SCHEDULES = toys.variants("schedule")
 DRAFTERS = {
-    "draft_model": dict(length=4),
-    "early_exit": dict(length=4, layers=1),
-    "layer_skip": dict(length=4, ratio=0.5, stop=0.0),
+    "draft_model": dict(max_draft_tokens=4),
+    "early_exit": dict(max_draft_tokens=4, layers=1),
+    "layer_skip": dict(max_draft_tokens=4, skip_ratio=0.5, min_probability=0.0),
 }
 DRAWING = ["greedy", ("temperature", {"temperature": 0.9})]
 MODELS_ONLY = ("specdec_pp", "goodput")  # they ask for a draft model
@@ -55,9 +55,9 @@ def said(session: Session) -> list[dict[str, Any]]:
     return [step.draft.notes["schedule"] for step in session.sink.steps if step.draft]
 
 
-def outcome(drafted: int, accepted: int) -> Outcome:
+def outcome(drafted: int, accepted: int) -> DraftOutcome:
     verdict = Verdict(list(range(accepted)), 0, "bonus" if accepted == drafted else "residual")
-    return Outcome(0, Draft.chain([1] * drafted), verdict, torch.zeros(0), [], {})
+    return DraftOutcome(0, Draft.chain([1] * drafted), verdict, torch.zeros(0), [], {})
 
 
 def asked(room: int = 99) -> Context:
@@ -82,9 +82,9 @@ def test_scheduled_drafts_keep_the_text_the_caches_and_the_books(
         session = scheduled(schedule, drafter, sampler, prompt=prompt, count=count)
         runs += session.sink.steps
         assert len(session.end.tokens) == count and check(session.sink).ok
-        assert sampler != "greedy" or session.end.tokens == toys.greedy(target.decoder, prompt, count)
-        assert toys.same_as_fresh(session.target) and all(
-            toys.same_as_fresh(lane) for lane in session.lanes.values()
+        assert sampler != "greedy" or session.end.tokens == toys.greedy_text(target.decoder, prompt, count)
+        assert toys.matches_fresh_reading(session.target) and all(
+            toys.matches_fresh_reading(lane) for lane in session.lanes.values()
         )
     if schedule[0] != "fixed":
         assert len({step.drafted for step in runs}) > 1, "the test needs drafts of different lengths"
@@ -104,12 +104,17 @@ def test_fixed_leaves_drafts_and_traces_as_they_are_without_a_schedule() -> None
 def test_schedule_is_in_the_header() -> None:
     method = toys.method(drafter="draft_model", schedule=("confidence", {"threshold": 0.7}))
     record = toys.decode(method, count=4).header.method
-    assert record["schedule"] == {"name": "confidence", "threshold": 0.7, "most": 20, "tune": True}
+    assert record["schedule"] == {
+        "name": "confidence",
+        "threshold": 0.7,
+        "max_draft_tokens": 20,
+        "tune_threshold": True,
+    }
     assert Method.from_record(record) == method
 
 
 def test_drafter_that_does_not_ask_is_refused_in_one_sentence() -> None:
-    fit = [name for name, cls in registry("drafter").items() if cls().scheduled]
+    fit = [name for name, cls in registry("drafter").items() if cls().uses_schedule]
     assert fit == ["draft_model", "early_exit", "layer_skip", "online", "s2d"]
     for parts in (
         {"drafter": "prompt_lookup"},
@@ -147,15 +152,15 @@ def judged(logits: Any, vocab: int) -> Model:
     """A table as draft model, with a random acceptance head."""
     made = Stated(logits, vocab)
     made.spec = replace(made.spec, heads=("specdec",))
-    made.heads = {"specdec": toys.heads("specdec", vocab, 3).moved(dtype=torch.float64)}
+    made.heads = {"specdec": toys.heads("specdec", vocab, 3).copy_to(dtype=torch.float64)}
     return Model("table", None, made.spec, made, None, "0" * 16, [])
 
 
 class FromTheStart(Walk):
     """Whole runs; a schedule begins each of them anew."""
 
-    def place(self, tokens: list[int], state: Any) -> None:
-        super().place(tokens, state)
+    def go_to(self, tokens: list[int], state: Any) -> None:
+        super().go_to(tokens, state)
         self.s.schedule.begin(self.s.context)
         self.lengths: set[int] = getattr(self, "lengths", set())
 
@@ -172,10 +177,13 @@ def walked(
     target, draft = worlds(VOCAB, kind)
     method = Method(drafter=drafter, schedule=schedule, sampler=SAMPLERS[sampler][0])
     walk = FromTheStart(
-        method, {"target": model(target, VOCAB), "draft": judged(draft, VOCAB)}, length, prompt=BEGINNING
+        method,
+        {"target": table_model(target, VOCAB), "draft": judged(draft, VOCAB)},
+        length,
+        prompt=BEGINNING,
     )
-    law = text_law(target, SAMPLERS[sampler][1], BEGINNING, length, VOCAB, frozenset())
-    return distance(walk.whole(), law), walk.lengths
+    law = text_distribution(target, SAMPLERS[sampler][1], BEGINNING, length, VOCAB, frozenset())
+    return distribution_distance(walk.full_run_distribution(), law), walk.lengths
 
 
 @pytest.mark.parametrize(
@@ -184,19 +192,19 @@ def walked(
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("heuristic", {"most": 3}),
-        ("confidence", {"most": 3, "threshold": 0.5}),
-        ("specdec_pp", {"most": 3, "h": 0.5}),
-        ("goodput", {"most": 2, "alpha": 0.5, "memory": 0.3}),
+        ("heuristic", {"max_draft_tokens": 3}),
+        ("confidence", {"max_draft_tokens": 3, "threshold": 0.5}),
+        ("specdec_pp", {"max_draft_tokens": 3, "threshold": 0.5}),
+        ("goodput", {"max_draft_tokens": 2, "alpha": 0.5, "decay": 0.3}),
     ],
 )
 def test_the_law_is_the_targets_whatever_the_schedule_decides(
     name, settings, sampler, kind, monkeypatch
 ) -> None:
     monkeypatch.setattr(confidence, "ENOUGH", 1)  # so that the threshold moves in so short a text
-    costs = cycle([Linear(4.0, 0.1, 0.0), Linear(0.9, 0.1, 0.0)])
-    monkeypatch.setattr(Linear, "of", classmethod(lambda cls, spec, machine: next(costs)))
-    off, lengths = walked(build("schedule", name, settings), kind, sampler, DraftModel(length=2), 5)
+    costs = cycle([LinearPassTime(4.0, 0.1, 0.0), LinearPassTime(0.9, 0.1, 0.0)])
+    monkeypatch.setattr(LinearPassTime, "from_profile", classmethod(lambda cls, spec, machine: next(costs)))
+    off, lengths = walked(build("schedule", name, settings), kind, sampler, DraftModel(max_draft_tokens=2), 5)
     assert off <= 1e-12, f"{name}, {kind} draft, {sampler}: the law is off by {off:.3g}"
     assert len(lengths - {0}) > 1, "the test needs drafts of different lengths"
 
@@ -215,7 +223,7 @@ def test_a_token_taken_back_by_its_own_probability_would_change_the_law() -> Non
             )
 
     Dropping.__module__ = DraftModel.__module__
-    off, _ = walked(build("schedule", "heuristic"), "mixed", "T=0.7", Dropping(length=2), 3)
+    off, _ = walked(build("schedule", "heuristic"), "mixed", "T=0.7", Dropping(max_draft_tokens=2), 3)
     assert off > 1e-3
 
 
@@ -227,12 +235,17 @@ def test_heuristic_grows_by_two_when_all_matched_and_shrinks_by_one_to_no_less_t
     rule.begin(asked())
     lengths = []
     for drafted, accepted in [(4, 4), (6, 6), (8, 2), (7, 0), (6, 5), (0, 0), (5, 5)]:
-        lengths.append(rule.allow(asked(), 4))
+        lengths.append(rule.draft_limit(asked(), 4))
         rule.observe(outcome(drafted, accepted))
     assert (
-        lengths == [4, 6, 8, 7, 6, 5, 5] and rule.allow(asked(), 4) == 7 and rule.allow(asked(room=3), 4) == 3
+        lengths == [4, 6, 8, 7, 6, 5, 5]
+        and rule.draft_limit(asked(), 4) == 7
+        and rule.draft_limit(asked(room=3), 4) == 3
     )
-    assert Heuristic(shrink=9).after(4, matched=False) == 1 and Heuristic(most=5).after(4, matched=True) == 5
+    assert (
+        Heuristic(decrement=9).next_length(4, matched=False) == 1
+        and Heuristic(max_draft_tokens=5).next_length(4, matched=True) == 5
+    )
 
 
 def test_heuristic_in_a_run_follows_its_rule() -> None:
@@ -271,7 +284,9 @@ def test_best_threshold_is_that_of_every_threshold_tried(seed: int) -> None:
 
 @pytest.mark.parametrize("tune", [True, False])
 def test_confidence_stops_after_the_first_unsure_token_and_learns_from_those_judged(tune: bool) -> None:
-    session = scheduled(("confidence", {"threshold": 0.6, "tune": tune, "most": 3}), count=80)
+    session = scheduled(
+        ("confidence", {"threshold": 0.6, "tune_threshold": tune, "max_draft_tokens": 3}), count=80
+    )
     steps = [step for step in session.sink.steps if step.draft]
     sure, right, bound = [], [], 0.6
     for step, note in zip(steps, said(session), strict=True):
@@ -292,7 +307,7 @@ def test_confidence_stops_after_the_first_unsure_token_and_learns_from_those_jud
 
 @pytest.mark.parametrize(("h", "length"), [(1.0, 5), (0.0, 2)])
 def test_h_one_never_stops_and_h_zero_stops_at_two(h: float, length: int) -> None:
-    session = scheduled(("specdec_pp", {"h": h, "most": 5}), sampler="temperature")
+    session = scheduled(("specdec_pp", {"threshold": h, "max_draft_tokens": 5}), sampler="temperature")
     room = [len(toys.PROMPT) + 39 - step.n for step in session.sink.steps]
     assert [step.drafted for step in session.sink.steps] == [min(length, x) for x in room]
 
@@ -305,23 +320,31 @@ def test_auto_takes_the_value_that_the_head_was_calibrated_for_and_the_header_ha
 ) -> None:
     pair = toys.pair()
     monkeypatch.setattr(pair[1].decoder.heads["specdec"], "threshold", threshold)
-    method = toys.method(drafter=("draft_model", {"length": 4}), schedule="specdec_pp")
+    method = toys.method(drafter=("draft_model", {"max_draft_tokens": 4}), schedule="specdec_pp")
     session, named = (
         toys.decode(x, pair=pair)
-        for x in (method, replace(method, schedule=build("schedule", "specdec_pp", {"h": takes})))
+        for x in (method, replace(method, schedule=build("schedule", "specdec_pp", {"threshold": takes})))
     )
-    assert session.header.method["schedule"] == {"name": "specdec_pp", "h": takes, "most": 20}
+    assert session.header.method["schedule"] == {
+        "name": "specdec_pp",
+        "threshold": takes,
+        "max_draft_tokens": 20,
+    }
     assert {note["h"] for note in said(session)} == {takes} and said(session) == said(named)
-    assert method.record()["schedule"]["h"] == "auto", "the method that a run was made with stays as it was"
+    assert method.record()["schedule"]["threshold"] == "auto", (
+        "the method that a run was made with stays as it was"
+    )
     assert Method.from_record(method.record()) == method
-    other = toys.decode(replace(method, schedule=build("schedule", "specdec_pp", {"h": 0.6})), pair=pair)
+    other = toys.decode(
+        replace(method, schedule=build("schedule", "specdec_pp", {"threshold": 0.6})), pair=pair
+    )
     assert said(other) != said(session), "the test needs a value that matters"
 
 
 @torch.inference_mode()
 def test_the_head_judges_each_token_by_the_state_behind_it() -> None:
     """a_i is the head on the draft model's state of token i, read anew; the last token is checked without a score."""
-    session = scheduled(("specdec_pp", {"h": 0.6, "most": 9}))
+    session = scheduled(("specdec_pp", {"threshold": 0.6, "max_draft_tokens": 9}))
     _, draft = toys.pair()
     head = draft.decoder.heads["specdec"]
     steps = [step for step in session.sink.steps if step.draft]
@@ -329,8 +352,10 @@ def test_the_head_judges_each_token_by_the_state_behind_it() -> None:
     for step, note in zip(steps, said(session), strict=True):
         text = [*session.tokens[: step.n], *step.draft.tokens]
         layers = draft.decoder.spec.n_layers
-        states = draft.decoder.normed(draft.decoder.shallow(Feed.causal(text, 0), None, layers))[0]
-        a = head.accepted(states[step.n : step.n + step.drafted - 1])
+        states = draft.decoder.apply_norm(
+            draft.decoder.states_before(Feed.causal_chain(text, 0), None, layers)
+        )[0]
+        a = head.acceptance_probability(states[step.n : step.n + step.drafted - 1])
         assert note["a"] == pytest.approx(a.tolist(), abs=1e-4)
         assert note["product"] == pytest.approx(float(a.prod()), abs=1e-4)
         assert all(float(x) >= 0.4 for x in a.cumprod(0)[:-1]), "it went on"
@@ -380,40 +405,43 @@ def tokens(alpha: float, k: int) -> float:
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.8, 0.95, 1.0])
 @pytest.mark.parametrize("batch", [1, 16, 512])
 def test_k_has_the_largest_goodput_of_all(alpha: float, batch: int) -> None:
-    rule = Goodput(batch=batch, most=12)
-    target, draft = Linear(50.0, 0.2, 0.001), Linear(4.0, 0.02, 0.0001)
-    us = rule.times(target, draft, 100)
+    rule = Goodput(batch=batch, max_draft_tokens=12)
+    target, draft = LinearPassTime(50.0, 0.2, 0.001), LinearPassTime(4.0, 0.02, 0.0001)
+    us = rule.step_times(target, draft, 100)
     by_hand = [
         50 + 0.2 * batch * (k + 1) + 0.001 * batch * 100 + k * (4 + 0.02 * batch + 0.0001 * batch * 100)
         for k in range(13)
     ]
     assert us == pytest.approx(by_hand)
     rates = [batch * tokens(alpha, k) / by_hand[k] for k in range(13)]
-    assert rates[rule.best(us, alpha)] == pytest.approx(max(rates))
-    assert alpha > 0 or rule.best(us, alpha) == 0
+    assert rates[rule.best_length(us, alpha)] == pytest.approx(max(rates))
+    assert alpha > 0 or rule.best_length(us, alpha) == 0
 
 
 def test_goodput_by_hand() -> None:
     """1 / 10, 1.5 / 11, 1.75 / 12, 1.875 / 13 tokens a microsecond: 0.1, 0.136, 0.1458, 0.1442."""
-    assert Goodput(most=3).best([10.0, 11.0, 12.0, 13.0], 0.5) == 2
+    assert Goodput(max_draft_tokens=3).best_length([10.0, 11.0, 12.0, 13.0], 0.5) == 2
 
 
 def test_k_falls_to_nothing_as_the_batch_grows_and_never_with_alpha() -> None:
-    target, draft = (Linear.of(toys.shaped(d_model=x, d_ff=4 * x), DEVICES["a100-80g"]) for x in (4096, 256))
+    target, draft = (
+        LinearPassTime.from_profile(toys.toy_spec(d_model=x, d_ff=4 * x), DEVICES["a100-80g"])
+        for x in (4096, 256)
+    )
     chosen = [
-        Goodput(batch=b).best(Goodput(batch=b).times(target, draft, 200), 0.7)
+        Goodput(batch=b).best_length(Goodput(batch=b).step_times(target, draft, 200), 0.7)
         for b in (1, 64, 256, 1024, 4096)
     ]
     assert chosen == sorted(chosen, reverse=True) and chosen[0] > 2 and chosen[-1] == 0
-    us = Goodput(batch=64).times(target, draft, 200)
-    ks = [Goodput(batch=64).best(us, i / 50) for i in range(51)]
+    us = Goodput(batch=64).step_times(target, draft, 200)
+    ks = [Goodput(batch=64).best_length(us, i / 50) for i in range(51)]
     assert ks == sorted(ks) and ks[0] == 0 and ks[-1] == 8
 
 
 def test_alpha_is_a_moving_average_of_what_was_judged(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a draft of 4 with 1 accepted, 2 were judged: the last two never. Counts before it fade by `memory`."""
     monkeypatch.setattr(goodput, "PRIOR", 2.0)
-    session = scheduled(("goodput", {"alpha": 0.5, "memory": 0.5}), count=2)
+    session = scheduled(("goodput", {"alpha": 0.5, "decay": 0.5}), count=2)
     rule = session.method.schedule
     session.start()
     rule.begin(session.context)
@@ -429,7 +457,7 @@ def test_alpha_is_a_moving_average_of_what_was_judged(monkeypatch: pytest.Monkey
 
 def test_what_goodput_notes_gives_its_choice_again() -> None:
     """From the notes alone: k is the best for the alpha and times beside it, or a probe after steps without a draft."""
-    session = scheduled(("goodput", {"probe": 2}), count=60)
+    session = scheduled(("goodput", {"probe_interval": 2}), count=60)
     notes, probes = said(session), 0
     for note in notes:
         best = max(range(9), key=lambda k, note=note: tokens(note["alpha"], k) / note["us"][k])
@@ -438,7 +466,7 @@ def test_what_goodput_notes_gives_its_choice_again() -> None:
         assert best or note["off"] == 2
     drafted = [step.drafted for step in session.sink.steps]
     assert probes > 3 and drafted.count(0) > 6
-    never = scheduled(("goodput", {"probe": 0}), count=60)
+    never = scheduled(("goodput", {"probe_interval": 0}), count=60)
     assert not any(step.drafted for step in never.sink.steps), (
         "a draft as dear as its target is not worth a step"
     )
@@ -448,15 +476,15 @@ def test_times_of_this_machine_are_a_line_through_what_was_timed() -> None:
     target, _ = toys.pair()
     made = target.decoder.to(dtype=torch.float64)
     made.costs = {n: 30.0 + 2.5 * n for n in ROWS}
-    line = Linear.timed(made)
+    line = LinearPassTime.measure(made)
     assert (line.fixed, line.row, line.entry) == (pytest.approx(30.0), pytest.approx(2.5), 0.0)
     made.costs = {n: 30.0 - n for n in ROWS}  # noise: more rows never take less
-    assert Linear.timed(made) == Linear(pytest.approx(30 - 31 / 5), 0.0, 0.0)
+    assert LinearPassTime.measure(made) == LinearPassTime(pytest.approx(30 - 31 / 5), 0.0, 0.0)
 
 
 def test_modelled_times_are_weights_arithmetic_and_context() -> None:
     spec, machine = toys.SPEC, DEVICES["a100-80g"]
-    line = Linear.of(spec, machine)
+    line = LinearPassTime.from_profile(spec, machine)
     assert line.entry == pytest.approx(2 * spec.n_layers * spec.n_kv_heads * spec.head_dim * 2 / 2039e9 * 1e6)
     per_layer = (4 + 2 * 2) * 8 * 32 + 32 * 32 + 3 * 32 * 64
     # and the norms
@@ -475,7 +503,7 @@ def branches() -> Iterator[tuple[str, dict[str, Any]]]:
 def test_a_branch_goes_on_with_the_schedule_it_had(name: str, settings: dict[str, Any]) -> None:
     target, draft = toys.pair()
     method = toys.method(
-        drafter=("draft_model", {"length": 4}), schedule=(name, settings), sampler="temperature"
+        drafter=("draft_model", {"max_draft_tokens": 4}), schedule=(name, settings), sampler="temperature"
     )
     session = Session(target, method, toys.PROMPT, models={"draft": draft}, max_new_tokens=40, seed=2)
     session.sink = Trace()

@@ -31,7 +31,7 @@ def step(made: Lane, root: int, path: list[int], wrong: int) -> None:
     """Read a draft that branches at every node, one branch refused, and commit the path."""
     tokens = [t for token in path for t in (wrong, token)]
     parents = [p for i in range(len(path)) for p in [2 * i - 1] * 2]
-    made.forward(Draft(tokens, parents).feed(root, len(made.tokens)))
+    made.forward(Draft(tokens, parents).build_feed(root, len(made.tokens)))
     made.commit([0, *(2 * i + 2 for i in range(len(path)))])
 
 
@@ -62,10 +62,10 @@ class Recount:
 @torch.inference_mode()
 def test_the_bits_are_a_recount_of_the_rows_and_choose_who_leaves(window: int) -> None:
     """Over a prompt and drafts with refused nodes: counters, kept sets, bursts, all from recorded rows."""
-    made, recount = lane(pivotal=9, recent=3, window=window, drop=0.5), Recount(window)
+    made, recount = lane(pivotal_entries=9, recent=3, window=window, drop_share=0.5), Recount(window)
     text = toys.prompts(1, 80, seed=5)[0]
     probe = Probe(Needs("rows"))
-    made.decoder.forward(Feed.causal(text[:20], 0), KVCache(toys.SPEC, dtype=torch.float64), probe)
+    made.decoder.forward(Feed.causal_chain(text[:20], 0), KVCache(toys.SPEC, dtype=torch.float64), probe)
     for row in range(20):
         for layer in range(L):
             recount.add(layer, row, probe.rows[layer][0].mean(1)[:, row].tolist(), [list(range(20))] * H)
@@ -93,13 +93,13 @@ def test_the_bits_are_a_recount_of_the_rows_and_choose_who_leaves(window: int) -
     assert [len(x) for heads in held(made) for x in heads] == [8] * L * H, "20 - 2 bursts of 6"
     made.watch, at, bursts = watch, 20, 0
     while at < 70:
-        before = made.cache.held
+        before = made.cache.fullest_length
         count = at % 3
         step(made, text[at], text[at + 1 : at + 1 + count], wrong=(text[at] + 5) % 13)
         at += 1 + count
-        bursts += made.cache.held < before
-        sawed.append(made.cache.held)
-        assert held(made) == due and made.cache.held <= 12
+        bursts += made.cache.fullest_length < before
+        sawed.append(made.cache.fullest_length)
+        assert held(made) == due and made.cache.fullest_length <= 12
         for layer, store in enumerate(made.cache.layers):
             counters = made.policy.counters(store)[0]
             for h, entries in enumerate(store.positions()[0].expand(H, -1).tolist()):
@@ -113,17 +113,19 @@ def test_the_bits_are_a_recount_of_the_rows_and_choose_who_leaves(window: int) -
 
 @torch.inference_mode()
 def test_with_room_for_all_nothing_leaves() -> None:
-    made = lane(pivotal=50, recent=10, window=8)
+    made = lane(pivotal_entries=50, recent=10, window=8)
     made.read(toys.prompts(1, 40)[0])
     for at in range(20):
         step(made, at % 13, [], 0)
     assert held(made) == [[list(range(60))] * H] * L
     step(made, 1, [], 0)
-    assert made.cache.held == 31, "the 61st entry brings a burst of half the budget"
+    assert made.cache.fullest_length == 31, "the 61st entry brings a burst of half the budget"
 
 
 def test_a_share_keeps_something_pivotal() -> None:
     for pivotal, recent, due in [(118, 10, (23, 2)), (1, 60, (1, 24))]:
-        policy = build("policy", "scissorhands", dict(pivotal=pivotal, recent=recent, share=0.25))
+        policy = build(
+            "policy", "scissorhands", dict(pivotal_entries=pivotal, recent=recent, budget_share=0.25)
+        )
         policy.begin(toys.SPEC, 100)
-        assert (policy.pivotal, policy.recent) == due
+        assert (policy.pivotal_entries, policy.recent) == due

@@ -62,7 +62,7 @@ def _open(tree: frozenset[tuple[int, ...]], ranks: int, depth: int) -> set[tuple
 @pytest.mark.parametrize("rates", VECTORS)
 def test_programme_finds_the_best_of_all_trees(rates: tuple[float, ...], nodes: int, depth: int) -> None:
     table, best = SequoiaTable(rates, nodes, depth), every_tree(rates, nodes, depth)
-    assert table.expected(nodes, depth) == pytest.approx(best)
+    assert table.expected_tokens(nodes, depth) == pytest.approx(best)
     assert worth(rates, nodes + 1, depth) == pytest.approx(best)
     if best > -math.inf:
         tree = table.tree(nodes, depth)
@@ -130,7 +130,7 @@ def test_draft_has_the_shape_and_a_level_is_one_pass() -> None:
 
 
 def test_measured_vector_counts_the_places_that_the_check_visited() -> None:
-    parts = dict(drafter=("sequoia", {"nodes": 12, "depth": 3, "rates": "measured"}))
+    parts = dict(drafter=("sequoia", {"nodes": 12, "depth": 3, "acceptance_rates": "measured"}))
     session = toys.decode(toys.method(**parts), count=120)
     seen, taken = [float(PRIOR)] * len(RATES), [PRIOR * rate for rate in RATES]
     for step in session.sink.steps:
@@ -159,7 +159,7 @@ def test_fit_takes_the_size_with_most_tokens_per_microsecond(monkeypatch: pytest
         ))  # fmt: skip
         nodes, depth = build("drafter", "sequoia", {"nodes": 16, "depth": 4}).best_size(ctx)
         rates = {
-            (n, d): table.expected(n, d) / (costs[n + 1] + d * other)
+            (n, d): table.expected_tokens(n, d) / (costs[n + 1] + d * other)
             for n in (1, 2, 4, 8, 16)
             for d in (1, 2, 3, 4)
         }

@@ -17,7 +17,7 @@ from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.session.session import Session
 from decodescope.engine.trace import Trace, check
 
-PARTS = {"h2o": ("heavy", "recent"), "streaming_llm": ("sinks", "recent"), "window": ("size",)}
+PARTS = {"h2o": ("heavy", "recent"), "streaming_llm": ("sink_tokens", "recent"), "window": ("window",)}
 WARM = ("temperature", dict(temperature=1.0))
 
 
@@ -46,8 +46,8 @@ def budget(policy: Any) -> int:
 )
 def test_the_budget_is_the_share_of_the_prompt(name: str, share: float, prompt: int, due: int) -> None:
     """And what it came to stands in the knobs, from which the same prompt makes the same again."""
-    policy = begun(name, prompt, share=share)
-    assert budget(policy) == due and policy.knobs()["share"] == share
+    policy = begun(name, prompt, budget_share=share)
+    assert budget(policy) == due and policy.knobs()["budget_share"] == share
     assert begun(name, prompt, **policy.knobs()) == policy
     assert budget(begun(name, prompt)) == budget(build("policy", name)), "without a share the numbers stay"
 
@@ -60,31 +60,35 @@ def test_a_share_is_divided_as_the_numbers_are() -> None:
         (65_536, 1, (49, 1)),
         (3, 1, (37, 13)),
     ]:
-        made = begun("h2o", 200, heavy=heavy, recent=recent, share=0.25)
+        made = begun("h2o", 200, heavy=heavy, recent=recent, budget_share=0.25)
         assert (made.heavy, made.recent) == due
     for sinks, due in [(0, (0, 50)), (4, (4, 46)), (64, (64, 1))]:
-        made = begun("streaming_llm", 200, sinks=sinks, share=0.25)
-        assert (made.sinks, made.recent) == due
+        made = begun("streaming_llm", 200, sink_tokens=sinks, budget_share=0.25)
+        assert (made.sink_tokens, made.recent) == due
 
 
 @pytest.mark.parametrize("name", PARTS)
 def test_a_share_that_makes_no_sense_is_refused(name: str) -> None:
     for share in (-0.1, 1.01, float("nan"), "much", True):
         with pytest.raises(
-            ParamError, match=rf"^{name}\.share = .*: must (lie in \[0, 1\] of the prompt|be a number)\.$"
+            ParamError,
+            match=rf"^{name}\.budget_share = .*: must (lie in \[0, 1\] of the prompt|be a number)\.$",
         ):
-            Method.named({"policy": name}, {"policy": {"share": share}})
+            Method.from_names({"policy": name}, {"policy": {"budget_share": share}})
     long = 4 * MOST
     with pytest.raises(
-        ParamError, match=rf"{name}\.share = 0\.5: of the prompt's {long} .* at most {MOST}; .* 0\.25\.$"
+        ParamError,
+        match=rf"{name}\.budget_share = 0\.5: of the prompt's {long} .* at most {MOST}; .* 0\.25\.$",
     ):
-        begun(name, long, share=0.5)
-    assert budget(begun(name, long, share=0.25)) == MOST
+        begun(name, long, budget_share=0.5)
+    assert budget(begun(name, long, budget_share=0.25)) == MOST
 
 
 def ran(name: str, prompt: list[int], share: float, **parts: Any) -> Session:
     numbers = dict.fromkeys(PARTS[name], 4)
-    return toys.decode(toys.method(policy=(name, dict(numbers, share=share)), **parts), prompt, count=24)
+    return toys.decode(
+        toys.method(policy=(name, dict(numbers, budget_share=share)), **parts), prompt, count=24
+    )
 
 
 @pytest.mark.parametrize("name", PARTS)
@@ -103,7 +107,9 @@ def test_the_memory_falls_with_the_share(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PARTS)
-@pytest.mark.parametrize("drafter", ["none", ("draft_model", dict(length=3, width=3))], ids=["plain", "tree"])
+@pytest.mark.parametrize(
+    "drafter", ["none", ("draft_model", dict(max_draft_tokens=3, width=3))], ids=["plain", "tree"]
+)
 def test_a_share_does_what_the_numbers_that_it_comes_to_do(name: str, drafter: Any) -> None:
     prompt = toys.prompts(1, 90, seed=4)[0]
     a = ran(name, prompt, 0.3, drafter=drafter, sampler=WARM)
@@ -124,8 +130,8 @@ def test_a_share_does_what_the_numbers_that_it_comes_to_do(name: str, drafter: A
     [
         {},
         dict(seed=11),
-        dict(drafter=("prompt_lookup", dict(length=4))),
-        dict(policy=("h2o", dict(heavy=3, recent=1, share=0.8))),
+        dict(drafter=("prompt_lookup", dict(max_draft_tokens=4))),
+        dict(policy=("h2o", dict(heavy=3, recent=1, budget_share=0.8))),
     ],
     ids=["none", "seed", "drafter", "share"],
 )
@@ -133,7 +139,7 @@ def test_a_fork_keeps_to_the_prompt_of_the_run(change: dict[str, Any]) -> None:
     """The text is twice as long where it leaves the run, and the budget is still a share of what was asked."""
     prompt = toys.prompts(1, 50, seed=2)[0]
     parts: dict[str, Any] = dict(
-        policy=("h2o", dict(heavy=3, recent=1, share=0.5)), drafter="trie", sampler=WARM
+        policy=("h2o", dict(heavy=3, recent=1, budget_share=0.5)), drafter="trie", sampler=WARM
     )
     run = toys.decode(toys.method(**parts), prompt, count=60, seed=3)
     assert run.header.method["policy"] == {
@@ -141,7 +147,7 @@ def test_a_fork_keeps_to_the_prompt_of_the_run(change: dict[str, Any]) -> None:
         "heavy": 18,
         "recent": 7,
         "oracle": False,
-        "share": 0.5,
+        "budget_share": 0.5,
     }
     seed, other = change.get("seed"), {**parts, **{kind: x for kind, x in change.items() if kind != "seed"}}
     big, small = toys.pair()
@@ -150,31 +156,33 @@ def test_a_fork_keeps_to_the_prompt_of_the_run(change: dict[str, Any]) -> None:
         run.header,
         list(run.sink.steps),
         len(run.sink.steps) - 8,
-        models={**toys.helpers(), "draft": small},
+        models={**toys.helper_models(), "draft": small},
         seed=seed,
         method=None if other == parts else toys.method(**other),
     )
     made.sink = Trace()
     while made.end is None:
         made.step()
-    asked = {"name": "h2o", "heavy": 30, "recent": 10, "oracle": False, "share": 0.8}
+    asked = {"name": "h2o", "heavy": 30, "recent": 10, "oracle": False, "budget_share": 0.8}
     due = asked if "policy" in change else run.header.method["policy"]
     assert made.header.method["policy"] == {"name": "h2o", **made.target.policy.knobs()} == due
-    assert made.target.cache.held == due["heavy"] + due["recent"] and check(made.sink).ok
+    assert made.target.cache.fullest_length == due["heavy"] + due["recent"] and check(made.sink).ok
     if not change:
         assert made.tokens == run.tokens
 
 
 @pytest.mark.parametrize(
-    "drafter", [("eagle", {}), ("eagle2", {}), ("draft_model", dict(length=4, width=2))], ids=lambda x: x[0]
+    "drafter",
+    [("eagle", {}), ("eagle2", {}), ("draft_model", dict(max_draft_tokens=4, width=2))],
+    ids=lambda x: x[0],
 )
 def test_trees_on_the_shipped_pair_with_a_quarter_of_the_prompt(drafter: tuple[str, dict[str, Any]]) -> None:
     """Evicting at commits only, never a node that was refused, and held entries as the trace tells them."""
     model = load("lab")
     assert model.tokenizer is not None
     prompt = model.tokenizer.encode("\n\n".join(PROMPTS.values()))
-    made = Method.named(
-        {"drafter": drafter[0], "policy": "h2o"}, {"drafter": drafter[1], "policy": {"share": 0.25}}
+    made = Method.from_names(
+        {"drafter": drafter[0], "policy": "h2o"}, {"drafter": drafter[1], "policy": {"budget_share": 0.25}}
     )
     session = Session(model, made, prompt, models={"draft": load("lab-draft")}, max_new_tokens=32)
     session.sink = Trace()
@@ -182,7 +190,7 @@ def test_trees_on_the_shipped_pair_with_a_quarter_of_the_prompt(drafter: tuple[s
     while session.end is None:
         step = session.step()
         change = step.cache[0]
-        assert change.held == session.target.cache.held == due
+        assert change.held == session.target.cache.fullest_length == due
         # the first cut follows the commit of the prompt's last token
         assert change.evicted_count == change.appended + (len(prompt) - 1 - due if step.step == 0 else 0)
         assert change.appended == len(step.emitted)

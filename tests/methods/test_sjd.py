@@ -29,7 +29,7 @@ def watched(sampler=HEAT, **knobs):
     session.start()
     observe, seen = session.drafter.observe, []
     session.drafter.observe = lambda outcome: (seen.append(outcome), observe(outcome))[1]  # type: ignore[method-assign]
-    while not session.done:
+    while not session.is_done:
         session.step()
     return session, seen
 
@@ -40,7 +40,7 @@ def test_behind_a_refusal_a_place_has_the_law_that_the_target_gave_it_in_the_pas
     refill, sampler
 ) -> None:
     """After the sampler; new places are uniform, or copies of their left neighbour without a law."""
-    session, seen = watched(sampler, window=6, refill=refill)
+    session, seen = watched(sampler, window=6, initial_guess=refill)
     anew = fresh = 0
     for before, outcome in zip([None, *seen], seen, strict=False):
         draft = outcome.draft
@@ -69,8 +69,8 @@ def test_behind_a_refusal_a_place_has_the_law_that_the_target_gave_it_in_the_pas
 @pytest.mark.parametrize("refill", ["random", "repeat"])
 @pytest.mark.parametrize("window", [1, 2, 5, 16])
 def test_at_temperature_zero_it_is_jacobi_on_a_window_that_moves(window: int, refill: str) -> None:
-    due = toys.greedy(toys.pair()[0].decoder, toys.PROMPT, 40)
-    session = run(("temperature", {"temperature": 0.0}), window=window, refill=refill)
+    due = toys.greedy_text(toys.pair()[0].decoder, toys.PROMPT, 40)
+    session = run(("temperature", {"temperature": 0.0}), window=window, initial_guess=refill)
     assert session.end.tokens == due and check(session.sink).ok
     choices: list[int] = []
     for step in session.sink.steps:
@@ -82,7 +82,7 @@ def test_at_temperature_zero_it_is_jacobi_on_a_window_that_moves(window: int, re
         with torch.inference_mode():
             text = [*toys.PROMPT, *due][: step.n]
             laws = [
-                toys.greedy(toys.pair()[0].decoder, [*text, *drafted[:k]], 1)[0]
+                toys.greedy_text(toys.pair()[0].decoder, [*text, *drafted[:k]], 1)[0]
                 for k in range(len(drafted) + 1)
             ]
         choices = laws[len(step.emitted) :]
@@ -92,7 +92,7 @@ def test_at_temperature_zero_it_is_jacobi_on_a_window_that_moves(window: int, re
 def test_each_pass_writes_a_token_at_least_and_saves_some(sampler) -> None:
     session = run(sampler, window=5)
     assert all(step.emitted for step in session.sink.steps) and len(session.sink.steps) < 40
-    assert check(session.sink).ok and toys.same_as_fresh(session.target)
+    assert check(session.sink).ok and toys.matches_fresh_reading(session.target)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def painted(model: Model, label: int, strategy: str = "draft_verify", heat: floa
     names = {"strategy": strategy, "sampler": "temperature", **parts}
     return run_text(
         model,
-        Method.named(names, {"sampler": {"temperature": heat}}),
+        Method.from_names(names, {"sampler": {"temperature": heat}}),
         str(label),
         max_new_tokens=65,
         seed=label,

@@ -14,7 +14,7 @@ from decodescope.engine.methods.strategies.skeleton import points_of
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.details.threads import schedule, strands
+from decodescope.engine.trace.details.threads import build_thread_tree, thread_schedule
 
 PROMPT = list(b"What makes a river?")
 ASK, EXPAND = "\nOutline:\n1.", "\nPoint {number}.\n{number}. {point}:"
@@ -40,8 +40,8 @@ def model(outline: str = OUTLINE, ends: bool = False) -> Model:
     made, decoder = bytewise.lively(), Outlining.__new__(Outlining)
     decoder.share(made.decoder)
     assert made.tokenizer is not None
-    decoder.at = len(PROMPT) + len(made.tokenizer.plain(ASK))
-    decoder.text = (*made.tokenizer.plain(outline), *([bytewise.END] if ends else []))
+    decoder.at = len(PROMPT) + len(made.tokenizer.encode_plain(ASK))
+    decoder.text = (*made.tokenizer.encode_plain(outline), *([bytewise.END] if ends else []))
     made.decoder = decoder
     return made
 
@@ -49,7 +49,7 @@ def model(outline: str = OUTLINE, ends: bool = False) -> Model:
 def run(
     made: Model, prompt: list[int] = PROMPT, count: int = 120, settings: Any = (), **more: Any
 ) -> Session:
-    knobs = {"ask": ASK, "expand": EXPAND, "length": 12, **dict(settings or {})}
+    knobs = {"outline_prompt": ASK, "point_template": EXPAND, "max_point_tokens": 12, **dict(settings or {})}
     parts = {"strategy": ("skeleton", knobs)} if settings is not None else {}
     session = Session(
         made, toys.method(**parts, **more.pop("parts", {})), prompt, max_new_tokens=count, **more
@@ -68,8 +68,8 @@ def run(
 def test_each_point_is_a_run_of_its_own_behind_the_outline(ends: bool, parts: dict[str, Any]) -> None:
     made = model(OUTLINE if ends else OUTLINE + "\n", ends)
     session = run(made, seed=7, stop_tokens=[bytewise.END], parts=parts)
-    first, *points = strands(step.detail("threads") for step in session.sink.steps).strands
-    plain, outline = made.tokenizer.plain, [x for x in first.tokens if x != bytewise.END]
+    first, *points = build_thread_tree(step.detail("threads") for step in session.sink.steps).strands
+    plain, outline = made.tokenizer.encode_plain, [x for x in first.tokens if x != bytewise.END]
     assert first.given == plain(ASK) and first.tokens[: len(plain(OUTLINE))] == plain(OUTLINE)
     assert first.why == ("stop_token" if ends else "outline")
     for i, (number, words) in reversed([*enumerate(POINTS, 1)]):  # in whatever order
@@ -85,13 +85,13 @@ def test_each_point_is_a_run_of_its_own_behind_the_outline(ends: bool, parts: di
 def test_passes_are_those_of_outline_and_longest_point_and_the_prefix_is_there_once() -> None:
     made = model(OUTLINE + "\n")
     free = run(made)
-    points = strands(step.detail("threads") for step in free.sink.steps).strands[1:]
+    points = build_thread_tree(step.detail("threads") for step in free.sink.steps).strands[1:]
     stop = next(x for x in points[1].tokens[3:9] if x not in points[0].tokens)
     session = run(made, stop_tokens=[stop])
-    first, *points = strands(step.detail("threads") for step in session.sink.steps).strands
+    first, *points = build_thread_tree(step.detail("threads") for step in session.sink.steps).strands
     lengths = [len(x.tokens) for x in points]
     assert len(set(lengths)) > 1, "the test needs points of different lengths"
-    took = schedule(step.detail("threads") for step in session.sink.steps)
+    took = thread_schedule(step.detail("threads") for step in session.sink.steps)
     assert took.rounds == took.longest == session.steps == len(first.tokens) + max(lengths)
     assert took.tokens == len(first.tokens) + sum(lengths)
     reads = [x for step in session.sink.steps for x in step.passes if x.phase == "prefill"]
@@ -108,19 +108,19 @@ def test_passes_are_those_of_outline_and_longest_point_and_the_prefix_is_there_o
 @pytest.mark.parametrize("outline", ["a river needs rain\n\n", " only one\n\n", "no end of it " * 9])
 def test_an_outline_that_does_not_parse_goes_on_as_plain_decoding(outline: str) -> None:
     made = model(outline)
-    session = run(made, count=60, settings={"outline": 30})
-    asked = made.tokenizer.plain(ASK)
+    session = run(made, count=60, settings={"max_outline_tokens": 30})
+    asked = made.tokenizer.encode_plain(ASK)
     assert session.end.tokens == run(made, [*PROMPT, *asked], 60, None).end.tokens
     assert (
-        len(strands(step.detail("threads") for step in session.sink.steps).strands) == 1
+        len(build_thread_tree(step.detail("threads") for step in session.sink.steps).strands) == 1
         and session.steps == 60
     )
     assert session.target.cache.layers[0].in_order, "nothing forked"
 
 
 def test_an_outline_that_is_cut_off_has_the_points_that_were_whole() -> None:
-    session = run(model(OUTLINE), settings={"outline": len(OUTLINE) - 6})
-    assert len(strands(step.detail("threads") for step in session.sink.steps).strands) == 3
+    session = run(model(OUTLINE), settings={"max_outline_tokens": len(OUTLINE) - 6})
+    assert len(build_thread_tree(step.detail("threads") for step in session.sink.steps).strands) == 3
 
 
 def test_points_are_numbered_lines_each_number_once() -> None:
@@ -130,5 +130,5 @@ def test_points_are_numbered_lines_each_number_once() -> None:
 
 
 def test_a_request_that_names_no_point_is_refused() -> None:
-    with pytest.raises(MethodError, match=r"^skeleton\.expand is the same for all points"):
-        Session(model(), toys.method(strategy=("skeleton", {"expand": "go on"})), PROMPT)
+    with pytest.raises(MethodError, match=r"^skeleton\.point_template is the same for all points"):
+        Session(model(), toys.method(strategy=("skeleton", {"point_template": "go on"})), PROMPT)

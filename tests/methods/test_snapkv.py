@@ -17,7 +17,7 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Trace, check
 
-KNOBS = dict(chosen=6, window=5)
+KNOBS = dict(prompt_budget=6, window=5)
 
 
 def snapkv(decoder: Decoder, **knobs) -> Lane:
@@ -38,13 +38,13 @@ def test_kept_set_is_that_of_the_full_maps(
     """However the prompt is cut into chunks, and with its last token in a pass of its own."""
     spread = set()
     for seed, length, chunk, pool in product(range(seeds), lengths, (512, 3), ("mean", "max")):
-        monkeypatch.setattr("decodescope.engine.decoding.bases.reader.CHUNK", chunk)
+        monkeypatch.setattr("decodescope.engine.decoding.bases.lane_reader.CHUNK", chunk)
         decoder = sharp(seed, n_kv_heads=layout)
         text = toys.prompts(1, length, seed)[0]
-        lane = snapkv(decoder, pool=pool, reach=seed % 3 + 1)
+        lane = snapkv(decoder, pool=pool, pool_radius=seed % 3 + 1)
         lane.read(text[:-1], compress=False)
-        assert lane.cache.held == length - 1, "the prompt has not ended"
-        lane.forward(Feed.causal(text[-1:], length - 1))
+        assert lane.cache.fullest_length == length - 1, "the prompt has not ended"
+        lane.forward(Feed.causal_chain(text[-1:], length - 1))
         lane.commit([0])
         kept = [
             [best(x, 6) + end(length) for x in votes(full, 5, seed % 3 + 1, pool)]
@@ -82,30 +82,35 @@ def test_a_short_prompt_is_kept_whole() -> None:
     for length in (1, 3, 11, 12):
         prompt = toys.prompts(1, length, 2)[0]
         session = toys.decode(toys.method(policy=("snapkv", KNOBS)), prompt, count=20)
-        assert session.target.cache.held == min(length, 11) + 19
+        assert session.target.cache.fullest_length == min(length, 11) + 19
         assert length > 11 or session.tokens == toys.decode(prompt=prompt, count=20).tokens
 
 
 def test_a_share_is_divided_and_the_window_takes_half_at_most() -> None:
     for window, due in [(16, (34, 16)), (40, (25, 25)), (1, (49, 1))]:
-        policy = build("policy", "snapkv", dict(window=window, share=0.25))
+        policy = build("policy", "snapkv", dict(window=window, budget_share=0.25))
         policy.begin(toys.SPEC, 200)
         assert (
-            (policy.chosen, policy.window) == due
-            and policy.most(200, 30) == 200
-            and policy.most(200, 300) == 350
+            (policy.prompt_budget, policy.window) == due
+            and policy.max_entries(200, 30) == 200
+            and policy.max_entries(200, 300) == 350
         )
 
 
 def test_a_fork_cuts_where_the_prompt_ended() -> None:
     """Whatever the run's first commit held: the entries are those of a run under the policy from its first step on."""
-    draft = dict(drafter=("draft_model", dict(length=4)))
+    draft = dict(drafter=("draft_model", dict(max_draft_tokens=4)))
     run = toys.decode(toys.method(**draft), toys.PROMPT * 3, count=30)
     assert len(run.sink.steps[0].emitted) > 1, "the test needs a first commit of several"
     big, small = toys.pair()
     method = toys.method(policy=("snapkv", KNOBS), **draft)
     fork = Fork(
-        big, run.header, list(run.sink.steps), 4, models={**toys.helpers(), "draft": small}, method=method
+        big,
+        run.header,
+        list(run.sink.steps),
+        4,
+        models={**toys.helper_models(), "draft": small},
+        method=method,
     )
     fork.sink = Trace()
     while fork.steps < 6:

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.bases.weights import Calibration, Place
+from decodescope.engine.decoding.bases.weights import CalibrationData, MatrixPlace
 from decodescope.engine.methods.weights.sparse_nm import SparseNM
 from decodescope.engine.model.layers.matrix import linear
 from tests import toys
 
-PLACE = Place(0, "qkv")
+PLACE = MatrixPlace(0, "qkv")
 
 
 def weight() -> Tensor:
@@ -22,8 +22,8 @@ def weight() -> Tensor:
 @pytest.mark.parametrize(("keep", "group"), [(2, 4), (1, 4), (3, 8), (1, 2)])
 def test_exactly_n_of_every_m_stay_the_largest(keep: int, group: int) -> None:
     w = weight()
-    one = SparseNM(keep=keep, group=group).stored(PLACE, w)
-    dense = one.dense()  # type: ignore[attr-defined] # a Matrix
+    one = SparseNM(kept_weights=keep, group=group).compress_matrix(PLACE, w)
+    dense = one.dense_weight()  # type: ignore[attr-defined] # a Matrix
     for row, kept in zip(
         w.unflatten(1, (-1, group)).flatten(0, 1), dense.unflatten(1, (-1, group)).flatten(0, 1), strict=True
     ):
@@ -38,8 +38,8 @@ def test_exactly_n_of_every_m_stay_the_largest(keep: int, group: int) -> None:
 
 
 def test_two_of_four_take_17_of_32_bits_a_weight_of_the_model() -> None:
-    decoder = toys.decoder().packed()
-    cut = SparseNM().made(decoder, Calibration(lambda: torch.zeros(0)))
+    decoder = toys.decoder().pack_weights()
+    cut = SparseNM().transform(decoder, CalibrationData(lambda: torch.zeros(0)))
     plain = sum(
         getattr(layer, x).numel() * 4 for layer in decoder.layers for x in ("qkv", "out", "gate_up", "down")
     )
@@ -49,6 +49,6 @@ def test_two_of_four_take_17_of_32_bits_a_weight_of_the_model() -> None:
 
 def test_what_leaves_nothing_to_go_is_refused() -> None:
     with pytest.raises(ParamError, match="nothing would go"):
-        SparseNM(keep=4).stored(PLACE, weight())
+        SparseNM(kept_weights=4).compress_matrix(PLACE, weight())
     with pytest.raises(ParamError, match="must divide the 60 inputs of qkv of layer 0"):
-        SparseNM(keep=2, group=16).stored(PLACE, weight()[:, :60])
+        SparseNM(kept_weights=2, group=16).compress_matrix(PLACE, weight()[:, :60])

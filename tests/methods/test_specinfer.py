@@ -15,7 +15,7 @@ from law.cases import SAMPLERS, models, true_law, worlds
 from law.verdicts import rows
 from sizes import thinned
 
-from decodescope.app.runs.run_service import Choice, RunService
+from decodescope.app.runs.run_service import RunChoice, RunService
 from decodescope.engine import Session
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.decoding.bases.acceptance import Cursor
@@ -23,13 +23,13 @@ from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.methods.acceptance.lossless import Lossless
 from decodescope.engine.methods.drafters.draft_model.specinfer import SpecInfer
-from decodescope.engine.methods.drafters.shared.union import union
+from decodescope.engine.methods.drafters.shared.union import merge_trees
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.method import Method
-from decodescope.testing.forking import outcomes
-from decodescope.testing.tables import KINDS, model
-from decodescope.testing.walk import Walk, distance
+from decodescope.testing.chances import outcomes
+from decodescope.testing.tables import KINDS, table_model
+from decodescope.testing.walk import Walk, distribution_distance
 
 Tree = tuple[list[int], list[int]]
 WARPS = ["T=1", "T=1.5, top-p 0.8", "penalty, mirostat", "greedy"]
@@ -51,7 +51,7 @@ def paths(tree: Tree) -> list[tuple[int, ...]]:
 @pytest.mark.parametrize("seed", range(40))
 def test_the_union_has_the_paths_of_all_and_each_once(seed: int) -> None:
     parts = trees(3, seed)
-    tokens, parents, places = union(parts)
+    tokens, parents, places = merge_trees(parts)
     made = paths((tokens, parents))
     assert len(made) == len(set(made)) and set(made) == {x for part in parts for x in paths(part)}
     assert all(parent < node for node, parent in enumerate(parents))
@@ -61,12 +61,16 @@ def test_the_union_has_the_paths_of_all_and_each_once(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_the_union_is_associative(seed: int) -> None:
     a, b, c = trees(3, seed)
-    assert union([union([a, b])[:2], c])[:2] == union([a, union([b, c])[:2]])[:2] == union([a, b, c])[:2]
+    assert (
+        merge_trees([merge_trees([a, b])[:2], c])[:2]
+        == merge_trees([a, merge_trees([b, c])[:2]])[:2]
+        == merge_trees([a, b, c])[:2]
+    )
 
 
 def test_union_by_hand() -> None:
     """5 6 and 5 7 beside 5 7 8 and 9: 5 and 5 7 are shared."""
-    tokens, parents, places = union([([5, 6, 7], [-1, 0, 0]), ([5, 7, 8, 9], [-1, 0, 1, -1])])
+    tokens, parents, places = merge_trees([([5, 6, 7], [-1, 0, 0]), ([5, 7, 8, 9], [-1, 0, 1, -1])])
     assert (tokens, parents, places) == ([5, 6, 7, 8, 9], [-1, 0, 0, 2, -1], [[0, 1, 2], [0, 2, 3, 4]])
 
 
@@ -82,8 +86,8 @@ def test_the_text_has_the_targets_law_whatever_the_models(
     kind: str, sampler: str, shape: tuple[int, str]
 ) -> None:
     count, branching = shape
-    law = walk(SpecInfer(models=count, branching=branching), kind, sampler, 3).law()
-    assert distance(law, true_law(3, sampler, 3)) <= 1e-12
+    law = walk(SpecInfer(models=count, branching=branching), kind, sampler, 3).text_distribution()
+    assert distribution_distance(law, true_law(3, sampler, 3)) <= 1e-12
 
 
 class Merging(SpecInfer):
@@ -107,8 +111,8 @@ class Merging(SpecInfer):
 def test_merging_what_was_drawn_would_bend_the_law() -> None:
     """So the test above can fail."""
     for kind in ("mixed", "independent"):
-        law = walk(Merging(models=2, branching="1"), kind, "T=1", 3).law()
-        assert distance(law, true_law(3, "T=1", 3)) > 1e-6
+        law = walk(Merging(models=2, branching="1"), kind, "T=1", 3).text_distribution()
+        assert distribution_distance(law, true_law(3, "T=1", 3)) > 1e-6
 
 
 def test_two_models_by_hand() -> None:
@@ -128,14 +132,16 @@ def test_more_draws_are_accepted_at_least_as_often() -> None:
     for kind in ("mixed", "independent"):
         shares = []
         for branching in ("1", "2", "3"):
-            rounds = walk(SpecInfer(branching=branching), kind, "T=1", 4).rounds()
-            shares.append(sum(weight * move.accepted for weight, move in rounds))
+            rounds = walk(SpecInfer(branching=branching), kind, "T=1", 4).step_outcomes()
+            shares.append(sum(weight * move.accepted_count for weight, move in rounds))
         assert all(a < b for a, b in pairwise(shares))
 
 
 def session(settings: dict, sampler: str = "temperature", count: int = 60) -> Session:
     parts = toys.method(drafter=("specinfer", settings), sampler=sampler)
-    made = Session(toys.pair()[0], parts, toys.PROMPT, models=toys.helpers(), max_new_tokens=count, seed=2)
+    made = Session(
+        toys.pair()[0], parts, toys.PROMPT, models=toys.helper_models(), max_new_tokens=count, seed=2
+    )
     made.start()
     return made
 
@@ -143,8 +149,8 @@ def session(settings: dict, sampler: str = "temperature", count: int = 60) -> Se
 @torch.inference_mode()
 def after(role: str, text: list[int]) -> torch.Tensor:
     """Logits float64 [V] of the model in `role`, which reads the text anew."""
-    read = toys.pair()[0] if role == "target" else toys.helpers()[role]
-    return read.decoder.forward(Feed.causal(text, 0), None)[0, -1]
+    read = toys.pair()[0] if role == "target" else toys.helper_models()[role]
+    return read.decoder.forward(Feed.causal_chain(text, 0), None)[0, -1]
 
 
 def test_each_node_is_drawn_after_its_own_path_by_its_own_model() -> None:
@@ -210,7 +216,7 @@ def test_a_draft_that_holds_the_targets_own_model_is_accepted_whole() -> None:
     method = toys.method(drafter=("specinfer", dict(models=2, branching="1,1,1")))
     run = Session(big, method, toys.PROMPT, models={"draft": small, "draft2": big}, max_new_tokens=40)
     assert [step.accepted for step in run.stream()] == [3] * 10
-    assert run.end.tokens == toys.greedy(big.decoder, toys.PROMPT, 40)
+    assert run.end.tokens == toys.greedy_text(big.decoder, toys.PROMPT, 40)
 
 
 @pytest.mark.parametrize(
@@ -239,8 +245,8 @@ def test_what_cannot_be_is_refused_in_one_sentence(settings: dict, more: dict, w
 
 def test_the_page_which_has_one_draft_model_says_where_there_are_more(tmp_path: Path) -> None:
     play = RunService("lab", "lab-draft", tmp_path)
-    assert not play.check(Choice("x", {"drafter": "specinfer"}, {"drafter": {"models": 1}}))
-    said = play.check(Choice("x", {"drafter": "specinfer"}, {"drafter": {"models": 3}}))
+    assert not play.check(RunChoice("x", {"drafter": "specinfer"}, {"drafter": {"models": 1}}))
+    said = play.check(RunChoice("x", {"drafter": "specinfer"}, {"drafter": {"models": 3}}))
     what = "SpecInfer (several draft models), as set, needs 3 draft models and the page has 1: "
     assert said.startswith(f"{what}choose more under Draft model,")
 
@@ -248,7 +254,11 @@ def test_the_page_which_has_one_draft_model_says_where_there_are_more(tmp_path: 
 def test_one_model_and_k_seq_go_together() -> None:
     """Siblings of one law are what spectr wants; copies of an accepted token pool their children."""
     target, draft = worlds(3, "independent")
-    method = Method.named({"drafter": "specinfer", "acceptance": "spectr"}, {"drafter": {"branching": "2,1"}})
+    method = Method.from_names(
+        {"drafter": "specinfer", "acceptance": "spectr"}, {"drafter": {"branching": "2,1"}}
+    )
     method.sampler = SAMPLERS["T=1"][0]
-    law = Walk(method, {"target": model(target, 3), "draft": model(draft, 3)}, 3).law()
-    assert distance(law, true_law(3, "T=1", 3)) <= 1e-12
+    law = Walk(
+        method, {"target": table_model(target, 3), "draft": table_model(draft, 3)}, 3
+    ).text_distribution()
+    assert distribution_distance(law, true_law(3, "T=1", 3)) <= 1e-12

@@ -14,9 +14,9 @@ from decodescope.engine.core.component import build
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.trace import check
-from decodescope.engine.trace.checks.notes import told
+from decodescope.engine.trace.checks.notes import declared_notes
 
-KNOBS = dict(chosen=6, window=4, lookahead=7, reach=1)
+KNOBS = dict(prompt_budget=6, window=4, lookahead=7, pool_radius=1)
 N = 36
 
 
@@ -33,7 +33,7 @@ def lane(decoder: Decoder, name: str = "speckv", **settings: Any) -> Lane:
 def test_with_the_target_as_its_own_draft_it_is_the_oracle(layout: int, reduce: str) -> None:
     """The maps are those of the text that greedy decoding writes with the full cache, and of the prompt's end."""
     decoder, text = sharp(2, n_kv_heads=layout), toys.prompts(1, N, 2)[0]
-    made, written = lane(decoder, **KNOBS, reduce=reduce), toys.greedy(decoder, text, 7)
+    made, written = lane(decoder, **KNOBS, reduce=reduce), toys.greedy_text(decoder, text, 7)
     made.read(text)
     kept, alone = [], []
     for full in maps(decoder, text + written):
@@ -49,7 +49,7 @@ def test_with_the_target_as_its_own_draft_it_is_the_oracle(layout: int, reduce: 
 def test_without_a_lookahead_and_with_means_it_is_snapkv() -> None:
     for seed, reach in product(range(3), (0, 2)):
         decoder, text = sharp(seed), toys.prompts(1, N, seed)[0]
-        knobs = dict(chosen=6, window=5, reach=reach, pool="mean")
+        knobs = dict(prompt_budget=6, window=5, pool_radius=reach, pool="mean")
         made, snap = lane(decoder, **knobs, lookahead=0, reduce="mean"), lane(decoder, "snapkv", **knobs)
         for x in (made, snap):
             x.read(text)
@@ -59,7 +59,7 @@ def test_without_a_lookahead_and_with_means_it_is_snapkv() -> None:
 @torch.inference_mode()
 def test_nothing_is_left_of_the_lookahead() -> None:
     decoder, text = sharp(1), toys.prompts(1, N, 1)[0]
-    made, snap = lane(decoder, **KNOBS), lane(decoder, "snapkv", chosen=6, window=4)
+    made, snap = lane(decoder, **KNOBS), lane(decoder, "snapkv", prompt_budget=6, window=4)
     assert torch.equal(made.read(text), snap.read(text)) and made.tokens == text and made.cache.length == N
     assert all(store.m == 0 and store.n == 10 for store in made.cache.layers)
     assert made.cache.nbytes == snap.cache.nbytes and not made.needs
@@ -80,11 +80,13 @@ def test_a_run_with_a_draft_model_is_told_and_keeps_no_lane_of_it() -> None:
     assert [x.lane for x in first.passes] == ["target", *["draft"] * 7, "target"] and all(
         len(x.passes) == 1 for x in later
     )
-    assert told(run.sink.header, first)["policy"]["lookahead"] == 7 and "policy" not in told(
-        run.sink.header, later[0]
-    )
+    assert declared_notes(run.sink.header, first)["policy"][
+        "lookahead"
+    ] == 7 and "policy" not in declared_notes(run.sink.header, later[0])
     with_draft = toys.decode(
-        toys.method(policy=("speckv", KNOBS), drafter=("draft_model", dict(length=3))), prompt, count=8
+        toys.method(policy=("speckv", KNOBS), drafter=("draft_model", dict(max_draft_tokens=3))),
+        prompt,
+        count=8,
     )
     assert with_draft.tokens == run.tokens and set(with_draft.lanes) == {"draft"}
     short = toys.decode(toys.method(policy=("speckv", KNOBS)), prompt[:10], count=8)

@@ -12,7 +12,7 @@ import toys
 from decodescope.engine import MethodError, Session
 from decodescope.engine.core.component import build
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.methods.contexts import specpc
+from decodescope.engine.methods.prompt_compression import specpc
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 
@@ -20,14 +20,14 @@ LONG = toys.prompts(1, length=40, seed=7)[0]
 
 
 def pc(**knobs: Any) -> Any:
-    return toys.method(context=("specpc", knobs))
+    return toys.method(prompt_compression=("specpc", knobs))
 
 
 @torch.no_grad()
 def due(prompt: list[int], ahead: list[int], window: int, layer: int) -> np.ndarray:
     """float [n]: by the draft model's whole maps, read at once, one weight after another."""
     n, probe = len(prompt), Probe(Needs("rows"))
-    toys.pair()[1].decoder.forward(Feed.causal(prompt + ahead, 0), None, probe)
+    toys.pair()[1].decoder.forward(Feed.causal_chain(prompt + ahead, 0), None, probe)
     largest = np.zeros(n)
     for rows in [rows for i, rows in probe.rows.items() if i >= layer]:
         for head in rows[0].flatten(0, 1):  # [queries, keys]
@@ -63,10 +63,15 @@ def test_scores_and_choice_are_those_of_the_whole_maps(
     window: int, kernel: int, neighbours: int, layer: int, lookahead: int
 ) -> None:
     knobs = dict(
-        keep=14, window=window, kernel=kernel, neighbours=neighbours, layer=layer, lookahead=lookahead
+        prompt_budget=14,
+        window=window,
+        kernel=kernel,
+        neighbours=neighbours,
+        first_layer=layer,
+        lookahead=lookahead,
     )
     trace = toys.decode(pc(**knobs), prompt=LONG, count=4).sink
-    cut, ahead = trace.prefill.cut, toys.greedy(toys.pair()[1].decoder, LONG, lookahead)
+    cut, ahead = trace.prefill.cut, toys.greedy_text(toys.pair()[1].decoder, LONG, lookahead)
     assert (cut.lookahead or []) == ahead and cut.layers == [*range(layer, 3)]
     scores = largest_around(due(LONG, ahead, window, layer), kernel)
     assert np.allclose(cut.scores, scores, atol=1e-6)
@@ -76,9 +81,9 @@ def test_scores_and_choice_are_those_of_the_whole_maps(
 
 
 def test_a_window_in_several_passes_has_the_same_scores(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = toys.decode(pc(keep=14, window=7), prompt=LONG, count=1).sink.prefill
+    whole = toys.decode(pc(prompt_budget=14, window=7), prompt=LONG, count=1).sink.prefill
     monkeypatch.setattr(specpc, "WEIGHTS", 2 * 40 * 4 * 2)
-    parts = toys.decode(pc(keep=14, window=7), prompt=LONG, count=1).sink.prefill
+    parts = toys.decode(pc(prompt_budget=14, window=7), prompt=LONG, count=1).sink.prefill
     assert np.allclose(whole.cut.scores, parts.cut.scores, atol=1e-7)
     assert [[x.tokens for x in p.passes if x.phase == "score"] for p in (whole, parts)] == [
         [33, 7],
@@ -91,7 +96,7 @@ def test_a_needle_that_the_draft_model_attends_to_most_stays_with_its_neighbours
     places = set()
     for prompt in toys.prompts(6, length=40, seed=11):
         cut = toys.decode(
-            pc(keep=7, window=4, kernel=1, neighbours=3), prompt=prompt, count=1
+            pc(prompt_budget=7, window=4, kernel=1, neighbours=3), prompt=prompt, count=1
         ).sink.prefill.cut
         scores = due(prompt, [], 4, 1)
         needle = int(scores[:35].argmax())
@@ -103,8 +108,8 @@ def test_a_needle_that_the_draft_model_attends_to_most_stays_with_its_neighbours
 
 
 def test_all_kept_is_the_plain_run_and_asks_nobody() -> None:
-    plain = toys.decode(prompt=LONG, count=8, level="fields")
-    session = toys.decode(pc(keep=len(LONG)), prompt=LONG, count=8, level="fields")
+    plain = toys.decode(prompt=LONG, count=8, level="full")
+    session = toys.decode(pc(prompt_budget=len(LONG)), prompt=LONG, count=8, level="full")
     assert session.sink.prefill.cut is None and {x.lane for x in session.sink.prefill.passes} == {"target"}
     assert [x.fields.logits.tolist() for x in session.sink.steps] == [
         x.fields.logits.tolist() for x in plain.sink.steps
@@ -112,35 +117,37 @@ def test_all_kept_is_the_plain_run_and_asks_nobody() -> None:
 
 
 def test_the_target_reads_the_short_prompt_and_the_draft_model_is_let_go() -> None:
-    session = toys.decode(pc(keep=14, window=4), prompt=LONG, count=8)
+    session = toys.decode(pc(prompt_budget=14, window=4), prompt=LONG, count=8)
     prefill = session.sink.prefill
     assert [(x.lane, x.phase, x.tokens) for x in prefill.passes] == [
         ("draft", "score", 36), ("draft", "score", 4), ("target", "prefill", 13)
     ]  # fmt: skip
     assert not session.lanes and prefill.cut.held_bytes > 0
-    assert session.end.tokens == toys.decode(prompt=session.sink.prompt_read, count=8).end.tokens
+    assert session.end.tokens == toys.decode(prompt=session.sink.effective_prompt, count=8).end.tokens
     drafted = toys.method(
-        drafter=("draft_model", {"length": 3}), context=("specpc", {"keep": 14, "window": 4})
+        drafter=("draft_model", {"max_draft_tokens": 3}),
+        prompt_compression=("specpc", {"prompt_budget": 14, "window": 4}),
     )
     both = toys.decode(drafted, prompt=LONG, count=8)
     assert (
-        both.end.tokens == session.end.tokens and both.lanes["draft"].tokens[:14] == session.sink.prompt_read
+        both.end.tokens == session.end.tokens
+        and both.lanes["draft"].tokens[:14] == session.sink.effective_prompt
     )
     assert sum(step.accepted for step in both.sink.steps) > 0, "the test needs a draft that is right"
 
 
 def test_a_share_is_never_less_than_the_window() -> None:
-    runs = [toys.decode(pc(share=x, window=18), prompt=LONG, count=1) for x in (0.1, 0.5)]
+    runs = [toys.decode(pc(budget_share=x, window=18), prompt=LONG, count=1) for x in (0.1, 0.5)]
     assert [len(run.sink.prefill.cut.kept) for run in runs] == [18, 20]
 
 
 def test_what_cannot_be_is_refused() -> None:
     big, small = toys.pair()
     for knobs, models, said in (
-        ({"keep": 8, "window": 9}, {"draft": small}, "choose a window of at most 8"),
-        ({"layer": 3}, {"draft": small}, "the draft model toy has the layers 0 to 2"),
+        ({"prompt_budget": 8, "window": 9}, {"draft": small}, "choose a window of at most 8"),
+        ({"first_layer": 3}, {"draft": small}, "the draft model toy has the layers 0 to 2"),
         ({}, {}, "specpc needs a model in the role 'draft'"),
     ):
         with pytest.raises(MethodError, match=said):
             Session(big, pc(**knobs), LONG, models=models)
-    assert build("context", "specpc").lanes == ("draft",)
+    assert build("prompt_compression", "specpc").lanes == ("draft",)

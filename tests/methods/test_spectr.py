@@ -20,14 +20,14 @@ from decodescope.engine import MethodError
 from decodescope.engine.decoding.bases.acceptance import Cursor
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.methods.acceptance.lossless import Lossless
-from decodescope.engine.methods.acceptance.spectr import SpecTr, _Plan
+from decodescope.engine.methods.acceptance.spectr import SpecTr, _KSeqPlan
 from decodescope.engine.methods.drafters.draft_model.chains import Chains
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace import check
-from decodescope.testing.forking import outcomes
-from decodescope.testing.tables import KINDS, model
-from decodescope.testing.walk import Walk, distance
+from decodescope.testing.chances import outcomes
+from decodescope.testing.tables import KINDS, table_model
+from decodescope.testing.walk import Walk, distribution_distance
 
 WARPS = ["T=0.7", "T=1.5, top-p 0.8", "penalty, mirostat", "greedy"]
 
@@ -46,21 +46,21 @@ def pairs(count: int, vocab: int, seed: int = 0) -> list[tuple[Tensor, Tensor]]:
 def walk(drafter: Chains | Independent, kind: str, sampler: str, rule: type = SpecTr, vocab: int = 3) -> Walk:
     target, draft = worlds(vocab, kind)
     method = Method(drafter=drafter, acceptance=rule(), sampler=SAMPLERS[sampler][0])
-    return Walk(method, {"target": model(target, vocab), "draft": model(draft, vocab)}, 3)
+    return Walk(method, {"target": table_model(target, vocab), "draft": table_model(draft, vocab)}, 3)
 
 
 @pytest.mark.parametrize("kind, sampler, shape", thinned(2, KINDS, WARPS, [(1, 1), (1, 3), (2, 2)]))
 def test_the_text_has_the_targets_law(kind: str, sampler: str, shape: tuple[int, int]) -> None:
     length, count = shape
-    law = walk(Chains(length=length, count=count), kind, sampler).law()
-    assert distance(law, true_law(3, sampler, 3)) <= 1e-12
+    law = walk(Chains(max_draft_tokens=length, chains=count), kind, sampler).text_distribution()
+    assert distribution_distance(law, true_law(3, sampler, 3)) <= 1e-12
 
 
 @pytest.mark.parametrize("kind", ["independent", "support", "onehot"])
 def test_independent_draws_under_every_node_keep_the_targets_law(kind: str) -> None:
     """Copies of an accepted token pool their children."""
-    law = walk(Independent(length=2, width=2), kind, "top-p 0.8").law()
-    assert distance(law, true_law(3, "top-p 0.8", 3)) <= 1e-12
+    law = walk(Independent(length=2, width=2), kind, "top-p 0.8").text_distribution()
+    assert distribution_distance(law, true_law(3, "top-p 0.8", 3)) <= 1e-12
 
 
 def test_worked_example() -> None:
@@ -69,7 +69,7 @@ def test_worked_example() -> None:
     Token 0 is accepted with A = 1/2, as often as any rule could, and otherwise token 1 is drawn.
     """
     p, q = rows([0.5, 0.5])[0], rows([1.0, 0.0])[0]
-    plan = _Plan.best(p, q, 2)
+    plan = _KSeqPlan.find(p, q, 2)
     assert plan.rho == pytest.approx(1 + math.sqrt(0.5)) and plan.b == pytest.approx(1 - math.sqrt(0.5))
     assert pytest.approx(0.5) == plan.A and plan.optimum == pytest.approx(0.5)
     found = outcomes(
@@ -88,7 +88,7 @@ def test_worked_example() -> None:
 def test_acceptance_stays_between_the_guarantee_and_the_optimum(k: int) -> None:
     reached = []
     for p, q in pairs(150, 9, seed=k):
-        plan = _Plan.best(p, q, k)
+        plan = _KSeqPlan.find(p, q, k)
         assert 1 <= plan.rho <= k and plan.rho * plan.b + 1e-12 >= plan.A, "k-SEQ is exact only there"
         assert plan.b == pytest.approx(float(torch.minimum(q, p / plan.rho).sum()), abs=1e-12)
         assert pytest.approx(1 - (1 - plan.b) ** k, abs=1e-12) == plan.A
@@ -114,29 +114,31 @@ def test_the_optimum_is_the_best_transport(vocab: int, k: int) -> None:
         best = -linprog(-np.ones(len(sent)), A_ub=limits, b_ub=[*supply, *p.tolist()]).fun
         sets = [list(h) for n in range(vocab + 1) for h in combinations(range(vocab), n)]
         cut = 1 - max(float(q[h].sum()) ** k - float(p[h].sum()) for h in sets)
-        assert _Plan.best(p, q, k).optimum == pytest.approx(best, abs=1e-7) == pytest.approx(cut, abs=1e-7)
+        assert (
+            _KSeqPlan.find(p, q, k).optimum == pytest.approx(best, abs=1e-7) == pytest.approx(cut, abs=1e-7)
+        )
 
 
 @pytest.mark.parametrize("kind", ["mixed", "independent", "support"])
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_guesses_are_accepted_as_often_as_the_rule_says(kind: str, count: int) -> None:
-    rounds = walk(Chains(length=1, count=count), kind, "T=1", vocab=4).rounds()
+    rounds = walk(Chains(max_draft_tokens=1, chains=count), kind, "T=1", vocab=4).step_outcomes()
     told = {move.verdict.rule["A"][0] for _, move in rounds}
     assert max(told) - min(told) < 1e-12
-    assert sum(weight * move.accepted for weight, move in rounds) == pytest.approx(max(told), abs=1e-12)
+    assert sum(weight * move.accepted_count for weight, move in rounds) == pytest.approx(max(told), abs=1e-12)
 
 
 def test_one_chain_is_leviathans_rule() -> None:
     for p, q in pairs(60, 6):
-        plan, rest = _Plan.best(p, q, 1), (p - q).clamp_min(0)
+        plan, rest = _KSeqPlan.find(p, q, 1), (p - q).clamp_min(0)
         assert plan.rho == 1 and pytest.approx(float(torch.minimum(p, q).sum())) == plan.A
-        assert torch.allclose(plan.rest(p, q), rest / rest.sum(), atol=1e-9)
+        assert torch.allclose(plan.residual(p, q), rest / rest.sum(), atol=1e-9)
 
 
 def test_equal_laws_refuse_nothing() -> None:
     for p, _ in pairs(30, 7):
         for k in (1, 2, 5):
-            assert _Plan.best(p, p.clone(), k)[1:] == (1.0, 1.0, 1.0, pytest.approx(1.0))
+            assert _KSeqPlan.find(p, p.clone(), k)[1:] == (1.0, 1.0, 1.0, pytest.approx(1.0))
 
 
 def test_all_chains_with_the_accepted_token_go_on() -> None:
@@ -167,7 +169,9 @@ def judge(tokens: list[int], parents: list[int], p: Tensor, q: Tensor, chance):
 
 def test_the_record_tells_each_verdict_again() -> None:
     """ok is u * (rho q) < p, rho being the place's; places follow each other at every success."""
-    parts = dict(drafter=("chains", {"length": 3, "count": 3}), acceptance="spectr", sampler="temperature")
+    parts = dict(
+        drafter=("chains", {"max_draft_tokens": 3, "chains": 3}), acceptance="spectr", sampler="temperature"
+    )
     session = toys.decode(toys.method(**parts), count=120, seed=3)
     assert session.header.lossless and check(session.sink).ok
     accepted = refused = 0
@@ -188,8 +192,8 @@ def test_on_the_first_token_it_stands_beside_the_rule_of_specinfer() -> None:
     """Same drafts, two lossless rules: neither accepts more than the optimum, and they differ."""
     shares = {}
     for rule in (SpecTr, Lossless):
-        rounds = walk(Chains(length=1, count=3), "mixed", "T=1", rule, vocab=4).rounds()
-        shares[rule] = sum(weight * move.accepted for weight, move in rounds)
+        rounds = walk(Chains(max_draft_tokens=1, chains=3), "mixed", "T=1", rule, vocab=4).step_outcomes()
+        shares[rule] = sum(weight * move.accepted_count for weight, move in rounds)
         best = next((move.verdict.rule["optimum"][0] for _, move in rounds if move.verdict.rule), None)
         shares["best"] = best or shares["best"]
     assert max(shares[SpecTr], shares[Lossless]) <= shares["best"] + 1e-12

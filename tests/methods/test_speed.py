@@ -20,9 +20,9 @@ from decodescope.engine.methods.strategies.speed import Speed
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
-from decodescope.testing.walk import Walk, distance
+from decodescope.testing.walk import Walk, distribution_distance
 
-DEEP = toys.model(toys.decoder(toys.shaped(n_layers=6), 3, torch.float64))
+DEEP = toys.model(toys.decoder(toys.toy_spec(n_layers=6), 3, torch.float64))
 
 
 def run(
@@ -43,7 +43,7 @@ def said(session: Session) -> list[dict[str, Any]]:
 
 def copied(layers: int, doing: int) -> Any:
     """A model of which only the first layers add anything: an exit behind these is always right."""
-    decoder = toys.decoder(toys.shaped(n_layers=layers), 3, torch.float64)
+    decoder = toys.decoder(toys.toy_spec(n_layers=layers), 3, torch.float64)
     for layer in decoder.layers[doing:]:
         layer.out, layer.down = layer.out * 0, layer.down * 0
     return toys.model(decoder)
@@ -54,7 +54,7 @@ def guess(text: list[int], e: int) -> int:
     """What the first e layers under the last norm call likeliest behind a text."""
     whole = DEEP.decoder
     short = Decoder(replace(whole.spec, n_layers=e), whole.embed, whole.layers[:e], whole.norm, whole.head)
-    return int(short.forward(Feed.causal(text, 0), None)[0, -1].argmax())
+    return int(short.forward(Feed.causal_chain(text, 0), None)[0, -1].argmax())
 
 
 def simulated(prompt: list[int], text: list[int], e: int) -> tuple[list[int], int]:
@@ -86,7 +86,7 @@ def test_the_text_is_greedy_and_the_clock_is_that_of_tokens_moved_tick_by_tick(e
     for prompt in toys.prompts(2, 12, seed=5):
         session = run(16, prompt=prompt, layers=e)
         text, notes = session.end.tokens, said(session)
-        assert text == toys.greedy(DEEP.decoder, prompt, 16) and check(session.sink).ok
+        assert text == toys.greedy_text(DEEP.decoder, prompt, 16) and check(session.sink).ok
         assert ([x["clock"] for x in notes], most) == simulated(prompt, text, e)
         assert max(len(x["flight"]) for x in notes) == most
         right += sum(x["head"] > 0 for x in notes)
@@ -109,20 +109,20 @@ def test_what_is_in_flight_has_run_its_layers_once_and_they_are_those_of_a_fresh
     target, kept = copied(7, 3), 0
     session = Session(target, toys.method(strategy=("speed", {"layers": 2})), toys.PROMPT, max_new_tokens=60)
     session.start()
-    while not session.done:
+    while not session.is_done:
         session.step()
-        assert toys.same_as_fresh(session.target) and all(
+        assert toys.matches_fresh_reading(session.target) and all(
             store.m == 0 for store in session.target.cache.layers
         )
         ahead = session.scratch.ahead
-        if ahead is None or session.done:
+        if ahead is None or session.is_done:
             continue
         text = [*session.tokens, *ahead.tokens]
         assert ahead.text == session.tokens and [kv.shape[3] for kv in ahead.kv] == [3, 2, 2, 1, 1]
         with torch.inference_mode():
             for i, state in enumerate(ahead.states):
-                fresh = target.decoder.shallow(
-                    Feed.causal(text[: len(session.tokens) + i], 0), None, 5 - 2 * i
+                fresh = target.decoder.states_before(
+                    Feed.causal_chain(text[: len(session.tokens) + i], 0), None, 5 - 2 * i
                 )
                 assert torch.allclose(state[0, 0], fresh[0, -1], atol=1e-12)
         kept += len(ahead.states) == 3
@@ -142,7 +142,7 @@ def test_passes_and_their_price_are_those_of_the_layers_that_ran() -> None:
 
 
 def test_a_record_that_looks_inside_passes_changes_neither_text_nor_ticks() -> None:
-    usual, fields = (run(20, layers=2, level=level) for level in ("decisions", "fields"))
+    usual, fields = (run(20, layers=2, level=level) for level in ("decisions", "full"))
     assert fields.end.tokens == usual.end.tokens and check(fields.sink).ok
     assert [x["flight"] for x in said(fields)] == [x["flight"] for x in said(usual)]
 
@@ -163,7 +163,9 @@ def test_the_law_is_the_targets(sampler: str) -> None:
     method = Method(strategy=Speed(layers=1), sampler=SAMPLERS[sampler][0])
     target = layered(3, "mixed")[0]
     walk = Walk(method, {**models(3, "mixed", Drafter()), "target": target}, 3)
-    assert distance(walk.whole(), true_law(3, sampler, 3, layers="mixed")) <= 1e-12
+    assert (
+        distribution_distance(walk.full_run_distribution(), true_law(3, sampler, 3, layers="mixed")) <= 1e-12
+    )
     assert walk.refused and walk.kept
 
 
@@ -198,4 +200,4 @@ REFUSED = [(6, 6, r"layers = 6: toy has 6 layers; choose 1 to 5\."), (1, 1, "has
 @pytest.mark.parametrize(("layers", "knobs", "why"), REFUSED)
 def test_an_exit_that_cannot_be_is_refused(layers: int, knobs: int, why: str) -> None:
     with pytest.raises(MethodError, match=why):
-        toys.method(strategy=("speed", {"layers": knobs})).check(toys.shaped(n_layers=layers))
+        toys.method(strategy=("speed", {"layers": knobs})).check(toys.toy_spec(n_layers=layers))

@@ -18,7 +18,7 @@ from decodescope.engine.methods.drafters.draft_model.staged import Staged
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.method import Method
 from decodescope.testing.tables import KINDS
-from decodescope.testing.walk import Walk, distance
+from decodescope.testing.walk import Walk, distribution_distance
 
 REPEATS = [3, 1, 4, 3, 1, 4, 3, 1, 4, 3, 1]
 
@@ -32,8 +32,10 @@ def walk(drafter, kind: str, sampler: str, vocab: int = 3, length: int = 4) -> W
 @pytest.mark.parametrize("sampler", ["top-p 0.8", "penalty, mirostat"])
 @pytest.mark.parametrize("table", ["ngram", "lookup"])
 def test_the_text_has_the_targets_law_through_both_checks(table: str, sampler: str, kind: str) -> None:
-    law = walk(Staged(length=3, guess=2, table=table), kind, sampler).whole()
-    assert distance(law, true_law(3, sampler, 4)) <= 1e-12
+    law = walk(
+        Staged(max_draft_tokens=3, max_table_tokens=2, table=table), kind, sampler
+    ).full_run_distribution()
+    assert distribution_distance(law, true_law(3, sampler, 4)) <= 1e-12
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -41,12 +43,12 @@ def test_the_text_has_the_targets_law_through_both_checks(table: str, sampler: s
 def test_drafts_have_the_law_of_the_draft_model_alone(sampler: str, kind: str) -> None:
     """Counted over all outcomes of a proposal, beside a draft model without a table; the recorded laws are the same."""
     laws = []
-    for drafter in (Staged(length=3, guess=2, ngram=2), DraftModel(length=3)):
+    for drafter in (Staged(max_draft_tokens=3, max_table_tokens=2, ngram=2), DraftModel(max_draft_tokens=3)):
         law: dict[tuple, float] = defaultdict(float)
-        for weight, move in walk(drafter, kind, sampler).rounds():
+        for weight, move in walk(drafter, kind, sampler).step_outcomes():
             law[tuple(move.draft.tokens)] += weight
         laws.append(law)
-    assert distance(laws[0], laws[1]) <= 1e-12
+    assert distribution_distance(laws[0], laws[1]) <= 1e-12
     assert len(laws[0]) > 3 or kind == "onehot"
 
 
@@ -60,7 +62,7 @@ def steps_of(settings: dict, sampler: str = "greedy", prompt: list[int] = REPEAT
 @pytest.mark.parametrize("table", ["ngram", "lookup"])
 def test_every_guess_that_is_kept_saves_a_pass_of_the_draft_model(table: str, sampler: str) -> None:
     kept = 0
-    for step in steps_of(dict(length=6, guess=3, table=table), sampler):
+    for step in steps_of(dict(max_draft_tokens=6, max_table_tokens=3, table=table), sampler):
         if step.draft is None:
             continue
         notes, passes = step.draft.notes, [x for x in step.passes if x.lane == "draft"]
@@ -73,16 +75,23 @@ def test_every_guess_that_is_kept_saves_a_pass_of_the_draft_model(table: str, sa
 
 def test_without_guesses_it_is_the_draft_model() -> None:
     plain = toys.decode(
-        toys.method(drafter=("draft_model", {"length": 4}), sampler="temperature"), count=60, seed=4
+        toys.method(drafter=("draft_model", {"max_draft_tokens": 4}), sampler="temperature"), count=60, seed=4
     )
-    for settings in (dict(length=4, guess=0), dict(length=4, guess=3)):
+    for settings in (
+        dict(max_draft_tokens=4, max_table_tokens=0),
+        dict(max_draft_tokens=4, max_table_tokens=3),
+    ):
         made = toys.decode(toys.method(drafter=("staged", settings), sampler="greedy"), count=60)
-        due = toys.decode(toys.method(drafter=("draft_model", {"length": 4}), sampler="greedy"), count=60)
+        due = toys.decode(
+            toys.method(drafter=("draft_model", {"max_draft_tokens": 4}), sampler="greedy"), count=60
+        )
         assert [x.draft.tokens for x in made.sink.steps if x.draft] == [
             x.draft.tokens for x in due.sink.steps if x.draft
         ]
     made = toys.decode(
-        toys.method(drafter=("staged", dict(length=4, guess=0)), sampler="temperature"), count=60, seed=4
+        toys.method(drafter=("staged", dict(max_draft_tokens=4, max_table_tokens=0)), sampler="temperature"),
+        count=60,
+        seed=4,
     )
     assert made.end.tokens == plain.end.tokens
 
@@ -90,7 +99,7 @@ def test_without_guesses_it_is_the_draft_model() -> None:
 def test_a_step_by_hand() -> None:
     """A draft model that goes on with 3 1 4 3 1 4 ...: the table has seen it all, so 4 guesses are kept and a fifth token
     is added, then the last of 6 is written alone."""
-    drafter, said = build("drafter", "staged", dict(length=6, guess=4)), [3, 1, 4] * 10
+    drafter, said = build("drafter", "staged", dict(max_draft_tokens=6, max_table_tokens=4)), [3, 1, 4] * 10
     session = Session(
         toys.pair()[0], Method(drafter=drafter), REPEATS, models={"draft": toys.pair()[1]}, max_new_tokens=20
     )
@@ -113,7 +122,9 @@ def test_a_step_by_hand() -> None:
 
 def test_the_recorded_laws_are_those_of_a_new_reading() -> None:
     target, small = toys.pair()
-    method = toys.method(drafter=("staged", dict(length=5, guess=3)), sampler="temperature")
+    method = toys.method(
+        drafter=("staged", dict(max_draft_tokens=5, max_table_tokens=3)), sampler="temperature"
+    )
     session, kept = Session(target, method, REPEATS, models={"draft": small}, max_new_tokens=200, seed=1), 0
     session.start()
     for _ in range(16):
@@ -121,7 +132,7 @@ def test_the_recorded_laws_are_those_of_a_new_reading() -> None:
         for node in range(len(draft)):
             text = [*session.tokens, *path_of(draft, node - 1)]
             with torch.inference_mode():
-                due = small.decoder.forward(Feed.causal(text, 0), None)[0, -1].softmax(-1)
+                due = small.decoder.forward(Feed.causal_chain(text, 0), None)[0, -1].softmax(-1)
             assert torch.allclose(draft.law(node), due, atol=1e-9)
             assert (draft.u[node] is None) == (draft.notes["stage"][node] == 0)
         kept += draft.notes["stage"].count(0)
@@ -132,7 +143,7 @@ def test_the_recorded_laws_are_those_of_a_new_reading() -> None:
 def test_the_check_inside_leaves_the_texts_own_draws() -> None:
     """The token that two methods settle for with one seed is the first `token` draw at its position."""
     target, small = toys.pair()
-    method = toys.method(drafter=("staged", dict(length=6)), sampler="temperature")
+    method = toys.method(drafter=("staged", dict(max_draft_tokens=6)), sampler="temperature")
     session = Session(target, method, REPEATS, models={"draft": small}, max_new_tokens=60, seed=1)
     session.start()
     draft, fresh = session.drafter.propose(session.context), Chance(1)

@@ -13,12 +13,12 @@ import toys
 from followed import endings, followed
 
 from decodescope.engine import MethodError
-from decodescope.engine.methods.drafters.shared.followers import shares
+from decodescope.engine.methods.drafters.shared.followers import follower_shares
 from decodescope.engine.methods.drafters.shared.suffix_array import SuffixArray
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 
-SMALL = toys.model(toys.decoder(toys.shaped(vocab=8), 6, torch.float64, sharp=2.0))
+SMALL = toys.model(toys.decoder(toys.toy_spec(vocab=8), 6, torch.float64, sharp=2.0))
 PROMPT = [1, 3, 2]
 CORPUS = [1, 2, 3, 5, 1, 2, 4, 3, 2, 5, 6, 7, 1, 2, 3, 0, 4, 4, 1, 6, 2, 3, 5, 7]
 WEIGHTS = (0.2, 0.3, 0.5)
@@ -51,7 +51,7 @@ def by_hand(count: int, k: int, alpha: float, temperature: float, n: int, penalt
     decoder, rows = SMALL.decoder, [SMALL.decoder.embed[x] for x in PROMPT]
     drafts, steps = [([], 0.0)], []
     for _ in range(count):
-        feed = Feed.causal([0] * len(rows), 0)
+        feed = Feed.causal_chain([0] * len(rows), 0)
         feed.embeds, feed.embed_rows = torch.stack(rows)[None], torch.ones(len(rows), dtype=torch.bool)
         top = (decoder.forward(feed, None)[0, -1] / temperature).softmax(0).topk(n)
         p = (top.values / top.values.sum()).tolist()
@@ -86,8 +86,8 @@ def test_drafts_and_scores_are_those_by_hand(corpus: Path, k: int, alpha: float,
         alpha=alpha,
         temperature=temperature,
         candidates=8,
-        weights=WEIGHTS,
-        penalty=50.0,
+        ngram_weights=WEIGHTS,
+        unknown_penalty=50.0,
     )
     texts: list[list[int]] = [[]]
     for step, due in zip(session.sink.steps, by_hand(8, k, alpha, temperature, 8, 50.0), strict=True):
@@ -103,7 +103,7 @@ def test_drafts_and_scores_are_those_by_hand(corpus: Path, k: int, alpha: float,
 
 
 def test_one_draft_without_ngrams_is_greedy() -> None:
-    assert superposed(20, drafts=1, alpha=0.0).end.tokens == toys.greedy(SMALL.decoder, PROMPT, 20)
+    assert superposed(20, drafts=1, alpha=0.0).end.tokens == toys.greedy_text(SMALL.decoder, PROMPT, 20)
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])
@@ -116,7 +116,7 @@ def test_passes_are_as_many_as_tokens_of_one_row_each_whatever_k_is(k: int) -> N
 
 def test_a_text_ends_only_where_it_is_among_the_best(corpus: Path) -> None:
     """One draft: it ends where greedy decoding does."""
-    plain = toys.greedy(SMALL.decoder, PROMPT, 20)
+    plain = toys.greedy_text(SMALL.decoder, PROMPT, 20)
     for stop in set(plain):
         due = plain[: plain.index(stop) + 1]
         session = toys.decode(
@@ -156,7 +156,7 @@ def test_candidates_tell_what_was_chosen_from(corpus: Path) -> None:
         odds = [math.exp(score) for score in b.scores]
         assert columns["share"][:3] == pytest.approx([x / sum(odds) for x in odds])
     assert refused, "the test needs candidates that do not go on"
-    quiet = toys.decode(toys.method(strategy="superposed"), PROMPT, 4, pair=(SMALL, SMALL), level="counts")
+    quiet = toys.decode(toys.method(strategy="superposed"), PROMPT, 4, pair=(SMALL, SMALL), level="summary")
     for step in quiet.sink.steps:
         assert {*step.details[0].columns} == {"token", "score", "outcome"} and len(step.details[0]) == 3
 
@@ -179,10 +179,13 @@ def test_a_forged_mixture_is_found_out(what: str, corpus: Path) -> None:
 
 def test_shares_count_the_places_that_a_token_follows() -> None:
     store = SuffixArray([1, 2, 3, -1, 1, 2, 4, -1, 1, 2, -1, 5])
-    assert shares(store, [1, 2], np.array([3, 4, 5])).tolist() == [0.5, 0.5, 0.0], (
+    assert follower_shares(store, [1, 2], np.array([3, 4, 5])).tolist() == [0.5, 0.5, 0.0], (
         "a document's end is no follower"
     )
-    assert shares(store, [3], np.array([1])) is None and shares(store, [7], np.array([1])) is None
+    assert (
+        follower_shares(store, [3], np.array([1])) is None
+        and follower_shares(store, [7], np.array([1])) is None
+    )
 
 
 def test_more_drafts_than_the_vocabulary_can_part_are_refused() -> None:

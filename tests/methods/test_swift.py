@@ -9,29 +9,29 @@ import torch
 import toys
 
 from decodescope.engine.core.component import build
-from decodescope.engine.methods.drafters.shared.subsets import most_promising
+from decodescope.engine.methods.drafters.shared.subsets import propose_subset
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.layers.partial import Skip
+from decodescope.engine.model.layers.partial_pass import Skip
 from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace import check
-from decodescope.testing.reference import Warp, text_law
+from decodescope.testing.reference import Warp, text_distribution
 from decodescope.testing.tables import PROMPT as SHORT
-from decodescope.testing.transformer import by_prefix
-from decodescope.testing.walk import Walk, distance
+from decodescope.testing.transformer import logits_by_prefix
+from decodescope.testing.walk import Walk, distribution_distance
 
-DEEP = toys.model(toys.decoder(toys.shaped(n_layers=5), 7, torch.float64))
+DEEP = toys.model(toys.decoder(toys.toy_spec(n_layers=5), 7, torch.float64))
 
 
 def searching(count: int = 60, sampler: str = "greedy", seed: int = 0, **settings):
     knobs = {
         "window": 8,
-        "ratio": 0.5,
-        "stop": 0.0,
-        "length": 3,
+        "skip_ratio": 0.5,
+        "min_probability": 0.0,
+        "max_draft_tokens": 3,
         "siblings": False,
-        "enough": 1.0,
+        "target_matchness": 1.0,
         **settings,
     }
     return toys.decode(
@@ -54,10 +54,10 @@ def matchness(decoder: Decoder, text: list[int], skip: Skip, start: int, window:
     """By definition, one place at a time, each behind a cache that holds what stands before the window."""
     hits, cache = 0, KVCache(decoder.spec, dtype=decoder.dtype)
     if start:
-        decoder.forward(Feed.causal(text[:start], 0), cache)
+        decoder.forward(Feed.causal_chain(text[:start], 0), cache)
         cache.commit(range(start))
     for end in range(start + 1, start + window + 1):
-        logits = decoder.forward(Feed.causal(text[start:end], start), cache, skip=skip)[0, -1]
+        logits = decoder.forward(Feed.causal_chain(text[start:end], start), cache, skip=skip)[0, -1]
         cache.rollback()
         hits += int(logits.argmax()) == text[end]
     return hits / window
@@ -67,10 +67,21 @@ def matchness(decoder: Decoder, text: list[int], skip: Skip, start: int, window:
 @pytest.mark.parametrize("siblings", [False, True])
 def test_swift_text_is_greedy_while_the_set_changes(siblings: bool, prompt: list[int]) -> None:
     method = toys.method(
-        drafter=("swift", {"window": 6, "ratio": 0.5, "bayes": 3, "siblings": siblings, "stop": 0.99})
+        drafter=(
+            "swift",
+            {
+                "window": 6,
+                "skip_ratio": 0.5,
+                "bayes_interval": 3,
+                "siblings": siblings,
+                "min_probability": 0.99,
+            },
+        )
     )
     session = toys.decode(method, prompt, 80, pair=(DEEP, DEEP))
-    assert session.end.tokens == toys.greedy(DEEP.decoder, prompt, 80) and toys.same_as_fresh(session.target)
+    assert session.end.tokens == toys.greedy_text(DEEP.decoder, prompt, 80) and toys.matches_fresh_reading(
+        session.target
+    )
     sets = {
         (*n["attn"], -1, *n["ffn"])
         for step in session.sink.steps[:-1]
@@ -81,13 +92,13 @@ def test_swift_text_is_greedy_while_the_set_changes(siblings: bool, prompt: list
 
 
 def test_swift_with_nothing_skipped_matches_everywhere_and_stops_searching() -> None:
-    notes = [n for _, n in told(searching(ratio=0.0, window=8))]
+    notes = [n for _, n in told(searching(skip_ratio=0.0, window=8))]
     assert next(n["match"] for n in notes if "match" in n) == 1.0 and not notes[-1]["searching"]
     assert notes[-1]["rounds"] == 1 and notes[-1]["attn"] == notes[-1]["ffn"] == []
 
 
 def test_swift_score_is_the_share_of_the_window_that_the_set_would_have_written() -> None:
-    session, scored = searching(bayes=4), 0
+    session, scored = searching(bayes_interval=4), 0
     text = session.tokens
     for n, notes in told(session):
         full = (n - len(toys.PROMPT)) // 8
@@ -102,7 +113,7 @@ def test_swift_score_is_the_share_of_the_window_that_the_set_would_have_written(
 
 def test_swift_keeps_a_candidate_only_if_it_is_better_on_the_same_window() -> None:
     kept = lost = moved = 0
-    notes = [x for _, x in told(searching(120, bayes=4, length=1, window=16))]
+    notes = [x for _, x in told(searching(120, bayes_interval=4, max_draft_tokens=1, window=16))]
     for a, b in pairwise(notes):
         same = (a["attn"], a["ffn"]) == (b["attn"], b["ffn"])
         if b.get("candidate") == "in use":
@@ -121,13 +132,18 @@ def test_swift_keeps_a_candidate_only_if_it_is_better_on_the_same_window() -> No
 def test_swift_accepts_more_with_sets_that_match_better() -> None:
     """Every set of three of the six inner sub-layers, its matchness over a whole text against its drafts of one token."""
     text, words = (
-        [*toys.PROMPT, *toys.greedy(DEEP.decoder, toys.PROMPT, 40)],
+        [*toys.PROMPT, *toys.greedy_text(DEEP.decoder, toys.PROMPT, 40)],
         [f"{kind}{i}" for kind in "af" for i in (1, 2, 3)],
     )
     found = []
     for chosen in combinations(words, 3):
         skip = Skip(*(frozenset(int(x[1]) for x in chosen if x[0] == kind) for kind in "af"))
-        method = toys.method(drafter=("layer_skip", {"skip": " ".join(chosen), "length": 1, "stop": 0.0}))
+        method = toys.method(
+            drafter=(
+                "layer_skip",
+                {"skip_sublayers": " ".join(chosen), "max_draft_tokens": 1, "min_probability": 0.0},
+            )
+        )
         steps = toys.decode(method, count=40, pair=(DEEP, DEEP)).sink.steps
         accepted = sum(step.accepted for step in steps) / sum(step.drafted for step in steps)
         found.append((matchness(DEEP.decoder, text, skip, len(toys.PROMPT) - 1, 40), accepted))
@@ -137,9 +153,9 @@ def test_swift_accepts_more_with_sets_that_match_better() -> None:
 
 def test_swift_searches_one_pass_a_step_and_ends_for_each_reason() -> None:
     for settings, rounds in (
-        (dict(enough=0.0), 1),
-        (dict(rounds=5), 5),
-        (dict(rounds=0), 0),
+        (dict(target_matchness=0.0), 1),
+        (dict(max_rounds=5), 5),
+        (dict(max_rounds=0), 0),
         (dict(patience=2), None),
     ):
         session = searching(**settings)
@@ -156,7 +172,7 @@ def test_swift_searches_one_pass_a_step_and_ends_for_each_reason() -> None:
 
 @pytest.mark.parametrize("sampler", ["greedy", "temperature"])
 def test_swift_search_is_drawn_from_the_seed(sampler: str) -> None:
-    notes = [[n for _, n in told(searching(40, sampler, seed, bayes=0))] for seed in (1, 1, 2)]
+    notes = [[n for _, n in told(searching(40, sampler, seed, bayes_interval=0))] for seed in (1, 1, 2)]
     assert notes[0] == notes[1] != notes[2]
     if sampler == "greedy":
         assert searching(40, seed=1).end.tokens == searching(40, seed=2).end.tokens
@@ -166,7 +182,10 @@ def test_swift_search_is_drawn_from_the_seed(sampler: str) -> None:
     "policy", ["keep_all", ("h2o", {"heavy": 60, "recent": 60})], ids=["keep all", "h2o"]
 )
 def test_swift_search_puts_back_what_it_overwrote(policy) -> None:
-    parts = dict(drafter=("swift", {"window": 4, "ratio": 0.5, "enough": 1.0, "length": 2}), policy=policy)
+    parts = dict(
+        drafter=("swift", {"window": 4, "skip_ratio": 0.5, "target_matchness": 1.0, "max_draft_tokens": 2}),
+        policy=policy,
+    )
     session = toys.decode(toys.method(**parts), count=12, pair=(DEEP, DEEP))
     drafter, target = session.drafter, session.target
     before = [
@@ -175,7 +194,7 @@ def test_swift_search_puts_back_what_it_overwrote(policy) -> None:
     ]
     drafter._at, drafter._searching, rounds = -1, True, len(drafter._scores)
     with torch.inference_mode():
-        drafter._round(session.context)
+        drafter._search_round(session.context)
     assert len(drafter._scores) == rounds + 1
     for store, (kv, columns) in zip(target.cache.layers, before, strict=True):
         assert (store.n, store.m) == (len(session.tokens) - 1, 0) and torch.equal(
@@ -186,7 +205,7 @@ def test_swift_search_puts_back_what_it_overwrote(policy) -> None:
 
 
 def test_swift_rests_while_the_window_is_not_in_the_cache() -> None:
-    parts = dict(drafter=("swift", {"window": 4, "ratio": 0.5}), policy=("window", {"size": 6}))
+    parts = dict(drafter=("swift", {"window": 4, "skip_ratio": 0.5}), policy=("window", {"window": 6}))
     session = toys.decode(toys.method(**parts), count=30, pair=(DEEP, DEEP))
     assert all(p.phase != "search" for step in session.sink.steps for p in step.passes)
     assert check(session.sink).ok
@@ -195,8 +214,8 @@ def test_swift_rests_while_the_window_is_not_in_the_cache() -> None:
 def test_most_promising_by_hand() -> None:
     """Three sub-layers, one left out: 100 scored 0.5, 010 scored 0.9 and is in use. 100 was seen, so 001 is what is left."""
     seen = torch.tensor([[1, 0, 0], [0, 1, 0]], dtype=torch.bool)
-    assert most_promising(seen, [0.5, 0.9], seen[1], 8).tolist() == [False, False, True]
-    assert most_promising(torch.eye(3, dtype=torch.bool), [0.5, 0.9, 0.2], seen[1], 8) is None
+    assert propose_subset(seen, [0.5, 0.9], seen[1], 8).tolist() == [False, False, True]
+    assert propose_subset(torch.eye(3, dtype=torch.bool), [0.5, 0.9, 0.2], seen[1], 8) is None
 
 
 def test_most_promising_has_the_highest_bound() -> None:
@@ -225,18 +244,24 @@ def test_most_promising_has_the_highest_bound() -> None:
                 bounds[tuple(new.tolist())] = (
                     float(y.mean() + weights @ (y - y.mean())) + 2.5 * (signal - float(weights @ near)) ** 0.5
                 )
-    assert len(bounds) > 10 and tuple(most_promising(seen, scores, used, 32).tolist()) == max(
+    assert len(bounds) > 10 and tuple(propose_subset(seen, scores, used, 32).tolist()) == max(
         bounds, key=bounds.__getitem__
     )
 
 
 def test_swift_has_the_targets_law_while_it_searches() -> None:
     """All paths of chance of whole runs, the search's draws included, on a real transformer over three ids."""
-    spec = toys.shaped(vocab=3, heads=())
+    spec = toys.toy_spec(vocab=3, heads=())
     decoder = toys.decoder(spec, 4, torch.float64)
-    drafter = build("drafter", "swift", dict(window=2, ratio=0.5, length=1, siblings=False, enough=1.0))
+    drafter = build(
+        "drafter",
+        "swift",
+        dict(window=2, skip_ratio=0.5, max_draft_tokens=1, siblings=False, target_matchness=1.0),
+    )
     method = Method(drafter=drafter, sampler=build("sampler", "temperature", {"temperature": 1.0}))
     walk = Walk(method, {"target": toys.model(decoder)}, 4, prompt=SHORT)
-    law = walk.whole()
+    law = walk.full_run_distribution()
     assert len(walk.s.drafter._scores) >= 1, "the test needs a search"
-    assert distance(law, text_law(by_prefix(decoder), Warp(), SHORT, 4, 3)) < 1e-12
+    assert (
+        distribution_distance(law, text_distribution(logits_by_prefix(decoder), Warp(), SHORT, 4, 3)) < 1e-12
+    )

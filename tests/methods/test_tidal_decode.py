@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 import toys
 from masked import rotated
-from toys import fed
+from toys import feed_tokens
 
 from decodescope.engine import MethodError
 from decodescope.engine.core.component import build
@@ -17,13 +17,13 @@ from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
 
-DEEP = toys.shaped(n_layers=6)
-SETTINGS: dict[str, Any] = dict(k=9, start=1, again=3)
+DEEP = toys.toy_spec(n_layers=6)
+SETTINGS: dict[str, Any] = dict(top_k=9, selection_layer=1, reselection_layer=3)
 TEXT = toys.prompts(1, 60, seed=5)[0]
 
 
 def decoder(group: int = 2) -> Decoder:
-    return toys.decoder(toys.shaped(n_layers=6, n_heads=2 * group), toys.LIVELY, torch.float64)
+    return toys.decoder(toys.toy_spec(n_layers=6, n_heads=2 * group), toys.LIVELY, torch.float64)
 
 
 def lane(settings: dict[str, Any] = SETTINGS, group: int = 2, text: list[int] = TEXT) -> Lane:
@@ -31,7 +31,7 @@ def lane(settings: dict[str, Any] = SETTINGS, group: int = 2, text: list[int] = 
     made = Lane("target", decoder(group), build("policy", "tidal_decode", settings))
     made.policy.begin(made.decoder.spec, len(text))
     made.read(text[:-1], compress=False)
-    fed(made, text[-1])
+    feed_tokens(made, text[-1])
     return made
 
 
@@ -48,26 +48,32 @@ def by_hand(made: Lane, token: int) -> tuple[torch.Tensor, list[list[set[int]]],
         for h in range(s.n_heads):
             k = torch.cat([store.k[0, h // s.group], rotated(new[h // s.group, None], at, decoder)])
             scores.append(k @ rotated(queries[h, None], at, decoder)[0] * s.score_scale)
-        if i in (policy.start, policy.again):
-            noted = [sorted(range(len(x)), key=lambda p: (-float(x[p]), p))[: policy.k] for x in scores]
+        if i in (policy.selection_layer, policy.reselection_layer):
+            noted = [sorted(range(len(x)), key=lambda p: (-float(x[p]), p))[: policy.top_k] for x in scores]
         shares = [float(x.softmax(0)[some].sum()) for x, some in zip(scores, noted, strict=bool(noted))]
-        covered.append(sum(shares) / len(shares) if i in (policy.start, policy.again) else None)
+        covered.append(
+            sum(shares) / len(shares) if i in (policy.selection_layer, policy.reselection_layer) else None
+        )
         for h, row in enumerate(scores):
             v = torch.cat([store.v[0, h // s.group], values[h // s.group, None]])
-            read = list(range(len(row))) if i <= policy.start or i == policy.again else noted[h]
+            read = (
+                list(range(len(row)))
+                if i <= policy.selection_layer or i == policy.reselection_layer
+                else noted[h]
+            )
             outputs.append(row[read].softmax(0) @ v[read])
         sets.append([set(x) for x in noted])
         x = x + w.out @ torch.cat(outputs)
         gate, up = (w.gate_up @ F.rms_norm(x, (s.d_model,), w.mlp_norm, s.norm_eps)).chunk(2)
         x = x + w.down @ (F.silu(gate) * up)
-    return decoder.unembed(decoder.normed(x[None]))[0], sets, covered
+    return decoder.unembed(decoder.apply_norm(x[None]))[0], sets, covered
 
 
 def test_the_layers_behind_read_what_the_last_choosing_layer_has_noted() -> None:
     made = lane()
     for token in (7, 2, 11):
         due, sets, _ = by_hand(made, token)
-        assert torch.allclose(fed(made, token)[0], due, atol=1e-9)
+        assert torch.allclose(feed_tokens(made, token)[0], due, atol=1e-9)
         assert made.board is not None and set(made.board.chosen) == {2, 4, 5}
         for layer, (some, _) in made.board.chosen.items():
             for h in range(2):
@@ -84,7 +90,7 @@ def test_what_is_covered_is_the_attention_that_falls_on_what_is_noted() -> None:
         0.1 < x < 0.99 for x in covered if x
     )
     for rows in ([7], [7, 2, 11]):
-        fed(made, *rows)
+        feed_tokens(made, *rows)
         notes = made.policy.notes()
         made.truncate(len(TEXT))
         assert notes is not None and [x is None for x in notes["covered"]] == [x is None for x in covered]
@@ -97,15 +103,15 @@ def test_what_is_covered_is_the_attention_that_falls_on_what_is_noted() -> None:
 def test_reads_are_those_of_the_formula() -> None:
     """Of one query head a KV head: n in start + 2 layers, in the others k, of which one may be the token itself."""
     made = lane(group=1)
-    fed(made, 7)
-    n, (k, start, layers) = len(TEXT), (SETTINGS["k"], SETTINGS["start"], 6)
+    feed_tokens(made, 7)
+    n, (k, start, layers) = len(TEXT), (SETTINGS["top_k"], SETTINGS["selection_layer"], 6)
     read = made.passes[-1].read
     assert read is not None and made.board is not None
     own = sum(k - x for i in made.board.chosen for x in read[i])  # the token itself, where it is in the set
     assert sum(map(sum, read)) + own == 2 * ((start + 2) * n + (layers - start - 2) * k) and own <= 2 * 3
     assert all(k - 1 <= x <= k for i in made.board.chosen for x in read[i])
     shared = lane(group=2)
-    fed(shared, 7)
+    feed_tokens(shared, 7)
     assert shared.passes[-1].read is not None and shared.board is not None
     assert {x for i in shared.board.chosen for x in shared.passes[-1].read[i]} <= set(range(k - 1, 2 * k + 1))
 
@@ -113,20 +119,22 @@ def test_reads_are_those_of_the_formula() -> None:
 @torch.inference_mode()
 def test_what_was_not_noted_is_not_read() -> None:
     made = lane()
-    logits = made.forward(Feed.causal([7], len(TEXT)))[0]
+    logits = made.forward(Feed.causal_chain([7], len(TEXT)))[0]
     made.rollback()
     assert made.board is not None
     for layer, (some, _) in made.board.chosen.items():
         made.cache.layers[layer].kv[:, 0, :, : len(TEXT)].masked_fill_(~some[0][None, ..., None], torch.nan)
-    assert torch.equal(made.forward(Feed.causal([7], len(TEXT)))[0], logits)
+    assert torch.equal(made.forward(Feed.causal_chain([7], len(TEXT)))[0], logits)
 
 
 def test_with_k_for_everything_it_is_the_full_cache() -> None:
-    made, plain = lane(dict(SETTINGS, k=61)), Lane("plain", decoder(), build("policy", "keep_all"))
+    made, plain = lane(dict(SETTINGS, top_k=61)), Lane("plain", decoder(), build("policy", "keep_all"))
     plain.read(TEXT[:-1])
-    fed(plain, TEXT[-1])
-    assert torch.equal(fed(made, 7), fed(plain, 7)) and made.passes[-1].read is None
-    assert not torch.allclose(fed(made, 7), fed(plain, 7), atol=1e-6), "with one more entry it is not"
+    feed_tokens(plain, TEXT[-1])
+    assert torch.equal(feed_tokens(made, 7), feed_tokens(plain, 7)) and made.passes[-1].read is None
+    assert not torch.allclose(feed_tokens(made, 7), feed_tokens(plain, 7), atol=1e-6), (
+        "with one more entry it is not"
+    )
 
 
 @torch.inference_mode()
@@ -137,16 +145,18 @@ def test_each_row_of_a_draft_reads_what_it_would_one_by_one() -> None:
         for at, row in enumerate(branch):
             visible[0, row, branch[: at + 1]] = True
     tree = lane().forward(Feed(torch.tensor([tokens]), torch.tensor([depth]) + len(TEXT), visible))[0]
-    for logits, paths in ((tree, branches), (fed(lane(), *tokens), [list(range(7))])):
+    for logits, paths in ((tree, branches), (feed_tokens(lane(), *tokens), [list(range(7))])):
         for path in paths:
             one = lane()
             for row in path:
-                assert torch.allclose(fed(one, tokens[row])[0], logits[row], atol=1e-9)
+                assert torch.allclose(feed_tokens(one, tokens[row])[0], logits[row], atol=1e-9)
 
 
-@pytest.mark.parametrize("drafter", [("draft_model", {"length": 4}), ("token_recycling", {"nodes": "16"})])
+@pytest.mark.parametrize(
+    "drafter", [("draft_model", {"max_draft_tokens": 4}), ("token_recycling", {"nodes": "16"})]
+)
 def test_drafts_change_no_text(drafter: tuple[str, dict[str, Any]]) -> None:
-    policy = ("tidal_decode", dict(k=4, start=0, again=2))
+    policy = ("tidal_decode", dict(top_k=4, selection_layer=0, reselection_layer=2))
     fast = toys.decode(toys.method(policy=policy, drafter=drafter), TEXT, count=40)
     plain = toys.decode(toys.method(policy=policy), TEXT, count=40)
     assert fast.tokens == plain.tokens and sum(step.accepted for step in fast.sink.steps) > 5
@@ -167,12 +177,15 @@ def test_a_batch_of_two_texts_is_each_of_them_alone() -> None:
     both.commit(list(range(50)))
     logits = both.forward(Feed(torch.tensor([[3], [4]]), torch.full((2, 1), 50)))
     for i, text in enumerate(texts):
-        assert torch.allclose(fed(lane(text=text), 3 + i), logits[i], atol=1e-9)
+        assert torch.allclose(feed_tokens(lane(text=text), 3 + i), logits[i], atol=1e-9)
 
 
 @pytest.mark.parametrize(
     ("knobs", "said"),
-    [(dict(start=3), "choose at most 1"), (dict(start=1, again=3), "has the layers 0 to 2")],
+    [
+        (dict(selection_layer=3), "choose at most 1"),
+        (dict(selection_layer=1, reselection_layer=3), "has the layers 0 to 2"),
+    ],
 )
 def test_a_layer_that_the_model_has_not_is_refused(knobs: dict[str, int], said: str) -> None:
     with pytest.raises(MethodError, match=said):
@@ -180,7 +193,7 @@ def test_a_layer_that_the_model_has_not_is_refused(knobs: dict[str, int], said: 
 
 
 def test_defaults_give_way_in_a_small_model() -> None:
-    run = toys.decode(toys.method(policy=("tidal_decode", dict(k=3))), count=3)
+    run = toys.decode(toys.method(policy=("tidal_decode", dict(top_k=3))), count=3)
     told, read = run.header.method["policy"], run.sink.steps[-1].passes[-1].read
-    assert (told["start"], told["again"]) == (1, 0)
+    assert (told["selection_layer"], told["reselection_layer"]) == (1, 0)
     assert max(read[2]) < min(read[0]) == min(read[1]), "the last of three layers reads what the second noted"

@@ -25,7 +25,7 @@ def test_table_holds_the_top_successors_at_a_place_where_the_token_was_read() ->
     drafter, rejected = session.drafter, 0
     seen, observe = [], drafter.observe
     drafter.observe = lambda outcome: (seen.append(outcome), observe(outcome))  # type: ignore[method-assign]
-    while not session.done:
+    while not session.is_done:
         before = dict(drafter._table)
         session.step()
         out = seen[-1]
@@ -63,7 +63,7 @@ def test_template_is_the_best_tree_of_its_size(rates: tuple[float, ...], size: i
 
 def cold(unread: str) -> Session:
     """A run from an empty table."""
-    knobs = {"nodes": "16", "from_prompt": False, "unread": unread}
+    knobs = {"nodes": "16", "table_from_prompt": False, "unseen_token": unread}
     return toys.decode(toys.method(drafter=("token_recycling", knobs)), count=20)
 
 
@@ -80,7 +80,7 @@ def test_without_a_table_there_is_nothing_to_draft_or_id_0_along_the_first_ranks
 @pytest.mark.parametrize("unread", ["stop", "zero"])
 def test_what_follows_a_token_that_was_never_read(unread: str) -> None:
     """Every node is its parent's successor of its rank in the table as it stood; a token without a row has none, or id 0."""
-    knobs = {"nodes": "24", "from_prompt": False, "unread": unread}
+    knobs = {"nodes": "24", "table_from_prompt": False, "unseen_token": unread}
     session = Session(
         toys.pair()[0], toys.method(drafter=("token_recycling", knobs)), toys.PROMPT, max_new_tokens=40
     )

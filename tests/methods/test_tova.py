@@ -18,7 +18,7 @@ SIZE = 6
 
 
 def tova(decoder: Decoder) -> Lane:
-    return Lane("target", decoder, build("policy", "tova", dict(size=SIZE)))
+    return Lane("target", decoder, build("policy", "tova", dict(cache_size=SIZE)))
 
 
 def cut(reference: Masked) -> int:
@@ -50,7 +50,7 @@ def test_equals_an_explicit_mask_and_the_newest_may_go(layout: int) -> None:
     newest, sets = 0, set()
     for at in range(19, 50):
         reference.mass.zero_()
-        logits = lane.forward(Feed.causal([text[at]], at))
+        logits = lane.forward(Feed.causal_chain([text[at]], at))
         lane.commit([0])
         assert torch.allclose(logits[0], reference.read([text[at]]), atol=1e-10)
         newest += cut(reference)
@@ -69,7 +69,7 @@ def test_nothing_is_remembered() -> None:
         store.column("given").uniform_()
     for token in (3, 1, 4, 1, 5):
         for lane in lanes:
-            lane.forward(Feed.causal([token], len(lane.tokens)))
+            lane.forward(Feed.causal_chain([token], len(lane.tokens)))
             lane.commit([0])
         assert held(lanes[0]) == held(lanes[1])
 
@@ -88,21 +88,21 @@ def test_a_block_is_cut_by_the_row_of_its_last_accepted_token() -> None:
 
     lane.read(toys.PROMPT)
     lane.watch, start = watch, len(toys.PROMPT)
-    lane.forward(Draft([7, 2, 8, 9], [-1, 0, 0, 2]).feed(4, start))
+    lane.forward(Draft([7, 2, 8, 9], [-1, 0, 0, 2]).build_feed(4, start))
     lane.commit([0, 1, 3])  # the root, 7 and 8; 2 and 9 were rejected
     assert held(lane) == [[x, x] for x in due]
     other = tova(sharp())
     other.read(toys.PROMPT)
-    other.forward(Feed.causal([4, 7, 8], start))
+    other.forward(Feed.causal_chain([4, 7, 8], start))
     other.commit([0, 1, 2])
     assert held(other) == held(lane) and any(start + 2 in x for x in due)
 
 
 def test_the_prompt_is_read_by_fused_passes_and_only_its_last_row_counts() -> None:
-    session = toys.decode(toys.method(policy=("tova", dict(size=SIZE))), toys.PROMPT * 3, count=6)
+    session = toys.decode(toys.method(policy=("tova", dict(cache_size=SIZE))), toys.PROMPT * 3, count=6)
     assert session.sink.prefill.cache[0].held == 44 and session.sink.steps[0].cache[0].held == SIZE
     assert session.target.needs.attention == "decode" and session.target.needs.queries == 0
-    lane = Lane("plain", toys.pair()[0].decoder, build("policy", "tova", dict(size=SIZE)))
+    lane = Lane("plain", toys.pair()[0].decoder, build("policy", "tova", dict(cache_size=SIZE)))
     with torch.inference_mode():
-        lane.forward(Feed.causal(toys.PROMPT, 0, logits="last"))
+        lane.forward(Feed.causal_chain(toys.PROMPT, 0, logits="last"))
     assert lane.probe is not None and not lane.probe.rows and not lane.probe.columns

@@ -15,9 +15,9 @@ from decodescope.engine.core.component import build
 from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.session.method import Method
-from decodescope.testing.reference import text_law
-from decodescope.testing.tables import model, table
-from decodescope.testing.walk import Walk, distance
+from decodescope.testing.reference import text_distribution
+from decodescope.testing.tables import logit_table, table_model
+from decodescope.testing.walk import Walk, distribution_distance
 
 
 def context(text: list[int], prompt: int, room: int = 99) -> Context:
@@ -51,7 +51,7 @@ def grown(drafter, prompt: list[int], text: list[int], seed: int = 0) -> list[tu
 def test_counts_equal_a_plain_search(length: int) -> None:
     chance = random.Random(length)
     prompt, text = ([chance.randrange(3) for _ in range(n)] for n in (30, 40))
-    drafter = build("drafter", "trie", dict(length=length, most=65536))
+    drafter = build("drafter", "trie", dict(depth=length, max_output_nodes=65536))
     grown(drafter, prompt, text)
     every = [list(x) for n in range(1, length + 2) for x in product(range(3), repeat=n)] if length < 6 else []
     every += [
@@ -64,18 +64,21 @@ def test_counts_equal_a_plain_search(length: int) -> None:
 def searched(text: list[int], prompt: int, knobs: dict) -> set[tuple[int, ...]]:
     """The sheet's words, as a search over all windows: the paths of the best nodes below the last suffix that is tried."""
     found: set[tuple[int, ...]] = set()
-    for n in range(min(knobs["query"], len(text)), 0, -1):
+    for n in range(min(knobs["max_suffix"], len(text)), 0, -1):
         suffix, scores = text[-n:], {}
-        for part, weight in ((text[:prompt], 1 - knobs["weight"]), (text[prompt:], knobs["weight"])):
+        for part, weight in (
+            (text[:prompt], 1 - knobs["output_weight"]),
+            (text[prompt:], knobs["output_weight"]),
+        ):
             for i in range(len(part) - n + 1):
-                for end in range(i + n + 1, min(len(part), i + knobs["length"] + 1) + 1):
+                for end in range(i + n + 1, min(len(part), i + knobs["depth"] + 1) + 1):
                     if part[i : i + n] == suffix:
                         path = tuple(part[i + n : end])
                         scores[path] = scores.get(path, 0.0) + weight
         best = sorted(scores, key=lambda path: (-round(scores[path], 9), len(path)))
         if scores:
             found = set(best[: knobs["nodes"]]), {x: round(scores[x], 9) for x in scores}
-        if min(len(scores), knobs["nodes"]) >= min(knobs["length"], knobs["nodes"]):
+        if min(len(scores), knobs["nodes"]) >= min(knobs["depth"], knobs["nodes"]):
             break
     return found
 
@@ -85,7 +88,7 @@ def searched(text: list[int], prompt: int, knobs: dict) -> set[tuple[int, ...]]:
 )
 def test_draft_is_the_best_of_what_a_search_finds(nodes: int, query: int, weight: float) -> None:
     """Equals may be chosen one way or the other, so that scores and depths are compared, node for node."""
-    knobs = dict(nodes=nodes, query=query, weight=weight, length=4)
+    knobs = dict(nodes=nodes, max_suffix=query, output_weight=weight, depth=4)
     chance, cut = random.Random(nodes), 0
     prompt, text = ([chance.randrange(4) for _ in range(40)] for _ in range(2))
     for read, draft in grown(build("drafter", "trie", knobs), prompt, text):
@@ -107,7 +110,7 @@ def test_draft_is_the_best_of_what_a_search_finds(nodes: int, query: int, weight
 
 def test_example_by_hand() -> None:
     """1 2 3 | 1 2 3 | 1 2 4 | 1: after 1 stands 2, three times; then 3 twice and 4 once; what follows these less often."""
-    drafter = build("drafter", "trie", dict(length=3, nodes=5, query=1))
+    drafter = build("drafter", "trie", dict(depth=3, nodes=5, max_suffix=1))
     prompt = [1, 2, 3, 1, 2, 3, 1, 2, 4, 1]
     drafter.begin(context(prompt, len(prompt)))
     draft = drafter.propose(context(prompt, len(prompt)))
@@ -119,7 +122,7 @@ def test_example_by_hand() -> None:
 
 def test_mask_row_of_a_node_is_its_ancestors_and_siblings_differ() -> None:
     wide = 0
-    for _, draft, _ in drafts("trie", dict(nodes=20, length=5), steps=25):
+    for _, draft, _ in drafts("trie", dict(nodes=20, depth=5), steps=25):
         for node, row in enumerate(draft.ancestry()[1:, 1:].tolist()):
             above = node
             while above >= 0:
@@ -136,14 +139,14 @@ def test_the_prompt_comes_first_unless_the_text_weighs_more() -> None:
     """After 7 the prompt says 1, once; the text says 2, twice."""
     prompt, text = [7, 1, 5], [7, 2, 7, 2, 7]
     for weight, first in ((1e-4, 1), (0.5, 2), (1.0, 2)):
-        drafter = build("drafter", "trie", dict(length=1, nodes=2, query=1, weight=weight))
+        drafter = build("drafter", "trie", dict(depth=1, nodes=2, max_suffix=1, output_weight=weight))
         _, draft = grown(drafter, prompt, text)[-1]
         assert draft.tokens == [first, 3 - first]
 
 
 def test_decay_halves_the_counts_of_the_text_alone() -> None:
     """Three nodes of the trie of 1 have an f_out: one more than there may be."""
-    drafter = build("drafter", "trie", dict(length=1, most=2, query=1))
+    drafter = build("drafter", "trie", dict(depth=1, max_output_nodes=2, max_suffix=1))
     drafter.begin(context([1, 9, 1, 9], 4))
     drafter.propose(context([1, 9, 1, 9, *[1, 2, 1, 2, 1]], 4))
     assert paths(drafter._forest.roots)[1,] == (2, 3) and paths(drafter._forest.roots)[1, 2] == (0, 2)
@@ -157,7 +160,7 @@ def test_decay_halves_the_counts_of_the_text_alone() -> None:
 def test_decay_keeps_every_trie_small_and_no_count_above_its_parents(most: int) -> None:
     chance = random.Random(most)
     prompt, text = [1, 2, 3, 1, 2], [chance.randrange(3) for _ in range(400)]
-    drafter = build("drafter", "trie", dict(length=5, most=most))
+    drafter = build("drafter", "trie", dict(depth=5, max_output_nodes=most))
     squeezed = sum(draft.notes["dropped"] for _, draft in grown(drafter, prompt, text) if draft)
     assert squeezed > 100
     found = paths(drafter._forest.roots)
@@ -173,7 +176,7 @@ def test_decay_keeps_every_trie_small_and_no_count_above_its_parents(most: int) 
 
 
 def test_a_copy_goes_its_own_way() -> None:
-    drafter = build("drafter", "trie", dict(length=32))
+    drafter = build("drafter", "trie", dict(depth=32))
     text = [random.Random(1).randrange(4) for _ in range(80)]
     drafter.begin(context(text, 40))
     before = paths(drafter._forest.roots)
@@ -184,19 +187,26 @@ def test_a_copy_goes_its_own_way() -> None:
 
 @pytest.mark.parametrize("sampler", ["T=0.7", "T=1.5, top-p 0.8", "penalty, mirostat"])
 def test_law_of_whole_runs_is_the_targets(sampler: str) -> None:
-    logits, prompt = table(3, seed=1), [1, 2, 0, 1, 0, 2, 1, 2, 0, 1]
-    drafter = build("drafter", "trie", dict(nodes=4, length=2, query=1, weight=0.5, most=1))
+    logits, prompt = logit_table(3, seed=1), [1, 2, 0, 1, 0, 2, 1, 2, 0, 1]
+    drafter = build(
+        "drafter", "trie", dict(nodes=4, depth=2, max_suffix=1, output_weight=0.5, max_output_nodes=1)
+    )
     method = Method(drafter=drafter, sampler=SAMPLERS[sampler][0])
-    walk = Walk(method, {"target": model(logits, 3)}, 5, prompt=prompt)
+    walk = Walk(method, {"target": table_model(logits, 3)}, 5, prompt=prompt)
     propose, trees = walk.s.drafter.propose, []
     walk.s.drafter.propose = lambda ctx: trees.append(propose(ctx)) or trees[-1]  # type: ignore[method-assign]
-    assert distance(walk.whole(), text_law(logits, SAMPLERS[sampler][1], prompt, 5, 3)) <= 1e-12
+    assert (
+        distribution_distance(
+            walk.full_run_distribution(), text_distribution(logits, SAMPLERS[sampler][1], prompt, 5, 3)
+        )
+        <= 1e-12
+    )
     assert sum(not draft.is_chain for draft in trees) > 10, "the test needs trees"
     assert max(draft.notes["dropped"] for draft in trees if draft) > 0, "and tries that lost nodes"
 
 
 def test_trace_says_what_was_matched() -> None:
-    trace = toys.decode(toys.method(drafter=("trie", dict(nodes=10, length=4)))).sink
+    trace = toys.decode(toys.method(drafter=("trie", dict(nodes=10, depth=4)))).sink
     text, seen = list(toys.PROMPT), 0
     for step in trace.steps:
         if step.drafted:

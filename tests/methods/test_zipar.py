@@ -11,12 +11,12 @@ import toys
 from filling import filled, fills
 
 from decodescope.engine import Method, MethodError, Session
-from decodescope.engine.core.spec import Picture
+from decodescope.engine.core.spec import PictureSpec
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.replay.fork import Fork
 from decodescope.engine.trace import Trace, check
-from decodescope.engine.trace.details.pictured import waves
+from decodescope.engine.trace.details.picture_passes import zipar_passes
 
 START = len(toys.PROMPT)
 WARM = ("temperature", {"temperature": 1.0})
@@ -27,13 +27,19 @@ def zipar(window: int, sampler: Any = WARM) -> Method:
 
 
 def shaped(height: int, width: int) -> Model:
-    spec = toys.shaped(heads=(), picture=Picture(height, width, toys.LEVELS))
+    spec = toys.toy_spec(heads=(), picture=PictureSpec(height, width, toys.LEVELS))
     return toys.model(toys.decoder(spec, toys.LIVELY, torch.float64))
 
 
 def decoded(method: Method, model: Model | None = None, count: int = 200, **more: Any) -> Session:
     return filled(
-        Session(model or toys.raster(), method, more.pop("prompt", toys.PROMPT), max_new_tokens=count, **more)
+        Session(
+            model or toys.raster_target(),
+            method,
+            more.pop("prompt", toys.PROMPT),
+            max_new_tokens=count,
+            **more,
+        )
     )
 
 
@@ -56,7 +62,7 @@ def pushed(height: int, width: int, window: int) -> list[list[int]]:
 @pytest.mark.parametrize(("height", "width"), [(8, 8), (5, 3), (2, 7), (1, 4), (6, 1)])
 def test_passes_are_those_of_the_formula(height: int, width: int) -> None:
     for window in range(1, width + 1):
-        passes = waves(0, height * width, width, window)
+        passes = zipar_passes(0, height * width, width, window)
         assert passes == pushed(height, width, window)
         assert len(passes) == (2 * width + (height - 2) * window if height > 1 else width)
 
@@ -84,7 +90,12 @@ def test_a_window_of_the_width_is_plain_decoding_with_the_same_coins(
 ) -> None:
     session = decoded(zipar(window, sampler), seed=seed)
     plain = Session(
-        toys.raster(), toys.method(sampler=sampler), toys.PROMPT, max_new_tokens=64, seed=seed, stop_tokens=[]
+        toys.raster_target(),
+        toys.method(sampler=sampler),
+        toys.PROMPT,
+        max_new_tokens=64,
+        seed=seed,
+        stop_tokens=[],
     )
     for _ in plain.stream():
         pass
@@ -106,7 +117,7 @@ class Watched:
 
     def __init__(self, window: int, **more: Any):
         self.session = Session(
-            toys.raster(), zipar(window), toys.PROMPT, max_new_tokens=200, stop_tokens=[], **more
+            toys.raster_target(), zipar(window), toys.PROMPT, max_new_tokens=200, stop_tokens=[], **more
         )
         self.rows: list[tuple[int, int, int]] = []  # pass, position, token
         self.logits: list[torch.Tensor] = []
@@ -133,7 +144,7 @@ def test_a_row_sees_all_that_stands_before_it_and_no_cell_that_is_open(window: i
     """All rows of a run in one pass without a cache, under a mask made from the words of the method: a row sees those of its
     own and earlier passes at smaller places, but for a stand-in whose real token has come."""
     run = Watched(window)
-    made, rows = toys.raster().decoder, run.rows
+    made, rows = toys.raster_target().decoder, run.rows
     real = {p: t for t, p, x in rows if x == run.session.tokens[p]}  # the last of them is the real one
     settled = {place: t for t, fill in enumerate(fills(run.session)) for place in fill.places}
     standins = {(p, t) for t, fill in enumerate(fills(run.session)) for p, _ in fill.standins or []}
@@ -157,12 +168,12 @@ def test_a_row_sees_all_that_stands_before_it_and_no_cell_that_is_open(window: i
 
 @pytest.mark.parametrize("window", [1, 3])
 def test_a_stand_in_is_the_latest_of_the_row_above_and_its_entry_leaves(window: int) -> None:
-    session = Session(toys.raster(), zipar(window), toys.PROMPT, max_new_tokens=200, stop_tokens=[])
+    session = Session(toys.raster_target(), zipar(window), toys.PROMPT, max_new_tokens=200, stop_tokens=[])
     session.sink = Trace()
     text: dict[int, int] = {}
     waiting: dict[int, int] = {}
     replaced = 0
-    while not session.done:
+    while not session.is_done:
         known = dict(text)
         fill = session.step().detail_of("canvas")
         held = session.target.cache.layers[0].positions()[0, 0].tolist()
@@ -191,7 +202,9 @@ def test_a_picture_that_has_begun_is_written_on_from_where_it_stands() -> None:
     assert len(session.end.tokens) == 64 - 11 and session.end.reason == "picture_full"
     first = [[place - 1 for place in fill.places] for fill in fills(session)][:8]
     assert first == [[11], [12], [13], [14], [15], [16], [17], [18, 24]]
-    plain = Session(toys.raster(), toys.method(sampler=WARM), prompt, max_new_tokens=53, stop_tokens=[])
+    plain = Session(
+        toys.raster_target(), toys.method(sampler=WARM), prompt, max_new_tokens=53, stop_tokens=[]
+    )
     for _ in plain.stream():
         pass
     assert decoded(zipar(8), prompt=prompt).end.tokens == plain.end.tokens
@@ -210,7 +223,7 @@ def test_fewer_cells_than_a_picture_are_the_first_of_it() -> None:
 
 
 def test_a_branch_has_the_same_future_and_a_fork_writes_on() -> None:
-    session = Session(toys.raster(), zipar(3), toys.PROMPT, max_new_tokens=200, stop_tokens=[])
+    session = Session(toys.raster_target(), zipar(3), toys.PROMPT, max_new_tokens=200, stop_tokens=[])
     for _ in range(13):
         session.step()
     twin = session.branch()
@@ -220,12 +233,12 @@ def test_a_branch_has_the_same_future_and_a_fork_writes_on() -> None:
     assert twin.tokens == session.tokens
     run = decoded(zipar(3), count=30, seed=2)
     at = len(run.sink.steps) - 1
-    made = Fork(toys.raster(), run.header, list(run.sink.steps), at, max_new_tokens=64)
+    made = Fork(toys.raster_target(), run.header, list(run.sink.steps), at, max_new_tokens=64)
     made.sink = Trace()
     for _ in made.stream():
         pass
     assert made.end.tokens[:30] == run.end.tokens and len(made.end.tokens) == 64 and check(made.sink).ok
-    made = Fork(toys.raster(), run.header, list(run.sink.steps), 9, method=zipar(8))
+    made = Fork(toys.raster_target(), run.header, list(run.sink.steps), 9, method=zipar(8))
     made.sink = Trace()
     for _ in made.stream():
         pass
@@ -263,20 +276,24 @@ def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
     for model, method, said in (
         (toys.pair()[0], zipar(2), "zipar writes pictures, and toy writes none: choose a model"),
         (
-            toys.told(),
+            toys.any_order_target(),
             zipar(2),
             "zipar writes one token behind another, and toy waits to be told which cell comes next",
         ),
         (
-            toys.told(),
+            toys.any_order_target(),
             Method(),
             "draft_verify writes one token behind another, and toy waits .* the strategy randar",
         ),
-        (toys.raster(), zipar(2, "mirostat"), "zipar fills places in any order, and mirostat remembers"),
+        (
+            toys.raster_target(),
+            zipar(2, "mirostat"),
+            "zipar fills places in any order, and mirostat remembers",
+        ),
     ):
         with pytest.raises(MethodError, match=said):
             Session(model, method, toys.PROMPT, max_new_tokens=9)
-    whole = Session(toys.raster(), zipar(2), [4, *toys.LEVELS * 8], max_new_tokens=9)
+    whole = Session(toys.raster_target(), zipar(2), [4, *toys.LEVELS * 8], max_new_tokens=9)
     with pytest.raises(
         Exception, match="The prompt ends with 64 grey levels, and a picture has 64: leave some of them out"
     ):
@@ -284,7 +301,11 @@ def test_what_does_not_fit_is_refused_in_one_sentence() -> None:
 
 
 def test_text_is_written_by_a_model_of_pictures_as_by_any_other() -> None:
-    plain = toys.decode(Method(), count=40, pair=(toys.raster(), toys.pair()[1]))
+    plain = toys.decode(Method(), count=40, pair=(toys.raster_target(), toys.pair()[1]))
     lookup = toys.method(drafter=("prompt_lookup", {"ngram": 1}))
-    looked = toys.decode(lookup, count=40, pair=(toys.raster(), toys.pair()[1]))
-    assert plain.end.tokens == looked.end.tokens == toys.greedy(toys.raster().decoder, toys.PROMPT, 40)
+    looked = toys.decode(lookup, count=40, pair=(toys.raster_target(), toys.pair()[1]))
+    assert (
+        plain.end.tokens
+        == looked.end.tokens
+        == toys.greedy_text(toys.raster_target().decoder, toys.PROMPT, 40)
+    )

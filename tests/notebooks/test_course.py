@@ -43,7 +43,7 @@ def test_chapter_has_every_part(path: Path) -> None:
     def first(pattern: str) -> int:
         return next((i for i, text in enumerate(source) if re.search(pattern, text, re.MULTILINE)), -1)
 
-    asked, shown = first(r"= (predict|choose)\("), first(r"\.beside\(")
+    asked, shown = first(r"= (predict|choose)\("), first(r"\.compare_with\(")
     assert 0 <= asked < shown, "the guess is asked first and then shown beside what came"
     assert shown > asked + 1, "something runs between guess and answer"
     assert first(r"\bas_code\(") > 0, "no formula stands beside its source"
@@ -135,17 +135,19 @@ def test_an_exercise_without_three_mistakes_is_refused() -> None:
 
 def test_a_guess_stands_beside_what_came() -> None:
     asked = predict("How many?", 1, 5, unit="tokens")
-    assert asked.guess is None and "no guess" in str(asked.beside(2.5))
+    assert asked.guess is None and "no guess" in str(asked.compare_with(2.5))
     asked.guess = 5.0
-    table = asked.beside(2.5, paper=3.0, source="Leviathan et al. 2023")
+    table = asked.compare_with(2.5, paper=3.0, source="Leviathan et al. 2023")
     assert [row[1] for row in table.rows] == ["5", "2.5", "3"]
     assert "factor of 2: you guessed too much" in str(table) and "Leviathan" in table._repr_html_()
     asked._asked.value = 2.4  # what a reader's hand does
-    assert asked.guess == 2.4 and "Within ten percent" in str(asked.beside(2.5))
+    assert asked.guess == 2.4 and "Within ten percent" in str(asked.compare_with(2.5))
     which = choose("Which?", ["a", "b"])
     assert which.guess is None
     which.guess = "a"
-    assert "As you said" in str(which.beside("a")) and "Not what you said" in str(which.beside("b"))
+    assert "As you said" in str(which.compare_with("a")) and "Not what you said" in str(
+        which.compare_with("b")
+    )
     with pytest.raises(ParamError, match="low below high"):
         predict("?", 2, 2)
     with pytest.raises(ParamError, match="two options"):
@@ -153,8 +155,8 @@ def test_a_guess_stands_beside_what_came() -> None:
 
 
 def test_a_formula_stands_beside_the_package_s_own_source() -> None:
-    shown = as_code(r"\min(1, p/q)", Exercise.check, "if self._is", "return Answered(True")
-    assert shown.source.startswith("if self._is(answer, self.right):") and shown.source.count("\n") == 2
+    shown = as_code(r"\min(1, p/q)", Exercise.check, "if self._is_same", "return CheckResult(True")
+    assert shown.source.startswith("if self._is_same(answer, self.right):") and shown.source.count("\n") == 2
     assert shown.place.startswith("lab/course/exercise.py, line ") and "$$" in shown._repr_markdown_()
     line = int(shown.place.split()[-1])
     file = Path(importlib.import_module("decodescope.lab.course.exercise").__file__ or "").read_text(

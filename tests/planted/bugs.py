@@ -30,7 +30,7 @@ LAW = ("tests/law/test_exact.py", "tests/law/test_edges.py", "tests/law/test_cha
 BUGS = (
     # acceptance: what is kept, and what is drawn after a refusal
     Bug("the residual is not taken", RULES, "rest = (r - q).clamp_min_(0)", "rest = r.clone()", LAW),
-    Bug("the residual keeps the refused token", RULES, "read(rest)[x] = 0.0", "read(rest)[x] *= 1.0", LAW),
+    Bug("the residual keeps the refused token", RULES, "as_array(rest)[x] = 0.0", "as_array(rest)[x] *= 1.0", LAW),
     Bug("an empty residual is not renormalised", RULES, "rest.div_(total) if float(total) > 0 else r / r.sum()", "rest.div_(total)",
         ("tests/law/test_edges.py", "tests/law/test_typical.py", *LAW)),
     Bug("siblings are tried against p, not what is left", RULES, "r_x = float(of_r[x])", "r_x = float(of_p[x])", LAW),
@@ -38,8 +38,8 @@ BUGS = (
     Bug("exact matching takes the wrong child", RULES, "ok = draft.tokens[child] == at.choice", "ok = draft.tokens[child] != at.choice",
         ("tests/contracts/test_drafters.py",)),
     Bug("a bonus is called a residual", RULES,
-        'origin: Origin = "residual" if children else "bonus" if draft.drafted else "target"\n            return Verdict(path, drawn.token',
-        'origin: Origin = "residual"\n            return Verdict(path, drawn.token', ("tests/law/test_counts.py", "tests/engine/test_session.py", *LAW)),
+        "origin: Origin = \"residual\" if children else \"bonus\" if draft.drafted_count else \"target\"\n            return Verdict(path, drawn.token",
+        "origin: Origin = \"residual\"\n            return Verdict(path, drawn.token", ("tests/law/test_counts.py", "tests/engine/test_session.py", *LAW)),
     Bug("a position is not counted on", RULES, "state, self.position + 1, *more", "state, self.position, *more",
         ("tests/law/test_seeded_bugs.py", "tests/engine/test_session.py", *LAW)),
     # chance
@@ -58,7 +58,7 @@ BUGS = (
     Bug("the mask of slots shows them to the tree", DRAFT, "seen[n:, :n] = tree[rows]", "seen[:n, n:] = tree[rows].T", ("tests/engine/test_slots.py", "tests/methods/test_ppd.py")),
     # what a verdict makes of the text
     Bug("a stop token does not cut the verdict", SETTLE, "emitted, origins = emitted[:count], origins[:count]", "pass", LAW),
-    Bug("the sampler's state is not brought along", SETTLE, "s.sampler_state = at.after(token)", "at.after(token)", LAW),
+    Bug("the sampler's state is not brought along", SETTLE, "s.sampler_state = at.state_after(token)", "at.state_after(token)", LAW),
     Bug("the path is not cut with the text", SETTLE, "verdict = replace(verdict, path=verdict.path[:count], token=None)", "verdict = replace(verdict, token=None)", LAW),
     # the cache
     Bug("rows are committed from the wrong place", STORE, "table.select(axis, to).copy_(table.select(axis, self.n + row))", "table.select(axis, to).copy_(table.select(axis, self.n + row - 1))",
@@ -74,13 +74,13 @@ BUGS = (
     Bug("reordered hypotheses keep their positions", STORE, "self._pos = None if self._pos is None else self._pos.index_select(0, order)", "pass", ("tests/engine/test_cache.py", "tests/contracts/test_policies.py", "tests/methods/test_beam.py")),
     Bug("a band is one entry too wide", "engine/model/forward/masks.py", "keys >= self.feed.positions[:, None, :, None] - self.band.newest", "keys >= self.feed.positions[:, None, :, None] - self.band.newest - 1",
         ("tests/methods/test_window_and_sinks.py", "tests/engine/test_reading.py", "tests/contracts/test_policies.py")),
-    Bug("a sliding window is one entry too wide", "engine/model/forward/masks.py", "mask = mask & (self._distances(store) < window)", "mask = mask & (self._distances(store) <= window)", ("tests/engine/test_families.py", "tests/engine/test_decoder.py")),
+    Bug("a sliding window is one entry too wide", "engine/model/forward/masks.py", "mask = mask & (self._query_distances(store) < window)", "mask = mask & (self._query_distances(store) <= window)", ("tests/engine/test_families.py", "tests/engine/test_decoder.py")),
     Bug("pages of the oldest are evicted from the front", "engine/decoding/bases/policy.py", "oldest[key] = pos.topk(gone, largest=False).indices.tolist()", "oldest[key] = pos.topk(gone, largest=True).indices.tolist()", ("tests/contracts/test_policies.py", "tests/contracts/test_grid.py")),
     Bug("sinks leave with the oldest", "engine/decoding/bases/policy.py", "pos = pos.masked_fill(pos < protect, cache.length)", "pass", ("tests/contracts/test_policies.py", "tests/contracts/test_grid.py")),
     # positions, attention
     Bug("linear scaling multiplies", "engine/model/layers/rope.py", "return inv / rope.factor\n", "return inv * rope.factor\n", ("tests/engine/test_families.py", "tests/engine/test_keys.py")),
     Bug("the rotation turns the other way", "engine/model/layers/rope.py", "torch.cat([-sin, sin], -1)", "torch.cat([sin, -sin], -1)", ("tests/engine/test_families.py", "tests/engine/test_decoder.py")),
-    Bug("scores are not scaled where they are seen", "engine/model/attention/attention.py", "scores = capped(scores.view(B, H, g, T, -1).mul_(scale), cap)", "scores = capped(scores.view(B, H, g, T, -1), cap)", ("tests/engine/test_decoder.py", "tests/contracts/test_policies.py")),
+    Bug("scores are not scaled where they are seen", "engine/model/attention/attention.py", "scores = soft_cap(scores.view(B, H, g, T, -1).mul_(scale), cap)", "scores = soft_cap(scores.view(B, H, g, T, -1), cap)", ("tests/engine/test_decoder.py", "tests/contracts/test_policies.py")),
     Bug("column sums leave the group out", "engine/model/attention/attention.py", "sums += given.sum((2, 3))", "sums += given[:, :, 0].sum(2)", ("tests/methods/test_h2o.py", "tests/contracts/test_grid.py", "tests/engine/test_columns.py")),
     # samplers
     Bug("top-p keeps what is behind the mass", METHODS + "samplers/top_p.py", "out = before >= self.p", "out = before > 1 - self.p", ("tests/law/test_checklist.py", *LAW)),
@@ -92,23 +92,23 @@ BUGS = (
     Bug("a chain's stages run backwards", METHODS + "samplers/chain.py", "for stage, s in zip(self.stages, state, strict=True):\n            logits = stage.warp(logits, s)", "for stage, s in zip(self.stages[::-1], state[::-1], strict=True):\n            logits = stage.warp(logits, s)", ("tests/law/test_checklist.py", *LAW)),
     Bug("locally typical sorts by surprise alone", METHODS + "samplers/locally_typical.py", "(surprise - torch.special.entr(p).sum(-1, keepdim=True)).abs()", "surprise.abs()", ("tests/law/test_checklist.py", "tests/methods/test_locally_typical.py", "tests/law/test_registry.py")),
     # drafters
-    Bug("prompt lookup copies from one token too far", METHODS + "drafters/lookup/prompt_lookup.py", "copied = text[at : at + min(self.length, ctx.room)]", "copied = text[at + 1 : at + 1 + min(self.length, ctx.room)]", ("tests/methods/test_prompt_lookup.py", "tests/contracts/test_notes.py")),
+    Bug("prompt lookup copies from one token too far", METHODS + "drafters/lookup/prompt_lookup.py", "copied = text[at : at + min(self.max_draft_tokens, ctx.room)]", "copied = text[at + 1 : at + 1 + min(self.max_draft_tokens, ctx.room)]", ("tests/methods/test_prompt_lookup.py", "tests/contracts/test_notes.py")),
     Bug("prompt lookup takes the suffix itself", METHODS + "drafters/lookup/prompt_lookup.py", 'at = ends[-2] if self.match == "latest" else ends[0]', 'at = ends[-1] if self.match == "latest" else ends[0]', ("tests/methods/test_prompt_lookup.py", "tests/contracts/test_drafters.py")),
-    Bug("a draft goes beyond the room", METHODS + "drafters/lookup/anpd.py", "while len(followers) < min(self.length, ctx.room):", "while len(followers) < self.length:", ("tests/contracts/test_drafters.py",)),
+    Bug("a draft goes beyond the room", METHODS + "drafters/lookup/anpd.py", "while len(followers) < min(self.max_draft_tokens, ctx.room):", "while len(followers) < self.max_draft_tokens:", ("tests/contracts/test_drafters.py",)),
     Bug("refused tokens overwrite accepted ones", METHODS + "drafters/lookup/token_recycling.py", "if row not in accepted:", "if row in accepted:", ("tests/methods/test_token_recycling.py",)),
     Bug("the accepted context is not learnt", METHODS + "drafters/lookup/token_recycling.py", "for row in sorted(accepted):", "for row in ():", ("tests/methods/test_token_recycling.py",)),
-    Bug("a node is scored by what it is not", METHODS + "drafters/lookup/trie.py", "score = (1 - self.weight) * x.f_in + self.weight * x.f_out", "score = self.weight * x.f_in + (1 - self.weight) * x.f_out", ("tests/methods/test_trie.py",)),
+    Bug("a node is scored by what it is not", METHODS + "drafters/lookup/trie.py", "score = (1 - self.output_weight) * x.f_in + self.output_weight * x.f_out", "score = self.output_weight * x.f_in + (1 - self.output_weight) * x.f_out", ("tests/methods/test_trie.py",)),
     Bug("siblings drawn with replacement are called without", METHODS + "drafters/draft_model/rsd_s.py", "left = slot.phi + math.log1p(-taken)", "left = slot.phi", ("tests/methods/test_rsd.py", *LAW)),
     # policies, codecs, depth, schedules, laws
     Bug("heavy hitters are those without mass", METHODS + "policies/h2o.py", 'return store.column("mass")', 'return -store.column("mass")', ("tests/contracts/test_grid.py", "tests/methods/test_h2o.py")),
     Bug("TOVA looks at the first row", METHODS + "policies/tova.py", "given = rows[:, :, :, -1].mean((1, 2))", "given = rows[:, :, :, 0].mean((1, 2))", ("tests/contracts/test_grid.py", "tests/methods/test_tova.py")),
     Bug("long keys stay", METHODS + "policies/key_norm.py", 'return -store.column("norm")', 'return store.column("norm")', ("tests/contracts/test_grid.py", "tests/methods/test_key_norm.py")),
-    Bug("bursts are rounded down", METHODS + "policies/scissorhands.py", "return -(-super().surplus(store) // self.burst) * self.burst", "return super().surplus(store) // self.burst * self.burst", ("tests/contracts/test_grid.py", "tests/methods/test_scissorhands.py")),
-    Bug("packed keys are joined along the values' axis", METHODS + "codecs/kivi.py", 'axis = 3 if side == "keys" else 2', "axis = 2", ("tests/methods/test_kivi.py", "tests/contracts/test_codecs.py")),
-    Bug("patience counts on after a change", METHODS + "depth/patience.py", "torch.where(self._before == before, self._count + 1, 0)", "self._count + 1", ("tests/methods/test_exit_rules.py", "tests/methods/test_exit_rules.py")),
-    Bug("an exit looks at the second best", METHODS + "depth/confidence_exit.py", 'return best[..., 0] if self.criterion == "softmax_max"', 'return best[..., 1] if self.criterion == "softmax_max"', ("tests/methods/test_confidence_exit.py", "tests/methods/test_exit_rules.py")),
-    Bug("a length grows where the draft was refused", METHODS + "schedules/heuristic.py", "if matched else max(length - self.shrink, 1)", "if not matched else max(length - self.shrink, 1)", ("tests/methods/test_schedules.py", "tests/methods/test_cerberus.py")),
-    Bug("guidance leaves out what is likely", METHODS + "laws/contrastive.py", "return (p - self.strength * q).masked_fill_(p < floor, -torch.inf)\n\n    def observe", "return (p - self.strength * q).masked_fill_(p > floor, -torch.inf)\n\n    def observe", ("tests/law/test_laws.py", "tests/methods/test_contrastive.py")),
+    Bug("bursts are rounded down", METHODS + "policies/scissorhands.py", "return -(-super().surplus(store) // self.eviction_count) * self.eviction_count", "return super().surplus(store) // self.eviction_count * self.eviction_count", ("tests/contracts/test_grid.py", "tests/methods/test_scissorhands.py")),
+    Bug("packed keys are joined along the values' axis", METHODS + "kv_compression/kivi.py", 'axis = 3 if side == "keys" else 2', "axis = 2", ("tests/methods/test_kivi.py", "tests/contracts/test_kv_compression.py")),
+    Bug("patience counts on after a change", METHODS + "adaptive_depth/patience.py", "torch.where(self._before == before, self._count + 1, 0)", "self._count + 1", ("tests/methods/test_exit_rules.py", "tests/methods/test_exit_rules.py")),
+    Bug("an exit looks at the second best", METHODS + "adaptive_depth/confidence_exit.py", 'return best[..., 0] if self.criterion == "softmax_max"', 'return best[..., 1] if self.criterion == "softmax_max"', ("tests/methods/test_confidence_exit.py", "tests/methods/test_exit_rules.py")),
+    Bug("a length grows where the draft was refused", METHODS + "schedules/heuristic.py", "if matched", "if not matched", ("tests/methods/test_schedules.py", "tests/methods/test_cerberus.py")),
+    Bug("guidance leaves out what is likely", METHODS + "guidance/contrastive.py", "return (p - self.strength * q).masked_fill_(p < floor, -torch.inf)\n\n    def observe", "return (p - self.strength * q).masked_fill_(p > floor, -torch.inf)\n\n    def observe", ("tests/law/test_guidance.py", "tests/methods/test_contrastive.py")),
     Bug("k-SEQ tests without rho", METHODS + "acceptance/spectr.py", "ok, u = chance.accept(p_x, rho * q_x, position)", "ok, u = chance.accept(p_x, q_x, position)", LAW),
     Bug("typical acceptance forgets the entropy", METHODS + "acceptance/typical.py", "return min(self.epsilon, self.delta * math.exp(-entropy))", "return self.epsilon", ("tests/law/test_typical.py",)),
     # strategies

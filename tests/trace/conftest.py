@@ -13,7 +13,7 @@ import pytest
 from decodescope.engine.core.component import registry
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace import End, Header, Prefill, Step, TraceWriter
-from decodescope.engine.trace.details.looked import Look
+from decodescope.engine.trace.details.looks import Look
 from decodescope.engine.trace.details.shapes import (
     CanvasDetail,
     MatrixDetail,
@@ -48,7 +48,7 @@ def header(rule: str = "lossless", **more: Any) -> Header:
     method = {"strategy": {"name": "draft_verify"}, "acceptance": {"name": rule}}
     pieces = {"1": "a", "2": ["e2"], "3": ["82", "ac"], "4": " b"}
     known = {x: kind.telling for x, kind in registry("acceptance").items() if x == rule}
-    said = Method.named({"acceptance": rule} if known else {}).said()
+    said = Method.from_names({"acceptance": rule} if known else {}).describe_parts()
     told = {"parts": {kind: said[kind] for kind in method}, "tellings": known, **more}
     return Header(model, method, np.arange(1, PROMPT + 1, dtype="<i4"), 11, pieces=pieces, run="r1", **told)
 

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from decodescope.engine.trace import UPLOADED, TraceError, check, open_trace, read_records, recover
-from decodescope.engine.trace.encoding.frame import MAGIC, encode, frame, split
+from decodescope.engine.trace.encoding.frame import MAGIC, encode, frame_body, split
 from decodescope.engine.trace.records.events import Fields, Pass
 
 
@@ -30,7 +30,7 @@ class Forge:
         self.step = encode(toy.drafted_step(0, toy.prompt), 1)
 
     def bodies(self, *bodies: bytes) -> Path:
-        self.path.write_bytes(MAGIC + b"".join(map(frame, bodies)))
+        self.path.write_bytes(MAGIC + b"".join(map(frame_body, bodies)))
         return self.path
 
     def raw(self, head: bytes, arrays: bytes = b"") -> Path:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from decodescope.engine.trace import UPLOADED, TraceError, check, open_trace
-from decodescope.engine.trace.detail_checks.copies import sources
+from decodescope.engine.trace.detail_checks.copies import emitted_sources
 from decodescope.engine.trace.details.declarations import (
     DetailColumn,
     MatrixForm,
@@ -74,7 +74,7 @@ def test_odd_formulas_are_read_without_harm(toy: Any, tmp_path: Path) -> None:
         assert check(trace).problems, "it emitted something else"
         for first in (2**52, -1, 0.5, None):
             trace.steps[0].details[0].values["first"] = first
-            assert len(sources(trace.header, trace.steps[0])) in (0, len(trace.steps[0].emitted))
+            assert len(emitted_sources(trace.header, trace.steps[0])) in (0, len(trace.steps[0].emitted))
             assert any("in the prompt there stands" in x for x in check(trace).problems)
 
 

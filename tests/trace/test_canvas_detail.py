@@ -11,19 +11,19 @@ import pytest
 
 from decodescope.engine.trace.detail_checks.details import details_problems
 from decodescope.engine.trace.details.canvas import CanvasReading
-from decodescope.engine.trace.details.consistency import consistent_details, consistent_forms
+from decodescope.engine.trace.details.consistency import validate_details, validate_forms
 from decodescope.engine.trace.details.declarations import (
     CanvasForm,
     CanvasWord,
     DetailColumn,
     Sentence,
-    merged,
+    merge_forms,
     with_words,
 )
-from decodescope.engine.trace.details.explored import Explored
-from decodescope.engine.trace.details.levels import kept_at
+from decodescope.engine.trace.details.exploration import Explored
+from decodescope.engine.trace.details.levels import filter_details
 from decodescope.engine.trace.details.shapes import CanvasDetail
-from decodescope.engine.trace.details.vetoed import Veto
+from decodescope.engine.trace.details.veto import Veto
 from decodescope.engine.trace.values.limits import TraceError
 
 from .conftest import VOCAB, header, plain_step
@@ -34,7 +34,7 @@ FORM = CanvasForm(
     rank=["order", "-confidence"],
     settles=["rank <= count", "confidence >= bars"],
     words={"sure": CanvasWord("s", "sure"), "best": CanvasWord("b", "best")},
-    columns=[DetailColumn("bars", "number"), DetailColumn("order", "number", "fields"), DetailColumn("guess", "token")],
+    columns=[DetailColumn("bars", "number"), DetailColumn("order", "number", "full"), DetailColumn("guess", "token")],
     values=[DetailColumn("note", "text")],
 )  # fmt: skip
 FORMS = {"places": FORM}
@@ -56,20 +56,22 @@ def reading(detail: CanvasDetail, form: CanvasForm = FORM) -> CanvasReading:
 
 def test_ranks_and_bars_of_the_declaration_give_what_is_settled() -> None:
     read = reading(canvas())
-    assert read.due == [1, 2] and read.follows and read.clause == "2 of 3"
-    assert [row.raw("rank") for row in read.rows] == [3, 1, 2]
+    assert read.due_places == [1, 2] and read.follows_declaration and read.clause == "2 of 3"
+    assert [row.entry("rank") for row in read.rows] == [3, 1, 2]
     drawn = canvas(columns={"bars": np.full(3, 2, "<f4"), "order": np.array([0, 2, 1], "<i4")})
-    assert reading(drawn).due == [0] and not reading(drawn).follows, "an order comes before confidences"
+    assert reading(drawn).due_places == [0] and not reading(drawn).follows_declaration, (
+        "an order comes before confidences"
+    )
     apart = canvas(vetoes=[Veto(10, 5, True), Veto(9, 3)])
-    assert reading(apart).due == [1], "what was refused beside others stays open"
+    assert reading(apart).due_places == [1], "what was refused beside others stays open"
 
 
 def test_a_row_is_settled_as_long_as_its_relation_holds() -> None:
     form = replace(FORM, rank=[], settles=[], run="guess == candidate", drawn="chain")
     for guesses, due, held in (([3, 4, 5], 3, 3), ([3, 9, 5], 2, 1), ([9, 4, 5], 1, 0)):
         read = reading(canvas(columns={"guess": np.array(guesses, "<i4")}), form)
-        assert read.due == [*range(due)] and read.held == held
-    assert reading(canvas(columns={}), form).due == [0], "without guesses the first alone follows"
+        assert read.due_places == [*range(due)] and read.run_length == held
+    assert reading(canvas(columns={}), form).due_places == [0], "without guesses the first alone follows"
 
 
 LIES = [
@@ -129,9 +131,9 @@ HOSTILE: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("change", "found"), HOSTILE)
 def test_a_canvas_that_makes_no_sense_is_refused(change: dict[str, Any], found: str) -> None:
-    consistent_details([canvas()], FORMS, VOCAB)
+    validate_details([canvas()], FORMS, VOCAB)
     with pytest.raises(TraceError) as refused:
-        consistent_details([canvas(**change)], FORMS, VOCAB)
+        validate_details([canvas(**change)], FORMS, VOCAB)
     assert found in str(refused.value)
 
 
@@ -146,22 +148,22 @@ def test_a_canvas_that_makes_no_sense_is_refused(change: dict[str, Any], found: 
     (dict(says=[Sentence("{settled:x}")]), "details.places"),
 ])  # fmt: skip
 def test_a_declaration_that_cannot_be_read_is_refused(change: dict[str, Any], found: str) -> None:
-    consistent_forms(FORMS)
+    validate_forms(FORMS)
     with pytest.raises(TraceError) as refused:
-        consistent_forms({"places": replace(FORM, **change)})
+        validate_forms({"places": replace(FORM, **change)})
     assert found in str(refused.value)
 
 
 def test_a_level_keeps_what_its_columns_say() -> None:
     detail = canvas(columns={"bars": np.zeros(3, "<f4"), "order": np.arange(3)})
-    assert kept_at("counts", [detail], FORMS) == []
-    (kept,) = kept_at("decisions", [detail], FORMS)
+    assert filter_details("summary", [detail], FORMS) == []
+    (kept,) = filter_details("decisions", [detail], FORMS)
     assert [*kept.columns] == ["bars"] and kept.places == detail.places
-    assert kept_at("fields", [detail], FORMS) == [detail]
+    assert filter_details("full", [detail], FORMS) == [detail]
 
 
 def test_methods_that_write_one_after_another_have_the_words_of_all() -> None:
     first = {"places": with_words(FORM, {"row": CanvasWord("r", "row")})}
-    both = merged([first, FORMS, {"other": FORM}])
+    both = merge_forms([first, FORMS, {"other": FORM}])
     assert [*both] == ["places", "other"]
     assert {*both["places"].words} == {"sure", "best", "row"} and both["other"] == FORM  # type: ignore[union-attr]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from decodescope.engine.trace import End, Step, Trace, check, open_trace
-from decodescope.engine.trace.detail_checks.sharing import Texts
+from decodescope.engine.trace.detail_checks.sharing import SharingValidator
 from decodescope.engine.trace.details.declarations import DetailColumn, TreeForm
 from decodescope.engine.trace.details.shapes import TreeDetail
 from decodescope.engine.trace.records.events import (
@@ -22,7 +22,7 @@ from decodescope.engine.trace.records.events import (
     Tops,
     Trials,
 )
-from decodescope.engine.trace.records.reference import Shadowed
+from decodescope.engine.trace.records.reference import ReferenceRecord
 
 # texts that are read side by side, one of which becomes the run's at its end
 SIDE_BY_SIDE = {
@@ -109,9 +109,11 @@ def test_records_changed_after_the_end_are_found_by_the_hashes(toy):
 
 
 def test_drift_without_an_end_and_more_kinds_than_a_plan_can_name_are_found(toy):
-    endless = Shadowed(np.zeros((1, 2, 2), "<f4"), np.full(1, np.inf, "<f4"), np.array([3], "<i4"), 64, 1.0)
+    endless = ReferenceRecord(
+        np.zeros((1, 2, 2), "<f4"), np.full(1, np.inf, "<f4"), np.array([3], "<i4"), 64, 1.0
+    )
     for tell, says in (
-        (lambda x: setattr(x, "shadow", endless), "shadow.drift"),
+        (lambda x: setattr(x, "reference", endless), "reference.drift"),
         (
             lambda x: setattr(x, "plan", Plan(np.zeros((1, 1), "<i4"), ["a"] * 128)),
             "128 words, above the limit of 127",
@@ -124,7 +126,7 @@ def test_drift_without_an_end_and_more_kinds_than_a_plan_can_name_are_found(toy)
 
 def test_the_limits_of_the_header_bind_the_text(toy):
     trace = Trace([toy.header(max_new_tokens=5, stop_tokens=[20]), toy.prefill(), *toy.steps("pdpd")])
-    trace.seal(End("max_new_tokens", trace.emitted[:], 4))
+    trace.seal(End("max_new_tokens", trace.emitted_ids[:], 4))
     problems = " ".join(check(trace).problems)
     assert "6 tokens, where 5 were allowed" in problems and "a stop token stands before" in problems
 
@@ -307,7 +309,7 @@ def test_texts_of_passes_that_no_run_makes_are_not_followed(toy, batch):
 
 def test_many_texts_that_part_one_by_one_are_followed(toy):
     """Text i has i entries in common with all behind it, so that below each node lies another."""
-    count, texts = 1100, Texts(toy.header(details=SIDE_BY_SIDE), 1)
+    count, texts = 1100, SharingValidator(toy.header(details=SIDE_BY_SIDE), 1)
     texts._paths = [
         [*((j, 0) for j in range(i)), *((j, i + 1) for j in range(i, count))] for i in range(count)
     ]

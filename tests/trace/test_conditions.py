@@ -16,22 +16,22 @@ from decodescope.engine.trace.query.conditions import Condition
 from decodescope.engine.trace.query.facts import FACTS
 from decodescope.engine.trace.records.events import Exit
 
-LEVELS = dict(levels=["counts", "decisions"])
+LEVELS = dict(levels=["summary", "decisions"])
 
 
 def header(toy: Any, **more: Any) -> Any:
     made = toy.header(**{**LEVELS, **more})
     made.method = {
         **made.method,
-        "policy": {"name": "streaming_llm", "sinks": 2},
-        "depth": {"name": "confidence_exit"},
+        "policy": {"name": "streaming_llm", "sink_tokens": 2},
+        "adaptive_depth": {"name": "confidence_exit"},
     }
     return made
 
 
 def found(toy: Any, text: str, steps: list[Step] | None = None) -> list[int]:
     """The steps of "pdpd" (plain and drafted ones in turn) where the condition holds."""
-    watch = Condition(text).over(header(toy))
+    watch = Condition(text).watch_run(header(toy))
     return [s.step for s in steps or toy.steps("pdpd") if watch.see(s, toy.header().pieces).value is True]
 
 
@@ -92,16 +92,16 @@ def test_what_a_step_lost_left_and_said_is_found(toy: Any) -> None:
 
 def test_a_hit_names_its_node_and_its_numbers(toy: Any) -> None:
     step = toy.steps("pd")[1]
-    hit = Condition("p/q < 0.3").over(header(toy)).see(step, {})
+    hit = Condition("p/q < 0.3").watch_run(header(toy)).see(step, {})
     assert hit.node == 1 and "node 2" in hit.why and "p = 0.1, q = 0.4" in hit.why
-    assert Condition("first reject").over(header(toy)).see(step, {}).node == 1
-    hit = Condition("accepted == 1").over(header(toy)).see(step, {})
+    assert Condition("first reject").watch_run(header(toy)).see(step, {}).node == 1
+    hit = Condition("accepted == 1").watch_run(header(toy)).see(step, {})
     assert hit.node is None and "accepted = 1" in hit.why
 
 
 def test_a_figure_is_watched_step_by_step(toy: Any) -> None:
     def values(text: str) -> list[Any]:
-        watch = Condition(text, number=True).over(header(toy))
+        watch = Condition(text, number=True).watch_run(header(toy))
         return [watch.see(s, {}).value for s in toy.steps("pdpd")]
 
     assert values("accepted") == [0, 1, 0, 1] and values("mean(accepted)") == [0, 0.5, 1 / 3, 0.5]
@@ -112,16 +112,16 @@ def test_a_figure_is_watched_step_by_step(toy: Any) -> None:
 
 
 def test_what_was_not_recorded_is_a_sentence_and_not_a_no(toy: Any) -> None:
-    counts = toy.header(levels=["counts"])
+    counts = toy.header(levels=["summary"])
     for text in ("p < 0.1", "first reject", "evicts a sink", "entropy > 1", "token in {1}"):
-        with pytest.raises(ConditionError, match=r"was not recorded.*“counts”.*“decisions”"):
-            Condition(text).over(counts)
-    Condition("accepted == 0 and verify ms > 2").over(counts)
+        with pytest.raises(ConditionError, match=r"was not recorded.*“summary”.*“decisions”"):
+            Condition(text).watch_run(counts)
+    Condition("accepted == 0 and verify ms > 2").watch_run(counts)
     everything = header(toy)
-    everything.method["depth"] = {"name": "all_layers"}
-    everything.parts["depth"] = Method().said()["depth"]
+    everything.method["adaptive_depth"] = {"name": "all_layers"}
+    everything.parts["adaptive_depth"] = Method().describe_parts()["adaptive_depth"]
     with pytest.raises(ConditionError, match="runs all layers"):
-        Condition("exit layer < 3").over(everything)
+        Condition("exit layer < 3").watch_run(everything)
 
 
 WRONG = [
@@ -207,7 +207,7 @@ WORDS += [
 def test_no_text_does_more_than_be_refused_or_answered(toy: Any, text: str) -> None:
     for number in (False, True):
         try:
-            watch = Condition(text, number=number).over(header(toy))
+            watch = Condition(text, number=number).watch_run(header(toy))
         except ConditionError as refusal:
             assert str(refusal)
             continue
@@ -222,5 +222,5 @@ def test_a_step_of_many_nodes_is_refused_rather_than_waited_for(toy: Any) -> Non
     step.draft.tokens, step.draft.parents, step.draft.q = [1] * many, [-1] * many, [0.5] * many
     began = time.monotonic()
     with pytest.raises(ConditionError, match="400,001 nodes, too many"):
-        Condition("p < 0 or q < 0 or p + q < 0").over(header(toy)).see(step, {})
+        Condition("p < 0 or q < 0 or p + q < 0").watch_run(header(toy)).see(step, {})
     assert time.monotonic() - began < 30

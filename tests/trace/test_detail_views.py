@@ -10,7 +10,7 @@ import pytest
 from decodescope.engine.methods.routers.agreement import VOTES
 from decodescope.engine.methods.routers.entropy import TURN
 from decodescope.engine.trace import Trace, TraceError, check
-from decodescope.engine.trace.details.consistency import consistent_details, consistent_forms
+from decodescope.engine.trace.details.consistency import validate_details, validate_forms
 from decodescope.engine.trace.details.declarations import (
     DetailColumn,
     Form,
@@ -22,7 +22,7 @@ from decodescope.engine.trace.details.declarations import (
     Sentence,
     TallyForm,
 )
-from decodescope.engine.trace.details.looked import Look, consistent_looks
+from decodescope.engine.trace.details.looks import Look, validate_looks
 from decodescope.engine.trace.details.shapes import MatrixDetail, TallyDetail
 from decodescope.lab.wire.messages import messages
 
@@ -71,9 +71,9 @@ BAD: dict[str, tuple[Form, str]] = {
 def test_a_bad_declaration_is_refused(name: str) -> None:
     form, words = BAD[name]
     with pytest.raises(TraceError, match=words.replace("(", r"\(")) as caught:
-        consistent_forms({"bad": form})
+        validate_forms({"bad": form})
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
-    consistent_forms({"good": TURN, "fine": VOTES})
+    validate_forms({"good": TURN, "fine": VOTES})
 
 
 @pytest.mark.parametrize(
@@ -89,15 +89,15 @@ def test_a_bad_declaration_is_refused(name: str) -> None:
     ],
 )
 def test_bad_rows_are_refused(columns: dict[str, Any], words: str) -> None:
-    consistent_details([TallyDetail("turn", TOKEN, VALUES)], {"turn": TURN}, 16)
+    validate_details([TallyDetail("turn", TOKEN, VALUES)], {"turn": TURN}, 16)
     with pytest.raises(TraceError, match=words):
-        consistent_details([TallyDetail("turn", {**TOKEN, **columns}, VALUES)], {"turn": TURN}, 16)
+        validate_details([TallyDetail("turn", {**TOKEN, **columns}, VALUES)], {"turn": TURN}, 16)
 
 
 def test_a_look_at_fewer_than_no_rows_is_refused() -> None:
-    consistent_looks([Look("law", "draft", 0)])
+    validate_looks([Look("law", "draft", 0)])
     with pytest.raises(TraceError, match="a look at -1 rows"):
-        consistent_looks([Look("law", "draft", -1)])
+        validate_looks([Look("law", "draft", -1)])
 
 
 def told(toy: Any, form: Form, detail: Any, looks: list[Look] | None = None) -> list[str]:
@@ -121,7 +121,7 @@ TURNS: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize("name", TURNS)
 def test_numbers_of_a_turn_that_cannot_be_are_told_of(name: str, toy: Any) -> None:
     values, words = TURNS[name]
-    trace_knobs = {"name": "entropy", "tau": 1.0, "shift": 0.0, "window": 5, "stay": 1}
+    trace_knobs = {"name": "entropy", "tau": 1.0, "large_tau_offset": 0.0, "window": 5, "min_turn_tokens": 1}
     header = toy.header()
     detail = TallyDetail("turn", TOKEN, {**VALUES, **values})
     trace = Trace()
@@ -130,7 +130,7 @@ def test_numbers_of_a_turn_that_cannot_be_are_told_of(name: str, toy: Any) -> No
     trace.steps[0].details = [detail]
     assert list(messages(trace))
     assert any(words in problem for problem in check(trace).problems)
-    trace.header.method["router"] = {"window": 0, "stay": "a", "tau": None, "shift": []}
+    trace.header.method["router"] = {"window": 0, "min_turn_tokens": "a", "tau": None, "large_tau_offset": []}
     assert any("lacks the knobs" in x or "lacks caught" in x for x in check(trace).problems)
 
 

@@ -8,22 +8,22 @@ import pytest
 
 from decodescope.engine.trace import UPLOADED, TraceError, open_trace
 from decodescope.engine.trace.details.declarations import Sentence
-from decodescope.engine.trace.details.scope import Scope, written
+from decodescope.engine.trace.details.scope import FormulaScope, format_number
 from decodescope.engine.trace.records.evidence import Quantity, Relation, Telling
 from decodescope.engine.trace.values.formula import (
     FormulaError,
+    evaluate_formula,
     formula,
     names_in,
     relation,
     sentence,
-    work_out,
 )
 
 NAMES = {"p": 0.25, "q": 0.5, "w": 0.75, "before(w)": 0.5, "alive": 3.0, "zero": 0.0}
 
 
 def value(text: str) -> float | None:
-    return work_out(formula(text), NAMES.get)
+    return evaluate_formula(formula(text), NAMES.get)
 
 
 def test_a_formula_gives_the_number_that_it_says() -> None:
@@ -35,7 +35,7 @@ def test_a_formula_gives_the_number_that_it_says() -> None:
 
 
 def test_a_formula_counts_the_entries_of_a_list() -> None:
-    scope = Scope({"ids": [4, 5, 6], "none": [], "p": 0.5, "many": 12345}, {"ids": "tokens"})
+    scope = FormulaScope({"ids": [4, 5, 6], "none": [], "p": 0.5, "many": 12345}, {"ids": "tokens"})
     assert scope.value("count(ids) + 1") == 4 and scope.value("count(none)") == 0
     assert scope.value("count(p)") is None and scope.value("count(nobody)") is None
     assert scope.say(Sentence("{count(ids)} of {many:n}")) == "3 of 12,345"
@@ -135,7 +135,7 @@ def test_lists_have_a_count_a_sum_and_a_mean_and_only_by_name() -> None:
         "y": 4.0,
         "odd": [float("inf")],
     }
-    scope = Scope(lists, {})
+    scope = FormulaScope(lists, {})
     assert [scope.value(f"{name}(x)") for name in ("count", "sum", "mean")] == [3.0, 9.0, 3.0]
     assert scope.value("exp(mean(none)) + count(x) * y") == 13.0
     assert scope.value("mean(none)") == 0.0 and scope.value("count(gap)") == 2.0
@@ -155,4 +155,4 @@ def test_lists_have_a_count_a_sum_and_a_mean_and_only_by_name() -> None:
     ],
 )  # fmt: skip
 def test_numbers_are_written_as_a_page_writes_them(number: float, form: str, text: str) -> None:
-    assert written(number, form) == text
+    assert format_number(number, form) == text

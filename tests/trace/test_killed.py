@@ -15,10 +15,10 @@ import json, os, random, select, signal, sys, time
 from pathlib import Path
 sys.modules["torch"] = None  # an import of torch would fail
 from decodescope.engine.trace import Header, Step, TraceWriter, open_trace, recover, check
-from decodescope.engine.trace.file import file
+from decodescope.engine.trace.file import writer as file_writer
 import numpy as np
 os.fsync = os.fdatasync = lambda fd: None  # what a kill leaves does not depend on the disk; a power cut is another test
-file.RESERVE_BYTES = 4096
+file_writer.RESERVE_BYTES = 4096
 
 folder, kills = Path(sys.argv[1]), int(sys.argv[2])
 chance = random.Random(7)

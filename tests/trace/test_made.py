@@ -8,9 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from decodescope.engine.core.note import ROUNDS, Finding, thinned
+from decodescope.engine.core.note import ROUNDS, Finding, downsample
 from decodescope.engine.trace import Header, check
-from decodescope.engine.trace.checks.rules import consistent_header
+from decodescope.engine.trace.checks.record_consistency import validate_header
 from decodescope.engine.trace.file.trace import open_trace
 from decodescope.engine.trace.records.weight_reports import MOST, Made
 from decodescope.engine.trace.values.limits import TraceError
@@ -30,7 +30,7 @@ def headed(toy: SimpleNamespace, made: dict[str, list[Made]]) -> Header:
 
 
 def test_findings_are_read_back(toy: SimpleNamespace, tmp_path: Path) -> None:
-    made = {"target": [Made("head_sensitivity cut=0.5", True, ALL), Made("int8")]}
+    made = {"target": [Made("head_sensitivity cut_share=0.5", True, ALL), Made("int8")]}
     trace = open_trace(toy.write(tmp_path / "a.dstrace", toy.steps("pd"), head=headed(toy, made)))
     assert trace.header.reports == made and check(trace).ok
 
@@ -62,7 +62,7 @@ def test_runs_of_one_model_have_one_hash(toy: SimpleNamespace, tmp_path: Path) -
 )
 def test_what_fits_no_model_is_refused(toy: SimpleNamespace, finding: Finding, why: str) -> None:
     with pytest.raises(TraceError, match=rf"reports\.target\.0\.findings\.x {why}"):
-        consistent_header(headed(toy, {"target": [Made("int8", findings={"x": finding})]}))
+        validate_header(headed(toy, {"target": [Made("int8", findings={"x": finding})]}))
 
 
 def test_what_is_too_much_is_refused(toy: SimpleNamespace) -> None:
@@ -75,9 +75,12 @@ def test_what_is_too_much_is_refused(toy: SimpleNamespace) -> None:
         ),
     ):
         with pytest.raises(TraceError, match=why):
-            consistent_header(headed(toy, made))
+            validate_header(headed(toy, made))
 
 
 def test_a_long_series_is_told_in_stretches() -> None:
-    assert thinned([1.0, 3.0, 5.0, 7.0], 2) == [2.0, 6.0] and thinned(["a", "b", "c", "d"], 2) == ["b", "d"]
-    assert len(thinned(range(ROUNDS + 1))) == ROUNDS and thinned([1, 2]) == [1, 2]
+    assert downsample([1.0, 3.0, 5.0, 7.0], 2) == [2.0, 6.0] and downsample(["a", "b", "c", "d"], 2) == [
+        "b",
+        "d",
+    ]
+    assert len(downsample(range(ROUNDS + 1))) == ROUNDS and downsample([1, 2]) == [1, 2]

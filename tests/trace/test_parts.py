@@ -10,7 +10,7 @@ import pytest
 from decodescope.engine.core.component import registry
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace import Header
-from decodescope.engine.trace.records.parts import Zone, called, said, zones
+from decodescope.engine.trace.records.parts import Zone, method_label, part_description, zones
 
 
 def header(parts: dict[str, Any] | None = None, **method: Any) -> Header:
@@ -19,36 +19,38 @@ def header(parts: dict[str, Any] | None = None, **method: Any) -> Header:
 
 def of(method: Method) -> Header:
     """The header of a run of this method."""
-    return header(method.said(), **method.record())
+    return header(method.describe_parts(), **method.record())
 
 
 @pytest.mark.parametrize("kind", sorted(Method().record()))
 def test_what_a_part_says_is_read_whole(kind: str) -> None:
     """A word that a base class says and nobody reads would be a word for nobody."""
     for name in registry(kind):
-        method = Method.named({kind: name})
-        declared = method.said()[kind]
-        read = said(of(method), kind)
+        method = Method.from_names({kind: name})
+        declared = method.describe_parts()[kind]
+        read = part_description(of(method), kind)
         assert {word: value for word, value in declared.items() if word != "zones"} == read
         assert kind != "policy" or bool(declared["zones"]) is bool(zones(of(method)))
 
 
 def test_several_samplers_are_greedy_if_one_is() -> None:
     for stages, greedy in ((["top_k", "temperature"], False), (["repetition_penalty", "greedy"], True)):
-        made = Method.named({"sampler": stages})
-        assert bool(said(of(made), "sampler").get("greedy")) is greedy
+        made = Method.from_names({"sampler": stages})
+        assert bool(part_description(of(made), "sampler").get("greedy")) is greedy
 
 
 def test_a_method_is_called_by_its_unusual_parts() -> None:
-    assert called(header()) == "plain decoding"
-    assert called(of(Method())) == "greedy"
-    method = Method.named({"drafter": "prompt_lookup", "policy": "h2o", "sampler": ["top_k", "temperature"]})
-    assert called(of(method)) == "prompt lookup + h2o + top k + temperature"
+    assert method_label(header()) == "plain decoding"
+    assert method_label(of(Method())) == "greedy"
+    method = Method.from_names(
+        {"drafter": "prompt_lookup", "policy": "h2o", "sampler": ["top_k", "temperature"]}
+    )
+    assert method_label(of(method)) == "prompt lookup + h2o + top k + temperature"
 
 
 def test_where_the_header_says_nothing_of_a_part_nothing_is_known_of_it() -> None:
-    silent = header(**Method.named({"policy": "streaming_llm"}).record())
-    assert all(said(silent, kind) == {} for kind in silent.method) and zones(silent) == []
+    silent = header(**Method.from_names({"policy": "streaming_llm"}).record())
+    assert all(part_description(silent, kind) == {} for kind in silent.method) and zones(silent) == []
 
 
 def test_words_that_make_no_sense_are_passed_over() -> None:
@@ -67,9 +69,11 @@ def test_words_that_make_no_sense_are_passed_over() -> None:
         ],
     }
     made = header(
-        {"policy": odd, "strategy": 3}, policy={"name": "window", "size": 8}, strategy={"name": "beam"}
+        {"policy": odd, "strategy": 3}, policy={"name": "window", "window": 8}, strategy={"name": "beam"}
     )
-    assert said(made, "policy") == {"does": ["evict"]} and said(made, "strategy") == {}
+    assert (
+        part_description(made, "policy") == {"does": ["evict"]} and part_description(made, "strategy") == {}
+    )
     assert zones(made) == [Zone("sinks", "first", 4)]
     assert (
         zones(header({"policy": {"zones": 3}}))
@@ -86,8 +90,8 @@ def test_a_sampler_says_its_temperature_and_whether_it_removes_tokens() -> None:
         (["top_k", "temperature"], {"temperature": {"temperature": 0.8}}, 0.8, True),
         (["min_p"], {}, 1.0, True),
     ):
-        words = said(of(Method.named({"sampler": stages}, settings)), "sampler")
+        words = part_description(of(Method.from_names({"sampler": stages}, settings)), "sampler")
         assert (words["heat"], words["cuts"]) == (heat, cuts), stages
-    assert "heat" not in said(
+    assert "heat" not in part_description(
         header({"sampler": {"heat": "hot", "cuts": True}}, sampler={"name": "top_p"}), "sampler"
     )

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from decodescope.engine.trace.records.events import Pass
-from decodescope.engine.trace.records.phases import DECIDES, READS, decides
+from decodescope.engine.trace.records.phases import DECIDES, READS, is_deciding_pass
 
 ROOT = Path(__file__).parents[2]
 # "verify" beside a phase; the step's own time of that name, and the shape of a mark, are something else
@@ -19,7 +19,7 @@ def test_only_a_pass_of_the_target_decides() -> None:
         for lane in ("target", "draft")
         for phase in (*DECIDES, *READS, "draft", "search")
     ]
-    assert [(one.lane, one.phase) for one in passes if decides(one)] == [
+    assert [(one.lane, one.phase) for one in passes if is_deciding_pass(one)] == [
         ("target", phase) for phase in DECIDES
     ]
     assert not {*DECIDES} & {*READS}

@@ -23,11 +23,11 @@ from decodescope.engine.trace import (
     open_trace,
     read_records,
 )
-from decodescope.engine.trace.encoding.frame import MAGIC, frame
-from decodescope.engine.trace.encoding.typed import KINDS
+from decodescope.engine.trace.encoding.frame import MAGIC, frame_body
+from decodescope.engine.trace.encoding.record_decoder import KINDS
 from decodescope.engine.trace.file.reader import read_header
 from decodescope.engine.trace.file.recover import recover
-from decodescope.engine.trace.records.reference import Shadowed
+from decodescope.engine.trace.records.reference import ReferenceRecord
 
 
 def same(a: Any, b: Any) -> bool:
@@ -77,16 +77,16 @@ def test_what_may_be_absent_is_none_when_it_is_read_again():
     assert len(seen) > 40
 
 
-def test_a_shadow_that_cut_nothing_comes_back(toy, tmp_path):
+def test_a_reference_that_cut_nothing_comes_back(toy, tmp_path):
     step = toy.plain_step(0, toy.prompt)
-    step.cache[0].shadow = Shadowed(
+    step.cache[0].reference = ReferenceRecord(
         np.zeros((1, 2, 2), "<f4"), np.zeros(1, "<f4"), np.array([3], "<i4"), 64, 1.0
     )
-    assert open_trace(toy.write(tmp_path / "x.dstrace", [step])).steps[0].cache[0].shadow.cut_mass is None
-    step.cache[0].shadow = Shadowed(
+    assert open_trace(toy.write(tmp_path / "x.dstrace", [step])).steps[0].cache[0].reference.cut_mass is None
+    step.cache[0].reference = ReferenceRecord(
         np.zeros((1, 0, 0), "<f4"), np.ones(1, "<f4"), np.array([5], "<i4"), 64, 1.0, None, 9
     )
-    back = open_trace(toy.write(tmp_path / "y.dstrace", [step])).steps[0].cache[0].shadow
+    back = open_trace(toy.write(tmp_path / "y.dstrace", [step])).steps[0].cache[0].reference
     assert back.ids == [5] and back.weight_bytes == 9 and back.lost_mass.shape == (1, 0, 0)
 
 
@@ -136,7 +136,7 @@ def test_text_joins_bytes_of_one_character(toy, small):
     assert trace.text([1, 2, 3, 4]) == "a\u20ac b"
     assert trace.text([2, 1]) == "\ufffda" and trace.text([1, 49]) == "a<#49>"
     assert (trace.piece(3), trace.piece(1), trace.piece(20)) == ("<82 AC>", "a", "<script>")
-    assert trace.tokens == [1, 2, 3, 4, 5, 6, 7, 0, 8, 20, 2, 8, 20] and trace.emitted == trace.tokens[7:]
+    assert trace.tokens == [1, 2, 3, 4, 5, 6, 7, 0, 8, 20, 2, 8, 20] and trace.emitted_ids == trace.tokens[7:]
 
 
 def test_steps_are_a_sequence(small):
@@ -151,8 +151,8 @@ def test_a_trace_in_memory_is_the_same_as_its_file(toy, small, tmp_path):
     trace = Trace([toy.header()])
     for record in [toy.prefill(), *toy.steps("pdpd")]:
         trace.write(record)
-    assert trace.emitted == open_trace(small).emitted, "before it is sealed"
-    trace.seal(End("max_new_tokens", trace.emitted[:], 4))
+    assert trace.emitted_ids == open_trace(small).emitted_ids, "before it is sealed"
+    trace.seal(End("max_new_tokens", trace.emitted_ids[:], 4))
     assert same(trace.end, open_trace(small).end)
     assert trace.save(tmp_path / "saved.dstrace").read_bytes() == small.read_bytes()
     assert check(trace).ok
@@ -168,9 +168,9 @@ def test_a_growing_file_is_followed(toy, tmp_path):
         for step in toy.steps("pd"):
             writer.write(step)
         assert trace.refresh() == 2 and trace.steps[1].emitted == [8, 20]
-        assert trace.emitted == [0, 8, 20]
+        assert trace.emitted_ids == [0, 8, 20]
         writer.write(toy.plain_step(2, 10))
-        assert trace.refresh() == 3 and trace.emitted == [0, 8, 20, 2]
+        assert trace.refresh() == 3 and trace.emitted_ids == [0, 8, 20, 2]
         writer.seal()
         assert trace.refresh() == 3 and trace.end.reason == "interrupted" and trace.damage is None
 
@@ -218,7 +218,7 @@ def edited(path: Path, number: int, change: Any) -> Path:
     text = json.dumps(head).encode()
     bodies[number] = struct.pack("<I", len(text)) + text + bodies[number][4 + size :]
     made = path.with_name("edited.dstrace.partial")
-    made.write_bytes(MAGIC + b"".join(map(frame, bodies)))
+    made.write_bytes(MAGIC + b"".join(map(frame_body, bodies)))
     return made
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from decodescope.engine.trace import End, TraceWriter, open_trace
-from decodescope.engine.trace.encoding.frame import MAGIC, encode, frame
+from decodescope.engine.trace.encoding.frame import MAGIC, encode, frame_body
 
 
 def test_two_hundred_thousand_steps_open_by_range(toy, tmp_path):
@@ -14,13 +14,13 @@ def test_two_hundred_thousand_steps_open_by_range(toy, tmp_path):
     body = encode(step, 1)
     path = tmp_path / "long.dstrace.partial"
     with open(path, "wb") as file:
-        file.write(MAGIC + frame(encode(toy.header(), 0)))
+        file.write(MAGIC + frame_body(encode(toy.header(), 0)))
         for k in range(count):
             one = body.replace(
                 b'"seq":1,"step":0,"n":7,', b'"seq":%6d,"step":%6d,"n":%6d,' % (k + 1, k, k + 7), 1
             )
             size = len(one) - len(body) + int.from_bytes(body[:4], "little")
-            file.write(frame(size.to_bytes(4, "little") + one[4:]))
+            file.write(frame_body(size.to_bytes(4, "little") + one[4:]))
     began = time.monotonic()
     trace = open_trace(path)
     took = time.monotonic() - began

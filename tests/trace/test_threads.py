@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from decodescope.engine.trace.detail_checks.threads import ThreadValidator
-from decodescope.engine.trace.details.consistency import consistent_details
+from decodescope.engine.trace.details.consistency import validate_details
 from decodescope.engine.trace.details.declarations import ThreadsForm
 from decodescope.engine.trace.details.shapes import Begun, Ended, ThreadsDetail
-from decodescope.engine.trace.details.threads import ThreadTree, schedule, strands
+from decodescope.engine.trace.details.threads import ThreadTree, build_thread_tree, thread_schedule
 from decodescope.engine.trace.values.limits import TraceError
 
 # thread 0 writes 1 2 3 (stop), thread 1 begins behind its first token and thread 2, thread 1's child, behind 1's first
@@ -35,7 +35,7 @@ def problems(run: list[tuple[ThreadsDetail | None, list[int]]]) -> list[str]:
 
 def test_what_is_settled_out_of_order_is_emitted_once_all_before_it_stands() -> None:
     assert problems(RUN) == []  # type: ignore[arg-type] # none is missing
-    every = strands(record for record, _ in RUN).strands
+    every = build_thread_tree(record for record, _ in RUN).strands
     assert [x.tokens for x in every] == [[1, 2, 3, STOP], [11, 12], [21, STOP]]
     assert [(x.first, x.parent and x.parent.number, x.at) for x in every] == [
         (0, None, 0),
@@ -43,7 +43,7 @@ def test_what_is_settled_out_of_order_is_emitted_once_all_before_it_stands() -> 
         (2, 1, 1),
     ]
     assert sorted(every, key=lambda x: x.place) == [every[2], every[1], every[0]]
-    taken = schedule(record for record, _ in RUN)
+    taken = thread_schedule(record for record, _ in RUN)
     assert (taken.rounds, taken.longest, taken.tokens) == (4, 4, 8), (
         "the first thread's, and 1 + 1 + 2 of the third's way"
     )
@@ -117,7 +117,7 @@ HOSTILE: list[tuple[ThreadsDetail, str]] = [
 @pytest.mark.parametrize(("record", "found"), HOSTILE)
 def test_a_record_that_makes_no_sense_is_refused(record: ThreadsDetail, found: str) -> None:
     forms = {"threads": ThreadsForm("threads", ends={"stop_token": "stop token"})}
-    consistent_details([ThreadsDetail("threads", [0], [1], [Begun(1, -1)])], forms, 50)
+    validate_details([ThreadsDetail("threads", [0], [1], [Begun(1, -1)])], forms, 50)
     with pytest.raises(TraceError, match="details") as refused:
-        consistent_details([record], forms, 50)
+        validate_details([record], forms, 50)
     assert found in str(refused.value)

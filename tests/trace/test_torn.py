@@ -20,7 +20,7 @@ from decodescope.engine.trace import (
     read_records,
     recover,
 )
-from decodescope.engine.trace.encoding.frame import MAGIC, frame
+from decodescope.engine.trace.encoding.frame import MAGIC, frame_body
 from decodescope.engine.trace.file.reader import TraceFile
 
 
@@ -96,7 +96,7 @@ def test_a_changed_byte_with_a_new_checksum_is_refused_or_read_but_never_crashes
         for at in range(0, size, 3):
             mask = 1 << chance.randrange(8)
             body[at] ^= mask
-            path.write_bytes(data[:start] + frame(bytes(body)) + data[start + 8 + size :])
+            path.write_bytes(data[:start] + frame_body(bytes(body)) + data[start + 8 + size :])
             body[at] ^= mask
             try:
                 trace = open_trace(path, UPLOADED)

@@ -22,11 +22,11 @@ from decodescope.engine.trace.details.declarations import (
     Term,
     TreeForm,
 )
-from decodescope.engine.trace.details.levels import kept_at
+from decodescope.engine.trace.details.levels import filter_details
 from decodescope.engine.trace.details.shapes import TallyDetail, TreeDetail
 
 COLUMNS = [
-    DetailColumn("token", "token", "counts"),
+    DetailColumn("token", "token", "summary"),
     DetailColumn("score", "number"),
     DetailColumn("outcome", "text"),
 ]
@@ -104,15 +104,15 @@ def test_declarations_and_nodes_are_read_as_they_were_written(toy: Any, tmp_path
     assert [step.details for step in trace.steps] == [step.details for step in made]
     assert check(trace).ok, check(trace)
     reading = tree_reading(trace.header, trace.steps[1], trace.steps[1].details[0], FORM, trace.steps[0])
-    assert reading.whole.first(FORM.says) == "2 of 2 twigs live"
-    assert [reading.node(k).first(FORM.figures[0].says) for k in (0, 1)] == ["2.0", "2.0"]
+    assert reading.whole_scope.say_first(FORM.says) == "2 of 2 twigs live"
+    assert [reading.node_scope(k).say_first(FORM.figures[0].says) for k in (0, 1)] == ["2.0", "2.0"]
 
 
 def test_levels_keep_nodes_by_what_became_of_them() -> None:
     tree = twigs([0, 0, 0], [2.0, 1.0, 0.5], 1)
-    (kept,) = kept_at("decisions", [tree], FORMS)
+    (kept,) = filter_details("decisions", [tree], FORMS)
     assert kept is tree
-    (few,) = kept_at("counts", [tree], FORMS)
+    (few,) = filter_details("summary", [tree], FORMS)
     assert few.parents == [0, 0] and few.columns == {"token": [3, 3]} and len(tree) == 3
 
 

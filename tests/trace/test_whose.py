@@ -11,13 +11,18 @@ import pytest
 from decodescope.engine.core.component import build, registry
 from decodescope.engine.session.method import Method
 from decodescope.engine.trace import Header, TraceError
-from decodescope.engine.trace.checks.rules import consistent_header
+from decodescope.engine.trace.checks.record_consistency import validate_header
 from decodescope.engine.trace.query.causes import causes_of
-from decodescope.engine.trace.query.comparable import away, is_plain, setting, text_mark
+from decodescope.engine.trace.query.comparability import (
+    comparison_key,
+    describe_divergence,
+    exactness_mark_text,
+    is_plain,
+)
 
 LOSSY = {
     "beam": ({"strategy": "beam"}, "the continuation with the best sum is kept (beam)"),
-    "calm": ({"depth": "confidence_exit"}, "layers are left out (confidence exit)"),
+    "calm": ({"adaptive_depth": "confidence_exit"}, "layers are left out (confidence exit)"),
     "h2o": ({"policy": "h2o"}, "entries leave the cache (h2o)"),
     "streaming": ({"policy": "streaming_llm"}, "entries leave the cache (streaming llm)"),
     "typical": (
@@ -28,7 +33,9 @@ LOSSY = {
 
 
 def header(method: Method, seed: int = 7, prompt: int = 1) -> Header:
-    made = Header({"fingerprint": "f"}, method.record(), np.array([prompt], "<i4"), seed, parts=method.said())
+    made = Header(
+        {"fingerprint": "f"}, method.record(), np.array([prompt], "<i4"), seed, parts=method.describe_parts()
+    )
     return valued(made)
 
 
@@ -41,33 +48,45 @@ def valued(header: Header, **changes: Any) -> Header:
 @pytest.mark.parametrize("name", LOSSY)
 def test_a_run_whose_text_may_differ_says_because_of_what(name: str) -> None:
     parts, why = LOSSY[name]
-    assert text_mark(header(Method.named(parts))) == f"lossy, because: {why}"
+    assert exactness_mark_text(header(Method.from_names(parts))) == f"lossy, because: {why}"
 
 
 def test_a_rule_is_no_reason_where_it_changes_nothing() -> None:
     """Under a greedy law `typical` matches exactly, and without drafts nothing is tested: H2O alone is the reason."""
-    greedy = Method.named({"drafter": "prompt_lookup", "acceptance": "typical", "policy": "h2o"})
-    assert text_mark(header(greedy)) == "lossy, because: entries leave the cache (h2o)"
+    greedy = Method.from_names({"drafter": "prompt_lookup", "acceptance": "typical", "policy": "h2o"})
+    assert exactness_mark_text(header(greedy)) == "lossy, because: entries leave the cache (h2o)"
     assert (
-        text_mark(header(Method.named({"drafter": "prompt_lookup", "acceptance": "typical"}))) == "lossless"
+        exactness_mark_text(header(Method.from_names({"drafter": "prompt_lookup", "acceptance": "typical"})))
+        == "lossless"
     )
 
 
 def test_a_lossless_run_says_whether_its_text_is_one_of_a_distribution() -> None:
-    assert text_mark(header(Method.named({"drafter": "prompt_lookup"}))) == "lossless"
+    assert exactness_mark_text(header(Method.from_names({"drafter": "prompt_lookup"}))) == "lossless"
     drawn = {"drafter": "prompt_lookup", "sampler": ["temperature"]}
-    assert text_mark(header(Method.named(drawn))) == "lossless, in distribution"
+    assert exactness_mark_text(header(Method.from_names(drawn))) == "lossless, in distribution"
 
 
 def test_where_another_law_stands_the_text_is_said_to_be_of_that_law_and_is_held_against_no_other() -> None:
-    law = Method.named({"law": "contrastive", "drafter": "prompt_lookup", "sampler": ["temperature"]})
+    law = Method.from_names(
+        {"guidance": "contrastive", "drafter": "prompt_lookup", "sampler": ["temperature"]}
+    )
     guided = "because: guidance replaces the model's distribution (contrastive)"
-    assert text_mark(header(law)) == f"exact for settings, in distribution; {guided}"
-    plain, other = Method.of("contrastive"), Method.named({"law": "contrastive"}, {"law.alpha": 0.5})
-    assert is_plain(header(plain)) and setting(header(plain)) != setting(header(Method()))
+    assert exactness_mark_text(header(law)) == f"exact for settings, in distribution; {guided}"
+    plain, other = (
+        Method.of("contrastive"),
+        Method.from_names({"guidance": "contrastive"}, {"guidance.alpha": 0.5}),
+    )
+    assert is_plain(header(plain)) and comparison_key(header(plain)) != comparison_key(header(Method()))
     lanes = {"amateur": {"fingerprint": "g"}}
     assert (
-        len({setting(header(plain)), setting(header(other)), setting(replace(header(plain), lanes=lanes))})
+        len(
+            {
+                comparison_key(header(plain)),
+                comparison_key(header(other)),
+                comparison_key(replace(header(plain), lanes=lanes)),
+            }
+        )
         == 3
     )
 
@@ -77,22 +96,24 @@ def test_where_another_law_stands_the_text_is_said_to_be_of_that_law_and_is_held
 )
 def test_bits_that_are_no_number_are_refused_with_the_header(bits: object) -> None:
     entry = replace(header(Method()), prompt=np.arange(3), loaded={"entries": 2, "bits": 4.2})
-    consistent_header(entry)
+    validate_header(entry)
     with pytest.raises(TraceError, match=r"loaded\.bits is .*, which is no number from 0 to"):
-        consistent_header(replace(entry, loaded={"entries": 2, "bits": bits}))
+        validate_header(replace(entry, loaded={"entries": 2, "bits": bits}))
 
 
 def test_what_no_part_says_is_said_of_the_run() -> None:
     forced = valued(header(Method()), forced=True)
-    assert text_mark(forced) == "lossy, because: verdicts were forced"
+    assert exactness_mark_text(forced) == "lossy, because: verdicts were forced"
     loaded = valued(header(Method()), loaded={"entries": 12, "bits": 4.2134})
-    assert text_mark(loaded).endswith(
+    assert exactness_mark_text(loaded).endswith(
         "because: 12 entries of the prompt were loaded from a file, in 4.21 bits a number"
     )
     earlier = replace(header(Method()), exactness="lossy", fork={"of": "x", "step": 1})
-    assert text_mark(earlier).endswith("another method decoded before the fork")
-    rule = Method.named({"drafter": "prompt_lookup", "acceptance": "typical", "sampler": ["temperature"]})
-    assert text_mark(header(rule)).endswith("what the target finds likely enough is kept (typical)")
+    assert exactness_mark_text(earlier).endswith("another method decoded before the fork")
+    rule = Method.from_names(
+        {"drafter": "prompt_lookup", "acceptance": "typical", "sampler": ["temperature"]}
+    )
+    assert exactness_mark_text(header(rule)).endswith("what the target finds likely enough is kept (typical)")
 
 
 @pytest.mark.parametrize("kind", ["strategy", "acceptance"])
@@ -103,22 +124,22 @@ def test_a_part_says_why_exactly_where_it_changes_the_text(kind: str) -> None:
 
 
 def test_plain_decoding_is_held_against_runs_with_its_settings() -> None:
-    plain, h2o = header(Method()), header(Method.named({"policy": "h2o"}))
+    plain, h2o = header(Method()), header(Method.from_names({"policy": "h2o"}))
     assert (
         is_plain(plain)
         and not is_plain(h2o)
-        and not is_plain(header(Method.named({"drafter": "prompt_lookup"})))
+        and not is_plain(header(Method.from_names({"drafter": "prompt_lookup"})))
     )
     assert (
-        setting(plain)
-        == setting(h2o)
-        == setting(header(Method(), seed=8))
-        != setting(header(Method(), prompt=2))
+        comparison_key(plain)
+        == comparison_key(h2o)
+        == comparison_key(header(Method(), seed=8))
+        != comparison_key(header(Method(), prompt=2))
     )
-    drawn = [header(Method.named({"sampler": ["temperature"]}), seed) for seed in (7, 8)]
-    assert len({setting(x) for x in (plain, *drawn)}) == 3, "what is drawn depends on the seed"
+    drawn = [header(Method.from_names({"sampler": ["temperature"]}), seed) for seed in (7, 8)]
+    assert len({comparison_key(x) for x in (plain, *drawn)}) == 3, "what is drawn depends on the seed"
 
 
 def test_where_two_texts_part_is_counted_from_one() -> None:
-    assert away([1, 2, 3], [1, 2, 4]) == "parted from plain decoding at token 3"
-    assert away([1, 2], [1, 2, 4], "A") == "as A for 2 tokens"
+    assert describe_divergence([1, 2, 3], [1, 2, 4]) == "parted from plain decoding at token 3"
+    assert describe_divergence([1, 2], [1, 2, 4], "A") == "as A for 2 tokens"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from . import scenes
-from .task import Task, ask, sentences, story
+from .task import Task, ask, split_sentences, story
 
 KIND = "chat"
 
@@ -22,8 +22,8 @@ LAST = ("Say the last sentence again.", "How does the text end?", "What is the l
 def make(r: Random, split: str) -> Task:
     """A story or a short scene and a question, then one or two more questions about it."""
     form = r.choice(["scene", "story"])
-    told, key = scenes.told(r, split) if form == "scene" else story(r, split)
-    text, lines = told.text.strip(), sentences(told.text)
+    told, key = scenes.make_scene(r, split) if form == "scene" else story(r, split)
+    text, lines = told.text.strip(), split_sentences(told.text)
     asked = [(f.question, f.answer) for f in r.sample(told.facts, min(len(told.facts), r.randint(1, 3)))]
     others = [(r.choice(FIRST), lines[0]), (r.choice(LAST), lines[-1])]
     if form == "story":

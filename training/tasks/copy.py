@@ -6,7 +6,7 @@ import json
 from random import Random
 
 from ..words import ANIMALS, CITIES, COLOURS, FOODS, JOBS, NAMES, PLACES, THINGS
-from .task import Task, nonsense, pick
+from .task import Task, nonsense_word, pick
 
 KIND = "copy"
 
@@ -32,9 +32,9 @@ def words(r: Random) -> str:
     return " ".join(r.choices(WORDS, k=r.randint(4, 24)))
 
 
-def sounds(r: Random) -> str:
+def nonsense_words(r: Random) -> str:
     """Words that mean nothing."""
-    return " ".join(nonsense(r, 1, 3) for _ in range(r.randint(3, 16)))
+    return " ".join(nonsense_word(r, 1, 3) for _ in range(r.randint(3, 16)))
 
 
 def code(r: Random) -> str:
@@ -75,7 +75,7 @@ def record(r: Random) -> str:
 
 def make(r: Random, split: str) -> Task:
     """A text to be said again."""
-    form, draw = r.choice([("words", words), ("nonsense", sounds), ("code", code), ("json", record)])
+    form, draw = r.choice([("words", words), ("nonsense", nonsense_words), ("code", code), ("json", record)])
     text = pick(split, lambda: draw(r))
     i = r.randrange(len(ASK))
     turn = f"{ASK[i]}\n{text}" if r.random() < 0.5 else f"{text}\n{AFTER[i]}"

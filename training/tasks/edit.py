@@ -5,13 +5,26 @@ from __future__ import annotations
 import re
 from random import Random
 
-from ..words import ANIMALS, COLOURS, FOODS, NAMES, PLACES, THINGS, TRAITS, article, capital, counted
+from ..words import (
+    ANIMALS,
+    COLOURS,
+    FOODS,
+    NAMES,
+    PLACES,
+    THINGS,
+    TRAITS,
+    capitalize,
+    count_noun,
+    with_article,
+)
 from .task import Task, ask, pick
 
 KIND = "edit"
 
 # 'a' fits all
-SHADES, GOODS = ([word for word in words if article(word).startswith("a ")] for words in (COLOURS, THINGS))
+SHADES, GOODS = (
+    [word for word in words if with_article(word).startswith("a ")] for words in (COLOURS, THINGS)
+)
 ASK = {
     "name": (
         "Write this again with {new} instead of {old}.",
@@ -36,7 +49,7 @@ def lines(r: Random) -> tuple[str, str, str, str]:
     place = r.choice(PLACES)
     food = r.choice(FOODS)
     said = [
-        f"{name} went to the {place} with {article(colour)} {thing}.",
+        f"{name} went to the {place} with {with_article(colour)} {thing}.",
         f"There {name} met {friend}.",
         f'"Is this your {colour} {thing}?" asked {friend}.',
         f'"Yes," said {name}.',
@@ -63,26 +76,26 @@ def code(r: Random) -> tuple[str, str]:
     ), r.choice([name, result])
 
 
-def right(r: Random) -> str:
+def make_sentence(r: Random) -> str:
     """One sentence without a mistake."""
     name, friend = r.sample(NAMES, 2)
     animal, thing, place, trait, colour = map(r.choice, (ANIMALS, THINGS, PLACES, TRAITS, COLOURS))
     n = r.randint(2, 12)
     return r.choice(
         [
-            f"{name} has {counted(n, thing)} and {article(animal)}.",
-            f"There are {counted(n, animal)} in the {place}.",
-            f"{capital(article(animal))} is sitting on the {thing}.",
+            f"{name} has {count_noun(n, thing)} and {with_article(animal)}.",
+            f"There are {count_noun(n, animal)} in the {place}.",
+            f"{capitalize(with_article(animal))} is sitting on the {thing}.",
             f"{name} and {friend} are in the {place}.",
-            f"{name} is {trait} and has {article(colour)} {thing}.",
+            f"{name} is {trait} and has {with_article(colour)} {thing}.",
             f"{name} goes to the {place} with {friend}.",
-            f"{name} sees {article(trait)} {animal} in the {place}.",
-            f"The {trait} {animal} has {article(thing)}.",
+            f"{name} sees {with_article(trait)} {animal} in the {place}.",
+            f"The {trait} {animal} has {with_article(thing)}.",
         ]
     )
 
 
-def wrong(r: Random, sentence: str) -> str:
+def spoil_sentence(r: Random, sentence: str) -> str:
     """The sentence with one or two mistakes."""
     found = [sentence[0].lower() + sentence[1:], sentence.rstrip(".")]
     for old, new in (
@@ -106,8 +119,8 @@ def make(r: Random, split: str) -> Task:
     """A text, the change, and the changed text."""
     form = r.choice(list(ASK))
     if form == "grammar":
-        answer = pick(split, lambda: right(r))
-        text = wrong(r, answer)
+        answer = pick(split, lambda: make_sentence(r))
+        text = spoil_sentence(r, answer)
         old = ""
         new = ""
         content = answer

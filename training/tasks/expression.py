@@ -44,12 +44,12 @@ def value(node: Tree) -> int:
     return a * b
 
 
-def written(node: Tree) -> str:
+def format_tree(node: Tree) -> str:
     """The tree as an expression with no more brackets than it needs."""
     if isinstance(node, int):
         return str(node)
     sign, left, right = node
-    a, b = written(left), written(right)
+    a, b = format_tree(left), format_tree(right)
     if sign == "*":
         a = f"({a})" if isinstance(left, tuple) and left[0] != "*" else a
         b = f"({b})" if isinstance(right, tuple) else b
@@ -58,16 +58,16 @@ def written(node: Tree) -> str:
     return f"{a} {sign} {b}"
 
 
-def described(r: Random, node: Tree) -> str:
+def describe_tree(r: Random, node: Tree) -> str:
     """The tree in words; 'plus', 'minus' and 'times' only for a single sign, where nothing can be read wrongly."""
     if isinstance(node, tuple) and all(isinstance(n, int) for n in node[1:]) and r.random() < 0.5:
         return SPOKEN[node[0]].format(*node[1:])
-    return named(node)
+    return name_tree(node)
 
 
-def named(node: Tree) -> str:
+def name_tree(node: Tree) -> str:
     """'the sum of 3 and the product of 4 and 5'."""
-    return str(node) if isinstance(node, int) else NAMED[node[0]].format(*map(named, node[1:]))
+    return str(node) if isinstance(node, int) else NAMED[node[0]].format(*map(name_tree, node[1:]))
 
 
 def steps(node: Tree) -> list[str]:
@@ -78,12 +78,12 @@ def steps(node: Tree) -> list[str]:
     return [*steps(left), *steps(right), f"{value(left)} {sign} {value(right)} = {value(node)}"]
 
 
-def small(node: Tree) -> bool:
+def is_small(node: Tree) -> bool:
     """Whether all that comes up on the way is between 0 and 99, and a product has a factor of at most 10."""
     if isinstance(node, int):
         return True
     easy = node[0] != "*" or min(value(n) for n in node[1:]) <= 10
-    return easy and 0 <= value(node) < 100 and all(small(n) for n in node[1:])
+    return easy and 0 <= value(node) < 100 and all(is_small(n) for n in node[1:])
 
 
 def make(r: Random, split: str) -> Task:
@@ -92,7 +92,7 @@ def make(r: Random, split: str) -> Task:
 
     def draw() -> Tree:
         node = tree(r, depth)
-        while not small(node):
+        while not is_small(node):
             node = tree(r, depth)
         return node
 
@@ -101,15 +101,15 @@ def make(r: Random, split: str) -> Task:
     if form == "write":
         return Task(
             KIND,
-            (r.choice(WRITE).format(described(r, node)),),
-            (written(node),),
+            (r.choice(WRITE).format(describe_tree(r, node)),),
+            (format_tree(node),),
             "expression",
             tags,
             repr(node),
         )
     return Task(
         KIND,
-        (r.choice(EVALUATE).format(written(node)),),
+        (r.choice(EVALUATE).format(format_tree(node)),),
         ("\n".join(steps(node)),),
         "number",
         tags,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from random import Random
 
-from ..words import CITIES, COLOURS, FOODS, JOBS, NAMES, THINGS, article, joined
+from ..words import CITIES, COLOURS, FOODS, JOBS, NAMES, THINGS, join_words, with_article
 from .task import Task, ask, pick
 
 KIND = "json"
@@ -45,7 +45,7 @@ def record(r: Random) -> dict:
     return {fields[i]: VALUES[fields[i]](r) for i in kept}
 
 
-def plain(value: object) -> str:
+def format_value(value: object) -> str:
     """A value as a description says it."""
     if isinstance(value, list):
         return ", ".join(value)
@@ -54,20 +54,20 @@ def plain(value: object) -> str:
     return str(value)
 
 
-def described(r: Random, found: dict) -> str:
+def describe_record(r: Random, found: dict) -> str:
     """The record in words: 'name: Ada; age: 12', or in a sentence where it is a person."""
     if "name" not in found or r.random() < 0.5:
-        return r.choice(["; ", "\n"]).join(f"{key}: {plain(value)}" for key, value in found.items())
+        return r.choice(["; ", "\n"]).join(f"{key}: {format_value(value)}" for key, value in found.items())
     said = []
     for key, value in list(found.items())[1:]:
         if key == "job":
-            words = article(value)
+            words = with_article(value)
         elif key == "likes":
-            words = joined(value)
+            words = join_words(value)
         else:
             words = str(value)
         said.append(SENTENCE[key].format(words))
-    return f"{found['name']} {joined(said)}."
+    return f"{found['name']} {join_words(said)}."
 
 
 def make(r: Random, split: str) -> Task:
@@ -76,13 +76,13 @@ def make(r: Random, split: str) -> Task:
     found = pick(split, lambda: record(r))
     content, text = repr(found), json.dumps(found)
     if form == "write":
-        turn = ask(r, r.choice(WRITE), described(r, found))
+        turn = ask(r, r.choice(WRITE), describe_record(r, found))
         return Task(KIND, (turn,), (text,), "json", {"form": form, "fields": len(found)}, content)
     key = r.choice([k for k in found if not isinstance(found[k], (list, bool))])
     if form == "field":
         turn = ask(r, r.choice(FIELD).format(key), text)
         return Task(
-            KIND, (turn,), (plain(found[key]),), "exact", {"form": form, "fields": len(found)}, content
+            KIND, (turn,), (format_value(found[key]),), "exact", {"form": form, "fields": len(found)}, content
         )
     new = found[key]
     while new == found[key]:

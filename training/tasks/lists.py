@@ -36,10 +36,10 @@ def items(r: Random) -> tuple[str, ...]:
     return tuple(found)
 
 
-def done(form: str, given: list[str], old: str, new: str, n: int, r: Random) -> list[str]:
+def apply_operation(form: str, given: list[str], old: str, new: str, n: int, r: Random) -> list[str]:
     """The list after the operation."""
     if form == "shuffle":
-        return mixed(given, r)
+        return shuffle_list(given, r)
     at = given.index(old)
     order = int if given[0].isdigit() else str
     return {
@@ -55,20 +55,20 @@ def done(form: str, given: list[str], old: str, new: str, n: int, r: Random) -> 
     }[form]
 
 
-def mixed(given: list[str], r: Random) -> list[str]:
+def shuffle_list(given: list[str], r: Random) -> list[str]:
     """The list in another order."""
     while (found := r.sample(given, len(given))) == given:
         pass
     return found
 
 
-def order(r: Random, form: str, given: list[str]) -> tuple[str, list[str]]:
+def operation_text(r: Random, form: str, given: list[str]) -> tuple[str, list[str]]:
     """What to do with a list, in words, and the list after it."""
     same = next(([*g] for g in GROUPS if given[0] in g and given[-1] in g), [str(x) for x in range(100)])
     old = r.choice(given)
     new = r.choice([x for x in same if x not in given])
     n = r.randint(2, len(given) - 1)
-    result = done(form, given, old, new, n, r)
+    result = apply_operation(form, given, old, new, n, r)
     return r.choice(ASK[form]).format(old=old, new=new, n=n), result
 
 
@@ -76,7 +76,7 @@ def make(r: Random, split: str) -> Task:
     """A list and what to do with it."""
     form = r.choice(list(ASK))
     given = list(content := pick(split, lambda: items(r)))
-    words, result = order(r, form, given)
+    words, result = operation_text(r, form, given)
     turn = ask(r, words, ", ".join(given))
     tags: dict[str, int | str] = {"form": form, "length": len(given)}
     if form == "shuffle":

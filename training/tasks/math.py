@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
-from ..words import ANIMALS, COLOURS, FOODS, NAMES, PLACES, THINGS, plural
+from ..words import ANIMALS, COLOURS, FOODS, NAMES, PLACES, THINGS, pluralize
 from .task import Task, pick
 
 KIND = "math"
@@ -98,7 +98,11 @@ def make(r: Random, split: str, form: str = "") -> Task:
     while first[0] in "aeiou" or second[0] in "aeiou":
         first, second = r.sample(COLOURS, 2)
     what = r.choice(
-        [plural(r.choice(THINGS)), plural(r.choice(ANIMALS)), r.choice([f for f in FOODS if f.endswith("s")])]
+        [
+            pluralize(r.choice(THINGS)),
+            pluralize(r.choice(ANIMALS)),
+            r.choice([f for f in FOODS if f.endswith("s")]),
+        ]
     )
     turn = text.format(
         n=n,

@@ -6,7 +6,7 @@ import re
 from random import Random
 
 from ..words import ANIMALS, CITIES, COLOURS, NAMES, PLACES, THINGS
-from .task import Task, ask, nonsense, pick, sentences, story
+from .task import Task, ask, nonsense_word, pick, split_sentences, story
 
 KIND = "retrieval"
 
@@ -28,7 +28,7 @@ LABELS = {
             f"number of the {r.choice(PLACES)} in {r.choice(CITIES)}",
         ]
     ),
-    "pairs": lambda r: nonsense(r),
+    "pairs": lambda r: nonsense_word(r),
     "lines": lambda r: r.choice(NAMES),
 }
 PAIR = ("{} = {}", "{}: {}", "{} -> {}")
@@ -36,14 +36,14 @@ PIECE = re.compile(r"\d| (?=\d)|\W?[^\W\d]{1,6}|[^\w\s]+|\n")
 RARE = {"passkey": 1.43, "needle": 1.42, "pairs": 1.26, "lines": 1.09}  # tokens to a piece, measured
 
 
-def length(text: str) -> int:
+def count_pieces(text: str) -> int:
     """How many pieces a text has: words of up to six letters, digits, signs."""
     return len(PIECE.findall(text))
 
 
-def worth(r: Random, label: str) -> str:
+def draw_value(r: Random, label: str) -> str:
     """What is to be remembered: four or five digits, or a word that means nothing."""
-    return nonsense(r, 3, 3) if "word" in label else str(r.randint(1000, 99999))
+    return nonsense_word(r, 3, 3) if "word" in label else str(r.randint(1000, 99999))
 
 
 def needles(r: Random, form: str, count: int) -> tuple[tuple[str, str], ...]:
@@ -52,15 +52,15 @@ def needles(r: Random, form: str, count: int) -> tuple[tuple[str, str], ...]:
     while len(labels) < count:
         if (label := LABELS[form](r)) not in labels:
             labels.append(label)
-    return tuple((label, worth(r, label)) for label in labels)
+    return tuple((label, draw_value(r, label)) for label in labels)
 
 
 def prose(r: Random, split: str, budget: int) -> list[str]:
     """Sentences of stories, about `budget` pieces."""
     found: list[str] = []
     while budget > 0:
-        for sentence in sentences(story(r, split)[0].text):
-            if (budget := budget - length(sentence)) < 0:
+        for sentence in split_sentences(story(r, split)[0].text):
+            if (budget := budget - count_pieces(sentence)) < 0:
                 break
             found.append(sentence)
     return found
@@ -70,7 +70,7 @@ def table(r: Random, form: str, shape: str, found: list[tuple[str, str]], budget
     """The needles among other lines of the same shape, about `budget` pieces, in any order."""
     lines = [shape.format(*pair) for pair in found]
     taken = {label for label, _ in found}
-    budget -= sum(length(line) + 1 for line in lines)
+    budget -= sum(count_pieces(line) + 1 for line in lines)
     while budget > 0:
         label = (
             LABELS[form](r) if len(taken) < 100 or form == "pairs" else f"{r.choice(NAMES)} {r.choice(NAMES)}"
@@ -78,8 +78,8 @@ def table(r: Random, form: str, shape: str, found: list[tuple[str, str]], budget
         if label in taken:
             continue
         taken.add(label)
-        lines.append(shape.format(label, worth(r, label)))
-        budget -= length(lines[-1]) + 1
+        lines.append(shape.format(label, draw_value(r, label)))
+        budget -= count_pieces(lines[-1]) + 1
     r.shuffle(lines)
     return lines
 
@@ -96,14 +96,14 @@ def make(r: Random, split: str, tokens: int = 0) -> Task:
         "pairs": f"What is {' and '.join(label for label, _ in asked)}?",
         "lines": f"What is the number of {' and '.join(label for label, _ in asked)}?",
     }.get(form, r.choice([f"What is the {label}?", f"Tell me the {label}."]))
-    budget = int((r.randint(64, 128) if size == 128 else size) / RARE[form]) - length(question) - 4
+    budget = int((r.randint(64, 128) if size == 128 else size) / RARE[form]) - count_pieces(question) - 4
     if form in ("pairs", "lines"):
         shape = r.choice(PAIR) if form == "pairs" else "The number of {} is {}."
         parts, joint = table(r, form, shape, list(found), budget), "\n" if form == "pairs" else " "
         texts = [shape.format(*pair) for pair in asked]
     else:
         hides = [f"The {label} is {said}." for label, said in found]
-        parts, joint = prose(r, split, budget - sum(map(length, hides))), " "
+        parts, joint = prose(r, split, budget - sum(map(count_pieces, hides))), " "
         for sentence in hides:
             parts.insert(r.randint(0, len(parts)), sentence)
         texts = [f"The {label} is {said}." for label, said in asked]

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from random import Random
 
-from ..stories import Fact, Story
-from ..words import ANIMALS, CITIES, COLOURS, DAYS, FOODS, HIDING, JOBS, NAMES, PLACES, THINGS, TIMES, article
+from ..stories import Story, StoryFact
+from ..words import (
+    ANIMALS,
+    CITIES,
+    COLOURS,
+    DAYS,
+    FOODS,
+    HIDING,
+    JOBS,
+    NAMES,
+    PLACES,
+    THINGS,
+    TIMES,
+    with_article,
+)
 from .task import pick
 
 # a sentence, then questions about it, each with its answer; {n} is somebody, {m} somebody else
@@ -66,20 +79,20 @@ def scene(r: Random) -> tuple[str, tuple[tuple[str, str], ...]]:
         given |= {
             "n": people[j],
             "m": r.choice([p for p in people if p != people[j]]),
-            "job": article(jobs[j]),
+            "job": with_article(jobs[j]),
             "age": str(ages[j]),
-            "colour": article(r.choice(COLOURS)),
+            "colour": with_article(r.choice(COLOURS)),
             "pet": pets[j],
-            "some": article(given["animal"]),
-            "some_thing": article(given["thing"]),
+            "some": with_article(given["animal"]),
+            "some_thing": with_article(given["thing"]),
         }
         lines.append(shape.format(**given))
         asked += [(question.format(**given), answer.format(**given)) for question, answer in questions]
     return " ".join(lines), tuple(asked)
 
 
-def told(r: Random, split: str) -> tuple[Story, str]:
+def make_scene(r: Random, split: str) -> tuple[Story, str]:
     """A scene as a story without a title, and its key; the gist is its first sentence."""
     seed = pick(split, lambda: r.getrandbits(48))
     text, asked = scene(Random(seed))
-    return Story("", text, tuple(Fact(*pair) for pair in asked), text[: text.index(".") + 1]), repr(seed)
+    return Story("", text, tuple(StoryFact(*pair) for pair in asked), text[: text.index(".") + 1]), repr(seed)

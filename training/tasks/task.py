@@ -60,12 +60,12 @@ def ask(r: Random, instruction: str, text: str, gap: str = "\n") -> str:
     return instruction + gap + text if r.random() < 0.5 else text + gap + instruction
 
 
-def nonsense(r: Random, low: int = 2, high: int = 3) -> str:
+def nonsense_word(r: Random, low: int = 2, high: int = 3) -> str:
     """A word of `low` to `high` syllables that means nothing."""
     return "".join(r.choices(SYLLABLES, k=r.randint(low, high)))
 
 
-def sentences(text: str) -> list[str]:
+def split_sentences(text: str) -> list[str]:
     """The sentences of a story, in order."""
     return [s for s in re.split(r"(?<=[.!?]) |(?<=[.!?][\"']) |\n+", text) if s]
 

@@ -5,10 +5,11 @@ One meaning has one sentence in either language, so there is one right answer in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from random import Random
+from typing import Any
 
-from ..words import NAMES, plural
+from ..words import NAMES, pluralize
 from .task import Task, pick
 
 KIND = "translation"
@@ -81,8 +82,13 @@ LIVING = list(NOUN)[: list(NOUN).index("house")]  # who can do something
 FORMS = {entry.split()[0]: entry.split()[:3] for entry in VERBS.split(", ")}  # base -> base, with -s, past
 
 
+def named_fields(name: str, thing: Any) -> str:
+    """The `repr` of a dataclass of that name. It decides the split (`pick`): another text would be another corpus."""
+    return f"{name}({', '.join(f'{one.name}={getattr(thing, one.name)!r}' for one in fields(thing))})"
+
+
 @dataclass(frozen=True)
-class Group:
+class NounGroup:
     """A noun with what belongs to it; or a pronoun or a name, which stand alone."""
 
     noun: str
@@ -90,47 +96,55 @@ class Group:
     adjective: str = ""
     number: str = ""  # with a number, `many` is true
 
+    def __repr__(self) -> str:
+        return named_fields("Group", self)
+
 
 @dataclass(frozen=True)
-class Sentence:
+class SentenceMeaning:
     """What a sentence says: who does what to whom, where and when."""
 
-    who: tuple[Group, ...]  # one or two, joined by "and"
+    who: tuple[NounGroup, ...]  # one or two, joined by "and"
     verb: str
-    whom: Group
+    whom: NounGroup
     tense: str
     denied: bool = False
     asked: bool = False
-    place: tuple[str, Group] | None = None  # preposition and what it goes with
+    place: tuple[str, NounGroup] | None = None  # preposition and what it goes with
     time: str = ""
 
+    def __repr__(self) -> str:
+        return named_fields("Sentence", self)
 
-def group(r: Random, noun: str = "", plain: bool = False) -> Group:
+
+def draw_group(r: Random, noun: str = "", plain: bool = False) -> NounGroup:
     """A noun, sometimes in plural, counted or described; `plain` ones are only a noun."""
     noun = noun or r.choice(list(NOUN))
     if plain:
-        return Group(noun, r.random() < 0.2)
+        return NounGroup(noun, r.random() < 0.2)
     number = r.choice(list(NUMBER)) if r.random() < 0.2 else ""
-    return Group(
+    return NounGroup(
         noun, bool(number) or r.random() < 0.25, r.choice(list(ADJECTIVE)) if r.random() < 0.4 else "", number
     )
 
 
-def sentence(r: Random) -> Sentence:
+def draw_sentence(r: Random) -> SentenceMeaning:
     """A sentence in which every noun stands once."""
     first, second = r.sample(LIVING, 2)
     third, fourth = r.sample([noun for noun in NOUN if noun not in (first, second)], 2)
-    who = [group(r, first)]
+    who = [draw_group(r, first)]
     if r.random() < 0.4:
-        who = [Group(r.choice([r.choice(list(PRONOUN)), r.choice(NAMES)]))]
+        who = [NounGroup(r.choice([r.choice(list(PRONOUN)), r.choice(NAMES)]))]
     elif r.random() < 0.15:
-        who = [Group(first), Group(second)]
+        who = [NounGroup(first), NounGroup(second)]
     time = r.choice(list(TIME)) if r.random() < 0.35 else ""
-    place = (r.choice(list(PLACE)), group(r, third, plain=r.random() < 0.7)) if r.random() < 0.35 else None
-    return Sentence(
+    place = (
+        (r.choice(list(PLACE)), draw_group(r, third, plain=r.random() < 0.7)) if r.random() < 0.35 else None
+    )
+    return SentenceMeaning(
         tuple(who),
         r.choice(list(VERB)),
-        group(r, fourth),
+        draw_group(r, fourth),
         TENSE_OF.get(time) or r.choice(list(TENSES)),
         r.random() < 0.15,
         r.random() < 0.2,
@@ -139,13 +153,13 @@ def sentence(r: Random) -> Sentence:
     )
 
 
-def english(said: Sentence) -> str:
+def to_english(said: SentenceMeaning) -> str:
     """The sentence in English."""
 
-    def of(g: Group) -> str:
+    def of(g: NounGroup) -> str:
         if g.noun not in NOUN:
             return g.noun
-        noun = plural(g.noun) if g.many else g.noun
+        noun = pluralize(g.noun) if g.many else g.noun
         return " ".join(x for x in (g.number or "the", g.adjective, noun) if x)
 
     who = " and ".join(map(of, said.who))
@@ -166,10 +180,10 @@ def english(said: Sentence) -> str:
     return text[0].upper() + text[1:] + ("?" if said.asked else ".")
 
 
-def lomeri(said: Sentence) -> str:
+def to_lomeri(said: SentenceMeaning) -> str:
     """The sentence in Lomeri: when, who, where, whom, verb, not, whether."""
 
-    def of(g: Group) -> str:
+    def of(g: NounGroup) -> str:
         noun = NOUN.get(g.noun) or PRONOUN.get(g.noun) or g.noun
         return " ".join(
             x for x in (noun + MANY * g.many, ADJECTIVE.get(g.adjective), NUMBER.get(g.number)) if x
@@ -189,9 +203,9 @@ def lomeri(said: Sentence) -> str:
 
 def make(r: Random, split: str) -> Task:
     """A sentence in one language, and in the other."""
-    said = pick(split, lambda: sentence(r))
+    said = pick(split, lambda: draw_sentence(r))
     way = r.choice(["to", "from"])
-    texts = [english(said), lomeri(said)]
+    texts = [to_english(said), to_lomeri(said)]
     given, answer = texts if way == "to" else texts[::-1]
     turn = r.choice(ASK[way]).format(given) if r.random() < 0.75 else f"{given}\n{AFTER[way]}"
     return Task(

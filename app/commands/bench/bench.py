@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from decodescope.app.basis.arguments import benched
+from decodescope.app.basis.arguments import bench_models, option
 from decodescope.engine.core.refusal import Refusal
 
-from ..shared.measuring import measured
+from ..shared.bench import run_with_threads
 
 # option -> the value that it has where it is not given; None: an option of the other measurements
 ON_QUESTIONS = {
@@ -16,7 +16,7 @@ ON_QUESTIONS = {
     "role": None,
 }  # fmt: skip
 USUAL: dict[str, dict[str, Any]] = {
-    "decode": {"new_tokens": 128, "repeats": 5, "prompt_file": None, "level": "counts", "compile": False},
+    "decode": {"new_tokens": 128, "repeats": 5, "prompt_file": None, "level": "summary", "compile": False},
     "labbench": {**ON_QUESTIONS, "new_tokens": None, "temperature": 0.0, "batch": 1},
     "speculation": {**ON_QUESTIONS, "new_tokens": 40, "repeats": 3, "temperature": 0.8},
     "kv": {
@@ -81,13 +81,13 @@ USUAL: dict[str, dict[str, Any]] = {
 def bench(args: argparse.Namespace) -> int:  # noqa: C901
     """Measure and print."""
     mine = USUAL[args.what]
-    own = benched(args)
+    own = bench_models(args)
     args.model = args.model or own["model"]
     for name in {x for usual in USUAL.values() for x in usual}:
         if name not in mine and getattr(args, name) is not None:
             others = " and ".join(x for x in USUAL if name in USUAL[x])
             raise Refusal(
-                f"--{name.replace('_', '-')} is an option of bench {others}: leave it out of bench {args.what}."
+                f"{option(name)} is an option of bench {others}: leave it out of bench {args.what}."
             )
         if name in mine and getattr(args, name) is None:
             setattr(args, name, mine[name])
@@ -100,39 +100,39 @@ def bench(args: argparse.Namespace) -> int:  # noqa: C901
     if args.what == "labbench":
         from .labbench import labbench
 
-        return measured(args, labbench)
+        return run_with_threads(args, labbench)
     if args.what == "kv":
         from .kv import kv
 
-        return measured(args, kv)
+        return run_with_threads(args, kv)
     if args.what == "depth":
         from .depth import depth
 
-        return measured(args, depth)
+        return run_with_threads(args, depth)
     if args.what == "cascade":
         from .cascade import cascade
 
-        return measured(args, cascade)
+        return run_with_threads(args, cascade)
     if args.what == "cloze":
         from .cloze import cloze
 
-        return measured(args, cloze)
+        return run_with_threads(args, cloze)
     if args.what == "words":
         from .words import words
 
-        return measured(args, words)
+        return run_with_threads(args, words)
     if args.what == "models":
         from .models import models
 
-        return measured(args, models)
+        return run_with_threads(args, models)
     if args.what == "prompts":
         from .prompts import prompts
 
-        return measured(args, prompts)
+        return run_with_threads(args, prompts)
     if args.what == "parallel":
         from .parallel import parallel
 
-        return measured(args, parallel)
+        return run_with_threads(args, parallel)
     from .speculation import speculation
 
-    return measured(args, speculation)
+    return run_with_threads(args, speculation)

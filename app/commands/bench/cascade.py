@@ -8,35 +8,45 @@ from typing import TYPE_CHECKING, Any
 
 from decodescope.engine.core.refusal import Refusal
 
-from ..shared.measuring import MET, asked, figure, finished, named, share, six_columns
-from ..shared.output import load_model, steps_told, table
+from ..shared.bench import (
+    MET,
+    format_number,
+    format_share,
+    parse_methods,
+    print_result,
+    select_questions,
+    six_columns,
+)
+from ..shared.output import load_model, progress_printer, table
 
 if TYPE_CHECKING:
-    from decodescope.engine.bench.questions.questions import Question
+    from decodescope.engine.bench.questions.questions import BenchQuestion
 
 
 def cascade(args: argparse.Namespace) -> int:
     """Put the questions to every router, and print."""
-    from decodescope.engine.bench.cascade import SHORT, CascadeBench, cascade
-    from decodescope.engine.bench.cascade_grid import held_out
-    from decodescope.engine.bench.questions.questions import first_of_each
+    from decodescope.engine.bench.cascade import SHORT, CascadeBench, measure_cascade
+    from decodescope.engine.bench.cascade_grid import held_out_questions
+    from decodescope.engine.bench.questions.questions import first_of_each_kind
 
     if args.draft is None:
         raise Refusal("bench cascade needs a small model beside the large one: name it with --draft.")
-    methods = None if args.method is None else named(args.method, {})
-    held: list[Question] = []
+    methods = None if args.method is None else parse_methods(args.method, {})
+    held: list[BenchQuestion] = []
 
-    def choose(questions: list[Question]) -> list[Question]:
+    def choose(questions: list[BenchQuestion]) -> list[BenchQuestion]:
         """Those that are asked; where methods are not given some others are held out."""
-        first = first_of_each(questions, SHORT)
-        held.extend(held_out(questions, first) if methods is None else ())
+        first = first_of_each_kind(questions, SHORT)
+        held.extend(held_out_questions(questions, first) if methods is None else ())
         return first if args.short else [x for x in questions if x not in held]
 
-    questions, about, out = asked(args, choose)
+    questions, about, out = select_questions(args, choose)
     large, small = (load_model(name, args.dtype, args.device) for name in (args.model, args.draft))
     bench = CascadeBench(large, small, methods, held=held, seed=args.seed, new_tokens=args.new_tokens)
-    result = cascade(bench, questions, asked=about, out=out, resume=args.resume, say=steps_told(args.json))
-    return finished(args, result, told, out)
+    result = measure_cascade(
+        bench, questions, asked=about, out=out, resume=args.resume, say=progress_printer(args.json)
+    )
+    return print_result(args, result, as_text, out)
 
 
 COLUMNS = (
@@ -53,11 +63,11 @@ GOAL = ("goal", "fewer of the large model's", "due", "both of large alone", "acc
 def cells(one: Mapping[str, Any]) -> list[str]:
     """A method's figures under COLUMNS."""
     return [
-        figure(None if one["accuracy"] is None else 100 * one["accuracy"], 1),
-        figure(None if one["flops"] is None else one["flops"] / 1e6, 0),
-        share(one["cost"]),
-        share(one["large"]),
-        share(one["share"]),
+        format_number(None if one["accuracy"] is None else 100 * one["accuracy"], 1),
+        format_number(None if one["flops"] is None else one["flops"] / 1e6, 0),
+        format_share(one["cost"]),
+        format_share(one["large"]),
+        format_share(one["share"]),
         "*" if one["best"] else "",
     ]
 
@@ -70,14 +80,14 @@ def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
     return [
         [
             x["what"],
-            *(share(x[name]) for name in ("fewer", "due", "cost")),
-            figure(x["lost"], 3),
+            *(format_share(x[name]) for name in ("fewer", "due", "cost")),
+            format_number(x["lost"], 3),
             MET[x["met"]],
         ]
     ]
 
 
-def told(record: Mapping[str, Any]) -> str:
+def as_text(record: Mapping[str, Any]) -> str:
     """The figures as text."""
     s, methods = record["settings"], record["methods"]
     head = (

@@ -7,35 +7,36 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from decodescope.engine.core.paths import expanded
+from decodescope.engine.core.paths import expand_path
 
-from ..shared.measuring import six_columns
-from ..shared.output import load_model, say_json, steps_told, table
+from ..shared.bench import six_columns
+from ..shared.output import load_model, print_json, progress_printer, table
 from ..shared.trace import write
 
 
 def cloze(args: argparse.Namespace) -> int:
     """Put the questions to every rule at every bound, and print."""
-    from decodescope.engine.bench.cloze import SHORT, ClozeBench, cloze, questions
-    from decodescope.engine.bench.questions.result_file import check_place
+    from decodescope.engine.bench.cloze import SHORT, ClozeBench, load_cloze_questions, measure_cloze
+    from decodescope.engine.bench.questions.result_file import check_output
 
-    out = None if args.out is None else expanded(args.out)
+    out = None if args.out is None else expand_path(args.out)
     if out is not None:
-        check_place(out, False)
+        check_output(out, False)
     bench = ClozeBench(
-        load_model(args.model, args.dtype, args.device), questions(each=SHORT if args.short else None)
+        load_model(args.model, args.dtype, args.device),
+        load_cloze_questions(each=SHORT if args.short else None),
     )
-    record = cloze(bench, steps_told(args.json))
+    record = measure_cloze(bench, progress_printer(args.json))
     if out is not None:
         write(out, [json.dumps(record, indent=1), "\n"])
     if args.json:
-        say_json(record)
+        print_json(record)
     else:
-        print(told(record))
+        print(as_text(record))
     return 0
 
 
-def told(record: Mapping[str, Any]) -> str:
+def as_text(record: Mapping[str, Any]) -> str:
     """The figures as text."""
     rules = record["rules"]
     sorts = list(next(iter(rules.values()))["by sort"])

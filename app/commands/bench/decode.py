@@ -7,8 +7,8 @@ from typing import Any
 
 from decodescope.engine.core.refusal import Refusal
 
-from ..shared.measuring import six_columns, unused_settings
-from ..shared.output import say_json, steps_told, table
+from ..shared.bench import six_columns, unused_settings
+from ..shared.output import print_json, progress_printer, table
 from ..shared.texts import read_text
 
 
@@ -17,9 +17,9 @@ def decode(args: argparse.Namespace) -> int:
     prompts = None if args.prompt_file is None else {args.prompt_file: read_text(args.prompt_file)}
     if prompts is not None and not any(prompts.values()):
         raise Refusal(f"The prompt file {args.prompt_file} is empty: give a text to go on from.")
-    from decodescope.engine.bench.clock.speed import decode
+    from decodescope.engine.bench.clock.speed import measure_speed
 
-    record = decode(
+    record = measure_speed(
         args.model,
         args.draft,
         dtype=args.dtype,
@@ -29,17 +29,17 @@ def decode(args: argparse.Namespace) -> int:
         repeats=args.repeats,
         prompts=prompts,
         level=None if args.level == "none" else args.level,
-        say=steps_told(args.json),
+        say=progress_printer(args.json),
         compile=bool(args.compile),
     )
     if args.json:
-        say_json(record)
+        print_json(record)
     else:
-        print(page(record))
+        print(as_text(record))
     return 0
 
 
-def page(record: dict[str, Any]) -> str:
+def as_text(record: dict[str, Any]) -> str:
     """The figures as text."""
     head = (
         f"{record['machine']}, {record['device']}, {record['threads']} threads; torch {record['torch']}, transformers "

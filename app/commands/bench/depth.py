@@ -6,21 +6,33 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from ..shared.measuring import MET, asked, figure, finished, named, share, six_columns
-from ..shared.output import load_model, steps_told, table
+from ..shared.bench import (
+    MET,
+    format_number,
+    format_share,
+    parse_methods,
+    print_result,
+    select_questions,
+    six_columns,
+)
+from ..shared.output import load_model, progress_printer, table
 
 
 def depth(args: argparse.Namespace) -> int:
     """Put the questions to every rule, and print."""
-    from decodescope.engine.bench.depth import SHORT, DepthBench, depth
-    from decodescope.engine.bench.questions.questions import first_of_each
+    from decodescope.engine.bench.depth import SHORT, DepthBench, measure_depth
+    from decodescope.engine.bench.questions.questions import first_of_each_kind
 
-    questions, about, out = asked(args, lambda all_: first_of_each(all_, SHORT) if args.short else all_)
-    methods = None if args.method is None else named(args.method, {})
+    questions, about, out = select_questions(
+        args, lambda all_: first_of_each_kind(all_, SHORT) if args.short else all_
+    )
+    methods = None if args.method is None else parse_methods(args.method, {})
     model = load_model(args.model, args.dtype, args.device)
     bench = DepthBench(model, methods, seed=args.seed, new_tokens=args.new_tokens)
-    result = depth(bench, questions, asked=about, out=out, resume=args.resume, say=steps_told(args.json))
-    return finished(args, result, told, out)
+    result = measure_depth(
+        bench, questions, asked=about, out=out, resume=args.resume, say=progress_printer(args.json)
+    )
+    return print_result(args, result, as_text, out)
 
 
 COLUMNS = ("accuracy", "alike", "layers a token", "MFLOP a token", "of plain", "tokens a pass", "times plain")
@@ -30,25 +42,31 @@ GOALS = ("goal", "times plain", "due", "accuracy lost", "")
 def cells(one: Mapping[str, Any]) -> list[str]:
     """A method's figures under COLUMNS."""
     return [
-        figure(None if one["accuracy"] is None else 100 * one["accuracy"], 1),
-        share(one["alike"]),
-        figure(one["layers"]),
-        figure(None if one["flops"] is None else one["flops"] / 1e6),
-        share(one["share"]),
-        figure(one["tokens_a_pass"]),
-        figure(one["times"]),
+        format_number(None if one["accuracy"] is None else 100 * one["accuracy"], 1),
+        format_share(one["alike"]),
+        format_number(one["layers"]),
+        format_number(None if one["flops"] is None else one["flops"] / 1e6),
+        format_share(one["share"]),
+        format_number(one["tokens_a_pass"]),
+        format_number(one["times"]),
     ]
 
 
 def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
     """The goals: of which rule, how much faster it is and should be, what it loses, and whether that is enough."""
     return [
-        [x["what"], figure(x["times"]), figure(x["due"]), figure(x["lost"], 3), MET[x["met"]]]
+        [
+            x["what"],
+            format_number(x["times"]),
+            format_number(x["due"]),
+            format_number(x["lost"], 3),
+            MET[x["met"]],
+        ]
         for x in record["goals"]
     ]
 
 
-def told(record: Mapping[str, Any]) -> str:
+def as_text(record: Mapping[str, Any]) -> str:
     """The figures as text."""
     s, methods = record["settings"], record["methods"]
     head = (

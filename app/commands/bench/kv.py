@@ -7,21 +7,32 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from ..shared.measuring import asked, figure, finished, named, share, six_columns
-from ..shared.output import load_model, steps_told, table
+from ..shared.bench import (
+    format_number,
+    format_share,
+    parse_methods,
+    print_result,
+    select_questions,
+    six_columns,
+)
+from ..shared.output import load_model, progress_printer, table
 
 
 def kv(args: argparse.Namespace) -> int:
     """Read the texts under every policy, and print."""
-    from decodescope.engine.bench.kv import FEWER, KEYS, SHORT, TEXTS, KVBench, kv, texts
-    from decodescope.engine.bench.questions.passkeys import passkeys
+    from decodescope.engine.bench.kv import FEWER, KEYS, SHORT, TEXTS, KVBench, measure_kv, select_texts
+    from decodescope.engine.bench.questions.passkeys import make_passkeys
 
     count, keys = (SHORT, FEWER) if args.short else (TEXTS, KEYS)
-    questions, about, out = asked(args, lambda all_: texts(all_, count) + passkeys(all_, keys))
-    methods = None if args.method is None else named(args.method, {})
+    questions, about, out = select_questions(
+        args, lambda all_: select_texts(all_, count) + make_passkeys(all_, keys)
+    )
+    methods = None if args.method is None else parse_methods(args.method, {})
     bench = KVBench(load_model(args.model, args.dtype, args.device), methods, words=args.new_tokens)
-    result = kv(bench, questions, asked=about, out=out, resume=args.resume, say=steps_told(args.json))
-    return finished(args, result, told, out)
+    result = measure_kv(
+        bench, questions, asked=about, out=out, resume=args.resume, say=progress_printer(args.json)
+    )
+    return print_result(args, result, as_text, out)
 
 
 COLUMNS = (
@@ -45,12 +56,16 @@ def rows(record: Mapping[str, Any]) -> list[list[str]]:
 
 def cells(point: Mapping[str, Any]) -> list[str]:
     """A point's figures under COLUMNS."""
-    held = [share(point[x]) for x in ("share", "entries", "bytes")]
+    held = [format_share(point[x]) for x in ("share", "entries", "bytes")]
     kinds = (point["by_kind"][kind] for kind in ("text", "copy"))
     keys = point.get("passkey", {"asked": 0})  # a result of version 1 has none
     return [
         *held,
-        *(cell for x in kinds for cell in (figure(x["nats"]), figure(x["kl"], 3), share(x["same"]))),
+        *(
+            cell
+            for x in kinds
+            for cell in (format_number(x["nats"]), format_number(x["kl"], 3), format_share(x["same"]))
+        ),
         f"{keys['right']} of {keys['asked']}" if keys["asked"] else "-",
     ]
 
@@ -64,7 +79,7 @@ def sizes(record: Mapping[str, Any]) -> str:
     )
 
 
-def told(record: Mapping[str, Any]) -> str:
+def as_text(record: Mapping[str, Any]) -> str:
     """The figures as text."""
     s = record["settings"]
     head = (

@@ -6,39 +6,52 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..shared.measuring import MET, asked, by_position, figure, finished, named, share, six_columns
-from ..shared.output import load_model, size, steps_told, table
-from ..shared.run import further
+from ..shared.bench import (
+    MET,
+    acceptance_by_position,
+    format_number,
+    format_share,
+    parse_methods,
+    print_result,
+    select_questions,
+    six_columns,
+)
+from ..shared.output import format_bytes, load_model, progress_printer, table
+from ..shared.run import further_models
 
 if TYPE_CHECKING:
-    from decodescope.engine.bench.answers import Bench
+    from decodescope.engine.bench.labbench import Bench
 
 
 def labbench(args: argparse.Namespace) -> int:
     """Put the questions to every method, and print."""
-    from decodescope.engine.bench.answers import SHORT, labbench
-    from decodescope.engine.bench.questions.questions import first_of_each
+    from decodescope.engine.bench.labbench import SHORT, measure_labbench
+    from decodescope.engine.bench.questions.questions import first_of_each_kind
 
-    questions, about, out = asked(args, lambda all_: first_of_each(all_, SHORT) if args.short else all_)
-    say = steps_told(args.json)
-    result = labbench(
-        prepared(args), questions, asked=about, batch=args.batch, out=out, resume=args.resume, say=say
+    questions, about, out = select_questions(
+        args, lambda all_: first_of_each_kind(all_, SHORT) if args.short else all_
     )
-    return finished(args, result, told, out)
+    say = progress_printer(args.json)
+    result = measure_labbench(
+        build_bench(args), questions, asked=about, batch=args.batch, out=out, resume=args.resume, say=say
+    )
+    return print_result(args, result, as_text, out)
 
 
-def prepared(args: argparse.Namespace) -> Bench:
+def build_bench(args: argparse.Namespace) -> Bench:
     """The models, and the methods that were asked for. The methods are checked before weights are read."""
-    from decodescope.engine.bench.answers import Bench, compositions, under
-    from decodescope.engine.session.load import describe, find
+    from decodescope.engine.bench.labbench import Bench, default_methods, with_baseline
+    from decodescope.engine.session.load import describe, find_model
 
     methods = (
-        compositions(args.draft is not None) if args.method is None else named(args.method, compositions())
+        default_methods(args.draft is not None)
+        if args.method is None
+        else parse_methods(args.method, default_methods())
     )
     read = {role for x in methods.values() for role in x.lanes}
-    given = {role: name for role, name in further(args).items() if role in read}
-    name, folder, adapter, weights = find(args.model)
-    for method in under(methods, args.temperature).values():
+    given = {role: name for role, name in further_models(args).items() if role in read}
+    name, folder, adapter, weights = find_model(args.model)
+    for method in with_baseline(methods, args.temperature).values():
         method.check(describe(folder, name, None, adapter, weights), given)
     model = load_model(args.model, args.dtype, args.device)
     drafts = {role: load_model(name, args.dtype, args.device) for role, name in given.items()}
@@ -47,7 +60,7 @@ def prepared(args: argparse.Namespace) -> Bench:
     return Bench(model, methods, draft, further=drafts, **more)
 
 
-def told(record: Mapping[str, Any]) -> str:
+def as_text(record: Mapping[str, Any]) -> str:
     """The figures of LabBench as text."""
     settings, methods = record["settings"], record["methods"]
     asked = settings["questions"]
@@ -67,17 +80,19 @@ def told(record: Mapping[str, Any]) -> str:
     rows = [[name, *cells(one)] for name, one in methods.items()]
     main = table(("method", *COLUMNS), rows)
     kinds = [
-        [f"{kind} ({count})", *(share(one["by_kind"][kind]["accuracy"]) for one in methods.values())]
+        [f"{kind} ({count})", *(format_share(one["by_kind"][kind]["accuracy"]) for one in methods.values())]
         for kind, count in record["kinds"].items()
     ]
     deep = max((len(x["offered_by_position"]) for x in methods.values()), default=0)
-    places = [[name, *by_position(one)] for name, one in methods.items() if one["offered_by_position"]]
+    places = [
+        [name, *acceptance_by_position(one)] for name, one in methods.items() if one["offered_by_position"]
+    ]
     parts = [head, main, *six_columns(record), table(("accuracy", *methods), kinds)]
     if places:
         padded = [[*row, *[""] * (deep + 1 - len(row))] for row in places]
         parts.append(table(("accepted at position", *map(str, range(1, deep + 1))), padded))
     goals = [
-        [x["what"], f"{100 * x['goal']:.0f} %", share(x["value"]), MET[x["met"]], str(x["questions"])]
+        [x["what"], f"{100 * x['goal']:.0f} %", format_share(x["value"]), MET[x["met"]], str(x["questions"])]
         for x in record["targets"]
     ]
     if any(x["questions"] for x in record["targets"]):
@@ -105,19 +120,19 @@ COLUMNS = (
 def cells(one: Mapping[str, Any]) -> list[str]:
     """A method's figures under COLUMNS."""
     return [
-        share(one["accuracy"]),
-        figure(one["tau"]),
-        figure(one["tokens_per_s"], 1),
-        figure(one["ratio"]),
+        format_share(one["accuracy"]),
+        format_number(one["tau"]),
+        format_number(one["tokens_per_s"], 1),
+        format_number(one["ratio"]),
         str(one["target_passes"]),
-        size(one["peak_kv_bytes"]),
-        size(one["step_kv_bytes"]),
-        likeness(one),
+        format_bytes(one["peak_kv_bytes"]),
+        format_bytes(one["step_kv_bytes"]),
+        agreement_text(one),
         str(one["faults"] or "-"),
     ]
 
 
-def likeness(one: Mapping[str, Any]) -> str:
+def agreement_text(one: Mapping[str, Any]) -> str:
     """How many texts equal those of plain decoding, and what was written before the others part."""
     if one["identity"] is None:
         return "-"
@@ -125,4 +140,4 @@ def likeness(one: Mapping[str, Any]) -> str:
     said = f"{count['equal']} of {sum(count.values())}"
     if count["tied"]:
         said += f", {count['tied']} by ties"
-    return said if not count["parted"] else f"{said}; {share(one['alike'])} alike"
+    return said if not count["parted"] else f"{said}; {format_share(one['alike'])} alike"

@@ -9,39 +9,49 @@ from typing import Any
 
 from decodescope.engine.core.refusal import Refusal
 
-from ..shared.measuring import asked, figure, finished, share, six_columns
-from ..shared.output import load_model, say_json, size, steps_told, table
+from ..shared.bench import format_number, format_share, print_result, select_questions, six_columns
+from ..shared.output import format_bytes, load_model, print_json, progress_printer, table
 
 
 def models(args: argparse.Namespace) -> int:
     """Put the questions to every model, or time passes of random weights, and print."""
-    from decodescope.engine.bench.models import SHORT, ModelsBench, made, models, usual
-    from decodescope.engine.bench.questions.questions import first_of_each
+    from decodescope.engine.bench.models import (
+        SHORT,
+        ModelsBench,
+        default_transforms,
+        make_models,
+        measure_models,
+    )
+    from decodescope.engine.bench.questions.questions import first_of_each_kind
     from decodescope.engine.session.load import load
 
-    wanted = usual() if args.method is None else chosen(args.method)
+    wanted = default_transforms() if args.method is None else parse_transforms(args.method)
     if args.random is not None:
-        return random(args, wanted)
-    questions, about, out = asked(args, lambda all_: first_of_each(all_, SHORT) if args.short else all_)
+        return time_random_weights(args, wanted)
+    questions, about, out = select_questions(
+        args, lambda all_: first_of_each_kind(all_, SHORT) if args.short else all_
+    )
     dense = load_model(args.model, args.dtype, args.device)
     if dense.spec.weights:
         raise Refusal(
             "bench models begins with the model as it is: name transforms by --method, not behind the model's name."
         )
-    variants, left_out = made(
+    variants, left_out = make_models(
         dense,
         wanted,
         lambda words: load(args.model, args.dtype, args.device, weights=words),
         args.method is None,
     )
     bench = ModelsBench(variants, left_out, new_tokens=args.new_tokens)
-    result = models(bench, questions, asked=about, out=out, resume=args.resume, say=steps_told(args.json))
-    return finished(args, result, told, out)
+    result = measure_models(
+        bench, questions, asked=about, out=out, resume=args.resume, say=progress_printer(args.json)
+    )
+    return print_result(args, result, as_text, out)
 
 
-def chosen(words: list[str]) -> dict[str, str]:
+def parse_transforms(words: list[str]) -> dict[str, str]:
     """Name -> transforms, of several --method NAME=TRANSFORMS, or the transforms alone."""
-    from decodescope.engine.decoding.bases.weights import transforms
+    from decodescope.engine.decoding.bases.weights import parse_transform_list
 
     wanted: dict[str, str] = {}
     for word in words:
@@ -51,7 +61,7 @@ def chosen(words: list[str]) -> dict[str, str]:
             if named and " " not in named[1]
             else (word.strip(), word.strip())
         )
-        transforms(text)  # refuses what none is
+        parse_transform_list(text)  # refuses what none is
         if name in wanted:
             raise Refusal(
                 f"--method {name} stands there twice: give each its own name, e.g. --method other={text}."
@@ -60,11 +70,11 @@ def chosen(words: list[str]) -> dict[str, str]:
     return wanted
 
 
-def random(args: argparse.Namespace, wanted: Mapping[str, str]) -> int:
+def time_random_weights(args: argparse.Namespace, wanted: Mapping[str, str]) -> int:
     """Time passes of random weights under each transform."""
     import torch
 
-    from decodescope.engine.bench.models import speeds
+    from decodescope.engine.bench.models import measure_speeds
 
     if args.out is not None or args.questions is not None:
         raise Refusal(
@@ -76,11 +86,11 @@ def random(args: argparse.Namespace, wanted: Mapping[str, str]) -> int:
 
         parts = registry("weights")
         wanted = {name: words for name, words in wanted.items() if not getattr(parts[words], "reads", False)}
-    record = speeds(args.random, wanted, dtype=dtype, say=steps_told(args.json))
+    record = measure_speeds(args.random, wanted, dtype=dtype, say=progress_printer(args.json))
     if args.json:
-        say_json(record)
+        print_json(record)
     else:
-        print(timed(record))
+        print(timing_text(record))
     return 0
 
 
@@ -91,10 +101,10 @@ def cells(one: Mapping[str, Any]) -> list[str]:
     """A model's figures under COLUMNS."""
     kept = [sum(x) for x in zip(*one["kept"].values(), strict=True)]
     return [
-        figure(None if one["accuracy"] is None else 100 * one["accuracy"], 1),
+        format_number(None if one["accuracy"] is None else 100 * one["accuracy"], 1),
         "-" if one["kl"] is None else f"{one['kl']:.2g}",
-        figure(one["perplexity"], 3),
-        share(one["same"]),
+        format_number(one["perplexity"], 3),
+        format_share(one["same"]),
         f"{kept[0]} of {kept[1]}" if kept else "-",
     ]
 
@@ -112,7 +122,7 @@ def kept_rows(record: Mapping[str, Any]) -> list[list[str]]:
     return lines
 
 
-def told(record: Mapping[str, Any]) -> str:
+def as_text(record: Mapping[str, Any]) -> str:
     """The figures as text."""
     s, methods = record["settings"], record["methods"]
     head = (
@@ -134,7 +144,7 @@ def told(record: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def timed(record: Mapping[str, Any]) -> str:
+def timing_text(record: Mapping[str, Any]) -> str:
     """The times of random weights as text: milliseconds of a pass, and times the dense one's rate, by rows."""
     plain = next(iter(record["ms"].values()))
     head = (
@@ -144,5 +154,5 @@ def timed(record: Mapping[str, Any]) -> str:
     lines = []
     for name, each in record["ms"].items():
         pairs = [f"{ms:.1f} (x {first / ms:.2f})" for ms, first in zip(each, plain, strict=True)]
-        lines.append([name, size(record["bytes"][name]), *pairs])
+        lines.append([name, format_bytes(record["bytes"][name]), *pairs])
     return f"{head}\n{table(('weights', 'bytes', *(f'{n} rows' if n > 1 else '1 row' for n in record['rows'])), lines)}"

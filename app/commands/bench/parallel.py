@@ -6,20 +6,28 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from ..shared.measuring import MET, figure, finished, named, place, share, six_columns
-from ..shared.output import load_model, steps_told, table
+from ..shared.bench import (
+    MET,
+    format_number,
+    format_share,
+    parse_methods,
+    print_result,
+    result_path,
+    six_columns,
+)
+from ..shared.output import load_model, progress_printer, table
 
 
 def parallel(args: argparse.Namespace) -> int:
     """Put the questions to every method, and print."""
-    from decodescope.engine.bench.parallel import COUNT, FEWER, ParallelBench, known, parallel
+    from decodescope.engine.bench.parallel import COUNT, FEWER, ParallelBench, all_methods, measure_parallel
 
-    out = place(args)
-    methods = None if args.method is None else named(args.method, known())
+    out = result_path(args)
+    methods = None if args.method is None else parse_methods(args.method, all_methods())
     model = load_model(args.model, args.dtype, args.device)
     bench = ParallelBench(model, methods, count=FEWER if args.short else COUNT, seed=args.seed)
-    result = parallel(bench, out=out, resume=args.resume, say=steps_told(args.json))
-    return finished(args, result, told, out)
+    result = measure_parallel(bench, out=out, resume=args.resume, say=progress_printer(args.json))
+    return print_result(args, result, as_text, out)
 
 
 PERFECT = "a perfect model, all at once"
@@ -30,29 +38,37 @@ COLUMNS = ("right", "passes", "tokens a pass", "rows a token", "times one a pass
 def cells(one: Mapping[str, Any]) -> list[str]:
     """A method's figures under COLUMNS."""
     return [
-        share(one["right"]),
+        format_share(one["right"]),
         str(one["passes"]),
-        figure(one["tokens_a_pass"]),
-        figure(one["rows_a_token"], 1),
-        figure(one["times"]),
+        format_number(one["tokens_a_pass"]),
+        format_number(one["rows_a_token"], 1),
+        format_number(one["times"]),
     ]
 
 
-def by_kind(record: Mapping[str, Any]) -> list[list[str]]:
+def kind_rows(record: Mapping[str, Any]) -> list[list[str]]:
     """A line for each method, with its right answers by task, and one for a perfect model that draws all slots at once."""
     lines = {name: one["by_kind"] for name, one in record["methods"].items()} | {PERFECT: record["at_once"]}
-    return [[name, *(share(shares[kind]) for kind in record["kinds"])] for name, shares in lines.items()]
+    return [
+        [name, *(format_share(shares[kind]) for kind in record["kinds"])] for name, shares in lines.items()
+    ]
 
 
 def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
     """The goals: on what, what was saved and lost, and whether that is enough."""
     return [
-        [f"threshold on {x['what']}", share(x["right"]), figure(x["saved"]), share(x["lost"]), MET[x["met"]]]
+        [
+            f"threshold on {x['what']}",
+            format_share(x["right"]),
+            format_number(x["saved"]),
+            format_share(x["lost"]),
+            MET[x["met"]],
+        ]
         for x in record["goals"]
     ]
 
 
-def told(record: Mapping[str, Any]) -> str:
+def as_text(record: Mapping[str, Any]) -> str:
     """The figures as text."""
     s, methods = record["settings"], record["methods"]
     head = (
@@ -63,7 +79,9 @@ def told(record: Mapping[str, Any]) -> str:
         head,
         table(("method", *COLUMNS), [[name, *cells(one)] for name, one in methods.items()]),
         *six_columns(record),
-        table(("right", *(f"{kind} ({count})" for kind, count in record["kinds"].items())), by_kind(record)),
+        table(
+            ("right", *(f"{kind} ({count})" for kind, count in record["kinds"].items())), kind_rows(record)
+        ),
     ]
     if record["goals"]:
         parts.append(table(GOALS, goal_rows(record)))

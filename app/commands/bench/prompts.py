@@ -6,29 +6,36 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from ..shared.measuring import asked, figure, finished, named, share
-from ..shared.output import load_model, steps_told, table
-from ..shared.run import further
+from ..shared.bench import format_number, format_share, parse_methods, print_result, select_questions
+from ..shared.output import load_model, progress_printer, table
+from ..shared.run import further_models
 
 
 def prompts(args: argparse.Namespace) -> int:
     """Put the questions to every context, and print; kinds take turns, so that what there is at any time is of all kinds."""
-    from decodescope.engine.bench.questions.questions import first_of_each, in_turns
-    from decodescope.engine.bench.shortened import SHORT, ShortenedBench, known, shortened
-
-    questions, about, out = asked(
-        args, lambda all_: in_turns(first_of_each(all_, SHORT) if args.short else all_)
+    from decodescope.engine.bench.prompt_compression import (
+        SHORT,
+        PromptCompressionBench,
+        default_methods,
+        measure_prompt_compression,
     )
-    methods = None if args.method is None else named(args.method, known())
-    given = further(args)
+    from decodescope.engine.bench.questions.questions import alternate_kinds, first_of_each_kind
+
+    questions, about, out = select_questions(
+        args, lambda all_: alternate_kinds(first_of_each_kind(all_, SHORT) if args.short else all_)
+    )
+    methods = None if args.method is None else parse_methods(args.method, default_methods())
+    given = further_models(args)
     if args.draft is not None:
         given.setdefault("draft", args.draft)
-    read = {role for x in (known() if methods is None else methods).values() for role in x.lanes}
+    read = {role for x in (default_methods() if methods is None else methods).values() for role in x.lanes}
     models = {role: load_model(name, args.dtype, args.device) for role, name in given.items() if role in read}
     model = load_model(args.model, args.dtype, args.device)
-    bench = ShortenedBench(model, methods, models, seed=args.seed)
-    result = shortened(bench, questions, asked=about, out=out, resume=args.resume, say=steps_told(args.json))
-    return finished(args, result, told, out, first_turns=True)
+    bench = PromptCompressionBench(model, methods, models, seed=args.seed)
+    result = measure_prompt_compression(
+        bench, questions, asked=about, out=out, resume=args.resume, say=progress_printer(args.json)
+    )
+    return print_result(args, result, as_text, out, first_turns=True)
 
 
 COLUMNS = ("read", "nats a token", "more than whole", "first token", "of whole", "looking", "operations")
@@ -37,17 +44,17 @@ COLUMNS = ("read", "nats a token", "more than whole", "first token", "of whole",
 def cells(one: Mapping[str, Any]) -> list[str]:
     """A method's figures under COLUMNS."""
     return [
-        share(one["read"]),
-        figure(one["nats"]),
-        figure(one["more"]),
-        f"{figure(one['first_ms'], 1)} ms",
-        figure(one["first"]),
-        share(one["look"]),
-        figure(one["flops"]),
+        format_share(one["read"]),
+        format_number(one["nats"]),
+        format_number(one["more"]),
+        f"{format_number(one['first_ms'], 1)} ms",
+        format_number(one["first"]),
+        format_share(one["look"]),
+        format_number(one["flops"]),
     ]
 
 
-def told(record: Mapping[str, Any]) -> str:
+def as_text(record: Mapping[str, Any]) -> str:
     """The figures as text."""
     s, methods = record["settings"], record["methods"]
     head = (

@@ -6,43 +6,43 @@ import argparse
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..shared.measuring import (
+from ..shared.bench import (
     MET,
-    asked,
-    by_position,
-    figure,
-    finished,
-    named,
-    share,
+    acceptance_by_position,
+    format_number,
+    format_share,
+    parse_methods,
+    print_result,
+    select_questions,
     six_columns,
     unused_settings,
 )
-from ..shared.output import load_model, steps_told, table
-from ..shared.run import further
+from ..shared.output import load_model, progress_printer, table
+from ..shared.run import further_models
 
 if TYPE_CHECKING:
-    from decodescope.engine.bench.questions.questions import Question
+    from decodescope.engine.bench.questions.questions import BenchQuestion
     from decodescope.engine.session.method import Method
 
 
 def speculation(args: argparse.Namespace) -> int:
     """Measure everything on some questions, and print."""
     from decodescope.engine.bench.clock.speed import Reference
-    from decodescope.engine.bench.questions.questions import even_of_each
-    from decodescope.engine.bench.questions.spec_bench import is_spec_bench, task_of
-    from decodescope.engine.bench.speculation import PER_KIND, SHORT, Speculation, speculation
+    from decodescope.engine.bench.questions.questions import spread_over_kinds
+    from decodescope.engine.bench.questions.spec_bench import is_spec_bench, spec_bench_task
+    from decodescope.engine.bench.speculation import PER_KIND, SHORT, SpeculationBench, measure_speculation
 
-    def choose(questions: list[Question]) -> list[Question]:
+    def choose(questions: list[BenchQuestion]) -> list[BenchQuestion]:
         """So many of each kind; of Spec-Bench's own file of each task, as it has as many of each."""
-        kinds = {"kind_of": task_of} if is_spec_bench(questions) else {}
-        return even_of_each(questions, SHORT if args.short else PER_KIND, **kinds)
+        kinds = {"kind_of": spec_bench_task} if is_spec_bench(questions) else {}
+        return spread_over_kinds(questions, SHORT if args.short else PER_KIND, **kinds)
 
-    questions, about, out = asked(args, choose)
-    methods = None if args.method is None else chosen(args.method)
+    questions, about, out = select_questions(args, choose)
+    methods = None if args.method is None else parse_variants(args.method)
     dtype = args.dtype or "bfloat16"
     model = load_model(args.model, dtype, args.device)
-    drafts = {role: load_model(name, dtype, args.device) for role, name in further(args).items()}
-    bench = Speculation(
+    drafts = {role: load_model(name, dtype, args.device) for role, name in further_models(args).items()}
+    bench = SpeculationBench(
         model,
         drafts,
         methods,
@@ -52,17 +52,17 @@ def speculation(args: argparse.Namespace) -> int:
         temperature=args.temperature,
         seed=args.seed,
     )
-    say = steps_told(args.json)
-    result = speculation(bench, questions, asked=about, out=out, resume=args.resume, say=say)
-    return finished(args, result, told, out)
+    say = progress_printer(args.json)
+    result = measure_speculation(bench, questions, asked=about, out=out, resume=args.resume, say=say)
+    return print_result(args, result, as_text, out)
 
 
-def chosen(words: list[str]) -> dict[str, Method]:
+def parse_variants(words: list[str]) -> dict[str, Method]:
     """The methods of several --method; the names of the variants that are measured anyway are known."""
     from decodescope.engine.bench.speculation import VARIANTS
     from decodescope.engine.session.method import Method
 
-    return named(words, {name: Method.named(*parts) for name, parts in VARIANTS.items()})
+    return parse_methods(words, {name: Method.from_names(*parts) for name, parts in VARIANTS.items()})
 
 
 COLUMNS = (
@@ -90,17 +90,20 @@ def cells(one: Mapping[str, Any]) -> list[str]:
             f", {same['tied']} by ties" if same["tied"] else ""
         )
     return [
-        figure(one["tau"]),
-        figure(times.get("median")),
-        "-" if not times else " to ".join(figure(x) for x in times["interval"]),
-        *(figure((one[key] or {}).get("median")) for key in ("whole", "against_assisted", "against_lookup")),
-        *(share(one[key]) for key in ("draft", "passes", "heads", "overhead")),
-        figure(None if one["step_us"] is None else one["step_us"] / 1e3),
+        format_number(one["tau"]),
+        format_number(times.get("median")),
+        "-" if not times else " to ".join(format_number(x) for x in times["interval"]),
+        *(
+            format_number((one[key] or {}).get("median"))
+            for key in ("whole", "against_assisted", "against_lookup")
+        ),
+        *(format_share(one[key]) for key in ("draft", "passes", "heads", "overhead")),
+        format_number(None if one["step_us"] is None else one["step_us"] / 1e3),
         parted,
     ]
 
 
-def quickest(record: Mapping[str, Any]) -> list[str]:
+def names_by_gain(record: Mapping[str, Any]) -> list[str]:
     """The names of all that took part, ours by their gain, then transformers."""
 
     def gain(name: str) -> tuple[bool, bool, float]:
@@ -111,10 +114,10 @@ def quickest(record: Mapping[str, Any]) -> list[str]:
     return sorted(record["methods"], key=gain)
 
 
-def by_kind(one: Mapping[str, Any], kinds: Mapping[str, int]) -> list[str]:
+def kind_cells(one: Mapping[str, Any], kinds: Mapping[str, int]) -> list[str]:
     """Times plain decoding on each kind of question; of transformers, of the whole call."""
     key = "ratio" if one["side"] == "decodescope" else "whole"
-    return [figure((one["by_kind"][kind][key] or {}).get("median")) for kind in kinds]
+    return [format_number((one["by_kind"][kind][key] or {}).get("median")) for kind in kinds]
 
 
 def heading(record: Mapping[str, Any]) -> tuple[str, str]:
@@ -136,22 +139,22 @@ def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
     rows = []
     for x in record["goals"]:
         if x["goal"] < 1:
-            form = share
+            form = format_share
         elif isinstance(x["goal"], float):
-            form = figure
+            form = format_number
         else:
-            form = _count
+            form = _format_integer
         rows.append(
             [x["what"], form(x["goal"]), form(x["value"]), MET[x["met"]], "; ".join(x["methods"]) or "-"]
         )
     return rows
 
 
-def _count(value: float | None) -> str:
+def _format_integer(value: float | None) -> str:
     return "-" if value is None else str(value)
 
 
-def doubtful(record: Mapping[str, Any]) -> str:
+def gain_warning(record: Mapping[str, Any]) -> str:
     """A sentence that names the methods with a larger gain than their tokens per pass allow; empty if there are none. A pass
     of several rows costs at least one of a single row, so something else took the machine's time."""
     ours = {name: x for name, x in record["methods"].items() if x["tau"] and x["ratio"]}
@@ -164,7 +167,7 @@ def doubtful(record: Mapping[str, Any]) -> str:
 def spec_table(record: Mapping[str, Any]) -> list[str]:
     """The figures by Spec-Bench's arithmetic: of its own questions by its tasks, beside its published rows of the same methods;
     of others by their kinds, and alone. None where nothing was timed."""
-    from decodescope.engine.bench.questions.spec_bench import published
+    from decodescope.engine.bench.questions.spec_bench import load_published
 
     figures, s = record.get("spec_bench") or {}, record["settings"]
     if not figures:
@@ -174,17 +177,17 @@ def spec_table(record: Mapping[str, Any]) -> list[str]:
     def row(name: str, one: Mapping[str, Any]) -> list[str]:
         return [
             name,
-            *(figure(one["times"][x]) for x in groups),
-            figure(one["accepted"]),
-            figure(one["overall"]),
+            *(format_number(one["times"][x]) for x in groups),
+            format_number(one["accepted"]),
+            format_number(one["overall"]),
         ]
 
-    lines = [row(name, figures[name]) for name in quickest(record) if name in figures]
+    lines = [row(name, figures[name]) for name in names_by_gain(record) if name in figures]
     head = ("by Spec-Bench's arithmetic", *groups, "mean accepted", "overall")
     if not s["questions"]["spec_bench"]:
         why = "These are not Spec-Bench's questions, so its published rows do not stand here."
         return [table(head, lines) + f"\n{why} --questions question.jsonl, its own file, has them."]
-    book, parts = published(), {x["method"] for x in s["contestants"].values()}
+    book, parts = load_published(), {x["method"] for x in s["contestants"].values()}
     lines += [row(f"{x['name']}, published, {x['gpu']}", x) for x in book["rows"] if x["method"] in parts]
     here = f"Here: {s['questions']['count']} of its 480 questions, answers of up to {s['new_tokens']} tokens; there up to 1024."
     return [table(head, lines) + f"\nPublished: {book['source']}. {here}"]
@@ -194,20 +197,24 @@ SLACK = 1.1
 GOALS = ("goal", "at least", "reached", "", "by")
 
 
-def told(record: Mapping[str, Any]) -> str:
+def as_text(record: Mapping[str, Any]) -> str:
     """The figures as text."""
     methods = record["methods"]
     kinds = record["kinds"]
-    order = quickest(record)
+    order = names_by_gain(record)
     deep = max((len(x["offered_by_position"]) for x in methods.values()), default=0)
-    places = [[name, *by_position(methods[name])] for name in order if methods[name]["offered_by_position"]]
+    places = [
+        [name, *acceptance_by_position(methods[name])]
+        for name in order
+        if methods[name]["offered_by_position"]
+    ]
     parts = [
         "\n".join(heading(record)) + "\n",
         table(("method", *COLUMNS), [[name, *cells(methods[name])] for name in order]),
         *six_columns(record),
         table(
             ("times plain", *(f"{k} ({n})" for k, n in kinds.items())),
-            [[x, *by_kind(methods[x], kinds)] for x in order],
+            [[x, *kind_cells(methods[x], kinds)] for x in order],
         ),
     ]
     parts += spec_table(record)
@@ -215,7 +222,7 @@ def told(record: Mapping[str, Any]) -> str:
         padded = [[*row, *[""] * (deep + 1 - len(row))] for row in places]
         parts.append(table(("accepted at position", *map(str, range(1, deep + 1))), padded))
     parts.append(table(GOALS, goal_rows(record)))
-    parts += [doubtful(record)] if doubtful(record) else []
+    parts += [gain_warning(record)] if gain_warning(record) else []
     parts += [f"Left out: {name}: {why}" for name, why in record["settings"]["left_out"].items()]
     if record["skipped"]:
         parts.append(

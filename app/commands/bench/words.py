@@ -6,27 +6,39 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from ..shared.measuring import MET, asked, figure, finished, named, share, six_columns
-from ..shared.output import load_model, steps_told, table
-from ..shared.run import further
+from ..shared.bench import (
+    MET,
+    format_number,
+    format_share,
+    parse_methods,
+    print_result,
+    select_questions,
+    six_columns,
+)
+from ..shared.output import load_model, progress_printer, table
+from ..shared.run import further_models
 
 
 def words(args: argparse.Namespace) -> int:
     """Put the questions to every method, and print."""
-    from decodescope.engine.bench.questions.questions import first_of_each
-    from decodescope.engine.bench.words import SHORT, WordsBench, known, words
+    from decodescope.engine.bench.questions.questions import first_of_each_kind
+    from decodescope.engine.bench.words import SHORT, WordsBench, default_methods, measure_words
 
-    questions, about, out = asked(args, lambda all_: first_of_each(all_, SHORT) if args.short else all_)
-    methods = None if args.method is None else named(args.method, known(), draws=True)
-    given = further(args)
+    questions, about, out = select_questions(
+        args, lambda all_: first_of_each_kind(all_, SHORT) if args.short else all_
+    )
+    methods = None if args.method is None else parse_methods(args.method, default_methods(), draws=True)
+    given = further_models(args)
     if args.draft is not None:  # what drafts is the amateur too, where none is given
         given.setdefault("amateur", args.draft)
-    read = {role for x in (known() if methods is None else methods).values() for role in x.lanes}
+    read = {role for x in (default_methods() if methods is None else methods).values() for role in x.lanes}
     models = {role: load_model(name, args.dtype, args.device) for role, name in given.items() if role in read}
     model = load_model(args.model, args.dtype, args.device)
     bench = WordsBench(model, methods, models, seed=args.seed, new_tokens=args.new_tokens)
-    result = words(bench, questions, asked=about, out=out, resume=args.resume, say=steps_told(args.json))
-    return finished(args, result, told, out)
+    result = measure_words(
+        bench, questions, asked=about, out=out, resume=args.resume, say=progress_printer(args.json)
+    )
+    return print_result(args, result, as_text, out)
 
 
 COLUMNS = (
@@ -45,28 +57,31 @@ GOALS = ("goal: masks of a step", "share", "due", "")
 def cells(one: Mapping[str, Any]) -> list[str]:
     """A method's figures under COLUMNS."""
     return [
-        figure(None if one["accuracy"] is None else 100 * one["accuracy"], 1),
-        share(one["fits"]),
-        percent(one["again"]),
-        figure(one["bits"]),
-        figure(one["length"], 1),
-        figure(one["passes"]),
-        figure(one["fed"]),
-        percent(one["masks"]),
+        format_number(None if one["accuracy"] is None else 100 * one["accuracy"], 1),
+        format_share(one["fits"]),
+        format_small_share(one["again"]),
+        format_number(one["bits"]),
+        format_number(one["length"], 1),
+        format_number(one["passes"]),
+        format_number(one["fed"]),
+        format_small_share(one["masks"]),
     ]
 
 
-def percent(value: float | None) -> str:
+def format_small_share(value: float | None) -> str:
     """A small share in percent, with a decimal."""
     return "-" if value is None else f"{100 * value:.1f} %"
 
 
 def goal_rows(record: Mapping[str, Any]) -> list[list[str]]:
     """The goals: of which method, its share and the largest one due, and whether that is met."""
-    return [[x["what"], percent(x["share"]), percent(x["due"]), MET[x["met"]]] for x in record["goals"]]
+    return [
+        [x["what"], format_small_share(x["share"]), format_small_share(x["due"]), MET[x["met"]]]
+        for x in record["goals"]
+    ]
 
 
-def told(record: Mapping[str, Any]) -> str:
+def as_text(record: Mapping[str, Any]) -> str:
     """The figures as text."""
     s, methods = record["settings"], record["methods"]
     head = (

@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from decodescope.engine.core.paths import expanded
+from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.refusal import Refusal
 
 if TYPE_CHECKING:
     from decodescope.engine.session.load import Model
 
 
-def say_json(value: dict[str, Any]) -> None:
+def print_json(value: dict[str, Any]) -> None:
     """One JSON object on standard output; what is no number there (NaN, infinity) would be an error, not a word."""
     print(json.dumps(value, allow_nan=False, default=str))
 
@@ -31,7 +31,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     )
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """A remark that is no result: on standard error."""
     print(text, file=sys.stderr, flush=True)
 
@@ -42,18 +42,18 @@ def load_model(name: str, *how: Any) -> Model:
 
     model = load(name, *how)
     for text in model.remarks:
-        note(f"Note: {text}")
+        print_note(f"Note: {text}")
     return model
 
 
-def steps_told(as_json: bool) -> Callable[[str], None]:
+def progress_printer(as_json: bool) -> Callable[[str], None]:
     """What tells of the steps of a measurement: a line each, or nothing where a bar shows them or JSON is asked for."""
-    from decodescope.engine.core.progress import shown
+    from decodescope.engine.core.progress import is_enabled
 
-    return (lambda text: None) if as_json or shown() else note
+    return (lambda text: None) if as_json or is_enabled() else print_note
 
 
-class Live:
+class LivePrinter:
     """Text that appears as it is written: bytes go in, whole characters come out on standard output."""
 
     def __init__(self) -> None:
@@ -69,10 +69,10 @@ class Live:
             self.last = text[-1]
 
 
-def free_file(name: str, option: str, what: str, *endings: str) -> Path:
+def new_file_path(name: str, option: str, what: str, *endings: str) -> Path:
     """The path that `name` says, where neither it nor it with one of `endings` is taken; a Refusal before anything was loaded
     if it cannot be written. option: what gives the name;  what: is written there."""
-    target = expanded(name)
+    target = expand_path(name)
     try:
         for taken in (target, *(target.with_name(target.name + ending) for ending in endings)):
             if taken.exists():
@@ -88,7 +88,7 @@ def free_file(name: str, option: str, what: str, *endings: str) -> Path:
     return target
 
 
-def size(count: int) -> str:
+def format_bytes(count: int) -> str:
     """Bytes as people read them, e.g. `1.5 MiB`."""
     value = float(count)
     for unit in ("B", "KiB", "MiB"):

@@ -10,16 +10,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from decodescope.app.basis.arguments import option
 from decodescope.app.basis.parser import KINDS
 from decodescope.app.basis.refusal import sentence
-from decodescope.app.runs.processors import decided
-from decodescope.engine.core.calibrated import MARK, NAME, read
-from decodescope.engine.core.exactness import label
-from decodescope.engine.core.paths import expanded
+from decodescope.app.runs.threads import choose_threads
+from decodescope.engine.core.calibration import MARK, NAME, load_calibration
+from decodescope.engine.core.exactness import exactness_text
+from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.core.roles import DRAFTS, TARGET, words
+from decodescope.engine.core.roles import DRAFTS, TARGET, role_option
 
-from .output import Live, free_file, note, say_json, size
+from .output import LivePrinter, format_bytes, new_file_path, print_json, print_note
 from .texts import LARGEST, read_text
 
 if TYPE_CHECKING:
@@ -53,27 +54,27 @@ PARTS = tuple(kind for kind in KINDS if kind != "sampler")  # several samplers a
 def run(args: argparse.Namespace) -> int:
     """Decode as asked; the exit code."""
     prompt = args.prompt if args.prompt is not None else read_text(args.prompt_file)
-    return decoded(args, prompt, lambda model: (prompt_ids(model, prompt, args.chat), None))
+    return decode_prompt(args, prompt, lambda model: (prompt_ids(model, prompt, args.chat), None))
 
 
 def prompt_ids(model: Model, prompt: str, chat: bool) -> list[int]:
     """The ids of a prompt; a Refusal where the model cannot read it."""
-    from decodescope.engine.session.run import encode
+    from decodescope.engine.session.run import encode_text_or_ids
 
     try:
-        return encode(model, prompt, chat)
+        return encode_text_or_ids(model, prompt, chat)
     except ValueError as error:
         raise Refusal(str(error)) from None
 
 
-def on_prompts(
+def special_token_notes(
     args: argparse.Namespace, model: Model, prompts: Iterable[tuple[str, bool]], decodes: bool = True
 ) -> list[str]:
     """Notes on special tokens in these prompts, (text, whether it is a turn of a chat), and on how the chat template ends.
     decodes: whether the command writes texts, which have to end."""
-    from decodescope.engine.model.checkpoint.prompt_notes import COMMAND, PAGE, Ways, prompt_notes
+    from decodescope.engine.model.checkpoint.prompt_notes import COMMAND, PAGE, PromptAdvice, prompt_notes
 
-    ways = Ways(
+    ways = PromptAdvice(
         COMMAND.chat if hasattr(args, "chat") else "", COMMAND.stop if hasattr(args, "stop") else PAGE.stop
     )
     ends = model.stop_tokens if decodes and not getattr(args, "ignore_eos", False) else None
@@ -82,40 +83,42 @@ def on_prompts(
     ]
 
 
-def typed(texts: Iterable[tuple[str, str]]) -> None:
+def check_option_texts(texts: Iterable[tuple[str, str]]) -> None:
     """Refuse texts of options, (option, text), that the terminal could not pass on."""
-    for option, text in texts:
+    for name, text in texts:
         if re.search("[\ud800-\udfff]", text):
             raise Refusal(
-                f"The text of {option} holds bytes that are no UTF-8: type it in the terminal's own encoding."
+                f"The text of {name} holds bytes that are no UTF-8: type it in the terminal's own encoding."
             )
 
 
-def decoded(
+def decode_prompt(
     args: argparse.Namespace, prompt: str, read: Callable[[Model], tuple[list[int], SavedCache | None]]
 ) -> int:
     """Decode as asked; the exit code. read: the ids of the prompt for a model, and its cache where that was saved."""
-    target = None if args.trace is None else free_place(args.trace)
-    typed((("--prompt", prompt), *(("--stop", text) for text in args.stop)))
+    target = None if args.trace is None else new_trace_path(args.trace)
+    check_option_texts((("--prompt", prompt), *(("--stop", text) for text in args.stop)))
     if "" in args.stop:
         raise Refusal(
             "--stop is empty, and every text holds that: give the text to end at, or leave --stop out."
         )
-    notes = [] if target is not None else unrecorded(args)
-    shadow = target is not None and (getattr(args, "shadow", None) or False)
-    if shadow and args.level == "counts":
-        what = "the model that reads along" if shadow == "model" else "a full cache beside the target's"
-        raise Refusal(f"--level counts records nothing of {what}: leave --shadow or --level out.")
-    method = compose(args)
-    notes += ignored(args, method) + chosen(method)
-    model, drafts = models(args, method)
+    notes = [] if target is not None else recording_option_notes(args)
+    reference = target is not None and (getattr(args, "reference", None) or False)
+    if reference and args.level == "summary":
+        what = "the model that reads along" if reference == "model" else "a full cache beside the target's"
+        raise Refusal(
+            f"--trace-level summary records nothing of {what}: leave --reference or --trace-level out."
+        )
+    method = build_method(args)
+    notes += unused_model_notes(args, method) + calibration_notes(method)
+    model, drafts = load_models(args, method)
     notes += remarks(model, *drafts.values())
     from decodescope.engine.session.session import Session
 
-    threads = decided(args, model)
+    threads = choose_threads(args, model)
     ids, saved = read(model)
     chat = getattr(args, "chat", False)
-    notes += on_prompts(args, model, [(prompt, chat)])
+    notes += special_token_notes(args, model, [(prompt, chat)])
     session = Session(
         model,
         method,
@@ -128,21 +131,21 @@ def decoded(
         chat=chat,
         turn=prompt if chat else "",
         saved=saved,
-        level="counts" if target is None else args.level or "decisions",
+        level="summary" if target is None else args.level or "decisions",
         layers=None if target is None else args.layers,
-        shadow=shadow,
+        reference=reference,
     )
     session.threads = threads
-    return carried_out(session, model, target, args.json, notes)
+    return run_session(session, model, target, args.json, notes)
 
 
-def unrecorded(args: argparse.Namespace) -> list[str]:
+def recording_option_notes(args: argparse.Namespace) -> list[str]:
     """Notes on the options that say what is recorded, where nothing is."""
-    asked = [x for x in ("level", "layers", "shadow") if getattr(args, x, None) not in (None, False)]
-    return [f"Note: nothing is recorded without --trace OUT, so --{x} is ignored." for x in asked]
+    asked = [x for x in ("level", "layers", "reference") if getattr(args, x, None) not in (None, False)]
+    return [f"Note: nothing is recorded without --trace OUT, so {option(x)} is ignored." for x in asked]
 
 
-def carried_out(
+def run_session(
     session: Session, model: Model, target: Path | None, as_json: bool, notes: Sequence[str] = ()
 ) -> int:
     """Decode to the end, record to `target` if one is given, and show the result with the notes; the exit code."""
@@ -150,17 +153,17 @@ def carried_out(
     from decodescope.engine.session.run import LazyWriter, Run, Tee
     from decodescope.engine.trace import Trace
 
-    if cut := session.length.cut(session.prompt, session.max_new):
+    if cut := session.length.cut_message(session.prompt, session.max_new):
         notes = [*notes, f"Note: {cut}, so --max-new-tokens {session.max_new} is cut to that."]
     for text in notes:
-        note(text)
+        print_note(text)
     trace = Trace()
     session.sink = trace if target is None else Tee(trace, LazyWriter(target))
     code, why = 0, None
     if target is not None:
         keep_files(session)
     try:
-        follow(session, model, None if as_json else Live())
+        run_steps(session, model, None if as_json else LivePrinter())
         if session.end is not None and session.end.reason == "stopped_by_user":
             code = 130
     except EngineFault as fault:
@@ -171,9 +174,9 @@ def carried_out(
         code, why = 1, sentence(error)
     done = Run(model, session, trace)
     ends = [f"Note: {text}" for text in done.notes]
-    show(done, target, as_json, [*notes, *ends])
+    print_result(done, target, as_json, [*notes, *ends])
     for text in [*ends, *([why] if why else [])]:
-        note(text)
+        print_note(text)
     return code
 
 
@@ -182,30 +185,32 @@ def keep_files(session: Session) -> None:
     from decodescope.engine.core import files
 
     for part in session.method.parts().values():
-        for value in part.files_named().values():
-            if (files.usual() / str(files.hash_of(value))).is_file():
+        for value in part.file_knobs().values():
+            if (files.uploads_folder() / str(files.hash_of(value))).is_file():
                 continue
             try:
-                files.keep(files.located(value, LARGEST).read_bytes(), value, files.usual(), LARGEST)
+                files.store_file(
+                    files.locate_file(value, LARGEST).read_bytes(), value, files.uploads_folder(), LARGEST
+                )
             except OSError as error:
-                note(
+                print_note(
                     f"Note: no copy of {value} was kept ({error.strerror}); repeating this run will take its path."
                 )
 
 
-def follow(session: Session, model: Model, live: Live | None) -> None:
+def run_steps(session: Session, model: Model, live: LivePrinter | None) -> None:
     """Make every step, and print the text as it comes. An interrupt ends the run after the step that is being made, or after
     the chunk of the prompt that is being read, a second one at once."""
     from decodescope.engine.core.progress import Progress
     from decodescope.engine.session.run import read_prompt
-    from decodescope.engine.session.session import Stopped
+    from decodescope.engine.session.session import SessionStopped
 
     assert model.tokenizer is not None
-    with interrupts() as seen:
+    with catch_interrupts() as seen:
         session.halted = lambda: bool(seen)
         try:
             read_prompt(session)
-            with Progress("decoding", session.left, "tokens") as progress:
+            with Progress("decoding", session.remaining_tokens, "tokens") as progress:
                 while session.end is None:
                     if seen:
                         session.finish("stopped_by_user")
@@ -215,7 +220,7 @@ def follow(session: Session, model: Model, live: Live | None) -> None:
                         live.add(b"".join(map(model.tokenizer.bytes_of, step.emitted)))
                     else:
                         progress.add(len(step.emitted))
-        except (KeyboardInterrupt, Stopped):
+        except (KeyboardInterrupt, SessionStopped):
             session.finish("stopped_by_user")
         except BrokenPipeError:
             session.finish("stopped_by_user")
@@ -225,7 +230,7 @@ def follow(session: Session, model: Model, live: Live | None) -> None:
 
 
 @contextmanager
-def interrupts() -> Iterator[list[int]]:
+def catch_interrupts() -> Iterator[list[int]]:
     """The interrupts that came meanwhile; the second one raises KeyboardInterrupt."""
     seen: list[int] = []
 
@@ -245,34 +250,39 @@ def interrupts() -> Iterator[list[int]]:
         signal.signal(signal.SIGINT, before)
 
 
-def show(run: Run, target: Path | None, as_json: bool, notes: Sequence[str]) -> None:
+def print_result(run: Run, target: Path | None, as_json: bool, notes: Sequence[str]) -> None:
     """The result: one JSON object, or a line under the text."""
     kept = None if target is None or not target.exists() else str(target)
     if not hasattr(run.trace, "header"):  # ended while the prompt was read: there is nothing to sum up
         run.trace.write(run.session.header)
     summary = run.summary
     if as_json:
-        said = {"text": run.text, "prompt_tokens": run.prompt, "tokens": run.tokens, **figures(summary)}
-        said |= {"causes": summary.causes, "models": models_of(run.trace.header)}
+        said = {
+            "text": run.text,
+            "prompt_tokens": run.prompt,
+            "tokens": run.tokens,
+            **summary_figures(summary),
+        }
+        said |= {"causes": summary.causes, "models": model_records(run.trace.header)}
         said |= {"loaded": summary.loaded} if summary.loaded else {}
-        say_json({**said, "trace": kept, "notes": notes})
+        print_json({**said, "trace": kept, "notes": notes})
         return
-    print(f"\n\n{line(summary)}" + (f"; trace: {kept}" if kept else ""))
+    print(f"\n\n{summary_sentence(summary)}" + (f"; trace: {kept}" if kept else ""))
 
 
-def models_of(header: Header) -> dict[str, dict[str, Any]]:
+def model_records(header: Header) -> dict[str, dict[str, Any]]:
     """Role -> name, fingerprint, changed weights and adapter of each model of a run, as JSON has them."""
     said = ("name", "weights", "adapter", "fingerprint")
     roles = {TARGET: header.model, **header.lanes}
     return {role: {word: model.get(word, "") for word in said} for role, model in roles.items()}
 
 
-def figures(summary: Summary) -> dict[str, Any]:
+def summary_figures(summary: Summary) -> dict[str, Any]:
     """The figures that a run's JSON has beside its text and tokens."""
     return {name: getattr(summary, name) for name in FIGURES}
 
 
-def line(summary: Summary) -> str:
+def summary_sentence(summary: Summary) -> str:
     """The figures in a sentence."""
     parts = [f"{summary.tokens} tokens in {summary.steps} steps"]
     if summary.target_passes:
@@ -281,28 +291,28 @@ def line(summary: Summary) -> str:
         parts.append(f"{summary.accepted} of {summary.drafted} drafted tokens accepted")
     how = f"{summary.loaded} of the prompt's tokens loaded, ready" if summary.loaded else "prompt read"
     parts.append(f"{summary.tokens_per_s:.1f} tokens/s ({how} in {summary.prefill_s:.3f} s)")
-    parts.append(f"KV entries {size(summary.kv_bytes_kept)} of {size(summary.kv_bytes_full)}")
+    parts.append(f"KV entries {format_bytes(summary.kv_bytes_kept)} of {format_bytes(summary.kv_bytes_full)}")
     why = f" (because: {'; '.join(summary.causes)})" if summary.causes else ""
-    parts.append(label(summary.exactness) + why)
+    parts.append(exactness_text(summary.exactness) + why)
     return f"{', '.join(parts)}; ended: {summary.end or 'not yet'}"
 
 
-def free_place(name: str) -> Path:
+def new_trace_path(name: str) -> Path:
     """The path of a trace that can be written; a Refusal before anything was loaded if it cannot."""
-    return free_file(name, "--trace", "the trace", ".partial")
+    return new_file_path(name, "--trace", "the trace", ".partial")
 
 
-def compose(args: argparse.Namespace) -> Method:
+def build_method(args: argparse.Namespace) -> Method:
     """The method of the command line. Names and knobs are checked here, its parts against each other with the model."""
     from decodescope.engine.session.method import Method
 
-    return Method.named(*given(args, "drafter.length=6"))
+    return Method.from_names(*parse_parts(args, "drafter.max_draft_tokens=6"))
 
 
-def given(
+def parse_parts(
     args: argparse.Namespace, example: str, before: Mapping[str, Any] | None = None
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The parts that are named and the knobs that are set, as Method.named takes them; `example` of a setting. before: the
+    """The parts that are named and the knobs that are set, as Method.from_names takes them; `example` of a setting. before: the
     parts that there are where none is named."""
     names: dict[str, Any] = {kind: getattr(args, kind) for kind in PARTS if getattr(args, kind) is not None}
     if args.sampler is not None:
@@ -312,29 +322,29 @@ def given(
         setting = re.fullmatch(r"([\w-]+)\.(\w+)=(.*)", text, re.DOTALL)
         if setting is None:
             raise Refusal(f"The setting {text!r} is not of the form PART.knob=value, e.g. --set {example}.")
-        settings.setdefault(setting[1], {})[setting[2]] = _typed(
+        settings.setdefault(setting[1], {})[setting[2]] = _parse_knob(
             {**(before or {}), **names}, *setting.groups()
         )
     return names, settings
 
 
-def _typed(names: dict[str, Any], part: str, knob: str, text: str) -> Any:
+def _parse_knob(names: dict[str, Any], part: str, knob: str, text: str) -> Any:
     """What was typed for a knob. `calibrated:PATH` is read here; the engine reads names. Where it takes
     a file, its path becomes NAME@HASH; in a text of several lines @FILE stands for that of a file, and @@ for @."""
-    from decodescope.app.runs.recipe import declared
-    from decodescope.engine.core.files import FileRefusal, mark
+    from decodescope.app.runs.recipe import part_knobs
+    from decodescope.engine.core.files import FileRefusal, file_mark
 
-    known = declared(names, part).get(knob)
+    known = part_knobs(names, part).get(knob)
     if (
         known is not None
-        and known.numbers
+        and known.is_numeric
         and text.startswith(MARK)
         and not NAME.fullmatch(text[len(MARK) :])
     ):
-        return read(expanded(text[len(MARK) :]))
+        return load_calibration(expand_path(text[len(MARK) :]))
     if known is not None and known.file and text:
         try:
-            return mark(text, known.most or 0)
+            return file_mark(text, known.most or 0)
         except FileRefusal as no:
             raise Refusal(f"{part}.{knob}: {no}") from None
     if known is None or not known.lines or not text.startswith("@"):
@@ -342,7 +352,7 @@ def _typed(names: dict[str, Any], part: str, knob: str, text: str) -> Any:
     return text[1:] if text.startswith("@@") else read_text(text[1:], f"text for {part}.{knob},")
 
 
-def further(args: argparse.Namespace) -> dict[str, str]:
+def further_models(args: argparse.Namespace) -> dict[str, str]:
     """Role -> the name of the model that is given for it, beside the target."""
     names = {role: name for role in DRAFTS if (name := getattr(args, role)) is not None}
     for role, name in args.role or ():
@@ -352,7 +362,7 @@ def further(args: argparse.Namespace) -> dict[str, str]:
     return names
 
 
-def given_heads(args: argparse.Namespace) -> dict[str, Path]:
+def head_folders(args: argparse.Namespace) -> dict[str, Path]:
     """Kind -> folder of the heads that are given beside those in the target's folder."""
     folders: dict[str, Path] = {}
     for kind, folder in args.head or ():
@@ -362,19 +372,21 @@ def given_heads(args: argparse.Namespace) -> dict[str, Path]:
     return folders
 
 
-def ignored(args: argparse.Namespace, method: Method) -> list[str]:
+def unused_model_notes(args: argparse.Namespace, method: Method) -> list[str]:
     """Notes on the models and heads that are given and that the method does not read."""
-    roles, given = method.lanes, further(args)
-    options = [f"--{x}" if x in DRAFTS else " ".join(words(x, given[x])) for x in given if x not in roles]
+    roles, given = method.lanes, further_models(args)
+    options = [
+        f"--{x}" if x in DRAFTS else " ".join(role_option(x, given[x])) for x in given if x not in roles
+    ]
     notes = [
         f"Note: this method needs no{' such' if roles else ' further'} model, so {x} is ignored."
         for x in options
     ]
-    if not (heads := given_heads(args)):
+    if not (heads := head_folders(args)):
         return notes
-    from decodescope.engine.session.load import describe, find
+    from decodescope.engine.session.load import describe, find_model
 
-    name, folder, *_ = find(args.model)
+    name, folder, *_ = find_model(args.model)
     read = method.target_heads(describe(folder, name, heads))
     unread = [kind for kind in heads if kind not in read]
     return notes + [
@@ -382,22 +394,22 @@ def ignored(args: argparse.Namespace, method: Method) -> list[str]:
     ]
 
 
-def chosen(method: Method) -> list[str]:
+def calibration_notes(method: Method) -> list[str]:
     """Notes on the knobs whose values were chosen for a risk."""
     return [
-        f"Note: {kind}.{knob} = {one.shown}, from {MARK}{one.name}: {one.promise}."
+        f"Note: {kind}.{knob} = {one.as_text}, from {MARK}{one.name}: {one.promise}."
         for kind, part in method.parts().items()
         for knob, one in part.calibrated.items()
     ]
 
 
-def models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, Model]]:
+def load_models(args: argparse.Namespace, method: Method) -> tuple[Model, dict[str, Model]]:
     """The target, and by role the further models that the method uses. The method is checked before weights are read."""
-    from decodescope.engine.session.load import describe, find, load
+    from decodescope.engine.session.load import describe, find_model, load
 
-    roles, given = method.lanes, further(args)
-    name, folder, adapter, weights = find(args.model)
-    heads = given_heads(args)
+    roles, given = method.lanes, further_models(args)
+    name, folder, adapter, weights = find_model(args.model)
+    heads = head_folders(args)
     method.check(describe(folder, name, heads, adapter, weights), given)
     fast = bool(getattr(args, "compile", False))  # an option of those commands that decode one text
     model = load(args.model, args.dtype, args.device, heads, args.allow_pickle, compile=fast)

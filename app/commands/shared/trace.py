@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from decodescope.engine.core.paths import expanded
+from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.refusal import Refusal
 
-from .output import say_json, size
-from .run import figures, line
+from .output import format_bytes, print_json
+from .run import summary_figures, summary_sentence
 
 
 def show(args: argparse.Namespace) -> int:
@@ -33,7 +33,7 @@ def show(args: argparse.Namespace) -> int:
     finally:
         trace.close()
     if args.json:
-        said: dict[str, Any] = {**figures(summary), "end": summary.end or None}
+        said: dict[str, Any] = {**summary_figures(summary), "end": summary.end or None}
         said |= {
             "text": text,
             "prompt_tokens": head.prompt.tolist(),
@@ -41,13 +41,13 @@ def show(args: argparse.Namespace) -> int:
             "model": head.model["name"],
         }
         said |= {"method": head.method, "seed": head.seed, "dtype": head.dtype, "device": head.device}
-        say_json(
+        print_json(
             {**said, "levels": head.levels, "damage": trace.damage, "notes": notes, "trace": str(args.file)}
         )
         return 0
     chosen = ", ".join(f"{kind} {part['name']}" for kind, part in head.method.items())
     print(f"{args.file}\n  model   {head.model['name']}, {head.dtype} on {head.device}, seed {head.seed}")
-    print(f"  method  {chosen}\n  level   {head.levels[-1]}\n  run     {line(summary)}")
+    print(f"  method  {chosen}\n  level   {head.levels[-1]}\n  run     {summary_sentence(summary)}")
     if text is not None:
         print(f"  text    {text[:200]!r}")
     if trace.damage:
@@ -74,7 +74,7 @@ def check(args: argparse.Namespace) -> int:
             "problems": report.problems,
             "counts": dict(report.counts),
         }
-        say_json({**said, "notes": report.notes, "trace": str(args.file)})
+        print_json({**said, "notes": report.notes, "trace": str(args.file)})
     else:
         print(report)
     return 0 if report.ok else 1
@@ -85,7 +85,7 @@ WAYS = ("html", "perfetto", "csv")
 
 def export(args: argparse.Namespace) -> int:
     """Write the trace as HTML, as trace events, as a table of decisions, or several of them. Nothing is overwritten."""
-    wanted = {way: expanded(name) for way in WAYS if (name := getattr(args, way)) is not None}
+    wanted = {way: expand_path(name) for way in WAYS if (name := getattr(args, way)) is not None}
     if not wanted:
         raise Refusal("Say what to write: --html OUT, --perfetto OUT, --csv OUT, or several.")
     if len(set(wanted.values())) < len(wanted):
@@ -93,30 +93,30 @@ def export(args: argparse.Namespace) -> int:
             f"{' and '.join('--' + way for way in wanted)} name the same file: give them different ones."
         )
     for target in wanted.values():
-        free(target)
+        check_new_file(target)
     from decodescope.engine.trace import open_trace
     from decodescope.engine.trace.values.limits import TraceError
 
     trace = open_trace(args.file)
     try:
         for way, target in wanted.items():
-            write(target, _parts(trace, way))
+            write(target, _export_parts(trace, way))
             if not args.json:
-                print(f"{target}: {size(target.stat().st_size)}")
+                print(f"{target}: {format_bytes(target.stat().st_size)}")
     except TraceError as error:
         raise Refusal(f"{args.file} is damaged, so it cannot be exported: {error}") from None
     finally:
         trace.close()
     if args.json:
-        say_json(
+        print_json(
             {"trace": str(args.file), **{way: str(wanted[way]) if way in wanted else None for way in WAYS}}
         )
     return 0
 
 
-def _parts(trace: Any, way: str) -> Iterable[str]:
+def _export_parts(trace: Any, way: str) -> Iterable[str]:
     """The text of a form, in parts; a table of decisions step by step."""
-    from decodescope.lab.decision.table import export_csv
+    from decodescope.lab.decision.decision_csv import export_csv
     from decodescope.lab.views.export import export_html
     from decodescope.lab.views.perfetto import export_perfetto
 
@@ -127,7 +127,7 @@ def _parts(trace: Any, way: str) -> Iterable[str]:
     ]
 
 
-def free(target: Path) -> None:
+def check_new_file(target: Path) -> None:
     """Refusal if the file is there already, or cannot be made."""
     try:
         if target.exists():

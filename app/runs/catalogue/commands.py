@@ -7,7 +7,7 @@ from typing import Any
 
 from decodescope.engine.core.exactness import Exactness
 
-from .parts import book
+from .parts import method_results
 
 
 @dataclass(frozen=True)
@@ -53,5 +53,5 @@ COMMANDS = (
 
 def commands() -> list[dict[str, Any]]:
     """Every one as plain data, with the authors' headline."""
-    headlines = book()["headlines"].get("command", {})
+    headlines = method_results()["headlines"].get("command", {})
     return [asdict(x) | {"kind": "command", "headline": headlines.get(x.name, "")} for x in COMMANDS]

@@ -9,13 +9,13 @@ from pathlib import Path
 
 from decodescope.engine.core.component import FOLDERS
 from decodescope.engine.trace.records.events import Header
-from decodescope.engine.trace.records.parts import said
+from decodescope.engine.trace.records.parts import part_description
 
 METHODS = Path(__file__).resolve().parents[3] / "engine" / "methods"
 
 
 @dataclass(frozen=True)
-class Family:
+class MethodFamily:
     """A kind of method: its name, and in a sentence what it does."""
 
     title: str
@@ -24,84 +24,92 @@ class Family:
 
 # kind of part -> its family, in the order in which a method's parts are asked
 KINDS = {
-    "strategy": Family(
+    "strategy": MethodFamily(
         "Parallel decoding and search", "A step that is not draft and verify: a block that settles, or beams."
     ),
-    "context": Family("Shortened prompts", "Tokens of the prompt are left out before the target reads it."),
-    "policy": Family(
+    "prompt_compression": MethodFamily(
+        "Prompt compression", "Tokens of the prompt are left out before the target reads it."
+    ),
+    "policy": MethodFamily(
         "Cache policies", "Which keys and values stay in the cache, and what is lost with the others."
     ),
-    "codec": Family(
-        "Packed caches", "In how many bits keys and values are stored, and what is lost with the others."
+    "kv_compression": MethodFamily(
+        "KV compression", "In how many bits keys and values are stored, and what is lost with the others."
     ),
-    "depth": Family("Early exit", "A pass that runs some of the layers only."),
-    "acceptance": Family(
+    "adaptive_depth": MethodFamily("Adaptive depth", "A pass that runs some of the layers only."),
+    "acceptance": MethodFamily(
         "Acceptance rules", "How much of a draft is kept, and whether the distribution stays the target's."
     ),
-    "schedule": Family("Draft length", "How long a draft gets, step by step."),
-    "drafter": Family("Other drafters", "Drafts that the target verifies in one pass."),
-    "selector": Family("Selectors", "Which places of a canvas are committed in a pass."),
-    "router": Family("Routers", "Which of two models writes, by the token or by the answer."),
-    "law": Family(
-        "Laws", "Another distribution in the place of the target's, which all drafts are then tested by."
+    "schedule": MethodFamily("Draft length", "How long a draft gets, step by step."),
+    "drafter": MethodFamily("Other drafters", "Drafts that the target verifies in one pass."),
+    "unmasking": MethodFamily("Unmasking", "Which places of a canvas are committed in a pass."),
+    "router": MethodFamily("Routers", "Which of two models writes, by the token or by the answer."),
+    "guidance": MethodFamily(
+        "Guidance",
+        "The model's next-token distribution is replaced before sampling; drafts are tested by the new one.",
     ),
-    "sampler": Family("Sampling", "The distribution that a token is drawn from."),
+    "sampler": MethodFamily("Sampling", "The distribution that a token is drawn from."),
 }
 # room of drafters -> its family
 ROOMS = {
-    "drafters/draft_model": Family(
+    "drafters/draft_model": MethodFamily(
         "Draft models", "A smaller model drafts, and the target verifies it in one pass."
     ),
-    "drafters/heads": Family(
+    "drafters/heads": MethodFamily(
         "Draft heads", "Small trained nets that draft from the target's own last state."
     ),
-    "drafters/jacobi": Family(
+    "drafters/jacobi": MethodFamily(
         "Jacobi drafts", "Guesses are what the target's own passes made of earlier guesses."
     ),
-    "drafters/lookup": Family(
+    "drafters/lookup": MethodFamily(
         "Copied drafts", "Drafts copied from the prompt or from text seen before, with no model."
     ),
-    "drafters/own_layers": Family(
+    "drafters/own_layers": MethodFamily(
         "Self-speculation", "The target drafts with some of its layers and verifies with all."
     ),
 }
-MADE = Family(
+MADE = MethodFamily(
     "Models made of a model", "The target's weights are fewer, or in fewer bits; its text is another one."
 )
-PLAIN = Family("Plain decoding", "One token a pass: what all others are held against.")
+PLAIN = MethodFamily("Plain decoding", "One token a pass: what all others are held against.")
 
 
 @cache
-def rooms() -> dict[str, str]:
+def drafter_folders() -> dict[str, str]:
     """Name of a drafter -> the room that its file lies in, as it stands in ROOMS."""
     home = METHODS / FOLDERS["drafter"]
     return {path.stem: f"{home.name}/{path.parent.name}" for path in home.rglob("*.py")}
 
 
-def family(header: Header) -> Family:
+def family(header: Header) -> MethodFamily:
     """The family of a recorded run."""
     for kind, family in KINDS.items():
         part = header.method.get(kind)
-        if not isinstance(part, dict) or said(header, kind).get("usual"):
+        if not isinstance(part, dict) or part_description(header, kind).get("usual"):
             continue
-        return ROOMS.get(rooms().get(str(part.get("name")), ""), family) if kind == "drafter" else family
+        return (
+            ROOMS.get(drafter_folders().get(str(part.get("name")), ""), family)
+            if kind == "drafter"
+            else family
+        )
     return MADE if header.model.get("weights") else PLAIN
 
 
-def order() -> list[str]:
+def family_titles() -> list[str]:
     """The titles of all families, as a list of them is read: drafts first."""
     kinds = (
         "drafter",
         "schedule",
         "acceptance",
-        "context",
+        "prompt_compression",
         "policy",
-        "codec",
-        "depth",
+        "kv_compression",
+        "adaptive_depth",
         "strategy",
-        "selector",
+        "unmasking",
         "router",
     )
     return [
-        x.title for x in (*ROOMS.values(), *(KINDS[kind] for kind in (*kinds, "law", "sampler")), MADE, PLAIN)
+        x.title
+        for x in (*ROOMS.values(), *(KINDS[kind] for kind in (*kinds, "guidance", "sampler")), MADE, PLAIN)
     ]

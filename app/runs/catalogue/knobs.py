@@ -11,14 +11,14 @@ from typing import Any
 
 from decodescope.engine.core.component import KINDS, Component, registry
 
-from .parts import knob as described
+from .parts import knob_record as described
 from .presets import PRESETS
 
 FIRST = "tree"  # the preset that the controls begin with
 
 
 @dataclass(frozen=True)
-class Declared:
+class KnobDeclarations:
     """A text, the same compressed, and a mark that another text has not."""
 
     text: bytes
@@ -26,39 +26,39 @@ class Declared:
     mark: str
 
 
-def declared() -> Declared:
+def knob_declarations() -> KnobDeclarations:
     """Kind -> name -> {"title", "knobs"} of all parts that have knobs and are listed, as JSON."""
-    return _declared(
+    return _encode_declarations(
         tuple((kind, name, cls) for kind in KINDS for name, cls in registry(kind).items() if cls.listed)
     )
 
 
 @cache
-def _declared(parts: tuple[tuple[str, str, type[Component]], ...]) -> Declared:
+def _encode_declarations(parts: tuple[tuple[str, str, type[Component]], ...]) -> KnobDeclarations:
     """The same of these parts: they become more where somebody declares one."""
     kinds: dict[str, dict[str, Any]] = {}
     for kind, name, cls in parts:
         if cls.params():
-            kinds.setdefault(kind, {})[name] = _of(kind, name, cls)
+            kinds.setdefault(kind, {})[name] = _part_declaration(kind, name, cls)
     text = json.dumps(kinds, separators=(",", ":")).encode()
-    return Declared(text, gzip.compress(text, mtime=0), hashlib.sha256(text).hexdigest()[:16])
+    return KnobDeclarations(text, gzip.compress(text, mtime=0), hashlib.sha256(text).hexdigest()[:16])
 
 
-def _of(kind: str, name: str, cls: type[Component]) -> dict[str, Any]:
+def _part_declaration(kind: str, name: str, cls: type[Component]) -> dict[str, Any]:
     """What one part declares. What a knob does not have is left out; `value` is what it begins with, `title` what stands over
     the knobs of one sampler among others."""
-    begin = beginning(kind, name, cls)
+    begin = initial_values(kind, name, cls)
     knobs = [{**described(x), "step": x.step, "value": begin[x.name]} for x in cls.params()]
-    bare = [{key: x for key, x in one.items() if key == "value" or not _nothing(x)} for one in knobs]
+    bare = [{key: x for key, x in one.items() if key == "value" or not _is_empty(x)} for one in knobs]
     return {"title": cls.title if kind == "sampler" else "", "knobs": bare}
 
 
-def _nothing(x: Any) -> bool:
+def _is_empty(x: Any) -> bool:
     """Whether a knob has no such thing; zero is something."""
     return x is None or x is False or x in ("", [])
 
 
-def beginning(kind: str, name: str, cls: type[Component]) -> dict[str, Any]:
+def initial_values(kind: str, name: str, cls: type[Component]) -> dict[str, Any]:
     """What the knobs of a part begin with: as the first preset sets them, else their defaults."""
     first = PRESETS[FIRST]
     chosen = first.names.get(kind)

@@ -14,7 +14,7 @@ BOOK = Path(__file__).resolve().parents[3] / "assets" / "methods.json"
 
 
 @cache
-def book() -> dict[str, Any]:
+def method_results() -> dict[str, Any]:
     """What is told of the parts beside what they declare. headlines: kind -> name -> what the authors measured; measured:
     the `command`, and `figures`, kind -> name -> [tokens a pass, times plain decoding], of the shipped models."""
     read: dict[str, Any] = json.loads(BOOK.read_text(encoding="utf-8"))
@@ -25,23 +25,23 @@ def parts() -> list[dict[str, Any]]:
     """Every part as plain data. exactness: of a method that differs from plain decoding in this part alone; of a rule, for
     every draft that it takes."""
     from decodescope.engine.core.component import KINDS, build, registry
-    from decodescope.engine.session.method import Method, using
+    from decodescope.engine.session.method import Method, strategy_using
 
-    figures = book()["measured"]["figures"]
+    figures = method_results()["measured"]["figures"]
     rows = []
     for kind in KINDS:
         for name, cls in registry(kind).items():
             part: Any = cls()
-            method = Method(**{"strategy": build("strategy", using(kind)), kind: part})  # type: ignore[arg-type]  # parts by kind
+            method = Method(**{"strategy": build("strategy", strategy_using(kind)), kind: part})  # type: ignore[arg-type]  # parts by kind
             rows.append(
                 {
-                    **_said(kind, name, cls),
+                    **_description(kind, name, cls),
                     "measured": dict(zip(("tau", "ratio"), figures.get(kind, {}).get(name, ()), strict=False))
                     or None,
                     "exactness": ("lossless" if part.lossless else "lossy")
                     if kind == "acceptance"
                     else method.exactness,
-                    "params": [knob(p) for p in cls.params()],
+                    "params": [knob_record(p) for p in cls.params()],
                     "needs": {
                         "attention": part.needs.attention,
                         "hidden": sorted(map(str, part.needs.hidden)),
@@ -70,10 +70,10 @@ def transforms() -> list[dict[str, Any]]:
     }
     return [
         {
-            **_said(kind, name, cls),
+            **_description(kind, name, cls),
             "measured": None,
             "exactness": "exact_for_settings",
-            "params": [knob(p) for p in cls.params()],
+            "params": [knob_record(p) for p in cls.params()],
             "needs": nothing,
         }
         for kind in OF_MODEL
@@ -81,7 +81,7 @@ def transforms() -> list[dict[str, Any]]:
     ]
 
 
-def _said(kind: str, name: str, cls: Any) -> dict[str, Any]:
+def _description(kind: str, name: str, cls: Any) -> dict[str, Any]:
     """What any of them says of itself, and what its authors measured."""
     return {
         "kind": kind,
@@ -89,7 +89,7 @@ def _said(kind: str, name: str, cls: Any) -> dict[str, Any]:
         "title": cls.title,
         "idea": idea(cls),
         "source": cls.source,
-        "headline": book()["headlines"].get(kind, {}).get(name, ""),
+        "headline": method_results()["headlines"].get(kind, {}).get(name, ""),
     }
 
 
@@ -106,11 +106,14 @@ def heads(part: Any) -> list[str]:
     from decodescope.engine.session.method import Method
 
     bare = ModelSpec("bare", n_layers=4, n_heads=1, n_kv_heads=1, head_dim=8, d_model=8, d_ff=8, vocab=8)
-    why = [part.refuse(Method(**{part.kind: part}), bare), *(part.lacks(role, bare) for role in part.lanes)]
+    why = [
+        part.refuse(Method(**{part.kind: part}), bare),
+        *(part.refuse_model(role, bare) for role in part.lanes),
+    ]
     return sorted({name for text in why if text for name in re.findall(r"heads/(\w+)", text)})
 
 
-def knob(param: Any) -> dict[str, Any]:
+def knob_record(param: Any) -> dict[str, Any]:
     """A Param as plain data."""
     said = {
         f.name: getattr(param, f.name) for f in dataclasses.fields(param) if f.name not in ("step", "before")

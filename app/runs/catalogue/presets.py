@@ -12,8 +12,8 @@ from decodescope.engine.core.roles import TARGET
 
 @dataclass(frozen=True)
 class Preset:
-    """A named composition. says: what happens in a step, as a sentence; names, settings: as Method.named takes them; models:
-    role -> name of those that it is for, none where it goes with any."""
+    """A named composition. says: what happens in a step, as a sentence; names, settings: as Method.from_names takes them;
+    models: role -> name of those that it is for, none where it goes with any."""
 
     title: str
     says: str
@@ -26,7 +26,7 @@ NONE: Mapping[str, str] = MappingProxyType({})
 GREEDY, WARMED = "greedy", "temperature"  # samplers that the page offers by themselves
 
 
-def at(temperature: Any) -> dict[str, dict[str, Any]]:
+def temperature_settings(temperature: Any) -> dict[str, dict[str, Any]]:
     """The settings of sampling at this temperature."""
     return {WARMED: {"temperature": temperature}}
 
@@ -35,7 +35,7 @@ WARMTH, RECORD = 0.8, r'\{"name": "[A-Z][a-z]{1,9}", "city": "[A-Z][a-z]{1,9}", 
 NARROW, NARROW_DRAFT = {TARGET: "lab@int8"}, {TARGET: "lab", "draft": "lab@int4"}
 # what a search for one block of each kind ended with, on the weights of `lab` before its last training (`ae0fb9df92df3434`)
 PRUNED = {TARGET: "lab@cut_layers skip=a6,f4"}
-WARM = at(WARMTH)
+WARM = temperature_settings(WARMTH)
 MASKED = {TARGET: "lab-mdm"}
 CLLM = {TARGET: "lab+cllm"}
 DIGITS = {TARGET: "lab-digits"}
@@ -50,7 +50,7 @@ PRESETS: dict[str, Preset] = {
         "Draft model, chain",
         "A small model guesses five tokens one after another; the target checks all of them in one pass.",
         {"drafter": "draft_model", "sampler": ["greedy"]},
-        {"drafter": {"length": 5}},
+        {"drafter": {"max_draft_tokens": 5}},
     ),
     "int8": Preset(
         "Weights of 8 bits",
@@ -62,7 +62,7 @@ PRESETS: dict[str, Preset] = {
         "int4 draft, dense check",
         "The target in 4 bits a weight guesses five tokens, the whole target checks them in one pass: its own greedy text.",
         {"drafter": "draft_model", "sampler": ["greedy"]},
-        {"drafter": {"length": 5}},
+        {"drafter": {"max_draft_tokens": 5}},
         models=NARROW_DRAFT,
     ),
     "pruned": Preset(
@@ -75,7 +75,10 @@ PRESETS: dict[str, Preset] = {
         "Sampled draft tree",
         "A small model draws a tree, three guesses at its root; the target checks every branch in one pass.",
         {"drafter": "draft_model", "sampler": ["temperature"]},
-        {"drafter": {"length": 5, "width": 3}, **at(0.5)},  # as the example on which the page opens
+        {
+            "drafter": {"max_draft_tokens": 5, "width": 3},
+            **temperature_settings(0.5),
+        },  # as the example on which the page opens
     ),
     "online": Preset(
         "Draft model that learns",
@@ -96,7 +99,7 @@ PRESETS: dict[str, Preset] = {
         "Block verification",
         "The target accepts or rejects a drafted block as a whole, which accepts more than token by token.",
         {"drafter": "draft_model", "acceptance": "block", "sampler": ["temperature"]},
-        {"drafter": {"length": 5}, **WARM},
+        {"drafter": {"max_draft_tokens": 5}, **WARM},
     ),
     "spectr": Preset(
         "Four chains, SpecTr",
@@ -154,8 +157,8 @@ PRESETS: dict[str, Preset] = {
     "exit_lossy": Preset(
         "Early exit, unchecked",
         "A pass stops at the first layer that is half sure of its token; those above do not run. The text may differ.",
-        {"drafter": "none", "depth": "confidence_exit", "sampler": ["greedy"]},
-        {"depth": {"threshold": 0.5}},
+        {"drafter": "none", "adaptive_depth": "confidence_exit", "sampler": ["greedy"]},
+        {"adaptive_depth": {"threshold": 0.5}},
     ),
     "exit_checked": Preset(
         "Early exit, checked",
@@ -166,39 +169,39 @@ PRESETS: dict[str, Preset] = {
     "ffn_skip": Preset(
         "FFN-SkipLLM",
         "Where a feed-forward block hardly turned the state, those above are not read; attention runs. The text may differ.",
-        {"drafter": "none", "depth": "ffn_skip", "sampler": ["greedy"]},
-        {"depth": {"threshold": 0.98, "warmup": 8}},
+        {"drafter": "none", "adaptive_depth": "ffn_skip", "sampler": ["greedy"]},
+        {"adaptive_depth": {"threshold": 0.98, "warmup_tokens": 8}},
     ),
     "skipdecode": Preset(
         "SkipDecode, a staircase",
         "The later a token, the fewer layers it runs: eight at first, four from the 48th on. The text may differ.",
-        {"drafter": "none", "depth": "skipdecode", "sampler": ["greedy"]},
-        {"depth": {"least": 4, "horizon": 48}},
+        {"drafter": "none", "adaptive_depth": "skipdecode", "sampler": ["greedy"]},
+        {"adaptive_depth": {"min_layers": 4, "decay_horizon": 48}},
         models={TARGET: "lab+skipdecode"},
     ),
     "waiting": Preset(
         "FREE, sure tokens wait",
         "Sure tokens leave before layer four and wait; the next unsure one takes them along. The text may differ.",
-        {"drafter": "none", "depth": "free", "sampler": ["greedy"]},
-        {"depth": {"first": 4, "threshold": 0.7}},
+        {"drafter": "none", "adaptive_depth": "free", "sampler": ["greedy"]},
+        {"adaptive_depth": {"min_layers": 4, "threshold": 0.7}},
     ),
     "two_lanes": Preset(
         "Two models in turns",
         "A small model writes until it is unsure; the large one judges its block and writes on. The text may differ.",
         {"strategy": "switch", "router": "fallback", "sampler": ["greedy"]},
-        {"router": {"tau": 0.5, "rollback": 2.0}},
+        {"router": {"tau": 0.5, "rollback_threshold": 2.0}},
     ),
     "entropy_turns": Preset(
         "Two models by entropy",
         "While its last laws are narrow a small model writes, at hard places the large one. The text may differ.",
         {"strategy": "switch", "router": "entropy", "sampler": ["greedy"]},
-        {"router": {"tau": 2.0, "stay": 4}},
+        {"router": {"tau": 2.0, "min_turn_tokens": 4}},
     ),
     "three_answers": Preset(
         "Three answers, or ask on",
         "A small model answers three times; where these disagree the large one answers too. The text may differ.",
         {"strategy": "cascade", "router": "agreement", "sampler": ["temperature"]},
-        {"router": {"samples": 3, "second": ""}, **at(0.5)},
+        {"router": {"samples": 3, "second_prompt_suffix": ""}, **temperature_settings(0.5)},
     ),
     "h2o": Preset(
         "H2O, 48 entries",
@@ -216,13 +219,13 @@ PRESETS: dict[str, Preset] = {
         "EAGLE-2 + H2O, 25 %",
         "EAGLE-2 drafts while H2O keeps a quarter of the cache: two savings together. The text may differ.",
         {"drafter": "eagle2", "policy": "h2o", "sampler": ["greedy"]},
-        {"policy": {"share": 0.25}},
+        {"policy": {"budget_share": 0.25}},
     ),
     "lookup_streaming": Preset(
         "Lookup + sinks, 25 %",
         "Prompt lookup drafts while only the first and the newest quarter of the cache stays. The text may differ.",
         {"drafter": "prompt_lookup", "policy": "streaming_llm", "sampler": ["greedy"]},
-        {"policy": {"share": 0.25}},
+        {"policy": {"budget_share": 0.25}},
     ),
     "beam": Preset(
         "Beam search",
@@ -232,7 +235,7 @@ PRESETS: dict[str, Preset] = {
     "calm": Preset(
         "Early exit (CALM)",
         "A token is given as soon as a layer is sure of it, and the layers above do not run. The text may differ.",
-        {"drafter": "none", "depth": "confidence_exit", "sampler": ["greedy"]},
+        {"drafter": "none", "adaptive_depth": "confidence_exit", "sampler": ["greedy"]},
     ),
     "jacobi": Preset(
         "Jacobi",
@@ -248,21 +251,21 @@ PRESETS: dict[str, Preset] = {
     "canvas": Preset(
         "Canvas, by confidence",
         "A masked text is filled in any order: each pass settles the places of which the model is sure. The text may differ.",
-        {"strategy": "masked", "selector": "threshold", "sampler": ["greedy"]},
+        {"strategy": "masked", "unmasking": "threshold", "sampler": ["greedy"]},
         models=MASKED,
     ),
     "canvas_schedule": Preset(
         "Canvas, by schedule",
         "A masked text is filled in eight passes of equal size, the surest places first. The text may differ.",
-        {"strategy": "masked", "selector": "low_confidence", "sampler": ["greedy"]},
-        {"selector": {"steps": 8}},
+        {"strategy": "masked", "unmasking": "low_confidence", "sampler": ["greedy"]},
+        {"unmasking": {"steps": 8}},
         models=MASKED,
     ),
     "canvas_at_once": Preset(
         "Canvas, all at once",
         "Every place is drawn in one pass, none knowing the others: n names to shuffle come out right n!/n^n of the time.",
-        {"strategy": "masked", "selector": "low_confidence", "sampler": ["temperature"]},
-        {"selector": {"steps": 1}, **WARM},
+        {"strategy": "masked", "unmasking": "low_confidence", "sampler": ["temperature"]},
+        {"unmasking": {"steps": 1}, **WARM},
         models=MASKED,
     ),
     "picture": Preset(
@@ -275,45 +278,45 @@ PRESETS: dict[str, Preset] = {
         "SnapKV, 25 %",
         "Once the prompt is read a quarter of it stays, what its last tokens look at. The text may differ.",
         {"drafter": "none", "policy": "snapkv", "sampler": ["greedy"]},
-        {"policy": {"share": 0.25}},
+        {"policy": {"budget_share": 0.25}},
     ),
     "needle_kept": Preset(
         "A pass key, Ada-KV 25 %",
         "A story says a number once; of the cache a quarter stays, what the question looks at. The text may differ.",
         {"drafter": "none", "policy": "adakv", "sampler": ["greedy"]},
-        {"policy": {"share": 0.25}},
+        {"policy": {"budget_share": 0.25}},
         RECALL,
     ),
     "needle_lost": Preset(
         "A pass key, H2O 25 %",
         "The same question; a quarter stays, what all tokens looked at, and the number is not among it. The text may differ.",
         {"drafter": "none", "policy": "h2o", "sampler": ["greedy"]},
-        {"policy": {"share": 0.25}},
+        {"policy": {"budget_share": 0.25}},
         RECALL,
     ),
     "adakv": Preset(
         "Ada-KV, 25 %",
         "As SnapKV, but the heads of a layer compete for the quarter, so some keep more than others. The text may differ.",
         {"drafter": "none", "policy": "adakv", "sampler": ["greedy"]},
-        {"policy": {"share": 0.25}},
+        {"policy": {"budget_share": 0.25}},
     ),
     "pyramidkv": Preset(
         "PyramidKV, 25 %",
         "As SnapKV, but of the quarter the first layers keep the most and the last ones the least. The text may differ.",
         {"drafter": "none", "policy": "pyramidkv", "sampler": ["greedy"]},
-        {"policy": {"share": 0.25}},
+        {"policy": {"budget_share": 0.25}},
     ),
     "expected": Preset(
         "Expected Attention, 25 %",
         "Once the prompt is read a quarter stays: what queries still to come are expected to look at. The text may differ.",
         {"drafter": "none", "policy": "expected_attention", "sampler": ["greedy"]},
-        {"policy": {"share": 0.25}},
+        {"policy": {"budget_share": 0.25}},
     ),
     "fastgen": Preset(
         "FastGen, a policy a head",
         "Each head keeps the least that recovers nine tenths of its attention in the prompt. The text may differ.",
         {"drafter": "none", "policy": "fastgen", "sampler": ["greedy"]},
-        {"policy": {"recover": 0.9}},
+        {"policy": {"min_recovery": 0.9}},
     ),
     "duo": Preset(
         "DuoAttention, half the heads",
@@ -325,19 +328,19 @@ PRESETS: dict[str, Preset] = {
         "TOVA, 48 entries",
         "One token a step with a cache of 48 entries: those that the newest token looks at most. The text may differ.",
         {"drafter": "none", "policy": "tova", "sampler": ["greedy"]},
-        {"policy": {"size": 48}},
+        {"policy": {"cache_size": 48}},
     ),
     "key_norm": Preset(
         "Key norm, 48 entries",
         "One token a step with a cache of 48 entries: the newest, and those with the shortest keys. The text may differ.",
         {"drafter": "none", "policy": "key_norm", "sampler": ["greedy"]},
-        {"policy": {"short": 32, "recent": 16}},
+        {"policy": {"low_norm_entries": 32, "recent": 16}},
     ),
     "scissorhands": Preset(
         "Scissorhands, 48 entries",
         "At 48 entries many leave at once: those that most of the last rows gave less than an even share. The text may differ.",
         {"drafter": "none", "policy": "scissorhands", "sampler": ["greedy"]},
-        {"policy": {"pivotal": 38}},
+        {"policy": {"pivotal_entries": 38}},
     ),
     "d2o": Preset(
         "D2O, merging",
@@ -349,37 +352,37 @@ PRESETS: dict[str, Preset] = {
         "Quest, reads 48 entries",
         "Every entry is held, and each step reads the pages whose keys may answer it best. The text may differ.",
         {"drafter": "none", "policy": "quest", "sampler": ["greedy"]},
-        {"policy": {"entries": 48}},
+        {"policy": {"token_budget": 48}},
     ),
     "kivi": Preset(
         "KIVI, 2 bits",
         "Keys and values of all but the newest entries are packed into two bits a number. The text may differ.",
-        {"drafter": "none", "codec": "kivi", "sampler": ["greedy"]},
+        {"drafter": "none", "kv_compression": "kivi", "sampler": ["greedy"]},
     ),
     "gear": Preset(
         "GEAR, 2 bits",
         "Two bits a number as in KIVI; outliers stand beside them, and a low-rank part mends the rest. The text may differ.",
-        {"drafter": "none", "codec": "gear", "sampler": ["greedy"]},
+        {"drafter": "none", "kv_compression": "gear", "sampler": ["greedy"]},
     ),
     "minicache": Preset(
         "MiniCache, layers in pairs",
         "Two neighbouring layers share the directions of their entries and keep their lengths. The text may differ.",
-        {"drafter": "none", "codec": "minicache", "sampler": ["greedy"]},
+        {"drafter": "none", "kv_compression": "minicache", "sampler": ["greedy"]},
     ),
     "gemfilter": Preset(
         "GemFilter, 64 tokens",
         "An early layer chooses 64 of the prompt's tokens, and the target reads those alone. The text may differ.",
-        {"drafter": "none", "context": "gemfilter", "sampler": ["greedy"]},
+        {"drafter": "none", "prompt_compression": "gemfilter", "sampler": ["greedy"]},
     ),
     "specpc": Preset(
         "SpecPC, 64 tokens",
         "A small model's attention chooses 64 of the prompt's tokens; the target reads those alone. The text may differ.",
-        {"drafter": "none", "context": "specpc", "sampler": ["greedy"]},
+        {"drafter": "none", "prompt_compression": "specpc", "sampler": ["greedy"]},
     ),
     "short_prompt": Preset(
         "Short prompt",
         "Phrases of the prompt that a small model expects anyway are left out (Selective Context). The text may differ.",
-        {"drafter": "none", "context": "selective_context", "sampler": ["greedy"]},
+        {"drafter": "none", "prompt_compression": "selective_context", "sampler": ["greedy"]},
     ),
     "samples": Preset(
         "Four texts, one prompt",
@@ -417,13 +420,13 @@ PRESETS: dict[str, Preset] = {
         "Records weighed whole (ASAp)",
         "Eight records are drawn, each token weighed by how much of what follows it the grammar allows; the last is the text.",
         {"strategy": "aligned", "sampler": ["grammar", "temperature"]},
-        {"grammar": {"text": RECORD}},
+        {"grammar": {"definition": RECORD}},
     ),
     "grammar": Preset(
         "A record, by a grammar",
         "Tokens of which no record can be made any more are taken out, and the likeliest of the others is written.",
         {"drafter": "none", "sampler": ["grammar", "greedy"]},
-        {"grammar": {"text": RECORD}},
+        {"grammar": {"definition": RECORD}},
     ),
     "consensus": Preset(
         "Eight texts, one vote",
@@ -444,13 +447,13 @@ PRESETS: dict[str, Preset] = {
     "nest": Preset(
         "NEST, a text to quote from",
         "The target's law is mixed with what followed similar states in a text that it has read. The text changes.",
-        {"drafter": "rest", "law": "nest", "sampler": ["greedy"]},
+        {"drafter": "rest", "guidance": "nest", "sampler": ["greedy"]},
     ),
     "rapid": Preset(
         "RAPID, retrieved beside",
         "The model reads the best pieces of the prompt once more, alone, and moves its law towards that. The text changes.",
-        {"drafter": "none", "law": "rapid", "sampler": ["greedy"]},
-        {"law": {"budget": 64, "window": 16, "query": 24}},
+        {"drafter": "none", "guidance": "rapid", "sampler": ["greedy"]},
+        {"guidance": {"budget": 64, "window": 16, "question_tokens": 24}},
         models={"short": "lab"},
     ),
 }

@@ -11,7 +11,7 @@ from .examples import FOLDER
 
 
 @dataclass(frozen=True)
-class Stop:
+class TourStop:
     """One place of a run. step, node: as the views number them, the root being node 0; status: of that node."""
 
     title: str
@@ -26,10 +26,10 @@ class Stop:
 
 
 @cache
-def tours() -> dict[str, tuple[Stop, ...]]:
+def tours() -> dict[str, tuple[TourStop, ...]]:
     """Name of an example -> its stops; none where the package came without them."""
     try:
         rows = json.loads((FOLDER / "tours.json").read_text(encoding="utf-8"))
     except OSError:
         return {}
-    return {name: tuple(Stop(**stop) for stop in stops) for name, stops in rows.items()}
+    return {name: tuple(TourStop(**stop) for stop in stops) for name, stops in rows.items()}

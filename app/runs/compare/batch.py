@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from decodescope.app.basis.limits import SEEDS
-from decodescope.app.basis.refusal import Refused
-from decodescope.engine.trace.records.parts import called
-from decodescope.lab.formatting.asked import how_asked
+from decodescope.app.basis.refusal import RequestRefusal
+from decodescope.engine.trace.records.parts import method_label
+from decodescope.lab.formatting.prompt_sentences import prompt_sentences
 
-from ..composition import Choice, admit_numbers
-from ..prompts import Prompt
-from ..record_stream import Channel
-from ..run_service import Full, RunService
-from .lockstep import InStep
-from .measurements import Kept, Works
-from .settings_diff import has_chat
+from ..composition import RunChoice, admit_numbers
+from ..prompts import PromptEntry
+from ..record_stream import RecordStream
+from ..run_service import RunQueueFull, RunService
+from .lockstep import Lockstep
+from .measurements import Measurements, RecordFolder
+from .settings_diff import has_chat_template
 
 if TYPE_CHECKING:
     from decodescope.engine.session.method import Method
-    from decodescope.engine.session.runner import Job
+    from decodescope.engine.session.runner import RunnerJob
 
 MOST = 128  # prompts of a batch, and runs of one report
 ABREAST = 32  # runs that go in step, at most
@@ -37,26 +37,26 @@ BATCHES = "batches"  # the folder beside the traces that keeps their records
 AGAIN = 0.25  # seconds until a place in a full queue is asked for again
 
 
-def drafts(method: Method) -> bool:
+def uses_drafter(method: Method) -> bool:
     """Whether the method drafts at all: only then a draft can be rejected."""
     return "drafter" in method.strategy.uses and method.drafter.drafts
 
 
 @dataclass
-class Row:
+class BatchRow:
     """A prompt of the batch. choice: what is run on it;  channel: its run, None before it began
     why: what stood against it, "" if nothing did;  tokens: of the run, once it is over"""
 
-    prompt: Prompt
-    choice: Choice
-    channel: Channel | None = None
+    prompt: PromptEntry
+    choice: RunChoice
+    channel: RecordStream | None = None
     why: str = ""
     tokens: int = 0
     over: bool = False
 
     def record(self) -> dict[str, Any]:
         """As plain data; of a run that goes the tokens so far."""
-        tokens = self.tokens if self.over or self.channel is None else _tokens(self.channel)
+        tokens = self.tokens if self.over or self.channel is None else _count_tokens(self.channel)
         if self.why:
             status = "refused"
         elif self.channel is None:
@@ -64,23 +64,23 @@ class Row:
         else:
             status = self.channel.status
         run = "" if self.channel is None else self.channel.run
-        prompt = {"name": self.prompt.name, "kind": self.prompt.kind, "begins": self.prompt.begins}
+        prompt = {"name": self.prompt.name, "kind": self.prompt.kind, "begins": self.prompt.beginning}
         row = {**prompt, "later": self.prompt.later, "run": run}
         return {**row, "status": status, "tokens": tokens, "why": self.why}
 
 
-def row_of(play: RunService, prompt: Prompt, choice: Choice, i: int) -> Row:
+def make_row(play: RunService, prompt: PromptEntry, choice: RunChoice, i: int) -> BatchRow:
     """Prompt number i of a set, with the i-th seed behind the choice's; a user's turn where it is one and the target has a
     chat template, or where the choice says so."""
     seed = (choice.seed + i) % (SEEDS + 1)
-    chat = choice.chat or (prompt.chat and has_chat(play, play.named(choice)))
-    return Row(prompt, replace(choice, prompt=prompt.text, chat=chat, seed=seed))
+    chat = choice.chat or (prompt.chat and has_chat_template(play, play.model_keys(choice)))
+    return BatchRow(prompt, replace(choice, prompt=prompt.text, chat=chat, seed=seed))
 
 
-class Turns:
+class SequentialRuns:
     """Runs that are queued one after the other, each when the one before it is over; the record is kept with every one."""
 
-    def __init__(self, play: RunService, rows: Sequence[Row], kept: Kept):
+    def __init__(self, play: RunService, rows: Sequence[BatchRow], kept: RecordFolder):
         self.id, self.play, self.rows, self.kept = secrets.token_hex(8), play, [*rows], kept
         self.over = False
         self._halt = threading.Event()
@@ -91,10 +91,10 @@ class Turns:
         raise NotImplementedError
 
     @property
-    def asked(self) -> list[str]:
+    def prompt_sentences(self) -> list[str]:
         """How the prompts are put to the model, and which turns of them are not, as sentences."""
         rows = {id(x.prompt): x for x in self.rows}.values()  # of a set each prompt has a row for each method
-        return how_asked(sum(x.choice.chat for x in rows), [x.prompt.later for x in rows])
+        return prompt_sentences(sum(x.choice.chat for x in rows), [x.prompt.later for x in rows])
 
     def begin(self) -> Self:
         """Begin, in a thread that waits for each run."""
@@ -106,25 +106,25 @@ class Turns:
         self._halt.set()
         with self._going:
             for row in self.rows:
-                if row.channel is not None and row.channel.going:
+                if row.channel is not None and row.channel.is_active:
                     self.play.act(row.channel, "stop")
 
     @property
-    def stopped(self) -> bool:
+    def is_stopped(self) -> bool:
         """Whether somebody ended it."""
         return self._halt.is_set()
 
-    def ended(self, row: Row) -> None:
+    def on_run_end(self, row: BatchRow) -> None:
         """Called once the run of a row is over."""
 
     def _work(self) -> None:
         try:
-            self.go()
+            self.run_all()
         finally:
             self.over = True
             self._keep()
 
-    def go(self) -> None:
+    def run_all(self) -> None:
         """Run all, one after the other, until they are stopped."""
         for row in self.rows:
             if self._halt.is_set():
@@ -144,11 +144,11 @@ class Turns:
             try:
                 with self._going:
                     return None if self._halt.is_set() else start()
-            except Full:  # others wait: so does this
+            except RunQueueFull:  # others wait: so does this
                 self._halt.wait(AGAIN)
         return None
 
-    def _run(self, row: Row) -> None:
+    def _run(self, row: BatchRow) -> None:
         """Run one prompt, and wait for its end."""
 
         def start() -> None:
@@ -156,7 +156,7 @@ class Turns:
 
         try:
             self._queue(start)
-        except Refused as error:
+        except RequestRefusal as error:
             row.why, row.over = str(error), True
         if row.channel is None:
             return
@@ -164,30 +164,37 @@ class Turns:
         if job is not None:
             job.wait()
             row.why = job.message if job.status == "failed" else ""
-        row.tokens = _tokens(row.channel)
-        self.ended(row)
+        row.tokens = _count_tokens(row.channel)
+        self.on_run_end(row)
         row.over = True
 
 
-class Batch(Turns):
+class PromptBatch(SequentialRuns):
     """The runs of one choice on prompts, at most `most` in step; number i has the i-th seed behind the choice's. Raises Refused
     for numbers out of range, and for a method that cannot run here or that drafts nothing."""
 
     def __init__(
-        self, play: RunService, choice: Choice, prompts: Sequence[Prompt], kept: Kept, most: int = 1
+        self,
+        play: RunService,
+        choice: RunChoice,
+        prompts: Sequence[PromptEntry],
+        kept: RecordFolder,
+        most: int = 1,
     ):
         if not 1 <= most <= ABREAST:
-            raise Refused(f"Prompts at a time = {most}: must lie in [1, {ABREAST}].")
+            raise RequestRefusal(f"Prompts at a time = {most}: must lie in [1, {ABREAST}].")
         admit_numbers(choice)
         composed = play.compose(choice)
         if composed.why or composed.method is None:
-            raise Refused(composed.why)
-        if not drafts(composed.method):
-            raise Refused("This method drafts nothing, so no draft can be rejected: choose one that drafts.")
+            raise RequestRefusal(composed.why)
+        if not uses_drafter(composed.method):
+            raise RequestRefusal(
+                "This method drafts nothing, so no draft can be rejected: choose one that drafts."
+            )
         self.at, self.most = time.time(), most
         self._names = play.lanes(choice, composed.method)
-        self._job: Job | None = None  # of those that go in step
-        super().__init__(play, [row_of(play, prompt, choice, i) for i, prompt in enumerate(prompts)], kept)
+        self._job: RunnerJob | None = None  # of those that go in step
+        super().__init__(play, [make_row(play, prompt, choice, i) for i, prompt in enumerate(prompts)], kept)
 
     def stop(self) -> None:
         """End the runs that go, and begin no other; what was recorded stays."""
@@ -195,50 +202,52 @@ class Batch(Turns):
         if self._job is not None:
             self._job.cancel()
 
-    def go(self) -> None:
+    def run_all(self) -> None:
         """Run all, in the sets in which a report of the command line runs them, where several go in step."""
         if self.most == 1:
-            return super().go()
-        from decodescope.engine.session.batch.in_step import sets
+            return super().run_all()
+        from decodescope.engine.session.batch.owner_sessions import session_sets
 
-        for some in sets(len(self.rows), self.most):
+        for some in session_sets(len(self.rows), self.most):
             rows = [self.rows[i] for i in some]
             while left := [x for x in rows if not x.over]:  # where others came between, not all have begun
-                job = self._together(left)
+                job = self._run_together(left)
                 if job is None or job.status == "cancelled":
                     return None
         return None
 
-    def _together(self, rows: Sequence[Row]) -> Job | None:
+    def _run_together(self, rows: Sequence[BatchRow]) -> RunnerJob | None:
         """Run prompts in step, and wait until none of them goes any more; the job that they were, None where it was stopped."""
 
         def start() -> None:
-            self._job = self.play.work(InStep(self.play, self._names, rows, self.most, self._ended))
+            self._job = self.play.queue_work(
+                Lockstep(self.play, self._names, rows, self.most, self._finish_row)
+            )
 
         self._job = None
         self._queue(start)
         if self._job is None:
             return None
-        job: Job = self._job
+        job: RunnerJob = self._job
         job.wait()
         for row in [x for x in rows if not x.over] if job.status == "failed" else ():
-            self._ended(row, job.message)
+            self._finish_row(row, job.message)
         return job
 
-    def _ended(self, row: Row, why: str) -> None:
+    def _finish_row(self, row: BatchRow, why: str) -> None:
         """The run of a row is over, or was refused."""
-        row.why, row.tokens = why, 0 if row.channel is None else _tokens(row.channel)
-        self.ended(row)
+        row.why, row.tokens = why, 0 if row.channel is None else _count_tokens(row.channel)
+        self.on_run_end(row)
         row.over = True
         self._keep()
 
     @property
-    def doing(self) -> str:
+    def wait_reason(self) -> str:
         """What those that go in step wait for, before the first of them began; "" where they wait for nothing."""
         if (
             self._job is None
-            or self._job.over
-            or any(x.channel is not None and x.channel.going for x in self.rows)
+            or self._job.is_over
+            or any(x.channel is not None and x.channel.is_active for x in self.rows)
         ):
             return ""
         return "queued" if self._job.status == "queued" else self.play.phase
@@ -252,44 +261,47 @@ class Batch(Turns):
         rows = [row.record() for row in self.rows]
         done = sum(x.over for x in self.rows)
         tokens = sum(x["tokens"] for x in rows)
-        counts = {"of": len(rows), "done": done, "tokens": tokens, "over": over, "stopped": self.stopped}
+        counts = {"of": len(rows), "done": done, "tokens": tokens, "over": over, "stopped": self.is_stopped}
         begun = (
             x.channel.wire.header for x in self.rows if x.channel is not None and x.channel.wire is not None
         )
-        name = next((called(header) for header in begun), "")
-        step = {"most": self.most, "doing": self.doing, "asked": self.asked}
+        name = next((method_label(header) for header in begun), "")
+        step = {"most": self.most, "doing": self.wait_reason, "asked": self.prompt_sentences}
         return {"id": self.id, "called": name, "at": self.at, **counts, **step, "rows": rows, "runs": runs}
 
 
 def later_turns(folder: Path, runs: Sequence[str]) -> list[int]:
     """Of each of these runs the turns behind the first that its prompt had, by the batches that are kept beside the traces in
     `folder`; 0 for a run of none."""
-    kept = Kept(folder / BATCHES)
+    kept = RecordFolder(folder / BATCHES)
     rows = [row for name in kept.names() for row in (kept.read(name) or {}).get("rows", ())]
     later = {row["run"]: row.get("later", 0) for row in rows}  # older records do not say
     return [later.get(run, 0) for run in runs]
 
 
-class Batches:
+class PromptBatches:
     """The batches of a lab."""
 
     def __init__(self, play: RunService):
-        self._play, self._works = play, Works[Batch](Kept(play.folder / BATCHES), REMEMBERED)
+        self._play, self._works = (
+            play,
+            Measurements[PromptBatch](RecordFolder(play.folder / BATCHES), REMEMBERED),
+        )
 
-    def start(self, choice: Choice, prompts: Sequence[Prompt], most: int = 1) -> Batch:
+    def start(self, choice: RunChoice, prompts: Sequence[PromptEntry], most: int = 1) -> PromptBatch:
         """Begin a batch, at most `most` prompts at a time. Raises Refused."""
-        batch = Batch(self._play, choice, prompts, self._works.kept, most)
+        batch = PromptBatch(self._play, choice, prompts, self._works.kept, most)
         return self._works.add(batch.id, batch.begin())
 
     def record(self, name: str) -> dict[str, Any]:
         """Where the batch of that id stands. Raises Refused where it is not here."""
-        return self._works.needed(name, GONE)
+        return self._works.require(name, GONE)
 
     def stop(self, name: str) -> None:
         """End the batch of that id, where it goes on."""
         self._works.stop(name)
 
-    def listed(self) -> list[dict[str, Any]]:
+    def summaries(self) -> list[dict[str, Any]]:
         """All batches, the newest first, without their rows, but how the first of them begins."""
         return [
             {
@@ -300,5 +312,5 @@ class Batches:
         ]
 
 
-def _tokens(channel: Channel) -> int:
+def _count_tokens(channel: RecordStream) -> int:
     return sum(len(step.emitted) for step in channel.steps(0, channel.count))

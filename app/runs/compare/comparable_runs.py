@@ -15,22 +15,24 @@ from ..run_service import RUN, RunService
 OTHERS = 64  # runs that are named
 
 
-class Headers:
+class HeaderCache:
     """The headers of the traces at hand, read once each."""
 
     def __init__(self, play: RunService):
         self.play = play
         self._known: dict[Path, tuple[tuple[int, int], Header | None]] = {}
 
-    def alike(self, run: str, header: Header) -> list[str]:
+    def comparable_runs(self, run: str, header: Header) -> list[str]:
         """Ids of the other runs with this prompt and these layers and heads, the newest first, then the examples."""
         paths = [path for path in self.play.folder.glob("*.dstrace") if RUN.fullmatch(path.stem)]
-        newest = sorted((-state[0], path.stem, path) for path in paths if (state := _state(path)) is not None)
+        newest = sorted(
+            (-state[0], path.stem, path) for path in paths if (state := _file_stamp(path)) is not None
+        )
         listed = [(name, path) for _, name, path in newest] + [(x.run, x.path) for x in examples()]
-        return [name for name, path in listed if name != run and self._fits(path, header)][:OTHERS]
+        return [name for name, path in listed if name != run and self._is_comparable(path, header)][:OTHERS]
 
-    def _fits(self, path: Path, header: Header) -> bool:
-        state = _state(path)
+    def _is_comparable(self, path: Path, header: Header) -> bool:
+        state = _file_stamp(path)
         if state is None:
             return False
         kept = self._known.get(path)
@@ -49,7 +51,7 @@ class Headers:
         )
 
 
-def _state(path: Path) -> tuple[int, int] | None:
+def _file_stamp(path: Path) -> tuple[int, int] | None:
     try:
         stat = path.stat()
     except OSError:

@@ -12,16 +12,21 @@ from contextlib import closing
 from itertools import combinations
 from typing import Any
 
-from decodescope.app.basis.refusal import Refused, told
-from decodescope.engine.bench.questions.bootstrap import interval
+from decodescope.app.basis.refusal import RequestRefusal, explain_error
+from decodescope.engine.bench.questions.bootstrap import bootstrap_interval
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.trace import Trace, open_trace
-from decodescope.engine.trace.query.comparable import away, is_plain, setting, text_mark
-from decodescope.engine.trace.records.parts import called
-from decodescope.lab.decision.table import safe
-from decodescope.lab.views.contrast import Side, chance, contrast
+from decodescope.engine.trace.query.comparability import (
+    comparison_key,
+    describe_divergence,
+    exactness_mark_text,
+    is_plain,
+)
+from decodescope.engine.trace.records.parts import method_label
+from decodescope.lab.decision.decision_csv import escape_formula
+from decodescope.lab.views.contrast import RunSide, contrast, shared_randomness
 
-from ..record_stream import Channel
+from ..record_stream import RecordStream
 from .comparison import LETTERS
 from .repeats import SURE
 
@@ -57,14 +62,14 @@ COLUMNS = {
 }
 
 
-class Figures:
+class ComparisonTable:
     """What is said of runs beside each other; a run is read once as long as nothing was added to it."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, int, bool], tuple[Side, dict[str, Any]]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, int, bool], tuple[RunSide, dict[str, Any]]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def told(self, channels: Sequence[Channel]) -> dict[str, Any]:
+    def compare(self, channels: Sequence[RecordStream]) -> dict[str, Any]:
         """A row per run, and what is to be said of each two of those that have begun. Raises Refused."""
         sides = [self._row(channel) for channel in channels]
         rows = [{"letter": letter, **row} for letter, (_, row) in zip(LETTERS, sides, strict=False)]
@@ -82,19 +87,21 @@ class Figures:
                         "b": j,
                         **contrasted.record(),
                         "texts": texts,
-                        "chance": chance(a, b, contrasted, names),
+                        "chance": shared_randomness(a, b, contrasted, names),
                     }
                 )
         for row, (side, _) in zip(rows, sides, strict=True):
             if side is not None and side.header.exactness == "lossy":
-                row["away"] = _away(
+                row["away"] = _divergence(
                     side, [(letter, one) for letter, (one, _) in zip(LETTERS, sides, strict=False)]
                 )
         return {"rows": rows, "pairs": pairs}
 
-    def table(self, channels: Sequence[Channel], base: int, rounds: dict[str, Any] | None) -> dict[str, Any]:
+    def table(
+        self, channels: Sequence[RecordStream], base: int, rounds: dict[str, Any] | None
+    ) -> dict[str, Any]:
         """The same with every run's speed against that of run number `base`: from `rounds`, or from one run of each."""
-        compared = self.told(channels)
+        compared = self.compare(channels)
         rows, pairs = compared["rows"], {(x["a"], x["b"]): x for x in compared["pairs"]}
         ratios = (rounds or {}).get("ratios", {}).get(rows[base]["run"], {})
         for i, row in enumerate(rows):
@@ -109,7 +116,7 @@ class Figures:
                 row |= {"ratio": row["rate"] / rows[base]["rate"], "ratio_n": 1}
         return {**compared, "base": LETTERS[base], "repeats": rounds}
 
-    def _row(self, channel: Channel) -> tuple[Side | None, dict[str, Any]]:
+    def _row(self, channel: RecordStream) -> tuple[RunSide | None, dict[str, Any]]:
         key = (channel.run, channel.count, channel.over)
         with self._lock:
             if key in self._known:
@@ -119,12 +126,12 @@ class Figures:
         if channel.wire is None:
             return None, begun
         try:
-            side = _side(channel)
-            row = (side, begun | _figures(side))
+            side = _read_side(channel)
+            row = (side, begun | _run_figures(side))
         except (ValueError, LookupError, ArithmeticError) as error:
             # what comes from elsewhere may be well-formed and yet make no sense
             why = "" if isinstance(error, Refusal) else "A run cannot be compared. "
-            raise Refused(why + told(error)) from None
+            raise RequestRefusal(why + explain_error(error)) from None
         with self._lock:
             self._known[key] = row
             while len(self._known) > KEPT:
@@ -132,36 +139,38 @@ class Figures:
         return row
 
 
-def _away(side: Side, others: Sequence[tuple[str, Side | None]]) -> str:
+def _divergence(side: RunSide, others: Sequence[tuple[str, RunSide | None]]) -> str:
     """Where a text that may differ parts from that of a plain run with its settings, in words; empty: there is no such run."""
     begun = ((letter, x) for letter, x in others if x is not None and is_plain(x.header))
-    alike = ((letter, x) for letter, x in begun if setting(x.header) == setting(side.header))
+    alike = ((letter, x) for letter, x in begun if comparison_key(x.header) == comparison_key(side.header))
     letter, plain = next(alike, ("", None))
-    return "" if plain is None else away(side.tokens, plain.tokens, f"plain decoding ({letter})")
+    return (
+        "" if plain is None else describe_divergence(side.tokens, plain.tokens, f"plain decoding ({letter})")
+    )
 
 
-def _side(channel: Channel) -> Side:
+def _read_side(channel: RecordStream) -> RunSide:
     if channel.over and channel.path.is_file():
         with closing(open_trace(channel.path)) as trace:
-            return Side.of(trace)
+            return RunSide.of(trace)
     assert channel.wire is not None
     known = [x for x in (channel.wire.header, channel.wire.prefill) if x is not None]
-    side = Side.of(Trace([*known, *channel.steps(0, channel.count)]))
+    side = RunSide.of(Trace([*known, *channel.steps(0, channel.count)]))
     side.over = channel.over
     return side
 
 
-def _figures(side: Side) -> dict[str, Any]:
+def _run_figures(side: RunSide) -> dict[str, Any]:
     s = side.summary
     h = side.header
     kept = side.kept
-    low, high = interval(kept, sure=SURE, of=statistics.fmean) if kept else (None, None)
+    low, high = bootstrap_interval(kept, sure=SURE, of=statistics.fmean) if kept else (None, None)
     return {
-        "method": called(h),
+        "method": method_label(h),
         "model": str(h.model.get("name", ""))[:80],
         "seed": h.seed,
         "exactness": h.exactness,
-        "mark": text_mark(h),
+        "mark": exactness_mark_text(h),
         "tokens": len(side.tokens),
         "steps": s.steps,
         "passes": s.target_passes,
@@ -186,6 +195,6 @@ def as_csv(rows: Sequence[dict[str, Any]]) -> str:
     writer.writerow(COLUMNS.values())
     for row in rows:
         writer.writerow(
-            [safe(value) if isinstance(value := row.get(name), str) else value for name in COLUMNS]
+            [escape_formula(value) if isinstance(value := row.get(name), str) else value for name in COLUMNS]
         )
     return out.getvalue()

@@ -7,54 +7,54 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
-from decodescope.app.basis.refusal import Refused, told
+from decodescope.app.basis.refusal import RequestRefusal, explain_error
 from decodescope.engine.core.roles import TARGET
 
-from ..batch_member import Place
-from ..composition import Choice
-from ..lanes import session_of
-from ..record_stream import Channel
+from ..batch_member import BatchMember
+from ..composition import RunChoice
+from ..lanes import make_session
+from ..record_stream import RecordStream
 from ..run_service import RunService
 
 if TYPE_CHECKING:
-    from decodescope.engine.session.batch.together import Seat
+    from decodescope.engine.session.batch.shared_passes import SharedExecutor
     from decodescope.engine.session.load import Model
     from decodescope.engine.session.method import Method
     from decodescope.engine.session.session import Session
     from decodescope.engine.trace.records.events import End, EndReason, Step
 
-    from ..memory import Estimate
+    from ..memory import MemoryEstimate
 
 
-class Prompted(Protocol):
+class RunnablePrompt(Protocol):
     """A prompt with how it is run. channel: of its run, None before it began"""
 
-    choice: Choice
-    channel: Channel | None
+    choice: RunChoice
+    channel: RecordStream | None
 
 
-Row = TypeVar("Row", bound=Prompted)
+Row = TypeVar("Row", bound=RunnablePrompt)
 
 
 @dataclass(frozen=True)
-class Passed:
+class LockstepResult:
     """What the worker is told of its step."""
 
     step: int = 0
 
 
 @dataclass
-class _Going:
+class _ActiveRun:
     """A run that goes. began: on its own clock;  cache: bytes that it may take"""
 
     session: Session
-    place: Place
-    seat: Seat
+    place: BatchMember
+    seat: SharedExecutor
     began: float
     cache: int
 
 
-class InStep(Generic[Row]):
+class Lockstep(Generic[Row]):
     """Work for the runner's worker, which takes it for a session: its only step decodes the runs of `rows` together, at most
     `most` at a time. Where runs of others wait, those that were begun are decoded to their ends and no further one begins.
 
@@ -79,24 +79,33 @@ class InStep(Generic[Row]):
         self._most = most
         self._report = over
         self._models: dict[str, Model] = {}
-        self._going: dict[int, _Going] = {}  # by id of a row
-        self._next: tuple[Row, Method, Estimate] | None = None  # the one that begins next, looked at once
+        self._going: dict[int, _ActiveRun] = {}  # by id of a row
+        self._next: tuple[Row, Method, MemoryEstimate] | None = (
+            None  # the one that begins next, looked at once
+        )
 
-    def step(self) -> Passed:
+    def step(self) -> LockstepResult:
         """Decode them. Raises Stopped where the models cannot be loaded."""
-        from decodescope.engine.session.batch.in_step import in_step
-        from decodescope.engine.session.session import Stopped
+        from decodescope.engine.session.batch.owner_sessions import decode_for_owners
+        from decodescope.engine.session.session import SessionStopped
 
         try:
-            self._models = self._play.bring(self._names)
+            self._models = self._play.ensure_loaded(self._names)
         except (ValueError, OSError) as error:
             for row in self._rows:
-                self._report(row, told(error))
-            self.finish("bad_input", told(error))
-            raise Stopped from None
-        in_step(self._due(), self._begin, self._most, each=self._each, over=self._over, halted=self._halting)
-        self.finish("stopped_by_user" if self._halting() else "max_new_tokens")
-        return Passed()
+                self._report(row, explain_error(error))
+            self.finish("bad_input", explain_error(error))
+            raise SessionStopped from None
+        decode_for_owners(
+            self._due_rows(),
+            self._begin_run,
+            self._most,
+            each=self._after_step,
+            over=self._finish_run,
+            halted=self._is_halted,
+        )
+        self.finish("stopped_by_user" if self._is_halted() else "max_new_tokens")
+        return LockstepResult()
 
     def finish(self, reason: EndReason, message: str = "") -> End:
         """End the work; the runs have ends of their own."""
@@ -109,45 +118,45 @@ class InStep(Generic[Row]):
         """Raises RuntimeError: it is no run."""
         raise RuntimeError("runs that go in step are no run that could be branched.")
 
-    def _halting(self) -> bool:
+    def _is_halted(self) -> bool:
         return self.halted is not None and self.halted()
 
-    def _due(self) -> Iterator[Row]:
+    def _due_rows(self) -> Iterator[Row]:
         """The rows whose runs begin."""
         for i, row in enumerate(self._rows):
-            if i >= self._most and self._play.worker().waits:
+            if i >= self._most and self._play.worker().has_waiting:
                 return
             yield row
 
-    def _begin(self, row: Row) -> Session | None:
+    def _begin_run(self, row: Row) -> Session | None:
         """The run of a row; None where there is no room for its caches until another one has ended. Raises Refused."""
-        from decodescope.engine.session.batch.together import Seat
+        from decodescope.engine.session.batch.shared_passes import SharedExecutor
 
         try:
             if self._next is None or self._next[0] is not row:
-                method = self._play.admitted(row.choice)
-                self._next = row, method, self._play.memory(row.choice, self._names, method)
+                method = self._play.admit_method(row.choice)
+                self._next = row, method, self._play.estimate_memory(row.choice, self._names, method)
             _, method, wanted = self._next
             if self._going and not wanted.fits_beside(-sum(x.cache for x in self._going.values())):
                 return None
-            seat, place = Seat(self._models[TARGET].decoder.device), Place()
-            session = session_of(row.choice, method, self._models, seat)
-            row.channel = self._play.enrolled(session, self._names, place)
+            seat, place = SharedExecutor(self._models[TARGET].decoder.device), BatchMember()
+            session = make_session(row.choice, method, self._models, seat)
+            row.channel = self._play.enroll(session, self._names, place)
         except (ValueError, OSError) as error:
-            raise Refused(told(error)) from None
-        session.halted = lambda: place.stopping or self._halting()
-        self._going[id(row)] = _Going(session, place, seat, seat.mark(), wanted.cache)
+            raise RequestRefusal(explain_error(error)) from None
+        session.halted = lambda: place.stopping or self._is_halted()
+        self._going[id(row)] = _ActiveRun(session, place, seat, seat.mark(), wanted.cache)
         return session
 
-    def _each(self, row: Row, step: Step) -> None:
+    def _after_step(self, row: Row, step: Step) -> None:
         """See whether the run is to end behind its step."""
         one = self._going[id(row)]
         if one.place.stopping:
             one.session.finish("stopped_by_user")
         else:
-            self._play.worker().limited(one.session, one.seat.mark() - one.began)
+            self._play.worker().enforce_limit(one.session, one.seat.mark() - one.began)
 
-    def _over(self, row: Row, error: Exception | None) -> None:
+    def _finish_run(self, row: Row, error: Exception | None) -> None:
         """A run is over, or was refused."""
         from decodescope.engine.model.forward.executor import EngineFault
 
@@ -157,9 +166,9 @@ class InStep(Generic[Row]):
         end = one.session.end
         assert end is not None
         if error is not None:  # a fault ends one run, not the others: its session has recorded it
-            one.place.ended(
+            one.place.mark_ended(
                 "failed", str(error) if isinstance(error, EngineFault) else end.message or end.reason
             )
         else:
-            one.place.ended("cancelled" if end.reason == "stopped_by_user" else "done", end.message)
+            one.place.mark_ended("cancelled" if end.reason == "stopped_by_user" else "done", end.message)
         return self._report(row, one.place.message if one.place.status == "failed" else "")

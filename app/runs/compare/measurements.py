@@ -9,13 +9,13 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.refusal import RequestRefusal
 
 NAME = re.compile(r"[0-9a-f]{16}")
 MOST = 256  # of a kind; the oldest goes
 
 
-class Kept:
+class RecordFolder:
     """Records of one kind, each under its id of 16 hexadecimal digits, in `folder`."""
 
     def __init__(self, folder: Path):
@@ -46,7 +46,7 @@ class Kept:
         return [path.stem for path in self.folder.glob("*.json") if NAME.fullmatch(path.stem)]
 
 
-class Work(Protocol):
+class Measurement(Protocol):
     """What goes on over several runs, and is kept."""
 
     @property
@@ -63,14 +63,14 @@ class Work(Protocol):
         ...
 
 
-One = TypeVar("One", bound=Work)
+One = TypeVar("One", bound=Measurement)
 
 
-class Works(Generic[One]):
+class Measurements(Generic[One]):
     """Works of one kind, by id: those that go on or have just ended in memory, at most about `most`, those before as they were
     kept."""
 
-    def __init__(self, kept: Kept, most: int):
+    def __init__(self, kept: RecordFolder, most: int):
         self.kept = kept
         self._most, self._known = most, OrderedDict[str, One]()
 
@@ -90,11 +90,11 @@ class Works(Generic[One]):
         record = self.kept.read(name)
         return record and {**record, **({} if record.get("over") else {"over": True, "stopped": True})}
 
-    def needed(self, name: str, gone: str) -> dict[str, Any]:
+    def require(self, name: str, gone: str) -> dict[str, Any]:
         """The record of the work of that id. Raises Refused with the words `gone` where it is not here."""
         record = self.record(name)
         if record is None:
-            raise Refused(gone)
+            raise RequestRefusal(gone)
         return record
 
     def stop(self, name: str) -> None:

@@ -9,20 +9,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from decodescope.app.basis.refusal import Refused, told
-from decodescope.engine.bench.questions.bootstrap import interval
+from decodescope.app.basis.refusal import RequestRefusal, explain_error
+from decodescope.engine.bench.questions.bootstrap import bootstrap_interval
 from decodescope.engine.core.roles import TARGET
-from decodescope.lab.views.contrast import prompts_equal
+from decodescope.lab.views.contrast import have_equal_prompts
 
-from ..recipe import recorded
-from ..record_stream import Channel
-from ..run_service import MOST_NEW, RunService, further
-from .measurements import Kept, Works
+from ..recipe import choice_from_header
+from ..record_stream import RecordStream
+from ..run_service import MOST_NEW, RunService, without_target
+from .measurements import Measurements, RecordFolder
 
 if TYPE_CHECKING:
-    from decodescope.engine.bench.clock.contest import Contestant, Written
+    from decodescope.engine.bench.clock.contest import Contestant, DecodeResult
     from decodescope.engine.session.load import Model
-    from decodescope.engine.session.runner import Job
+    from decodescope.engine.session.runner import RunnerJob
     from decodescope.engine.session.session import Session
     from decodescope.engine.trace.records.events import End, EndReason, Header
 
@@ -33,18 +33,18 @@ REMEMBERED = 16  # repeats in memory
 
 
 @dataclass(frozen=True)
-class Round:
+class RoundResult:
     """What the worker is told of a round: when it was over, from the first one's beginning."""
 
     step: int
     t_us: float
 
 
-class _Stopped(Exception):
+class _StopRounds(Exception):
     """The rounds are to end."""
 
 
-class Repeat:
+class RepeatMeasurement:
     """Work for the runner's worker, which steps it like a session: a step is a round, in which every run is decoded once as
     its header says, with its own seed, and nothing is kept but the time of its steps.
 
@@ -52,74 +52,78 @@ class Repeat:
     kept: where the record goes when they are over. Raises Refused for what cannot be repeated.
     """
 
-    def __init__(self, play: RunService, channels: Sequence[Channel], times: int, kept: Kept | None = None):
+    def __init__(
+        self, play: RunService, channels: Sequence[RecordStream], times: int, kept: RecordFolder | None = None
+    ):
         if not FEWEST <= times <= MOST:
-            raise Refused(f"Repeats = {times}: must lie in [{FEWEST}, {MOST}].")
-        headers = [_header(channel) for channel in channels]
-        if not all(prompts_equal(headers[0], header) for header in headers[1:]):
-            raise Refused(
+            raise RequestRefusal(f"Repeats = {times}: must lie in [{FEWEST}, {MOST}].")
+        headers = [_finished_header(channel) for channel in channels]
+        if not all(have_equal_prompts(headers[0], header) for header in headers[1:]):
+            raise RequestRefusal(
                 "The prompts of these runs differ, so their times cannot be compared: run them on one prompt first."
             )
         self.run_id, self.times, self.rounds = secrets.token_hex(8), times, 0
         self.runs = [channel.run for channel in channels]
         self.end: End | None = None
         self.stopping = False
-        self.job: Job | None = None
+        self.job: RunnerJob | None = None
         self._kept = kept
         self._prompt: list[int] = headers[0].prompt.tolist()
-        self._first = [_first(channel) for channel in channels]
+        self._first = [_emitted_tokens(channel) for channel in channels]
         self.halted: Callable[[], bool] | None = None
         self._play, self._headers = play, dict(zip("ABCD", headers, strict=False))
         self._warm: list[Contestant] = []
         self._field: list[Contestant] = []
-        names = {letter: _names(play, header, letter) for letter, header in self._headers.items()}
+        names = {letter: _model_keys(play, header, letter) for letter, header in self._headers.items()}
         if all(
-            play.wanted(one) is not None for one in names.values()
+            play.acquire(one) is not None for one in names.values()
         ):  # what stands against it is told at once
-            self._gather()
+            self._make_contestants()
         self._began = 0.0
         self._rates: list[list[float]] = [[] for _ in channels]  # tokens a second, by run and round
         self._same = [True] * len(channels)  # whether every call wrote the text of the recorded run
 
-    def _gather(self) -> None:
+    def _make_contestants(self) -> None:
         """Make everyone who repeats; models that are not loaded are. Raises Refused."""
         for letter, header in self._headers.items():
-            models = _models(self._play, header, letter)
+            models = _load_models(self._play, header, letter)
             for side, one in zip(
-                (self._warm, self._field), _contestants(self._play, header, letter, models), strict=True
+                (self._warm, self._field), _build_contestants(self._play, header, letter, models), strict=True
             ):
-                one.write = self._until_stopped(one.write)
+                one.write = self._make_stoppable(one.write)
                 side.append(one)
             self._device = models[TARGET].decoder.device
 
-    def _until_stopped(self, write: Callable[[list[int]], Written]) -> Callable[[list[int]], Written]:
-        def call(prompt: list[int]) -> Written:
+    def _make_stoppable(
+        self, write: Callable[[list[int]], DecodeResult]
+    ) -> Callable[[list[int]], DecodeResult]:
+        def call(prompt: list[int]) -> DecodeResult:
             if self.stopping:
-                raise _Stopped
+                raise _StopRounds
             return write(prompt)
 
         return call
 
-    def step(self) -> Round:
+    def step(self) -> RoundResult:
         """One round; before the first one models are loaded that are not there, and everyone writes a few tokens. Raises
         Stopped where it cannot begin."""
-        from decodescope.engine.bench.clock.contest import one_round
-        from decodescope.engine.session.session import Stopped
+        from decodescope.engine.bench.clock.contest import run_round
+        from decodescope.engine.session.session import SessionStopped
 
         if not self._field:
             try:
-                self._gather()
-            except Refused as error:
+                self._make_contestants()
+            except RequestRefusal as error:
                 self.finish("bad_input", str(error))
-                raise Stopped from None
+                raise SessionStopped from None
         self._began = self._began or time.perf_counter()
         try:
             for one in self._warm if not self.rounds else []:
                 one.write(self._prompt)
-            one_round(self._field, "", [self._prompt] * len(self._field), self.rounds, self._device)
-        except _Stopped:
+            run_round(self._field, "", [self._prompt] * len(self._field), self.rounds, self._device)
+        except _StopRounds:
             self.finish("stopped_by_user")
-            return Round(self.rounds, 0.0)
+            return RoundResult(self.rounds, 0.0)
         for k, one in enumerate(self._field):
             call = one.calls.pop("")[-1]  # its records are no longer needed
             self._rates[k].append(len(call.tokens) / call.decode_s if call.decode_s else 0.0)
@@ -128,7 +132,7 @@ class Repeat:
         self.rounds += 1
         if self.rounds == self.times:
             self.finish("max_new_tokens")
-        return Round(self.rounds - 1, (time.perf_counter() - self._began) * 1e6)
+        return RoundResult(self.rounds - 1, (time.perf_counter() - self._began) * 1e6)
 
     def finish(self, reason: EndReason, message: str = "") -> End:
         """End the rounds; those that were made count."""
@@ -144,15 +148,15 @@ class Repeat:
         """Raises RuntimeError: rounds are no run."""
         raise RuntimeError("repeats have no branches.")
 
-    def begin(self, play: RunService) -> Repeat:
+    def begin(self, play: RunService) -> RepeatMeasurement:
         """Queue the rounds behind the runs that wait."""
-        self.job = play.work(self)
+        self.job = play.queue_work(self)
         return self
 
     @property
     def over(self) -> bool:
         """Whether nothing more will come."""
-        return self.end is not None or (self.job is not None and self.job.over)
+        return self.end is not None or (self.job is not None and self.job.is_over)
 
     def stop(self) -> None:
         """End after the call that is being made."""
@@ -171,7 +175,7 @@ class Repeat:
         def middle(values: list[float]) -> dict[str, Any]:
             return {
                 "median": statistics.median(values),
-                "interval": interval(values, sure=SURE),
+                "interval": bootstrap_interval(values, sure=SURE),
                 "n": len(values),
             }
 
@@ -200,11 +204,14 @@ class Repeats:
     """The repeats of a lab."""
 
     def __init__(self, play: RunService):
-        self._play, self._works = play, Works[Repeat](Kept(play.folder / "repeats"), REMEMBERED)
+        self._play, self._works = (
+            play,
+            Measurements[RepeatMeasurement](RecordFolder(play.folder / "repeats"), REMEMBERED),
+        )
 
-    def start(self, channels: Sequence[Channel], times: int) -> Repeat:
+    def start(self, channels: Sequence[RecordStream], times: int) -> RepeatMeasurement:
         """Queue repeats of these runs. Raises Refused."""
-        one = Repeat(self._play, channels, times, self._works.kept)
+        one = RepeatMeasurement(self._play, channels, times, self._works.kept)
         return self._works.add(one.run_id, one.begin(self._play))
 
     def record(self, name: str) -> dict[str, Any] | None:
@@ -216,76 +223,78 @@ class Repeats:
         self._works.stop(name)
 
 
-def _first(channel: Channel) -> list[int]:
+def _emitted_tokens(channel: RecordStream) -> list[int]:
     return [token for step in channel.steps(0, channel.count) for token in step.emitted]
 
 
-def _header(channel: Channel) -> Header:
+def _finished_header(channel: RecordStream) -> Header:
     """The header of a run that is over. Raises Refused."""
-    if channel.going or channel.wire is None:
-        raise Refused("One of these runs is still going: repeat them when all are over.")
+    if channel.is_active or channel.wire is None:
+        raise RequestRefusal("One of these runs is still going: repeat them when all are over.")
     if channel.reading:
-        raise Refused("The steps of one of these runs are still being read: repeat them when all are there.")
+        raise RequestRefusal(
+            "The steps of one of these runs are still being read: repeat them when all are there."
+        )
     header = channel.wire.header
     if not 1 <= header.max_new_tokens <= MOST_NEW:
-        raise Refused(
+        raise RequestRefusal(
             f"A run asked for {header.max_new_tokens} new tokens; runs of 1 to {MOST_NEW} are repeated here."
         )
     if header.stop_texts:
-        raise Refused(
+        raise RequestRefusal(
             "A run stopped at a text that it was given, and the page cannot repeat that: use decodescope run."
         )
     return header
 
 
-def _names(play: RunService, header: Header, name: str) -> dict[str, str]:
+def _model_keys(play: RunService, header: Header, name: str) -> dict[str, str]:
     """Role -> key of the models of a run, for which there is room. Raises Refused."""
     try:
-        names = play.recorded_with(header)
+        names = play.find_recorded_models(header)
         play.admit(names)
     except ValueError as error:
-        raise Refused(f"Run {name} cannot be repeated: {told(error)}") from None
+        raise RequestRefusal(f"Run {name} cannot be repeated: {explain_error(error)}") from None
     return names
 
 
-def _models(play: RunService, header: Header, name: str) -> dict[str, Model]:
+def _load_models(play: RunService, header: Header, name: str) -> dict[str, Model]:
     """Role -> model of a run, with the very weights that it had. Raises Refused."""
     try:
-        models = play.bring(_names(play, header, name))
-    except Refused:
+        models = play.ensure_loaded(_model_keys(play, header, name))
+    except RequestRefusal:
         raise
     except ValueError as error:
-        raise Refused(f"Run {name} cannot be repeated: {told(error)}") from None
+        raise RequestRefusal(f"Run {name} cannot be repeated: {explain_error(error)}") from None
     for role, recorded_as in {TARGET: header.model, **header.lanes}.items():
         if models[role].fingerprint != recorded_as.get("fingerprint"):
-            raise Refused(
+            raise RequestRefusal(
                 f"Run {name} was made with the {role} model {str(recorded_as.get('name', '?'))[:80]}, and the one of that name "
                 "here has other weights: run the methods on one prompt anew."
             )
     return models
 
 
-def _contestants(
+def _build_contestants(
     play: RunService, header: Header, name: str, models: dict[str, Model]
 ) -> tuple[Contestant, Contestant]:
     """Who repeats a run: for the warm-up, and for the rounds. Raises Refused."""
-    from decodescope.engine.bench.clock.contest import ours
+    from decodescope.engine.bench.clock.contest import engine_contestant
     from decodescope.engine.session.session import Session
 
     try:
-        method = play.method(recorded(header))
+        method = play.method(choice_from_header(header))
         target = models[TARGET]
-        others = further(models)
-        prompt, names = header.prompt.tolist(), play.recorded_with(header)
+        others = without_target(models)
+        prompt, names = header.prompt.tolist(), play.find_recorded_models(header)
         session = Session(
             target, method, prompt, models=others, max_new_tokens=header.max_new_tokens, seed=header.seed
         )
-        play.has_room(session, names)
+        play.check_memory(session, names)
         given: dict[str, Any] = {"models": others, "stop": header.stop_tokens, "seed": header.seed}
-        return ours(name, target, method, WARM, **given), ours(
+        return engine_contestant(name, target, method, WARM, **given), engine_contestant(
             name, target, method, header.max_new_tokens, **given
         )
-    except Refused:
+    except RequestRefusal:
         raise
     except ValueError as error:
-        raise Refused(f"Run {name} cannot be repeated: {told(error)}") from None
+        raise RequestRefusal(f"Run {name} cannot be repeated: {explain_error(error)}") from None

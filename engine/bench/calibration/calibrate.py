@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from decodescope.engine.core.calibrated import Calibration, Point, without
-from decodescope.engine.core.params import Param, nearest
-from decodescope.engine.cost.risk import binomial, fixed_sequence, hoeffding_bentkus
-from decodescope.engine.session.compatibility import paired
+from decodescope.engine.core.calibration import Calibration, CalibrationPoint, method_without_knob
+from decodescope.engine.core.params import Param, did_you_mean
+from decodescope.engine.cost.risk import binomial, fixed_sequence_test, hoeffding_bentkus
+from decodescope.engine.session.compatibility import pair_models
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method, MethodError
 from decodescope.engine.session.session import Session
 
-from ..answers import answer_text
-from ..questions.score import distance, score
+from ..labbench import answer_text
+from ..questions.score import levenshtein, score
 
 RISKS = {
     "edit": "edits (insert, delete, replace a token) from the target's own text, as a share of the longer text's tokens",
@@ -27,7 +27,7 @@ RISKS = {
 
 
 @dataclass(frozen=True)
-class Text:
+class CalibrationText:
     """A prompt as token ids, and for the risk "task" what its answer is held against."""
 
     prompt: tuple[int, ...]
@@ -36,7 +36,7 @@ class Text:
 
 
 @dataclass(frozen=True)
-class Aim:
+class CalibrationSettings:
     """The risk, its bound delta, the chance eps that the bound does not hold, and how long texts get."""
 
     delta: float = 0.1
@@ -46,25 +46,28 @@ class Aim:
     seed: int = 0
 
 
-class Uncalibrated(MethodError):
+class CalibrationError(MethodError):
     """Not even the safe end of the grid holds the risk."""
 
 
-def knob_of(method: Method, name: str) -> tuple[str, Param]:
+def find_knob(method: Method, name: str) -> tuple[str, Param]:
     """Kind and knob of PART.knob, a number of a part of `method`. Raises MethodError."""
     kind, _, knob = name.partition(".")
     part = method.parts().get(kind)
     known = {x.name: x for x in part.params() if x.type in (int, float)} if part is not None else {}
     if part is None or knob not in known:
         named = [
-            f"{x}.{y.name}" for x, p in method.used.items() for y in p.params() if y.type in (int, float)
+            f"{x}.{y.name}"
+            for x, p in method.used_parts.items()
+            for y in p.params()
+            if y.type in (int, float)
         ]
-        has = f"{nearest(name, named)} There are: {', '.join(named)}."
+        has = f"{did_you_mean(name, named)} There are: {', '.join(named)}."
         raise MethodError(f"no part of this method has a number {name[:60]!r}.{has}")
     return kind, known[knob]
 
 
-def under(method: Method, kind: str, knob: str, value: float | tuple[float, ...]) -> Method:
+def with_knob(method: Method, kind: str, knob: str, value: float | tuple[float, ...]) -> Method:
     """The method with one knob at this value. Raises ParamError where it may not have it."""
     part: Any = getattr(method, kind)
     changed: dict[str, Any] = {kind: replace(part, **{knob: value})}
@@ -76,13 +79,13 @@ def calibrate(  # noqa: PLR0913
     method: Method,
     knob: str,
     grid: Sequence[float],
-    texts: Sequence[Text],
-    aim: Aim = Aim(),
+    texts: Sequence[CalibrationText],
+    aim: CalibrationSettings = CalibrationSettings(),
     *,
     models: Mapping[str, Model] | None = None,
     name: str = "",
     whole: bool = False,
-    say: Callable[[Point], None] = lambda point: None,
+    say: Callable[[CalibrationPoint], None] = lambda point: None,
 ) -> Calibration:
     """The last value of `grid`, from its safe end on, up to which every value holds the risk: learn then test, by
     fixed-sequence testing. The texts run free, each from its prompt to its end, and are held against what the target alone
@@ -98,35 +101,35 @@ def calibrate(  # noqa: PLR0913
     is Hoeffding's; here it is Hoeffding-Bentkus, which is tighter where the risk is small, and the binomial tail where a loss
     is 0 or 1. Their dissimilarity of texts is a score of the task; here it is the share of edits, which needs none.
     """
-    kind, param = knob_of(method, knob)
+    kind, param = find_knob(method, knob)
     _check(grid, texts, aim)
-    steps = [under(method, kind, param.name, x) for x in grid]
-    used = paired(steps[0], model, models or {})
+    steps = [with_knob(method, kind, param.name, x) for x in grid]
+    used = pair_models(steps[0], model, models or {})
     for one in steps[1:]:
         one.check(model.spec, models or {})
     plain = Method(sampler=method.sampler)
-    due = [_write(model, plain, text, {}, aim, i) for i, text in enumerate(texts)]
+    due = [_write_text(model, plain, text, {}, aim, i) for i, text in enumerate(texts)]
     test = binomial if aim.risk == "differs" else hoeffding_bentkus
-    points: list[Point] = []
+    points: list[CalibrationPoint] = []
     going = True
     for value, one in zip(grid, steps, strict=True):
-        said = [_write(model, one, text, models or {}, aim, i) for i, text in enumerate(texts)]
+        said = [_write_text(model, one, text, models or {}, aim, i) for i, text in enumerate(texts)]
         losses = tuple(
             _loss(model, text, x, y, aim.risk) for text, x, y in zip(texts, said, due, strict=True)
         )
         p = test(losses, aim.delta)
-        going = going and fixed_sequence([p], aim.eps) == 1
-        points.append(Point(param.type(value), sum(losses) / len(losses), p, going, losses))
+        going = going and fixed_sequence_test([p], aim.eps) == 1
+        points.append(CalibrationPoint(param.type(value), sum(losses) / len(losses), p, going, losses))
         say(points[-1])
         if not going and not whole:
             break
     passed = [x for x in points if x.passed]
     if not passed:
-        raise Uncalibrated(
+        raise CalibrationError(
             f"{knob} = {grid[0]:g}, the safe end of the grid, has a risk of {points[0].risk:.3f} on {len(texts)} texts: its "
             f"p = {points[0].p:.3g} is above {aim.eps:g}; begin at a safer value, give more texts, or a larger delta."
         )
-    basis = foundation(name, kind, param.name, method, used, texts, aim)
+    basis = calibration_basis(name, kind, param.name, method, used, texts, aim)
     tested: dict[str, Any] = {
         "risk": aim.risk,
         "test": test.__name__,
@@ -136,14 +139,14 @@ def calibrate(  # noqa: PLR0913
     return Calibration(**basis, **tested, value=passed[-1].value)
 
 
-def foundation(
+def calibration_basis(
     name: str,
     kind: str,
     knob: str,
     method: Method,
     used: Mapping[str, Model],
-    texts: Sequence[Text],
-    aim: Aim,
+    texts: Sequence[CalibrationText],
+    aim: CalibrationSettings,
 ) -> dict[str, Any]:
     """What any calibration says of what it was found for, by the names of its fields. used: models by role."""
     return {
@@ -153,14 +156,14 @@ def foundation(
         "eps": aim.eps,
         "n": len(texts),
         "models": {role: {"name": x.name, "fingerprint": x.fingerprint} for role, x in used.items()},
-        "method": without(method.record(), kind, knob),
+        "method": method_without_knob(method.record(), kind, knob),
         "max_new_tokens": aim.max_new_tokens,
         "seed": aim.seed,
-        "texts": _mark(texts),
+        "texts": _hash_prompts(texts),
     }
 
 
-def _check(grid: Sequence[float], texts: Sequence[Text], aim: Aim) -> None:
+def _check(grid: Sequence[float], texts: Sequence[CalibrationText], aim: CalibrationSettings) -> None:
     """Raise MethodError where nothing could be tested."""
     if not grid or len(set(grid)) != len(grid):
         raise MethodError("the grid needs one value or more, each of them once, from the safe end on.")
@@ -176,8 +179,13 @@ def _check(grid: Sequence[float], texts: Sequence[Text], aim: Aim) -> None:
         )
 
 
-def _write(
-    model: Model, method: Method, text: Text, models: Mapping[str, Model], aim: Aim, turn: int
+def _write_text(
+    model: Model,
+    method: Method,
+    text: CalibrationText,
+    models: Mapping[str, Model],
+    aim: CalibrationSettings,
+    turn: int,
 ) -> list[int]:
     """What the method writes behind the prompt; the same draws for every value."""
     given = {role: models[role] for role in method.lanes if role in models}
@@ -188,23 +196,23 @@ def _write(
         models=given,
         max_new_tokens=aim.max_new_tokens,
         seed=aim.seed + turn,
-        level="counts",
+        level="summary",
     )
     return [token for step in session.stream() for token in step.emitted]
 
 
-def _loss(model: Model, text: Text, said: list[int], due: list[int], risk: str) -> float:
+def _loss(model: Model, text: CalibrationText, said: list[int], due: list[int], risk: str) -> float:
     """What is lost, 0 to 1, where `said` stands in the place of `due`."""
     if risk == "differs":
         return float(said != due)
     if risk == "edit":
         longest = max(len(said), len(due))
-        return distance("".join(map(chr, said)), "".join(map(chr, due))) / longest if longest else 0.0
+        return levenshtein("".join(map(chr, said)), "".join(map(chr, due))) / longest if longest else 0.0
     assert text.scorer is not None
     ours, theirs = (score(text.scorer, answer_text(model, x), text.reference) for x in (said, due))
     return max(0.0, theirs - ours)
 
 
-def _mark(texts: Sequence[Text]) -> str:
+def _hash_prompts(texts: Sequence[CalibrationText]) -> str:
     """A hash of the prompts, 16 hex digits."""
     return hashlib.sha256(json.dumps([list(x.prompt) for x in texts]).encode()).hexdigest()[:16]

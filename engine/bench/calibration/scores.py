@@ -6,26 +6,26 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from decodescope.engine.core.calibrated import Conformal
-from decodescope.engine.session.compatibility import paired
+from decodescope.engine.core.calibration import ConformalThresholds
+from decodescope.engine.session.compatibility import pair_models
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method, MethodError
 from decodescope.engine.session.session import Session
 
-from .calibrate import Aim, Text, foundation, under
-from .conformal import Agrees, Procedure, Scores, bounds, capped
+from .calibrate import CalibrationSettings, CalibrationText, calibration_basis, with_knob
+from .conformal_exits import Agrees, Procedure, Scores, cap_thresholds, exit_thresholds
 
-KNOB = ("depth", "thresholds")
+KNOB = ("adaptive_depth", "thresholds")
 
 
 def exit_scores(
-    model: Model, method: Method, texts: Sequence[Text], max_new_tokens: int = 64, seed: int = 0
+    model: Model, method: Method, texts: Sequence[CalibrationText], max_new_tokens: int = 64, seed: int = 0
 ) -> tuple[Scores, Agrees]:
     """Scores and agreement, [m, L] each, of every token that the whole model writes behind the prompts, at each exit that the
     method's depth rule asks: run with a threshold that is never reached, so that no entry is an approximation. Raises
     MethodError for a rule without `thresholds` above which a pass leaves, or which leaves at the highest of them too, for tests
     that name no best token, for passes that read a draft, and for chance."""
-    rule, (kind, knob) = method.depth, KNOB
+    rule, (kind, knob) = method.adaptive_depth, KNOB
     highest = next((x.high for x in rule.params() if x.name == knob), None)
     other = MethodError(
         f"{rule.name} has no thresholds by exit that a token's score reaches: choose confidence_exit."
@@ -38,7 +38,7 @@ def exit_scores(
         raise MethodError(
             f"thresholds by exit are for one token a pass, and {method.drafter.name} drafts: leave it out."
         )
-    never = under(method, kind, knob, (highest,))
+    never = with_knob(method, kind, knob, (highest,))
     rows: list[list[float]] = []
     same: list[list[bool]] = []
     for i, text in enumerate(texts):
@@ -57,16 +57,16 @@ def exit_scores(
     return np.array(rows, np.float64), np.array(same, np.bool_)
 
 
-def conformal(
+def calibrate_exits(
     model: Model,
     method: Method,
-    texts: Sequence[Text],
+    texts: Sequence[CalibrationText],
     eps: float,
     how: Procedure = "shared",
     max_new_tokens: int = 64,
     seed: int = 0,
     name: str = "",
-) -> Conformal:
+) -> ConformalThresholds:
     """The value of `thresholds` of the method's depth rule under which an exit seldom differs from the whole model: with a
     chance of at most eps for a single token, its keys and values whole, by the procedures that promise something. Raises what
     `exit_scores` does, and MethodError without texts or for an eps that is no chance."""
@@ -74,16 +74,16 @@ def conformal(
         raise MethodError(
             f"thresholds by exit need texts, and a chance between 0 and 1: {len(texts)} texts, eps = {eps:g}."
         )
-    (kind, knob), aim = KNOB, Aim(eps=eps, max_new_tokens=max_new_tokens, seed=seed)
-    used = paired(method, model, {})
+    (kind, knob), aim = KNOB, CalibrationSettings(eps=eps, max_new_tokens=max_new_tokens, seed=seed)
+    used = pair_models(method, model, {})
     scores, agrees = exit_scores(model, method, texts, max_new_tokens, seed)
-    value = capped(bounds(how, scores, agrees, eps))
+    value = cap_thresholds(exit_thresholds(how, scores, agrees, eps))
     passes = scores >= value
     # [m], the number of exits for one that never leaves
     at = np.where(passes.any(1), passes.argmax(1), len(value))
     wrong = (at < len(value)) & ~np.take_along_axis(agrees, np.minimum(at, len(value) - 1)[:, None], 1)[:, 0]
-    return Conformal(
-        **foundation(name, kind, knob, method, used, texts, aim),
+    return ConformalThresholds(
+        **calibration_basis(name, kind, knob, method, used, texts, aim),
         value=value,
         how=how,
         tokens=len(scores),

@@ -18,16 +18,16 @@ from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method
 from decodescope.engine.session.run import LazyWriter
 from decodescope.engine.session.session import Session
-from decodescope.engine.timing.energy import joules, used
+from decodescope.engine.timing.energy import joules_between, read_joules
 from decodescope.engine.trace.records.events import Header, Level, Prefill, Step
-from decodescope.engine.trace.records.phases import decides
+from decodescope.engine.trace.records.phases import is_deciding_pass
 
-from ..questions.columns import Answer, recorded
+from ..questions.columns import AnswerCost, cost_from_records
 from .head_clock import HeadClock
 
 
 @dataclass(frozen=True)
-class Written:
+class DecodeResult:
     """What one call wrote. steps: of ours also, their records;  heads_us: of each step, what its draft heads took
     began: of ours also, the records before the steps"""
 
@@ -44,7 +44,7 @@ class Written:
     @property
     def passes(self) -> int:
         """Passes of the target that decided on tokens; 0 where nobody counted."""
-        return sum(decides(p) for s in self.steps for p in s.passes)
+        return sum(is_deciding_pass(p) for s in self.steps for p in s.passes)
 
     @property
     def decode_s(self) -> float:
@@ -63,34 +63,36 @@ class Contestant:
     name: str
     side: str
     settings: dict[str, Any]
-    write: Callable[[list[int]], Written]
+    write: Callable[[list[int]], DecodeResult]
     seconds: dict[str, list[float]] = field(default_factory=dict)
-    calls: dict[str, list[Written]] = field(default_factory=dict)
+    calls: dict[str, list[DecodeResult]] = field(default_factory=dict)
     joules: dict[str, list[float | None]] = field(default_factory=dict)
     models: tuple[Model, ...] = ()
 
     @property
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[AnswerCost]:
         """What each call took."""
         rows = []
         for prompt, calls in self.calls.items():
             for call, seconds, energy in zip(calls, self.seconds[prompt], self.joules[prompt], strict=True):
-                rows.append(Answer(self.name, recorded(call.records, len(call.tokens), seconds, energy)))
+                rows.append(
+                    AnswerCost(self.name, cost_from_records(call.records, len(call.tokens), seconds, energy))
+                )
         return rows
 
-    def median(self, prompt: str) -> float:
+    def median_seconds(self, prompt: str) -> float:
         """Median seconds of a call on `prompt`."""
         return statistics.median(self.seconds[prompt])
 
     @property
-    def written(self) -> dict[str, Written]:
+    def last_results(self) -> dict[str, DecodeResult]:
         """prompt -> what the last call wrote."""
         return {prompt: calls[-1] for prompt, calls in self.calls.items()}
 
     def record(self, reference: Contestant) -> dict[str, Any]:
         """As plain data; `reference` wrote the text that this one's is compared with."""
-        rates = [len(self.written[p].tokens) / self.median(p) for p in self.seconds]
-        steps = [w for w in self.written.values() if w.passes]
+        rates = [len(self.last_results[p].tokens) / self.median_seconds(p) for p in self.seconds]
+        steps = [w for w in self.last_results.values() if w.passes]
         decode = [len(w.tokens) / w.decode_s for w in steps if w.decode_s]
         return {
             "name": self.name,
@@ -101,17 +103,18 @@ class Contestant:
             "tau": statistics.median([len(w.tokens) / w.passes for w in steps]) if steps else None,
             "seconds": self.seconds,
             "same_tokens": {
-                p: agreement(w.tokens, reference.written[p].tokens) for p, w in self.written.items()
+                p: common_prefix_length(w.tokens, reference.last_results[p].tokens)
+                for p, w in self.last_results.items()
             },
         }
 
 
-def agreement(a: Sequence[int], b: Sequence[int]) -> int:
+def common_prefix_length(a: Sequence[int], b: Sequence[int]) -> int:
     """Length of the common prefix."""
     return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
 
 
-def ours(  # noqa: PLR0913
+def engine_contestant(  # noqa: PLR0913
     name: str,
     model: Model,
     method: Method,
@@ -126,7 +129,7 @@ def ours(  # noqa: PLR0913
     """Our engine with `method`, its trace written to a file at `level`; None: nothing is kept. `models`: further ones by
     role; `heads`: the clock of `model`, if it has one."""
 
-    def write(prompt: list[int]) -> Written:
+    def write(prompt: list[int]) -> DecodeResult:
         with tempfile.TemporaryDirectory() as folder:
             session = Session(
                 model,
@@ -136,7 +139,7 @@ def ours(  # noqa: PLR0913
                 max_new_tokens=new,
                 seed=seed,
                 stop_tokens=stop,
-                level=level or "counts",
+                level=level or "summary",
             )
             session.sink = None if level is None else LazyWriter(Path(folder) / "bench.dstrace")
             began = session.header, session.start()
@@ -147,7 +150,7 @@ def ours(  # noqa: PLR0913
             for step in session.stream():
                 steps.append(step)
                 spent.append(0.0 if heads is None else heads.take_us())
-        return Written(session.tokens[session.prompt :], tuple(steps), tuple(spent), began)
+        return DecodeResult(session.tokens[session.prompt :], tuple(steps), tuple(spent), began)
 
     parts = {kind: part for kind, part in method.record().items() if part != Method().record()[kind]}
     read = model, *(models or {}).values()
@@ -170,11 +173,11 @@ def take_turns(
             for turn in range(repeats):
                 say(f"prompt {name!r}, round {turn + 1} of {repeats}")
                 progress.at(progress.done, phase=f"prompt {name!r}")
-                one_round(contestants, name, [prompt] * len(contestants), turn, device)
+                run_round(contestants, name, [prompt] * len(contestants), turn, device)
                 progress.add()
 
 
-def one_round(
+def run_round(
     contestants: Sequence[Contestant],
     name: str,
     prompts: Sequence[list[int]],
@@ -185,16 +188,16 @@ def one_round(
     shift, pairs = turn % len(contestants), list(zip(contestants, prompts, strict=True))
     for one, prompt in [*pairs[shift:], *pairs[:shift]]:
         gc.collect()
-        wait(device)
-        before, began = joules(), time.perf_counter()
+        wait_for_device(device)
+        before, began = read_joules(), time.perf_counter()
         written = one.write(prompt)
-        wait(device)
+        wait_for_device(device)
         one.seconds.setdefault(name, []).append(time.perf_counter() - began)
-        one.joules.setdefault(name, []).append(used(before, joules()))
+        one.joules.setdefault(name, []).append(joules_between(before, read_joules()))
         one.calls.setdefault(name, []).append(written)
 
 
-def wait(device: torch.device) -> None:
+def wait_for_device(device: torch.device) -> None:
     """Until the device has done what it was given."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

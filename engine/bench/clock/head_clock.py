@@ -24,15 +24,15 @@ class HeadClock:
     """
 
     def __init__(self, model: Model, drafts: Mapping[str, Model] | None = None):
-        self.model = self._watched(model)
-        self.drafts = {role: self._watched(x) for role, x in (drafts or {}).items()}
+        self.model = self._clock_model(model)
+        self.drafts = {role: self._clock_model(x) for role, x in (drafts or {}).items()}
         self._executor = Executor(model.decoder.device)
         self._spans: list[tuple[Any, Any]] = []
         self._deep = 0
         self._work: tuple[Any, Sequence[Any]] = None, ()
 
-    def _watched(self, model: Model) -> Model:
-        return replace(model, decoder=_Watched(model.decoder, self))
+    def _clock_model(self, model: Model) -> Model:
+        return replace(model, decoder=_ClockedDecoder(model.decoder, self))
 
     def enter(self, work: Any = None, given: Sequence[Any] = ()) -> None:
         """Work begins; what begins inside of it is part of it. work: a net or a method of it, and what it is `given`."""
@@ -46,12 +46,12 @@ class HeadClock:
         self._deep -= 1
         if self._deep == 0 and counts:
             self._spans.append((self._began, self._executor.mark()))
-            self.heard(*self._work)
+            self.record_work(*self._work)
 
-    def heard(self, work: Any, given: Sequence[Any]) -> None:
+    def record_work(self, work: Any, given: Sequence[Any]) -> None:
         """Some `work` of heads has ended: for a clock that also keeps what it was."""
 
-    def timed(self, work: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def time_calls(self, work: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """`work`, which tells the clock when it begins and ends."""
 
         def told(*args: Any, **more: Any) -> Tensor:
@@ -72,7 +72,7 @@ class HeadClock:
 C = TypeVar("C", bound=HeadClock)
 
 
-class _Watched(Decoder):
+class _ClockedDecoder(Decoder):
     """A decoder that tells a clock what its heads do."""
 
     def __init__(self, decoder: Decoder, clock: HeadClock):
@@ -86,19 +86,19 @@ class _Watched(Decoder):
         finally:
             self.clock.leave(counts=False)
 
-    def shallow(self, *args: Any, **more: Any) -> Tensor:
+    def states_before(self, *args: Any, **more: Any) -> Tensor:
         self.clock.enter()
         try:
-            return super().shallow(*args, **more)
+            return super().states_before(*args, **more)
         finally:
             self.clock.leave(counts=False)
 
     def unembed(self, feature: Tensor) -> Tensor:
-        return self.clock.timed(super().unembed)(feature)
+        return self.clock.time_calls(super().unembed)(feature)
 
 
 @contextmanager
-def watching(clock: C) -> Iterator[C]:
+def attach_clock(clock: C) -> Iterator[C]:
     """The clock, which hears of its models' draft heads; on leaving, the heads are as they were."""
     models = (clock.model, *clock.drafts.values())
     heads = [cast(Head, head) for model in models for head in model.decoder.heads.values()]
@@ -108,6 +108,6 @@ def watching(clock: C) -> Iterator[C]:
             hooks.callback(net.register_forward_hook(lambda *args: clock.leave(), always_call=True).remove)
         for head in heads:
             for name in head.works:
-                setattr(head, name, clock.timed(getattr(head, name)))
+                setattr(head, name, clock.time_calls(getattr(head, name)))
                 hooks.callback(delattr, head, name)
         yield clock

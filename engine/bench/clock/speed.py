@@ -13,13 +13,13 @@ from decodescope.engine.core.reference import without_weights
 from decodescope.engine.model.checkpoint.folder import LoadError, read_json
 from decodescope.engine.session.load import Model, load
 from decodescope.engine.session.method import Method
-from decodescope.engine.session.run import encode
-from decodescope.engine.timing.measure import machine
+from decodescope.engine.session.run import encode_text_or_ids
+from decodescope.engine.timing.measure import machine_name
 from decodescope.engine.trace.records.events import Level
 
-from ..questions.columns import columns, peak_here, resident
+from ..questions.columns import columns, count_weight_bytes, measured_peak
 from ..questions.prompts import PROMPTS
-from .contest import Contestant, Written, ours, take_turns
+from .contest import Contestant, DecodeResult, engine_contestant, take_turns
 
 
 class Reference:
@@ -47,7 +47,7 @@ class Reference:
                 f"{model.name} has an adapter, which transformers would leave out; measure the model without it."
             )
         own = GenerationConfig(eos_token_id=list(stop) or None, pad_token_id=PAD)
-        if unused := chosen_settings(model.path, own._get_default_generation_params()):
+        if unused := non_default_settings(model.path, own._get_default_generation_params()):
             self.set_aside[model.name] = unused
         loaded: Any = AutoModelForCausalLM.from_pretrained(
             model.path,
@@ -64,7 +64,7 @@ class Reference:
         """generate() with these options; with `drafting`, its assisted generation under these settings of the draft model's
         generation config, which is where it reads them from."""
 
-        def write(prompt: list[int]) -> Written:
+        def write(prompt: list[int]) -> DecodeResult:
             ids = torch.tensor([prompt], device=self.model.device)
             more = dict(options)
             if drafting is not None:
@@ -74,12 +74,12 @@ class Reference:
             written = self.model.generate(
                 ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, do_sample=False, **more
             )
-            return Written(written[0, len(prompt) :].tolist())
+            return DecodeResult(written[0, len(prompt) :].tolist())
 
         settings = {**options, **({} if drafting is None else {**DRAFTING, **drafting})}
         return Contestant(name, "transformers", settings, write)
 
-    def field(self, new: int) -> list[Contestant]:
+    def contestants(self, new: int) -> list[Contestant]:
         """Every way to decode of theirs: plain, prompt lookup, and with a draft model at its defaults and at our length."""
         contestants = [
             self.contestant("generate", new),
@@ -94,7 +94,7 @@ class Reference:
         return contestants
 
 
-def chosen_settings(folder: Path, defaults: Mapping[str, Any]) -> dict[str, Any]:
+def non_default_settings(folder: Path, defaults: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of generation in a model's folder that differ from transformers' `defaults`: those of
     generation_config.json, and of an old config.json, which holds them too. Ids of special tokens are left out, which both
     sides read alike or not at all."""
@@ -131,27 +131,32 @@ COPIED = 10  # tokens of a prompt lookup, the default of both
 ASSISTED, LOOKUP = "assisted generation", "prompt lookup"  # theirs
 
 
-def field_of(
+def all_contestants(
     model: Model, draft: Model | None, theirs: Reference, new: int, level: Level | None
 ) -> list[Contestant]:
     """Everyone who takes part."""
-    plain, lookup = Method(), Method.named({"drafter": "prompt_lookup"}, {"drafter": {"length": COPIED}})
-    alike = Method.named(
-        {"drafter": "prompt_lookup"}, {"drafter": {"length": COPIED, "ngram": 2, "match": "first"}}
+    plain, lookup = (
+        Method(),
+        Method.from_names({"drafter": "prompt_lookup"}, {"drafter": {"max_draft_tokens": COPIED}}),
+    )
+    alike = Method.from_names(
+        {"drafter": "prompt_lookup"}, {"drafter": {"max_draft_tokens": COPIED, "ngram": 2, "match": "first"}}
     )
     contestants = [
-        ours("autoregressive", model, plain, new, level),
-        ours("autoregressive, nothing recorded", model, plain, new),
-        ours("autoregressive, counts", model, plain, new, "counts"),
-        ours("autoregressive, decisions", model, plain, new, "decisions"),
-        ours("prompt_lookup", model, lookup, new, level),
-        ours("prompt_lookup, matching alike", model, alike, new, level),
-        ours("token_recycling", model, Method.named({"drafter": "token_recycling"}), new, level),
+        engine_contestant("autoregressive", model, plain, new, level),
+        engine_contestant("autoregressive, nothing recorded", model, plain, new),
+        engine_contestant("autoregressive, summary", model, plain, new, "summary"),
+        engine_contestant("autoregressive, decisions", model, plain, new, "decisions"),
+        engine_contestant("prompt_lookup", model, lookup, new, level),
+        engine_contestant("prompt_lookup, matching alike", model, alike, new, level),
+        engine_contestant(
+            "token_recycling", model, Method.from_names({"drafter": "token_recycling"}), new, level
+        ),
     ]
     if draft is not None:
-        speculative = Method.named({"drafter": "draft_model"}, {"drafter": {"length": LENGTH}})
-        contestants.append(ours("draft_model", model, speculative, new, level, {"draft": draft}))
-    return contestants + theirs.field(new)
+        speculative = Method.from_names({"drafter": "draft_model"}, {"drafter": {"max_draft_tokens": LENGTH}})
+        contestants.append(engine_contestant("draft_model", model, speculative, new, level, {"draft": draft}))
+    return contestants + theirs.contestants(new)
 
 
 # name of the ratio, who should take less time, who is compared
@@ -170,10 +175,10 @@ PAIRS = (
     ("token_recycling against our autoregressive", "token_recycling", "autoregressive"),
     ("prompt_lookup against our autoregressive", "prompt_lookup", "autoregressive"),
 )
-RECORDING = ("counts", "decisions")
+RECORDING = ("summary", "decisions")
 
 
-def decode(  # noqa: PLR0913
+def measure_speed(  # noqa: PLR0913
     model: str = "lab",
     draft: str | None = "lab-draft",
     *,
@@ -183,7 +188,7 @@ def decode(  # noqa: PLR0913
     new_tokens: int = 128,
     repeats: int = 5,
     prompts: dict[str, str] | None = None,
-    level: Level | None = "counts",
+    level: Level | None = "summary",
     say: Callable[[str], None] = lambda text: None,
     compile: bool = False,
 ) -> dict[str, Any]:
@@ -200,18 +205,18 @@ def decode(  # noqa: PLR0913
         target = load(model, dtype, device, compile=compile)
         helper = None if draft is None else load(draft, dtype, device, compile=compile)
         theirs = Reference(target, helper)
-        contestants = field_of(target, helper, theirs, new_tokens, level)
-        ids = {name: encode(target, text) for name, text in (prompts or PROMPTS).items()}
+        contestants = all_contestants(target, helper, theirs, new_tokens, level)
+        ids = {name: encode_text_or_ids(target, text) for name, text in (prompts or PROMPTS).items()}
         take_turns(contestants, ids, repeats, target.decoder.device, say)
         used = torch.get_num_threads()
     finally:
         torch.set_num_threads(before)
     settings = {
-        "weights": {x.name: resident(x.models) for x in contestants if x.models},
-        "peak": peak_here(target),
+        "weights": {x.name: count_weight_bytes(x.models) for x in contestants if x.models},
+        "peak": measured_peak(target),
     }
     return {
-        "machine": machine(target.decoder.device),
+        "machine": machine_name(target.decoder.device),
         "device": str(target.decoder.device),
         "threads": used,
         "torch": torch.__version__,
@@ -228,13 +233,13 @@ def decode(  # noqa: PLR0913
         "compiled": [x for one in (target, helper) if one is not None for x in one.remarks]
         if compile
         else None,
-        **compare(contestants),
+        **compare_contestants(contestants),
         "settings": settings,
         "columns": columns(settings, [row for x in contestants for row in x.answers]),
     }
 
 
-def compare(contestants: list[Contestant]) -> dict[str, Any]:
+def compare_contestants(contestants: list[Contestant]) -> dict[str, Any]:
     """The contestants' figures, the ratios between them, and what recording costs in percent of the time without. A ratio says
     on how many prompts the two wrote the `same_texts`: on the others it compares the times of different texts."""
     by_name = {x.name: x for x in contestants}
@@ -242,9 +247,10 @@ def compare(contestants: list[Contestant]) -> dict[str, Any]:
     ratios = []
     for name, quick, slow in PAIRS:
         if quick in by_name and slow in by_name:
-            each = [by_name[slow].median(p) / by_name[quick].median(p) for p in plain.seconds]
+            each = [by_name[slow].median_seconds(p) / by_name[quick].median_seconds(p) for p in plain.seconds]
             same = sum(
-                by_name[slow].written[p].tokens == by_name[quick].written[p].tokens for p in plain.seconds
+                by_name[slow].last_results[p].tokens == by_name[quick].last_results[p].tokens
+                for p in plain.seconds
             )
             figures = {"ratio": statistics.median(each), "low": min(each), "high": max(each)}
             ratios.append({"name": name, **figures, "same_texts": same})
@@ -252,7 +258,7 @@ def compare(contestants: list[Contestant]) -> dict[str, Any]:
     cost = {}
     for kept in RECORDING:
         recorded = by_name[f"autoregressive, {kept}"]
-        each = [100 * (recorded.median(p) / free.median(p) - 1) for p in plain.seconds]
+        each = [100 * (recorded.median_seconds(p) / free.median_seconds(p) - 1) for p in plain.seconds]
         cost[kept] = statistics.median(each)
     return {
         "contestants": [x.record(plain) for x in contestants],

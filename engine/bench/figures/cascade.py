@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..questions.columns import columns
-from ..questions.result_file import Gathered
-from .answers import BASELINE, mean
+from ..questions.result_file import BenchResult
+from .labbench import BASELINE, mean
 
 VERSION = 1  # of the JSON object
 SMALL = "small model alone"
@@ -36,7 +36,7 @@ class CascadeRow:
     spent: Mapping[str, float | None] = field(default_factory=dict)
 
 
-class CascadeResult(Gathered[CascadeRow]):
+class CascadeResult(BenchResult[CascadeRow]):
     """What all methods made of the questions so far."""
 
     kind = CascadeRow
@@ -49,7 +49,7 @@ class CascadeResult(Gathered[CascadeRow]):
         methods = {
             name: _figures([row for row in self.rows if row.method == name], plain, kinds) for name in names
         }
-        best = front(methods)
+        best = pareto_front(methods)
         return {
             "cascade": VERSION,
             "settings": self.settings,
@@ -60,7 +60,7 @@ class CascadeResult(Gathered[CascadeRow]):
             },
             "skipped": self.skipped,
             "methods": {name: {**one, "best": name in best} for name, one in methods.items()},
-            "goal": goal(methods),
+            "goal": cascade_goal(methods),
             "columns": columns(self.settings, self.rows),
             "rows": [asdict(row) for row in self.rows],
         }
@@ -87,7 +87,7 @@ def _figures(
     }
 
 
-def front(methods: Mapping[str, Mapping[str, Any]]) -> set[str]:
+def pareto_front(methods: Mapping[str, Mapping[str, Any]]) -> set[str]:
     """The methods that no other one beats: none is as cheap, both models together, and as right, and better in one of these."""
     whole = {name: one for name, one in methods.items() if None not in (one["cost"], one["accuracy"])}
     known = {name: (one["cost"], -one["accuracy"]) for name, one in whole.items()}
@@ -95,7 +95,7 @@ def front(methods: Mapping[str, Mapping[str, Any]]) -> set[str]:
     return set(known) - beaten
 
 
-def goal(methods: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+def cascade_goal(methods: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
     """Of the routed methods within a point of the large model's accuracy the one that spares most of its operations: what it
     spares, what both models cost, what it loses, and whether that is enough; None where there is none."""
     due = methods.get(BASELINE, {}).get("accuracy")

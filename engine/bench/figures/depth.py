@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..questions.columns import columns
-from ..questions.result_file import Gathered
-from .answers import BASELINE, mean
+from ..questions.result_file import BenchResult
+from .labbench import BASELINE, mean
 
 VERSION = 1  # of the JSON object
 STAIRS = "skipdecode 60 %"
@@ -46,7 +46,7 @@ class DepthRow:
     spent: Mapping[str, float | None] = field(default_factory=dict)
 
 
-class DepthResult(Gathered[DepthRow]):
+class DepthResult(BenchResult[DepthRow]):
     """What all methods made of the questions so far."""
 
     kind = DepthRow
@@ -85,7 +85,9 @@ def _figures(
     ]
     tokens, longer = sum(row.tokens for row in whole), sum(row.longer for row in whole)
     beside = [
-        _pace(row) / _pace(plain[row.question]) for row in whole if row.question in plain and _timed(row)
+        _tokens_per_second(row) / _tokens_per_second(plain[row.question])
+        for row in whole
+        if row.question in plain and _has_times(row)
     ]
     flops, plain_flops = (
         sum(row.flops for row in whole),
@@ -104,11 +106,11 @@ def _figures(
     }
 
 
-def _pace(row: DepthRow) -> float:
+def _tokens_per_second(row: DepthRow) -> float:
     return row.tokens / row.seconds
 
 
-def _timed(row: DepthRow) -> bool:
+def _has_times(row: DepthRow) -> bool:
     return row.tokens > 0 and row.seconds > 0
 
 

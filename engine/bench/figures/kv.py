@@ -8,8 +8,8 @@ from typing import Any
 
 from ..questions.columns import columns
 from ..questions.passkeys import KIND as PASSKEY
-from ..questions.result_file import Gathered
-from .answers import BASELINE, mean
+from ..questions.result_file import BenchResult
+from .labbench import BASELINE, mean
 
 VERSION = 2  # of the JSON object; 1 had no pass keys
 PRICED = ("text", "copy")  # kinds whose words are priced
@@ -47,21 +47,21 @@ class KVRow:
     spent: Mapping[str, float | None] = field(default_factory=dict)
 
 
-class KVResult(Gathered[KVRow]):
+class KVResult(BenchResult[KVRow]):
     """What all methods made of the texts so far."""
 
     kind = KVRow
 
     def _columns(self) -> dict[str, dict[str, float | None]]:
-        rows = [replace(row, method=_at(row)) for row in self.rows if row.kind in PRICED]
-        return columns(self.settings, rows, {_at(row): row.method for row in self.rows})
+        rows = [replace(row, method=_budget_label(row)) for row in self.rows if row.kind in PRICED]
+        return columns(self.settings, rows, {_budget_label(row): row.method for row in self.rows})
 
     def record(self) -> dict[str, Any]:
         """As plain data: settings, and for each method its points, the largest budget first."""
         points: dict[str, list[dict[str, Any]]] = {}
         for name, share in dict.fromkeys((row.method, row.share) for row in self.rows):
             rows = [row for row in self.rows if (row.method, row.share) == (name, share)]
-            points.setdefault(name, []).append(_point(share, rows))
+            points.setdefault(name, []).append(_budget_point(share, rows))
         return {
             "kv": VERSION,
             "settings": self.settings,
@@ -77,14 +77,14 @@ class KVResult(Gathered[KVRow]):
         }
 
 
-def _at(row: KVRow) -> str:
+def _budget_label(row: KVRow) -> str:
     """A method and its budget, as a line of a table is called."""
     return (
         row.method if row.share is None or row.method == BASELINE else f"{row.method} {100 * row.share:.0f} %"
     )
 
 
-def _point(share: float | None, rows: Sequence[KVRow]) -> dict[str, Any]:
+def _budget_point(share: float | None, rows: Sequence[KVRow]) -> dict[str, Any]:
     """The figures of one method at one budget: entries and bytes behind the priced words as a share of the full cache's, means
     by kind of text, and of the pass keys how many were asked for (a fault is no answer) and answered, with the bytes held
     behind the answers."""
@@ -94,8 +94,8 @@ def _point(share: float | None, rows: Sequence[KVRow]) -> dict[str, Any]:
     return {
         "share": share,
         "faults": [row.fault for row in rows if row.fault],
-        "bytes": _part(priced, "kv_bytes", "full_bytes"),
-        "entries": _part(priced, "held", "full"),
+        "bytes": _share_of_full(priced, "kv_bytes", "full_bytes"),
+        "entries": _share_of_full(priced, "held", "full"),
         "by_kind": {
             kind: {name: mean([getattr(row, name) for row in of[kind]]) for name in ("nats", "kl", "same")}
             for kind in PRICED
@@ -103,12 +103,12 @@ def _point(share: float | None, rows: Sequence[KVRow]) -> dict[str, Any]:
         PASSKEY: {
             "asked": sum(row.kind == PASSKEY for row in rows),
             "right": sum(bool(row.right) for row in of[PASSKEY]),
-            "bytes": _part(of[PASSKEY], "kv_bytes", "full_bytes"),
+            "bytes": _share_of_full(of[PASSKEY], "kv_bytes", "full_bytes"),
         },
     }
 
 
-def _part(rows: Sequence[KVRow], mine: str, full: str) -> float | None:
+def _share_of_full(rows: Sequence[KVRow], mine: str, full: str) -> float | None:
     """The sum of one figure as a share of that of the full cache; None where there is nothing."""
     whole = sum(getattr(row, full) for row in rows)
     return sum(getattr(row, mine) for row in rows) / whole if whole else None

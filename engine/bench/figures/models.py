@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..questions.columns import columns
-from ..questions.result_file import Gathered
-from .answers import mean
+from ..questions.result_file import BenchResult
+from .labbench import mean
 
 VERSION = 1  # of the JSON object
 DENSE = "dense"
@@ -40,7 +40,7 @@ class ModelsRow:
     spent: Mapping[str, float | None] = field(default_factory=dict)
 
 
-class ModelsResult(Gathered[ModelsRow]):
+class ModelsResult(BenchResult[ModelsRow]):
     """What all models made of the questions so far."""
 
     kind = ModelsRow

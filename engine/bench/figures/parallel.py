@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..questions.columns import columns
-from ..questions.result_file import Gathered
-from .answers import mean
+from ..questions.result_file import BenchResult
+from .labbench import mean
 
 VERSION = 1  # of the JSON object
 ONE = "one place a pass"  # the method that the others are compared with
@@ -41,7 +41,7 @@ class ParallelRow:
     spent: Mapping[str, float | None] = field(default_factory=dict)
 
 
-class ParallelResult(Gathered[ParallelRow]):
+class ParallelResult(BenchResult[ParallelRow]):
     """What all methods made of the questions so far. settings["at_once"]: question -> the chance of a right answer by a perfect
     model that draws all its slots at once."""
 
@@ -86,8 +86,8 @@ def _figures(
     ]
     return {
         "faults": [row.fault for row in rows if row.fault],
-        "right": _share(rows),
-        "by_kind": {kind: _share([row for row in rows if row.kind == kind]) for kind in kinds},
+        "right": _accuracy(rows),
+        "by_kind": {kind: _accuracy([row for row in rows if row.kind == kind]) for kind in kinds},
         "passes": passes,
         "passes_by_kind": {kind: mean([row.passes for row in whole if row.kind == kind]) for kind in kinds},
         "tokens_a_pass": tokens / passes if passes else None,
@@ -96,7 +96,7 @@ def _figures(
     }
 
 
-def _share(rows: Sequence[ParallelRow]) -> float | None:
+def _accuracy(rows: Sequence[ParallelRow]) -> float | None:
     return mean([float(row.right) for row in rows])
 
 

@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..clock.speed import ASSISTED, LOOKUP
-from ..questions.bootstrap import interval
+from ..questions.bootstrap import bootstrap_interval
 from ..questions.columns import columns
-from ..questions.result_file import Gathered
-from ..questions.spec_bench import spec_bench
-from .answers import by_depth, identities
+from ..questions.result_file import BenchResult
+from ..questions.spec_bench import spec_bench_figures
+from .labbench import count_identities, sum_by_depth
 
 VERSION = 2  # of the JSON object; 1 had the first turn of each question alone
 
@@ -61,7 +61,7 @@ class SpecRow:
         return self.tokens / statistics.median(self.seconds) if self.seconds else None
 
 
-class SpecResult(Gathered[SpecRow]):
+class SpecResult(BenchResult[SpecRow]):
     """What all methods made of the questions so far."""
 
     kind = SpecRow
@@ -95,7 +95,7 @@ class SpecResult(Gathered[SpecRow]):
                 group: {name: told(name, among)["ratio"] for name in settings["contestants"]}
                 for group, among in GROUPS.items()
             },
-            "spec_bench": spec_bench(
+            "spec_bench": spec_bench_figures(
                 self.rows,
                 {x: one["against"] for x, one in settings["contestants"].items()},
                 bool(settings.get("questions", {}).get("spec_bench")),
@@ -128,23 +128,23 @@ def figures(
         "tau": sum(row.tokens for row in whole) / passes if passes else None,
         "drafted": sum(row.drafted for row in whole),
         "accepted": sum(row.accepted for row in whole),
-        "offered_by_position": by_depth(row.offered for row in whole),
-        "accepted_by_position": by_depth(row.reached for row in whole),
-        "tokens_per_s": middle([row.rate for row in whole]),
-        "ratio": compared(whole, plain, lambda row: row.rate),
-        "whole": compared(whole, plain, lambda row: row.whole_rate),
-        "against_assisted": compared(whole, assisted, lambda row: row.whole_rate),
-        "against_lookup": compared(whole, lookup, lambda row: row.whole_rate),
+        "offered_by_position": sum_by_depth(row.offered for row in whole),
+        "accepted_by_position": sum_by_depth(row.reached for row in whole),
+        "tokens_per_s": median_of_known([row.rate for row in whole]),
+        "ratio": compare_rates(whole, plain, lambda row: row.rate),
+        "whole": compare_rates(whole, plain, lambda row: row.whole_rate),
+        "against_assisted": compare_rates(whole, assisted, lambda row: row.whole_rate),
+        "against_lookup": compare_rates(whole, lookup, lambda row: row.whole_rate),
         "draft": sum(row.draft_s for row in timed) / time if time else None,
-        "step_us": middle([row.step_us for row in timed]),
-        "passes": middle([row.pass_us / row.step_us for row in timed]),
-        "heads": middle([row.head_us / row.step_us for row in timed]),
-        "overhead": middle([row.own_us / row.step_us for row in timed]),
-        "identity": identities(row.identity for row in whole),
+        "step_us": median_of_known([row.step_us for row in timed]),
+        "passes": median_of_known([row.pass_us / row.step_us for row in timed]),
+        "heads": median_of_known([row.head_us / row.step_us for row in timed]),
+        "overhead": median_of_known([row.own_us / row.step_us for row in timed]),
+        "identity": count_identities(row.identity for row in whole),
     }
 
 
-def compared(
+def compare_rates(
     mine: Sequence[SpecRow], theirs: Sequence[SpecRow], rate: Callable[[SpecRow], float | None]
 ) -> dict[str, Any] | None:
     """How often a rate is that of the others on the same question: the `median` over the questions, in how many of them,
@@ -156,14 +156,14 @@ def compared(
         return None
     return {
         "median": statistics.median(each),
-        "interval": interval(each),
+        "interval": bootstrap_interval(each),
         "lowest": min(each),
         "highest": max(each),
         "questions": len(each),
     }
 
 
-def middle(values: Sequence[float | None]) -> float | None:
+def median_of_known(values: Sequence[float | None]) -> float | None:
     """The median of those that are there."""
     there = [x for x in values if x is not None]
     return statistics.median(there) if there else None
@@ -191,8 +191,12 @@ def goals(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     greedy = {name: x for name, x in ours.items() if not x["drawn"]}
     rows: list[dict[str, Any]] = []
     drafting = [name for name, x in greedy.items() if x["method"] == MODEL]
-    rows += [_best(record, f"best method on {group}", group, goal, greedy) for group, goal in BEST.items()]
-    rows += [_best(record, f"{MODEL} on {group}", group, goal, drafting) for group, goal in GAINS.items()]
+    rows += [
+        _best_goal(record, f"best method on {group}", group, goal, greedy) for group, goal in BEST.items()
+    ]
+    rows += [
+        _best_goal(record, f"{MODEL} on {group}", group, goal, drafting) for group, goal in GAINS.items()
+    ]
     above = {
         x["method"]: name
         for name, x in reversed(greedy.items())
@@ -200,26 +204,26 @@ def goals(record: Mapping[str, Any]) -> list[dict[str, Any]]:
     }
     counted = len(above) if any(x["ratio"] for x in greedy.values()) else None
     rows.append(
-        _goal(
+        _goal_record(
             f"methods above {ABOVE:g} times plain decoding", COUNTED, counted, list(reversed(above.values()))
         )
     )
     shares = {name: x["overhead"] for name, x in ours.items() if x["overhead"] is not None}
     worst = max(shares.values(), default=None)
     heavy = [name for name, x in shares.items() if x > OVERHEAD]
-    least = _goal("overhead, at most, of the median step", OVERHEAD, worst, heavy)
+    least = _goal_record("overhead, at most, of the median step", OVERHEAD, worst, heavy)
     return [*rows, {**least, "met": not heavy if shares else None}]
 
 
-def _best(
+def _best_goal(
     record: Mapping[str, Any], what: str, group: str, goal: float, names: Iterable[str]
 ) -> dict[str, Any]:
     reached = {name: x["median"] for name in names if (x := record["groups"][group][name]) is not None}
     best = max(reached, key=lambda name: reached[name], default=None)
-    return _goal(what, goal, None if best is None else reached[best], [] if best is None else [best])
+    return _goal_record(what, goal, None if best is None else reached[best], [] if best is None else [best])
 
 
-def _goal(what: str, goal: float, value: float | None, methods: list[str]) -> dict[str, Any]:
+def _goal_record(what: str, goal: float, value: float | None, methods: list[str]) -> dict[str, Any]:
     return {
         "what": what,
         "goal": goal,

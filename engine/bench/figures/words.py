@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..questions.columns import columns
-from ..questions.result_file import Gathered
-from .answers import BASELINE, mean
+from ..questions.result_file import BenchResult
+from .labbench import BASELINE, mean
 
 VERSION = 1  # of the JSON object
 MASKS = 0.1  # of a step's time that masks may take
@@ -43,7 +43,7 @@ class WordsRow:
     spent: Mapping[str, float | None] = field(default_factory=dict)
 
 
-class WordsResult(Gathered[WordsRow]):
+class WordsResult(BenchResult[WordsRow]):
     """What all methods made of the questions so far."""
 
     kind = WordsRow
@@ -87,11 +87,11 @@ def _figures(rows: Sequence[WordsRow], kinds: Sequence[str]) -> dict[str, Any]:
         "length": tokens / len(whole) if whole else None,
         "passes": sum(row.passes for row in whole) / tokens if tokens else None,
         "fed": sum(row.fed for row in whole) / tokens if tokens else None,
-        "masks": _share(masked),
+        "masks": _mask_share(masked),
     }
 
 
-def _share(rows: Sequence[WordsRow]) -> float | None:
+def _mask_share(rows: Sequence[WordsRow]) -> float | None:
     """Of the time of steps, that in which masks were made."""
     seconds = sum(row.seconds for row in rows)
     return sum(row.mask_s or 0.0 for row in rows) / seconds if seconds else None

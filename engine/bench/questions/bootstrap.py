@@ -10,7 +10,7 @@ import numpy as np
 SURE = 0.9  # of the interval
 
 
-def interval(
+def bootstrap_interval(
     values: Sequence[float],
     draws: int = 400,
     sure: float = SURE,

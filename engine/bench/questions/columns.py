@@ -22,13 +22,13 @@ from torch import Tensor
 
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.cost.hardware import load_profile
-from decodescope.engine.cost.passes import Passes
-from decodescope.engine.cost.worked import Worked, of_pass
+from decodescope.engine.cost.passes import PassPricer
+from decodescope.engine.cost.utilization import Utilization, pass_utilization
 from decodescope.engine.session.load import Model
-from decodescope.engine.timing.energy import joules, used
+from decodescope.engine.timing.energy import joules_between, read_joules
 from decodescope.engine.timing.measure import profile_key
 from decodescope.engine.trace.records.events import Header, Pass, Prefill, Step
-from decodescope.engine.trace.records.phases import decides
+from decodescope.engine.trace.records.phases import is_deciding_pass
 
 SIX = ("memory", "compute use", "latency", "throughput", "energy", "compression")
 Spent = dict[str, float | None]  # what an answer took; a row holds one
@@ -38,27 +38,29 @@ class Meter:
     """Counts what one session spends: make it of its header before it starts, show it the prompt's record and every step."""
 
     def __init__(self, header: Header):
-        self._prices, self._before = Passes(header), joules()
-        self._worked, self._kv, self._prefill_s, self._decode_s = Worked(), 0, 0.0, 0.0
+        self._prices, self._before = PassPricer(header), read_joules()
+        self._worked, self._kv, self._prefill_s, self._decode_s = Utilization(), 0, 0.0, 0.0
 
-    def open(self, began: Prefill) -> None:
+    def add_prompt(self, began: Prefill) -> None:
         """Count what the prompt took."""
         self._prefill_s += began.wall_us / 1e6
         self._kv = max(self._kv, sum(x.held_bytes for x in began.cache))
 
     def add(self, step: Step) -> None:
         """Count a step."""
-        self.read(step.passes, step.wall_us / 1e6, sum(x.held_bytes for x in step.cache), step)
+        self.add_passes(step.passes, step.wall_us / 1e6, sum(x.held_bytes for x in step.cache), step)
 
-    def read(self, passes: Iterable[Pass], seconds: float, kv_bytes: int, step: Step | None = None) -> None:
+    def add_passes(
+        self, passes: Iterable[Pass], seconds: float, kv_bytes: int, step: Step | None = None
+    ) -> None:
         """Count passes behind the prompt that took so long, and what all caches held then; `step`: which they are of."""
         tree = None if step is None else step.draft
-        parts = (of_pass(self._prices, x, tree if decides(x) else None) for x in passes)
+        parts = (pass_utilization(self._prices, x, tree if is_deciding_pass(x) else None) for x in passes)
         self._worked = sum(parts, self._worked)
         self._kv = max(self._kv, kv_bytes)
         self._decode_s += seconds
 
-    def spent(self, tokens: int) -> Spent:
+    def totals(self, tokens: int) -> Spent:
         """What was spent on an answer of so many tokens."""
         return {
             "tokens": tokens,
@@ -66,27 +68,27 @@ class Meter:
             "decode_s": self._decode_s,
             "flops": self._worked.cost.flops,
             "kv_bytes": self._kv,
-            "joules": used(self._before, joules()),
+            "joules": joules_between(self._before, read_joules()),
         }
 
 
 Records = tuple[Header, Prefill, Sequence[Step]]
 
 
-def recorded(records: Records | None, tokens: int, seconds: float, energy: float | None) -> Spent:
+def cost_from_records(records: Records | None, tokens: int, seconds: float, energy: float | None) -> Spent:
     """What an answer of so many tokens took that is over: by its records, by the clock of whoever asked, in joules. None:
     nobody recorded it, and so only the latter are known."""
     known: Spent = {"tokens": tokens, "seconds": seconds, "decode_s": None, "flops": None, "kv_bytes": None}
     if records is not None:
         meter = Meter(records[0])
-        meter.open(records[1])
+        meter.add_prompt(records[1])
         for step in records[2]:
             meter.add(step)
-        known |= meter.spent(tokens)
+        known |= meter.totals(tokens)
     return {**known, "seconds": seconds, "joules": energy}
 
 
-def together(parts: Sequence[Spent]) -> Spent:
+def sum_costs(parts: Sequence[Spent]) -> Spent:
     """What several answers took, the turns of one talk: the caches' bytes are the most of them, the rest adds up."""
     if not parts:
         return {}
@@ -104,14 +106,14 @@ def together(parts: Sequence[Spent]) -> Spent:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerCost:
     """A row that holds nothing else: what one answer of a method took."""
 
     method: str
     spent: Spent
 
 
-class Spending(Protocol):
+class CostedRow(Protocol):
     """A row of a measurement: what one method made of one question."""
 
     @property
@@ -126,7 +128,7 @@ class Spending(Protocol):
 
 
 def columns(
-    settings: Mapping[str, Any], rows: Iterable[Spending], names: Mapping[str, str] | None = None
+    settings: Mapping[str, Any], rows: Iterable[CostedRow], names: Mapping[str, str] | None = None
 ) -> dict[str, dict[str, float | None]]:
     """Method -> its six figures, by the names of SIX; the first method is what compression is told against. names: of a line in
     the table -> the method whose weights it has, where these are not the same."""
@@ -137,18 +139,18 @@ def columns(
             by_method[row.method].append(row.spent)
     weights, peak = settings.get("weights") or {}, settings.get("peak")
     of = {name: weights.get(name if names is None else names[name]) for name in by_method}
-    figures = {name: six(spent, of[name], peak) for name, spent in by_method.items() if spent}
+    figures = {name: six_figures(spent, of[name], peak) for name, spent in by_method.items() if spent}
     first = next(iter(figures.values()), {}).get("memory")
     for one in figures.values():
         one["compression"] = first / one["memory"] if first and one["memory"] else None
     return figures
 
 
-def six(
+def six_figures(
     spent: Sequence[Mapping[str, float | None]], weights: int | None, peak: float | None
 ) -> dict[str, float | None]:
     """The figures of one method from what its answers took; compression is told by `columns`, which has the others."""
-    total, seconds = together([dict(x) for x in spent]), [x["seconds"] for x in spent]
+    total, seconds = sum_costs([dict(x) for x in spent]), [x["seconds"] for x in spent]
     tokens, decode_s, flops, energy = (total[name] for name in ("tokens", "decode_s", "flops", "joules"))
     whole = [x for x in seconds if x is not None]
     return {
@@ -161,7 +163,7 @@ def six(
     }
 
 
-def resident(models: Iterable[Model]) -> int:
+def count_weight_bytes(models: Iterable[Model]) -> int:
     """Bytes of all weights that these models hold, each storage once."""
     tensors: dict[int, Tensor] = {}
     for model in models:
@@ -169,21 +171,21 @@ def resident(models: Iterable[Model]) -> int:
         own = [decoder.embed, decoder.norm, decoder.head, decoder.unembedding]
         for layer in decoder.layers:
             own += [x for field in fields(layer) if isinstance(x := getattr(layer, field.name), Tensor)]
-        tensors |= {_place(x): x for x in own}
-    return sum(_bytes(x) for x in tensors.values())
+        tensors |= {_storage_key(x): x for x in own}
+    return sum(_tensor_bytes(x) for x in tensors.values())
 
 
-def _place(weight: Tensor) -> int:
+def _storage_key(weight: Tensor) -> int:
     """What tells a tensor's storage from others: those that are packed or in few bits are known by themselves alone."""
     plain = type(weight) is Tensor and not weight.is_mkldnn
     return weight.data_ptr() if plain else id(weight)
 
 
-def _bytes(weight: Tensor) -> int:
+def _tensor_bytes(weight: Tensor) -> int:
     return weight.numel() * weight.element_size() if weight.is_mkldnn else int(weight.nbytes)
 
 
-def peak_here(model: Model) -> float | None:
+def measured_peak(model: Model) -> float | None:
     """FLOP/s that were measured of this machine for a model's type; None: `decodescope hardware` was not run here."""
     dtype = str(model.decoder.dtype).removeprefix("torch.")
     try:

@@ -31,7 +31,7 @@ Answer = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Question:
+class ParallelQuestion:
     """One question.
 
     items: the list; of a Latin square its four symbols; of a sudoku its 16 cells, row by row, `EMPTY` where nothing stands
@@ -52,7 +52,7 @@ class Question:
     @property
     def slots(self) -> int:
         """How many tokens a right answer has."""
-        return len(next(answers(self)))
+        return len(next(right_answers(self)))
 
     @property
     def length(self) -> int:
@@ -86,7 +86,7 @@ SETTLED = (
 TASKS = tuple(PROMPTS)
 
 
-def question(task: str, r: Random, length: int | None = None) -> Question:
+def make_question(task: str, r: Random, length: int | None = None) -> ParallelQuestion:
     """A question of that task; `length` items or, for a sudoku, empty cells, drawn where it is not given. A Latin square has
     one size.
 
@@ -95,62 +95,64 @@ def question(task: str, r: Random, length: int | None = None) -> Question:
     if task not in PROMPTS:
         raise ValueError(f"There is no task {task!r}; choose one of {', '.join(TASKS)}.")
     if task == "latin_square":
-        return Question(task, tuple(r.sample(COLOURS, SIDE)))
+        return ParallelQuestion(task, tuple(r.sample(COLOURS, SIDE)))
     lengths = EMPTIES if task == "sudoku" else range(2, len(NAMES))
     if length is not None and length not in lengths:
         raise ValueError(f"{task} cannot have the length {length}; choose {lengths[0]} to {lengths[-1]}.")
     if task == "sudoku":
-        return _sudoku(r, length or r.choice(EMPTIES))
+        return _make_sudoku(r, length or r.choice(EMPTIES))
     *items, word = r.sample(NAMES, (length or r.choice(LENGTHS)) + 1)
     with_word, with_place = "{word}" in PROMPTS[task], "{place}" in PROMPTS[task]
     places = len(items) + (task == "insert_index")
-    return Question(task, tuple(items), word if with_word else "", r.randint(1, places) if with_place else 0)
+    return ParallelQuestion(
+        task, tuple(items), word if with_word else "", r.randint(1, places) if with_place else 0
+    )
 
 
-def questions(
+def make_questions(
     tasks: Iterable[str], count: int, seed: int = 0, lengths: Sequence[int] | None = None
-) -> list[Question]:
+) -> list[ParallelQuestion]:
     """`count` questions of each task, in turn with each of the `lengths` where they are given; the same for the same seed."""
     return [
-        question(task, Random(f"{seed}/{task}/{i}"), lengths[i % len(lengths)] if lengths else None)
+        make_question(task, Random(f"{seed}/{task}/{i}"), lengths[i % len(lengths)] if lengths else None)
         for task in tasks
         for i in range(count)
     ]
 
 
-def _sudoku(r: Random, empty: int) -> Question:
+def _make_sudoku(r: Random, empty: int) -> ParallelQuestion:
     """A sudoku with one solution: cells of a full grid are emptied in random order, as long as it stays the only one."""
     while True:
-        cells = list(r.choice(sudokus()))
+        cells = list(r.choice(sudoku_grids()))
         for at in r.sample(range(SIDE * SIDE), SIDE * SIDE):
             if cells.count(EMPTY) == empty:
-                return Question("sudoku", tuple(cells))
+                return ParallelQuestion("sudoku", tuple(cells))
             kept, cells[at] = cells[at], EMPTY
-            if _fitting(cells).bit_count() > 1:
+            if _matching_grids(cells).bit_count() > 1:
                 cells[at] = kept
 
 
-def _fitting(cells: Sequence[str]) -> int:
+def _matching_grids(cells: Sequence[str]) -> int:
     """The full grids that agree with the cells that are given: bit i says that grid i does."""
-    agreeing = (1 << len(sudokus())) - 1
+    agreeing = (1 << len(sudoku_grids())) - 1
     for at, symbol in enumerate(cells):
         if symbol != EMPTY:
-            agreeing &= _holding()[at, symbol]
+            agreeing &= _grids_by_cell()[at, symbol]
     return agreeing
 
 
 @lru_cache(1)
-def _holding() -> dict[tuple[int, str], int]:
+def _grids_by_cell() -> dict[tuple[int, str], int]:
     """(cell, symbol) -> the full grids that hold it there, as bits."""
     return {
-        (at, x): sum(1 << i for i, grid in enumerate(sudokus()) if grid[at] == x)
+        (at, x): sum(1 << i for i, grid in enumerate(sudoku_grids()) if grid[at] == x)
         for at in range(SIDE * SIDE)
         for x in LETTERS
     }
 
 
 @lru_cache(1)
-def squares() -> tuple[tuple[int, ...], ...]:
+def latin_squares() -> tuple[tuple[int, ...], ...]:
     """All Latin squares of four symbols, 0 to 3, row by row: 576."""
     grown: list[tuple[int, ...]] = [()]
     for _ in range(SIDE):
@@ -164,12 +166,12 @@ def squares() -> tuple[tuple[int, ...], ...]:
 
 
 @lru_cache(1)
-def sudokus() -> tuple[Answer, ...]:
+def sudoku_grids() -> tuple[Answer, ...]:
     """All full grids of a 4 x 4 sudoku, in `LETTERS`: the 288 Latin squares whose four boxes hold each symbol once."""
     boxes = [(at, at + 1, at + SIDE, at + SIDE + 1) for at in (0, 2, 8, 10)]
     return tuple(
         tuple(LETTERS[x] for x in square)
-        for square in squares()
+        for square in latin_squares()
         if all(len({square[i] for i in box}) == SIDE for box in boxes)
     )
 
@@ -177,7 +179,7 @@ def sudokus() -> tuple[Answer, ...]:
 # ---- right answers and their score
 
 
-def answers(q: Question) -> Iterator[Answer]:
+def right_answers(q: ParallelQuestion) -> Iterator[Answer]:
     """All right answers, each once. A shuffled list of n items has n! - 1 of them."""
     x, at = q.items, q.place - 1
     match q.task:
@@ -196,12 +198,12 @@ def answers(q: Question) -> Iterator[Answer]:
         case "shuffle":
             yield from (order for order in permutations(x) if order != x)
         case "latin_square":
-            yield from (tuple(x[i] for i in square) for square in squares())
+            yield from (tuple(x[i] for i in square) for square in latin_squares())
         case "sudoku":
-            yield from (grid for i, grid in enumerate(sudokus()) if _fitting(x) >> i & 1)
+            yield from (grid for i, grid in enumerate(sudoku_grids()) if _matching_grids(x) >> i & 1)
 
 
-def drawn(q: Question, r: Random) -> Answer:
+def draw_answer(q: ParallelQuestion, r: Random) -> Answer:
     """A right answer, each as likely as any other."""
     match q.task:
         case "shuffle":
@@ -209,16 +211,16 @@ def drawn(q: Question, r: Random) -> Answer:
                 pass
             return order
         case "latin_square":
-            return tuple(q.items[i] for i in r.choice(squares()))
-    return r.choice(list(answers(q)))
+            return tuple(q.items[i] for i in r.choice(latin_squares()))
+    return r.choice(list(right_answers(q)))
 
 
-def orders(q: Question) -> list[Answer]:
+def all_orders(q: ParallelQuestion) -> list[Answer]:
     """Every order of the list, its own among them: the law behind the closed form of `shuffle`."""
     return list(permutations(q.items))
 
 
-def right(q: Question, answer: Sequence[str]) -> bool:
+def is_right(q: ParallelQuestion, answer: Sequence[str]) -> bool:
     """Whether the words are a right answer, by the authors' rules.
 
     `insert_random`: without the word, the list. `remove_random`: the list without one. `replace_random`: at the first place
@@ -228,14 +230,14 @@ def right(q: Question, answer: Sequence[str]) -> bool:
     x, said = list(q.items), list(answer)
     match q.task:
         case "insert_random":
-            return len(said) == len(x) + 1 and q.word in said and _without(said, said.index(q.word)) == x
+            return len(said) == len(x) + 1 and q.word in said and _remove_at(said, said.index(q.word)) == x
         case "remove_random":
-            return len(said) == len(x) - 1 and any(said == _without(x, i) for i in range(len(x)))
+            return len(said) == len(x) - 1 and any(said == _remove_at(x, i) for i in range(len(x)))
         case "replace_random":
             return (
                 len(said) == len(x)
                 and q.word in said
-                and _without(said, at := said.index(q.word)) == _without(x, at)
+                and _remove_at(said, at := said.index(q.word)) == _remove_at(x, at)
             )
         case "shuffle":
             return Counter(said) == Counter(x) and said != x
@@ -245,24 +247,26 @@ def right(q: Question, answer: Sequence[str]) -> bool:
             ]
             return len(said) == SIDE * SIDE and all(sorted(line) == sorted(x) for line in lines)
         case "sudoku":
-            return tuple(said) in sudokus() and all(a in (EMPTY, b) for a, b in zip(x, said, strict=True))
-    return tuple(said) == next(answers(q))
+            return tuple(said) in sudoku_grids() and all(
+                a in (EMPTY, b) for a, b in zip(x, said, strict=True)
+            )
+    return tuple(said) == next(right_answers(q))
 
 
-def _without(words: Sequence[str], at: int) -> list[str]:
+def _remove_at(words: Sequence[str], at: int) -> list[str]:
     """The words but the one at that place, from 0."""
     return [*words[:at], *words[at + 1 :]]
 
 
-def score(q: Question, text: str) -> bool:
+def is_right_text(q: ParallelQuestion, text: str) -> bool:
     """Whether a text, its words parted by spaces, is a right answer and nothing else."""
-    return right(q, text.split())
+    return is_right(q, text.split())
 
 
 # ---- what a perfect model gets
 
 
-def at_once(task: str, n: int, differs: bool = True) -> Fraction:
+def chance_at_once(task: str, n: int, differs: bool = True) -> Fraction:
     """The chance of a right answer when a perfect model draws all slots of a list of `n` items at once.
 
     `shuffle` is drawn from all n! orders, and the list's own counts as right where not `differs`. The forms are derived
@@ -283,7 +287,7 @@ def at_once(task: str, n: int, differs: bool = True) -> Fraction:
 
 
 class Oracle:
-    """A perfect model of a law that is uniform over `answers`: the exact marginals of what is still open.
+    """A perfect model of a law that is uniform over `right_answers`: the exact marginals of what is still open.
 
     ValueError without answers, or when they differ in length.
     """
@@ -303,7 +307,7 @@ class Oracle:
             for slot in zip(*some, strict=True)
         ]
 
-    def all_at_once(self, q: Question) -> Fraction:
+    def chance_at_once(self, q: ParallelQuestion) -> Fraction:
         """The chance that all slots, drawn at once, are a right answer to the question: the sum over its right answers."""
         slots = self.marginals()
         return sum(
@@ -312,7 +316,7 @@ class Oracle:
                     (slot.get(word, Fraction(0)) for slot, word in zip(slots, a, strict=True)),
                     start=Fraction(1),
                 )
-                for a in answers(q)
+                for a in right_answers(q)
             ),
             start=Fraction(0),
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from decodescope.engine.core.paths import expanded
+from decodescope.engine.core.paths import expand_path
 from decodescope.engine.core.refusal import Refusal
 
 from .score import SCORERS
@@ -27,7 +27,7 @@ class LabBenchError(Refusal):
 
 
 @dataclass(frozen=True)
-class Question:
+class BenchQuestion:
     """turns: what the user says, one after the other;  references: one answer per turn, none without a scorer."""
 
     id: int | str
@@ -38,14 +38,14 @@ class Question:
     tags: Mapping[str, int | str] = field(default_factory=dict)
 
 
-def read_questions(path: str | Path) -> tuple[list[Question], dict[str, Any]]:
+def read_questions(path: str | Path) -> tuple[list[BenchQuestion], dict[str, Any]]:
     """The questions of a file, and its name, SHA-256 and number of questions.
 
     A line is {"question_id", "category", "turns", "reference", "scorer", "tags"}, the last three optional: what has no
     scorer is timed, not judged. Raises LabBenchError with one sentence for each bad line.
     """
     try:
-        with expanded(path).open("rb") as file:
+        with expand_path(path).open("rb") as file:
             data = file.read(FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         raise LabBenchError(
@@ -55,14 +55,14 @@ def read_questions(path: str | Path) -> tuple[list[Question], dict[str, Any]]:
         raise LabBenchError(
             f"The questions {path} are more than {FILE_BYTES >> 20} MiB, the limit: give a shorter file."
         )
-    questions: list[Question] = []
+    questions: list[BenchQuestion] = []
     bad: list[str] = []
     seen: dict[int | str, int] = {}
     for number, line in enumerate(data.split(b"\n"), 1):
         if not line.strip():
             continue
         try:
-            question = question_of(line)
+            question = parse_question(line)
             first = seen.setdefault(question.id, number)
             if first != number:
                 raise LabBenchError(
@@ -79,7 +79,7 @@ def read_questions(path: str | Path) -> tuple[list[Question], dict[str, Any]]:
     return questions, {"file": Path(path).name, "file_sha256": hashlib.sha256(data).hexdigest()}
 
 
-def question_of(line: bytes) -> Question:
+def parse_question(line: bytes) -> BenchQuestion:
     """The question of one line; LabBenchError says in one sentence what is wrong with it."""
     try:
         said = json.loads(line)
@@ -91,24 +91,24 @@ def question_of(line: bytes) -> Question:
     name = get("question_id")
     kind = get("category")
     turns = get("turns")
-    _check(
+    _require(
         isinstance(name, (int, str)) and not isinstance(name, bool),
         "question_id",
         name,
         "a whole number or a name",
     )
-    _check(
+    _require(
         isinstance(kind, str) and 0 < len(kind) <= 64 and kind.isprintable(),
         "category",
         kind,
         "a name of 1 to 64 letters",
     )
-    _check(_texts(turns) and 0 < len(turns) <= TURNS and all(x.strip() for x in turns), "turns", turns,
+    _require(_is_text_list(turns) and 0 < len(turns) <= TURNS and all(x.strip() for x in turns), "turns", turns,
            f"a list of 1 to {TURNS} texts that are not empty")  # fmt: skip
     scorer = get("scorer")
     references = get("reference")
     tags = said.get("tags", {})
-    _check(
+    _require(
         scorer is None or (isinstance(scorer, str) and scorer in SCORERS),
         "scorer",
         scorer,
@@ -117,17 +117,17 @@ def question_of(line: bytes) -> Question:
     plain = isinstance(tags, dict) and all(
         isinstance(x, (int, str)) and not isinstance(x, bool) for x in tags.values()
     )
-    _check(plain, "tags", tags, "an object of whole numbers and texts")
-    whole = _texts(references) and len(references) == len(turns)
+    _require(plain, "tags", tags, "an object of whole numbers and texts")
+    whole = _is_text_list(references) and len(references) == len(turns)
     if scorer is None and whole:
         scorer = USUAL.get(kind)
-    _check(
+    _require(
         scorer is None or whole, "reference", references, f"a list of {len(turns)} text(s), one for each turn"
     )
-    return Question(name, kind, tuple(turns), tuple(references) if scorer else (), scorer, tags)
+    return BenchQuestion(name, kind, tuple(turns), tuple(references) if scorer else (), scorer, tags)
 
 
-def _check(good: bool, what: str, value: Any, wanted: str) -> None:
+def _require(good: bool, what: str, value: Any, wanted: str) -> None:
     if not good:
         plain = (
             json.dumps(value)[:60]
@@ -142,11 +142,11 @@ def _check(good: bool, what: str, value: Any, wanted: str) -> None:
 _WORDS = {list: "list", dict: "object", type(None): "null"}
 
 
-def _texts(value: Any) -> bool:
+def _is_text_list(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(x, str) for x in value)
 
 
-class OfKind(Protocol):
+class HasKind(Protocol):
     """A question, or what else has a kind."""
 
     @property
@@ -155,15 +155,15 @@ class OfKind(Protocol):
         ...
 
 
-Asked = TypeVar("Asked", bound=OfKind)
+Asked = TypeVar("Asked", bound=HasKind)
 
 
-def kinds(questions: Iterable[OfKind]) -> dict[str, int]:
+def count_kinds(questions: Iterable[HasKind]) -> dict[str, int]:
     """kind -> number of questions, in the order in which kinds first come."""
     return dict(Counter(x.kind for x in questions))
 
 
-def first_of_each(questions: Iterable[Asked], count: int) -> list[Asked]:
+def first_of_each_kind(questions: Iterable[Asked], count: int) -> list[Asked]:
     """The first `count` questions of every kind, in their order."""
     taken: Counter[str] = Counter()
     chosen = []
@@ -174,7 +174,7 @@ def first_of_each(questions: Iterable[Asked], count: int) -> list[Asked]:
     return chosen
 
 
-def in_turns(questions: Iterable[Asked]) -> list[Asked]:
+def alternate_kinds(questions: Iterable[Asked]) -> list[Asked]:
     """The same questions with the kinds in turns: the first of each, the second of each, and so on."""
     seen: Counter[str] = Counter()
     turns = []
@@ -184,9 +184,9 @@ def in_turns(questions: Iterable[Asked]) -> list[Asked]:
     return [x for _, x in sorted(turns, key=lambda turn: turn[0])]
 
 
-def even_of_each(
-    questions: Iterable[Question], count: int, kind_of: Callable[[Question], str] = lambda x: x.kind
-) -> list[Question]:
+def spread_over_kinds(
+    questions: Iterable[BenchQuestion], count: int, kind_of: Callable[[BenchQuestion], str] = lambda x: x.kind
+) -> list[BenchQuestion]:
     """`count` questions of every kind (all, if there are fewer), spread evenly over those of the kind, in their order."""
     whole = list(questions)
     sizes = Counter(map(kind_of, whole))

@@ -12,13 +12,13 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from decodescope.engine.core.progress import Progress
 
-from .questions import LabBenchError, Question
+from .questions import BenchQuestion, LabBenchError
 
 R = TypeVar("R")  # a dataclass of what was made of a question
 
 
 @dataclass
-class Gathered(Generic[R]):
+class BenchResult(Generic[R]):
     """settings: what the figures depend on;  skipped: questions that do not fit the model, and why;  seconds: all in all"""
 
     kind: ClassVar[type]  # of a row
@@ -33,13 +33,13 @@ class Gathered(Generic[R]):
         """The whole as plain data."""
         raise NotImplementedError
 
-    def take(self, line: Mapping[str, Any]) -> None:
+    def add_line(self, line: Mapping[str, Any]) -> None:
         """Take what was made of a question: its rows, or why it was skipped."""
         self.rows += [self.kind(**x) for x in line["rows"]]
         self.skipped += [{"question": line["question"], "why": line["skipped"]}] if line["skipped"] else []
         self.seconds += line["seconds"]
 
-    def reads(self, line: Any) -> bool:
+    def accepts_line(self, line: Any) -> bool:
         """Whether `take` takes this line of a file."""
         if not isinstance(line, dict) or not {"question", "rows", "skipped", "seconds"} <= set(line):
             return False
@@ -50,17 +50,17 @@ class Gathered(Generic[R]):
         return known and isinstance(line["seconds"], float)
 
     @property
-    def done(self) -> set[Any]:
+    def done_ids(self) -> set[Any]:
         """The questions that it has, by id."""
         return {vars(x)["question"] for x in self.rows} | {x["question"] for x in self.skipped}
 
 
-def gather(
-    result: Gathered[R],
-    questions: Sequence[Question],
-    work: Callable[[int, Question], tuple[Sequence[R], str]],
+def measure_questions(
+    result: BenchResult[R],
+    questions: Sequence[BenchQuestion],
+    work: Callable[[int, BenchQuestion], tuple[Sequence[R], str]],
     *,
-    ready: Callable[[Question], None],
+    ready: Callable[[BenchQuestion], None],
     out: Path | None = None,
     resume: bool = False,
     say: Callable[[str], None] = lambda text: None,
@@ -72,9 +72,9 @@ def gather(
     end; with `resume` the questions that stand there already are not asked again. An interrupt ends the measurement, and
     `result` stays not `complete`. Raises LabBenchError for files that are in the way.
     """
-    kept = None if out is None else Kept(out, result, resume)
+    kept = None if out is None else ResultFile(out, result, resume)
     try:
-        waiting = [(i, x) for i, x in enumerate(questions) if x.id not in result.done]
+        waiting = [(i, x) for i, x in enumerate(questions) if x.id not in result.done_ids]
         if waiting:
             say("warming up")
             ready(waiting[0][1])
@@ -91,7 +91,7 @@ def gather(
                     "skipped": why,
                     "seconds": time.perf_counter() - began,
                 }
-                result.take(line)
+                result.add_line(line)
                 if kept is not None:
                     kept.add(line)
         result.complete = True
@@ -104,12 +104,12 @@ def gather(
             kept.close()
 
 
-class Kept:
+class ResultFile:
     """The file of a measurement: `out`.partial, one line a question under a line of settings, and in the end `out`."""
 
-    def __init__(self, out: Path, result: Gathered[Any], resume: bool):
+    def __init__(self, out: Path, result: BenchResult[Any], resume: bool):
         self.out, self.part, self.result = out, out.with_name(out.name + ".partial"), result
-        check_place(out, resume)
+        check_output(out, resume)
         try:
             good = self._read() if resume else 0
             self.file = self.part.open("r+b" if resume else "xb")
@@ -122,7 +122,7 @@ class Kept:
                 f"{out} cannot be written: {getattr(error, 'strerror', None) or error}."
             ) from None
         if not good:
-            self._line({"settings": result.settings})
+            self._write_line({"settings": result.settings})
 
     def _read(self) -> int:
         """Take over the questions that stand in the file; how many bytes of it are whole lines."""
@@ -135,37 +135,38 @@ class Kept:
             except ValueError:
                 record = None
             settings = record.get("settings") if i == 0 and isinstance(record, dict) else None
-            if not (isinstance(settings, dict) if i == 0 else self.result.reads(record)):
+            if not (isinstance(settings, dict) if i == 0 else self.result.accepts_line(record)):
                 raise LabBenchError(
                     f"Line {i + 1} of {self.part} is not of a measurement: move the file away and begin anew."
                 )
             if settings is not None:
-                self._same(settings)
+                self._check_settings(settings)
             else:
-                self.result.take(record)
+                self.result.add_line(record)
             good += len(line) + 1
         return good
 
-    def _same(self, settings: Mapping[str, Any]) -> None:
+    def _check_settings(self, settings: Mapping[str, Any]) -> None:
         """Refuse to go on under other settings."""
         mine = json.loads(json.dumps(self.result.settings))
         other = next((x for x in mine if mine[x] != settings.get(x)), None)
         if other is not None:
             raise LabBenchError(
-                f"{self.part} was measured with {other} = {_short(settings.get(other))}, now it is {_short(mine[other])}: use "
+                f"{self.part} was measured with {other} = {_short_json(settings.get(other))}, "
+                f"now it is {_short_json(mine[other])}: use "
                 "the same settings, or another file."
             )
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Keep what was made of a question, as the result's `take` reads it."""
-        self._line(line)
+        self._write_line(line)
 
-    def _line(self, said: Mapping[str, Any]) -> None:
+    def _write_line(self, said: Mapping[str, Any]) -> None:
         try:
             self.file.write(json.dumps(said).encode() + b"\n")
             self.file.flush()
         except OSError as error:
-            raise _full(self.part, error) from None
+            raise _write_error(self.part, error) from None
 
     def seal(self) -> None:
         """Write the whole as one object, and remove the other file."""
@@ -174,7 +175,7 @@ class Kept:
             fresh.write_text(json.dumps(self.result.record(), allow_nan=False) + "\n", encoding="utf-8")
             os.replace(fresh, self.out)
         except OSError as error:
-            raise _full(self.out, error) from None
+            raise _write_error(self.out, error) from None
         self.close()
         self.part.unlink()
 
@@ -183,7 +184,7 @@ class Kept:
         self.file.close()
 
 
-def check_place(out: Path, resume: bool) -> None:
+def check_output(out: Path, resume: bool) -> None:
     """Raise LabBenchError if `out` cannot be written anew, or, with `resume`, there is nothing to go on from."""
     try:
         if out.exists():
@@ -203,9 +204,9 @@ def check_place(out: Path, resume: bool) -> None:
         raise LabBenchError(f"{str(out)[:200]} cannot be written: {error.strerror}.") from None
 
 
-def _short(value: Any) -> str:
+def _short_json(value: Any) -> str:
     return json.dumps(value)[:60]
 
 
-def _full(path: Path, error: OSError) -> LabBenchError:
+def _write_error(path: Path, error: OSError) -> LabBenchError:
     return LabBenchError(f"{path} cannot be written ({error.strerror}): make room, then go on with --resume.")

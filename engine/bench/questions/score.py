@@ -10,7 +10,7 @@ from fractions import Fraction
 from itertools import islice
 from typing import Any
 
-from decodescope.engine.core.arithmetic import value_of
+from decodescope.engine.core.arithmetic import evaluate_expression
 
 CHARS = 20_000  # of an answer that are compared; what is behind them counts as wrong
 JSON_CHARS = 200_000
@@ -28,12 +28,12 @@ def score(scorer: str, said: str, reference: str) -> float:
     return SCORERS[scorer](said, reference)
 
 
-def exact(said: str, reference: str) -> float:
+def exact_match(said: str, reference: str) -> float:
     """1 if the texts are equal, but for white space and one full stop at the end."""
-    return float(_bare(said) == _bare(reference))
+    return float(_strip_text(said) == _strip_text(reference))
 
 
-def _bare(text: str) -> str:
+def _strip_text(text: str) -> str:
     return " ".join(text.split()).removesuffix(".").rstrip()
 
 
@@ -42,14 +42,14 @@ def span_f1(said: str, reference: str) -> float:
 
     Source: Rajpurkar et al. 2016, arXiv:1606.05250, section 6.1.
     """
-    a, b = _words(said), _words(reference)
+    a, b = _normalized_words(said), _normalized_words(reference)
     if not a or not b:
         return float(a == b)
     both = (Counter(a) & Counter(b)).total()
     return 2 * both / (len(a) + len(b))
 
 
-def _words(text: str) -> list[str]:
+def _normalized_words(text: str) -> list[str]:
     words = re.findall(r"\w+(?:['\u2019]\w+)*", text.casefold())
     return [x for x in words if x not in ("a", "an", "the")]
 
@@ -61,11 +61,11 @@ def edit_distance(said: str, reference: str) -> float:
     longest = max(len(a), len(b))
     if not longest:
         return 1.0
-    edits = distance(a[:CHARS], b[:CHARS]) + max(0, longest - CHARS)
+    edits = levenshtein(a[:CHARS], b[:CHARS]) + max(0, longest - CHARS)
     return max(0.0, 1 - edits / longest)
 
 
-def distance(a: str, b: str) -> int:
+def levenshtein(a: str, b: str) -> int:
     """Levenshtein distance: a column of the table at a time, as the bits of whole numbers.
 
     Source: Myers 1999, J. ACM 46(3), 395-415, in the form of Hyyrö 2003, Nordic J. of Computing 10(1), figure 3.
@@ -96,16 +96,16 @@ def distance(a: str, b: str) -> int:
 def list_correct(said: str, reference: str) -> float:
     """1 if both name the same items in the same order. Items stand between commas, semicolons or lines, else between
     spaces; brackets, quotes, bullets and a full stop at the end do not count."""
-    return float(items(said) == items(reference))
+    return float(list_items(said) == list_items(reference))
 
 
-def shuffled(said: str, reference: str) -> float:
+def shuffle_correct(said: str, reference: str) -> float:
     """1 if the answer has the items of the reference, the list as it was given, in another order."""
-    listed, given = items(said), items(reference)
+    listed, given = list_items(said), list_items(reference)
     return float(listed != given and sorted(listed) == sorted(given))
 
 
-def items(text: str) -> list[str]:
+def list_items(text: str) -> list[str]:
     """The items of a list in words."""
     bare = text.strip().removesuffix(".").strip()
     if bare[:1] + bare[-1:] in ("[]", "()", "{}"):
@@ -115,20 +115,20 @@ def items(text: str) -> list[str]:
     return [" ".join(x.split()) for x in entries if x]
 
 
-def json_right(said: str, reference: str) -> float:
+def json_f1(said: str, reference: str) -> float:
     """0 if the answer is no JSON; else the share of values that stand at the same place in both, as F1. Without a reference
     1 for any JSON."""
-    value = parsed(said)
+    value = parse_json(said)
     if value is None:
         return 0.0
-    due = parsed(reference)
+    due = parse_json(reference)
     if due is None:
         return 1.0
-    a, b = Counter(islice(leaves(value[0]), LEAVES)), Counter(islice(leaves(due[0]), LEAVES))
+    a, b = Counter(islice(json_leaves(value[0]), LEAVES)), Counter(islice(json_leaves(due[0]), LEAVES))
     return 2 * (a & b).total() / (a.total() + b.total())
 
 
-def parsed(text: str) -> tuple[Any] | None:
+def parse_json(text: str) -> tuple[Any] | None:
     """The value that a JSON text stands for, alone in a tuple, since it may be null; None if it is none. One fence of
     Markdown around it does not count."""
     bare = text.strip()
@@ -136,16 +136,16 @@ def parsed(text: str) -> tuple[Any] | None:
     if len(bare) > JSON_CHARS:
         return None
     try:
-        return (json.loads(fenced[1] if fenced else bare, parse_constant=_refuse),)
+        return (json.loads(fenced[1] if fenced else bare, parse_constant=_reject_constant),)
     except (ValueError, RecursionError):
         return None
 
 
-def _refuse(word: str) -> None:
+def _reject_constant(word: str) -> None:
     raise ValueError(f"{word} is no JSON")
 
 
-def leaves(value: Any) -> Iterator[tuple[Any, ...]]:
+def json_leaves(value: Any) -> Iterator[tuple[Any, ...]]:
     """(path, kind, value) of every value that holds no others; empty lists and objects are such values too."""
     waiting: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while waiting:
@@ -159,13 +159,13 @@ def leaves(value: Any) -> Iterator[tuple[Any, ...]]:
             yield path, kind, str(x) if isinstance(x, (dict, list)) else x
 
 
-def expression(said: str, reference: str) -> float:
+def expression_correct(said: str, reference: str) -> float:
     """1 if both are arithmetic and have the same value; an answer that is an equation counts by its last side."""
-    due = value_of(reference)
-    return float(due is not None and value_of(said) == due)
+    due = evaluate_expression(reference)
+    return float(due is not None and evaluate_expression(said) == due)
 
 
-def number(said: str, reference: str) -> float:
+def number_correct(said: str, reference: str) -> float:
     """1 if the last number of the answer equals the last number of the reference; 1,234 is one number."""
     due = last_number(reference)
     return float(due is not None and last_number(said) == due)
@@ -178,12 +178,12 @@ def last_number(text: str) -> Fraction | None:
 
 
 SCORERS: dict[str, Callable[[str, str], float]] = {
-    "exact": exact,
+    "exact": exact_match,
     "span_f1": span_f1,
     "edit_distance": edit_distance,
     "list": list_correct,
-    "shuffled": shuffled,
-    "json": json_right,
-    "expression": expression,
-    "number": number,
+    "shuffled": shuffle_correct,
+    "json": json_f1,
+    "expression": expression_correct,
+    "number": number_correct,
 }

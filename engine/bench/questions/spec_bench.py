@@ -21,7 +21,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from .questions import Question
+from .questions import BenchQuestion
 
 PUBLISHED = Path(__file__).resolve().parents[3] / "assets" / "bench" / "spec_bench.json"
 TASKS: dict[str, tuple[str, ...]] = {  # as in its paper -> categories of its file, as speed.py groups them
@@ -45,7 +45,7 @@ TALKS = "conversation"  # MT-bench's questions, of two turns each
 TASK_OF = {category: task for task, categories in TASKS.items() for category in categories}
 
 
-class Timed(Protocol):
+class TimedRow(Protocol):
     """What one method made of one question."""
 
     @property
@@ -84,7 +84,7 @@ class Timed(Protocol):
         ...
 
 
-def is_spec_bench(questions: Iterable[Question]) -> bool:
+def is_spec_bench(questions: Iterable[BenchQuestion]) -> bool:
     """Whether all questions are as in Spec-Bench's file: of its categories, MT-bench's with two turns and the others with one,
     and without tags, which only LabBench's have."""
     return all(
@@ -93,13 +93,16 @@ def is_spec_bench(questions: Iterable[Question]) -> bool:
     )
 
 
-def task_of(question: Question) -> str:
+def spec_bench_task(question: BenchQuestion) -> str:
     """Spec-Bench's task of one of its questions."""
     return TASK_OF[question.kind]
 
 
-def spec_bench(rows: Sequence[Timed], against: Mapping[str, str], theirs: bool) -> dict[str, dict[str, Any]]:
-    """Method -> its figures: `times` by group and `overall` over plain decoding, `tokens_per_s`, `accepted`; None where nothing
+def spec_bench_figures(
+    rows: Sequence[TimedRow], against: Mapping[str, str], theirs: bool
+) -> dict[str, dict[str, Any]]:
+    """Method -> its figures: `rate_ratio` by group and `overall` over plain decoding, `tokens_per_s`, `accepted`; None
+    where nothing
     was timed. against: method -> the plain decoding that it is compared with;  theirs: whether the groups are Spec-Bench's
     tasks, else they are the kinds of the file"""
     asked = [row for row in rows if not row.fault and row.seconds]
@@ -110,38 +113,38 @@ def spec_bench(rows: Sequence[Timed], against: Mapping[str, str], theirs: bool) 
         mine = [row for row in asked if row.method == name]
         plain = [row for row in asked if row.method == against.get(name)]
         of = {
-            group: times(*([x for x in each if groups[x.kind] == group] for each in (mine, plain)))
+            group: rate_ratio(*([x for x in each if groups[x.kind] == group] for each in (mine, plain)))
             for group in names
         }
         steps = sum(row.steps for row in mine)
-        rates = [rate(mine, i) for i in range(rounds(mine))]
+        rates = [mean_rate(mine, i) for i in range(count_rounds(mine))]
         figures[name] = {
             "times": of,
-            "overall": times(mine, plain),
+            "overall": rate_ratio(mine, plain),
             "tokens_per_s": statistics.fmean(rates),
             "accepted": sum(row.tokens for row in mine) / steps if steps else None,
         }
     return figures
 
 
-def rounds(rows: Iterable[Timed]) -> int:
+def count_rounds(rows: Iterable[TimedRow]) -> int:
     """In how many rounds all of these were timed."""
     return min((len(row.seconds) for row in rows), default=0)
 
 
-def rate(rows: Iterable[Timed], i: int) -> float:
+def mean_rate(rows: Iterable[TimedRow], i: int) -> float:
     """The mean over questions of tokens a second in round `i`."""
     return statistics.fmean(row.tokens / row.seconds[i] for row in rows)
 
 
-def times(mine: Sequence[Timed], plain: Sequence[Timed]) -> float | None:
+def rate_ratio(mine: Sequence[TimedRow], plain: Sequence[TimedRow]) -> float | None:
     """The ratio of two mean rates, over the questions that both have: the mean over the rounds."""
     both = {x.question for x in mine} & {x.question for x in plain}
     a, b = ([x for x in each if x.question in both] for each in (mine, plain))
-    ratios = [rate(a, i) / rate(b, i) for i in range(rounds([*a, *b])) if rate(b, i)]
+    ratios = [mean_rate(a, i) / mean_rate(b, i) for i in range(count_rounds([*a, *b])) if mean_rate(b, i)]
     return statistics.fmean(ratios) if ratios else None
 
 
-def published(path: Path = PUBLISHED) -> dict[str, Any]:
-    """Their rows: `source`, and of each its `gpu`, `name`, our `method`, `times` by task, `accepted` and `overall`."""
+def load_published(path: Path = PUBLISHED) -> dict[str, Any]:
+    """Their rows: `source`, and of each its `gpu`, `name`, our `method`, `rate_ratio` by task, `accepted` and `overall`."""
     return dict(json.loads(path.read_text(encoding="utf-8")))

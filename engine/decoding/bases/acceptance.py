@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.activity import Activity, counted
+from decodescope.engine.core.activity import Activity, count_noun
 from decodescope.engine.core.component import Component
 from decodescope.engine.core.lazy import lazy
 from decodescope.engine.trace.records.evidence import Telling
 
 from ..values.chance import Chance
-from ..values.draft import ROOT, Draft, Origin, Proposal, Trial, Verdict, read
+from ..values.draft import ROOT, Draft, Origin, Proposal, Trial, Verdict, as_array
 from .sampler import Sampler, softmax
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Cursor:
         return self._best[self.node + 1]
 
     @property
-    def likeliest(self) -> int:
+    def top_token(self) -> int:
         """The token of the largest probability under the law here, which may be another than the target's own best."""
         return int(self.probs.argmax())
 
@@ -85,17 +85,17 @@ class Cursor:
         """Of the law here, in nats."""
         return float(torch.special.entr(self.probs).sum())
 
-    def after(self, token: int) -> Any:
+    def state_after(self, token: int) -> Any:
         """The sampler's state once `token` follows here."""
         return self.sampler.update(self.state, token, self.logits) if self.sampler.stateful else self.state
 
     def descend(self, child: int) -> Cursor:
         """The place at node `child`, which continues this one."""
-        state = self.after(self.draft.tokens[child])
+        state = self.state_after(self.draft.tokens[child])
         more = child, self.hidden, self._laws
         return Cursor(self.draft, self._logits, self._best, self.sampler, state, self.position + 1, *more)
 
-    def over(self, draft: Draft, nodes: Sequence[int], gone: Mapping[int, Sequence[int]]) -> Cursor:
+    def reroot(self, draft: Draft, nodes: Sequence[int], gone: Mapping[int, Sequence[int]]) -> Cursor:
         """This place as the root of `draft`, whose nodes are these of ours. gone: node of ours -> tokens that are taken out
         of the target's law there."""
         rows = [self.node + 1, *(node + 1 for node in nodes)]
@@ -108,7 +108,7 @@ class Cursor:
         return Cursor(draft, logits, best, self.sampler, self.state, self.position, hidden=hidden)
 
 
-class NotRecorded(ValueError):
+class NotRecordedError(ValueError):
     """A rule looks at what is not there, or not as it was in the run: possible in a draft that was put together from a
     record, or that the rule is not exact for. What is missing and who needs it, as the part of a sentence."""
 
@@ -132,16 +132,16 @@ class AcceptanceRule(Component):
     telling: ClassVar[Telling] = Telling()
 
     @property
-    def draws(self) -> bool:
+    def draws_next_token(self) -> bool:
         """Whether the token after the path is drawn where the sampler draws, so that a text without drafts is the target's."""
         return True
 
-    def idle(self, did: Activity) -> str:
-        judged = self.lossless or did.drafted or not did.steps
+    def idle_reason(self, did: Activity) -> str:
+        judged = self.lossless or did.drafted_count or not did.steps
         return (
             ""
             if judged
-            else f"{self.name} judged nothing: in {counted(did.steps, 'step')} nothing was drafted."
+            else f"{self.name} judged nothing: in {count_noun(did.steps, 'step')} nothing was drafted."
         )
 
     def begin(self, decoder: Decoder) -> None:
@@ -151,17 +151,17 @@ class AcceptanceRule(Component):
         """Walk down from `at`, the root, and decide."""
         raise NotImplementedError
 
-    def again(self, draft: Draft, at: Cursor, chance: Chance, said: Mapping[str, Any]) -> Verdict:
+    def rederive(self, draft: Draft, at: Cursor, chance: Chance, said: Mapping[str, Any]) -> Verdict:
         """The verdict from what a record holds. said: what the rule added to it (`Verdict.rule`). Raises NotRecorded."""
         return self.verify(draft, at, chance)
 
     @property
-    def by_sums(self) -> bool:
+    def is_additive(self) -> bool:
         """Whether the rule finds as much in the sum of several tokens' shares as in each, where it accepts none of them."""
         return True
 
 
-def match(draft: Draft, at: Cursor) -> Verdict:
+def match_greedy(draft: Draft, at: Cursor) -> Verdict:
     """Exact matching under a greedy law: go to the child that is the target's choice, as long as there is one."""
     path: list[int] = []
     trials: list[Trial] = []
@@ -178,22 +178,22 @@ def match(draft: Draft, at: Cursor) -> Verdict:
                 at = at.descend(child)
                 break
         else:
-            origin: Origin = "correction" if children else "bonus" if draft.drafted else "target"
+            origin: Origin = "correction" if children else "bonus" if draft.drafted_count else "target"
             return Verdict(path, at.choice, origin, trials, places=places)
 
 
-def left_over(r: Tensor, q: Tensor | None, x: int) -> Tensor:
+def residual_distribution(r: Tensor, q: Tensor | None, x: int) -> Tensor:
     """norm(max(r - q, 0)) [V]; q None stands for one token, x. Where rounding leaves nothing, norm(r)."""
     if q is None:
         rest = r.clone()
-        read(rest)[x] = 0.0
+        as_array(rest)[x] = 0.0
     else:
         rest = (r - q).clamp_min_(0)
     total = rest.sum()
     return rest.div_(total) if float(total) > 0 else r / r.sum()
 
 
-def one_by_one(
+def verify_tokenwise(
     draft: Draft, at: Cursor, chance: Chance, eased: Callable[[Tensor, int], Tensor] | None = None
 ) -> Verdict:
     """Try the children of each place in draw order against what is left of the target's law r: accept x with probability
@@ -206,12 +206,12 @@ def one_by_one(
         p = r = at.probs
         places.append((at.node, p))
         children = draft.children(at.node)
-        of_p = of_r = read(p)
+        of_p = of_r = as_array(p)
         for child in children:
-            x, q_x = draft.tokens[child], draft.share(child)
+            x, q_x = draft.tokens[child], draft.draw_probability(child)
             r_x = float(of_r[x])
             f = r if eased is None else eased(r, x)
-            f_x = r_x if eased is None else float(read(f)[x])
+            f_x = r_x if eased is None else float(as_array(f)[x])
             ok, u = chance.accept(f_x, q_x, at.position)
             num = None if eased is None else f_x
             trials.append(Trial(child, float(of_p[x]), r_x, q_x, u, f_x / q_x if q_x > 0 else 0.0, ok, num))
@@ -219,9 +219,9 @@ def one_by_one(
                 path.append(child)
                 at = at.descend(child)
                 break
-            r = left_over(f, draft.law(child), x)
-            of_r = read(r)
+            r = residual_distribution(f, draft.law(child), x)
+            of_r = as_array(r)
         else:
             drawn = chance.draw(r, at.position)
-            origin: Origin = "residual" if children else "bonus" if draft.drafted else "target"
+            origin: Origin = "residual" if children else "bonus" if draft.drafted_count else "target"
             return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, places=places)

@@ -50,7 +50,7 @@ class Candidate:
 
 
 @dataclass
-class Judged:
+class AnswerJudgement:
     """What a router thinks of the answers.
 
     score: of all of them together;  chosen: the one that would be kept
@@ -116,11 +116,11 @@ def answers_form(number: str, rule: str, value: str, *, score: str = "", above: 
         counted="answers",
         count="asked",
         part="router",
-        scale=_scale(number, rule, value, above),
+        scale=_scale_form(number, rule, value, above),
     )
 
 
-def _scale(number: str, rule: str, value: str, above: bool) -> ScaleForm:
+def _scale_form(number: str, rule: str, value: str, above: bool) -> ScaleForm:
     """How answers are drawn against tau."""
     kept, lost, asked = {"kept": True}, {"kept": False}, {"asked": 0}
     verdict = "too little" if above else "too much"
@@ -185,7 +185,7 @@ def _scale(number: str, rule: str, value: str, above: bool) -> ScaleForm:
 
 
 def answers_tally(
-    name: str, answers: Sequence[Candidate], judged: Judged, *, kept: bool, forms: int, read: int
+    name: str, answers: Sequence[Candidate], judged: AnswerJudgement, *, kept: bool, forms: int, read: int
 ) -> TallyDetail:
     """The answers as a tally of that name; one row without an answer where the small model was not asked.
 

@@ -18,7 +18,7 @@ from .sampler import Sampler, softmax
 
 
 @dataclass
-class Drafted:
+class DraftedToken:
     """The token just drafted, as a schedule sees it. Nothing in it is newer than the token itself, so what a schedule
     decides depends on the drafted prefix alone, and the text keeps the target's law.
 
@@ -33,12 +33,12 @@ class Drafted:
     hidden: Tensor | None = None
 
     @lazy
-    def sure(self) -> float:
+    def confidence(self) -> float:
         """The largest probability of the draft's law before the sampler."""
         return float(self.logits.softmax(-1).amax())
 
 
-class Lengths:
+class DraftLength:
     """How long a draft gets that is written one token after another, as its drafter asks: as long as the drafter's own knob
     says. A schedule answers otherwise.
 
@@ -47,11 +47,11 @@ class Lengths:
 
     adapts: ClassVar[bool] = False
 
-    def allow(self, ctx: Context, length: int) -> int:
+    def draft_limit(self, ctx: Context, length: int) -> int:
         """How many tokens may be drafted in this step, at most ctx.room; length: the drafter's own knob."""
         return min(length, ctx.room)
 
-    def more(self, drafted: Drafted) -> bool:
+    def continue_drafting(self, drafted: DraftedToken) -> bool:
         """Whether to draft another token after this one, were there still room."""
         return True
 
@@ -80,7 +80,7 @@ class Context:
     room: int
     prompt: int
     encode: Callable[[str], list[int]] | None = None
-    schedule: Lengths = field(default_factory=Lengths)
+    schedule: DraftLength = field(default_factory=DraftLength)
 
     @property
     def position(self) -> int:
@@ -108,7 +108,7 @@ class Context:
 
 
 @dataclass
-class Outcome:
+class DraftOutcome:
     """What became of a draft.
 
     logits: float [N + 1, V] of the target; row 0 follows the root, row i + 1 node i; best: their argmax

@@ -6,13 +6,13 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from decodescope.engine.core.activity import Activity, counted
+from decodescope.engine.core.activity import Activity, count_noun
 from decodescope.engine.core.component import Component
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 
 from ..values.draft import Draft, Proposal
-from .context import Context, Outcome
+from .context import Context, DraftOutcome
 
 
 class Drafter(Component):
@@ -40,7 +40,7 @@ class Drafter(Component):
         return False
 
     @property
-    def scheduled(self) -> bool:
+    def uses_schedule(self) -> bool:
         """Whether it, as set, asks the method's schedule how long to draft: token by token, from a model, as a chain."""
         return False
 
@@ -49,25 +49,29 @@ class Drafter(Component):
         """Whether it, as set, holds text that the target's tokenizer has to read (Context.encode)."""
         return False
 
-    def says(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {"drafts": self.drafts, "speaks": self.speaks, **({"copies": True} if self.copies else {})}
 
-    def asks(self, spec: ModelSpec) -> Needs:
+    def pass_needs(self, spec: ModelSpec) -> Needs:
         """What it asks of every pass of a target of this shape: `needs`, unless that depends on the shape."""
         return self.needs
 
     @property
-    def guessless(self) -> str:
+    def no_guess_reason(self) -> str:
         """Why it may have no guess, in a few words."""
         return "it had no guess"
 
-    def idle(self, did: Activity) -> str:
-        if not self.drafts or did.drafted or not did.steps:
+    def idle_reason(self, did: Activity) -> str:
+        if not self.drafts or did.drafted_count or not did.steps:
             return ""
-        if not did.could_draft:
+        if not did.draftable_steps:
             return f"{self.name} drafted nothing: no step had room for a draft."
-        held = "the schedule held every draft back" if did.held_back == did.could_draft else self.guessless
-        return f"{self.name} drafted nothing in {counted(did.could_draft, 'step')}: {held}."
+        held = (
+            "the schedule held every draft back"
+            if did.held_back == did.draftable_steps
+            else self.no_guess_reason
+        )
+        return f"{self.name} drafted nothing in {count_noun(did.draftable_steps, 'step')}: {held}."
 
     def begin(self, ctx: Context) -> None:
         """Called once, when the prompt has been read up to the root."""
@@ -76,7 +80,7 @@ class Drafter(Component):
         """A draft of at most ctx.room levels; empty to let the target go on alone."""
         raise NotImplementedError
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         """Called after the commit: learn, recycle, adapt."""
 
 

@@ -9,25 +9,31 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.model.attention.extra_kv import Vectors
+from decodescope.engine.model.attention.extra_kv import ExtraEmbeds
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.model.forward.executor import Executor, guarded, not_finite
+from decodescope.engine.model.forward.executor import Executor, catch_device_faults, not_finite_reason
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.layers.partial import Ran, Skip
+from decodescope.engine.model.layers.partial_pass import ExecutedLayers, Skip
 from decodescope.engine.model.stores.cache import KVCache
-from decodescope.engine.model.stores.sparse_read import Board
+from decodescope.engine.model.stores.sparse_read import SparseRead
 from decodescope.engine.trace.records.events import Pass
 
-from ..values.pass_record import entered, note_pending, note_read, shrinking, told
-from ..values.prompt import Prompt
-from ..values.shadow import Shadow
-from .codec import Codec
-from .depth import Depth, Onward
+from ..values.pass_record import (
+    check_monotone_layers,
+    note_pending,
+    note_read,
+    pass_record,
+    record_layers_run,
+)
+from ..values.prompt_attention import PromptAttention
+from ..values.reference_cache import ReferenceCache
+from .adaptive_depth import AdaptiveDepth, FlushDepth
+from .kv_compression import KVCompression
+from .lane_reader import LaneReader
 from .policy import CachePolicy
-from .reader import Reader
 
 
-class Lane(Reader):
+class Lane(LaneReader):
     """`tokens` are those whose K/V are committed; pending ones are in no list until `commit`.
 
     needs:  what its passes are asked for; what concerns the prompt alone falls away when that has ended
@@ -37,7 +43,7 @@ class Lane(Reader):
     passes: records of the passes since they were last taken;  board: what the last one chose to read, where the policy selects
     open:   opens a lane of its own for the model of a role, which a policy asks for when the prompt has ended
     encode: text -> its ids, nothing put in front; None without a tokenizer
-    shadow: who reads along, with a full cache; None: nobody asked for it
+    reference: who reads along, with a full cache; None: nobody asked for it
     shown:  whether what its passes decide is recorded
     rule:   the rule under which it reads texts, its prompt among them; None: all layers run for them
     lacks:  by layer, entries that it did not take up of the tokens committed since this was last taken; None: none
@@ -52,14 +58,15 @@ class Lane(Reader):
         decoder: Decoder,
         policy: CachePolicy,
         *,
-        codec: Codec | None = None,
+        kv_compression: KVCompression | None = None,
         needs: Needs | None = None,
         batch: int = 1,
         executor: Executor | None = None,
     ):
-        self.name, self.decoder, self.policy, self.codec = name, decoder, policy, codec or Codec()
+        self.name, self.decoder, self.policy = name, decoder, policy
+        self.kv_compression = kv_compression or KVCompression()
         self.needs = (needs or Needs()) | policy.needs
-        self.prompt: Prompt | None = Prompt(decoder, self.needs)
+        self.prompt: PromptAttention | None = PromptAttention(decoder, self.needs)
         self.executor = executor or Executor(decoder.device)
         self.cache = KVCache(
             decoder.spec,
@@ -67,40 +74,40 @@ class Lane(Reader):
             columns=policy.columns,
             dtype=decoder.dtype,
             device=decoder.device,
-            store=self.codec.store,
+            store=self.kv_compression.store,
         )
         self.tokens: list[int] = []
-        self.vectors: Sequence[Vectors] = ()
+        self.vectors: Sequence[ExtraEmbeds] = ()
         self.probe: Probe | None = None
         self.best: list[int] = []
         self.passes: list[Pass] = []
         self.policy_us = 0.0
         self.watch: Callable[[Lane, list[int], list[int]], None] | None = None
-        self.board: Board | None = None
+        self.board: SparseRead | None = None
         self.open: Callable[[str, Needs], Lane] | None = None
         self.encode: Callable[[str], list[int]] | None = None
-        self.shadow: Shadow | None = None
+        self.reference: ReferenceCache | None = None
         self.shown = False
-        if policy.shadowed:
-            self.keep_shadow()
-        self.rule: Depth | None = None
+        if policy.needs_reference:
+            self.keep_reference()
+        self.rule: AdaptiveDepth | None = None
         self.lacks: list[int] | None = None
         self.freed: list[list[int]] | None = None
         self._feed: Feed | None = None
-        self._ran: Ran | None = None
+        self._ran: ExecutedLayers | None = None
         self._prompted = 0  # tokens of the prompt, once its end was read
 
-    def keep_shadow(self, whole: Decoder | None = None, weight_bytes: int = 0) -> None:
+    def keep_reference(self, whole: Decoder | None = None, weight_bytes: int = 0) -> None:
         """From now on, before anything was read, keep a full cache beside this one: of the same model, or of a `whole` one,
         whose weights take so many bytes beside."""
         batch = self.cache.layers[0].k.shape[0]
-        about = self.policy.shadowed, whole is not None, weight_bytes
-        self.shadow = self.shadow or Shadow(whole or self.decoder, self.executor, batch, *about)
-        self.cache.shadow = self.shadow.cache
+        about = self.policy.needs_reference, whole is not None, weight_bytes
+        self.reference = self.reference or ReferenceCache(whole or self.decoder, self.executor, batch, *about)
+        self.cache.reference = self.reference.cache
 
-    def under(self, rule: Depth) -> None:
+    def set_depth_rule(self, rule: AdaptiveDepth) -> None:
         """From now on, before anything was read, read texts under `rule`."""
-        rule.meet(self)
+        rule.attach_lane(self)
         rule.begin(self.decoder.spec)
         self.rule = rule
 
@@ -111,42 +118,42 @@ class Lane(Reader):
             store.evicted, store.merged, store.ranked = [], [], [] if scores else None
 
     def forward(
-        self, feed: Feed, phase: str = "verify", skip: Skip | None = None, depth: Depth | None = None
+        self, feed: Feed, phase: str = "verify", skip: Skip | None = None, depth: AdaptiveDepth | None = None
     ) -> Tensor:
         """Run `feed`; its rows are pending in the layers that got entries of them. Logits float [B, T, V], or [B, R, V] of the
         rows that the feed asks for.
 
         Raises EngineFault with reason "non_finite_logits" if a row has NaN, +inf, or nothing but -inf.
         """
-        if self.cache.waiting and (depth is None or depth.gap != "defer"):
-            self.deepen()
+        if self.cache.waiting and (depth is None or depth.skipped_kv != "defer"):
+            self.flush_deferred()
         self.probe = Probe(self.needs) if self.needs else None
         if depth is not None:
             depth.shown = self.shown
-        self._sighted(feed)
+        self._prepare_masks(feed)
         held = self.cache.lengths()
         if skip is not None and skip.gap == "monotone":
-            shrinking(self.cache, skip)
+            check_monotone_layers(self.cache, skip)
         start = self.executor.mark()
-        ran = Ran() if skip is not None or depth is not None or feed.enter else None
+        ran = ExecutedLayers() if skip is not None or depth is not None or feed.enter else None
         logits = self.executor.run(self.decoder, feed, self.cache, self.probe, skip, depth, ran)
-        peak, best = self.executor.highest(logits)
+        peak, best = self.executor.row_maxima(logits)
         end = self.executor.mark()
-        fault = not_finite(peak, f"a {phase} pass of {self.name} ({self.decoder.spec.name})")
+        fault = not_finite_reason(peak, f"a {phase} pass of {self.name} ({self.decoder.spec.name})")
         if fault is not None:
             self.rollback()
             raise fault
         self.best = best
         self._feed, self._ran = feed, ran
-        if self.shadow is not None:
-            self.shadow.logits = logits
-        record = told(self.name, phase, feed, self.cache, held, self.executor.elapsed_us(start, end))
+        if self.reference is not None:
+            self.reference.logits = logits
+        record = pass_record(self.name, phase, feed, self.cache, held, self.executor.elapsed_us(start, end))
         if ran is not None:
-            entered(record, ran, self.decoder.spec.n_layers)
+            record_layers_run(record, ran, self.decoder.spec.n_layers)
         note_pending(record, self.cache)
-        left = None if depth is None else depth.took()
+        left = None if depth is None else depth.take_exit()
         if left is not None and left.asks:
-            record.asked(left)
+            record.record_exit_tests(left)
         record.instrumented, record.together = (
             True if self.probe is not None else None,
             self.executor.together,
@@ -155,18 +162,18 @@ class Lane(Reader):
         self.passes.append(record)
         return logits
 
-    def _sighted(self, feed: Feed, alone: bool = False) -> None:
+    def _prepare_masks(self, feed: Feed, alone: bool = False) -> None:
         """Tell a pass where its rows stand and what the policy says of its sight. A row that comes alone sees what is held.
-        alone: as for `shallow`."""
+        alone: as for `states_before`."""
         feed.sinks, feed.board = self.policy.sink_places, None if alone else self._board(feed)
-        feed.shift = 0 if alone else self.cache.aside
+        feed.shift = 0 if alone else self.cache.extra_entries
         if (
             self.policy.strict and feed.highest > self.cache.length
         ):  # not the one row right behind what is held
             feed.band = self.policy.band
 
     @torch.inference_mode()
-    def shallow(
+    def states_before(
         self,
         feed: Feed,
         until: int,
@@ -179,11 +186,13 @@ class Lane(Reader):
         [B, T, d_model] that enter layer `until`, from which a pass with `enter` can go on. alone: a whole text, without the
         cache; by: a form of the lane's model that reads in its place; logits: rows that the caller will unembed."""
         if self.cache.waiting and not alone:
-            self.deepen()
-        self._sighted(feed, alone)
+            self.flush_deferred()
+        self._prepare_masks(feed, alone)
         cache, held = (None, 0) if alone else (self.cache, self.cache.lengths())
         start = self.executor.mark()
-        states = guarded(lambda: (by or self.decoder).shallow(feed, cache, until), self.decoder.device)
+        states = catch_device_faults(
+            lambda: (by or self.decoder).states_before(feed, cache, until), self.decoder.device
+        )
         us = self.executor.elapsed_us(start, self.executor.mark())
         ran = [*range(feed.enter, until)] if feed.enter else until
         record = Pass(self.name, phase, feed.length, held, us, batch=feed.tokens.shape[0], attn=ran, ffn=ran)
@@ -194,7 +203,7 @@ class Lane(Reader):
         self.passes.append(record)
         return states
 
-    def _board(self, feed: Feed) -> Board | None:
+    def _board(self, feed: Feed) -> SparseRead | None:
         """Where the layers of a pass leave what they read, if the policy selects; a prompt is read as a whole."""
         if not self.policy.selects or feed.logits == "last":
             return None
@@ -205,7 +214,7 @@ class Lane(Reader):
         whole = self._prompted if self.prompt is not None or late else 0
         if feed.highest < whole:
             return None
-        return Board(self.policy.select, feed.positions, feed.highest, whole)
+        return SparseRead(self.policy.select, feed.positions, feed.highest, whole)
 
     def commit(self, rows: list[int], compress: bool = True) -> None:
         """Make the pending rows `rows` (ascending) permanent, drop the others.
@@ -220,44 +229,46 @@ class Lane(Reader):
                 raise ValueError(f"{self.name}: {store.m} rows are pending, the last pass fed {fed}.")
         self.cache.commit(rows, self._ran)
         if apart:
-            self._lack(before, len(rows))
-        self.tokens += self._feed.read(rows)
+            self._note_lacking(before, len(rows))
+        self.tokens += self._feed.tokens_of(rows)
         if self.policy.reads:
             self.policy.read(self.cache, self._feed.tokens[:, rows])
         if self.prompt is not None:
             self.prompt.add(self.probe, rows, self._feed.length)
-        if self.shadow is not None:
-            self._follow(self.shadow, rows)
+        if self.reference is not None:
+            self._follow(self.reference, rows)
         if self.probe is not None and self.policy.needs.attention != "none":
             self._observe(before, rows)
         if self.watch is not None:
             self.watch(self, rows, before)
-        if compress and self.cache.waiting and self._moves:
-            self.deepen()
+        if compress and self.cache.waiting and self._needs_equal_layers:
+            self.flush_deferred()
         start = self.executor.mark()
         if compress:
             self._act()
         self.policy_us += self.executor.elapsed_us(start, self.executor.mark())
-        if compress and self.shadow is not None:
-            self.shadow.cut(self.cache)
+        if compress and self.reference is not None:
+            self.reference.measure_cut(self.cache)
 
-    def _lack(self, before: list[int], rows: int) -> None:
+    def _note_lacking(self, before: list[int], rows: int) -> None:
         """Note how many entries layers lack of the `rows` just committed; `before`: entries held until then."""
         taken = [store.n - n for store, n in zip(self.cache.layers, before, strict=True)]
         self.lacks = [old + rows - n for old, n in zip(self.lacks or [0] * len(taken), taken, strict=True)]
 
     @property
-    def _moves(self) -> bool:
+    def _needs_equal_layers(self) -> bool:
         """Whether something behind a commit wants all layers to hold the same tokens."""
-        return bool(set(self.policy.does) - {"select"} or self.codec.does or self.shadow is not None)
+        return bool(
+            set(self.policy.does) - {"select"} or self.kv_compression.does or self.reference is not None
+        )
 
     @property
-    def waits(self) -> int:
+    def deferred_tokens(self) -> int:
         """Tokens that wait in front of a layer."""
-        return self.cache.waits
+        return self.cache.deferred_tokens
 
     @torch.inference_mode()
-    def deepen(self) -> None:
+    def flush_deferred(self) -> None:
         """Let all tokens that wait go on to the last layer, in one pass that nobody reads the answer of: every layer then holds
         what a pass over the whole text would have left there. Nothing is pending."""
         if not self.cache.waiting:
@@ -265,19 +276,19 @@ class Lane(Reader):
         first = self.cache.waiting.pop(min(self.cache.waiting))  # whom the others join
         kept = self.probe, self.best, self._feed, self._ran, self.board
         feed = Feed(first.tokens, first.positions, logits=[], enter=first.layer, states=first.states)
-        self._feed, self._ran, self.probe = feed, Ran(), Probe(self.needs) if self.needs else None
+        self._feed, self._ran, self.probe = feed, ExecutedLayers(), Probe(self.needs) if self.needs else None
         before, held = [store.n for store in self.cache.layers], self.cache.lengths()
-        self._sighted(feed)
+        self._prepare_masks(feed)
         start = self.executor.mark()
-        self.executor.run(self.decoder, feed, self.cache, self.probe, None, Onward(), self._ran)
+        self.executor.run(self.decoder, feed, self.cache, self.probe, None, FlushDepth(), self._ran)
         # before the rows are committed: what was read is counted among the entries that were held
-        record = told(
+        record = pass_record(
             self.name, "flush", feed, self.cache, held, self.executor.elapsed_us(start, self.executor.mark())
         )
-        self.cache.deepened(first)
-        entered(record, self._ran, self.decoder.spec.n_layers)
+        self.cache.finish_flush(first)
+        record_layers_run(record, self._ran, self.decoder.spec.n_layers)
         self.passes.append(record)
-        self._lack(before, 0)
+        self._note_lacking(before, 0)
         if self.probe is not None and self.policy.needs.attention != "none":
             self._observe(before, [*range(feed.length)])
         self.probe, self.best, self._feed, self._ran, self.board = kept
@@ -287,32 +298,32 @@ class Lane(Reader):
         if self.prompt is not None:
             self.prompt.lane = self
             self.policy.prompt_end(self.cache, self.prompt)
-            self.prompt, self.needs = None, self.needs.written
+            self.prompt, self.needs = None, self.needs.decode_needs
         self._compress()
 
-    def _follow(self, shadow: Shadow, rows: list[int]) -> None:
+    def _follow(self, reference: ReferenceCache, rows: list[int]) -> None:
         """Let the full cache read what was committed; a policy that goes by it sees its attention."""
         assert self._feed is not None
-        shadow.follow(self._feed, rows, self.cache)
-        for i, store in enumerate(self.cache.layers if self.policy.shadowed and rows else ()):
-            columns = shadow.columns(store)
+        reference.follow(self._feed, rows, self.cache)
+        for i, store in enumerate(self.cache.layers if self.policy.needs_reference and rows else ()):
+            columns = reference.columns(store)
             if columns is not None:
                 self.policy.observe_columns(i, store, columns)
             else:
-                self.policy.observe(i, store, shadow.rows(store))
+                self.policy.observe(i, store, reference.rows(store))
 
     def _compress(self) -> None:
         self.policy.compress(self.cache)
-        self.codec.pack(self.cache)
+        self.kv_compression.pack(self.cache)
         self.cache.shrink()
 
     @contextmanager
-    def aside(self, tokens: list[int]) -> Iterator[Probe]:
+    def read_temporarily(self, tokens: list[int]) -> Iterator[Probe]:
         """Read `tokens` behind what is committed; they are pending as long as this lasts, and then gone with their memory. The
         probe has the queries of all of them. What the last pass left behind stays as it is."""
         kept = self.probe, self.best, self._feed, self._ran, self.needs
         self.needs = Needs(queries=len(tokens))
-        feed = Feed.causal(tokens, len(self.tokens), self.decoder.device, logits="last")
+        feed = Feed.causal_chain(tokens, len(self.tokens), self.decoder.device, logits="last")
         batch = self.cache.layers[0].k.shape[0]
         feed.tokens, feed.positions = feed.tokens.expand(batch, -1), feed.positions.expand(batch, -1)
         try:
@@ -326,24 +337,24 @@ class Lane(Reader):
             self.cache.shrink()
 
     @contextmanager
-    def beside(self, role: str) -> Iterator[Lane]:
+    def open_side_lane(self, role: str) -> Iterator[Lane]:
         """A lane of its own for the model of `role`; when this is left its cache is gone, and its passes stand among those of
         this lane."""
         assert self.open is not None, "nobody told this lane where to find other models"
-        with lent(self.open(role, Needs())) as lane:
+        with temporary_lane(self.open(role, Needs())) as lane:
             yield lane
             self.passes += lane.take_passes()
 
-    def ask(self, needs: Needs) -> None:
+    def set_needs(self, needs: Needs) -> None:
         """Ask the passes to come for `needs`."""
-        self.needs = needs if self.prompt is not None else needs.written
+        self.needs = needs if self.prompt is not None else needs.decode_needs
 
     def _observe(self, before: list[int], rows: list[int]) -> None:
         """Hand the last pass's attention to the policy, for the committed `rows`; `before`: entries held until then."""
         assert self.probe is not None and self._feed is not None
         for i, columns in self.probe.columns.items():
             heads, store = self.cache.layers[i].heads, self.cache.layers[i]
-            aligned = columns if heads is None else heads.aligned(columns, before[i], rows)
+            aligned = columns if heads is None else heads.align_to_slots(columns, before[i], rows)
             self.policy.observe_columns(i, store, aligned)
         for i in self.probe.rows:
             seen = self.attention(i, rows, before)
@@ -359,10 +370,10 @@ class Lane(Reader):
         asked = rows
         if self._ran is not None:
             some = self._ran.some.get((layer, "attn"))
-            rows = self._ran.kept(layer, rows)
+            rows = self._ran.kept_rows(layer, rows)
             asked = rows if some is None else [k for k, row in enumerate(some) if row in asked]
         if heads is not None:
-            return heads.aligned(
+            return heads.align_to_slots(
                 seen.index_select(3, torch.tensor(asked, device=seen.device)), before[layer], rows
             )
         if asked == rows == list(range(seen.shape[3])):
@@ -371,7 +382,7 @@ class Lane(Reader):
         entries = torch.cat([torch.arange(before[layer], device=at.device), before[layer] + at])
         return seen.index_select(3, of).index_select(4, entries)
 
-    def by_row(self, layer: int, rows: list[int], seen: Tensor) -> Tensor:
+    def pad_missing_rows(self, layer: int, rows: list[int], seen: Tensor) -> Tensor:
         """What `attention` gave for `rows`, with a row of zeros for each of them that did not run the layer's."""
         some = None if self._ran is None else self._ran.some.get((layer, "attn"))
         if some is None:
@@ -391,7 +402,7 @@ class Lane(Reader):
 
 
 @contextmanager
-def lent(lane: Lane) -> Iterator[Lane]:
+def temporary_lane(lane: Lane) -> Iterator[Lane]:
     """A lane that is needed for a moment: its cache is gone when this is left."""
     try:
         yield lane

@@ -13,17 +13,17 @@ from decodescope.engine.core.component import Component, param
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.attention.segments import RopeMode
-from decodescope.engine.model.forward.feed import Band, Sinks
-from decodescope.engine.model.layers.column import Column
-from decodescope.engine.model.layers.vocabulary import Companion
+from decodescope.engine.model.forward.feed import AttentionSinks, Band
+from decodescope.engine.model.layers.column import EntryColumn
+from decodescope.engine.model.layers.vocabulary import CompanionNet
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
-from decodescope.engine.model.stores.sparse_read import Board, Choice
+from decodescope.engine.model.stores.sparse_read import SparseChoice, SparseRead
 from decodescope.engine.trace.records.events import Piece
 from decodescope.engine.trace.records.head_plan import Plan
-from decodescope.engine.trace.records.parts import Zone, held_at
+from decodescope.engine.trace.records.parts import Zone, zone_entries
 
-from ..values.prompt import Prompt
-from ..values.ranking import leave
+from ..values.prompt_attention import PromptAttention
+from ..values.ranking import save_ranking
 
 Deed = Literal["evict", "merge", "pack", "select"]
 MOST = 65_536  # entries of a budget
@@ -46,7 +46,7 @@ class CachePolicy(Component):
     strict:   its band holds for drafts too: each row sees what it would see one by one, and drafts change no text
     once:     it cuts when the prompt has ended and never again: what is written after stays, and the budget is the prompt's.
               The prompt's last token is then read alone, without a draft behind it
-    shadowed: a full cache is kept beside the lane's, and it sees the attention of that one
+    needs_reference: a full cache is kept beside the lane's, and it sees the attention of that one
     asks:     it reads tokens behind the prompt when that has ended, to see what they look at, and forgets them
     reads:    it is told the tokens of new entries (`read`)
     share:    the budget as a share of the prompt, where a policy has the knob; 0: off
@@ -56,7 +56,7 @@ class CachePolicy(Component):
     kind = "policy"
     does: ClassVar[frozenset[Deed]] = frozenset({"evict"})
     goes: ClassVar[str] = ""
-    columns: ClassVar[dict[str, Column]] = {}
+    columns: ClassVar[dict[str, EntryColumn]] = {}
     column: ClassVar[str] = ""
     weighs: ClassVar[str] = ""
     rope: ClassVar[RopeMode] = "original"
@@ -66,11 +66,11 @@ class CachePolicy(Component):
     once: ClassVar[bool] = False
     asks: ClassVar[bool] = False
     reads: ClassVar[bool] = False
-    share: float = 0.0
+    budget_share: float = 0.0
     settled: Plan | None = None
 
     @property
-    def shadowed(self) -> bool:
+    def needs_reference(self) -> bool:
         """Whether it goes by a full cache beside the lane's."""
         return False
 
@@ -88,30 +88,30 @@ class CachePolicy(Component):
     def band(self) -> Band | None:
         """What a token of a prompt sees of those before it; None: all of them."""
         return (
-            Band(held_at(self.zones, "first") or 0, held_at(self.zones, "newest") or 0)
+            Band(zone_entries(self.zones, "first") or 0, zone_entries(self.zones, "newest") or 0)
             if self.banded
             else None
         )
 
     @property
-    def sink_places(self) -> Sinks | None:
+    def sink_places(self) -> AttentionSinks | None:
         """The entries whose distance is not that of the text; None: all stand where they stood."""
         if self.rope == "original":
             return None
-        first, newest = (held_at(self.zones, place) or 0 for place in ("first", "newest"))
+        first, newest = (zone_entries(self.zones, place) or 0 for place in ("first", "newest"))
         if self.rope == "in_cache" and not first:
             return None
-        return Sinks(first, newest + 1 if self.rope == "capped" else None)
+        return AttentionSinks(first, newest + 1 if self.rope == "capped" else None)
 
     @property
     def selects(self) -> bool:
         """Whether it is asked what a pass reads (`select`)."""
         return "select" in self.does
 
-    def endless(self, spec: ModelSpec, prompt: int) -> bool:
+    def can_exceed_context(self, spec: ModelSpec, prompt: int) -> bool:
         """Whether a text with a prompt of `prompt` tokens may grow beyond the context of a model: the policy is `bounded`, and
         what it keeps has places in that context, with one behind it."""
-        kept = entries(self, self.share, prompt) if self.share else self.budget
+        kept = entries_from_share(self, self.budget_share, prompt) if self.budget_share else self.budget
         return self.bounded and (kept is None or kept < spec.max_positions)
 
     @property
@@ -119,16 +119,16 @@ class CachePolicy(Component):
         """Whether the target's law is unchanged."""
         return not self.does
 
-    def most(self, prompt: int, new: int) -> int:
+    def max_entries(self, prompt: int, new: int) -> int:
         """Entries per layer and KV head that a run needs room for: the prompt is read before anything goes, or in chunks; of
         a full cache beside the lane's, too."""
-        beside = prompt + new if self.shadowed else 0
+        beside = prompt + new if self.needs_reference else 0
         if self.budget is None:
             return beside + prompt + new
         read = min(prompt, self.budget + CHUNK) if self.banded else prompt
         return beside + max(read, min(prompt + new, self.budget))
 
-    def says(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         zones = [zone.record() for zone in self.zones]
         goes = {"goes": self.goes} if self.goes else {}
         once = {"once": True} if self.once else {}
@@ -140,7 +140,7 @@ class CachePolicy(Component):
             **once,
         }
 
-    def equip(self, heads: Mapping[str, Companion]) -> None:
+    def attach_heads(self, heads: Mapping[str, CompanionNet]) -> None:
         """Called once before `begin`, with what was trained on this model, by name."""
 
     def begin(
@@ -153,16 +153,16 @@ class CachePolicy(Component):
         """Called once before the prompt of `prompt` tokens is read. A share of it becomes entries here, in the policy's knobs,
         so that the trace's header tells both. With as many tokens a second call changes nothing. pieces: id -> piece of text,
         where there is a tokenizer;  marks: ids of its special tokens."""
-        if self.share:
-            self.divide(entries(self, self.share, prompt))
+        if self.budget_share:
+            self.set_budget(entries_from_share(self, self.budget_share, prompt))
 
-    def divide(self, budget: int) -> None:
+    def set_budget(self, budget: int) -> None:
         """Set the knobs so that they come to `budget` entries."""
 
     def read(self, cache: KVCache, tokens: Tensor) -> None:
         """Called behind each commit, before all else, where the policy `reads`: tokens int64 [B, R] of the R newest entries."""
 
-    def select(self, layer: int, store: LayerStore, q: Tensor, board: Board) -> Choice | None:
+    def select(self, layer: int, store: LayerStore, q: Tensor, board: SparseRead) -> SparseChoice | None:
         """What the rows of a pass read of a layer, where the policy selects; None: everything. Asked in each pass behind the
         prompt, layer by layer in their order, once the keys of the rows are pending in `store`; not for a layer that has a
         window of its own. q: float [B, H_kv, g, T, D], rotated as the keys are. What is not chosen is not read."""
@@ -174,7 +174,7 @@ class CachePolicy(Component):
     def observe(self, layer: int, store: LayerStore, rows: Tensor) -> None:
         """rows: float32 [B, H_kv, g, R, n], weights of R newly committed queries over the n committed entries."""
 
-    def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
+    def prompt_end(self, cache: KVCache, prompt: PromptAttention) -> None:
         """Called once, behind the commit of the prompt's last token, and before the first `compress`: may evict, keep or
         rewrite entries by what `prompt` knows, which is gone afterwards."""
 
@@ -187,21 +187,21 @@ class CachePolicy(Component):
         return None
 
     @property
-    def picks(self) -> int | None:
+    def max_read_entries(self) -> int | None:
         """Entries that a query head reads at most, where the policy selects; None: no number says it."""
         return None
 
-    def idle(self, did: Activity) -> str:
+    def idle_reason(self, did: Activity) -> str:
         if not self.does or did.evicted or did.packed or did.picked:
             return ""
         if self.does == {"select"}:
-            why = "" if self.picks is None else f": a query head may read {self.picks}"
+            why = "" if self.max_read_entries is None else f": a query head may read {self.max_read_entries}"
             return f"{self.name} let every pass read all {did.held} entries{why}."
         why = "no head holds more than it may keep" if self.budget is None else f"its budget is {self.budget}"
         return f"{self.name} kept all {did.held} entries: {why}."
 
 
-class Scored(CachePolicy):
+class ScoredPolicy(CachePolicy):
     """Base of policies that keep what is worth most: `score` says what an entry is worth, the rest stands here.
 
     Once more than `budget` entries are held, those with the lowest scores leave, each KV head its own and of a layer all heads
@@ -232,13 +232,13 @@ class Scored(CachePolicy):
             positions = torch.stack([store.positions().expand(scores.shape[1:]) for store in stores])
             slots = self.victims(scores, positions, cache.length, gone)
             for store, worth, chosen in zip(stores, scores, slots, strict=True):
-                self.rank(store, worth, cache.length)
+                self.record_ranking(store, worth, cache.length)
                 self.discard(store, chosen)
 
-    def rank(self, store: LayerStore, worth: Tensor, length: int) -> None:
+    def record_ranking(self, store: LayerStore, worth: Tensor, length: int) -> None:
         """Right before a cut: leave with `store` what its entries are worth (float [B, H_kv, n]), if somebody asked."""
         if store.ranked is not None:
-            leave(store, self.shielded(worth, store.positions(), length), self.column)
+            save_ranking(store, self.protect_scores(worth, store.positions(), length), self.column)
 
     def discard(self, store: LayerStore, slots: Tensor) -> None:
         """Let the entries `slots` (int64 [B, H_kv, e]) go; a policy that merges overrides it."""
@@ -247,7 +247,7 @@ class Scored(CachePolicy):
     def victims(self, scores: Tensor, positions: Tensor, length: int, gone: int) -> Tensor:
         """int64 [..., gone]: the unprotected slots with the lowest scores; of equal ones the highest position. scores float,
         positions int [..., n], -1 where a head has none; length: tokens of text so far."""
-        scores = self.shielded(scores, positions, length)
+        scores = self.protect_scores(scores, positions, length)
         if gone == 1:
             least = scores == scores.amin(-1, keepdim=True)
             return positions.masked_fill(~least, -1).argmax(-1, keepdim=True)
@@ -255,9 +255,9 @@ class Scored(CachePolicy):
         order = scores.gather(-1, latest).argsort(dim=-1, stable=True)
         return latest.gather(-1, order[..., :gone])
 
-    def shielded(self, scores: Tensor, positions: Tensor, length: int) -> Tensor:
+    def protect_scores(self, scores: Tensor, positions: Tensor, length: int) -> Tensor:
         """The scores, as in `victims`, with inf where an entry is protected."""
-        first, newest = (held_at(self.zones, place) or 0 for place in ("first", "newest"))
+        first, newest = (zone_entries(self.zones, place) or 0 for place in ("first", "newest"))
         protected = (positions < first) | (positions >= length - newest)  # -1, no entry, is below any `first`
         return scores.masked_fill(protected, torch.inf)
 
@@ -282,14 +282,14 @@ def evict_oldest(cache: KVCache, protect: int, keep: int) -> None:
         store.evict_same(oldest[key])
 
 
-def share() -> Any:
-    """The knob `share` of a policy with a budget; `entries` says what it comes to."""
-    meaning = "entries kept as a share of the prompt, instead of a number; 0: off"
+def share_knob() -> Any:
+    """The knob `share_knob` of a policy with a budget; `entries_from_share` says what it comes to."""
+    meaning = "total of entries to keep, as a share of the prompt; 0: the fixed numbers apply"
     return param(0.0, low=0.0, high=1.0, step=0.01, unit="of the prompt", help=meaning)
 
 
-def entries(policy: CachePolicy, share: float, prompt: int) -> int:
-    """Entries per layer and KV head that `share` of a prompt of `prompt` tokens comes to: rounded down, at least LEAST.
+def entries_from_share(policy: CachePolicy, share: float, prompt: int) -> int:
+    """Entries per layer and KV head that `share_knob` of a prompt of `prompt` tokens comes to: rounded down, at least LEAST.
 
     Like the ratios of FMInference/H2O (h2o_hf/utils_hh) it is fixed once, by the prompt, and does not grow with the answer.
     Raises ParamError for more than MOST.
@@ -297,7 +297,8 @@ def entries(policy: CachePolicy, share: float, prompt: int) -> int:
     count = int(share * prompt + 1e-9)  # 0.29 * 100 is 29, whatever floats say
     if count > MOST:
         raise ParamError(
-            f"{policy.name}.share = {share:g}: of the prompt's {prompt} tokens it is {count} entries, and a budget has at most "
+            f"{policy.name}.budget_share = {share:g}: of the prompt's {prompt} tokens it is {count} entries, "
+            f"and a budget has at most "
             f"{MOST}; choose a share of at most {int(100 * MOST / prompt) / 100:g}."
         )
     return max(LEAST, count)

@@ -12,18 +12,18 @@ from decodescope.engine.core.activity import Activity
 from decodescope.engine.core.component import Component
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace.details.declarations import Form, TallyForm
-from decodescope.engine.trace.details.looked import Look, Looked
+from decodescope.engine.trace.details.looks import Look, Looked
 from decodescope.engine.trace.details.shapes import Detail
 from decodescope.engine.trace.details.turns import Size
 from decodescope.engine.trace.records.events import Piece
 
-from .answers import Candidate, Judged, answers_tally
+from .answers import AnswerJudgement, Candidate, answers_tally
 from .lane import Lane
 from .sampler import Sampler
 
 
 @dataclass
-class Question:
+class RouterQuestion:
     """What a router may look at beside the answers.
 
     tokens: the prompt;  left: tokens that an answer may have
@@ -45,7 +45,7 @@ class Question:
     bet: dict[str, float] = field(default_factory=dict)
     looks: list[Look] = field(default_factory=list)
 
-    def look(self, of: Looked, rows: int, widths: Sequence[int] = ()) -> None:
+    def add_look(self, of: Looked, rows: int, widths: Sequence[int] = ()) -> None:
         """Enter what was worked out of so many of the small model's laws or states."""
         self.looks.append(Look(of, "draft", rows, [*widths]))
 
@@ -106,7 +106,7 @@ class Router(Component):
     tau: float
 
     @property
-    def first(self) -> Size:
+    def opening_model(self) -> Size:
         """Whose turn it is first."""
         return "large"
 
@@ -132,7 +132,7 @@ class Router(Component):
         """What a step that emitted so many tokens records of a block that the large model judged."""
         raise NotImplementedError
 
-    def idle(self, did: Activity) -> str:
+    def idle_reason(self, did: Activity) -> str:
         if (
             len(did.lanes) != 1 or "token" not in self.of
         ):  # one model for one answer is what the router decided
@@ -150,11 +150,11 @@ class Router(Component):
         """How many answers the small model writes to each form of the question."""
         return 1
 
-    def forms(self, question: Question) -> list[list[int]]:
+    def forms(self, question: RouterQuestion) -> list[list[int]]:
         """The forms in which the small model is asked, the prompt itself first; none: it is not asked."""
         return [question.tokens]
 
-    def judge(self, answers: list[Candidate], question: Question) -> Judged:
+    def judge(self, answers: list[Candidate], question: RouterQuestion) -> AnswerJudgement:
         """The score of the answers, and the one that would be kept; none: the small model was not asked."""
         raise NotImplementedError
 
@@ -169,7 +169,7 @@ class Router(Component):
         return next(name for name, form in tallies if form.scale is not None and form.scale.tokens)
 
     def answer_details(
-        self, answers: Sequence[Candidate], judged: Judged, *, kept: bool, forms: int, read: int
+        self, answers: Sequence[Candidate], judged: AnswerJudgement, *, kept: bool, forms: int, read: int
     ) -> list[Detail]:
         """What a step records of the answers. forms: of the question;  read: rows of the small model's passes so far"""
         tally = answers_tally(self.answers_detail, answers, judged, kept=kept, forms=forms, read=read)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.activity import Activity, counted
+from decodescope.engine.core.activity import Activity, count_noun
 from decodescope.engine.core.component import Component
 
 from ..values.alphabet import Alphabet
@@ -51,12 +51,12 @@ class Sampler(Component):
         return False
 
     @property
-    def heat(self) -> float | None:
+    def divisor(self) -> float | None:
         """The temperature that it divides the logits by; None if it does something else."""
         return None
 
-    def says(self) -> dict[str, Any]:
-        heats = [stage.heat for stage in self.in_order if stage.heat is not None]
+    def describe(self) -> dict[str, Any]:
+        heats = [stage.divisor for stage in self.in_order if stage.divisor is not None]
         departs = [stage.departs for stage in self.in_order if stage.departs]
         return {
             "greedy": self.greedy,
@@ -77,27 +77,27 @@ class Sampler(Component):
         """The state after `token`; logits float [V] are those that `warp` was given."""
         return state
 
-    def show(self, state: Any) -> dict[str, Any] | None:
+    def state_summary(self, state: Any) -> dict[str, Any] | None:
         """What of the state is worth recording before a step, as plain data."""
         return None
 
-    def acts(self, before: Tensor, after: Tensor) -> bool:
+    def has_effect(self, before: Tensor, after: Tensor) -> bool:
         """Whether `warp` made other logits [V] of those before; of what a text must obey: whether it refused the likeliest
         token."""
         return (
             bool(after[before.argmax()] == -torch.inf) if self.constrains else not torch.equal(before, after)
         )
 
-    def idle(self, did: Activity) -> str:
-        if did.blind or did.changed(self) or not did.steps:
+    def idle_reason(self, did: Activity) -> str:
+        if did.blind or did.has_acted(self) or not did.steps:
             return ""
         if self.constrains:
-            return f"{self.name} refused nothing in {counted(did.steps, 'step')}: the likeliest token always fitted."
+            return f"{self.name} refused nothing in {count_noun(did.steps, 'step')}: the likeliest token always fitted."
         if did.samplers < 2:
             return ""  # one alone is at least why tokens are drawn
-        return f"{self.name} changed no distribution in {counted(did.steps, 'step')} with {self.setting}."
+        return f"{self.name} changed no distribution in {count_noun(did.steps, 'step')} with {self.knobs_as_text}."
 
-    def weighs(self, logits: Tensor, state: Any) -> dict[str, Any] | None:
+    def logits_summary(self, logits: Tensor, state: Any) -> dict[str, Any] | None:
         """What it makes of logits [V] that is worth recording, as plain data; asked only where decisions are recorded."""
         return None
 

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from decodescope.engine.core.activity import Activity, counted
+from decodescope.engine.core.activity import Activity, count_noun
 from decodescope.engine.core.component import Component
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 
-from .context import Context, Lengths, Outcome
+from .context import Context, DraftLength, DraftOutcome
 
 
-class Schedule(Component, Lengths):
+class Schedule(Component, DraftLength):
     """Base of every schedule. A drafter that can be scheduled asks `allow` once a step, then `more` after each token that it
     drafted; that token is checked whatever the answer. As it stands, a draft has the drafter's own length.
 
@@ -27,7 +27,7 @@ class Schedule(Component, Lengths):
     looks_at: ClassVar[str] = ""
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if method.drafter.scheduled and not {*self.lanes} <= {*method.drafter.lanes}:
+        if method.drafter.uses_schedule and not {*self.lanes} <= {*method.drafter.lanes}:
             return (
                 f"{self.name} {self.looks_at} a draft model and {method.drafter.name} drafts without one; choose the drafter "
                 "draft_model, or the schedule confidence."
@@ -37,21 +37,21 @@ class Schedule(Component, Lengths):
     def begin(self, ctx: Context) -> None:
         """Called once, when the prompt has been read up to the root, before the drafter begins."""
 
-    def now(self, ctx: Context) -> bool:
+    def should_draft(self, ctx: Context) -> bool:
         """Whether to draft in this step. If not, the drafter is left no room, as before a text's last token, and hears of the
         step as of any other: so every drafter can be told."""
         return True
 
-    def idle(self, did: Activity) -> str:
+    def idle_reason(self, did: Activity) -> str:
         if not (self.adapts or self.gates) or did.held_back or not did.steps:
             return ""
-        if not did.drafted:
-            return f"{self.name} changed no draft: in {counted(did.steps, 'step')} nothing was drafted."
+        if not did.drafted_count:
+            return f"{self.name} changed no draft: in {count_noun(did.steps, 'step')} nothing was drafted."
         if self.adapts and (did.length is None or any(n != min(room, did.length) for room, n in did.drafts)):
             return ""
         own = f"each had the drafter's own length, {did.length}, or the room that was left"
         why = own if self.adapts else "it held none back"
-        return f"{self.name} changed no draft in {counted(did.could_draft, 'step')}: {why}."
+        return f"{self.name} changed no draft in {count_noun(did.draftable_steps, 'step')}: {why}."
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         """Called after the commit: adapt."""

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from decodescope.engine.core.activity import Activity
-from decodescope.engine.trace.details.looked import Look
+from decodescope.engine.trace.details.looks import Look
 from decodescope.engine.trace.details.shapes import Detail
 from decodescope.engine.trace.records.choices import Choice
 from decodescope.engine.trace.records.events import EndReason, Piece
@@ -18,19 +18,19 @@ from ..values.alphabet import Alphabet
 from ..values.chance import Chance
 from ..values.draft import Draft, Verdict
 from .acceptance import AcceptanceRule
+from .adaptive_depth import AdaptiveDepth
 from .context import Context
-from .depth import Depth
 from .drafter import Drafter
+from .guidance import Guidance
 from .lane import Lane
-from .law import TargetLaw
 from .router import Router
 from .sampler import Sampler
 from .schedule import Schedule
-from .selector import Selector
+from .unmasking import Unmasking
 
 
 @dataclass
-class Stop:
+class StoppingCriteria:
     """Where a text ends: at one of `tokens` (ids), or when it contains one of `texts`.
 
     pieces: id -> bytes, needed for texts
@@ -40,7 +40,7 @@ class Stop:
     texts: tuple[bytes, ...] = ()
     pieces: Any = None
 
-    def at(self, before: list[int], new: list[int]) -> int | None:
+    def find_stop(self, before: list[int], new: list[int]) -> int | None:
         """How many of the `new` tokens stand when the text ends with one of them; None if it goes on."""
         for i, token in enumerate(new):
             if token in self.tokens:
@@ -69,28 +69,28 @@ class State:
     prompt: int
     max_new: int
     limit: int
-    stop: Stop
+    stop: StoppingCriteria
     target: Lane
     lanes: dict[str, Lane]
     drafter: Drafter
     acceptance: AcceptanceRule
-    depth: Depth
+    adaptive_depth: AdaptiveDepth
     sampler: Sampler
     sampler_state: Any
     chance: Chance
     scratch: Any = None
     encode: Callable[[str], list[int]] | None = None
     schedule: Schedule = field(default_factory=Schedule)
-    selector: Selector = field(default_factory=Selector)
+    unmasking: Unmasking = field(default_factory=Unmasking)
     router: Router = field(default_factory=Router)
-    law: TargetLaw = field(default_factory=TargetLaw)
+    guidance: Guidance = field(default_factory=Guidance)
     piece: Callable[[int], Piece] | None = None
     alphabet: Alphabet | None = None
     limited_by: str = ""
     did: Activity = field(default_factory=Activity)
 
     @property
-    def left(self) -> int:
+    def remaining_tokens(self) -> int:
         """Tokens that may still be emitted."""
         return min(self.max_new - (len(self.tokens) - self.prompt), self.limit - len(self.tokens))
 
@@ -98,7 +98,11 @@ class State:
     def room(self) -> int:
         """Tokens that may be guessed in this step; none where a policy will cut behind the prompt's last token, which is then
         read alone, so that all that is written reads the cut cache."""
-        return 0 if self.target.policy.once and self.target.prompt is not None else max(0, self.left - 1)
+        return (
+            0
+            if self.target.policy.once and self.target.prompt is not None
+            else max(0, self.remaining_tokens - 1)
+        )
 
     @property
     def context(self) -> Context:
@@ -116,14 +120,14 @@ class State:
             self.schedule,
         )
 
-    def between(self, role: str) -> Callable[[int, int], None]:
+    def chunk_callback(self, role: str) -> Callable[[int, int], None]:
         """What is told before each chunk of the prompt that the lane of `role` reads: how many tokens of it have been read, and
         of how many. What it raises ends the reading."""
         return lambda read, of: None
 
-    def filled(self, written: int) -> EndReason | None:
+    def limit_reason(self, written: int) -> EndReason | None:
         """Why a text ends that has `written` tokens more than the present one; None: it may go on."""
-        if written < self.left:
+        if written < self.remaining_tokens:
             return None
         return (
             "max_new_tokens" if len(self.tokens) - self.prompt + written >= self.max_new else "context_full"
@@ -131,9 +135,9 @@ class State:
 
     def cut(self, emitted: list[int]) -> tuple[int, EndReason | None]:
         """How many of the `emitted` tokens stand, and why the text ends there, if it does."""
-        count = min(len(emitted), self.left)
-        reason = self.filled(count)
-        stop = self.stop.at(self.tokens[self.prompt :] if self.stop.texts else [], emitted[:count])
+        count = min(len(emitted), self.remaining_tokens)
+        reason = self.limit_reason(count)
+        stop = self.stop.find_stop(self.tokens[self.prompt :] if self.stop.texts else [], emitted[:count])
         return (stop, "stop_token") if stop is not None else (count, reason)
 
 

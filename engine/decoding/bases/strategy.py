@@ -37,7 +37,7 @@ class Strategy(Component):
     changes: ClassVar[str] = ""
     details: ClassVar[Mapping[str, Form]] = {}
 
-    def says(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         return {"uses": sorted(self.uses), "verdicts": self.verdicts}
 
     @property
@@ -54,13 +54,13 @@ class Strategy(Component):
         """Read the prompt, before `begin`: here up to the root, by the target, whose cache may hold a part of it already, and
         by every further lane of a model that reads from left to right."""
         if s.prompt - 1 > len(s.target.tokens):
-            s.target.read(s.tokens[:-1], "prefill", s.between(TARGET), compress=False)
-        s.target.put(s.prompt - 1)
+            s.target.read(s.tokens[:-1], "prefill", s.chunk_callback(TARGET), compress=False)
+        s.target.read_vectors(s.prompt - 1)
         for role, lane in s.lanes.items():
             if not lane.decoder.spec.causal:  # it reads texts as a whole, when it is asked to
                 continue
-            text = s.law.text(role, s.tokens, s.prompt) if role in s.law.lanes else s.tokens
-            lane.read(text[:-1] or text, "prefill", s.between(role))
+            text = s.guidance.text(role, s.tokens, s.prompt) if role in s.guidance.lanes else s.tokens
+            lane.read(text[:-1] or text, "prefill", s.chunk_callback(role))
 
     def begin(self, s: State) -> None:
         """Called once, when the prompt has been read."""

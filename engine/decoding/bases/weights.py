@@ -11,10 +11,10 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 from torch import Tensor
 
-from decodescope.engine.core.component import Component, build, component, param, written
-from decodescope.engine.core.note import Finding, thinned
+from decodescope.engine.core.component import Component, build, component, param, parse_component
+from decodescope.engine.core.note import Finding, downsample
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.model.layers.matrix import Matrix, bits, pack, unpack
+from decodescope.engine.model.layers.matrix import Matrix, bits_per_number, pack, unpack
 
 from ..values.transform_result import TransformCache
 
@@ -24,7 +24,7 @@ MATRICES = ("qkv", "out", "gate_up", "down")  # of a layer, in the order of Mode
 DIGITS = 6  # of a number that is told
 
 
-class Calibration:
+class CalibrationData:
     """Text that a transform may look at, read when it is first asked for, and what transforms told of their look.
 
     shelf: where a slow one leaves what it ends with; None: nothing is kept
@@ -46,13 +46,13 @@ class Calibration:
         whole = len(self.tokens) // (rows * length)
         yield from self.tokens[: whole * rows * length].view(whole, rows, length)
 
-    def tell(self, of: WeightTransform, name: str, values: Sequence[Any]) -> None:
+    def add_finding(self, of: WeightTransform, name: str, values: Sequence[Any]) -> None:
         """One of the findings that a transform declares, with its values; of a series with very many the means of stretches."""
         finding = of.finds[name]
-        some = thinned(values) if finding.over == "round" else values
-        self._findings[name] = replace(finding, values=[_rounded(x) for x in some])
+        some = downsample(values) if finding.over == "round" else values
+        self._findings[name] = replace(finding, values=[_round_value(x) for x in some])
 
-    def again(self, findings: Mapping[str, Finding]) -> None:
+    def restore_findings(self, findings: Mapping[str, Finding]) -> None:
         """What was told of an earlier look, which is not made anew."""
         self._findings |= findings
 
@@ -61,18 +61,18 @@ class Calibration:
         """What was told since it was taken, by name."""
         return dict(self._findings)
 
-    def taken(self) -> dict[str, Finding]:
+    def take_findings(self) -> dict[str, Finding]:
         """What was told since this was asked last, by name."""
         findings, self._findings = self._findings, {}
         return findings
 
 
-def _rounded(x: Any) -> Any:
+def _round_value(x: Any) -> Any:
     """A value as it is told: few digits, and None for what is no number."""
     if isinstance(x, Tensor):
         x = x.tolist()
     if isinstance(x, list | tuple):
-        return [_rounded(y) for y in x]
+        return [_round_value(y) for y in x]
     if isinstance(x, float):
         return float(f"{x:.{DIGITS}g}") if math.isfinite(x) else None
     return x
@@ -94,12 +94,12 @@ class WeightTransform(Component):
     reads: ClassVar[bool] = False
     finds: ClassVar[dict[str, Finding]] = {}
 
-    def made(self, model: Decoder, calibration: Calibration) -> Decoder:
+    def transform(self, model: Decoder, calibration: CalibrationData) -> Decoder:
         """The model made of `model`, whose `spec` says its shape. Raises a Refusal where it cannot be made."""
         raise NotImplementedError
 
 
-class Place(NamedTuple):
+class MatrixPlace(NamedTuple):
     """A matrix of a decoder: its layer, None for the head, and its name, one of MATRICES or "head"."""
 
     layer: int | None
@@ -110,7 +110,7 @@ class Place(NamedTuple):
 
 
 @component
-class Rewriting(WeightTransform):
+class MatrixTransform(WeightTransform):
     """Base of transforms that store each matrix anew, by itself. What each of them lost is told."""
 
     finds: ClassVar[dict[str, Finding]] = {
@@ -123,50 +123,60 @@ class Rewriting(WeightTransform):
         "group": Finding("grid", "Group", unit="weights", what="numbers that share one scale", over="matrix"),
     }
 
-    head: bool = param(False, help="the unembedding too, beside an embedding that stays as it is")
+    include_lm_head: bool = param(
+        False, help="also transform the unembedding matrix; the embedding stays as it is"
+    )
 
-    def stored(self, place: Place, weight: Tensor) -> Tensor:
+    def compress_matrix(self, place: MatrixPlace, weight: Tensor) -> Tensor:
         """The matrix [out, in] that takes the place of these numbers."""
         raise NotImplementedError
 
-    def made(self, model: Decoder, calibration: Calibration) -> Decoder:
-        decoder = rewritten(model, lambda place, x: self.stored(place, unpack(x)), self.head)
-        tell_losses(self, model, decoder, calibration)
+    def transform(self, model: Decoder, calibration: CalibrationData) -> Decoder:
+        decoder = replace_matrices(
+            model, lambda place, x: self.compress_matrix(place, unpack(x)), self.include_lm_head
+        )
+        add_loss_findings(self, model, decoder, calibration)
         return decoder
 
 
-def tell_losses(of: WeightTransform, model: Decoder, after: Decoder, calibration: Calibration) -> None:
+def add_loss_findings(
+    of: WeightTransform, model: Decoder, after: Decoder, calibration: CalibrationData
+) -> None:
     """Tell of every matrix that is stored anew its error, range and group; None where it is as it was, or empty."""
     pairs = [
         [(getattr(a, x), getattr(b, x)) for x in MATRICES]
         for a, b in zip(model.layers, after.layers, strict=True)
     ]
     pairs.append([(model.unembedding, after.unembedding)])
-    losses = [[_loss(before, after) for before, after in row] for row in pairs]
+    losses = [[_matrix_loss(before, after) for before, after in row] for row in pairs]
     for i, name in enumerate(("error", "range", "group")):
-        calibration.tell(of, name, [[x[i] for x in row] for row in losses])
+        calibration.add_finding(of, name, [[x[i] for x in row] for row in losses])
 
 
-def _loss(before: Tensor, after: Tensor) -> tuple[float | None, float | None, int | None]:
+def _matrix_loss(before: Tensor, after: Tensor) -> tuple[float | None, float | None, int | None]:
     """Error, range and group of a matrix."""
     if not before.numel() or not isinstance(after, Matrix) or after is before:
         return None, None, None
     was = unpack(before).double()
     lost = (unpack(after).double() - was).norm() / was.norm().clamp_min(1e-300)
-    return float(lost), float(was.abs().max()), after.sharing
+    return float(lost), float(was.abs().max()), after.scale_group_size
 
 
-def rewritten(model: Decoder, change: Callable[[Place, Tensor], Tensor], head: bool = False) -> Decoder:
+def replace_matrices(
+    model: Decoder, change: Callable[[MatrixPlace, Tensor], Tensor], head: bool = False
+) -> Decoder:
     """`model` with each of its matrices, as it is stored, replaced by `change` of it; the head's only if `head`. What comes
     back as plain rows is packed for the processor."""
     decoder = copy.copy(model)
     decoder.costs = {}
     decoder.layers = [
-        replace(layer, **{name: pack(change(Place(i, name), getattr(layer, name))) for name in MATRICES})
+        replace(
+            layer, **{name: pack(change(MatrixPlace(i, name), getattr(layer, name))) for name in MATRICES}
+        )
         for i, layer in enumerate(model.layers)
     ]
     if head:
-        decoder.head = decoder.unembedding = pack(change(Place(None, "head"), model.head))
+        decoder.head = decoder.unembedding = pack(change(MatrixPlace(None, "head"), model.head))
     return decoder
 
 
@@ -176,20 +186,20 @@ def bits_of(model: Decoder) -> tuple[tuple[float, ...], ...]:
     rows = [*weights, [model.unembedding]]
     if not any(isinstance(x, Matrix) for row in rows for x in row):
         return ()
-    return tuple(tuple(round(bits(x), 9) for x in row) for row in rows)
+    return tuple(tuple(round(bits_per_number(x), 9) for x in row) for row in rows)
 
 
-def transforms(text: str) -> list[WeightTransform]:
-    """Those that a text names, in their order: "int4 group=64", "finequant + int8 head=true". Raises ParamError."""
+def parse_transform_list(text: str) -> list[WeightTransform]:
+    """Those that a text names, in their order: "int4 group=64", "finequant + int8 include_lm_head=true". Raises ParamError."""
     return (
-        [cast(WeightTransform, written("weights", x.strip(), "weights")) for x in text.split("+")]
+        [cast(WeightTransform, parse_component("weights", x.strip(), "weights")) for x in text.split("+")]
         if text.strip()
         else []
     )
 
 
-def spelled(parts: Sequence[WeightTransform]) -> str:
-    """What `transforms` reads, with no more than has to be said: knobs that are as they come are left out."""
+def format_transform_list(parts: Sequence[WeightTransform]) -> str:
+    """What `parse_transform_list` reads, with no more than has to be said: knobs that are as they come are left out."""
     words = []
     for one in parts:
         usual: Any = build("weights", one.name)

@@ -14,7 +14,7 @@ from ..bases.sampler import Sampler
 from ..bases.state import Move, State
 
 
-def count(did: Activity, record: Prefill | Step, room: int = 0) -> None:
+def count_record(did: Activity, record: Prefill | Step, room: int = 0) -> None:
     """Count what a record says. room: tokens that the step could have guessed."""
     for one in record.passes:
         if one.lane == TARGET and one.phase not in ("draft", "score"):
@@ -23,7 +23,7 @@ def count(did: Activity, record: Prefill | Step, room: int = 0) -> None:
             did.picked += one.read is not None
     for change in record.cache:
         if change.lane == TARGET:
-            _cache(did, change)
+            _count_cache_change(did, change)
     if isinstance(record, Step):
         did.steps += 1
         did.lanes |= {one.lane for one in record.passes}
@@ -32,20 +32,20 @@ def count(did: Activity, record: Prefill | Step, room: int = 0) -> None:
         did.left_out = did.prompt - len(record.cut.kept)
 
 
-def _cache(did: Activity, change: CacheChange) -> None:
+def _count_cache_change(did: Activity, change: CacheChange) -> None:
     did.held = change.held
     did.evicted += change.evicted_count
     did.packed += 0 if change.packed is None else change.packed.stop - change.packed.first
     did.added += len(change.augmented or ())
 
 
-def look(did: Activity, s: State, move: Move) -> None:
+def note_acting_samplers(did: Activity, s: State, move: Move) -> None:
     """Note the samplers that changed the distribution of a token just emitted. Each is looked at until it did so once. A single
     one that constrains nothing is not looked at: it is why tokens are drawn, or it takes the likeliest, which costs no look."""
     stages = s.sampler.in_order
     if len(stages) < 2 and not any(stage.constrains for stage in stages):
         return
-    if did.blind or not move.emitted or all(map(did.changed, stages)):
+    if did.blind or not move.emitted or all(map(did.has_acted, stages)):
         return
     path = [] if move.verdict is None else move.verdict.path
     rows = [0, *(node + 1 for node in path)] if move.verdict is not None else [*range(len(move.emitted))]
@@ -61,16 +61,16 @@ def look(did: Activity, s: State, move: Move) -> None:
         return
     for row, token in zip(rows, move.emitted, strict=False):
         logits = move.logits[row]
-        _stages(did, stages, logits, [state] if stages[0] is s.sampler else state)
-        if all(map(did.changed, stages)):
+        _note_acting_stages(did, stages, logits, [state] if stages[0] is s.sampler else state)
+        if all(map(did.has_acted, stages)):
             return
         state = s.sampler.update(state, token, logits) if s.sampler.stateful else state
 
 
-def _stages(did: Activity, stages: list[Sampler], logits: Tensor, states: list[Any]) -> None:
+def _note_acting_stages(did: Activity, stages: list[Sampler], logits: Tensor, states: list[Any]) -> None:
     """Note the stages that change logits [V]. states: of each stage."""
     for stage, own in zip(stages, states, strict=True):
         after = stage.warp(logits, own)
-        if not did.changed(stage) and stage.acts(logits, after):
+        if not did.has_acted(stage) and stage.has_effect(logits, after):
             did.acted.append(stage)
         logits = after

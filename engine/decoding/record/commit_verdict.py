@@ -12,7 +12,7 @@ from ..bases.state import State
 from ..values.draft import Draft, Verdict
 
 
-class Settled(NamedTuple):
+class CommittedVerdict(NamedTuple):
     """Tokens emitted and the origin of each, why the text ends, if it does, the verdict as far as it stands, and the sampler's
     state before."""
 
@@ -23,9 +23,9 @@ class Settled(NamedTuple):
     before: Any
 
 
-def settle(s: State, draft: Draft, verdict: Verdict, at: Cursor) -> Settled:
+def commit_verdict(s: State, draft: Draft, verdict: Verdict, at: Cursor) -> CommittedVerdict:
     """Cut the verdict at the first stop token and at the length limit, then commit: rows, sampler, text. `at`: the root."""
-    emitted, origins = told(draft, verdict)
+    emitted, origins = emitted_tokens(draft, verdict)
     count, end = s.cut(emitted)
     if count < len(emitted):
         emitted, origins = emitted[:count], origins[:count]
@@ -34,15 +34,15 @@ def settle(s: State, draft: Draft, verdict: Verdict, at: Cursor) -> Settled:
     before = s.sampler_state
     if s.sampler.stateful:
         for i, token in enumerate(emitted):
-            s.sampler_state = at.after(token)
+            s.sampler_state = at.state_after(token)
             if i < len(verdict.path):
                 at = at.descend(verdict.path[i])
     s.tokens += emitted
     s.chance.forget(len(s.tokens))
-    return Settled(emitted, origins, end, verdict, before)
+    return CommittedVerdict(emitted, origins, end, verdict, before)
 
 
-def told(draft: Draft, verdict: Verdict) -> tuple[list[int], list[str]]:
+def emitted_tokens(draft: Draft, verdict: Verdict) -> tuple[list[int], list[str]]:
     """The tokens that a verdict emits, and the origin of each."""
     emitted = [draft.tokens[node] for node in verdict.path]
     origins = ["accepted"] * len(emitted)

@@ -9,7 +9,7 @@ from decodescope.engine.trace.records.events import EndReason
 from ..bases.state import Move, State
 
 
-def moved(
+def plain_move(
     s: State,
     emitted: list[int],
     end: EndReason | None,

@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.stores.store import closing
+from decodescope.engine.model.stores.store import plan_hole_moves
 
 from ..bases.lane import Lane
 from ..bases.policy import CHUNK
 
 
 @dataclass(eq=False)
-class Branch:
+class TextBranch:
     """A text, of which the first `held` tokens have entries.
 
     like: a branch with the same tokens before `upto`, which reads those that neither has read for both
@@ -25,12 +25,12 @@ class Branch:
 
     tokens: list[int]
     held: int
-    like: Branch | None = None
+    like: TextBranch | None = None
     upto: int = 0
 
 
 @dataclass
-class _Rows:
+class _PassRows:
     """The rows of a pass: whose they are, by number, what they hold, and which of them belong to each branch."""
 
     owners: list[int] = field(default_factory=list)
@@ -39,7 +39,7 @@ class _Rows:
     of: list[list[int]] = field(default_factory=list)
 
 
-class Branches:
+class TextBranches:
     """Texts that begin and end when they like, and are as long as they like. One may go on from any place of another: it reads
     that one's entries, which are held once, whoever reads them. A pass reads rows of all texts; each row sees the entries and
     rows of its own text alone. An entry that nobody reads any more is returned at once.
@@ -58,18 +58,18 @@ class Branches:
     def __init__(self, lane: Lane, tokens: Sequence[int]):
         """One text `tokens`, of which `lane` has read the beginning."""
         self.lane = lane
-        self.alive = [Branch(list(tokens), len(lane.tokens))]
+        self.alive = [TextBranch(list(tokens), len(lane.tokens))]
         self._sees: Tensor | None = None  # bool [B, n], once there are two; None: all is seen
 
-    def fork(self, parent: Branch, length: int, behind: Sequence[int]) -> Branch:
+    def fork(self, parent: TextBranch, length: int, behind: Sequence[int]) -> TextBranch:
         """A text that goes on with `behind` (ids) after the first `length` tokens of `parent`; at least its last token is to be
         read."""
         tokens = [*parent.tokens[:length], *behind]
         upto = min(length, len(tokens) - 1)
-        branch = Branch(tokens, min(parent.held, upto))
+        branch = TextBranch(tokens, min(parent.held, upto))
         if branch.held < upto:
             branch.like, branch.upto = parent, upto
-        sees = self._apart()
+        sees = self._separate_texts()
         own = sees[self.alive.index(parent)]
         if branch.held < parent.held:
             own = own & (self.lane.cache.layers[0].positions()[0, 0] < branch.held)
@@ -77,10 +77,10 @@ class Branches:
         self.alive.append(branch)
         return branch
 
-    def _apart(self) -> Tensor:
+    def _separate_texts(self) -> Tensor:
         """What each text sees, now that there are several."""
         if self._sees is None:
-            self.lane.cache.unordered()
+            self.lane.cache.track_positions()
             for store in self.lane.cache.layers:
                 store.evicted = None  # a place in the text names no entry, where texts share places
             self._sees = torch.ones(
@@ -88,7 +88,7 @@ class Branches:
             )
         return self._sees
 
-    def end(self, branch: Branch) -> list[int]:
+    def end(self, branch: TextBranch) -> list[int]:
         """A text is over: its entries go, but for those that others read. The last of all keeps its own. The places in the text
         of those that went, ascending."""
         at = self.alive.index(branch)
@@ -103,7 +103,7 @@ class Branches:
         freed: list[int] = []
         if dead:
             freed = self.lane.cache.layers[0].positions()[0, 0, dead].sort().values.tolist()
-            holes, tail = closing(dead, sees.shape[1])
+            holes, tail = plan_hole_moves(dead, sees.shape[1])
             sees[:, holes] = sees[:, tail]
             sees = sees[:, : sees.shape[1] - len(dead)]
             for store in self.lane.cache.layers:
@@ -112,13 +112,13 @@ class Branches:
         self._sees = sees if len(self.alive) > 1 else None
         return freed
 
-    def read(self, whole: Collection[Branch] = ()) -> None:
+    def read(self, whole: Collection[TextBranch] = ()) -> None:
         """Read all texts but for their last tokens, those of `whole` to their ends, chunk by chunk."""
         while True:
             rows = self._rows([len(x.tokens) - (x not in whole) for x in self.alive], CHUNK)
             if not rows.tokens:
                 break
-            self.lane.forward(self._feed(rows, "last"), "prefill")
+            self.lane.forward(self._build_feed(rows, "last"), "prefill")
             self._commit(rows, compress=False)
         self.lane.cache.shrink()
 
@@ -127,21 +127,21 @@ class Branches:
         rows = self._rows([len(x.tokens) for x in self.alive])
         last = [own[-1] for own in rows.of]
         logits = self.lane.forward(
-            self._feed(rows, "all" if last == list(range(len(rows.tokens))) else last)
+            self._build_feed(rows, "all" if last == list(range(len(rows.tokens))) else last)
         )[0]
         self._commit(rows)
         return logits
 
-    def scored(self) -> list[Tensor]:
+    def step_all_logits(self) -> list[Tensor]:
         """The same pass: for each text logits float [r, V], behind each of the r tokens that it had not read."""
         rows = self._rows([len(x.tokens) for x in self.alive])
-        logits = self.lane.forward(self._feed(rows, "all"))[0]
+        logits = self.lane.forward(self._build_feed(rows, "all"))[0]
         self._commit(rows)
         return [logits] if len(rows.of) == 1 else [logits[own] for own in rows.of]
 
-    def _rows(self, stops: Sequence[int], most: int | None = None) -> _Rows:
+    def _rows(self, stops: Sequence[int], most: int | None = None) -> _PassRows:
         """Rows that read each text up to stops[b], at most `most` of them."""
-        rows, at = _Rows(), dict[tuple[int, int], int]()
+        rows, at = _PassRows(), dict[tuple[int, int], int]()
         for b, branch in enumerate(self.alive):
             own: list[int] = []
             other = -1 if branch.like is None else self.alive.index(branch.like)
@@ -159,12 +159,12 @@ class Branches:
             rows.of.append(own)
         return rows
 
-    def _feed(self, rows: _Rows, logits: Literal["all", "last"] | list[int]) -> Feed:
+    def _build_feed(self, rows: _PassRows, logits: Literal["all", "last"] | list[int]) -> Feed:
         device = self.lane.decoder.device
         if self._sees is None:
-            return Feed.causal(rows.tokens, rows.places[0], device, logits)
+            return Feed.causal_chain(rows.tokens, rows.places[0], device, logits)
         owners, places = torch.tensor(rows.owners, device=device), torch.tensor(rows.places, device=device)
-        visible = self._mine(rows)[owners] & (places <= places[:, None])
+        visible = self._rows_of_texts(rows)[owners] & (places <= places[:, None])
         return Feed(
             torch.tensor([rows.tokens], device=device),
             places[None],
@@ -174,17 +174,17 @@ class Branches:
             highest=max(rows.places),
         )
 
-    def _mine(self, rows: _Rows) -> Tensor:
+    def _rows_of_texts(self, rows: _PassRows) -> Tensor:
         """bool [B, T]: which rows belong to each text."""
         mine = torch.zeros(len(rows.of), len(rows.tokens), dtype=torch.bool)
         for own, those in zip(mine, rows.of, strict=True):
             own[those] = True
         return mine.to(self.lane.decoder.device)
 
-    def _commit(self, rows: _Rows, compress: bool = True) -> None:
+    def _commit(self, rows: _PassRows, compress: bool = True) -> None:
         self.lane.commit(list(range(len(rows.tokens))), compress)
         if self._sees is not None:
-            self._sees = torch.cat([self._sees, self._mine(rows)], 1)
+            self._sees = torch.cat([self._sees, self._rows_of_texts(rows)], 1)
         for branch, own in zip(self.alive, rows.of, strict=True):
             branch.held += len(own)
             if branch.held >= branch.upto:

@@ -10,16 +10,16 @@ from torch import Tensor
 
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.details.declarations import CanvasForm, DetailColumn, Sentence
-from decodescope.engine.trace.details.explored import Explored, entropies
-from decodescope.engine.trace.details.vetoed import Veto, turns
+from decodescope.engine.trace.details.exploration import Explored, entropy_bits
+from decodescope.engine.trace.details.veto import Veto, commit_order
 
 from ..bases.sampler import softmax
-from ..bases.selector import Choice, Open
 from ..bases.state import State
-from .candidates import candidates
-from .grammatical import Grammatical
-from .in_order import OPEN, InOrder
-from .tries import Tries
+from ..bases.unmasking import CanvasView, SelectorChoice
+from .candidates import draw_candidates
+from .canvas_grammar import CanvasGrammar
+from .canvas_variants import CanvasVariants
+from .ordered_emission import OPEN, OrderedEmission
 
 CANVAS = CanvasForm(
     title="Places settled",
@@ -66,7 +66,7 @@ CANVAS = CanvasForm(
     settles=["rank <= count", "confidence >= bars"],
     columns=[DetailColumn(name, "number") for name in ("bars", "order", "entropy", "final")],
     check="fills",
-    part="selector",
+    part="unmasking",
 )
 
 
@@ -85,7 +85,7 @@ class Canvas:
     grammar: what texts are left to it; None: all
     """
 
-    text: InOrder
+    text: OrderedEmission
     size: int
     cache: str
     blocks: int = 1
@@ -94,32 +94,32 @@ class Canvas:
     behind: int = 0
     passes: int = 0
     written: dict[int, tuple[int, float]] = field(default_factory=dict)
-    tries: Tries | None = None
-    grammar: Grammatical | None = None
+    tries: CanvasVariants | None = None
+    grammar: CanvasGrammar | None = None
 
     @classmethod
-    def opened(cls, s: State, size: int, cache: str, grammar: str = "") -> Canvas:
+    def create(cls, s: State, size: int, cache: str, grammar: str = "") -> Canvas:
         """One of as many places as tokens may still be written; the target's cache is empty. grammar: as
         engine/trace/values/grammar.py
         reads it"""
         s.target.truncate(0)
         if cache == "dual":
-            s.target.cache.unordered()
-        canvas = cls(InOrder.behind(s), size, cache, s.selector.blocks, edge=len(s.tokens))
+            s.target.cache.track_positions()
+        canvas = cls(OrderedEmission.create(s), size, cache, s.unmasking.blocks, edge=len(s.tokens))
         if grammar:
-            canvas.grammar = Grammatical.opened(s, grammar, len(canvas.text.tokens))
-        canvas.turn()
+            canvas.grammar = CanvasGrammar.create(s, grammar, len(canvas.text.tokens))
+        canvas.begin_next_block()
         return canvas
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether no place is open."""
         return self.first == self.text.end
 
-    def turn(self) -> None:
+    def begin_next_block(self) -> None:
         """Begin the next block that is not full."""
         self.first = self.edge
-        while self.first < self.text.end and not self.text.open(
+        while self.first < self.text.end and not self.text.open_positions(
             self.first, min(self.first + self.size, self.text.end)
         ):
             self.first = min(self.first + self.size, self.text.end)
@@ -127,14 +127,14 @@ class Canvas:
         self.written, self.passes = {}, 0
 
     @property
-    def stale(self) -> int:
+    def stale_passes(self) -> int:
         """Passes that were made since the entries were that the next one reads of others; 0: it feeds all rows."""
         return 0 if self.cache == "none" else self.passes
 
     @property
-    def fed(self) -> range:
+    def fed_positions(self) -> range:
         """The positions that the next pass feeds."""
-        if self.stale == 0:
+        if self.stale_passes == 0:
             return range(self.text.end)
         return range(self.first, self.text.end if self.cache == "prefix" else self.behind)
 
@@ -144,17 +144,21 @@ class Canvas:
         Of the rows fed those stay that the next passes of the block read."""
         mask = s.target.decoder.spec.mask_token
         device = s.target.decoder.device
-        fed = self.fed
+        fed = self.fed_positions
         assert mask is not None, "a model without a mask token was refused"
-        if self.stale == 0:
+        if self.stale_passes == 0:
             s.target.truncate(0)
         text = s.tokens[: self.text.start] + [mask if token == OPEN else token for token in self.text.tokens]
         for place, (token, _) in self.written.items():
             text[place] = token
         tried, tries = (-1, 1) if self.tries is None else (self.tries.place, len(self.tries.tokens))
-        places = [x for x in self.text.open(self.first, self.behind) if x not in self.written and x != tried]
+        places = [
+            x
+            for x in self.text.open_positions(self.first, self.behind)
+            if x not in self.written and x != tried
+        ]
         if self.tries is not None:
-            feed = self.tries.feed(text, fed, device)
+            feed = self.tries.build_feed(text, fed, device)
         else:
             rows, positions = (
                 torch.tensor([list(x)], device=device) for x in (text[fed.start : fed.stop], fed)
@@ -171,39 +175,41 @@ class Canvas:
             s.target.commit([*range(self.first), *right])
         return places, logits
 
-    def offered(self, s: State, places: list[int], logits: Tensor) -> Open:
+    def view_for_selector(self, s: State, places: list[int], logits: Tensor) -> CanvasView:
         """What a selector chooses from: the sampler's candidate for each of the open `places`, and the model's probability of
         it. logits: float [K, O, V], of each canvas that was tried; the best one is what it chooses from, with its token there.
         """
         explored = None
         if self.tries is not None:
             explored, self.tries = (
-                self.tries.judged(s.selector, logits, places, self.edge, s.stop.tokens),
+                self.tries.judge_canvases(s.unmasking, logits, places, self.edge, s.stop.tokens),
                 None,
             )
         logits = logits[0 if explored is None else explored.won]
-        candidate, confidence = candidates(s, places, logits)
+        candidate, confidence = draw_candidates(s, places, logits)
         if self.grammar is not None:
-            candidate = self._fitting(s, logits, places, candidate, explored)
+            candidate = self._apply_grammar(s, logits, places, candidate, explored)
             confidence = softmax(logits).gather(-1, candidate[:, None])[:, 0]
         numbers = [
             np.array(places, np.int32),
             candidate.to(torch.int32).cpu().numpy(),
             confidence.float().cpu().numpy(),
         ]
-        if s.selector.explores:
-            numbers.append(entropies(softmax(logits).double().cpu().numpy()))
+        if s.unmasking.explores:
+            numbers.append(entropy_bits(softmax(logits).double().cpu().numpy()))
         if explored is not None:
             at, won = int(np.searchsorted(numbers[0], explored.place)), explored.won
             new = explored.place, explored.tokens[won], explored.chance[won], 0
             numbers = [np.insert(column, at, x) for column, x in zip(numbers, new, strict=True)]
         written = {place: confidence for place, (_, confidence) in self.written.items()}
         at_places = numbers[0], numbers[1], numbers[2]
-        entropy = numbers[3] if s.selector.explores else None
+        entropy = numbers[3] if s.unmasking.explores else None
         block = self.first, self.behind
-        return Open(block, self.passes, *at_places, written, self.edge, entropy, explored, s.stop.tokens)
+        return CanvasView(
+            block, self.passes, *at_places, written, self.edge, entropy, explored, s.stop.tokens
+        )
 
-    def _fitting(
+    def _apply_grammar(
         self, s: State, logits: Tensor, places: list[int], candidate: Tensor, explored: Explored | None
     ) -> Tensor:
         """The candidates, and for those that the grammar refuses others, which it leaves."""
@@ -211,24 +217,24 @@ class Canvas:
         canvas = [*self.text.tokens]
         if explored is not None:
             canvas[explored.place - self.text.start] = explored.tokens[explored.won]
-        may = self.grammar.allowed(canvas, places, logits.shape[-1], logits.device)
+        may = self.grammar.allowed_tokens(canvas, places, logits.shape[-1], logits.device)
         bad = (~may.gather(-1, candidate[:, None])[:, 0]).nonzero()[:, 0]
         self.grammar.vetoes = [Veto(places[i], int(candidate[i])) for i in bad.tolist()]
         if len(bad):
             left = logits[bad].masked_fill(~may[bad], -torch.inf)
-            again, _ = candidates(s, [places[i] for i in bad.tolist()], left)
+            again, _ = draw_candidates(s, [places[i] for i in bad.tolist()], left)
             candidate = candidate.index_copy(0, bad, again)
         return candidate
 
-    def commit(self, view: Open, choice: Choice) -> list[int]:
+    def commit(self, view: CanvasView, choice: SelectorChoice) -> list[int]:
         """Settle the candidates that were chosen, or write them for now where some places are masked again; a block that is
         done is followed by the next. The indices of the open places that were committed, ascending."""
-        taken = choice.taken(view)
+        taken = choice.committed_indices(view)
         if self.grammar is not None:
             explored = (
                 None if view.explored is None else int(np.searchsorted(view.places, view.explored.place))
             )
-            order = turns(taken, view.confidence, choice.order, explored)
+            order = commit_order(taken, view.confidence, choice.order, explored)
             pairs = [(int(view.places[i]), int(view.candidate[i])) for i in order]
             refused = self.grammar.refuse(self.text.tokens, pairs)
             taken = sorted({*order} - {order[k] for k in refused})
@@ -247,13 +253,13 @@ class Canvas:
         if choice.cut is not None:
             self.text.drop(choice.cut)
             self.edge, self.behind = min(self.edge, choice.cut), min(self.behind, choice.cut)
-        if not self.text.open(self.first, self.edge):
-            self.turn()
+        if not self.text.open_positions(self.first, self.edge):
+            self.begin_next_block()
         return taken
 
-    def explore(self, s: State, view: Open, choice: Choice, logits: Tensor) -> None:
+    def explore(self, s: State, view: CanvasView, choice: SelectorChoice, logits: Tensor) -> None:
         """Let the next pass try tokens at a place, if the selector asks for it. logits: float [K, O, V] of the present pass."""
-        asked = s.selector.explore(view, choice) if s.selector.explores else None
+        asked = s.unmasking.explore(view, choice) if s.unmasking.explores else None
         if asked is None:
             return
         place, count = asked
@@ -262,6 +268,6 @@ class Canvas:
             won, at = view.explored.won, at - (view.explored.place < place)
         left = logits[won, at]
         if self.grammar is not None:
-            may = self.grammar.allowed(self.text.tokens, [place], left.shape[-1], left.device)[0]
+            may = self.grammar.allowed_tokens(self.text.tokens, [place], left.shape[-1], left.device)[0]
             left = left.masked_fill(~may, -torch.inf)
-        self.tries = Tries.likeliest(place, left, softmax(logits[won, at]), count)
+        self.tries = CanvasVariants.from_top_logits(place, left, softmax(logits[won, at]), count)

@@ -9,17 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.spec import Picture
+from decodescope.engine.core.spec import PictureSpec
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.trace.details.declarations import CanvasForm, CanvasWord, DetailColumn, Sentence
-from decodescope.engine.trace.details.pictured import begins
+from decodescope.engine.trace.details.picture_passes import picture_start
 from decodescope.engine.trace.details.shapes import CanvasDetail
 from decodescope.engine.trace.records.events import EndReason
 
 from ..bases.state import State
-from .candidates import candidates
+from .candidates import draw_candidates
 from .canvas import CANVAS
-from .in_order import OPEN, InOrder
+from .ordered_emission import OPEN, OrderedEmission
 
 
 def cells_form(word: str, sign: CanvasWord, cells: list[Sentence], standins: str = "") -> CanvasForm:
@@ -44,20 +44,24 @@ class Cells:
     first: the first that is written: those before it stand in the text already;  begin: position of cell 0
     """
 
-    picture: Picture
-    text: InOrder
+    picture: PictureSpec
+    text: OrderedEmission
     first: int
 
     @classmethod
-    def opened(cls, s: State) -> Cells:
+    def create(cls, s: State) -> Cells:
         """Those that the text of `s` lacks. Raises EngineFault where it lacks none."""
         picture = s.target.decoder.spec.picture
         assert picture is not None, "a model that writes no pictures was refused"
-        first = len(s.tokens) - begins(s.tokens[: s.prompt], picture.levels)
+        first = len(s.tokens) - picture_start(s.tokens[: s.prompt], picture.levels)
         if first >= picture.size:
             why = f"The prompt ends with {first} grey levels, and a picture has {picture.size}: leave some of them out."
             raise EngineFault("bad_input", why)
-        return cls(picture, InOrder(len(s.tokens), [OPEN] * min(s.left, picture.size - first)), first)
+        return cls(
+            picture,
+            OrderedEmission(len(s.tokens), [OPEN] * min(s.remaining_tokens, picture.size - first)),
+            first,
+        )
 
     @property
     def begin(self) -> int:
@@ -65,12 +69,12 @@ class Cells:
         return self.text.start - self.first
 
     @property
-    def behind(self) -> int:
+    def end_cell(self) -> int:
         """The cell behind the last that is written."""
         return self.first + len(self.text.tokens)
 
     @property
-    def full(self) -> bool:
+    def is_full(self) -> bool:
         """Whether all are settled."""
         return OPEN not in self.text.tokens
 
@@ -81,7 +85,7 @@ class Cells:
 
     def settle(self, s: State, cells: Sequence[int], logits: Tensor, rule: str) -> CanvasDetail:
         """Draw the tokens of `cells` from logits float [O, V], each with the coins of its place, and settle them by `rule`."""
-        drawn, probability = candidates(s, [self.begin + cell for cell in cells], logits)
+        drawn, probability = draw_candidates(s, [self.begin + cell for cell in cells], logits)
         order = np.argsort(np.array(cells), kind="stable")
         places = (self.begin + np.array(cells, np.int32)[order]).astype(np.int32)
         column, confidence = (
@@ -99,5 +103,5 @@ class Cells:
     def emit(self, s: State) -> tuple[list[int], EndReason | None]:
         """What stands behind the text in one piece by now, and why it ends, if it does: a whole picture is the end."""
         emitted, end = self.text.emit(s)
-        whole = self.full and self.behind == self.picture.size
+        whole = self.is_full and self.end_cell == self.picture.size
         return emitted, end or ("picture_full" if whole else None)

@@ -37,7 +37,7 @@ class Infiller:
         self._barred = self._barred[self._barred < lane.decoder.vocab]
 
     @property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         """Tokens that a text may have, its gap counted."""
         return self.lane.decoder.spec.max_positions
 
@@ -60,13 +60,13 @@ class Infiller:
             feed = Feed(
                 tokens, positions, visible, places.flatten().tolist(), highest=max(map(len, text)) - 1
             )
-            settled, best = self._surest(self.lane.forward(feed, "draft")[0], masked, count)
+            settled, best = self._most_confident(self.lane.forward(feed, "draft")[0], masked, count)
             self.lane.rollback()
             tokens[0, places.gather(1, settled)] = best.gather(1, settled)
             masked = masked.scatter(1, settled, False)
         return tokens[0, places].tolist()
 
-    def _surest(self, logits: Tensor, masked: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    def _most_confident(self, logits: Tensor, masked: Tensor, count: int) -> tuple[Tensor, Tensor]:
         """Of logits [gaps * size, V]: the `count` surest masked places of each gap, int64 [gaps, count], and the likeliest
         token of every place, int64 [gaps, size]."""
         logits = logits.index_fill(-1, self._barred, -torch.inf)

@@ -17,7 +17,7 @@ ROWS = (1, 2, 4, 8, 16)  # of the passes that are timed on this machine
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearPassTime:
     """What a pass takes: fixed + row a token fed + entry a token of context, each in microseconds."""
 
     fixed: float
@@ -29,7 +29,7 @@ class Linear:
         return self.fixed + self.row * rows + self.entry * entries
 
     @classmethod
-    def of(cls, spec: ModelSpec, machine: HardwareProfile) -> Linear:
+    def from_profile(cls, spec: ModelSpec, machine: HardwareProfile) -> LinearPassTime:
         """From counts of work, 16 bits a number: reading the weights, the arithmetic of a token, reading its keys and values;
         nothing overlaps."""
         one = pass_cost(spec, PassShape(1, 0))
@@ -37,7 +37,7 @@ class Linear:
         return cls(fixed, one.flops / machine.peak() * 1e6, spec.kv_bytes(1, 2) / machine.bandwidth * 1e6)
 
     @classmethod
-    def timed(cls, decoder: Decoder) -> Linear:
+    def measure(cls, decoder: Decoder) -> LinearPassTime:
         """Least squares through passes timed on this machine; the context's part is what it was behind 128 entries."""
         us = torch.tensor(verify_costs(decoder, ROWS), dtype=torch.float64)
         rows = torch.tensor(ROWS, dtype=torch.float64)

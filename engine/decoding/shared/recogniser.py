@@ -30,7 +30,7 @@ KEPT = 256  # paths whose matchers stay
 REASON = 120  # characters of what the parser says
 
 
-class Path:
+class GrammarPath:
     """A text, token by token from the beginning: of each one object, so that equal paths are the same.
 
     open: whether the grammar still decides here; not behind a stop token, nor behind one that it does not allow
@@ -38,7 +38,7 @@ class Path:
     """
 
     def __init__(
-        self, recogniser: Recogniser, before: Path | None = None, token: int = -1, open: bool = True
+        self, recogniser: Recogniser, before: GrammarPath | None = None, token: int = -1, open: bool = True
     ):
         self.recogniser = recogniser
         self.before = before
@@ -46,18 +46,18 @@ class Path:
         self.open = open
         self.length: int = 0 if before is None else before.length + 1
         self.mask: Tensor | None = None
-        self._after: dict[int, Path] = {}
+        self._after: dict[int, GrammarPath] = {}
 
-    def __deepcopy__(self, memo: object) -> Path:
+    def __deepcopy__(self, memo: object) -> GrammarPath:
         return self
 
-    def after(self, token: int) -> Path:
+    def with_token(self, token: int) -> GrammarPath:
         """The same text with `token` behind it."""
         if token not in self._after:
             fits = (
                 self.open and token not in self.recogniser.stops and bool(self.recogniser.mask(self)[token])
             )
-            self._after[token] = Path(self.recogniser, self, token, fits)
+            self._after[token] = GrammarPath(self.recogniser, self, token, fits)
         return self._after[token]
 
 
@@ -75,13 +75,17 @@ class Recogniser:
                 "a grammar ends its text with a stop token, and this run has none: let it end at its end token."
             )
         self.stops, self.vocab, self.us = alphabet.stops, alphabet.vocab, 0.0
-        self._grammar = readable(text, dialect)
+        self._grammar = compile_grammar(text, dialect)
         # ids that stand for no text
         bare = {i for i, piece in enumerate(alphabet.pieces) if piece == b"<#%d>" % i}
         special = frozenset({*alphabet.marks, *alphabet.stops, *bare})
-        self._tokenizer = _tokenizer(tuple(alphabet.pieces), alphabet.stops, special)
-        self._lock, self._masks, self._matchers = threading.Lock(), dict[bytes, Tensor](), dict[Path, Any]()
-        self.root = Path(self)
+        self._tokenizer = _build_tokenizer(tuple(alphabet.pieces), alphabet.stops, special)
+        self._lock, self._masks, self._matchers = (
+            threading.Lock(),
+            dict[bytes, Tensor](),
+            dict[GrammarPath, Any](),
+        )
+        self.root = GrammarPath(self)
         try:
             self.mask(self.root)
         except EngineFault as fault:
@@ -90,7 +94,7 @@ class Recogniser:
     def __deepcopy__(self, memo: object) -> Recogniser:
         return self
 
-    def mask(self, path: Path) -> Tensor:
+    def mask(self, path: GrammarPath) -> Tensor:
         """bool [V]: the tokens that may follow an open `path`; a stop token where the text is one of the grammar's. Raises
         EngineFault where none may, or where the grammar is too complex."""
         if path.mask is None:
@@ -100,7 +104,7 @@ class Recogniser:
                 bits = matcher.compute_bitmask()
                 if matcher.is_error() or not any(bits):
                     why = matcher.get_error().partition("\n")[0][:REASON]
-                    raise EngineFault("bad_input", _stuck(why, path.length))
+                    raise EngineFault("bad_input", _explain_dead_end(why, path.length))
                 if bits not in self._masks:
                     flags = np.unpackbits(np.frombuffer(bits, np.uint8), bitorder="little")[: self.vocab]
                     self._masks[bits] = torch.from_numpy(flags.astype(bool))
@@ -108,16 +112,16 @@ class Recogniser:
                 self.us += (time.perf_counter() - began) * 1e6
         return path.mask
 
-    def forced(self, path: Path, most: int) -> Iterator[int]:
+    def forced_tokens(self, path: GrammarPath, most: int) -> Iterator[int]:
         """The tokens that follow because no other may, at most so many; not the one that ends the text."""
         for _ in range(most if path.open else 0):
             ids = self.mask(path).nonzero()[:, 0]
             if len(ids) != 1 or int(ids[0]) in self.stops:
                 return
             yield int(ids[0])
-            path = path.after(int(ids[0]))
+            path = path.with_token(int(ids[0]))
 
-    def _matcher(self, path: Path) -> LLMatcher:
+    def _matcher(self, path: GrammarPath) -> LLMatcher:
         """The matcher behind a path. None goes back: one that did may still hold the mask of where it was."""
         way, here = list[int](), path
         while here not in self._matchers and here.before is not None:
@@ -138,7 +142,7 @@ class Recogniser:
 
 
 @lru_cache(maxsize=32)
-def readable(text: str, dialect: str) -> str:
+def compile_grammar(text: str, dialect: str) -> str:
     """The grammar as llguidance takes it. Raises ParamError for one that cannot be read."""
     from llguidance import LLMatcher, regex_to_lark
 
@@ -147,7 +151,7 @@ def readable(text: str, dialect: str) -> str:
             schema: Any = json.loads(text)
         except ValueError as error:
             raise ParamError(
-                f'grammar.text is no JSON ({error}): write a schema such as {{"type": "object"}}.'
+                f'grammar.definition is no JSON ({error}): write a schema such as {{"type": "object"}}.'
             ) from None
         schema = schema if isinstance(schema, dict) else {"allOf": [schema]}
         body = (
@@ -167,7 +171,7 @@ def readable(text: str, dialect: str) -> str:
             "lark": "with a rule `start`",
         }
         raise ParamError(
-            f"grammar.text cannot be read as {dialect} ({reason.rstrip('.')}): write it {ways[dialect]}."
+            f"grammar.definition cannot be read as {dialect} ({reason.rstrip('.')}): write it {ways[dialect]}."
         )
     return grammar
 
@@ -185,7 +189,9 @@ class _Vocabulary:
 
 
 @lru_cache(maxsize=2)
-def _tokenizer(tokens: tuple[bytes, ...], stops: frozenset[int], special: frozenset[int]) -> LLTokenizer:
+def _build_tokenizer(
+    tokens: tuple[bytes, ...], stops: frozenset[int], special: frozenset[int]
+) -> LLTokenizer:
     """The trie of all tokens, one for all runs of a model."""
     from llguidance import LLTokenizer, TokenizerWrapper
 
@@ -193,7 +199,7 @@ def _tokenizer(tokens: tuple[bytes, ...], stops: frozenset[int], special: frozen
     return LLTokenizer(made_of, n_vocab=len(tokens), eos_token=sorted(stops))
 
 
-def _stuck(why: str, length: int) -> str:
+def _explain_dead_end(why: str, length: int) -> str:
     """Why no token may follow, as a sentence."""
     if "TooComplex" in why or "limit" in why:
         return f"The grammar became too complex behind {length} tokens ({why}): shorten it."

@@ -17,7 +17,7 @@ import torch
 
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.trace.records.environment import Environment, cost, threads_of
+from decodescope.engine.trace.records.environment import Environment, choose_thread_count, mean_pass_time
 from decodescope.engine.trace.records.events import Pass
 
 from ..bases.lane import Lane
@@ -41,12 +41,12 @@ Times = dict[int, list[float]]  # threads -> what a pass of each of ROWS takes, 
 Timing = Callable[[Decoder, Sequence[int], float], Times]
 
 
-def numbers(most: int) -> list[int]:
+def thread_counts(most: int) -> list[int]:
     """The numbers of threads that are tried: powers of two, and all processors."""
     return sorted({most, *(1 << k for k in range(most.bit_length()) if 1 << k <= most)})
 
 
-def processors() -> int:
+def processor_count() -> int:
     """How many processors this process may use."""
     allowed = getattr(os, "sched_getaffinity", None)  # on Linux
     return (os.cpu_count() or 1) if allowed is None else len(allowed(0))
@@ -66,7 +66,7 @@ def idle_s() -> float | None:
 
 
 @torch.inference_mode()
-def timed(decoder: Decoder, threads: Sequence[int], budget_s: float) -> Times:
+def time_passes(decoder: Decoder, threads: Sequence[int], budget_s: float) -> Times:
     """What passes take in each number of threads, by turns, since others may work here meanwhile: means without the longest. A
     number that is far behind after a round is not tried again. torch's number is another one afterwards."""
     lane = Lane("timed", decoder, CachePolicy())
@@ -83,11 +83,11 @@ def timed(decoder: Decoder, threads: Sequence[int], budget_s: float) -> Times:
             for rows, times in zip(ROWS, seen[n], strict=True):
                 times.append(woken if woken > longest else _pass_us(lane, n, rows))
             longest = min(longest, TOO_FAR * seen[n][0][-1])
-        took = {n: [round(_usual(times), 1) for times in rows] for n, rows in seen.items()}
+        took = {n: [round(_trimmed_mean(times), 1) for times in rows] for n, rows in seen.items()}
         if time.perf_counter() > end:
             return took
-        least = min(map(cost, took.values()))
-        tried = [n for n in tried if cost(took[n]) < FAR * least]
+        least = min(map(mean_pass_time, took.values()))
+        tried = [n for n in tried if mean_pass_time(took[n]) < FAR * least]
 
 
 def _pass_us(lane: Lane, threads: int, rows: int) -> float:
@@ -98,12 +98,12 @@ def _pass_us(lane: Lane, threads: int, rows: int) -> float:
     return us if threads > 1 or os.name != "posix" else min(us, (time.thread_time() - began) * 1e6)
 
 
-def _usual(times: Sequence[float]) -> float:
+def _trimmed_mean(times: Sequence[float]) -> float:
     """Their mean without the longest, which anything may have held up."""
     return fmean(sorted(times)[: max(1, len(times) - 1)])
 
 
-class Slow(NamedTuple):
+class SlowPasses(NamedTuple):
     """A run's last passes took longer than those that were timed, and others had the processors meanwhile. times: as long;
     rows: of the target's passes, at most"""
 
@@ -111,21 +111,21 @@ class Slow(NamedTuple):
     rows: int
 
 
-class Mark(NamedTuple):
+class ClockMark(NamedTuple):
     """A moment: seconds of a clock, of the processors' time that this process has used, and that none was used."""
 
     clock: float
     used: float
     idle: float | None
 
-    def had(self, now: Mark) -> float | None:
+    def processors_until(self, now: ClockMark) -> float | None:
         """How many processors this process had since then, or could have had; None: nobody says."""
         if self.idle is None or now.idle is None:
             return None
         return (now.used - self.used + now.idle - self.idle) / (now.clock - self.clock)
 
 
-class Lately:
+class RecentPasses:
     """What a run's last passes took.
 
     us, used_us: all of them, and the processors' time of the process meanwhile, and between them
@@ -133,7 +133,7 @@ class Lately:
     began:  where those before them were slow, the moment from which on these count; else None
     """
 
-    def __init__(self, began: Mark | None = None) -> None:
+    def __init__(self, began: ClockMark | None = None) -> None:
         self.began = began
         self.us = self.used_us = 0.0
         self.target: list[tuple[int, float]] = []
@@ -146,7 +146,7 @@ class Lately:
             if one.lane == TARGET:
                 self.target.append((one.tokens * one.batch, one.wall_us))
 
-    def slow(self, threads: int, took: Times) -> Slow | None:
+    def find_slowdown(self, threads: int, took: Times) -> SlowPasses | None:
         """Whether these passes in so many threads were slow, and processors are missing. took: what was timed"""
         missing = threads - self.used_us / self.us
         alike = [(rows, us) for rows, us in self.target if rows <= ROWS[-1]]
@@ -157,10 +157,10 @@ class Lately:
         if times < SLOW:
             return None
         # the one thread that got least
-        return Slow(min(float(times), 1 / max(1 - missing, 1 / TOO_FAR)), int(rows.max()))
+        return SlowPasses(min(float(times), 1 / max(1 - missing, 1 / TOO_FAR)), int(rows.max()))
 
 
-class Threads:
+class ThreadCount:
     """The number of threads of a process that decodes, and who says so.
 
     number: of torch, from the next run on, and from the next step of the run that goes
@@ -174,7 +174,7 @@ class Threads:
         number: int | None = None,
         environ: Mapping[str, str] = os.environ,
         most: int | None = None,
-        timing: Timing = timed,
+        timing: Timing = time_passes,
         clock: Callable[[], float] = time.perf_counter,
         used: Callable[[], float] = time.process_time,
         idle: Callable[[], float | None] = idle_s,
@@ -183,111 +183,117 @@ class Threads:
         if not self.fixed and environ.get(VARIABLE):
             self.fixed = VARIABLE
         self.took: Times = {}
-        self._most, self._timing, self._clock = most or processors(), timing, clock
+        self._most, self._timing, self._clock = most or processor_count(), timing, clock
         self._used, self._idle = used, idle
         self._took: dict[
             Any, Times
         ] = {}  # shape and type of a model -> what its passes took when they were timed last
         self._began = 0.0  # the processors' time that was used when the step began
-        self._lately = Lately()
+        self._lately = RecentPasses()
         self._when, self._rest = float("-inf"), REST_S[0]  # the last timing, and how long none is due
         self._left = float("-inf")  # when a number was left for a smaller one
-        self._since = Mark(float("-inf"), 0.0, None)  # when room was looked for
+        self._since = ClockMark(float("-inf"), 0.0, None)  # when room was looked for
 
     def choose(self, decoder: Decoder) -> None:
         """Time the passes of a model that was loaded, once for its shape and type, and let torch have the number, in this
         thread."""
-        if self._free(decoder) and (key := _shape(decoder)) not in self._took:
-            self._took[key] = self.took = self._timing(decoder, numbers(self._most), FIRST_S)
-            self.number = threads_of(self.took)
-            self._timed()
+        if self._may_change(decoder) and (key := _model_key(decoder)) not in self._took:
+            self._took[key] = self.took = self._timing(decoder, thread_counts(self._most), FIRST_S)
+            self.number = choose_thread_count(self.took)
+            self._restart_watch()
         self._set(decoder)
 
     def begin(self, decoder: Decoder) -> None:
         """A run begins, in this thread: torch gets the number. Where it is not all processors, and the last timing is long ago,
         they are timed anew."""
-        if self._free(decoder):
+        if self._may_change(decoder):
             self.choose(decoder)
-            if self._due():
-                self._again(decoder)
+            if self._is_retry_due():
+                self._retime(decoder)
         self._set(decoder)
 
     def step(self) -> None:
         """A step begins, in this thread."""
         self._began = self._used()
 
-    def look(self, decoder: Decoder, passes: Sequence[Pass]) -> Environment | None:
+    def observe_step(self, decoder: Decoder, passes: Sequence[Pass]) -> Environment | None:
         """Look at a step that is done, and at its passes. Where others had the processors and passes were slow, torch gets
         fewer threads; where there is room, more are tried. What was done, or None."""
-        if not self._free(decoder):
+        if not self._may_change(decoder):
             return None
         lately = self._lately
         lately.add(passes, self._used() - self._began)
         if lately.us > SPAN_US:
-            slow = lately.slow(self.number, self._took[_shape(decoder)])
-            self._lately = Lately(None if slow is None else self._mark())
-            if slow is not None and lately.began is not None and self._others(lately.began) >= TAKEN:
-                return self._fewer(decoder, slow)
-        return self._again(decoder) if self._due() else None
+            slow = lately.find_slowdown(self.number, self._took[_model_key(decoder)])
+            self._lately = RecentPasses(None if slow is None else self._mark())
+            if (
+                slow is not None
+                and lately.began is not None
+                and self._foreign_processors(lately.began) >= TAKEN
+            ):
+                return self._reduce(decoder, slow)
+        return self._retime(decoder) if self._is_retry_due() else None
 
     def record(self) -> dict[str, Any]:
         """What a page or a command says: number, of how many processors, who fixed it, and milliseconds of passes by number."""
         ms = {str(n): [x / 1e3 for x in times] for n, times in self.took.items()}
         return {"number": self.number, "of": self._most, "fixed": self.fixed, "rows": list(ROWS), "ms": ms}
 
-    def _free(self, decoder: Decoder) -> bool:
+    def _may_change(self, decoder: Decoder) -> bool:
         return not self.fixed and decoder.device.type == "cpu" and self._most > 1
 
     def _set(self, decoder: Decoder) -> None:
         if decoder.device.type == "cpu" and torch.get_num_threads() != self.number:
             torch.set_num_threads(self.number)
 
-    def _mark(self) -> Mark:
-        return Mark(self._clock(), self._used(), self._idle())
+    def _mark(self) -> ClockMark:
+        return ClockMark(self._clock(), self._used(), self._idle())
 
-    def _others(self, since: Mark) -> float:
+    def _foreign_processors(self, since: ClockMark) -> float:
         """How many processors others had at most. Threads that wait for a disk, or asleep for each other, have none either, and
         nobody took them."""
-        had = since.had(self._mark())
+        had = since.processors_until(self._mark())
         return math.inf if had is None else self._most - had
 
-    def _due(self) -> bool:
+    def _is_retry_due(self) -> bool:
         """Whether it is time to look if more threads are of use again, and there was room for one in the last second: that
         shows in no pass of fewer."""
         if self.number >= self._most or self._clock() - self._since.clock <= REST_S[0]:
             return False
         since, self._since = self._since, self._mark()
-        had = since.had(self._since)
+        had = since.processors_until(self._since)
         return (had is None or had - self.number >= ROOM) and self._since.clock - self._when > self._rest
 
-    def _timed(self) -> None:
-        self._since, self._lately = self._mark(), Lately()
+    def _restart_watch(self) -> None:
+        self._since, self._lately = self._mark(), RecentPasses()
         self._when = self._since.clock
 
-    def _again(self, decoder: Decoder) -> Environment:
+    def _retime(self, decoder: Decoder) -> Environment:
         """Time anew, and take what is best now."""
         before, began = self.number, self._clock()
-        self._took[_shape(decoder)] = self.took = self._timing(decoder, numbers(self._most), AGAIN_S)
-        self.number = threads_of(self.took, before)
+        self._took[_model_key(decoder)] = self.took = self._timing(
+            decoder, thread_counts(self._most), AGAIN_S
+        )
+        self.number = choose_thread_count(self.took, before)
         if self.number == before:
             self._rest = min(2 * self._rest, REST_S[1])
-        return self._changed(before, began)
+        return self._apply_number(before, began)
 
-    def _fewer(self, decoder: Decoder, slow: Slow) -> Environment | None:
+    def _reduce(self, decoder: Decoder, slow: SlowPasses) -> Environment | None:
         """Take fewer threads if they are better than passes so slow, by what was timed last."""
         before, began = self.number, self._clock()
-        took = {n: times for n, times in self._took[_shape(decoder)].items() if n <= before}
+        took = {n: times for n, times in self._took[_model_key(decoder)].items() if n <= before}
         took[before] = [round(x * slow.times, 1) for x in took[before]]
-        if (number := threads_of(took, before)) == before:
+        if (number := choose_thread_count(took, before)) == before:
             return None
         self.number, self.took = number, took
         often = began - self._left < 2 * REST_S[1]  # those who came come again and again
         self._rest, self._left = min(2 * self._rest, REST_S[1]) if often else REST_S[0], began
-        return self._changed(before, began, slow)
+        return self._apply_number(before, began, slow)
 
-    def _changed(self, before: int, began: float, slow: Slow | None = None) -> Environment:
+    def _apply_number(self, before: int, began: float, slow: SlowPasses | None = None) -> Environment:
         """Let torch have the number; the record of that."""
-        self._timed()
+        self._restart_watch()
         torch.set_num_threads(self.number)
         timed_us = {str(n): times for n, times in self.took.items()}
         spent = round((self._when - began) * 1e6, 1)
@@ -295,6 +301,6 @@ class Threads:
         return Environment(before, self.number, timed_us, spent, slower, rows)
 
 
-def _shape(decoder: Decoder) -> Any:
+def _model_key(decoder: Decoder) -> Any:
     spec = decoder.spec
     return spec.params, spec.n_layers, spec.d_model, spec.vocab, str(decoder.dtype)

@@ -34,12 +34,12 @@ def verify_costs(
 
 def pass_us(lane: Lane, rows: int) -> float:
     """Microseconds of one pass over so many rows behind what the lane holds, which nothing is kept of."""
-    lane.forward(Feed.causal([0] * rows, len(lane.tokens), lane.decoder.device))
+    lane.forward(Feed.causal_chain([0] * rows, len(lane.tokens), lane.decoder.device))
     lane.rollback()
     return lane.take_passes()[-1].wall_us
 
 
-def fastest(decoder: Decoder, tokens: Mapping[int, float], executor: Executor | None = None) -> int:
+def fastest_row_count(decoder: Decoder, tokens: Mapping[int, float], executor: Executor | None = None) -> int:
     """Of rows -> the tokens that a pass of so many rows is expected to yield: the number of rows with the most tokens a
     microsecond on this device; of equal ones the first."""
     costs = dict(zip(tokens, verify_costs(decoder, list(tokens), executor), strict=True))

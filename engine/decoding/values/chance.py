@@ -45,36 +45,40 @@ class Chance:
         self._uses[key] = index + 1
         word = self._words.get((self.seed, *key))
         if word is None:
-            word = _mix(_mix(_mix(self.seed & _MASK) ^ _spread(position)) ^ _spread(key[1]))
+            word = _mix_bits(
+                _mix_bits(_mix_bits(self.seed & _MASK) ^ _key_word(position)) ^ _key_word(key[1])
+            )
             self._words[(self.seed, *key)] = word
-        return (_mix(word ^ _spread(index)) >> 11) * 2.0**-53
+        return (_mix_bits(word ^ _key_word(index)) >> 11) * 2.0**-53
 
     def draw(self, p: Tensor, position: int, purpose: Purpose = "token") -> Draw:
         """Draw a token from p (float [V], non-negative, not all zero) by inverse CDF from one uniform."""
-        return invert(p, self.uniform(position, purpose))
+        return invert_cdf(p, self.uniform(position, purpose))
 
-    def draws(self, p: Tensor, positions: Sequence[int], purpose: Purpose = "token") -> list[Draw]:
+    def draw_rows(self, p: Tensor, positions: Sequence[int], purpose: Purpose = "token") -> list[Draw]:
         """The same for each row of p (float [R, V]) at its own position; the rows' sums are worked out together."""
-        return [rest.draw(self.uniform(at, purpose)) for rest, at in zip(rests(p), positions, strict=True)]
+        return [
+            rest.draw(self.uniform(at, purpose)) for rest, at in zip(remainders(p), positions, strict=True)
+        ]
 
     def accept(self, ratio_num: float, ratio_den: float, position: int) -> tuple[bool, float]:
         """Accept with probability min(1, num / den), decided in doubles as `u * den < num`; return the verdict and u."""
         u = self.uniform(position, "accept")
         return u * ratio_den < ratio_num, u
 
-    def draw_left(self, rest: Rest, position: int, purpose: Purpose = "draft") -> Draw:
+    def draw_remaining(self, rest: Remainder, position: int, purpose: Purpose = "draft") -> Draw:
         """Draw a token from what is left of a law, and leave it there."""
         return rest.draw(self.uniform(position, purpose))
 
-    def distinct(self, rest: Rest, k: int, position: int, purpose: Purpose = "draft") -> list[Draw]:
+    def draw_distinct(self, rest: Remainder, k: int, position: int, purpose: Purpose = "draft") -> list[Draw]:
         """Up to k different tokens, each drawn from what the ones before left of a law; all but the last are then taken out of
         it. Fewer where it has fewer."""
-        draws = [self.draw_left(rest, position, purpose)]
+        draws = [self.draw_remaining(rest, position, purpose)]
         while len(draws) < k:
             rest.take(draws[-1].token)
-            if not rest.left > 0:
+            if not rest.total > 0:
                 break
-            draws.append(self.draw_left(rest, position, purpose))
+            draws.append(self.draw_remaining(rest, position, purpose))
         return draws
 
     def shuffle(self, k: int, position: int) -> list[int]:
@@ -98,7 +102,7 @@ class Chance:
         return twin
 
 
-class Rest:
+class Remainder:
     """What a law gives to the tokens that were not taken out of it, in doubles, for draws one after the other.
 
     law:  float [V], as it came, and p the same as an array;  taken: the tokens that were taken out, in order
@@ -110,14 +114,14 @@ class Rest:
         self.taken: list[int] = []
 
     @property
-    def rest(self) -> np.ndarray:
+    def probabilities(self) -> np.ndarray:
         """float64 [V]: the probabilities of what is left, not normalised."""
         rest = self.p.astype(np.float64)
         rest[self.taken] = 0.0
         return rest
 
     @property
-    def left(self) -> float:
+    def total(self) -> float:
         """The sum of all that is left; 0: nothing is."""
         return float(self.sums[-1])
 
@@ -128,7 +132,7 @@ class Rest:
         if (
             token == len(sums) or token in self.taken or not self.p[token] > 0
         ):  # rounded onto the edge of one that has nothing
-            there = self.rest.nonzero()[0]
+            there = self.probabilities.nonzero()[0]
             token = int(there[min(int(there.searchsorted(token)), len(there) - 1)])
         low = float(sums[token - 1]) if token else 0.0
         return Draw(token, u, low / total, float(sums[token]) / total)
@@ -141,17 +145,17 @@ class Rest:
             self.sums[token:] -= share
         else:  # what is left is little beside what rounding may have taken: sum it anew
             # numpy's takes twice as long
-            self.sums = torch.as_tensor(self.rest, device="cpu").cumsum(0).numpy()
+            self.sums = torch.as_tensor(self.probabilities, device="cpu").cumsum(0).numpy()
             self._summed = self.sums[-1]
 
 
-def rests(laws: Tensor) -> list[Rest]:
+def remainders(laws: Tensor) -> list[Remainder]:
     """Each row of laws (float [R, V], non-negative, not all zero), of which nothing is taken out; one operation for all."""
     sums = laws.cumsum(1, dtype=torch.float64)
-    return [Rest(*row) for row in zip(laws, laws.cpu().numpy(), sums.cpu().numpy(), strict=True)]
+    return [Remainder(*row) for row in zip(laws, laws.cpu().numpy(), sums.cpu().numpy(), strict=True)]
 
 
-def drawn_from(laws: Sequence[Drawn]) -> Tensor:
+def remaining_distributions(laws: Sequence[Drawn]) -> Tensor:
     """float [N, V]: each law without the tokens that were taken out of it, normalised."""
     q = torch.stack([law for law, _ in laws])
     gone = [(i, token) for i, (_, taken) in enumerate(laws) for token in taken]
@@ -162,7 +166,7 @@ def drawn_from(laws: Sequence[Drawn]) -> Tensor:
     return q.div_(q.sum(1, keepdim=True))
 
 
-def invert(p: Tensor, u: float) -> Draw:
+def invert_cdf(p: Tensor, u: float) -> Draw:
     """The token whose interval of the cumulative law of p [V] holds u; summed in doubles, lowest id first. The
     sums are torch's, which adds up fast, and numbers of them numpy's, where one takes a fifth of the time."""
     sums = p.cumsum(0, dtype=torch.float64).cpu().numpy()
@@ -174,12 +178,12 @@ def invert(p: Tensor, u: float) -> Draw:
     return Draw(token, u, low / total, float(sums[token]) / total)
 
 
-def _spread(part: int) -> int:
+def _key_word(part: int) -> int:
     """A part of a key as a word of 64 bits."""
     return (part * 0x9E3779B97F4A7C15 + 0x632BE59BD9B4E019) & _MASK
 
 
-def _mix(x: int) -> int:
+def _mix_bits(x: int) -> int:
     """The finaliser of SplitMix64 (Steele, Lea, Flood 2014): a bijection of 64-bit words that scatters every bit."""
     x = (x + 0x9E3779B97F4A7C15) & _MASK
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK

@@ -42,7 +42,7 @@ class Slots:
     def __len__(self) -> int:
         return len(self.at)
 
-    def behind(self, tree: Tensor) -> Tensor:
+    def visibility_mask(self, tree: Tensor) -> Tensor:
         """bool [N + 1 + S, N + 1 + S]: what each row sees, the slots last, where the rows of the tree see `tree`."""
         n, rows = len(tree), torch.tensor(self.at) + 1
         seen = torch.zeros(n + len(self), n + len(self), dtype=torch.bool)
@@ -106,12 +106,12 @@ class Draft:
         return len(self.tokens)
 
     @property
-    def drafted(self) -> int:
+    def drafted_count(self) -> int:
         """Nodes without the passengers: those that may be accepted."""
         return len(self.tokens) if self.acceptable is None else sum(self.acceptable)
 
     @property
-    def passengers(self) -> list[int]:
+    def auxiliary_nodes(self) -> list[int]:
         """Nodes that ride the pass and are never accepted, ascending."""
         return [] if self.acceptable is None else [node for node, ok in enumerate(self.acceptable) if not ok]
 
@@ -138,7 +138,7 @@ class Draft:
         return depths(self.parents)
 
     @lazy
-    def _children(self) -> dict[int, list[int]]:
+    def _children_by_node(self) -> dict[int, list[int]]:
         children: dict[int, list[int]] = {}
         for i, parent in enumerate(self.parents):
             if self.acceptable is None or self.acceptable[i]:
@@ -147,20 +147,23 @@ class Draft:
 
     def children(self, node: int) -> list[int]:
         """The acceptable continuations of `node`, in draw order."""
-        return self._children.get(node, [])
+        return self._children_by_node.get(node, [])
 
     def law(self, node: int) -> Tensor | None:
         """float [V]: what node was drawn from; None if it was chosen without chance."""
         return self.q[self.q_row[node]] if self.was_drawn(node) else None  # type: ignore[index] # there is a row of it
 
-    def share(self, node: int) -> float:
+    def draw_probability(self, node: int) -> float:
         """What that law gives to the node's token; 1 if it was chosen without chance."""
-        return float(self._shares[self.q_row[node], self.tokens[node]]) if self.was_drawn(node) else 1.0  # type: ignore[index] # there is a row of it
+        if not self.was_drawn(node):
+            return 1.0
+        row = self.q_row[node]  # type: ignore[index] # there is a row of it
+        return float(self._readable_laws[row, self.tokens[node]])  # type: ignore[index] # and laws
 
     @lazy
-    def _shares(self) -> Tensor | np.ndarray:
+    def _readable_laws(self) -> Tensor | np.ndarray:
         assert self.q is not None
-        return read(self.q)
+        return as_array(self.q)
 
     def was_drawn(self, node: int) -> bool:
         """Whether chance chose `node`, from a law that is there."""
@@ -168,14 +171,14 @@ class Draft:
 
     def ancestry(self) -> Tensor:
         """bool [N + 1, N + 1], the root first; row i marks i and its ancestors. Not to be written into."""
-        return _ancestry(tuple(self.parents))
+        return _ancestry_mask(tuple(self.parents))
 
-    def feed(self, root: int, start: int, device: torch.device | str = "cpu") -> Feed:
+    def build_feed(self, root: int, start: int, device: torch.device | str = "cpu") -> Feed:
         """The root and the tree as one pass of N + 1 rows; `start` is the root's position."""
         if self.slots is not None:
             return self._with_slots(self.slots, root, start, device)
         if self.is_chain and self.visible is None:
-            feed = Feed.causal([root, *self.tokens], start, device)
+            feed = Feed.causal_chain([root, *self.tokens], start, device)
             feed.enter, feed.states, feed.entries = self.enter, self.states, self.entries
             return feed
         ids, places = [root, *self.tokens], [start, *(start + depth for depth in self.depth)]
@@ -196,7 +199,7 @@ class Draft:
         return Feed(
             torch.tensor([[root, *self.tokens] + [root] * len(slots)], device=device),
             torch.tensor([places], device=device) + start,
-            slots.behind(self.ancestry())[None].to(device),
+            slots.visibility_mask(self.ancestry())[None].to(device),
             embeds=embeds,
             embed_rows=torch.arange(n + len(slots), device=device) >= n,
             slots=len(slots),
@@ -255,22 +258,22 @@ class Verdict:
         return [0, *(node + 1 for node in path)]
 
 
-def read(law: Tensor) -> Tensor | np.ndarray:
+def as_array(law: Tensor) -> Tensor | np.ndarray:
     """A law, or several, as single numbers are read from it: on the CPU by numpy, where one takes a tenth of the time."""
     return law.numpy() if law.is_cpu else law
 
 
 @lru_cache(maxsize=64)
-def _ancestry(parents: tuple[int, ...]) -> Tensor:
+def _ancestry_mask(parents: tuple[int, ...]) -> Tensor:
     """bool [N + 1, N + 1] of a tree with these parents; kept, since many drafters grow the same tree in each step."""
     rows = [1]
     for i, parent in enumerate(parents):
         rows.append(rows[parent + 1] | 1 << (i + 1))
-    return marks(tuple(rows), len(rows))
+    return unpack_bit_rows(tuple(rows), len(rows))
 
 
 @lru_cache(maxsize=256)
-def marks(rows: tuple[int, ...], width: int) -> Tensor:
+def unpack_bit_rows(rows: tuple[int, ...], width: int) -> Tensor:
     """bool [R, width]: the bits of each row, the lowest first. Kept; not to be written into."""
     size = (width + 7) // 8
     packed = np.frombuffer(b"".join(row.to_bytes(size, "little") for row in rows), np.uint8).reshape(

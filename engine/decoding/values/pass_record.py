@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.layers.partial import Ran, Skip
+from decodescope.engine.model.layers.partial_pass import ExecutedLayers, Skip
 from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.trace.records.events import Pass
 from decodescope.engine.trace.records.phases import READS
 
 
-def told(
+def pass_record(
     lane: str, phase: str, feed: Feed, cache: KVCache, held: int | list[int] | list[list[int]], us: float
 ) -> Pass:
     """The record of a pass over `feed` that ran the whole model; held: entries before it."""
     record = Pass(lane, phase, feed.length, held, us, batch=feed.tokens.shape[0])
-    record.slots, record.shared, record.distinct = feed.slots or None, cache.shared or None, cache.distinct
+    record.slots, record.shared, record.distinct = (
+        feed.slots or None,
+        cache.shared or None,
+        cache.distinct_entries,
+    )
     record.aside = feed.shift or None
     record.logits = len(feed.logits) if isinstance(feed.logits, list) else None
     if feed.logits == "last" and feed.length > 1 and phase not in READS:  # a block that is caught up on
@@ -26,7 +30,7 @@ def told(
 def note_read(record: Pass, feed: Feed, cache: KVCache) -> None:
     """What a pass has read of the cache, where it did not read all."""
     if feed.board is not None and feed.board.chosen:
-        record.read = feed.board.read(cache.layers)
+        record.read = feed.board.read_entries(cache.layers)
         record.bounds = (
             [feed.board.bounds.get(i, 0) for i in range(len(cache.layers))] if feed.board.bounds else None
         )
@@ -39,21 +43,21 @@ def note_pending(record: Pass, cache: KVCache) -> None:
             break
     else:
         return
-    own = [record.tokens + record.along(i) for i in range(len(cache.layers))]
+    own = [record.tokens + record.joined_tokens(i) for i in range(len(cache.layers))]
     each = [max(store.m - n, 0) for store, n in zip(cache.layers, own, strict=True)]
     if any(each):
         record.pending = each[0] if min(each) == max(each) else each
 
 
-def entered(record: Pass, ran: Ran, layers: int) -> None:
+def record_layers_run(record: Pass, ran: ExecutedLayers, layers: int) -> None:
     """What a pass ran of a model with so many layers, and what became of the others."""
-    record.ran(ran.attn, ran.ffn, ran.filled, ran.copied, layers)
+    record.record_layers_run(ran.attn, ran.ffn, ran.filled, ran.copied, layers)
     record.gap, record.rows = ran.gap, ran.by_layer(record.tokens, layers)
-    record.routed = ran.routed(layers)
+    record.routed = ran.row_routes(layers)
     record.joined = [[i, n] for i, n in ran.joined.items()] or None
 
 
-def shrinking(cache: KVCache, skip: Skip) -> None:
+def check_monotone_layers(cache: KVCache, skip: Skip) -> None:
     """Raise ValueError where a pass under the gap "monotone" runs a layer that an earlier one left out."""
     again = [i for i, store in enumerate(cache.layers) if store.missing is not None and i not in skip.attn]
     if again:

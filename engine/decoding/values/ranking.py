@@ -14,7 +14,7 @@ from decodescope.engine.trace.records.entry_scores import Scores
 ENTRIES = 1 << 19  # numbers of a map of scores; a larger one is left out
 
 
-class Ranked(NamedTuple):
+class EntryRanking(NamedTuple):
     """A layer right before its cut, by slot: positions int64 [B, H_kv, n], -1 where a head has none; scores float [B, H_kv, n],
     inf: protected; mass: float [B, H_kv, n], the column that the policy shows, or None."""
 
@@ -23,15 +23,15 @@ class Ranked(NamedTuple):
     mass: Tensor | None
 
 
-def leave(store: LayerStore, scores: Tensor, column: str) -> None:
+def save_ranking(store: LayerStore, scores: Tensor, column: str) -> None:
     """Leave with `store` what its entries are worth (float [B, H_kv, n], inf: protected), right before some of them go;
     column: the one that the policy shows, or "". Of several cuts the last is kept. For stores with a list `ranked`."""
     assert store.ranked is not None, "nobody asked"
     at = store.positions().expand(scores.shape)
-    store.ranked[:] = [Ranked(at, scores, store.column(column).clone() if column else None)]
+    store.ranked[:] = [EntryRanking(at, scores, store.column(column).clone() if column else None)]
 
 
-def taken(cache: KVCache) -> Scores | None:
+def take_scores(cache: KVCache) -> Scores | None:
     """By what the entries of the one sequence were judged since the last call; None: by no score, nobody asked, or there are
     several: hypotheses are reordered, so sequence 0 may hold by now what another one kept."""
     left = [None if not store.ranked else store.ranked.pop() for store in cache.layers]

@@ -17,38 +17,43 @@ from .draft import Draft, Verdict
 TIE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 0.03, torch.bfloat16: 0.25}
 
 
-def tops(draft: Draft, verdict: Verdict, logits: Tensor) -> Tops:
+def tops_record(draft: Draft, verdict: Verdict, logits: Tensor) -> Tops:
     """The best tokens at each visited place; logits float [N + 1, V]. Under a greedy law p is the plain softmax.
 
     What goes over whole laws are few operations, each for all places at once; the few tokens of each are reckoned as numbers.
     """
     places = [node for node, _ in verdict.places]
-    law, z = _law(verdict, logits, places)
-    ids, p = _best(law)
+    law, z = _target_distribution(verdict, logits, places)
+    ids, p = _largest_values(law)
     entropy = _entropy(law) if z is None else _entropy_of_softmax(law, z, p)
     q = _proposals(draft, places)
     if q is None and not verdict.trials:
-        return _made(
-            places, ids, p, [[0.0] * len(row) for row in p], [[x, 0.0, x] for x in map(_left, p)], entropy
+        return _build_tops(
+            places,
+            ids,
+            p,
+            [[0.0] * len(row) for row in p],
+            [[x, 0.0, x] for x in map(_remaining_mass, p)],
+            entropy,
         )
-    return _with_draft(draft, verdict, places, ids, law, q, entropy)
+    return _tops_with_draft(draft, verdict, places, ids, law, q, entropy)
 
 
-def tops_alone(logits: Tensor) -> Tops:
+def tops_without_draft(logits: Tensor) -> Tops:
     """The same where nothing was drafted: of the places after the root and after each token but the last that a step wrote, one
     behind the other; logits float [R, V] of these places."""
     places: list[tuple[int, Tensor | None]] = [(i - 1, None) for i in range(len(logits))]
-    return tops(Draft(), Verdict([], None, "target", places=places), logits)
+    return tops_record(Draft(), Verdict([], None, "target", places=places), logits)
 
 
-def share(logits: Tensor, tokens: list[int]) -> list[float]:
+def token_probabilities(logits: Tensor, tokens: list[int]) -> list[float]:
     """What the softmax of each row of logits [R, V] gives to that row's token, in doubles."""
     z, at = logits.double(), torch.tensor(tokens, device=logits.device)[:, None]
     law: list[float] = (z.gather(1, at)[:, 0] - z.logsumexp(-1)).exp().tolist()
     return law
 
 
-def _with_draft(
+def _tops_with_draft(
     draft: Draft,
     verdict: Verdict,
     places: list[int],
@@ -58,7 +63,7 @@ def _with_draft(
     entropy: Any,
 ) -> Tops:
     """The same where something was drafted: the best of p and of q, and the tokens tried."""
-    rows = best if q is None else [a + b for a, b in zip(best, _best(q)[0], strict=True)]
+    rows = best if q is None else [a + b for a, b in zip(best, _largest_values(q)[0], strict=True)]
     place = {node: i for i, node in enumerate(places)}
     for trial in verdict.trials:
         rows[place[draft.parents[trial.node]]].append(draft.tokens[trial.node])
@@ -75,9 +80,11 @@ def _with_draft(
         ]
 
     p_shown = shown(law)
-    tails = [_left(row) for row in p_shown]
+    tails = [_remaining_mass(row) for row in p_shown]
     if q is None:
-        return _made(places, ids, p_shown, [[0.0] * width] * len(rows), [[x, 0.0, x] for x in tails], entropy)
+        return _build_tops(
+            places, ids, p_shown, [[0.0] * width] * len(rows), [[x, 0.0, x] for x in tails], entropy
+        )
     q_shown = shown(q)
     sums = torch.stack([q.sum(1), (law - q).clamp_min_(0).sum(1)], 1).tolist()
     rest = [
@@ -88,15 +95,15 @@ def _with_draft(
         ]
         for tail, (whole, over), a, b in zip(tails, sums, p_shown, q_shown, strict=True)
     ]
-    return _made(places, ids, p_shown, q_shown, rest, entropy)
+    return _build_tops(places, ids, p_shown, q_shown, rest, entropy)
 
 
-def _left(shown: list[float]) -> float:
+def _remaining_mass(shown: list[float]) -> float:
     """What these shares leave of 1."""
     return max(0.0, 1 - sum(shown))
 
 
-def _made(
+def _build_tops(
     places: list[int],
     ids: list[list[int]],
     p: list[list[float]],
@@ -118,7 +125,7 @@ def _entropy(law: Tensor) -> list[float]:
     return entropies
 
 
-def _law(verdict: Verdict, logits: Tensor, places: list[int]) -> tuple[Tensor, Tensor | None]:
+def _target_distribution(verdict: Verdict, logits: Tensor, places: list[int]) -> tuple[Tensor, Tensor | None]:
     """p [P, V], and the logits [P, V] that it is the softmax of; None: it is another law."""
     laws = [law for _, law in verdict.places if law is not None]
     if laws:
@@ -153,7 +160,7 @@ def _entropy_of_softmax(law: Tensor, z: Tensor, p: list[list[float]]) -> list[fl
     return [max(x, 0.0) for x in entropies] if all(map(math.isfinite, entropies)) else _entropy(law)
 
 
-def _best(p: Tensor) -> tuple[list[list[int]], list[list[float]]]:
+def _largest_values(p: Tensor) -> tuple[list[list[int]], list[list[float]]]:
     """The TOP largest of each row [P, V], ids and values: the largest first, the lowest id first among equal ones."""
     # one more says whether others are equal to the last one shown
     best = p.topk(min(TOP + 1, p.shape[1]), -1)
@@ -172,7 +179,7 @@ def _best(p: Tensor) -> tuple[list[list[int]], list[list[float]]]:
     return ids, values
 
 
-def ties(shown: Tops, dtype: torch.dtype) -> list[list[float]] | None:
+def near_ties(shown: Tops, dtype: torch.dtype) -> list[list[float]] | None:
     """[place's rank, gap in nats] where the two best logits could have come out in either order in `dtype`."""
     bound = math.exp(-TIE[dtype])
     close = [i for i, row in enumerate(shown.p.tolist()) if len(row) > 1 and row[1] >= row[0] * bound]

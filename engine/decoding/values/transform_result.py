@@ -17,7 +17,7 @@ from decodescope.engine.core.files import data_folder
 from decodescope.engine.core.note import Finding
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.layers.gates import Gates
-from decodescope.engine.trace.encoding.typed import read
+from decodescope.engine.trace.encoding.record_decoder import read_dataclass
 from decodescope.engine.trace.values.limits import TraceError
 
 VERSION = 1
@@ -26,13 +26,13 @@ FILES = 256  # that are kept, the newest
 TABLES = ("head", "ffn", "sub")
 
 
-def usual() -> Path:
+def default_folder() -> Path:
     """The folder of these files, beside the user's other data."""
     return data_folder() / "ended"
 
 
 @dataclass(frozen=True)
-class Ended:
+class TransformResult:
     """What a file holds: no weights, but what was decided about them.
 
     words: of the transform, as people write it;  closed: "head", "ffn" or "sub" -> [layer, place] of the gates that are 0
@@ -44,7 +44,7 @@ class Ended:
     findings: dict[str, Finding] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, words: str, gates: Gates, findings: dict[str, Finding]) -> Ended:
+    def from_gates(cls, words: str, gates: Gates, findings: dict[str, Finding]) -> TransformResult:
         """Of hard gates."""
         tables = {name: table for name in TABLES if (table := getattr(gates, name)) is not None}
         return cls(words, {name: (table == 0).nonzero().tolist() for name, table in tables.items()}, findings)
@@ -61,7 +61,7 @@ class Ended:
             for layer, place in places:
                 tables[name][layer, place] = 0
         for name, finding in self.findings.items():
-            if why := finding.wrong(spec.n_layers, spec.n_heads):
+            if why := finding.shape_problem(spec.n_layers, spec.n_heads):
                 raise ValueError(f"the finding {name[:20]!r} {why}")
         return Gates(**tables)
 
@@ -82,7 +82,7 @@ class TransformCache:
         try:
             if self.path.stat().st_size > BYTES:
                 raise ValueError(f"it is larger than {BYTES >> 20} MiB")
-            kept = _opened(self.path.read_bytes())
+            kept = _from_bytes(self.path.read_bytes())
             gates = kept.gates(spec)
         except FileNotFoundError:
             return None
@@ -100,13 +100,13 @@ class TransformCache:
         """Leave it for the next load, in one piece or not at all; the oldest files go where there are many."""
         part = self.path.with_name(f".{secrets.token_hex(8)}.part")
         try:
-            text = _closed(Ended.of(words, gates, findings))
+            text = _to_bytes(TransformResult.from_gates(words, gates, findings))
             if len(text) > BYTES:
                 raise OSError(f"it takes more than {BYTES >> 20} MiB")
             self.path.parent.mkdir(parents=True, exist_ok=True)
             part.write_bytes(text)
             os.replace(part, self.path)
-            _tidy(self.path.parent)
+            _remove_old_files(self.path.parent)
         except OSError as error:
             self.remarks.append(
                 f"{words} is not kept in {self.path.parent} ({error}): the next load does it anew."
@@ -116,27 +116,27 @@ class TransformCache:
                 part.unlink(missing_ok=True)
 
 
-def _closed(kept: Ended) -> bytes:
+def _to_bytes(kept: TransformResult) -> bytes:
     """The text of a file: with a sum over the rest."""
     plain = asdict(kept)
-    return json.dumps({"ended": VERSION, **plain, "sha256": _sum(plain)}, ensure_ascii=False).encode()
+    return json.dumps({"ended": VERSION, **plain, "sha256": _checksum(plain)}, ensure_ascii=False).encode()
 
 
-def _opened(text: bytes) -> Ended:
+def _from_bytes(text: bytes) -> TransformResult:
     """What a file holds. Raises ValueError."""
     said = json.loads(text)
     if not isinstance(said, dict) or said.pop("ended", None) != VERSION:
         raise ValueError(f"it is no file of version {VERSION}")
-    if said.pop("sha256", None) != _sum(said):
+    if said.pop("sha256", None) != _checksum(said):
         raise ValueError("it is not what was written")
-    return read(Ended, said)
+    return read_dataclass(TransformResult, said)
 
 
-def _sum(plain: dict[str, Any]) -> str:
+def _checksum(plain: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
-def _tidy(folder: Path) -> None:
+def _remove_old_files(folder: Path) -> None:
     """Remove all but the newest files."""
     paths = sorted(folder.glob("*.json"), key=lambda x: x.stat().st_mtime_ns)
     for path in paths[: max(0, len(paths) - FILES)]:

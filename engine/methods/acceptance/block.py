@@ -5,10 +5,23 @@ from __future__ import annotations
 from torch import Tensor
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, NotRecorded, match
+from decodescope.engine.decoding.bases.acceptance import (
+    AcceptanceRule,
+    Cursor,
+    NotRecordedError,
+    match_greedy,
+)
 from decodescope.engine.decoding.values.chance import Chance
-from decodescope.engine.decoding.values.draft import Draft, Origin, Trial, Verdict, read
-from decodescope.engine.trace.records.evidence import DRAFT, TARGET, Column, Quantity, Relation, Telling, line
+from decodescope.engine.decoding.values.draft import Draft, Origin, Trial, Verdict, as_array
+from decodescope.engine.trace.records.evidence import (
+    DRAFT,
+    TARGET,
+    Column,
+    Quantity,
+    Relation,
+    Telling,
+    make_line,
+)
 
 
 @component
@@ -46,7 +59,7 @@ class Block(AcceptanceRule):
             "success repairs the failures above it: {last:g} of {count:g} stay."
         ],
         lines=[
-            line(
+            make_line(
                 "A weight goes down the block and says how well the whole of it is backed so far.",
                 "w{k:g} = min(1, w{k - 1:g} · p / q) = min(1, {before(w)} · {p} / {q}) = {w}",
             )
@@ -55,7 +68,7 @@ class Block(AcceptanceRule):
 
     def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
         if at.greedy:
-            return match(draft, at)
+            return match_greedy(draft, at)
         cursors = [at]
         for child in range(len(draft)):
             cursors.append(cursors[-1].descend(child))
@@ -68,12 +81,12 @@ class Block(AcceptanceRule):
         for i in range(1, n + 1):
             x = draft.tokens[i - 1]
             p = cursors[i - 1].probs
-            q = _law(draft, i - 1)
-            p_x, q_x = float(read(p)[x]), float(read(q)[x])
+            q = _draft_distribution(draft, i - 1)
+            p_x, q_x = float(as_array(p)[x]), float(as_array(q)[x])
             # no node is drawn from 0; a record may say so
             w.append(min(1.0, w[-1] * p_x / q_x) if q_x > 0 else 0.0)
             if i < n:
-                S.append(float(_excess(cursors[i].probs, w[i], _law(draft, i)).sum()))
+                S.append(float(_excess_mass(cursors[i].probs, w[i], _draft_distribution(draft, i)).sum()))
                 h.append(S[-1] / (S[-1] + 1 - w[i]) if S[-1] + 1 - w[i] > 0 else 1.0)
             else:
                 h.append(w[n])
@@ -83,7 +96,7 @@ class Block(AcceptanceRule):
         law = cursors[accepted].probs
         origin: Origin = "bonus" if n else "target"
         if accepted < n:
-            rest = _excess(law, w[accepted], _law(draft, accepted))
+            rest = _excess_mass(law, w[accepted], _draft_distribution(draft, accepted))
             law, origin = (rest / rest.sum() if rest.sum() > 0 else law), "residual"
         drawn = chance.draw(law, cursors[accepted].position)
         places: list[tuple[int, Tensor | None]] = [(c.node, c.probs) for c in cursors]
@@ -92,15 +105,15 @@ class Block(AcceptanceRule):
         return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)
 
 
-def _law(draft: Draft, node: int) -> Tensor:
+def _draft_distribution(draft: Draft, node: int) -> Tensor:
     law = draft.law(node)
     if law is None:
-        raise NotRecorded(
+        raise NotRecordedError(
             f"node {node + 1} has no distribution that it was drawn from, and this rule reads one for each"
         )
     return law
 
 
-def _excess(p: Tensor, w: float, q: Tensor) -> Tensor:
+def _excess_mass(p: Tensor, w: float, q: Tensor) -> Tensor:
     """max(w p - q, 0) [V]."""
     return (w * p - q).clamp_min_(0)

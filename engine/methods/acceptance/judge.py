@@ -11,11 +11,16 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, NotRecorded, left_over
+from decodescope.engine.decoding.bases.acceptance import (
+    AcceptanceRule,
+    Cursor,
+    NotRecordedError,
+    residual_distribution,
+)
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import Draft, Origin, Trial, Verdict
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.heads.files import missing_reason
 from decodescope.engine.model.heads.judge import JudgeHead
 from decodescope.engine.trace.records.evidence import Also, Column, Telling
 
@@ -61,11 +66,15 @@ class Judge(AcceptanceRule):
     )
 
     threshold: float = param(
-        0.5, low=0.0, high=1.0, step=0.05, help="t; j above it is enough; 1 spares nothing"
+        0.5,
+        low=0.0,
+        high=1.0,
+        step=0.05,
+        help="also accept tokens that the judge scores above this (t); 1: no extra tokens",
     )
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        return missing("judge", spec, "the acceptance lossless")
+        return missing_reason("judge", spec, "the acceptance lossless")
 
     def begin(self, decoder: Decoder) -> None:
         self._head = cast(JudgeHead, decoder.heads["judge"])
@@ -74,10 +83,10 @@ class Judge(AcceptanceRule):
         j: list[float] = []
         if draft.tokens:
             assert at.hidden is not None, "the pass leaves the final features behind"
-            j = self._head.right(at.hidden[1 : len(draft) + 1]).tolist()
+            j = self._head.right_probability(at.hidden[1 : len(draft) + 1]).tolist()
         return self.decide(draft, at, chance, j)
 
-    def again(self, draft: Draft, at: Cursor, chance: Chance, said: Mapping[str, Any]) -> Verdict:
+    def rederive(self, draft: Draft, at: Cursor, chance: Chance, said: Mapping[str, Any]) -> Verdict:
         """As `verify`; j of the nodes behind the last test is not in the record."""
         j = said.get("j")
         recorded = j if isinstance(j, list) and all(type(x) in (int, float) for x in j) else []
@@ -89,7 +98,7 @@ class Judge(AcceptanceRule):
         path: list[int] = []
         trials: list[Trial] = []
         places: list[tuple[int, Tensor | None]] = []
-        origin: Origin = "bonus" if draft.drafted else "target"
+        origin: Origin = "bonus" if draft.drafted_count else "target"
         while True:
             p = None if at.greedy else at.probs
             places.append((at.node, p))
@@ -107,11 +116,11 @@ class Judge(AcceptanceRule):
                 p_x, q_x = float(p[x]), 1.0 if q is None else float(q[x])
                 ok, u = chance.accept(p_x, q_x, at.position)
                 bound = p_x / q_x if q_x > 0 else 0.0
-            kept = ok or self._spares(j[child], child)
+            kept = ok or self._judge_accepts(j[child], child)
             trials.append(Trial(child, p_x, p_x, q_x, u, bound, kept))
             if not kept:
                 origin = "correction" if p is None else "residual"
-                p = None if p is None else left_over(p, q, x)
+                p = None if p is None else residual_distribution(p, q, x)
                 break
             path.append(child)
             at = at.descend(child)
@@ -121,7 +130,7 @@ class Judge(AcceptanceRule):
         drawn = chance.draw(p, at.position)
         return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)
 
-    def _spares(self, j: float | None, node: int) -> bool:
+    def _judge_accepts(self, j: float | None, node: int) -> bool:
         if j is None:
-            raise NotRecorded(f"the judge was not asked about node {node + 1}")
+            raise NotRecordedError(f"the judge was not asked about node {node + 1}")
         return j > self.threshold

@@ -13,9 +13,9 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.acceptance import (
     AcceptanceRule,
     Cursor,
-    NotRecorded,
-    match,
-    one_by_one,
+    NotRecordedError,
+    match_greedy,
+    verify_tokenwise,
 )
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import Draft, Verdict
@@ -28,15 +28,15 @@ from decodescope.engine.trace.records.evidence import (
     Quantity,
     Relation,
     Telling,
-    line,
+    make_line,
 )
 
 
 @component
 class Lantern(AcceptanceRule):
     """Accept child x with probability min(1, (r(x) + m) / q(x)), r being what is left of the target's distribution and m what
-    its neighbours have in it: of the k = `nearest` tokens around x, nearest first, as many as together have at most delta. On
-    rejection r becomes norm(max(r' - q, 0)), where r' has r(x) + m at x and nothing at these neighbours. m is the total
+    its neighbours have in it: of the k = `neighbours` tokens around x, nearest first, as many as together have at most delta.
+    On rejection r becomes norm(max(r' - q, 0)), where r' has r(x) + m at x and nothing at these neighbours. m is the total
     variation between r' and r, hence the paper's bound delta.
 
     Neighbours are the grey levels nearest to a level (of two equally near ones the darker first) where the model writes
@@ -44,7 +44,7 @@ class Lantern(AcceptanceRule):
     the authors measure distance between the image codes of a codebook, which a model of words has not; what it does to words
     has not been measured.
 
-    delta = 0 or nearest = 0 is the lossless rule. A token that was chosen without chance, as in EAGLE-2's trees, and has no
+    delta = 0 or neighbours = 0 is the lossless rule. A token that was chosen without chance, as in EAGLE-2's trees, and has no
     sibling moves the law of its place by m, at most delta. With drawn tokens r' depends on what was drawn, and with siblings
     each test adds its own m, so the distance may be larger: there is no bound on the text.
 
@@ -68,7 +68,7 @@ class Lantern(AcceptanceRule):
         relations=[
             Relation("num == r + mass", 1e-6),
             Relation("mass <= delta"),
-            Relation("near <= nearest", 0.0),
+            Relation("near <= neighbours", 0.0),
         ],
         counted=Column("relaxed trials", "trial"),
         numbers=[
@@ -83,7 +83,7 @@ class Lantern(AcceptanceRule):
             "{near:g} neighbours lend this token {mass:of}, so it stays more often. This rule changes the text."
         ],
         lines=[
-            line(
+            make_line(
                 "Tokens near this one lend it their probability, nearest first, together at most {delta:g}.",
                 "p + m = {r} + {mass} = {num}    lenders: {near:g}",
             )
@@ -91,48 +91,58 @@ class Lantern(AcceptanceRule):
         close="This rule changes the text: a token stays for its neighbours' sake.",
     )
 
-    nearest: int = param(
-        4, low=0, high=64, unit="tokens", help="k, neighbours at most (the authors: 1,000 of 16,384)"
+    neighbours: int = param(
+        4,
+        low=0,
+        high=64,
+        unit="tokens",
+        help="how many neighbours may lend probability (k); 0: lossless; the authors use 1,000",
     )
-    delta: float = param(0.1, low=0.0, high=1.0, step=0.05, help="what they may lend together; 0 is lossless")
+    delta: float = param(
+        0.1,
+        low=0.0,
+        high=1.0,
+        step=0.05,
+        help="maximum probability that the neighbours of a token lend it together; 0: lossless",
+    )
 
     @property
-    def by_sums(self) -> bool:
+    def is_additive(self) -> bool:
         return False
 
     def begin(self, decoder: Decoder) -> None:
         picture, self._around = decoder.spec.picture, {}
-        self._find = _by_embedding(decoder.embed[: decoder.vocab], self.nearest)
+        self._find = _by_embedding(decoder.embed[: decoder.vocab], self.neighbours)
         if picture is not None:
             self._find, levels = lambda x: [], picture.levels
             for i, x in enumerate(levels):
                 order = sorted((abs(i - j), j) for j in range(len(levels)) if j != i)
-                self._around[x] = [levels[j] for _, j in order[: self.nearest]]
+                self._around[x] = [levels[j] for _, j in order[: self.neighbours]]
 
     def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
-        verdict = self.decide(draft, at, chance, self.around)
+        verdict = self.decide(draft, at, chance, self.nearest_tokens)
         if verdict.rule is not None:
-            verdict.rule["k"] = self.nearest
-            verdict.rule["around"] = [[x, *self.around(x)] for x in dict.fromkeys(draft.tokens)]
+            verdict.rule["k"] = self.neighbours
+            verdict.rule["around"] = [[x, *self.nearest_tokens(x)] for x in dict.fromkeys(draft.tokens)]
         return verdict
 
-    def again(self, draft: Draft, at: Cursor, chance: Chance, said: Mapping[str, Any]) -> Verdict:
+    def rederive(self, draft: Draft, at: Cursor, chance: Chance, said: Mapping[str, Any]) -> Verdict:
         """As `verify`, with the neighbours that the record names."""
         rows = said.get("around")
-        recorded = {row[0]: row[1 : 1 + self.nearest] for row in rows} if isinstance(rows, list) else {}
-        if recorded and self.nearest > said.get("k", 0):
-            raise NotRecorded(f"{said.get('k', 0)} neighbours of each token are there")
+        recorded = {row[0]: row[1 : 1 + self.neighbours] for row in rows} if isinstance(rows, list) else {}
+        if recorded and self.neighbours > said.get("k", 0):
+            raise NotRecordedError(f"{said.get('k', 0)} neighbours of each token are there")
         if not at.whole and not at.greedy:
-            raise NotRecorded("the tokens that lend are put together with others")
+            raise NotRecordedError("the tokens that lend are put together with others")
 
         def around(x: int) -> list[int]:
             if x not in recorded:
-                raise NotRecorded(f"the neighbours of the token {x} are not there")
+                raise NotRecordedError(f"the neighbours of the token {x} are not there")
             return recorded[x]
 
         return self.decide(draft, at, chance, around)
 
-    def around(self, x: int) -> list[int]:
+    def nearest_tokens(self, x: int) -> list[int]:
         """The k neighbours of token `x`, nearest first."""
         if x not in self._around:
             self._around[x] = self._find(x)
@@ -141,21 +151,21 @@ class Lantern(AcceptanceRule):
     def decide(self, draft: Draft, at: Cursor, chance: Chance, around: Callable[[int], list[int]]) -> Verdict:
         """The verdict, from the laws, the uniforms and the neighbours `around` each token."""
         if at.greedy:
-            return match(draft, at)
+            return match_greedy(draft, at)
         mass: list[float] = []
         near: list[int] = []
 
         def lent(r: Tensor, x: int) -> Tensor:
-            law, m, count = lend(r, x, around(x), self.delta)
+            law, m, count = add_neighbour_mass(r, x, around(x), self.delta)
             mass.append(m)
             near.append(count)
             return law
 
-        verdict = one_by_one(draft, at, chance, lent)
+        verdict = verify_tokenwise(draft, at, chance, lent)
         return replace(verdict, rule={"mass": mass, "near": near} if mass else None)
 
 
-def lend(r: Tensor, x: int, around: list[int], delta: float) -> tuple[Tensor, float, int]:
+def add_neighbour_mass(r: Tensor, x: int, around: list[int], delta: float) -> tuple[Tensor, float, int]:
     """(r' [V], what x was lent, by how many): the nearest of `around` give x their shares of r [V], together at most delta."""
     ids = torch.tensor(around, dtype=torch.long, device=r.device)
     sums = r[ids].double().cumsum(0)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, match, one_by_one
+from decodescope.engine.decoding.bases.acceptance import (
+    AcceptanceRule,
+    Cursor,
+    match_greedy,
+    verify_tokenwise,
+)
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import Draft, Verdict
 from decodescope.engine.trace.records.evidence import (
@@ -17,7 +22,7 @@ from decodescope.engine.trace.records.evidence import (
     Relation,
     Sum,
     Telling,
-    line,
+    make_line,
 )
 
 
@@ -63,7 +68,7 @@ class Leniency(AcceptanceRule):
             "Leniency raises the target's residual before the test, so more guesses stay. This rule changes the text."
         ],
         lines=[
-            line(
+            make_line(
                 "Leniency raises the target's residual before it is compared, so more guesses stay.",
                 Sum("f = r / {epsilon:g} = {num}    r = {r}", {"form": "linear"}),
                 Sum("f = r / {epsilon:g}² = {num}    r = {r}", {"form": "square"}),
@@ -74,20 +79,26 @@ class Leniency(AcceptanceRule):
     )
 
     form: str = param(
-        "linear", choices=("linear", "square", "exponential"), help="how the target's probability is raised"
+        "linear",
+        choices=("linear", "square", "exponential"),
+        help="how the target's probability p is raised: p / epsilon, p / epsilon^2 or p^epsilon",
     )
-    epsilon: float = param(0.5, low=0.05, high=1.0, step=0.05, help="1 is lossless; lower accepts more")
+    epsilon: float = param(
+        0.5, low=0.05, high=1.0, step=0.05, help="leniency of the test; 1: lossless, lower values accept more"
+    )
 
     def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
         return (
-            match(draft, at) if at.greedy else one_by_one(draft, at, chance, lambda r, _: self.raise_law(r))
+            match_greedy(draft, at)
+            if at.greedy
+            else verify_tokenwise(draft, at, chance, lambda r, _: self.ease_distribution(r))
         )
 
     @property
-    def by_sums(self) -> bool:
+    def is_additive(self) -> bool:
         return self.form != "exponential"
 
-    def raise_law(self, r: Tensor) -> Tensor:
+    def ease_distribution(self, r: Tensor) -> Tensor:
         """f(r) [V], which is never below r."""
         if self.form == "exponential":
             return r**self.epsilon

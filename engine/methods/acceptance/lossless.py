@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, match, one_by_one
+from decodescope.engine.decoding.bases.acceptance import (
+    AcceptanceRule,
+    Cursor,
+    match_greedy,
+    verify_tokenwise,
+)
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import Draft, Verdict
 from decodescope.engine.trace.records.evidence import Telling
@@ -25,4 +30,4 @@ class Lossless(AcceptanceRule):
     telling = Telling(rest=True)
 
     def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
-        return match(draft, at) if at.greedy else one_by_one(draft, at, chance)
+        return match_greedy(draft, at) if at.greedy else verify_tokenwise(draft, at, chance)

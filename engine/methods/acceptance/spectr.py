@@ -10,9 +10,14 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, NotRecorded, match
+from decodescope.engine.decoding.bases.acceptance import (
+    AcceptanceRule,
+    Cursor,
+    NotRecordedError,
+    match_greedy,
+)
 from decodescope.engine.decoding.values.chance import Chance
-from decodescope.engine.decoding.values.draft import ROOT, Draft, Origin, Trial, Verdict, read
+from decodescope.engine.decoding.values.draft import ROOT, Draft, Origin, Trial, Verdict, as_array
 from decodescope.engine.trace.records.evidence import (
     DRAFT,
     DRAW,
@@ -21,7 +26,7 @@ from decodescope.engine.trace.records.evidence import (
     Quantity,
     Relation,
     Telling,
-    line,
+    make_line,
 )
 
 
@@ -62,7 +67,7 @@ class SpecTr(AcceptanceRule):
             "than {100 * optimum:1}."
         ],
         lines=[
-            line(
+            make_line(
                 "{alive:g} guesses share one threshold here: q counts rho-fold, so each stays a little less often.",
                 "rho = {rho}    rho·q = {den}",
                 "any of the {alive:g} stays in {A:of}; no rule does it in more than {optimum:of}",
@@ -72,8 +77,8 @@ class SpecTr(AcceptanceRule):
 
     def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
         if at.greedy:
-            return match(draft, at)
-        trials, plans = list[Trial](), list[_Plan]()
+            return match_greedy(draft, at)
+        trials, plans = list[Trial](), list[_KSeqPlan]()
         places: list[tuple[int, Tensor | None]] = []
         origin: Origin = "residual"
         here = [ROOT]  # copies of one place: chains that are equal up to here
@@ -82,28 +87,30 @@ class SpecTr(AcceptanceRule):
             places += [(node, p) for node in here]
             alive = [child for node in here for child in draft.children(node) if draft.was_drawn(child)]
             if not alive:
-                drawn, origin = chance.draw(p, at.position), "bonus" if draft.drafted else "target"
+                drawn, origin = chance.draw(p, at.position), "bonus" if draft.drafted_count else "target"
                 break
-            q = _shared_law(draft, alive)
-            plans.append(_Plan.best(p, q, len(alive)))
-            trials += _try(draft, alive, p, q, plans[-1].rho, chance, at.position)
+            q = _shared_distribution(draft, alive)
+            plans.append(_KSeqPlan.find(p, q, len(alive)))
+            trials += _test_guesses(draft, alive, p, q, plans[-1].rho, chance, at.position)
             if not trials[-1].ok:
-                drawn = chance.draw(plans[-1].rest(p, q), at.position)
+                drawn = chance.draw(plans[-1].residual(p, q), at.position)
                 break
             at = at.descend(trials[-1].node)
             here = [node for node in alive if draft.tokens[node] == draft.tokens[at.node]]
         path = [at.node] if at.node != ROOT else []
         while path and draft.parents[path[0]] != ROOT:
             path.insert(0, draft.parents[path[0]])
-        rule = {name: [getattr(plan, name) for plan in plans] for name in _Plan._fields} if plans else None
+        rule = (
+            {name: [getattr(plan, name) for plan in plans] for name in _KSeqPlan._fields} if plans else None
+        )
         return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)
 
 
-def _try(
+def _test_guesses(
     draft: Draft, alive: list[int], p: Tensor, q: Tensor, rho: float, chance: Chance, position: int
 ) -> list[Trial]:
     """The tests of the guesses `alive` in draw order, up to the first success."""
-    trials, laws = list[Trial](), (read(p), read(q))
+    trials, laws = list[Trial](), (as_array(p), as_array(q))
     for child in alive:
         p_x, q_x = (float(law[draft.tokens[child]]) for law in laws)
         ok, u = chance.accept(p_x, rho * q_x, position)
@@ -115,21 +122,21 @@ def _try(
     return trials
 
 
-def _shared_law(draft: Draft, alive: list[int]) -> Tensor:
+def _shared_distribution(draft: Draft, alive: list[int]) -> Tensor:
     """float [V]: the one law that the nodes `alive` were drawn from, up to rounding."""
     if draft.q is None or draft.q_row is None:
-        raise NotRecorded(
+        raise NotRecordedError(
             "the draft holds no distribution that its chains were drawn from, and this rule judges by one"
         )
     first, *others = (draft.q[draft.q_row[node]] for node in alive)
     if any(float((other - first).norm(1)) >= 0.01 for other in others if not torch.equal(other, first)):
-        raise NotRecorded(
+        raise NotRecordedError(
             "the draft's distributions differ at one place, and this rule judges draws from one only"
         )
     return first
 
 
-class _Plan(NamedTuple):
+class _KSeqPlan(NamedTuple):
     """k-SEQ at one place. alive: k; b, A: how often one guess and any guess is accepted; optimum: the most any rule could."""
 
     alive: int
@@ -139,7 +146,7 @@ class _Plan(NamedTuple):
     optimum: float
 
     @classmethod
-    def best(cls, p: Tensor, q: Tensor, k: int) -> _Plan:
+    def find(cls, p: Tensor, q: Tensor, k: int) -> _KSeqPlan:
         """The plan with the largest A for k draws from q [V], p [V] being the target's law. In doubles.
 
         1 - b = sum max(q - p / rho, 0) runs over the tokens with p / q < rho: sorted by p / q it is read from two cumulative
@@ -170,7 +177,7 @@ class _Plan(NamedTuple):
         left = max(0.0, mass_q - mass_p / high)
         return cls(k, high, 1 - left, 1 - left**k, optimum)
 
-    def rest(self, p: Tensor, q: Tensor) -> Tensor:
+    def residual(self, p: Tensor, q: Tensor) -> Tensor:
         """float64 [V]: the law of the token after k refusals; p where rounding leaves nothing."""
         p = p.double()
         rest = (

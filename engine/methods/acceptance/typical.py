@@ -7,16 +7,16 @@ import math
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, match
+from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor, match_greedy
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import ROOT, Draft, Origin, Trial, Verdict
-from decodescope.engine.trace.records.evidence import TARGET, Column, Quantity, Relation, Telling, line
+from decodescope.engine.trace.records.evidence import TARGET, Column, Quantity, Relation, Telling, make_line
 
 
 @component
 class Typical(AcceptanceRule):
     """Accept node x where p(x) > min(epsilon, delta * exp(-H(p))), H the entropy of p in nats; take the longest accepted
-    path, among equally long ones the most likely. `next` says what follows its end: the likeliest token of p there, as in
+    path, among equally long ones the most likely. `next_token` says what follows its end: the likeliest token of p there, as in
     the official code (and Hydra's), or one drawn from p.
 
     Changes the output: an unlikely token that passes the bound is kept as if it had been drawn. With `likeliest` nothing is
@@ -35,7 +35,7 @@ class Typical(AcceptanceRule):
     telling = Telling(
         den="b",
         path="longest",
-        likeliest={"next": "likeliest"},
+        likeliest={"next_token": "likeliest"},
         columns=[Column("entropy", "place")],
         relations=[Relation("den == min(epsilon, delta * exp(-entropy))")],
         numbers=[
@@ -45,7 +45,7 @@ class Typical(AcceptanceRule):
         ],
         card=["Kept is what the target finds likely enough; nothing is drawn. This rule changes the text."],
         lines=[
-            line(
+            make_line(
                 "Typical acceptance keeps what is likely enough; the surer the target, the higher the bound.",
                 "b = min(ε, δ · exp(−H))",
                 "  = min({epsilon:g}, {delta:g} · exp(−{entropy})) = {den}",
@@ -54,17 +54,33 @@ class Typical(AcceptanceRule):
         close="This rule changes the text: what passes is kept as if it had been drawn.",
     )
 
-    epsilon: float = param(0.09, low=0.0, high=1.0, step=0.01, help="hard bound on the probability")
-    delta: float = param(0.3, low=0.0, high=1.0, step=0.01, help="bound relative to exp(-entropy)")
-    next: str = param("likeliest", choices=("likeliest", "drawn"), help="the token after the path")
+    epsilon: float = param(
+        0.09,
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        help="upper limit of the acceptance threshold, whatever the entropy",
+    )
+    delta: float = param(
+        0.3,
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        help="acceptance threshold as a multiple of exp(-entropy), as long as it is below epsilon",
+    )
+    next_token: str = param(
+        "likeliest",
+        choices=("likeliest", "drawn"),
+        help="how to choose the token after the accepted path: the likeliest, or a draw",
+    )
 
     @property
-    def draws(self) -> bool:
-        return self.next == "drawn"
+    def draws_next_token(self) -> bool:
+        return self.next_token == "drawn"
 
     def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
         if at.greedy:
-            return match(draft, at)
+            return match_greedy(draft, at)
         trials: list[Trial] = []
         entropies: list[float] = []
         places: list[tuple[int, Tensor | None]] = []
@@ -83,10 +99,10 @@ class Typical(AcceptanceRule):
         _, _, path, cursor = max(paths, key=lambda x: x[:2])
         stuck = bool(draft.children(path[-1] if path else ROOT))
         rule = {"entropy": entropies} if entropies else None
-        refused: Origin = "residual" if self.draws else "correction"
-        origin: Origin = "target" if not draft.drafted else refused if stuck else "bonus"
-        if not self.draws:
-            return Verdict(path, cursor.likeliest, origin, trials, rule=rule, places=places)
+        refused: Origin = "residual" if self.draws_next_token else "correction"
+        origin: Origin = "target" if not draft.drafted_count else refused if stuck else "bonus"
+        if not self.draws_next_token:
+            return Verdict(path, cursor.top_token, origin, trials, rule=rule, places=places)
         drawn = chance.draw(cursor.probs, cursor.position)
         return Verdict(path, drawn.token, origin, trials, drawn.u, drawn.low, drawn.high, rule, places)
 

@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.policy import share
+from decodescope.engine.decoding.bases.policy import share_knob
 from decodescope.engine.model.stores.cache import LayerStore
 
-from .shared.observed import Observed
+from .shared.observation_window import ObservationWindow
 
 
 @component
-class AdaKV(Observed):
+class AdaKV(ObservationWindow):
     """Choose as SnapKV does, but let the heads of a layer compete: one that looks at many entries gets more of them than one
     that looks at few. `chosen` is the mean of a layer's heads.
 
@@ -34,20 +34,34 @@ class AdaKV(Observed):
         "is written stays."
     )
 
-    reach: int = param(3, low=0, high=31, unit="entries", help="neighbours on either side that share votes")
-    pool: str = param("max", choices=("mean", "max"), help="what an entry gets of its neighbours' votes")
-    floor: float = param(
-        0.5, low=0.0, high=1.0, step=0.05, help="share of the mean that every head keeps; 1: all alike"
+    pool_radius: int = param(
+        3,
+        low=0,
+        high=31,
+        unit="entries",
+        help="neighbours on each side whose votes are pooled with an entry's own; 0: no pooling",
     )
-    share: float = share()
+    pool: str = param(
+        "max",
+        choices=("mean", "max"),
+        help="how the votes of neighbours are pooled: their mean or their maximum",
+    )
+    min_head_share: float = param(
+        0.5,
+        low=0.0,
+        high=1.0,
+        step=0.05,
+        help="share of the average budget that every head keeps; 1: all heads keep as many",
+    )
+    budget_share: float = share_knob()
 
     def cut(self, store: LayerStore, worth: Tensor, keep: int, length: int) -> None:
-        self.rank(store, worth, length)
+        self.record_ranking(store, worth, length)
         before = length - self.window
         # the lower of equal ones first
         order = worth[..., :before].argsort(dim=2, descending=True, stable=True)
         best = worth.gather(2, order)  # [B, H_kv, n - w], from the best down
-        caps = self.caps(best, keep - self.window)
+        caps = self.head_budgets(best, keep - self.window)
         assert self.settled is not None, "`prompt_end` has set a plan for even heads"
         self.settled.entries[store.layer] = (caps[0] + self.window).tolist()
         stays = torch.ones(worth.shape, dtype=torch.bool, device=worth.device)  # the window's too
@@ -55,7 +69,7 @@ class AdaKV(Observed):
         stays.scatter_(2, order, ranks < caps[:, :, None])
         store.keep_where(stays)
 
-    def caps(self, best: Tensor, mean: int) -> Tensor:
+    def head_budgets(self, best: Tensor, mean: int) -> Tensor:
         """int64 [B, H_kv]: how many entries each head keeps, `mean` of them on average. best: float [B, H_kv, m], what the
         entries of each head are worth, from the best down."""
         batch, heads, m = best.shape
@@ -63,7 +77,7 @@ class AdaKV(Observed):
         joint = best.flatten(1).argsort(dim=1, descending=True, stable=True)[:, : heads * mean] // m
         wanted = torch.zeros(batch, heads, dtype=torch.long, device=best.device)
         wanted.scatter_add_(1, joint, torch.ones_like(joint))
-        caps = (wanted * (1 - self.floor) + self.floor * mean + 1e-9).long()
+        caps = (wanted * (1 - self.min_head_share) + self.min_head_share * mean + 1e-9).long()
         following = best.gather(2, caps.clamp(max=m - 1)[..., None])[..., 0].masked_fill(
             caps == m, -torch.inf
         )

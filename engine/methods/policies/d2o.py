@@ -14,19 +14,19 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.policy import MOST, Scored, share
-from decodescope.engine.decoding.values.prompt import Prompt
-from decodescope.engine.model.attention.attention import widened
-from decodescope.engine.model.layers.column import TOKEN, Column
+from decodescope.engine.decoding.bases.policy import MOST, ScoredPolicy, share_knob
+from decodescope.engine.decoding.values.prompt_attention import PromptAttention
+from decodescope.engine.model.attention.attention import upcast_half
+from decodescope.engine.model.layers.column import TOKEN, EntryColumn
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
-from decodescope.engine.model.stores.merge import merge
+from decodescope.engine.model.stores.merge import merge_entries
 from decodescope.engine.trace.records.events import Piece
-from decodescope.engine.trace.records.head_plan import plan
+from decodescope.engine.trace.records.head_plan import make_plan
 from decodescope.engine.trace.records.parts import Zone
 
 
 @component
-class D2O(Scored):
+class D2O(ScoredPolicy):
     """H2O with two changes: layers get budgets by how they attend, and what leaves is merged into what stays.
 
     **Layers.** Where attention is spread evenly much is needed, where it is peaked little. Behind the prompt each query
@@ -53,9 +53,9 @@ class D2O(Scored):
     needs = Needs(attention="decode", queries=MOST)
     does = frozenset({"evict", "merge"})
     columns = {  # noqa: RUF012 # a constant of the class
-        "mass": Column(),
-        "weight": Column(1.0),
-        "kind": Column(TOKEN, torch.uint8),
+        "mass": EntryColumn(),
+        "weight": EntryColumn(1.0),
+        "kind": EntryColumn(TOKEN, torch.uint8),
     }
     column, weighs = "mass", "attention"
     goes = "Over its layer's budget each KV head merges what drew the least attention into the entry most like it, or drops it."
@@ -72,34 +72,56 @@ class D2O(Scored):
     }
 
     heavy: int = param(
-        64, low=1, high=MOST, unit="entries", help="entries kept for their attention mass, mean over layers"
+        64,
+        low=1,
+        high=MOST,
+        unit="entries",
+        help="entries kept for their accumulated attention, on average over layers",
     )
     recent: int = param(
-        64, low=1, high=MOST, unit="entries", help="newest entries, kept in any case, mean over layers"
+        64, low=1, high=MOST, unit="entries", help="newest entries, always kept, on average over layers"
     )
-    sinks: int = param(
+    sink_tokens: int = param(
         4, low=0, high=64, unit="entries", help="first entries, never evicted while the budget has room"
     )
-    merge_norm: str = param("paper", choices=("paper", "code"), help="how target and victims are weighted")
-    alpha: float = param(0.5, low=0.0, high=1.0, step=0.05, help="part of the threshold that stays")
+    merge_weights: str = param(
+        "paper",
+        choices=("paper", "code"),
+        help="weights of merged entries: as in the paper, or as in the authors' code",
+    )
+    alpha: float = param(
+        0.5,
+        low=0.0,
+        high=1.0,
+        step=0.05,
+        help="weight of the old threshold when the merge threshold is updated (alpha)",
+    )
     beta: float = param(
-        0.5, low=0.0, high=1.0, step=0.05, help="part of the new mean similarity in the threshold"
+        0.5,
+        low=0.0,
+        high=1.0,
+        step=0.05,
+        help="weight of the new mean similarity when the merge threshold is updated (beta)",
     )
-    floor: float = param(
-        -1.0, low=-1.0, high=2.0, step=0.05, help="least similarity for a merge; above 1: all are dropped"
+    min_similarity: float = param(
+        -1.0,
+        low=-1.0,
+        high=2.0,
+        step=0.05,
+        help="minimum cosine similarity for a merge; above 1: evicted entries are dropped",
     )
-    share: float = share()
+    budget_share: float = share_knob()
 
     @property
     def zones(self) -> tuple[Zone, ...]:
-        return (Zone("sinks", "first", self.sinks),) if self.sinks else ()
+        return (Zone("sinks", "first", self.sink_tokens),) if self.sink_tokens else ()
 
     @property
     def budget(self) -> int | None:
         """None: layers have budgets of their own, known when the prompt has been read."""
         return None
 
-    def divide(self, budget: int) -> None:
+    def set_budget(self, budget: int) -> None:
         self.heavy = max(1, budget * self.heavy // (self.heavy + self.recent))
         self.recent = budget - self.heavy
 
@@ -116,7 +138,7 @@ class D2O(Scored):
         self._threshold: dict[int, Tensor] = {}  # layer -> float32 [B]
         self._notes: dict[str, Any] = {}
 
-    def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
+    def prompt_end(self, cache: KVCache, prompt: PromptAttention) -> None:
         for i, store in enumerate(cache.layers):
             parts = [rows.sum(3) for _, rows in prompt.tiles(i, store)]  # [B, H_kv, g, n] each
             sums = torch.stack(parts).sum(0)
@@ -126,7 +148,7 @@ class D2O(Scored):
             least, most = variance.aminmax()
             self._spread.append(float(((variance - least) / (most - least + 1e-6)).mean()))
         self._kept = self.plan(self._spread, prompt.length)
-        self.settled = plan(
+        self.settled = make_plan(
             [[sum(x)] * len(store.lengths) for store, x in zip(cache.layers, self._kept, strict=True)]
         )
         self._notes = {"spread": self._spread, "budget": [sum(x) for x in self._kept]}
@@ -137,7 +159,10 @@ class D2O(Scored):
         shares = torch.tensor(spread, dtype=torch.float64).neg().softmax(0).tolist()
         budgets = [max(share * len(spread) * both, prompt / 100) for share in shares]
         return [
-            (max(self.sinks, int(x * self.heavy / both + 1e-9)), max(1, int(x * self.recent / both + 1e-9)))
+            (
+                max(self.sink_tokens, int(x * self.heavy / both + 1e-9)),
+                max(1, int(x * self.recent / both + 1e-9)),
+            )
             for x in budgets
         ]
 
@@ -155,7 +180,7 @@ class D2O(Scored):
     def discard(self, store: LayerStore, slots: Tensor) -> None:
         at = store.positions().expand(*slots.shape[:2], -1)
         slots = slots.gather(2, at.gather(2, slots).argsort(2))
-        keys = F.normalize(widened(store.k), dim=-1)
+        keys = F.normalize(upcast_half(store.k), dim=-1)
         leaving = torch.zeros_like(at, dtype=torch.bool).scatter(2, slots, True)
         # [B, H_kv, e, n]
         likeness = keys.gather(2, slots[..., None].expand(-1, -1, -1, keys.shape[3])) @ keys.mT
@@ -163,24 +188,24 @@ class D2O(Scored):
         # [B, H_kv, e]; of equal keys the first, whatever a product's last bit says
         target = stays.float().argmax(-1)
         u = stays.gather(3, target[..., None])[..., 0]
-        threshold = self._raised(store.layer, u.mean((1, 2)))[:, None, None]
-        judged = u if self.merge_norm == "paper" else u.mean(1, keepdim=True)
-        merged = (judged >= threshold) & (u >= self.floor)
+        threshold = self._raise_threshold(store.layer, u.mean((1, 2)))[:, None, None]
+        judged = u if self.merge_weights == "paper" else u.mean(1, keepdim=True)
+        merged = (judged >= threshold) & (u >= self.min_similarity)
         # a target's weight, before all are divided by their sum
-        alone = math.e if self.merge_norm == "paper" else 1.0
-        part = merged * (u.exp() if self.merge_norm == "paper" else torch.ones_like(u))
+        alone = math.e if self.merge_weights == "paper" else 1.0
+        part = merged * (u.exp() if self.merge_weights == "paper" else torch.ones_like(u))
         total = u.new_full(at.shape, alone).scatter_add(2, target, part)
         weights = part / total.gather(2, target)
-        merge(
+        merge_entries(
             store,
             slots,
             target,
-            weights if self.merge_norm == "paper" else weights * u,
+            weights if self.merge_weights == "paper" else weights * u,
             alone / total,
             similarity=u,
         )
 
-    def _raised(self, layer: int, mean: Tensor) -> Tensor:
+    def _raise_threshold(self, layer: int, mean: Tensor) -> Tensor:
         """The threshold of a layer, once victims of so much mean similarity (float32 [B]) have come."""
         before = self._threshold.get(layer)
         self._threshold[layer] = mean if before is None else self.alpha * before + self.beta * mean

@@ -13,15 +13,15 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.policy import MOST, CachePolicy, entries, share
-from decodescope.engine.decoding.values.prompt import Prompt
+from decodescope.engine.decoding.bases.policy import MOST, CachePolicy, entries_from_share, share_knob
+from decodescope.engine.decoding.values.prompt_attention import PromptAttention
 from decodescope.engine.model.forward.feed import Band
-from decodescope.engine.model.heads.duo_attention import HeadGates
-from decodescope.engine.model.heads.files import missing
-from decodescope.engine.model.layers.vocabulary import Companion
+from decodescope.engine.model.heads.duo_attention import DuoAttentionGates
+from decodescope.engine.model.heads.files import missing_reason
+from decodescope.engine.model.layers.vocabulary import CompanionNet
 from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.trace.records.events import Piece
-from decodescope.engine.trace.records.head_plan import plan
+from decodescope.engine.trace.records.head_plan import make_plan
 from decodescope.engine.trace.records.parts import Zone
 
 NAMED = re.compile(r"(\d+)\.(\d+)")
@@ -60,23 +60,28 @@ class DuoAttention(CachePolicy):
         ),
     }
 
-    streaming: float = param(
-        0.5, low=0.0, high=1.0, step=0.05, unit="of the KV heads", help="share that streams; 0: exact"
+    streaming_share: float = param(
+        0.5,
+        low=0.0,
+        high=1.0,
+        step=0.05,
+        unit="of the KV heads",
+        help="share of heads that keep only sinks and newest entries; 0: none, the full cache",
     )
-    sinks: int = param(
+    sink_tokens: int = param(
         4, low=0, high=64, unit="entries", help="first entries that a streaming head keeps for good"
     )
     recent: int = param(
         60, low=1, high=MOST, unit="entries", help="newest entries that a streaming head keeps"
     )
-    retrieval: str = param(
-        "", most=2000, help="retrieval heads by hand, as layer.head: 0.1 3.0; empty: by their gates"
+    retrieval_heads: str = param(
+        "", most=2000, help="heads that keep everything, as layer.head: 0.1 3.0; empty: by trained gates"
     )
-    share: float = share()
+    budget_share: float = share_knob()
 
     @property
     def zones(self) -> tuple[Zone, ...]:
-        return Zone("sinks", "first", self.sinks), Zone("window", "newest", self.recent)
+        return Zone("sinks", "first", self.sink_tokens), Zone("window", "newest", self.recent)
 
     @property
     def budget(self) -> int | None:
@@ -84,37 +89,38 @@ class DuoAttention(CachePolicy):
         return None
 
     @property
-    def gated(self) -> bool:
+    def uses_gates(self) -> bool:
         """Whether the gates say which heads stream: some do, some do not, and nobody named them."""
-        return not self.retrieval and (self.share > 0 or 0 < self.streaming < 1)
+        return not self.retrieval_heads and (self.budget_share > 0 or 0 < self.streaming_share < 1)
 
     @property
     def band(self) -> Band | None:
         """What a row sees of the text before it, in the heads that stream; None: nothing streams."""
-        return Band(self.sinks, self.recent, self._streams) if any(map(any, self._streams)) else None
+        return Band(self.sink_tokens, self.recent, self._streams) if any(map(any, self._streams)) else None
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if self.gated:
-            return missing(
+        if self.uses_gates:
+            return missing_reason(
                 "duo_attention",
                 spec,
-                "its retrieval heads by hand (policy.retrieval), or the policy streaming_llm",
+                "its retrieval heads by hand (policy.retrieval_heads), or the policy streaming_llm",
             )
-        heads = NAMED.findall(self.retrieval)
+        heads = NAMED.findall(self.retrieval_heads)
         odd = next(
             (f"{i}.{h}" for i, h in heads if int(i) >= spec.n_layers or int(h) >= spec.n_kv_heads), None
         )
-        if odd is None and NAMED.sub("", self.retrieval).strip(" ,"):
-            odd = self.retrieval
+        if odd is None and NAMED.sub("", self.retrieval_heads).strip(" ,"):
+            odd = self.retrieval_heads
         if odd is None:
             return None
         return (
-            f"duo_attention.retrieval names {odd[:40]!r}: give heads as layer.head, such as 0.1 3.0; {spec.name} has layers "
+            f"duo_attention.retrieval_heads names {odd[:40]!r}: give heads as layer.head, such as 0.1 3.0; "
+            f"{spec.name} has layers "
             f"0 to {spec.n_layers - 1} and KV heads 0 to {spec.n_kv_heads - 1}."
         )
 
-    def equip(self, heads: Mapping[str, Companion]) -> None:
-        self._gates = heads.get("duo_attention") if self.gated else None
+    def attach_heads(self, heads: Mapping[str, CompanionNet]) -> None:
+        self._gates = heads.get("duo_attention") if self.uses_gates else None
 
     def begin(
         self,
@@ -124,47 +130,53 @@ class DuoAttention(CachePolicy):
         marks: Container[int] = (),
     ) -> None:
         count = spec.n_layers * spec.n_kv_heads
-        named = {int(i) * spec.n_kv_heads + int(h) for i, h in NAMED.findall(self.retrieval)}
-        if self.share:
-            self._divide(entries(self, self.share, prompt), prompt, len(named) / count if named else None)
+        named = {int(i) * spec.n_kv_heads + int(h) for i, h in NAMED.findall(self.retrieval_heads)}
+        if self.budget_share:
+            self._set_head_budget(
+                entries_from_share(self, self.budget_share, prompt),
+                prompt,
+                len(named) / count if named else None,
+            )
         gates = torch.ones(count)
-        if self.gated:
-            gates = cast(HeadGates, self._gates).alpha.detach().float().flatten().cpu()
-        lowest = gates.argsort(stable=True)[: math.ceil(self.streaming * count - 1e-9)].tolist()
-        streams = [i not in named if self.retrieval else i in lowest for i in range(count)]
+        if self.uses_gates:
+            gates = cast(DuoAttentionGates, self._gates).alpha.detach().float().flatten().cpu()
+        lowest = gates.argsort(stable=True)[: math.ceil(self.streaming_share * count - 1e-9)].tolist()
+        streams = [i not in named if self.retrieval_heads else i in lowest for i in range(count)]
         rows = [streams[i : i + spec.n_kv_heads] for i in range(0, count, spec.n_kv_heads)]
         self._streams = tuple(map(tuple, rows))
         self._retrieves = [~torch.tensor(row) for row in rows]  # bool [H_kv] each
         names = [f"{i}.{h}" for i in range(spec.n_layers) for h in range(spec.n_kv_heads)]
         kinds = {name: float(not x) for name, x in zip(names, streams, strict=True)}
-        alpha = dict(zip(names, gates.tolist(), strict=True)) if self.gated else None
+        alpha = dict(zip(names, gates.tolist(), strict=True)) if self.uses_gates else None
         self._map = {"alpha": alpha, "retrieval": kinds}
         self._unsaid: dict[str, Any] | None = None
 
-    def _divide(self, budget: int, prompt: int, retrieval: float | None) -> None:
+    def _set_head_budget(self, budget: int, prompt: int, retrieval: float | None) -> None:
         """Set the knobs so that a head holds `budget` entries of a prompt in the mean; retrieval: the share of the heads that
         were named as such."""
-        window = self.sinks + self.recent
+        window = self.sink_tokens + self.recent
         if retrieval is not None:
             left = (budget - retrieval * prompt) / (1 - retrieval) if retrieval < 1 else window
-            self.recent = max(1, int(left) - self.sinks)
+            self.recent = max(1, int(left) - self.sink_tokens)
         elif budget <= window:
-            self.streaming, self.recent = 1.0, max(1, budget - self.sinks)
+            self.streaming_share, self.recent = 1.0, max(1, budget - self.sink_tokens)
         else:
-            self.streaming = min(1.0, max(0, prompt - budget) / max(1, prompt - window))
+            self.streaming_share = min(1.0, max(0, prompt - budget) / max(1, prompt - window))
 
-    def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
+    def prompt_end(self, cache: KVCache, prompt: PromptAttention) -> None:
         self._unsaid = self._map  # in the first step's record
-        held = [[self.sinks + self.recent if x else -1 for x in row] for row in self._streams]
-        self.settled = plan(held, ("retrieval", "streaming"), self._streams)
+        held = [[self.sink_tokens + self.recent if x else -1 for x in row] for row in self._streams]
+        self.settled = make_plan(held, ("retrieval", "streaming"), self._streams)
 
     def compress(self, cache: KVCache) -> None:
-        most = self.sinks + self.recent
+        most = self.sink_tokens + self.recent
         for store, streams, retrieves in zip(cache.layers, self._streams, self._retrieves, strict=True):
             if any(x and n > most for x, n in zip(streams, store.lengths, strict=True)):
                 at = store.positions()
                 stays = (
-                    (at < self.sinks) | (at >= cache.length - self.recent) | retrieves.to(at.device)[:, None]
+                    (at < self.sink_tokens)
+                    | (at >= cache.length - self.recent)
+                    | retrieves.to(at.device)[:, None]
                 )
                 store.keep_where(stays)
 

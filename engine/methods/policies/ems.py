@@ -13,18 +13,18 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.policy import MOST, Scored, share
-from decodescope.engine.decoding.values.prompt import Prompt
-from decodescope.engine.model.attention.attention import widened
-from decodescope.engine.model.layers.column import TOKEN, Column
+from decodescope.engine.decoding.bases.policy import MOST, ScoredPolicy, share_knob
+from decodescope.engine.decoding.values.prompt_attention import PromptAttention
+from decodescope.engine.model.attention.attention import upcast_half
+from decodescope.engine.model.layers.column import TOKEN, EntryColumn
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
-from decodescope.engine.model.stores.merge import merge
+from decodescope.engine.model.stores.merge import merge_entries
 from decodescope.engine.trace.records.events import Piece
 from decodescope.engine.trace.records.parts import Zone
 
 
 @component
-class EMS(Scored):
+class EMS(ScoredPolicy):
     """Evict, then merge: our reading of the paper, whose outline we know and whose formulas we have not seen; there is no
     official code. What is ours is marked so.
 
@@ -49,10 +49,10 @@ class EMS(Scored):
     source = "Li et al. 2024, arXiv:2412.08521, after its outline: our reading"
     does = frozenset({"evict", "merge"})
     columns = {  # noqa: RUF012 # a constant of the class
-        "mass": Column(),
-        "local": Column(),
-        "weight": Column(1.0),
-        "kind": Column(TOKEN, torch.uint8),
+        "mass": EntryColumn(),
+        "local": EntryColumn(),
+        "weight": EntryColumn(1.0),
+        "kind": EntryColumn(TOKEN, torch.uint8),
     }
     column, weighs = "mass", "attention"
     goes = (
@@ -69,24 +69,40 @@ class EMS(Scored):
     }
 
     centres: int = param(
-        96, low=1, high=MOST, unit="entries", help="entries kept for their score, which others go into"
+        96,
+        low=1,
+        high=MOST,
+        unit="entries",
+        help="entries kept for their score; evicted entries may be merged into them",
     )
     recent: int = param(
-        32, low=1, high=MOST, unit="entries", help="newest entries, kept in any case, and as they are"
+        32, low=1, high=MOST, unit="entries", help="newest entries, always kept and never merged"
     )
     window: int = param(
-        16, low=1, high=512, unit="queries", help="last queries, whose mean is the local score"
+        16, low=1, high=512, unit="queries", help="last queries over which the local score is averaged"
     )
-    reach: int = param(
-        2, low=0, high=31, unit="entries", help="neighbours on either side that share a local score"
+    pool_radius: int = param(
+        2,
+        low=0,
+        high=31,
+        unit="entries",
+        help="neighbours on each side whose local scores are averaged with an entry's own; 0: none",
     )
-    similarity: float = param(
-        0.6, low=0.0, high=2.0, step=0.05, help="least cosine for a merge; above 1: all are dropped"
+    min_similarity: float = param(
+        0.6,
+        low=0.0,
+        high=2.0,
+        step=0.05,
+        help="minimum cosine similarity for a merge; above 1: evicted entries are dropped",
     )
-    covered: float = param(
-        0.95, low=0.0, high=1.0, step=0.01, help="share of a head's score beyond which entries are evicted"
+    merge_coverage: float = param(
+        0.95,
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        help="top share of a head's score whose entries are merged; the rest is dropped",
     )
-    share: float = share()
+    budget_share: float = share_knob()
 
     @property
     def needs(self) -> Needs:
@@ -96,7 +112,7 @@ class EMS(Scored):
     def zones(self) -> tuple[Zone, ...]:
         return Zone("centres", "chosen", self.centres), Zone("recent", "newest", self.recent)
 
-    def divide(self, budget: int) -> None:
+    def set_budget(self, budget: int) -> None:
         self.centres = max(1, budget * self.centres // (self.centres + self.recent))
         self.recent = budget - self.centres
 
@@ -121,12 +137,14 @@ class EMS(Scored):
         new = (rows.sum(2) * (stays**ages / self.window)[:, None]).sum(2)
         store.column("local").mul_(stays ** rows.shape[3]).add_(new)
 
-    def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
+    def prompt_end(self, cache: KVCache, prompt: PromptAttention) -> None:
         for i, store in enumerate(cache.layers):
             if prompt.places(i, self.window):
                 # [B, H_kv, n], in the order of the text
                 votes = prompt.rows(i, store, self.window).sum(2).mean(2)
-                store.column("local").copy_(F.avg_pool1d(votes, 2 * self.reach + 1, 1, self.reach))
+                store.column("local").copy_(
+                    F.avg_pool1d(votes, 2 * self.pool_radius + 1, 1, self.pool_radius)
+                )
 
     def score(self, store: LayerStore) -> Tensor:
         """The larger of the global and the local score, float32 [B, H_kv, n]."""
@@ -139,21 +157,23 @@ class EMS(Scored):
 
     def discard(self, store: LayerStore, slots: Tensor) -> None:
         scores, at = self.score(store), store.positions().expand(*slots.shape[:2], -1)
-        counts = self._counting(scores, store.layer)
+        counts = self._counting_mask(scores, store.layer)
         centres = (at < at.amax(-1, keepdim=True) + 1 - self.recent).scatter(2, slots, False)
-        keys = F.normalize(widened(store.k), dim=-1)
+        keys = F.normalize(upcast_half(store.k), dim=-1)
         # [B, H_kv, e, n]
         likeness = keys.gather(2, slots[..., None].expand(-1, -1, -1, keys.shape[3])) @ keys.mT
         u, target = likeness.masked_fill(~centres[:, :, None], -torch.inf).max(-1)  # [B, H_kv, e]
-        part = u * (counts.gather(2, slots) & (u >= self.similarity))
+        part = u * (counts.gather(2, slots) & (u >= self.min_similarity))
         total = u.new_ones(at.shape).scatter_add(2, target, part)
-        merge(store, slots, target, part / total.gather(2, target), 1 / total, similarity=u)
+        merge_entries(store, slots, target, part / total.gather(2, target), 1 / total, similarity=u)
 
-    def _counting(self, scores: Tensor, layer: int) -> Tensor:
+    def _counting_mask(self, scores: Tensor, layer: int) -> Tensor:
         """bool [B, H_kv, n]: the best entries of each head that hold `covered` of its score, equal ones alike."""
         best = scores.sort(dim=-1, descending=True).values
         before = best.cumsum(-1) - best
-        count = (before < self.covered * best.sum(-1, keepdim=True)).sum(-1, keepdim=True)  # [B, H_kv, 1]
+        count = (before < self.merge_coverage * best.sum(-1, keepdim=True)).sum(
+            -1, keepdim=True
+        )  # [B, H_kv, 1]
         least = best.gather(-1, (count - 1).clamp(min=0)).masked_fill(count == 0, torch.inf)
         self._covering |= {f"{layer}.{h}": x for h, x in enumerate(count[0, :, 0].tolist())}
         return scores >= least

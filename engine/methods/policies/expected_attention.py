@@ -7,16 +7,16 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
-from decodescope.engine.decoding.bases.once import Once
-from decodescope.engine.decoding.bases.policy import MOST, share
-from decodescope.engine.decoding.values.prompt import Prompt
-from decodescope.engine.model.attention.attention import widened
+from decodescope.engine.decoding.bases.policy import MOST, share_knob
+from decodescope.engine.decoding.bases.prefill_eviction import PrefillEviction
+from decodescope.engine.decoding.values.prompt_attention import PromptAttention
+from decodescope.engine.model.attention.attention import upcast_half
 from decodescope.engine.model.stores.cache import LayerStore
 from decodescope.engine.trace.records.parts import Zone
 
 
 @component
-class ExpectedAttention(Once):
+class ExpectedAttention(PrefillEviction):
     """Cut the prompt once, when it has been read, by the attention that its entries would draw of queries that are distributed
     as the prompt's own were.
 
@@ -38,42 +38,60 @@ class ExpectedAttention(Once):
         "least. What is written stays."
     )
 
-    sinks: int = param(
-        4, low=0, high=64, unit="entries", help="first entries kept for good; their queries do not count"
+    sink_tokens: int = param(
+        4,
+        low=0,
+        high=64,
+        unit="entries",
+        help="first entries, always kept; their queries do not count in the statistics",
     )
-    chosen: int = param(
-        60, low=1, high=MOST, unit="entries", help="entries of the prompt kept for the attention expected"
+    prompt_budget: int = param(
+        60,
+        low=1,
+        high=MOST,
+        unit="entries",
+        help="prompt entries kept for the attention that they are expected to get",
     )
-    future: int = param(
-        512, low=1, high=8192, unit="tokens", help="positions ahead over which rotations are averaged"
+    future_positions: int = param(
+        512,
+        low=1,
+        high=8192,
+        unit="tokens",
+        help="number of future positions over which the rotation is averaged",
     )
-    spread: bool = param(True, help="whether the covariance of the queries counts, and not their mean alone")
-    values: bool = param(True, help="whether the expected attention is weighed by the norm of the value")
+    use_covariance: bool = param(True, help="use the covariance of the queries, not only their mean")
+    use_value_norm: bool = param(True, help="weight the expected attention by the norm of the value")
     epsilon: float = param(
-        0.0, low=0.0, high=1.0, step=0.01, help="added to the expected attention before it is weighed"
+        0.0,
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        help="constant added to the expected attention before the value norm weights it",
     )
-    share: float = share()
+    budget_share: float = share_knob()
 
     @property
     def needs(self) -> Needs:
-        return Needs(moments=self.sinks)
+        return Needs(moments=self.sink_tokens)
 
     @property
     def zones(self) -> tuple[Zone, ...]:
-        return Zone("sinks", "first", self.sinks), Zone("expected", "chosen", self.chosen)
+        return Zone("sinks", "first", self.sink_tokens), Zone("expected", "chosen", self.prompt_budget)
 
-    def divide(self, budget: int) -> None:
-        self.chosen = max(1, budget - self.sinks)
+    def set_budget(self, budget: int) -> None:
+        self.prompt_budget = max(1, budget - self.sink_tokens)
 
-    def worth(self, layer: int, store: LayerStore, prompt: Prompt) -> Tensor:
-        mean, covariance = prompt.ahead(layer, self.future)  # [B, H, D], [B, H, D, D]
+    def entry_scores(self, layer: int, store: LayerStore, prompt: PromptAttention) -> Tensor:
+        mean, covariance = prompt.future_query_moments(
+            layer, self.future_positions
+        )  # [B, H, D], [B, H, D, D]
         scale, groups = prompt.spec.score_scale, (prompt.spec.n_kv_heads, prompt.spec.group)
-        k = widened(store.k)[:, :, self.sinks :].float()  # [B, H_kv, n - S, D]
+        k = upcast_half(store.k)[:, :, self.sink_tokens :].float()  # [B, H_kv, n - S, D]
         z = scale * (k @ mean.unflatten(1, groups).mT).mT  # [B, H_kv, g, n - S]
-        if self.spread:
+        if self.use_covariance:
             across = k[:, :, None] @ covariance.unflatten(1, groups)  # [B, H_kv, g, n - S, D]
             z = z + scale**2 / 2 * (across * k[:, :, None]).sum(-1)
         expected = z.softmax(-1).mean(2) + self.epsilon
-        if self.values:
-            expected = expected * store.v[:, :, self.sinks :].float().norm(dim=-1)
-        return F.pad(expected, (self.sinks, 0))
+        if self.use_value_norm:
+            expected = expected * store.v[:, :, self.sink_tokens :].float().norm(dim=-1)
+        return F.pad(expected, (self.sink_tokens, 0))

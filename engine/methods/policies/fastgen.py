@@ -14,20 +14,20 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.policy import MOST, CachePolicy
-from decodescope.engine.decoding.values.prompt import Prompt
-from decodescope.engine.decoding.values.ranking import leave
-from decodescope.engine.model.layers.column import Column
+from decodescope.engine.decoding.values.prompt_attention import PromptAttention
+from decodescope.engine.decoding.values.ranking import save_ranking
+from decodescope.engine.model.layers.column import EntryColumn
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
 from decodescope.engine.trace.records.events import Piece
-from decodescope.engine.trace.records.head_plan import plan
+from decodescope.engine.trace.records.head_plan import make_plan
 from decodescope.engine.trace.records.parts import Zone
 
-from .shared.profiles import PUNCTUATION, SPECIAL, TEXT, Sorts, by_head, own_part
+from .shared.profiles import PUNCTUATION, SPECIAL, TEXT, TokenTypes, own_mask, values_by_head
 
 CANDIDATES = ("special", "punctuation", "frequent", "local", "full")
 
 
-def _recovered(candidate: str) -> Note:
+def _recovery_note(candidate: str) -> Note:
     return Note("grid", f"recovered: {candidate}", what="share of the prompt's attention, by layer.KV head")
 
 
@@ -55,26 +55,44 @@ class FastGen(CachePolicy):
     source = "Ge et al. 2024, arXiv:2310.01801, algorithm 1; AnswerDotAI/cold-compress, cache.py"
     needs = Needs(attention="decode", queries=MOST)
     reads = True
-    columns = {"mass": Column(), "sort": Column(TEXT, torch.uint8)}  # noqa: RUF012 # a constant of the class
+    columns = {"mass": EntryColumn(), "sort": EntryColumn(TEXT, torch.uint8)}  # noqa: RUF012 # a constant of the class
     column, weighs = "mass", "attention"
     goes = "Each KV head keeps what its profile chose: marks, punctuation, what is attended most, what is near, or all."
     tells: ClassVar[dict[str, Note]] = {
-        **{f"recovered.{x}": _recovered(x) for x in CANDIDATES[:-1]},
+        **{f"recovered.{x}": _recovery_note(x) for x in CANDIDATES[:-1]},
         "chosen": Note("grid", "candidate", what="of each layer.KV head: 0 special tokens to 4 all"),
     }
 
-    recover: float = param(
-        0.95, low=0.0, high=1.0, step=0.01, help="share of the attention that a head's candidate recovers"
+    min_recovery: float = param(
+        0.95,
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        help="minimum share of its attention that a head must recover; 1: the full cache",
     )
-    sinks: int = param(4, low=0, high=64, unit="entries", help="first entries, kept as special tokens are")
-    frequent: float = param(
-        0.3, low=0.0, high=1.0, step=0.01, unit="of the prompt", help="most attended entries"
+    sink_tokens: int = param(
+        4, low=0, high=64, unit="entries", help="first entries, always kept, as special tokens are"
     )
-    near: float = param(0.3, low=0.0, high=1.0, step=0.01, unit="of the prompt", help="newest entries")
+    heavy_share: float = param(
+        0.3,
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        unit="of the prompt",
+        help="most attended entries, kept by heads that need more than punctuation",
+    )
+    recent_share: float = param(
+        0.3,
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        unit="of the prompt",
+        help="newest entries, kept by heads that need more than the most attended ones",
+    )
 
     @property
     def zones(self) -> tuple[Zone, ...]:
-        return (Zone("sinks", "first", self.sinks),) if self.sinks else ()
+        return (Zone("sinks", "first", self.sink_tokens),) if self.sink_tokens else ()
 
     @property
     def budget(self) -> int | None:
@@ -88,13 +106,13 @@ class FastGen(CachePolicy):
         pieces: Callable[[int], Piece] | None = None,
         marks: Container[int] = (),
     ) -> None:
-        self._sorts = Sorts(pieces, marks)
+        self._sorts = TokenTypes(pieces, marks)
         self._chosen: list[Tensor] = []  # for each layer int64 [B, H_kv]: its heads' candidates
-        self._counts = math.ceil(self.frequent * prompt), math.ceil(self.near * prompt)
+        self._counts = math.ceil(self.heavy_share * prompt), math.ceil(self.recent_share * prompt)
         self._profile: list[Tensor] = []  # for each layer float32 [5, B, H_kv], until it has been told
 
     def read(self, cache: KVCache, tokens: Tensor) -> None:
-        sorts = self._sorts.of(tokens)
+        sorts = self._sorts.classify(tokens)
         for store in cache.layers:
             at, sort = (
                 store.positions() - (cache.length - tokens.shape[1]),
@@ -103,21 +121,21 @@ class FastGen(CachePolicy):
             of_new = sorts[:, None].expand(-1, at.shape[1], -1).gather(2, at.clamp(min=0))
             sort.copy_(torch.where(at >= 0, of_new, sort))
 
-    def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
+    def prompt_end(self, cache: KVCache, prompt: PromptAttention) -> None:
         for i, store in enumerate(cache.layers):
-            near, rows = self._sums(i, store, prompt)
-            kept = self._kept(store, cache.length)  # bool [5, B, H_kv, n]
+            near, rows = self._sum_weights(i, store, prompt)
+            kept = self._candidate_masks(store, cache.length)  # bool [5, B, H_kv, n]
             mass = store.column("mass")
             parts = [(mass * x).sum(-1) for x in kept[:3]]
             parts += [torch.where(kept[2], mass, near).sum(-1), mass.new_full(parts[0].shape, rows)]
             self._profile.append(torch.stack(parts) / rows)
-            reached = self._profile[-1] >= self.recover
-            reached[:4] &= self.recover < 1
+            reached = self._profile[-1] >= self.min_recovery
+            reached[:4] &= self.min_recovery < 1
             self._chosen.append(reached.int().argmax(0))
         chosen = torch.stack([x[0] for x in self._chosen])
-        self.settled = plan((chosen * 0 - 1).tolist(), CANDIDATES, chosen.tolist())
+        self.settled = make_plan((chosen * 0 - 1).tolist(), CANDIDATES, chosen.tolist())
 
-    def _sums(self, layer: int, store: LayerStore, prompt: Prompt) -> tuple[Tensor, int]:
+    def _sum_weights(self, layer: int, store: LayerStore, prompt: PromptAttention) -> tuple[Tensor, int]:
         """Sum each entry's weights over the prompt's rows into `mass`. Returns float32 [B, H_kv, n], the same over those rows
         for which it was near, and the number of rows."""
         at, mass = store.positions()[:, :, None], store.column("mass").zero_()
@@ -129,10 +147,10 @@ class FastGen(CachePolicy):
             near += (rows * (own - at < self._counts[1])).sum(2)
         return near, count
 
-    def _kept(self, store: LayerStore, length: int) -> Tensor:
+    def _candidate_masks(self, store: LayerStore, length: int) -> Tensor:
         """bool [5, B, H_kv, n]: what each candidate keeps of a layer's entries behind a text of `length` tokens."""
         at, sort = store.positions().expand(store.column("sort").shape), store.column("sort")
-        special = (sort == SPECIAL) | (at < self.sinks)
+        special = (sort == SPECIAL) | (at < self.sink_tokens)
         punctuation = special | (sort == PUNCTUATION)
         order = at.argsort(-1)  # of equal scores the lower position
         best = self._scores(store, length).gather(-1, order).argsort(dim=-1, descending=True, stable=True)
@@ -144,16 +162,16 @@ class FastGen(CachePolicy):
         """float32 [B, H_kv, n]: the attention that entries received over the rows that saw them; -1 where a head has none."""
         return (store.column("mass") / (length - store.positions())).masked_fill(store.positions() < 0, -1)
 
-    def _rank(self, store: LayerStore, kept: Tensor, chosen: Tensor, length: int) -> None:
+    def _record_ranking(self, store: LayerStore, kept: Tensor, chosen: Tensor, length: int) -> None:
         """Right before a cut: leave with `store` what its entries are worth, if somebody asked. What a head keeps for another
         reason than its score is protected; kept: bool [5, B, H_kv, n];  chosen: int64 [B, H_kv]."""
         if store.ranked is not None:
             near = store.positions() >= length - self._counts[1]
             # without what is attended most
             asked = torch.stack([kept[0], kept[1], kept[1], kept[1] | near, kept[4]])
-            leave(
+            save_ranking(
                 store,
-                self._scores(store, length).masked_fill(own_part(asked, chosen), torch.inf),
+                self._scores(store, length).masked_fill(own_mask(asked, chosen), torch.inf),
                 self.column,
             )
 
@@ -162,15 +180,15 @@ class FastGen(CachePolicy):
 
     def compress(self, cache: KVCache) -> None:
         for store, chosen in zip(cache.layers, self._chosen, strict=True):
-            kept = self._kept(store, cache.length)
-            keep = own_part(kept, chosen)
+            kept = self._candidate_masks(store, cache.length)
+            keep = own_mask(kept, chosen)
             if not bool((keep | (store.positions() < 0)).all()):
-                self._rank(store, kept, chosen, cache.length)
+                self._record_ranking(store, kept, chosen, cache.length)
                 store.keep_where(keep)
 
     def notes(self) -> dict[str, Any] | None:
         if not self._profile:
             return None
         profile, self._profile = torch.stack([x[:, 0] for x in self._profile]), []  # [L, 5, H_kv]
-        recovered = {x: by_head(profile[:, i]) for i, x in enumerate(CANDIDATES[:-1])}
-        return {"recovered": recovered, "chosen": by_head(torch.stack([x[0] for x in self._chosen]))}
+        recovered = {x: values_by_head(profile[:, i]) for i, x in enumerate(CANDIDATES[:-1])}
+        return {"recovered": recovered, "chosen": values_by_head(torch.stack([x[0] for x in self._chosen]))}

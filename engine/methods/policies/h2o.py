@@ -6,14 +6,14 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
-from decodescope.engine.decoding.bases.policy import MOST, Scored, share
-from decodescope.engine.model.layers.column import Column
+from decodescope.engine.decoding.bases.policy import MOST, ScoredPolicy, share_knob
+from decodescope.engine.model.layers.column import EntryColumn
 from decodescope.engine.model.stores.cache import LayerStore
 from decodescope.engine.trace.records.parts import Zone
 
 
 @component
-class H2O(Scored):
+class H2O(ScoredPolicy):
     """Evict the entries with the least accumulated attention, once more than `heavy + recent` are held.
 
     Each KV head keeps its own set. The mass of an entry is the attention that it received from all committed queries so
@@ -23,29 +23,31 @@ class H2O(Scored):
     densely, and the first cut follows the commit of its last token, whose row counts.
 
     Once something has left, those weights are over the survivors. With `oracle` they are those of the full cache on the same
-    text, which a second cache beside this one gives (`Shadow`): what would have been kept if every score were true. It shows by
-    how much the others mislead, and saves neither memory nor time.
+    text, which a second cache gives (`ReferenceCache`): what would have been kept if every score were true. It shows by how
+    much the others mislead, and saves neither memory nor time.
 
     With a `share` the budget is that share of the prompt's length, and `heavy` to `recent` is only how it is divided.
     """
 
     title = "H2O (heavy-hitter oracle)"
     source = "Zhang et al. 2023, arXiv:2306.14048, section 4; FMInference/H2O, h2o_hf/utils_real_drop; shares: utils_hh"
-    columns = {"mass": Column()}  # noqa: RUF012 # a constant of the class
+    columns = {"mass": EntryColumn()}  # noqa: RUF012 # a constant of the class
     column, weighs = "mass", "attention"
     goes = "Over its budget each KV head gives up the entries that drew the least attention so far; the newest never leave."
 
-    heavy: int = param(64, low=0, high=MOST, unit="entries", help="entries kept for their attention mass")
-    recent: int = param(64, low=1, high=MOST, unit="entries", help="newest entries, kept in any case")
-    oracle: bool = param(False, help="whether the attention that counts is that of a full cache kept beside")
-    share: float = share()
+    heavy: int = param(
+        64, low=0, high=MOST, unit="entries", help="entries kept for their accumulated attention"
+    )
+    recent: int = param(64, low=1, high=MOST, unit="entries", help="newest entries, always kept")
+    oracle: bool = param(False, help="score entries by the attention of a full cache that is kept as well")
+    budget_share: float = share_knob()
 
     @property
     def needs(self) -> Needs:
-        return Needs(attention="none" if self.shadowed else "columns")
+        return Needs(attention="none" if self.needs_reference else "columns")
 
     @property
-    def shadowed(self) -> bool:
+    def needs_reference(self) -> bool:
         """Whether it goes by a full cache beside the lane's."""
         return self.oracle
 
@@ -53,7 +55,7 @@ class H2O(Scored):
     def zones(self) -> tuple[Zone, ...]:
         return Zone("heavy hitters", "chosen", self.heavy), Zone("recent", "newest", self.recent)
 
-    def divide(self, budget: int) -> None:
+    def set_budget(self, budget: int) -> None:
         self.heavy = budget * self.heavy // (self.heavy + self.recent)
         self.recent = budget - self.heavy  # at least 1, as it was before
 

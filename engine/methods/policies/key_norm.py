@@ -7,14 +7,14 @@ from torch import Tensor
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.policy import MOST, Scored, share
-from decodescope.engine.model.layers.column import Column
+from decodescope.engine.decoding.bases.policy import MOST, ScoredPolicy, share_knob
+from decodescope.engine.model.layers.column import EntryColumn
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
 from decodescope.engine.trace.records.parts import Zone
 
 
 @component
-class KeyNorm(Scored):
+class KeyNorm(ScoredPolicy):
     """Evict the entries with the longest keys, once more than `short + recent` are held.
 
     A short key tends to draw much attention later, whatever the query, so no attention is asked for: passes run the fused
@@ -27,26 +27,30 @@ class KeyNorm(Scored):
 
     title = "Key norm"
     source = "Devoto et al. 2024, arXiv:2406.11430, section 3; alessiodevoto/l2compress, cache.py"
-    columns = {"norm": Column()}  # noqa: RUF012 # a constant of the class
+    columns = {"norm": EntryColumn()}  # noqa: RUF012 # a constant of the class
     goes = "Over its budget each KV head gives up the entries with the longest keys; the newest never leave."
     reads = True
 
-    short: int = param(96, low=0, high=MOST, unit="entries", help="entries kept for their short keys")
-    recent: int = param(32, low=0, high=MOST, unit="entries", help="newest entries, kept in any case")
-    share: float = share()
+    low_norm_entries: int = param(
+        96, low=0, high=MOST, unit="entries", help="entries kept for the smallest key norms"
+    )
+    recent: int = param(32, low=0, high=MOST, unit="entries", help="newest entries, always kept")
+    budget_share: float = share_knob()
 
     @property
     def zones(self) -> tuple[Zone, ...]:
-        return Zone("short keys", "chosen", self.short), Zone("recent", "newest", self.recent)
+        return Zone("short keys", "chosen", self.low_norm_entries), Zone("recent", "newest", self.recent)
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         return (
-            None if self.short + self.recent else "key_norm keeps nothing: let short or recent be at least 1."
+            None
+            if self.low_norm_entries + self.recent
+            else "key_norm keeps nothing: let short or recent be at least 1."
         )
 
-    def divide(self, budget: int) -> None:
-        self.short = budget * self.short // (self.short + self.recent)
-        self.recent = budget - self.short
+    def set_budget(self, budget: int) -> None:
+        self.low_norm_entries = budget * self.low_norm_entries // (self.low_norm_entries + self.recent)
+        self.recent = budget - self.low_norm_entries
 
     def read(self, cache: KVCache, tokens: Tensor) -> None:
         rows = tokens.shape[1]

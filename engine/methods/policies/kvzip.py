@@ -14,13 +14,13 @@ from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.exits import LACKING
-from decodescope.engine.decoding.bases.once import Once
-from decodescope.engine.decoding.bases.policy import MOST, share
-from decodescope.engine.decoding.values.prompt import Behind, Prompt
+from decodescope.engine.decoding.bases.exit_rule import LACKING
+from decodescope.engine.decoding.bases.policy import MOST, share_knob
+from decodescope.engine.decoding.bases.prefill_eviction import PrefillEviction
+from decodescope.engine.decoding.values.prompt_attention import LookaheadAttention, PromptAttention
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
 from decodescope.engine.trace.records.events import Piece
-from decodescope.engine.trace.records.head_plan import plan
+from decodescope.engine.trace.records.head_plan import make_plan
 from decodescope.engine.trace.records.parts import Zone
 
 FIRST = "\n\nRepeat the previous context exactly."
@@ -29,7 +29,7 @@ ROOM = 64  # tokens of the context without which no repetition is tried
 
 
 @component
-class KVzip(Once):
+class KVzip(PrefillEviction):
     """Cut the prompt once, by what the model needs to say it again; that knows no question, so any may follow.
 
     When the prompt has been read, pieces of it are read once more behind it, `chunk` tokens at a time: an instruction to repeat
@@ -59,37 +59,47 @@ class KVzip(Once):
         "kept": Note("grid", "entries kept", "entries", what="for their weights, by layer.KV head"),
     }
 
-    sinks: int = param(4, low=0, high=64, unit="entries", help="first entries, kept in any case")
-    chosen: int = param(
-        92, low=1, high=MOST, unit="entries", help="entries kept for their weights, mean over all KV heads"
+    sink_tokens: int = param(4, low=0, high=64, unit="entries", help="first entries, always kept")
+    prompt_budget: int = param(
+        92,
+        low=1,
+        high=MOST,
+        unit="entries",
+        help="prompt entries kept for their score, on average over all KV heads",
     )
-    window: int = param(
-        32, low=1, high=512, unit="entries", help="last entries of the prompt, kept in any case"
-    )
+    window: int = param(32, low=1, high=512, unit="entries", help="last entries of the prompt, always kept")
     chunk: int = param(
-        2000, low=1, high=8192, unit="tokens", help="tokens of the prompt that are repeated in one pass"
+        2000,
+        low=1,
+        high=8192,
+        unit="tokens",
+        help="size of a piece of the prompt that the model repeats in one pass",
     )
-    lead: int = param(
-        8, low=0, high=64, unit="tokens", help="tokens before a piece that its instruction names"
+    prefix_tokens: int = param(
+        8,
+        low=0,
+        high=64,
+        unit="tokens",
+        help="tokens before a piece that the instruction to repeat it quotes",
     )
-    share: float = share()
+    budget_share: float = share_knob()
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if method.depth.gap not in LACKING:
+        if method.adaptive_depth.skipped_kv not in LACKING:
             return None
         return (
-            f"{self.name} ranks the entries of all layers together, and under the gap {method.depth.gap} of "
-            f"{method.depth.name} layers lack entries; choose the depth all_layers, or the policy h2o."
+            f"{self.name} ranks the entries of all layers together, and under the gap {method.adaptive_depth.skipped_kv} of "
+            f"{method.adaptive_depth.name} layers lack entries; choose adaptive_depth all_layers, or the policy h2o."
         )
 
     @property
     def zones(self) -> tuple[Zone, ...]:
-        sinks = (Zone("sinks", "first", self.sinks),) if self.sinks else ()
-        return *sinks, Zone("repeated", "chosen", self.chosen), Zone("window", "newest", self.window)
+        sinks = (Zone("sinks", "first", self.sink_tokens),) if self.sink_tokens else ()
+        return *sinks, Zone("repeated", "chosen", self.prompt_budget), Zone("window", "newest", self.window)
 
-    def divide(self, budget: int) -> None:
-        self.sinks, self.window = min(self.sinks, budget // 4), min(self.window, budget // 2)
-        self.chosen = budget - self.sinks - self.window
+    def set_budget(self, budget: int) -> None:
+        self.sink_tokens, self.window = min(self.sink_tokens, budget // 4), min(self.window, budget // 2)
+        self.prompt_budget = budget - self.sink_tokens - self.window
 
     def begin(
         self,
@@ -107,64 +117,71 @@ class KVzip(Once):
                 "entries."
             )
 
-    def most(self, prompt: int, new: int) -> int:
+    def max_entries(self, prompt: int, new: int) -> int:
         again = prompt + min(prompt, self.chunk) + ROOM if prompt > self.capacity else prompt
-        return max(again, super().most(prompt, new))
+        return max(again, super().max_entries(prompt, new))
 
-    def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
+    def prompt_end(self, cache: KVCache, prompt: PromptAttention) -> None:
         if prompt.length <= self.capacity:
             return
         # [L, B, H_kv, m]
-        worth = torch.cat([self._seen(cache, prompt, at, end) for at, end in self._pieces(prompt)], -1)
-        keep = self._best(worth)
-        ends = self.sinks, self.window
+        worth = torch.cat(
+            [self._repeat_weights(cache, prompt, at, end) for at, end in self._pieces(prompt)], -1
+        )
+        keep = self._best_mask(worth)
+        ends = self.sink_tokens, self.window
         for store, seen, stays in zip(
             cache.layers, F.pad(worth, ends), F.pad(keep, ends, value=True), strict=True
         ):
-            self.rank(store, seen, prompt.length)
+            self.record_ranking(store, seen, prompt.length)
             store.keep_where(stays)
         chosen = keep[:, 0].sum(-1)
-        self.settled = plan((chosen + sum(ends)).tolist())
+        self.settled = make_plan((chosen + sum(ends)).tolist())
         counts = {f"{i}.{h}": x for i, row in enumerate(chosen.tolist()) for h, x in enumerate(row)}
         self._notes = {"threshold": float(worth[:, 0][keep[:, 0]].min()), "kept": counts}
 
-    def _pieces(self, prompt: Prompt) -> Iterator[tuple[int, int]]:
+    def _pieces(self, prompt: PromptAttention) -> Iterator[tuple[int, int]]:
         """From where to where the prompt is repeated; each with its instruction fits behind it."""
         encode, end = prompt.lane.encode, prompt.length - self.window
         asked = 0 if encode is None else max(len(encode(text)) for text in (FIRST, LATER))
         room = prompt.spec.max_positions - prompt.shift - prompt.length
-        size = min(self.chunk, room - asked - self.lead)
+        size = min(self.chunk, room - asked - self.prefix_tokens)
         if size < 1:
             raise ParamError(
                 f"{self.name} repeats the prompt behind itself, and of the {prompt.spec.max_positions} tokens that "
-                f"{prompt.spec.name} reads {room} are left; the instruction and kvzip.lead take {asked + self.lead}: give a "
-                "shorter prompt or a smaller lead."
+                f"{prompt.spec.name} reads {room} are left; "
+                f"the instruction and kvzip.prefix_tokens take {asked + self.prefix_tokens}: give a "
+                "shorter prompt or fewer prefix_tokens."
             )
-        for at in range(self.sinks, end, size):
+        for at in range(self.sink_tokens, end, size):
             yield at, min(at + size, end)
 
-    def _seen(self, cache: KVCache, prompt: Prompt, at: int, end: int) -> Tensor:
+    def _repeat_weights(self, cache: KVCache, prompt: PromptAttention, at: int, end: int) -> Tensor:
         """float32 [L, B, H_kv, end - at]: the largest weights that repeating the positions `at` to `end` gives to them."""
         tokens, encode = prompt.lane.tokens, prompt.lane.encode
-        asked = [] if encode is None else encode(FIRST if at == self.sinks else LATER)
-        before = [] if at == self.sinks else tokens[max(self.sinks, at - self.lead) : at]
+        asked = [] if encode is None else encode(FIRST if at == self.sink_tokens else LATER)
+        before = [] if at == self.sink_tokens else tokens[max(self.sink_tokens, at - self.prefix_tokens) : at]
         device = cache.layers[0].kv.device
-        among = torch.cat([torch.arange(self.sinks, device=device), torch.arange(at, end, device=device)])
-        with prompt.behind([*asked, *before, *tokens[at:end]]) as behind:
+        among = torch.cat(
+            [torch.arange(self.sink_tokens, device=device), torch.arange(at, end, device=device)]
+        )
+        with prompt.lookahead([*asked, *before, *tokens[at:end]]) as behind:
             return torch.stack(
-                [self._largest(behind, i, store, among) for i, store in enumerate(cache.layers)]
+                [self._max_weights(behind, i, store, among) for i, store in enumerate(cache.layers)]
             )
 
-    def _largest(self, behind: Behind, layer: int, store: LayerStore, among: Tensor) -> Tensor:
+    def _max_weights(
+        self, behind: LookaheadAttention, layer: int, store: LayerStore, among: Tensor
+    ) -> Tensor:
         tiles = [rows.amax((2, 3)) for rows in behind.tiles(layer, store, among)]  # [B, H_kv, k] each
-        return torch.stack(tiles).amax(0)[..., self.sinks :]
+        return torch.stack(tiles).amax(0)[..., self.sink_tokens :]
 
-    def _best(self, worth: Tensor) -> Tensor:
+    def _best_mask(self, worth: Tensor) -> Tensor:
         """bool, as `worth` [L, B, H_kv, m]: the best of all layers and heads together, `chosen` in the mean of a head."""
         layers, batch, heads, m = worth.shape
         # [B, m * L * H_kv]: the lower position of equal ones, layer, head
         flat = worth.permute(1, 3, 0, 2).flatten(1)
-        order = flat.argsort(dim=1, descending=True, stable=True)[:, : layers * heads * self.chosen]
+        order = flat.argsort(dim=1, descending=True, stable=True)[:, : layers * heads * self.prompt_budget]
         keep = torch.zeros_like(flat, dtype=torch.bool).scatter(1, order, True)
         return keep.view(batch, m, layers, heads).permute(2, 0, 3, 1)
 

@@ -9,10 +9,17 @@ from torch import Tensor
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.policy import MOST, CachePolicy, Deed, entries, evict_oldest, share
-from decodescope.engine.model.forward.feed import Band, Middle, Sinks
+from decodescope.engine.decoding.bases.policy import (
+    MOST,
+    CachePolicy,
+    Deed,
+    entries_from_share,
+    evict_oldest,
+    share_knob,
+)
+from decodescope.engine.model.forward.feed import AttentionSinks, Band, MiddleRead
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
-from decodescope.engine.model.stores.sparse_read import Board, Choice
+from decodescope.engine.model.stores.sparse_read import SparseChoice, SparseRead
 from decodescope.engine.trace.records.parts import Zone
 
 
@@ -43,69 +50,94 @@ class LMInfinite(CachePolicy):
     bounded = True
     banded = True
 
-    start: int = param(
-        10, low=0, high=64, unit="entries", help="first entries kept for good, seen from one distance"
+    sink_tokens: int = param(
+        10,
+        low=0,
+        high=64,
+        unit="entries",
+        help="first entries, always kept; from far away they are read at one fixed distance",
     )
     window: int = param(
-        246, low=1, high=MOST, unit="entries", help="newest entries that a token sees, itself aside"
+        246, low=1, high=MOST, unit="entries", help="newest entries that a token reads besides itself"
     )
-    middle: int = param(
-        0, low=0, high=MOST, unit="a query head", help="entries between them that are read too; 0: they leave"
+    middle_top_k: int = param(
+        0,
+        low=0,
+        high=MOST,
+        unit="a query head",
+        help="entries between sinks and window that are read as well; 0: they are evicted",
     )
-    away: int = param(
-        0, low=0, high=MOST, unit="tokens", help="distance at which those stand; 0: half the window"
+    middle_distance: int = param(
+        0,
+        low=0,
+        high=MOST,
+        unit="tokens",
+        help="distance at which middle entries are read; 0: half the window",
     )
-    above: int = param(4, low=0, high=255, unit="layer", help="the first that reads them")
-    share: float = share()
+    first_middle_layer: int = param(
+        4, low=0, high=255, unit="layer", help="first layer that reads middle entries"
+    )
+    budget_share: float = share_knob()
 
     @property
     def does(self) -> frozenset[Deed]:  # type: ignore[override] # depends on a knob
         """What is between start and window leaves, or stays and is seldom read."""
-        return frozenset({"select"}) if self.middle else frozenset({"evict"})
+        return frozenset({"select"}) if self.middle_top_k else frozenset({"evict"})
 
     @property
     def zones(self) -> tuple[Zone, ...]:
         return (
-            () if self.middle else (Zone("start", "first", self.start), Zone("window", "newest", self.window))
+            ()
+            if self.middle_top_k
+            else (Zone("start", "first", self.sink_tokens), Zone("window", "newest", self.window))
         )
 
     @property
     def band(self) -> Band:
-        return Band(self.start, self.window)
+        return Band(self.sink_tokens, self.window)
 
     @property
-    def sink_places(self) -> Sinks:
+    def sink_places(self) -> AttentionSinks:
         between = (
-            Middle(self.middle, self.away or max(1, self.window // 2), self.above) if self.middle else None
+            MiddleRead(
+                self.middle_top_k, self.middle_distance or max(1, self.window // 2), self.first_middle_layer
+            )
+            if self.middle_top_k
+            else None
         )
-        return Sinks(self.start, self.window + 1, between)
+        return AttentionSinks(self.sink_tokens, self.window + 1, between)
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if not self.middle or self.above < spec.n_layers:
+        if not self.middle_top_k or self.first_middle_layer < spec.n_layers:
             return None
         return (
-            f"lm_infinite.above = {self.above}: {spec.name} has the layers 0 to {spec.n_layers - 1}, and none would read "
-            "what is in the middle; choose one of them, or middle = 0."
+            f"lm_infinite.first_middle_layer = {self.first_middle_layer}: {spec.name} has the layers 0 to {spec.n_layers - 1}, "
+            "and none would read "
+            "what is in the middle; choose one of them, or middle_top_k = 0."
         )
 
-    def endless(self, spec: ModelSpec, prompt: int) -> bool:
+    def can_exceed_context(self, spec: ModelSpec, prompt: int) -> bool:
         """With a middle too: what is near must have its place in the context, and so must the distance of the middle."""
-        near = entries(self, self.share, prompt) if self.share else self.start + self.window
-        return max(near, self.away if self.middle else 0) < spec.max_positions
+        near = (
+            entries_from_share(self, self.budget_share, prompt)
+            if self.budget_share
+            else self.sink_tokens + self.window
+        )
+        return max(near, self.middle_distance if self.middle_top_k else 0) < spec.max_positions
 
-    def says(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         kept = (
             "Nothing leaves: a token reads start and window, and in upper layers a few entries between them."
         )
-        return super().says() | ({"goes": kept} if self.middle else {})
+        return super().describe() | ({"goes": kept} if self.middle_top_k else {})
 
-    def divide(self, budget: int) -> None:
-        self.window = max(1, budget - self.start)
+    def set_budget(self, budget: int) -> None:
+        self.window = max(1, budget - self.sink_tokens)
 
     def compress(self, cache: KVCache) -> None:
-        if not self.middle:
-            evict_oldest(cache, protect=self.start, keep=self.window)
+        if not self.middle_top_k:
+            evict_oldest(cache, protect=self.sink_tokens, keep=self.window)
 
-    def select(self, layer: int, store: LayerStore, q: Tensor, board: Board) -> Choice | None:
+    def select(self, layer: int, store: LayerStore, q: Tensor, board: SparseRead) -> SparseChoice | None:
         """Everything, as long as nothing is further away than the window: then `sink_places` say what is read."""
         return None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from decodescope.engine.core.activity import Activity
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.policy import share
+from decodescope.engine.decoding.bases.policy import share_knob
 
-from .shared.observed import Observed
+from .shared.observation_window import ObservationWindow
 
 
 @component
-class PyramidKV(Observed):
+class PyramidKV(ObservationWindow):
     """Choose as SnapKV does, but not as many in every layer: attention spreads over the text in the lower layers and gathers on
     few entries in the upper ones.
 
@@ -32,17 +32,20 @@ class PyramidKV(Observed):
     )
 
     beta: int = param(
-        20, low=1, high=100, help="how steep: the last layer keeps the mean divided by it; 1: all alike"
+        20,
+        low=1,
+        high=100,
+        help="steepness: the last layer keeps the mean budget divided by beta; 1: all the same",
     )
-    share: float = share()
+    budget_share: float = share_knob()
 
-    def idle(self, did: Activity) -> str:
+    def idle_reason(self, did: Activity) -> str:
         """Also where something left, and as much in every layer: then there is no pyramid."""
-        if (whole := super().idle(did)) or did.layers == 1:
+        if (whole := super().idle_reason(did)) or did.layers == 1:
             return whole
         prompt = did.prompt - did.left_out
         budgets = set(self.plan(did.layers, prompt))
-        short = f"the prompt has {prompt} tokens, and the budgets differ from {2 * self.chosen} on"
+        short = f"the prompt has {prompt} tokens, and the budgets differ from {2 * self.prompt_budget} on"
         why = "beta is 1" if self.beta == 1 else short
         return (
             f"pyramidkv gave all {did.layers} layers the same budget of {min(budgets)}: {why}."
@@ -51,7 +54,7 @@ class PyramidKV(Observed):
         )
 
     def plan(self, layers: int, prompt: int) -> list[int]:
-        mean, before = self.chosen, prompt - self.window
+        mean, before = self.prompt_budget, prompt - self.window
         if prompt <= self.capacity or prompt < 2 * mean or layers == 1:
             return super().plan(layers, prompt)
         most = min(2 * mean - mean // self.beta, before)

@@ -12,10 +12,10 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.policy import MOST, CachePolicy
-from decodescope.engine.model.attention.attention import widened
+from decodescope.engine.model.attention.attention import upcast_half
 from decodescope.engine.model.stores.cache import PAGE, LayerStore
-from decodescope.engine.model.stores.pages import bound
-from decodescope.engine.model.stores.sparse_read import Board, Choice, best
+from decodescope.engine.model.stores.pages import score_bound
+from decodescope.engine.model.stores.sparse_read import SparseChoice, SparseRead, top_mask
 from decodescope.engine.trace.records.events import Piece
 
 DENSE = 2  # first layers that read everything, unless somebody says otherwise
@@ -44,20 +44,27 @@ class Quest(CachePolicy):
     does = frozenset({"select"})
     goes = "Nothing leaves: each query head reads the newest page and those whose keys may give the largest products."
 
-    entries: int = param(
-        256, low=1, high=MOST, unit="entries", help="that a query head reads, in pages of 16, 3 at least"
+    token_budget: int = param(
+        256,
+        low=1,
+        high=MOST,
+        unit="entries",
+        help="entries that each query head reads, in whole pages of 16; at least 3 pages",
     )
-    dense: int = param(DENSE, low=0, high=256, unit="layers", help="the first ones, which read everything")
+    dense_layers: int = param(
+        DENSE, low=0, high=256, unit="layers", help="number of first layers that read every entry"
+    )
 
     @property
-    def picks(self) -> int:
-        return self.entries
+    def max_read_entries(self) -> int:
+        return self.token_budget
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if self.dense < spec.n_layers or self.dense == DENSE:
+        if self.dense_layers < spec.n_layers or self.dense_layers == DENSE:
             return None
         return (
-            f"quest.dense = {self.dense}: {spec.name} has the layers 0 to {spec.n_layers - 1}, and all of them would read "
+            f"quest.dense_layers = {self.dense_layers}: {spec.name} has the layers 0 to {spec.n_layers - 1}, "
+            "and all of them would read "
             f"everything; choose at most {spec.n_layers - 1}."
         )
 
@@ -69,36 +76,45 @@ class Quest(CachePolicy):
         marks: Container[int] = (),
     ) -> None:
         super().begin(spec, prompt, pieces, marks)
-        self.dense = min(self.dense, spec.n_layers - 1)
+        self.dense_layers = min(self.dense_layers, spec.n_layers - 1)
 
-    def select(self, layer: int, store: LayerStore, q: Tensor, board: Board) -> Choice | None:
-        count = max(LEAST, self.entries // PAGE)
-        if layer < self.dense or board.highest // PAGE < count:
+    def select(self, layer: int, store: LayerStore, q: Tensor, board: SparseRead) -> SparseChoice | None:
+        count = max(LEAST, self.token_budget // PAGE)
+        if layer < self.dense_layers or board.highest // PAGE < count:
             return None
         least, most = store.bounds()
         # own: int64 [B, T], the page of each row
         full = least.shape[2]
         own = board.positions // PAGE
-        q = widened(q)
+        q = upcast_half(q)
         # pages that are full once the draft is read, and the last, are `begun` + 1
         begun = board.highest // PAGE - full
-        at, board.bounds[layer] = _pages(store, full), full
-        tops = bound(q, least[:, :, None].to(q.dtype), most[:, :, None].to(q.dtype))  # [B, H_kv, g, T, full]
+        at, board.bounds[layer] = _page_numbers(store, full), full
+        tops = score_bound(
+            q, least[:, :, None].to(q.dtype), most[:, :, None].to(q.dtype)
+        )  # [B, H_kv, g, T, full]
         if begun:
             tops = torch.cat(
-                [tops, *(_ahead(store, q, board.seen, at == full + page, full) for page in range(begun))], 4
+                [
+                    tops,
+                    *(
+                        _pending_page_bound(store, q, board.seen, at == full + page, full)
+                        for page in range(begun)
+                    ),
+                ],
+                4,
             )
         older = torch.arange(full + begun, device=q.device) < own[:, None, None, :, None]
-        chosen = best(tops.masked_fill(~older, -torch.inf), count - 1)
+        chosen = top_mask(tops.masked_fill(~older, -torch.inf), count - 1)
         rest = F.pad(board.seen, (store.n - full * PAGE, 0), value=True)
         if begun:
             mine = torch.arange(begun + 1, device=q.device) == (own - full)[:, None, None, :, None]
             pages = F.pad(chosen[..., full:], (0, 1)) | mine  # [B, H_kv, g, T, begun + 1]
             rest = rest & pages.gather(4, (at - full)[:, None, None, None].expand(*pages.shape[:4], -1))
-        return Choice(chosen[..., :full], rest, PAGE)
+        return SparseChoice(chosen[..., :full], rest, PAGE)
 
 
-def _pages(store: LayerStore, full: int) -> Tensor:
+def _page_numbers(store: LayerStore, full: int) -> Tensor:
     """int64 [B, R]: the page of each entry behind the `full` first pages, pending ones included."""
     pending = store.pending_positions()
     assert pending is not None, "the rows that choose are pending"
@@ -106,7 +122,7 @@ def _pages(store: LayerStore, full: int) -> Tensor:
     return torch.cat([tail, pending], 1) // PAGE
 
 
-def _ahead(store: LayerStore, q: Tensor, seen: Tensor, inside: Tensor, full: int) -> Tensor:
+def _pending_page_bound(store: LayerStore, q: Tensor, seen: Tensor, inside: Tensor, full: int) -> Tensor:
     """float [B, H_kv, g, T, 1]: the bound of a page that a draft has filled, for each row by the entries that it sees of it.
     inside: bool [B, R], the entries behind the `full` first pages that are in this one."""
     keys = store.k[:, :, None, full * PAGE :].to(q.dtype)  # [B, H_kv, 1, R, D]
@@ -114,4 +130,4 @@ def _ahead(store: LayerStore, q: Tensor, seen: Tensor, inside: Tensor, full: int
     sees = F.pad(seen, (store.n - full * PAGE, 0), value=True)[:, :, 0] & inside[:, None, None]
     least = keys.masked_fill(~sees[..., None], torch.inf).amin(3)  # [B, H_kv, T, D]
     most = keys.masked_fill(~sees[..., None], -torch.inf).amax(3)
-    return bound(q[..., None, :], least[:, :, None, :, None], most[:, :, None, :, None])[..., 0]
+    return score_bound(q[..., None, :], least[:, :, None, :, None], most[:, :, None, :, None])[..., 0]

@@ -7,15 +7,15 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
-from decodescope.engine.decoding.bases.policy import MOST, Scored, share
-from decodescope.engine.decoding.values.prompt import Prompt
-from decodescope.engine.model.layers.column import Column
+from decodescope.engine.decoding.bases.policy import MOST, ScoredPolicy, share_knob
+from decodescope.engine.decoding.values.prompt_attention import PromptAttention
+from decodescope.engine.model.layers.column import EntryColumn
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
 from decodescope.engine.trace.records.parts import Zone
 
 
 @component
-class Scissorhands(Scored):
+class Scissorhands(ScoredPolicy):
     """Once more than B = `pivotal + recent` entries are held, drop those that were below uniform in most of the last rows.
 
     What was pivotal stays so ("persistence of importance"), so a few rows tell. Each of the last `window` rows passes a
@@ -35,39 +35,54 @@ class Scissorhands(Scored):
     source = "Liu et al. 2023, arXiv:2305.17118, algorithms 1 and 2"
     goes = "Over its budget each KV head drops many entries at once: those that were below uniform in most of the last rows."
 
-    pivotal: int = param(
-        118, low=1, high=MOST, unit="entries", help="entries kept besides the newest, at most"
+    pivotal_entries: int = param(
+        118,
+        low=1,
+        high=MOST,
+        unit="entries",
+        help="maximum number of important entries kept besides the newest",
     )
     recent: int = param(10, low=1, high=MOST, unit="entries", help="newest entries, never dropped")
-    window: int = param(400, low=1, high=4096, unit="rows", help="last rows whose verdicts count")
-    drop: float = param(
-        0.5, low=0.0, high=1.0, step=0.01, unit="of the budget", help="entries dropped at once; 0: one"
+    window: int = param(
+        400,
+        low=1,
+        high=4096,
+        unit="rows",
+        help="last queries whose attention decides which entries are unimportant",
     )
-    share: float = share()
+    drop_share: float = param(
+        0.5,
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        unit="of the budget",
+        help="how many entries are dropped at once when too many are held; 0: one",
+    )
+    budget_share: float = share_knob()
 
     @property
     def needs(self) -> Needs:
         return Needs(attention="decode", queries=self.window)
 
     @property
-    def columns(self) -> dict[str, Column]:  # type: ignore[override] # a base without the knob has a constant
+    def columns(self) -> dict[str, EntryColumn]:  # type: ignore[override] # a base without the knob has a constant
         """`below`: the verdicts of the last rows."""
-        return {"below": Column(0, torch.uint8, width=-(-self.window // 8))}
+        return {"below": EntryColumn(0, torch.uint8, width=-(-self.window // 8))}
 
     @property
     def zones(self) -> tuple[Zone, ...]:
-        return Zone("pivotal", "chosen", self.pivotal), Zone("recent", "newest", self.recent)
+        return Zone("pivotal", "chosen", self.pivotal_entries), Zone("recent", "newest", self.recent)
 
     @property
-    def burst(self) -> int:
+    def eviction_count(self) -> int:
         """m: entries that leave at once. What is exempt would else have to go."""
-        return max(1, min(int(self.drop * (self.pivotal + self.recent)), self.pivotal))
+        return max(1, min(int(self.drop_share * (self.pivotal_entries + self.recent)), self.pivotal_entries))
 
-    def divide(self, budget: int) -> None:
-        self.pivotal = max(1, budget * self.pivotal // (self.pivotal + self.recent))
-        self.recent = budget - self.pivotal
+    def set_budget(self, budget: int) -> None:
+        self.pivotal_entries = max(1, budget * self.pivotal_entries // (self.pivotal_entries + self.recent))
+        self.recent = budget - self.pivotal_entries
 
-    def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
+    def prompt_end(self, cache: KVCache, prompt: PromptAttention) -> None:
         for i, store in enumerate(cache.layers):
             if places := prompt.places(i, self.window):
                 self._judge(
@@ -107,4 +122,4 @@ class Scissorhands(Scored):
         return -self.counters(store).float()
 
     def surplus(self, store: LayerStore) -> int:
-        return -(-super().surplus(store) // self.burst) * self.burst
+        return -(-super().surplus(store) // self.eviction_count) * self.eviction_count

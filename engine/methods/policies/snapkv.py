@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.bases.policy import share
+from decodescope.engine.decoding.bases.policy import share_knob
 
-from .shared.observed import Observed
+from .shared.observation_window import ObservationWindow
 
 
 @component
-class SnapKV(Observed):
+class SnapKV(ObservationWindow):
     """Cut the prompt once, when it has been read: of each KV head the `window` last entries stay, and `chosen` of those before.
 
     The last tokens of a prompt are often its question, so what they look at is what the answer needs. Each of them has a row of
@@ -25,4 +25,4 @@ class SnapKV(Observed):
     title = "SnapKV"
     source = "Li et al. 2024, arXiv:2404.14469, section 4; FasterDecoding/SnapKV, snapkv/monkeypatch/snapkv_utils.py"
 
-    share: float = share()
+    budget_share: float = share_knob()

@@ -12,19 +12,19 @@ from torch import Tensor
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.policy import share
-from decodescope.engine.decoding.values.prompt import Prompt
+from decodescope.engine.decoding.bases.policy import share_knob
+from decodescope.engine.decoding.values.prompt_attention import PromptAttention
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.cache import KVCache, LayerStore
 from decodescope.engine.trace.records.events import Piece
 
-from .shared.observed import Observed
+from .shared.observation_window import ObservationWindow
 
 DRAFT = "draft"
 
 
 @component
-class SpecKV(Observed):
+class SpecKV(ObservationWindow):
     """SnapKV that looks ahead: beside the prompt's last `window` tokens those vote that a smaller model writes behind it.
 
     The draft model reads the prompt and writes `lookahead` tokens, the likeliest each. The target reads them behind the prompt,
@@ -58,14 +58,30 @@ class SpecKV(Observed):
     }
 
     lookahead: int = param(
-        32, low=0, high=1024, unit="tokens", help="tokens that the draft model writes on, to vote"
+        32,
+        low=0,
+        high=1024,
+        unit="tokens",
+        help="tokens that the draft model writes ahead, which vote as well; 0: none",
     )
     reduce: str = param(
-        "max", choices=("max", "mean"), help="what an entry gets of all the votes of its group"
+        "max",
+        choices=("max", "mean"),
+        help="how the votes of a group's queries are combined: their maximum or their mean",
     )
-    reach: int = param(3, low=0, high=31, unit="entries", help="neighbours on either side that share votes")
-    pool: str = param("max", choices=("mean", "max"), help="what an entry gets of its neighbours' votes")
-    share: float = share()
+    pool_radius: int = param(
+        3,
+        low=0,
+        high=31,
+        unit="entries",
+        help="neighbours on each side whose votes are pooled with an entry's own; 0: no pooling",
+    )
+    pool: str = param(
+        "max",
+        choices=("mean", "max"),
+        help="how the votes of neighbours are pooled: their mean or their maximum",
+    )
+    budget_share: float = share_knob()
 
     def begin(
         self,
@@ -80,32 +96,32 @@ class SpecKV(Observed):
         ] = {}  # layer -> float32 [B, H_kv, n], what the lookahead says of the entries
         self._notes: dict[str, Any] | None = None
 
-    def most(self, prompt: int, new: int) -> int:
+    def max_entries(self, prompt: int, new: int) -> int:
         ahead = self.lookahead if prompt > self.capacity else 0
-        return max(prompt + ahead, super().most(prompt, new))
+        return max(prompt + ahead, super().max_entries(prompt, new))
 
     def lane_tokens(self, prompt: int, new: int) -> int:
         return prompt + self.lookahead if self.lookahead and prompt > self.capacity else 0
 
-    def prompt_end(self, cache: KVCache, prompt: Prompt) -> None:
+    def prompt_end(self, cache: KVCache, prompt: PromptAttention) -> None:
         if prompt.length <= self.capacity:
             return
-        tokens = self._written(prompt)
+        tokens = self._write_lookahead(prompt)
         if tokens:
-            with prompt.behind(tokens) as behind:
+            with prompt.lookahead(tokens) as behind:
                 for i, store in enumerate(cache.layers):
-                    parts = [self._reduced(rows) for rows in behind.tiles(i, store)]
+                    parts = [self._reduce_rows(rows) for rows in behind.tiles(i, store)]
                     both = torch.stack(parts)
                     self._votes[i] = both.amax(0) if self.reduce == "max" else both.sum(0)
         super().prompt_end(cache, prompt)
         self._votes = {}
 
-    def _written(self, prompt: Prompt) -> list[int]:
+    def _write_lookahead(self, prompt: PromptAttention) -> list[int]:
         """The tokens that the draft model writes behind the prompt."""
         tokens: list[int] = []
         if not self.lookahead:
             return tokens
-        with prompt.lane.beside(DRAFT) as lane:
+        with prompt.lane.open_side_lane(DRAFT) as lane:
             target = prompt.spec.max_positions - prompt.shift
             room = min(self.lookahead, min(lane.decoder.spec.max_positions, target) - prompt.length)
             logits = lane.read(list(prompt.lane.tokens), "score")
@@ -113,22 +129,24 @@ class SpecKV(Observed):
                 tokens.append(int(logits.argmax()))
                 if len(tokens) < room:
                     at = prompt.length + len(tokens) - 1
-                    logits = lane.forward(Feed.causal(tokens[-1:], at, lane.decoder.device), "score")[0, -1]
+                    logits = lane.forward(Feed.causal_chain(tokens[-1:], at, lane.decoder.device), "score")[
+                        0, -1
+                    ]
                     lane.commit([0])
             self._notes = {"lookahead": len(tokens), "draft_bytes": lane.cache.nbytes}
         return tokens
 
-    def _reduced(self, rows: Tensor) -> Tensor:
+    def _reduce_rows(self, rows: Tensor) -> Tensor:
         """Rows [B, H_kv, g, t, n] to what all of them say of an entry, [B, H_kv, n]: the largest weight, or their sum."""
         return rows.amax((2, 3)) if self.reduce == "max" else rows.sum((2, 3))
 
-    def worth(self, layer: int, store: LayerStore, prompt: Prompt) -> Tensor:
+    def entry_scores(self, layer: int, store: LayerStore, prompt: PromptAttention) -> Tensor:
         before = store.n - self.window
-        votes = self._reduced(prompt.rows(layer, store, self.window))
+        votes = self._reduce_rows(prompt.rows(layer, store, self.window))
         if layer in self._votes:
             ahead = self._votes[layer]
             votes = torch.maximum(votes, ahead) if self.reduce == "max" else votes + ahead
-        return F.pad(self.pooled(votes[..., :before]), (0, self.window))
+        return F.pad(self.pool_votes(votes[..., :before]), (0, self.window))
 
     def notes(self) -> dict[str, Any] | None:
         notes, self._notes = self._notes, None

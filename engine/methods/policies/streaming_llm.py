@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.policy import MOST, CachePolicy, evict_oldest, share
+from decodescope.engine.decoding.bases.policy import MOST, CachePolicy, evict_oldest, share_knob
 from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.trace.records.parts import Zone
 
@@ -31,16 +31,18 @@ class StreamingLLM(CachePolicy):
     banded = True
     strict = True
 
-    sinks: int = param(4, low=0, high=64, unit="entries", help="first entries kept for good")
-    recent: int = param(252, low=1, high=MOST, unit="entries", help="newest entries kept")
-    share: float = share()
+    sink_tokens: int = param(
+        4, low=0, high=64, unit="entries", help="first entries, always kept (attention sinks)"
+    )
+    recent: int = param(252, low=1, high=MOST, unit="entries", help="newest entries, always kept")
+    budget_share: float = share_knob()
 
     @property
     def zones(self) -> tuple[Zone, ...]:
-        return Zone("sinks", "first", self.sinks), Zone("window", "newest", self.recent)
+        return Zone("sinks", "first", self.sink_tokens), Zone("window", "newest", self.recent)
 
-    def divide(self, budget: int) -> None:
-        self.recent = max(1, budget - self.sinks)
+    def set_budget(self, budget: int) -> None:
+        self.recent = max(1, budget - self.sink_tokens)
 
     def compress(self, cache: KVCache) -> None:
-        evict_oldest(cache, protect=self.sinks, keep=self.recent)
+        evict_oldest(cache, protect=self.sink_tokens, keep=self.recent)

@@ -14,9 +14,9 @@ from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.policy import MOST, CachePolicy
-from decodescope.engine.model.attention.attention import capped, widened
+from decodescope.engine.model.attention.attention import soft_cap, upcast_half
 from decodescope.engine.model.stores.cache import LayerStore
-from decodescope.engine.model.stores.sparse_read import Board, Choice, best
+from decodescope.engine.model.stores.sparse_read import SparseChoice, SparseRead, top_mask
 from decodescope.engine.trace.records.events import Piece
 
 START, AGAIN = 2, 4  # the defaults
@@ -51,23 +51,31 @@ class TidalDecode(CachePolicy):
         )
     }
 
-    k: int = param(
-        256, low=1, high=MOST, unit="entries", help="that a query head notes, and reads in the layers behind"
+    top_k: int = param(
+        256,
+        low=1,
+        high=MOST,
+        unit="entries",
+        help="highest-scoring entries that each query head selects for later layers to read",
     )
-    start: int = param(
-        START, low=0, high=255, unit="layer", help="the first that notes; those before it read everything"
+    selection_layer: int = param(
+        START,
+        low=0,
+        high=255,
+        unit="layer",
+        help="first layer that selects entries; layers before it read every entry",
     )
-    again: int = param(
+    reselection_layer: int = param(
         AGAIN,
         low=0,
         high=255,
         unit="layer",
-        help="the second that notes; one that is not behind the first: none",
+        help="second layer that selects entries; none if it is not above the first",
     )
 
     @property
-    def picks(self) -> int:
-        return self.k
+    def max_read_entries(self) -> int:
+        return self.top_k
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if method.drafter.resumes:
@@ -75,10 +83,11 @@ class TidalDecode(CachePolicy):
                 f"{method.drafter.name} lets a pass begin behind the layers that its draft has run, and {self.name} chooses in "
                 "those what the others read: choose the drafter prompt_lookup, or the policy keep_all."
             )
-        stop, start = method.depth.stops, max(0, min(self.start, spec.n_layers - 2))
+        stop, start = method.adaptive_depth.defer_layer, max(0, min(self.selection_layer, spec.n_layers - 2))
         if stop is not None and stop > start:
             return (
-                f"under {method.depth.name} tokens go on from layer {stop}, and {self.name} chooses in layer {start} what the "
+                f"under {method.adaptive_depth.name} tokens go on from layer {stop}, "
+                f"and {self.name} chooses in layer {start} what the "
                 f"layers behind it read; let them stop in front of layer {start} at most, or choose the policy quest."
             )
         last = spec.n_layers - 1
@@ -87,13 +96,15 @@ class TidalDecode(CachePolicy):
                 f"{spec.name} has one layer, and {self.name} reads less in those behind the first: "
                 "choose the policy keep_all."
             )
-        if self.start >= last and self.start != START:
+        if self.selection_layer >= last and self.selection_layer != START:
             return (
-                f"tidal_decode.start = {self.start}: {spec.name} has the layers 0 to {last}, none of which would read less; "
+                f"tidal_decode.selection_layer = {self.selection_layer}: {spec.name} has the layers 0 to {last}, "
+                "none of which would read less; "
                 f"choose at most {last - 1}."
             )
-        if self.again > last and self.again != AGAIN:
-            return f"tidal_decode.again = {self.again}: {spec.name} has the layers 0 to {last}; choose one of them, 0 for none."
+        if self.reselection_layer > last and self.reselection_layer != AGAIN:
+            at = f"tidal_decode.reselection_layer = {self.reselection_layer}"
+            return f"{at}: {spec.name} has the layers 0 to {last}; choose one of them, 0 for none."
         return None
 
     def begin(
@@ -104,28 +115,28 @@ class TidalDecode(CachePolicy):
         marks: Container[int] = (),
     ) -> None:
         super().begin(spec, prompt, pieces, marks)
-        self.start, self.again = (
-            min(self.start, spec.n_layers - 2),
-            self.again if self.again < spec.n_layers else 0,
+        self.selection_layer, self.reselection_layer = (
+            min(self.selection_layer, spec.n_layers - 2),
+            self.reselection_layer if self.reselection_layer < spec.n_layers else 0,
         )
         self._scale, self._cap = spec.score_scale, spec.attn_cap
         self._covered: list[Tensor | None] = [None] * spec.n_layers
 
-    def select(self, layer: int, store: LayerStore, q: Tensor, board: Board) -> Choice | None:
-        if layer < self.start or store.n + store.m <= self.k:
+    def select(self, layer: int, store: LayerStore, q: Tensor, board: SparseRead) -> SparseChoice | None:
+        if layer < self.selection_layer or store.n + store.m <= self.top_k:
             return None
-        if board.shared is None or layer == self.again:
-            board.shared = self._noted(layer, store, q, board.seen)
+        if board.shared is None or layer == self.reselection_layer:
+            board.shared = self._top_entries(layer, store, q, board.seen)
             return None
         noted: Tensor = board.shared  # bool [B, H_kv, g, T, n + m]
-        return Choice(noted[..., : store.n], noted[..., store.n :])
+        return SparseChoice(noted[..., : store.n], noted[..., store.n :])
 
-    def _noted(self, layer: int, store: LayerStore, q: Tensor, seen: Tensor) -> Tensor:
+    def _top_entries(self, layer: int, store: LayerStore, q: Tensor, seen: Tensor) -> Tensor:
         """bool [B, H_kv, g, T, n + m]: the entries with the largest scores of each query."""
         hidden = ~F.pad(seen, (store.n, 0), value=True)
-        scores = (widened(q) @ widened(store.k)[:, :, None].mT).masked_fill(hidden, -torch.inf)
-        noted = best(scores, self.k)
-        first = capped(scores[0, :, :, 0] * self._scale, self._cap).softmax(-1)  # [H_kv, g, n + m]
+        scores = (upcast_half(q) @ upcast_half(store.k)[:, :, None].mT).masked_fill(hidden, -torch.inf)
+        noted = top_mask(scores, self.top_k)
+        first = soft_cap(scores[0, :, :, 0] * self._scale, self._cap).softmax(-1)  # [H_kv, g, n + m]
         self._covered[layer] = (first * noted[0, :, :, 0]).sum(-1).mean()
         return noted
 

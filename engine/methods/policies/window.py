@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.policy import MOST, CachePolicy, evict_oldest, share
+from decodescope.engine.decoding.bases.policy import MOST, CachePolicy, evict_oldest, share_knob
 from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.trace.records.parts import Zone
 
@@ -25,15 +25,15 @@ class Window(CachePolicy):
 
     goes = "Once more entries than the window are held the oldest leave, in all layers and KV heads alike."
 
-    size: int = param(256, low=1, high=MOST, unit="entries", help="newest entries kept")
-    share: float = share()
+    window: int = param(256, low=1, high=MOST, unit="entries", help="newest entries kept")
+    budget_share: float = share_knob()
 
     @property
     def zones(self) -> tuple[Zone, ...]:
-        return (Zone("window", "newest", self.size),)
+        return (Zone("window", "newest", self.window),)
 
-    def divide(self, budget: int) -> None:
-        self.size = budget
+    def set_budget(self, budget: int) -> None:
+        self.window = budget
 
     def compress(self, cache: KVCache) -> None:
-        evict_oldest(cache, protect=0, keep=self.size)
+        evict_oldest(cache, protect=0, keep=self.window)

@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.answers import Candidate, Judged, answers_form
-from decodescope.engine.decoding.bases.router import Question, Router
+from decodescope.engine.decoding.bases.answers import AnswerJudgement, Candidate, answers_form
+from decodescope.engine.decoding.bases.router import Router, RouterQuestion
 from decodescope.engine.trace.details.declarations import DetailColumn
 from decodescope.engine.trace.records.pieces import join
 
@@ -41,33 +41,44 @@ class Agreement(Router):
     details: ClassVar = {"answer_votes": VOTES}
 
     tau: float = param(
-        0.6, low=0.0, high=1.1, step=0.05, help="share of all samples from which on they are kept; 1.1: never"
+        0.6,
+        low=0.0,
+        high=1.1,
+        step=0.05,
+        help="share of answers that must agree to keep the small model's answer; 1.1: never keep it",
     )
-    samples: int = param(4, low=1, high=32, unit="answers", help="k, drawn to each form of the question")
-    second: str = param(
-        "\nAnswer:", lines=True, most=2000, help="behind the prompt in the second form; empty: one form alone"
+    samples: int = param(
+        4, low=1, high=32, unit="answers", help="how many are sampled for each form of the question (k)"
+    )
+    second_prompt_suffix: str = param(
+        "\nAnswer:",
+        lines=True,
+        most=2000,
+        help="text appended to the prompt for its second form; empty: one form only",
     )
     compare: str = param(
-        "text", choices=("text", "number"), help="what must be the same: the text, or its last number"
+        "text",
+        choices=("text", "number"),
+        help="what must match for two answers to agree: the whole text, or its last number",
     )
 
     @property
     def copies(self) -> int:
         return self.samples
 
-    def forms(self, question: Question) -> list[list[int]]:
-        if not self.second:
+    def forms(self, question: RouterQuestion) -> list[list[int]]:
+        if not self.second_prompt_suffix:
             return [question.tokens]
-        behind = [] if question.encode is None else question.encode(self.second)
+        behind = [] if question.encode is None else question.encode(self.second_prompt_suffix)
         return [question.tokens, [*question.tokens, *behind]]
 
-    def judge(self, answers: list[Candidate], question: Question) -> Judged:
-        said = [self._said(x, question) for x in answers]
+    def judge(self, answers: list[Candidate], question: RouterQuestion) -> AnswerJudgement:
+        said = [self._answer_text(x, question) for x in answers]
         counts = Counter(said)
         votes = [counts[x] / len(said) for x in said]
-        return Judged(max(votes), votes.index(max(votes)), {"votes": votes})
+        return AnswerJudgement(max(votes), votes.index(max(votes)), {"votes": votes})
 
-    def _said(self, answer: Candidate, question: Question) -> str:
+    def _answer_text(self, answer: Candidate, question: RouterQuestion) -> str:
         """What an answer says, without the token that ends it."""
         ids = answer.tokens[: len(answer.tokens) - answer.ended]
         if question.piece is None:

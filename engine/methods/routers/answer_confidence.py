@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import ClassVar
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.answers import Candidate, Judged, answers_form
-from decodescope.engine.decoding.bases.router import Question, Router
+from decodescope.engine.decoding.bases.answers import AnswerJudgement, Candidate, answers_form
+from decodescope.engine.decoding.bases.router import Router, RouterQuestion
 from decodescope.engine.trace.details.declarations import LookForm
 
 _FORM = answers_form(
@@ -41,9 +41,9 @@ class AnswerConfidence(Router):
         low=0.0,
         high=1.1,
         step=0.05,
-        help="confidence from which on the small answer is kept; 1.1: never",
+        help="minimum confidence to keep the small model's answer; 1.1: never keep it",
     )
 
-    def judge(self, answers: list[Candidate], question: Question) -> Judged:
-        question.look("law", len(answers[0].tokens))
-        return Judged(math.exp(answers[0].mean_logp))
+    def judge(self, answers: list[Candidate], question: RouterQuestion) -> AnswerJudgement:
+        question.add_look("law", len(answers[0].tokens))
+        return AnswerJudgement(math.exp(answers[0].mean_logp))

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.answers import Candidate, Judged, answers_form
-from decodescope.engine.decoding.bases.router import Question, Router, Turn, WrittenToken
+from decodescope.engine.decoding.bases.answers import AnswerJudgement, Candidate, answers_form
+from decodescope.engine.decoding.bases.router import Router, RouterQuestion, Turn, WrittenToken
 from decodescope.engine.trace.details.declarations import (
     BesideForm,
     DetailColumn,
@@ -22,12 +22,12 @@ from decodescope.engine.trace.details.declarations import (
     TallyForm,
 )
 from decodescope.engine.trace.details.shapes import Detail, TallyDetail
-from decodescope.engine.trace.details.turns import LANE_WORDS, LANES, Size, goes_on, turn_outcome
+from decodescope.engine.trace.details.turns import LANE_WORDS, LANES, Size, next_writer, turn_outcome
 
 _LARGE, _SMALL = "the large model goes on", "the small model goes on"
-_SHORT = ": {turn} of at least {stay} in a row"
-_FREE = Relation("turn >= stay")
-_BOUND = Relation("turn <= stay - 1")
+_SHORT = ": {turn} of at least {min_turn_tokens} in a row"
+_FREE = Relation("turn >= min_turn_tokens")
+_BOUND = Relation("turn <= min_turn_tokens - 1")
 TURN = TallyForm(
     title="Which model writes",
     number="bits, mean",
@@ -100,14 +100,16 @@ ANSWER = replace(_FORM, looks=[LookForm("entropy", "draft", "count(tokens)")])
 @component
 class Entropy(Router):
     """Entropy Adaptive Decoding, by token: H_t is the entropy in bits of the law that the writing model gives the next token,
-    before the sampler, and the mean of the last `window` of them decides whose turn it is, once the writer has made `stay`
-    tokens in a row: above tau the large model's, else the small one's. A model that takes over first reads, in one block,
+    before the sampler, and the mean of the last `window` of them decides whose turn it is, once the writer has made
+    `min_turn_tokens` tokens in a row: above tau the large model's, else the small one's. A model that takes over first
+    reads, in one block,
     what the other one wrote. The trace charges that, which the paper's cost, parameters per token, leaves out.
 
-    The entropies of two models are not on one scale: `shift` is added to tau while the large one writes. `start`, what
-    becomes of the window at a change (`reset`) and the minimum stay are not stated in what could be read of the paper; 10 is
-    ours. With tau at its highest and the small model first the text is the small model's, with tau below 0 and the large one
-    first the large's.
+    The entropies of two models are not on one scale: `large_tau_offset` is added to tau while the large one writes.
+    `first_model`, what
+    becomes of the window at a change (`reset_window`) and the minimum stay are not stated in what could be read of the paper;
+    10 is ours. With tau at its highest and the small model first the text is the small model's, with tau below 0 and the
+    large one first the large's.
 
     By answer (strategy cascade) the window is the whole answer: the small model's is kept where its tokens have up to tau
     bits on average. That form is ours.
@@ -120,21 +122,29 @@ class Entropy(Router):
     details: ClassVar = {"model_turn": TURN, "answer_entropy": ANSWER}
 
     tau: float = param(
-        1.0, low=-1.0, high=64.0, unit="bits", help="mean entropy above which the large model writes"
+        1.0, low=-1.0, high=64.0, unit="bits", help="mean entropy above which the large model takes over"
     )
-    shift: float = param(
-        0.0, low=-64.0, high=64.0, unit="bits", help="added to tau while the large model writes"
+    large_tau_offset: float = param(
+        0.0, low=-64.0, high=64.0, unit="bits", help="offset added to tau while the large model writes"
     )
-    window: int = param(5, low=1, high=1024, unit="tokens", help="w, of whose entropies the mean is taken")
-    stay: int = param(
-        10, low=1, high=1024, unit="tokens", help="d_min, that a model writes in a row at least"
+    window: int = param(
+        5, low=1, high=1024, unit="tokens", help="length of the window over which the entropy is averaged (w)"
     )
-    start: str = param("large", choices=("small", "large"), help="which model writes first")
-    reset: bool = param(False, help="begin the window anew where the models change")
+    min_turn_tokens: int = param(
+        10,
+        low=1,
+        high=1024,
+        unit="tokens",
+        help="minimum length of a turn before the other model may take over (d_min)",
+    )
+    first_model: str = param("large", choices=("small", "large"), help="which model writes the first token")
+    reset_window: bool = param(
+        False, help="empty the window of entropies whenever the other model takes over"
+    )
 
     @property
-    def first(self) -> Size:
-        return "small" if self.start == "small" else "large"
+    def opening_model(self) -> Size:
+        return "small" if self.first_model == "small" else "large"
 
     def score(self, logits: Tensor) -> float:
         law = logits.double().log_softmax(-1)
@@ -143,14 +153,17 @@ class Entropy(Router):
 
     def turn(self, active: Size, scores: list[float], stay: int) -> Turn:
         del scores[: -self.window]
-        mean, tau = sum(scores) / len(scores), self.tau + (self.shift if active == "large" else 0.0)
-        following = goes_on(active, mean, tau, stay, self.stay)
-        if self.reset and following != active:
+        mean, tau = (
+            sum(scores) / len(scores),
+            self.tau + (self.large_tau_offset if active == "large" else 0.0),
+        )
+        following = next_writer(active, mean, tau, stay, self.min_turn_tokens)
+        if self.reset_window and following != active:
             scores.clear()
         return Turn(mean, tau, following)
 
     def turn_details(self, written: WrittenToken, turn: Turn) -> list[Detail]:
-        outcome = turn_outcome(written.wrote, turn.mean, turn.bar, written.stay, self.stay)
+        outcome = turn_outcome(written.wrote, turn.mean, turn.bar, written.stay, self.min_turn_tokens)
         columns: dict[str, list[Any]] = {
             "token": [written.token],
             "lane": [written.wrote],
@@ -161,6 +174,6 @@ class Entropy(Router):
         values = {"bar": turn.bar, "turn": written.stay, "caught": written.caught}
         return [TallyDetail("model_turn", columns, values)]
 
-    def judge(self, answers: list[Candidate], question: Question) -> Judged:
-        question.look("entropy", len(answers[0].tokens))
-        return Judged(answers[0].mean_bits)
+    def judge(self, answers: list[Candidate], question: RouterQuestion) -> AnswerJudgement:
+        question.add_look("entropy", len(answers[0].tokens))
+        return AnswerJudgement(answers[0].mean_bits)

@@ -10,8 +10,14 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.cost.cost import PassShape, pass_cost
-from decodescope.engine.decoding.bases.answers import ROUNDING, UNASKED, Candidate, Judged, answers_form
-from decodescope.engine.decoding.bases.router import Question, Router
+from decodescope.engine.decoding.bases.answers import (
+    ROUNDING,
+    UNASKED,
+    AnswerJudgement,
+    Candidate,
+    answers_form,
+)
+from decodescope.engine.decoding.bases.router import Router, RouterQuestion
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.correctness import CorrectnessHead
 from decodescope.engine.trace.details.declarations import (
@@ -24,7 +30,7 @@ from decodescope.engine.trace.details.declarations import (
 )
 
 
-def _form() -> TallyForm:
+def _bet_form() -> TallyForm:
     """What a tally of an answer that was bet on means: the small model is asked and its answer stays, or it is not asked."""
     rule = "The small model is asked where what it saves is tau times its price or more."
     form = answers_form("price it is worth", rule, "score")
@@ -46,7 +52,7 @@ def _form() -> TallyForm:
     )
 
 
-PRICE = _form()
+PRICE = _bet_form()
 
 
 @component
@@ -69,11 +75,16 @@ class ExpectedCost(Router):
     lane_needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
 
     tau: float = param(
-        1.0, low=0.0, high=1e6, help="the small model is asked where its answer is worth so much of its price"
+        1.0,
+        low=0.0,
+        high=1e6,
+        help="multiple of its own cost that the small model must save on average to be asked",
     )
-    length: int = param(16, low=1, high=4096, unit="tokens", help="that an answer is expected to have")
+    answer_tokens: int = param(
+        16, low=1, high=4096, unit="tokens", help="expected length of an answer, for the estimate of its cost"
+    )
 
-    def lacks(self, role: str, spec: ModelSpec) -> str | None:
+    def refuse_model(self, role: str, spec: ModelSpec) -> str | None:
         if CorrectnessHead.kind in spec.heads:
             return None
         return (
@@ -82,30 +93,32 @@ class ExpectedCost(Router):
             "or choose the router answer_confidence, which needs none."
         )
 
-    def forms(self, question: Question) -> list[list[int]]:
+    def forms(self, question: RouterQuestion) -> list[list[int]]:
         small, large = question.small, question.large
         head = cast(CorrectnessHead, small.decoder.heads[CorrectnessHead.kind])
         small.forward(
-            Feed.causal(question.tokens[-1:], len(question.tokens) - 1, small.decoder.device), "draft"
+            Feed.causal_chain(question.tokens[-1:], len(question.tokens) - 1, small.decoder.device), "draft"
         )
         assert small.probe is not None
-        wrong = float(head.wrong(small.probe.hidden["final"][0, -1]))
-        question.look("net", 1, head.wrong_widths)
+        wrong = float(head.wrong_probability(small.probe.hidden["final"][0, -1]))
+        question.add_look("net", 1, head.wrong_widths)
         small.commit([])  # the answer, if there is one, reads this token again
         prices = [self._price(lane.decoder.spec, len(question.tokens)) for lane in (small, large)]
         question.bet = {"wrong": wrong, "small": prices[0], "large": prices[1]}
-        return [question.tokens] if self.keeps(worth_of(question.bet)) else []
+        return [question.tokens] if self.keeps(saving_ratio(question.bet)) else []
 
-    def judge(self, answers: list[Candidate], question: Question) -> Judged:
-        return Judged(worth_of(question.bet), values=question.bet)
+    def judge(self, answers: list[Candidate], question: RouterQuestion) -> AnswerJudgement:
+        return AnswerJudgement(saving_ratio(question.bet), values=question.bet)
 
     def _price(self, spec: ModelSpec, prompt: int) -> float:
         """FLOPs of an answer, prompt included. Its tokens, a pass for each, cost together what one block of them does."""
         read = pass_cost(spec, PassShape(prompt - 1, 0, logits=1)).flops if prompt > 1 else 0
-        return float(read + pass_cost(spec, PassShape(self.length, prompt - 1, logits=self.length)).flops)
+        return float(
+            read + pass_cost(spec, PassShape(self.answer_tokens, prompt - 1, logits=self.answer_tokens)).flops
+        )
 
 
-def worth_of(bet: Mapping[str, float]) -> float:
+def saving_ratio(bet: Mapping[str, float]) -> float:
     """How often the price of a small answer is what it saves, on average: c_S + P(wrong) c_M < c_M where it is above 1.
 
     bet: "wrong", the chance that the small answer is wrong; "small" and "large", FLOP of an answer of each model

@@ -37,7 +37,7 @@ BLOCK = TallyForm(
     outcomes={
         "stays": Outcome(
             True,
-            "-rollback",
+            "-rollback_threshold",
             [Sentence("stays")],
             [*_SURE, Relation("k <= kept"), Relation("token != choice")],
         ),
@@ -49,7 +49,7 @@ BLOCK = TallyForm(
         ),
         "taken back": Outcome(
             False,
-            "-rollback",
+            "-rollback_threshold",
             [Sentence("taken back")],
             [*_SURE, Relation("k == kept + 1"), Relation("token != choice")],
         ),
@@ -103,10 +103,11 @@ BLOCK = TallyForm(
 @component
 class Fallback(Router):
     """Big Little Decoder: both models decode greedily. The small one writes until its largest probability falls below tau,
-    whose token is discarded, or it has written `length` tokens; then the large one reads all of them in one pass. Of the
-    first token with -ln p above `rollback` and another one likelier the rest is taken back, the large model's choice stands
-    there instead, and the large model goes on alone for a token, as in the authors' code; else its next token follows the
-    block. A step is a block and the pass that judges it, so that what is taken back was never emitted.
+    whose token is discarded, or it has written `max_draft_tokens` tokens; then the large one reads all of them in one pass.
+    Of the
+    first token with -ln p above `rollback_threshold` and another one likelier the rest is taken back, the large model's choice
+    stands there instead, and the large model goes on alone for a token, as in the authors' code; else its next token
+    follows the block. A step is a block and the pass that judges it, so that what is taken back was never emitted.
 
     The authors look at the earliest token above the bar alone and cancel the rollback where that one is the likeliest
     anyway, so that it hides a later one; here both conditions are asked of each token, and with rollback = 0 the text is the
@@ -120,22 +121,33 @@ class Fallback(Router):
     details: ClassVar = {"judged_block": BLOCK}
 
     tau: float = param(
-        0.6, low=0.0, high=1.0, help="largest probability below which the small model gives up"
+        0.6,
+        low=0.0,
+        high=1.0,
+        help="the small model hands over when its largest probability falls below this",
     )
-    rollback: float = param(
-        5.0, low=0.0, high=1000.0, unit="nats", help="-ln p by the large model above which a token goes"
+    rollback_threshold: float = param(
+        5.0,
+        low=0.0,
+        high=1000.0,
+        unit="nats",
+        help="take a token back if the large model gives it a -ln p above this and prefers another",
     )
-    length: int = param(
-        10, low=1, high=64, unit="tokens", help="that the small model writes in a row at most"
+    max_draft_tokens: int = param(
+        10,
+        low=1,
+        high=64,
+        unit="tokens",
+        help="maximum length that the small model writes before the large model checks it",
     )
 
     @property
     def reach(self) -> int:
-        return self.length
+        return self.max_draft_tokens
 
     @property
     def bar(self) -> float:
-        return self.rollback
+        return self.rollback_threshold
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if method.router.name != self.name or (method.sampler.greedy and not method.sampler.stateful):

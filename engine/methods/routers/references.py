@@ -11,8 +11,8 @@ import torch
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.answers import TITLE, Candidate, Judged, answers_form
-from decodescope.engine.decoding.bases.router import Question, Router
+from decodescope.engine.decoding.bases.answers import TITLE, AnswerJudgement, Candidate, answers_form
+from decodescope.engine.decoding.bases.router import Router, RouterQuestion
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.details.declarations import (
@@ -24,7 +24,7 @@ from decodescope.engine.trace.details.declarations import (
     Sentence,
     TallyForm,
 )
-from decodescope.engine.trace.details.references import judged_by, share_of, weight_of
+from decodescope.engine.trace.details.references import compare_to_reference, vote_share, vote_weight
 from decodescope.engine.trace.details.shapes import TallyDetail
 
 SHAPE = '{"question": "...", "answer": "...", "right": true}'
@@ -85,20 +85,28 @@ class References(Router):
     details: ClassVar = {"answer_rank": ANSWER, "compared_references": REFERENCES}
 
     tau: float = param(
-        0.5, low=0.0, high=1.1, step=0.05, help="score from which on the small answer is kept; 1.1: never"
+        0.5,
+        low=0.0,
+        high=1.1,
+        step=0.05,
+        help="minimum score to keep the small model's answer; 1.1: never keep it",
     )
     pairs: str = param(
         "",
         lines=True,
         most=100_000,
-        help=f"labelled pairs, one a line: {SHAPE}; without any the score is 0.5",
+        help='one pair per line: {"question": "...", "answer": "...", "right": true}; none: score 0.5',
     )
-    tie: float = param(
-        0.05, low=0.0, high=10.0, unit="nats", help="difference a token up to which two answers are alike"
+    tie_margin: float = param(
+        0.05,
+        low=0.0,
+        high=10.0,
+        unit="nats",
+        help="answers tie if their mean log-probabilities per token differ by at most this",
     )
-    weights: tuple[float, ...] = param(
+    vote_weights: tuple[float, ...] = param(
         (1.0, 1.0, -1.0, 1.0, -1.0, -1.0), low=-10.0, high=10.0, least=6, most=6,
-        help="of an answer above, beside, below a right reference, then of one above, beside, below a wrong one",
+        help="vote of an answer better than, level with, worse than a right reference; then a wrong one",
     )  # fmt: skip
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
@@ -106,33 +114,35 @@ class References(Router):
         if len(lines) > MOST:
             return f"references.pairs has {len(lines)} lines, more than {MOST}, the limit: give fewer."
         for i, line in enumerate(lines, 1):
-            if _read(line) is None:
+            if _parse_reference(line) is None:
                 return f"references.pairs, line {i}: {line[:40]!r} is not of the form {SHAPE}."
         return None
 
-    def judge(self, answers: list[Candidate], question: Question) -> Judged:
+    def judge(self, answers: list[Candidate], question: RouterQuestion) -> AnswerJudgement:
         own = answers[0].mean_logp
-        question.look("law", len(answers[0].tokens))
+        question.add_look("law", len(answers[0].tokens))
         columns: dict[str, list[Any]] = {
             name: [] for name in ("right", "logp", "judged", "weight", "outcome")
         }
         for line in (x for x in self.pairs.splitlines() if x.strip()):
-            pair = _read(line)
+            pair = _parse_reference(line)
             assert pair is not None
             logp = self._likelihood(*pair[:2], question)
-            judged = judged_by(own, logp, self.tie)
-            weight = weight_of(self.weights, pair[2], judged)
+            judged = compare_to_reference(own, logp, self.tie_margin)
+            weight = vote_weight(self.vote_weights, pair[2], judged)
             row = pair[2], logp, judged, weight, "for" if weight > 0 else "against"
             for column, entry in zip(columns.values(), row, strict=True):
                 column.append(entry)
-        return Judged(share_of(columns["weight"]), more=[TallyDetail("compared_references", columns)])
+        return AnswerJudgement(
+            vote_share(columns["weight"]), more=[TallyDetail("compared_references", columns)]
+        )
 
-    def _likelihood(self, asked: Said, said: Said, question: Question) -> float:
+    def _likelihood(self, asked: Said, said: Said, question: RouterQuestion) -> float:
         """Nats: the mean log-probability of a pair's answer behind its question."""
-        before, answer = (_ids(x, question) for x in (asked, said))
-        question.look("law", len(answer))
-        with question.large.beside("draft") as lane:
-            feed = Feed.causal([*before, *answer][:-1], 0, lane.decoder.device)
+        before, answer = (_to_ids(x, question) for x in (asked, said))
+        question.add_look("law", len(answer))
+        with question.large.open_side_lane("draft") as lane:
+            feed = Feed.causal_chain([*before, *answer][:-1], 0, lane.decoder.device)
             law = lane.forward(feed, "score")[0, len(before) - 1 :].double().log_softmax(-1)
             return float(law.gather(1, torch.tensor(answer, device=law.device)[:, None]).mean())
 
@@ -140,7 +150,7 @@ class References(Router):
 Said = str | list[int]
 
 
-def _read(line: str) -> tuple[Said, Said, bool] | None:
+def _parse_reference(line: str) -> tuple[Said, Said, bool] | None:
     """Question, answer and label of a line; None if it has another form."""
     try:
         said = json.loads(line)
@@ -149,16 +159,16 @@ def _read(line: str) -> tuple[Said, Said, bool] | None:
     if not isinstance(said, dict) or not isinstance(said.get("right"), bool):
         return None
     asked, answer = said.get("question"), said.get("answer")
-    return (asked, answer, said["right"]) if _says(asked) and _says(answer) else None
+    return (asked, answer, said["right"]) if _is_said(asked) and _is_said(answer) else None
 
 
-def _says(x: Any) -> TypeGuard[Said]:
+def _is_said(x: Any) -> TypeGuard[Said]:
     return bool(x) and (
         isinstance(x, str) or (isinstance(x, list) and all(type(one) is int and one >= 0 for one in x))
     )
 
 
-def _ids(said: Said, question: Question) -> list[int]:
+def _to_ids(said: Said, question: RouterQuestion) -> list[int]:
     """The ids of a text; without a tokenizer those that it holds itself. Raises EngineFault where there are none."""
     if isinstance(said, list):
         ids = said

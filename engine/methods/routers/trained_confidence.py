@@ -10,8 +10,8 @@ import torch
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.answers import Candidate, Judged, answers_form
-from decodescope.engine.decoding.bases.router import Question, Router
+from decodescope.engine.decoding.bases.answers import AnswerJudgement, Candidate, answers_form
+from decodescope.engine.decoding.bases.router import Router, RouterQuestion
 from decodescope.engine.model.heads.correctness import CorrectnessHead
 from decodescope.engine.trace.details.declarations import LookForm
 
@@ -44,10 +44,10 @@ class TrainedConfidence(Router):
         low=0.0,
         high=1.1,
         step=0.05,
-        help="confidence from which on the small answer is kept; 1.1: never",
+        help="minimum confidence to keep the small model's answer; 1.1: never keep it",
     )
 
-    def lacks(self, role: str, spec: ModelSpec) -> str | None:
+    def refuse_model(self, role: str, spec: ModelSpec) -> str | None:
         if "correctness" in spec.heads:
             return None
         return (
@@ -56,9 +56,9 @@ class TrainedConfidence(Router):
             "or choose the router answer_confidence, which needs none."
         )
 
-    def judge(self, answers: list[Candidate], question: Question) -> Judged:
+    def judge(self, answers: list[Candidate], question: RouterQuestion) -> AnswerJudgement:
         head, states = cast(CorrectnessHead, question.small.decoder.heads["correctness"]), question.states[0]
         logp = torch.tensor([answers[0].mean_logp, min(answers[0].logp)], device=states.device)
-        question.look("law", len(answers[0].tokens))
-        question.look("net", 1, head.sure_widths)
-        return Judged(float(head.sure(states.mean(0), logp)))
+        question.add_look("law", len(answers[0].tokens))
+        question.add_look("net", 1, head.sure_widths)
+        return AnswerJudgement(float(head.confidence(states.mean(0), logp)))

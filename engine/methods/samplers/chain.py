@@ -9,11 +9,11 @@ from typing import Any, ClassVar, cast
 import torch
 from torch import Tensor
 
-from decodescope.engine.core.component import component, recorded
+from decodescope.engine.core.component import component, component_from_record
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.core.probe import Needs, union
+from decodescope.engine.core.probe import Needs, union_of_needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.sampler import Sampler
 from decodescope.engine.decoding.values.alphabet import Alphabet
@@ -64,7 +64,7 @@ class Chain(Sampler):
     @property
     def lane_needs(self) -> Needs:  # type: ignore[override] # of its stages
         """What all stages together ask of them."""
-        return union(stage.lane_needs for stage in self.stages)
+        return union_of_needs(stage.lane_needs for stage in self.stages)
 
     @property
     def constrains(self) -> bool:  # type: ignore[override] # of its stages
@@ -87,8 +87,10 @@ class Chain(Sampler):
             before = stage if stage.cuts and before is None else before
         return next((why for stage in self.stages if (why := stage.refuse(method, spec))), None)
 
-    def lacks(self, role: str, spec: ModelSpec) -> str | None:
-        return next((why for x in self.stages if role in x.lanes and (why := x.lacks(role, spec))), None)
+    def refuse_model(self, role: str, spec: ModelSpec) -> str | None:
+        return next(
+            (why for x in self.stages if role in x.lanes and (why := x.refuse_model(role, spec))), None
+        )
 
     def record(self) -> dict[str, Any]:
         return {**super().record(), "stages": [stage.record() for stage in self.stages]}
@@ -100,7 +102,7 @@ class Chain(Sampler):
             raise ParamError(
                 "The record of a chain lacks its stages: record the run again with this version."
             )
-        return cls(stages=[cast(Sampler, recorded(cls.kind, stage)) for stage in stages])
+        return cls(stages=[cast(Sampler, component_from_record(cls.kind, stage)) for stage in stages])
 
     def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> list[Any]:
         return [stage.start(prompt, vocab, alphabet) for stage in self.stages]
@@ -118,10 +120,10 @@ class Chain(Sampler):
                 logits = stage.warp(logits, s)
         return after
 
-    def weighs(self, logits: Tensor, state: Any) -> dict[str, Any] | None:
+    def logits_summary(self, logits: Tensor, state: Any) -> dict[str, Any] | None:
         laws, said = [logits], {}
         for stage, s in zip(self.stages, state, strict=True):
-            said.update(stage.weighs(laws[-1], s) or {})
+            said.update(stage.logits_summary(laws[-1], s) or {})
             laws.append(stage.warp(laws[-1], s))
         if self.greedy:  # one token is left, whatever the others did
             return said or None
@@ -135,13 +137,13 @@ class Chain(Sampler):
             "spread": spread[1:].clamp_min(0.0).tolist(),
         }
 
-    def show(self, state: Any) -> dict[str, Any] | None:
+    def state_summary(self, state: Any) -> dict[str, Any] | None:
         shown = {}
         for stage, s in zip(self.stages, state, strict=True):
-            shown.update(stage.show(s) or {})
+            shown.update(stage.state_summary(s) or {})
         return shown or None
 
 
-def chained(stages: Sequence[Sampler]) -> Sampler:
+def chain_samplers(stages: Sequence[Sampler]) -> Sampler:
     """One sampler as it is, several as a chain."""
     return stages[0] if len(stages) == 1 else Chain(stages=list(stages))

@@ -13,7 +13,7 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.sampler import Sampler, softmax
-from decodescope.engine.decoding.shared.recogniser import DIALECTS, Path, Recogniser, readable
+from decodescope.engine.decoding.shared.recogniser import DIALECTS, GrammarPath, Recogniser, compile_grammar
 from decodescope.engine.decoding.values.alphabet import Alphabet
 
 RUN = 16  # tokens of a forced run that are told
@@ -50,11 +50,16 @@ class Grammar(Sampler):
         "mask_us": Note("clock", "masks", "µs", "time to make masks since the last step"),
     }
 
-    text: str = param(
-        ".*", lines=True, most=20000, help="the grammar, in its dialect; as it comes: one line of any text"
+    definition: str = param(
+        ".*",
+        lines=True,
+        most=20000,
+        help="the grammar, written in the chosen dialect; the default allows one line of any text",
     )
     dialect: str = param(
-        "regex", choices=DIALECTS, help="a regular expression, a JSON schema, or rules as Lark writes them"
+        "regex",
+        choices=DIALECTS,
+        help="notation of the grammar: regular expression, JSON schema, or Lark rules",
     )
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
@@ -63,22 +68,22 @@ class Grammar(Sampler):
                 f"{method.acceptance.name} may keep a token that the grammar refuses; choose the acceptance lossless, or leave "
                 f"the sampler {self.name} out."
             )
-        if method.law.cuts:
-            return f"{method.law.name} removes tokens, and the grammar may leave none of the others: choose the law own."
+        if method.guidance.cuts:
+            return f"{method.guidance.name} removes tokens, and the grammar may leave none of the others: choose guidance own."
         try:
-            readable(self.text, self.dialect)
+            compile_grammar(self.definition, self.dialect)
         except ParamError as error:
             return str(error)
         return None
 
-    def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> Path:
+    def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> GrammarPath:
         if alphabet is None:
             raise ParamError(
                 "grammar has to know what ids stand for, and this model has no tokenizer: leave the sampler out."
             )
-        return Recogniser(self.text, self.dialect, alphabet).root
+        return Recogniser(self.definition, self.dialect, alphabet).root
 
-    def warp(self, logits: Tensor, state: Path) -> Tensor:
+    def warp(self, logits: Tensor, state: GrammarPath) -> Tensor:
         if not state.open:  # behind the end, or behind what is refused: nothing from here on is ever written
             return logits
         fits = state.recogniser.mask(state).to(logits.device)
@@ -89,16 +94,20 @@ class Grammar(Sampler):
             return torch.zeros_like(logits).masked_fill_(~fits, -torch.inf)
         return left
 
-    def update(self, state: Path, token: int, logits: Tensor) -> Path:
-        return state.after(token)
+    def update(self, state: GrammarPath, token: int, logits: Tensor) -> GrammarPath:
+        return state.with_token(token)
 
-    def weighs(self, logits: Tensor, state: Path) -> dict[str, Any] | None:
+    def logits_summary(self, logits: Tensor, state: GrammarPath) -> dict[str, Any] | None:
         if not state.open:
             return None
         fits = state.recogniser.mask(state).to(logits.device)
         return {"refused": min(1.0, float(softmax(logits.double()).masked_fill_(fits, 0.0).sum()))}
 
-    def show(self, state: Path) -> dict[str, Any] | None:
+    def state_summary(self, state: GrammarPath) -> dict[str, Any] | None:
         recogniser, allowed = state.recogniser, int(state.recogniser.mask(state).sum()) if state.open else 0
         us, recogniser.us = recogniser.us, 0.0
-        return {"allowed": allowed, "forced": len([*recogniser.forced(state, RUN)]), "mask_us": round(us, 1)}
+        return {
+            "allowed": allowed,
+            "forced": len([*recogniser.forced_tokens(state, RUN)]),
+            "mask_us": round(us, 1),
+        }

@@ -20,7 +20,7 @@ class LocallyTypical(Sampler):
     title = "Locally typical"
     source = "Meister et al. 2023, arXiv:2202.00666, section 4; cimeister/typical-sampling"
 
-    tau: float = param(0.9, low=0.0, high=1.0, step=0.01, help="mass that is kept; 1 keeps everything")
+    tau: float = param(0.9, low=0.0, high=1.0, step=0.01, help="probability mass to keep; 1: keep everything")
 
     def warp(self, logits: Tensor, state: Any) -> Tensor:
         if self.tau >= 1:

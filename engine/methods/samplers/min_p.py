@@ -19,11 +19,15 @@ class MinP(Sampler):
     title = "Min-p"
     source = "Nguyen et al. 2025, arXiv:2407.01082"
 
-    share: float = param(
-        0.05, low=0.0, high=1.0, step=0.01, help="least probability, as a share of the best token's"
+    p: float = param(
+        0.05,
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        help="minimum probability, as a share of the likeliest token's; 0: keep everything",
     )
 
     def warp(self, logits: Tensor, state: Any) -> Tensor:
-        if self.share == 0:
+        if self.p == 0:
             return logits
-        return logits.masked_fill(logits < logits.amax(-1, keepdim=True) + math.log(self.share), -torch.inf)
+        return logits.masked_fill(logits < logits.amax(-1, keepdim=True) + math.log(self.p), -torch.inf)

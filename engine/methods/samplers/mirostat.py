@@ -13,7 +13,7 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.sampler import Sampler
 from decodescope.engine.decoding.values.alphabet import Alphabet
 
-from .shared.surprise import bits, steered
+from .shared.surprise import surprise_bits, update_mu
 
 
 @component
@@ -31,17 +31,23 @@ class Mirostat(Sampler):
     stateful = True
     reads_logits = True
     tells: ClassVar[dict[str, Note]] = {
-        "mu": Note("series", "mu", "bits", "tokens of more surprise are cut", line="target"),
+        "mu": Note("series", "mu", "bits", "tokens of more surprise are cut", line="target_surprise"),
     }
 
-    target: float = param(5.0, low=0.5, high=12.0, step=0.1, unit="bits", help="tau, the surprise to hold")
-    rate: float = param(0.1, low=0.01, high=1.0, step=0.01, help="eta, the learning rate of mu")
+    target_surprise: float = param(
+        5.0, low=0.5, high=12.0, step=0.1, unit="bits", help="mean surprise per token to aim for (tau)"
+    )
+    learning_rate: float = param(
+        0.1, low=0.01, high=1.0, step=0.01, help="learning rate of the cutoff mu (eta)"
+    )
     measure: str = param(
-        "full", choices=("full", "kept"), help="distribution under which the surprise is measured"
+        "full",
+        choices=("full", "kept"),
+        help="measure surprise before the cut (full, as in the paper), or after it (kept)",
     )
 
     def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> float:
-        return 2 * self.target
+        return 2 * self.target_surprise
 
     def warp(self, logits: Tensor, state: float) -> Tensor:
         surprise = -logits.log_softmax(-1) / math.log(2)
@@ -50,7 +56,7 @@ class Mirostat(Sampler):
 
     def update(self, state: float, token: int, logits: Tensor) -> float:
         law = logits if self.measure == "full" else self.warp(logits, state)
-        return steered(state, bits(law, token), self.target, self.rate)
+        return update_mu(state, surprise_bits(law, token), self.target_surprise, self.learning_rate)
 
-    def show(self, state: float) -> dict[str, Any]:
+    def state_summary(self, state: float) -> dict[str, Any]:
         return {"mu": state}

@@ -13,10 +13,10 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.sampler import Sampler
 from decodescope.engine.decoding.values.alphabet import Alphabet
 
-from .shared.surprise import bits, steered
+from .shared.surprise import surprise_bits, update_mu
 
 
-class _State(NamedTuple):
+class _Mirostat1State(NamedTuple):
     """mu in bits; of the last token its surprise, the exponent of its distribution, and k."""
 
     mu: float
@@ -45,31 +45,41 @@ class Mirostat1(Sampler):
     stateful = True
     reads_logits = True
     tells: ClassVar[dict[str, Note]] = {
-        "mu": Note("series", "mu", "bits", "what k is solved for", line="target"),
-        "surprise": Note("series", "surprise", "bits", "of the token before this step", line="target"),
+        "mu": Note("series", "mu", "bits", "what k is solved for", line="target_surprise"),
+        "surprise": Note(
+            "series", "surprise", "bits", "of the token before this step", line="target_surprise"
+        ),
         "exponent": Note("series", "exponent", "", "of Zipf's law, for the token before this step"),
         "k": Note("series", "k", "tokens", "that stayed for the token before this step"),
     }
 
-    target: float = param(3.0, low=0.5, high=12.0, step=0.1, unit="bits", help="tau, the surprise to hold")
-    rate: float = param(1.0, low=0.01, high=1.0, step=0.01, help="eta, the learning rate of mu")
-    ranks: int = param(
-        100, low=2, high=1000, unit="tokens", help="m, most likely ones that the exponent is estimated from"
+    target_surprise: float = param(
+        3.0, low=0.5, high=12.0, step=0.1, unit="bits", help="mean surprise per token to aim for (tau)"
+    )
+    learning_rate: float = param(
+        1.0, low=0.01, high=1.0, step=0.01, help="learning rate of mu, which sets the cutoff (eta)"
+    )
+    zipf_tokens: int = param(
+        100,
+        low=2,
+        high=1000,
+        unit="tokens",
+        help="number of top ranks from which the Zipf exponent is estimated (m)",
     )
 
-    def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> _State:
-        return _State(2 * self.target)
+    def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> _Mirostat1State:
+        return _Mirostat1State(2 * self.target_surprise)
 
     def exponent(self, logits: Tensor) -> float:
         """s, by logits [V]."""
-        top = logits.double().topk(min(self.ranks + 1, len(logits))).values
+        top = logits.double().topk(min(self.zipf_tokens + 1, len(logits))).values
         top = top[torch.isfinite(top)]
         if len(top) < 2:
             return math.inf  # one token is left
         ranks = torch.arange(1, len(top) + 1, dtype=torch.float64, device=top.device).log()
         return float(torch.dot(ranks.diff(), -top.diff()) / ranks.diff().square().sum())
 
-    def kept(self, s: float, mu: float, vocab: int) -> int:
+    def kept_count(self, s: float, mu: float, vocab: int) -> int:
         """k, from 1 to `vocab`; in logarithms, since a flat distribution has s near 0."""
         eps = s - 1
         if math.isinf(s):
@@ -82,16 +92,16 @@ class Mirostat1(Sampler):
         k = math.exp(min(max((mu * math.log(2) + part) / max(s, 1e-9), 0.0), math.log(vocab)))
         return min(round(k) + 1, vocab)
 
-    def warp(self, logits: Tensor, state: _State) -> Tensor:
-        k = self.kept(self.exponent(logits), state.mu, len(logits))
+    def warp(self, logits: Tensor, state: _Mirostat1State) -> Tensor:
+        k = self.kept_count(self.exponent(logits), state.mu, len(logits))
         return logits.masked_fill(logits < logits.topk(k).values[-1], -torch.inf)
 
-    def update(self, state: _State, token: int, logits: Tensor) -> _State:
-        seen, s = bits(logits, token), self.exponent(logits)
-        mu = steered(state.mu, seen, self.target, self.rate, -4 * self.target)
-        return _State(mu, seen, s, self.kept(s, state.mu, len(logits)))
+    def update(self, state: _Mirostat1State, token: int, logits: Tensor) -> _Mirostat1State:
+        seen, s = surprise_bits(logits, token), self.exponent(logits)
+        mu = update_mu(state.mu, seen, self.target_surprise, self.learning_rate, -4 * self.target_surprise)
+        return _Mirostat1State(mu, seen, s, self.kept_count(s, state.mu, len(logits)))
 
-    def show(self, state: _State) -> dict[str, Any]:
+    def state_summary(self, state: _Mirostat1State) -> dict[str, Any]:
         s = state.exponent
         return {
             "mu": state.mu,

@@ -14,7 +14,7 @@ from decodescope.engine.decoding.bases.sampler import Sampler
 from decodescope.engine.decoding.values.alphabet import Alphabet
 
 
-class _State(NamedTuple):
+class _MomentumState(NamedTuple):
     """text: prompt and text, int64; of the last token its depth, and whether a likelier one was passed over."""
 
     text: np.ndarray
@@ -51,26 +51,30 @@ class Momentum(Sampler):
         "deflected": Note("series", "deflected", "", "whether a likelier token was passed over for it"),
     }
 
-    k: int = param(5, low=1, high=1000, unit="tokens", help="most likely ones that are weighed")
-    alpha: float = param(0.2, low=0.0, high=10.0, step=0.05, help="weight of the resistance")
+    top_k: int = param(
+        5, low=1, high=1000, unit="tokens", help="choose among this many likeliest candidates (k)"
+    )
+    alpha: float = param(
+        0.2, low=0.0, high=10.0, step=0.05, help="weight of the penalty for repeating earlier text"
+    )
     resistance: tuple[float, ...] = param(
         (0, 1, 2, 3, 4, 5),
         low=0.0,
         high=1000.0,
         least=1,
         most=16,
-        help="f of depths 0, 1, ...; the last holds for deeper ones",
+        help="penalty for a repetition of length 0, 1, 2, ...; the last value holds for longer ones",
     )
-    forbid: int = param(
-        0, low=0, high=16, unit="tokens", help="depth from which a token is not taken; 0: none"
+    no_repeat_ngram_size: int = param(
+        0, low=0, high=16, unit="tokens", help="avoid repeating n-grams of this size; 0: no limit"
     )
 
-    def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> _State:
-        return _State(np.array(prompt, np.int64))
+    def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> _MomentumState:
+        return _MomentumState(np.array(prompt, np.int64))
 
     def depths(self, text: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """int64 [k]: l of each of `tokens` (int64 [k]) behind `text` (int64 [n])."""
-        most = max(len(self.resistance) - 1, self.forbid)
+        most = max(len(self.resistance) - 1, self.no_repeat_ngram_size)
         runs, along = (
             np.ones(len(text), np.int64),
             np.ones(len(text), bool),
@@ -83,24 +87,24 @@ class Momentum(Sampler):
 
     def scores(self, logits: Tensor, text: np.ndarray) -> tuple[Tensor, Tensor]:
         """(the candidates, int64 [k], most likely first, and their scores, float64 [k])."""
-        best = logits.topk(min(self.k, len(logits)))
+        best = logits.topk(min(self.top_k, len(logits)))
         order = best.indices[torch.isfinite(best.values)]
         p = logits.double().softmax(-1)[order]
         depth = self.depths(text, order.cpu().numpy())
         f = np.array(self.resistance)[depth.clip(max=len(self.resistance) - 1)]
         scores = p - self.alpha * torch.from_numpy(f).to(p.device)
-        gone = depth >= (self.forbid or np.inf)
+        gone = depth >= (self.no_repeat_ngram_size or np.inf)
         if gone.all():
             return order, p
         return order, scores.masked_fill(torch.from_numpy(gone).to(p.device), -torch.inf)
 
-    def warp(self, logits: Tensor, state: _State) -> Tensor:
+    def warp(self, logits: Tensor, state: _MomentumState) -> Tensor:
         order, scores = self.scores(logits, state.text)
         return torch.full_like(logits, -torch.inf).index_fill_(0, order[scores.argmax()], 0.0)
 
-    def update(self, state: _State, token: int, logits: Tensor) -> _State:
+    def update(self, state: _MomentumState, token: int, logits: Tensor) -> _MomentumState:
         depth = int(self.depths(state.text, np.array([token]))[0])
-        return _State(np.append(state.text, token), depth, token != int(logits.argmax()))
+        return _MomentumState(np.append(state.text, token), depth, token != int(logits.argmax()))
 
-    def show(self, state: _State) -> dict[str, Any]:
+    def state_summary(self, state: _MomentumState) -> dict[str, Any]:
         return {"depth": state.depth, "deflected": state.deflected}

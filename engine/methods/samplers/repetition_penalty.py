@@ -28,7 +28,13 @@ class RepetitionPenalty(Sampler):
         "penalised": Note("series", "penalised", "tokens", "different ones that were written before"),
     }
 
-    penalty: float = param(1.2, low=1.0, high=3.0, step=0.05, help="1 changes nothing")
+    penalty: float = param(
+        1.2,
+        low=1.0,
+        high=3.0,
+        step=0.05,
+        help="factor that weakens the logits of tokens already present; 1: no penalty",
+    )
 
     def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> frozenset[int]:
         return frozenset(prompt)
@@ -41,5 +47,5 @@ class RepetitionPenalty(Sampler):
     def update(self, state: frozenset[int], token: int, logits: Tensor) -> frozenset[int]:
         return state if token in state else state | {token}
 
-    def show(self, state: frozenset[int]) -> dict[str, Any]:
+    def state_summary(self, state: frozenset[int]) -> dict[str, Any]:
         return {"penalised": len(state)}

@@ -23,7 +23,11 @@ class Temperature(Sampler):
     cuts = False
 
     temperature: float = param(
-        1.0, low=0.0, high=5.0, step=0.05, help="0 is greedy, below 1 sharpens, above 1 flattens"
+        1.0,
+        low=0.0,
+        high=5.0,
+        step=0.05,
+        help="sampling temperature; 0: greedy, below 1 sharpens, above 1 flattens",
     )
 
     def __post_init__(self) -> None:
@@ -37,18 +41,18 @@ class Temperature(Sampler):
         return self.temperature == 0
 
     @property
-    def heat(self) -> float:
+    def divisor(self) -> float:
         return self.temperature
 
     def warp(self, logits: Tensor, state: Any) -> Tensor:
         return one_token(logits) if self.greedy else logits / self.temperature
 
 
-def heated(stages: Sequence[Sampler], temperature: float) -> list[Sampler]:
+def set_temperature(stages: Sequence[Sampler], temperature: float) -> list[Sampler]:
     """The same stages at another temperature: in the place of the first one that they have, else behind them. What is greedy
     gives way."""
-    first = next((i for i, x in enumerate(stages) if x.heat is not None), len(stages))
+    first = next((i for i, x in enumerate(stages) if x.divisor is not None), len(stages))
     before, after = (
-        [x for x in part if x.heat is None and not x.greedy] for part in (stages[:first], stages[first:])
+        [x for x in part if x.divisor is None and not x.greedy] for part in (stages[:first], stages[first:])
     )
     return [*before, Temperature(temperature=temperature), *after]

@@ -19,7 +19,7 @@ class TopK(Sampler):
     source = "Fan et al. 2018, arXiv:1805.04833"
     by_rank = True
 
-    k: int = param(50, low=1, high=100_000, unit="tokens", help="how many tokens stay")
+    k: int = param(50, low=1, high=100_000, unit="tokens", help="number of likeliest candidates to keep")
 
     def warp(self, logits: Tensor, state: Any) -> Tensor:
         if self.k >= logits.shape[-1]:

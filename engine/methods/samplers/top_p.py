@@ -19,7 +19,7 @@ class TopP(Sampler):
     title = "Top-p (nucleus)"
     source = "Holtzman et al. 2020, arXiv:1904.09751"
 
-    p: float = param(0.95, low=0.0, high=1.0, step=0.01, help="mass that is kept; 1 keeps everything")
+    p: float = param(0.95, low=0.0, high=1.0, step=0.01, help="probability mass to keep; 1: keep everything")
 
     def warp(self, logits: Tensor, state: Any) -> Tensor:
         if self.p >= 1:

@@ -9,7 +9,7 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.decoding.bases.schedule import Schedule
 from decodescope.engine.model.heads.drafting.cerberus import CerberusGate
-from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.heads.files import missing_reason
 from decodescope.engine.model.layers.faults import require_finite
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from decodescope.engine.core.method_view import MethodView
     from decodescope.engine.core.spec import ModelSpec
-    from decodescope.engine.decoding.bases.context import Context, Outcome
+    from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 
 
 @component
@@ -39,19 +39,26 @@ class Cerberus(Schedule):
     needs = Needs(hidden=frozenset({"final"}))
     tells: ClassVar[dict[str, Note]] = {
         "chance": Note(
-            "series", "chance", what="that the first drafted token is accepted, by the gate", line="least"
+            "series",
+            "chance",
+            what="that the first drafted token is accepted, by the gate",
+            line="min_probability",
         ),
         "entropy": Note("series", "entropy", "nats", "of the law that the root was taken from"),
         "largest": Note("series", "max p", what="the largest probability of that law"),
         "off": Note("series", "off", "steps", "without a draft before this one"),
     }
 
-    least: float = param(
-        0.4, low=0.0, high=1.0, step=0.05, help="chance under which a step drafts nothing; 1: never drafts"
+    min_probability: float = param(
+        0.4,
+        low=0.0,
+        high=1.0,
+        step=0.05,
+        help="minimum acceptance probability to draft in a step; 0: always draft, 1: never draft",
     )
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        return missing("cerberus", spec, "the schedule fixed")
+        return missing_reason("cerberus", spec, "the schedule fixed")
 
     def begin(self, ctx: Context) -> None:
         self._off = 0
@@ -64,19 +71,19 @@ class Cerberus(Schedule):
                 logits, f"the prompt's end, read by {ctx.target.decoder.spec.name},"
             )
 
-    def now(self, ctx: Context) -> bool:
+    def should_draft(self, ctx: Context) -> bool:
         if self._logits is None:
             self._said = dict[str, float]()
-            return self.least < 1
+            return self.min_probability < 1
         chance, (entropy, largest) = (
             float(self._gate.chance(self._logits)),
-            self._gate.looks(self._logits).tolist(),
+            self._gate.distribution_features(self._logits).tolist(),
         )
         self._said = {"chance": round(chance, 4), "entropy": round(entropy, 4), "largest": round(largest, 4)}
-        return chance >= self.least and self.least < 1
+        return chance >= self.min_probability and self.min_probability < 1
 
-    def observe(self, outcome: Outcome) -> None:
-        self._off = 0 if outcome.draft.drafted else self._off + 1
+    def observe(self, outcome: DraftOutcome) -> None:
+        self._off = 0 if outcome.draft.drafted_count else self._off + 1
         self._logits = outcome.logits[outcome.verdict.path[-1] + 1 if outcome.verdict.path else 0]
 
     def notes(self) -> dict[str, Any]:

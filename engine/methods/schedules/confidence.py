@@ -9,11 +9,11 @@ import torch
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.bases.context import Drafted
+from decodescope.engine.decoding.bases.context import DraftedToken
 from decodescope.engine.decoding.bases.schedule import Schedule
 
 if TYPE_CHECKING:
-    from decodescope.engine.decoding.bases.context import Context, Outcome
+    from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 
 ENOUGH = 5  # pairs above which the threshold is tuned
 MISS = 3.0  # what an accepted token that would have been held back costs, in refused ones let through
@@ -44,10 +44,16 @@ class Confidence(Schedule):
     }
 
     threshold: float = param(
-        0.4, low=0.0, high=1.0, step=0.01, help="probability under which drafting stops, at first"
+        0.4,
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        help="drafting stops when the largest probability is below this; tuning starts from it",
     )
-    most: int = param(20, low=1, high=64, unit="tokens", help="longest draft")
-    tune: bool = param(True, help="let the threshold follow what was accepted")
+    max_draft_tokens: int = param(20, low=1, high=64, unit="tokens", help="maximum length of a draft")
+    tune_threshold: bool = param(
+        True, help="adapt the threshold to the tokens that were accepted and rejected"
+    )
 
     def begin(self, ctx: Context) -> None:
         self._bound = self.threshold
@@ -55,19 +61,19 @@ class Confidence(Schedule):
         self._seen: list[float] = []
         self._right: list[bool] = []
 
-    def allow(self, ctx: Context, length: int) -> int:
+    def draft_limit(self, ctx: Context, length: int) -> int:
         self._sure = []
-        return min(self.most, ctx.room)
+        return min(self.max_draft_tokens, ctx.room)
 
-    def more(self, drafted: Drafted) -> bool:
-        self._sure.append(drafted.sure)
-        return drafted.sure >= self._bound
+    def continue_drafting(self, drafted: DraftedToken) -> bool:
+        self._sure.append(drafted.confidence)
+        return drafted.confidence >= self._bound
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         accepted = len(outcome.verdict.path)
         self._seen += self._sure[: accepted + 1]  # the first refused one was judged, those behind it were not
         self._right += [i < accepted for i in range(len(self._sure[: accepted + 1]))]
-        if self.tune and len(self._seen) > ENOUGH and 0 < sum(self._right) < len(self._right):
+        if self.tune_threshold and len(self._seen) > ENOUGH and 0 < sum(self._right) < len(self._right):
             self._bound = best_threshold(self._seen, self._right)
 
     def notes(self) -> dict[str, Any]:

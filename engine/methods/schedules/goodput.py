@@ -9,10 +9,10 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.cost.hardware import DEVICES
 from decodescope.engine.cost.speedup import expected_tokens
 from decodescope.engine.decoding.bases.schedule import Schedule
-from decodescope.engine.decoding.shared.pass_time import Linear
+from decodescope.engine.decoding.shared.pass_time import LinearPassTime
 
 if TYPE_CHECKING:
-    from decodescope.engine.decoding.bases.context import Context, Outcome
+    from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 
 PRIOR = 4.0  # judged tokens' worth of `alpha` that the average begins with
 
@@ -40,72 +40,87 @@ class Goodput(Schedule):
     looks_at = "reckons with the time of"
     tells: ClassVar[dict[str, Note]] = {
         "alpha": Note("series", "alpha", what="moving average of the share accepted", line="alpha"),
-        "k": Note("series", "k", "tokens", "the length chosen", line="most"),
+        "k": Note("series", "k", "tokens", "the length chosen", line="max_draft_tokens"),
         "us": Note("grid", "step by k", "µs", "time of a step that drafts 0, 1, ... tokens"),
         "batch": Note("series", "batch", "texts", "that share every pass, simulated"),
-        "off": Note("series", "off", "steps", "without a draft before this one", line="probe"),
+        "off": Note("series", "off", "steps", "without a draft before this one", line="probe_interval"),
     }
 
-    batch: int = param(1, low=1, high=4096, unit="texts", help="simulated batch: texts that share every pass")
+    batch: int = param(
+        1,
+        low=1,
+        high=4096,
+        unit="texts",
+        help="simulated batch size; all texts of the batch share every pass",
+    )
     machine: str = param(
-        "a100-80g", choices=("here", *DEVICES), help="whose times are reckoned with; here: timed on this one"
+        "a100-80g",
+        choices=("here", *DEVICES),
+        help="hardware whose pass times are assumed; here: times measured on this machine",
     )
-    most: int = param(8, low=1, high=64, unit="tokens", help="K, longest draft")
+    max_draft_tokens: int = param(8, low=1, high=64, unit="tokens", help="maximum length of a draft (K)")
     alpha: float = param(
-        0.7, low=0.0, high=1.0, step=0.05, help="share accepted that the average begins with"
+        0.7, low=0.0, high=1.0, step=0.05, help="acceptance rate that is assumed at the start"
     )
-    memory: float = param(
-        0.9, low=0.0, high=0.999, step=0.01, help="what a step leaves of the counts before it"
+    decay: float = param(
+        0.9,
+        low=0.0,
+        high=0.999,
+        step=0.01,
+        help="factor applied to older acceptance counts at each step that drafts",
     )
-    probe: int = param(
+    probe_interval: int = param(
         16,
         low=0,
         high=1024,
         unit="steps",
-        help="steps without a draft after which one token is tried; 0: none",
+        help="draft one token after this many steps without a draft; 0: never",
     )
 
     def begin(self, ctx: Context) -> None:
         draft = ctx.lanes["draft"].decoder
         if self.machine == "here":
-            self._target, self._draft = Linear.timed(ctx.target.decoder), Linear.timed(draft)
+            self._target, self._draft = (
+                LinearPassTime.measure(ctx.target.decoder),
+                LinearPassTime.measure(draft),
+            )
         else:
             device = DEVICES[self.machine]
             self._target, self._draft = (
-                Linear.of(ctx.target.decoder.spec, device),
-                Linear.of(draft.spec, device),
+                LinearPassTime.from_profile(ctx.target.decoder.spec, device),
+                LinearPassTime.from_profile(draft.spec, device),
             )
         self._accepted, self._judged = PRIOR * self.alpha, PRIOR
         self._off = self._chosen = 0
         self._us: list[float] = []
 
-    def allow(self, ctx: Context, length: int) -> int:
-        self._us = self.times(self._target, self._draft, len(ctx.tokens))
-        best = self.best(self._us, self._alpha())
-        self._chosen = 1 if best == 0 and 0 < self.probe <= self._off else best
+    def draft_limit(self, ctx: Context, length: int) -> int:
+        self._us = self.step_times(self._target, self._draft, len(ctx.tokens))
+        best = self.best_length(self._us, self._alpha())
+        self._chosen = 1 if best == 0 and 0 < self.probe_interval <= self._off else best
         return min(self._chosen, ctx.room)
 
     def _alpha(self) -> float:
         return self._accepted / self._judged
 
-    def times(self, target: Linear, draft: Linear, context: int) -> list[float]:
+    def step_times(self, target: LinearPassTime, draft: LinearPassTime, context: int) -> list[float]:
         """Microseconds of a step with k = 0, 1, ..., `most` drafted tokens a text, each text `context` tokens long."""
         entries = self.batch * context
         return [
             target.us(self.batch * (k + 1), entries) + k * draft.us(self.batch, entries)
-            for k in range(self.most + 1)
+            for k in range(self.max_draft_tokens + 1)
         ]
 
-    def best(self, us: list[float], alpha: float) -> int:
+    def best_length(self, us: list[float], alpha: float) -> int:
         """The k with the largest goodput for steps of `us[k]` microseconds; of several, the smallest."""
         return max(range(len(us)), key=lambda k: expected_tokens(alpha, k) / us[k])
 
-    def observe(self, outcome: Outcome) -> None:
-        drafted, accepted = outcome.draft.drafted, len(outcome.verdict.path)
+    def observe(self, outcome: DraftOutcome) -> None:
+        drafted, accepted = outcome.draft.drafted_count, len(outcome.verdict.path)
         self._off = 0 if drafted else self._off + 1
         if drafted:
-            self._accepted = self.memory * self._accepted + accepted
-            self._judged = self.memory * self._judged + min(accepted + 1, drafted)
+            self._accepted = self.decay * self._accepted + accepted
+            self._judged = self.decay * self._judged + min(accepted + 1, drafted)
 
     def notes(self) -> dict[str, Any]:
         us = [round(x, 3) for x in self._us]

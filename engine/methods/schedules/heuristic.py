@@ -9,7 +9,7 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.schedule import Schedule
 
 if TYPE_CHECKING:
-    from decodescope.engine.decoding.bases.context import Context, Outcome
+    from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 
 
 @component
@@ -23,29 +23,39 @@ class Heuristic(Schedule):
     title = "Heuristic: +2 if all matched, else -1"
     source = "huggingface/transformers, generation/candidate_generator.py, schedule 'heuristic'"
     tells: ClassVar[dict[str, Note]] = {
-        "length": Note("series", "length", "tokens", "of the draft, were there room", line="most"),
+        "length": Note(
+            "series", "length", "tokens", "of the draft, were there room", line="max_draft_tokens"
+        ),
     }
 
-    grow: int = param(2, low=1, high=16, unit="tokens", help="added after a draft that was accepted whole")
-    shrink: int = param(1, low=1, high=16, unit="tokens", help="taken off after any other draft")
-    most: int = param(20, low=1, high=64, unit="tokens", help="longest draft")
+    increment: int = param(
+        2, low=1, high=16, unit="tokens", help="increase of the draft length after a fully accepted draft"
+    )
+    decrement: int = param(
+        1, low=1, high=16, unit="tokens", help="decrease of the draft length after any other draft"
+    )
+    max_draft_tokens: int = param(20, low=1, high=64, unit="tokens", help="maximum length of a draft")
 
     def begin(self, ctx: Context) -> None:
         self._length: int | None = None
 
-    def allow(self, ctx: Context, length: int) -> int:
+    def draft_limit(self, ctx: Context, length: int) -> int:
         if self._length is None:
-            self._length = min(length, self.most)
+            self._length = min(length, self.max_draft_tokens)
         return min(self._length, ctx.room)
 
-    def observe(self, outcome: Outcome) -> None:
-        drafted = outcome.draft.drafted
+    def observe(self, outcome: DraftOutcome) -> None:
+        drafted = outcome.draft.drafted_count
         if drafted and self._length is not None:
-            self._length = self.after(self._length, len(outcome.verdict.path) == drafted)
+            self._length = self.next_length(self._length, len(outcome.verdict.path) == drafted)
 
-    def after(self, length: int, matched: bool) -> int:
+    def next_length(self, length: int, matched: bool) -> int:
         """The next length; matched: all of the draft was accepted."""
-        return min(length + self.grow, self.most) if matched else max(length - self.shrink, 1)
+        return (
+            min(length + self.increment, self.max_draft_tokens)
+            if matched
+            else max(length - self.decrement, 1)
+        )
 
     def notes(self) -> dict[str, Any]:
         return {"schedule": {"length": self._length}}

@@ -9,7 +9,7 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.core.params import AUTO
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.context import Drafted
+from decodescope.engine.decoding.bases.context import DraftedToken
 from decodescope.engine.decoding.bases.schedule import Schedule
 from decodescope.engine.model.heads.drafting.specdec import AcceptanceHead
 
@@ -51,13 +51,13 @@ class SpecDecPP(Schedule):
         "stop": Note("set", "ended by", what="what ended the draft"),
     }
 
-    h: float | str = param(
+    threshold: float | str = param(
         AUTO, low=0.0, high=1.0, step=0.05, auto=True,
-        help="probability of a rejection above which drafting stops; auto: the one that the head was calibrated for",
+        help="stop drafting above this probability of a rejection (h); auto: the trained head's value",
     )  # fmt: skip
-    most: int = param(20, low=2, high=64, unit="tokens", help="longest draft")
+    max_draft_tokens: int = param(20, low=2, high=64, unit="tokens", help="maximum length of a draft")
 
-    def lacks(self, role: str, spec: ModelSpec) -> str | None:
+    def refuse_model(self, role: str, spec: ModelSpec) -> str | None:
         if "specdec" in spec.heads:
             return None
         return (
@@ -67,25 +67,25 @@ class SpecDecPP(Schedule):
 
     def begin(self, ctx: Context) -> None:
         self._head = cast(AcceptanceHead, ctx.lanes["draft"].decoder.heads["specdec"])
-        if self.h == AUTO:
-            self.h = USUAL if self._head.threshold is None else self._head.threshold
-        self._bound = float(self.h)
+        if self.threshold == AUTO:
+            self.threshold = USUAL if self._head.threshold is None else self._head.threshold
+        self._bound = float(self.threshold)
         self._a: list[float] = []
         self._product = 1.0
         self._written = 0
 
-    def allow(self, ctx: Context, length: int) -> int:
+    def draft_limit(self, ctx: Context, length: int) -> int:
         self._a = []
         self._product = 1.0
         self._written = 0
-        return min(self.most, ctx.room)
+        return min(self.max_draft_tokens, ctx.room)
 
-    def more(self, drafted: Drafted) -> bool:
+    def continue_drafting(self, drafted: DraftedToken) -> bool:
         self._written += 1
         if self._written == 1:  # its law came from the root, which is no guess
             return True
         assert drafted.hidden is not None
-        self._a.append(float(self._head.accepted(drafted.hidden)))
+        self._a.append(float(self._head.acceptance_probability(drafted.hidden)))
         self._product *= self._a[-1]
         return 1 - self._product <= self._bound
 

@@ -12,7 +12,7 @@ from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.plain_move import moved
+from decodescope.engine.decoding.record.plain_move import plain_move
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.details.declarations import (
@@ -25,7 +25,7 @@ from decodescope.engine.trace.details.declarations import (
 from decodescope.engine.trace.details.shapes import TallyDetail
 from decodescope.engine.trace.records.events import EndReason
 
-from .shared.prefixes import Prefixes, parted
+from .shared.prefixes import GrammarPrefixes, split_constraints
 
 SHOWN = 8  # tokens of a law that are told
 WORDS = [Sentence("{count(tokens)} tokens"), Sentence("cut at the limit", given={"ended": False})]
@@ -111,7 +111,7 @@ class Aligned(Strategy):
         "Park et al. 2024, arXiv:2405.21047, section 3; ebmoon/transformers-GAD, transformers_gad/oracle/oracle_trie.py and "
         "transformers_gad/generation/logits_process.py"
     )
-    uses = frozenset({"context", "sampler"})
+    uses = frozenset({"prompt_compression", "sampler"})
     lossless = False
     changes = "tokens are weighed by what the grammar allows behind them"
     details: ClassVar = {"drawn_texts": DRAWN}
@@ -129,7 +129,11 @@ class Aligned(Strategy):
     }
 
     samples: int = param(
-        8, low=1, high=256, unit="texts", help="drawn one after another; the last is the run's text"
+        8,
+        low=1,
+        high=256,
+        unit="texts",
+        help="number of texts drawn one after another; the last one is the run's text",
     )
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
@@ -145,17 +149,17 @@ class Aligned(Strategy):
         return None
 
     def begin(self, s: State) -> None:
-        s.target.ask(Needs())
-        s.scratch = Prefixes()
+        s.target.set_needs(Needs())
+        s.scratch = GrammarPrefixes()
 
     def step(self, s: State) -> Move:
-        seen: Prefixes = s.scratch
+        seen: GrammarPrefixes = s.scratch
         clock = s.target.executor
         started, before = clock.mark(), len(seen)
         chance = s.chance if seen.texts == 0 else Chance(s.chance.seed + seen.texts)
-        tokens, logp, end, number = self._text(s, seen, chance)
+        tokens, logp, end, number = self._draw_text(s, seen, chance)
         verified = clock.mark()
-        seen.settle(number)
+        seen.update_bounds(number)
         s.target.truncate(s.prompt - 1)
         s.target.cache.shrink()
         seen.texts += 1
@@ -168,36 +172,42 @@ class Aligned(Strategy):
         emitted = list(tokens) if last else []
         s.tokens += emitted
         more = {"details": [text], "notes": notes, "sampler_state": s.sampler_state}
-        return moved(s, emitted, end if last else None, started, verified, **more)
+        return plain_move(s, emitted, end if last else None, started, verified, **more)
 
-    def _text(
-        self, s: State, seen: Prefixes, chance: Chance
+    def _draw_text(
+        self, s: State, seen: GrammarPrefixes, chance: Chance
     ) -> tuple[list[int], float, EndReason | None, int]:
         """The tokens of one text, the logarithm of the model's probability, why it ends, and the number of its longest prefix
         that is known, which is all of it but the last token."""
-        between, end = s.between(s.target.name), cast(EndReason | None, None)
+        between, end = s.chunk_callback(s.target.name), cast(EndReason | None, None)
         tokens = list[int]()
         logp = 0.0
         number = -1
         above = -1
         place = -1
         while end is None:
-            between(len(tokens), s.left)
-            known = seen.number(above, place)
+            between(len(tokens), s.remaining_tokens)
+            known = seen.find(above, place)
             number = self._read(s, seen, tokens, above, place) if known is None else known
-            weights = seen.weights(number)
+            weights = seen.weighted_log_probs(number)
             place = chance.draw(weights.softmax(-1), len(s.tokens) + len(tokens)).token
             above, token = number, int(seen.every[number].ids[place])
-            logp += float(seen.alone(number)[place])
-            end = "stop_token" if s.stop.at(tokens, [token]) is not None else s.filled(len(tokens) + 1)
+            logp += float(seen.token_log_probs(number)[place])
+            end = (
+                "stop_token"
+                if s.stop.find_stop(tokens, [token]) is not None
+                else s.limit_reason(len(tokens) + 1)
+            )
             tokens.append(token)
         return tokens, min(0.0, logp), end, number
 
-    def _read(self, s: State, seen: Prefixes, tokens: list[int], above: int, place: int) -> int:
+    def _read(self, s: State, seen: GrammarPrefixes, tokens: list[int], above: int, place: int) -> int:
         """Read the text so far, whatever of it the cache does not hold, and enter what may follow; its number."""
         whole = [*s.tokens, *tokens]
         at = len(s.target.tokens)
-        logits = s.target.forward(Feed.causal(whole[at:], at, s.target.decoder.device, logits="last"))[0, -1]
+        logits = s.target.forward(Feed.causal_chain(whole[at:], at, s.target.decoder.device, logits="last"))[
+            0, -1
+        ]
         s.target.commit([*range(len(whole) - at)])
         stages = s.sampler.in_order
         if above < 0:
@@ -206,11 +216,11 @@ class Aligned(Strategy):
             # what reads the logits takes tokens out, and is refused
             pairs = zip(stages, seen.every[above].states, strict=True)
             states = [stage.update(state, tokens[-1], logits) for stage, state in pairs]
-        return seen.add(*parted(stages, states, logits), states, above, place)
+        return seen.add(*split_constraints(stages, states, logits), states, above, place)
 
-    def _notes(self, s: State, seen: Prefixes, read: int) -> dict[str, Any]:
+    def _notes(self, s: State, seen: GrammarPrefixes, read: int) -> dict[str, Any]:
         bound, rows = min(0.0, seen.bounds[0]), seen.first_choice(SHOWN)
-        names = [_name(s, token) for token, _, _ in rows]
+        names = [_token_name(s, token) for token, _, _ in rows]
         return {
             "mass": exp(bound),
             "log_mass": bound,
@@ -221,6 +231,6 @@ class Aligned(Strategy):
         }
 
 
-def _name(s: State, token: int) -> str:
+def _token_name(s: State, token: int) -> str:
     piece = None if s.piece is None else s.piece(token)
     return f"{token} {piece}" if isinstance(piece, str) else str(token)

@@ -13,17 +13,17 @@ from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.shared.threads import THREADS, Thread, Writing
+from decodescope.engine.decoding.shared.text_threads import THREADS, ThreadState, ThreadWriter
 from decodescope.engine.model.forward.executor import EngineFault
 
-from .shared.written import token_of
+from .shared.strategy_text import token_of
 
 
 @dataclass
-class _Run:
+class _AparRun:
     """fork, child: the two ids; None: nothing forks"""
 
-    writing: Writing
+    writing: ThreadWriter
     marks: tuple[int, int] | None
 
 
@@ -43,58 +43,64 @@ class Apar(Strategy):
 
     title = "APAR: auto-parallel decoding"
     source = "Liu et al. 2024, arXiv:2401.06761; THUDM/APAR, fastchat/fastchat/serve/apar_stream.py"
-    uses = frozenset({"context", "sampler"})
+    uses = frozenset({"prompt_compression", "sampler"})
     lossless = False
     changes = "threads do not see each other's text"
     details: ClassVar = {"threads": THREADS}
 
-    fork: str = param("", help="the token that forks, as its text or its id; empty: nothing forks")
-    child: str = param("", help="the token put behind it in a new thread, as its text or its id")
-    most: int = param(
+    fork_token: str = param(
+        "", help="token that starts a new thread, as text or id; empty: threads never fork"
+    )
+    child_token: str = param("", help="token that follows the fork token in a new thread, as text or id")
+    max_threads: int = param(
         32,
         low=1,
         high=256,
         unit="threads",
-        help="written at once; where there are as many, a fork begins none",
+        help="maximum number of threads at the same time; at the limit, a fork token starts none",
     )
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if bool(self.fork) != bool(self.child):
-            return "apar.fork and apar.child belong together: give both, or neither and nothing forks."
-        if self.fork and self.fork == self.child:
-            return f"apar.fork and apar.child are both {self.fork!r}: give two tokens."
+        if bool(self.fork_token) != bool(self.child_token):
+            return "apar.fork_token and apar.child_token belong together: give both, or neither and nothing forks."
+        if self.fork_token and self.fork_token == self.child_token:
+            return f"apar.fork_token and apar.child_token are both {self.fork_token!r}: give two tokens."
         return None
 
     def begin(self, s: State) -> None:
-        s.target.ask(Needs())
+        s.target.set_needs(Needs())
         marks = None
-        if self.fork:
-            marks = token_of(s, self.fork, "apar.fork"), token_of(s, self.child, "apar.child")
+        if self.fork_token:
+            marks = (
+                token_of(s, self.fork_token, "apar.fork_token"),
+                token_of(s, self.child_token, "apar.child_token"),
+            )
             if marks[0] == marks[1]:
                 raise EngineFault(
-                    "bad_input", f"apar.fork and apar.child are the same token, {marks[0]}: give two."
+                    "bad_input",
+                    f"apar.fork_token and apar.child_token are the same token, {marks[0]}: give two.",
                 )
-        s.scratch = _Run(Writing.of(s), marks)
+        s.scratch = _AparRun(ThreadWriter.start(s), marks)
         s.scratch.writing.begin(s, s.scratch.writing.branches.alive[0])
 
     def step(self, s: State) -> Move:
-        run: _Run = s.scratch
+        run: _AparRun = s.scratch
         if run.marks is None:
-            return run.writing.round(s)
+            return run.writing.write_round(s)
         (fork, child), writing = run.marks, run.writing
 
-        def law(logits: Tensor, threads: list[Thread]) -> Tensor:
+        def law(logits: Tensor, threads: list[ThreadState]) -> Tensor:
             logits = logits.clone()
             logits[:, child] = -float("inf")
             behind = [i for i, x in enumerate(threads) if x.branch.tokens[-1] in (fork, child)]
             logits[behind, fork] = -float("inf")
             return logits
 
-        def then(wrote: list[Thread]) -> None:
+        def then(wrote: list[ThreadState]) -> None:
             for thread in wrote:
                 going = sum(x.strand.why is None for x in writing.alive)
                 fits = len(thread.branch.tokens) + 1 < s.limit
-                if thread.tokens[-1] == fork and going < self.most and fits:
+                if thread.tokens[-1] == fork and going < self.max_threads and fits:
                     writing.fork(s, thread, len(thread.tokens), [child])
 
-        return writing.round(s, then, law)
+        return writing.write_round(s, then, law)

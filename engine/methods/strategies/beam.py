@@ -9,8 +9,8 @@ from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.model.stores.tree import PLANS
 
+from .shared.beam_search import BeamSearch, extend_searches, share_prefixes
 from .shared.hypotheses import HYPOTHESES
-from .shared.search import Search, branching, extended
 
 
 @component
@@ -37,19 +37,41 @@ class Beam(Strategy):
         "Graves 2012, arXiv:1211.3711; length penalty: Wu et al. 2016, arXiv:1609.08144, section 7; the tree of entries: DeFT, "
         "Yao et al. 2024, arXiv:2404.00242"
     )
-    uses = frozenset({"context", "policy", "codec"})
+    uses = frozenset({"prompt_compression", "policy", "kv_compression"})
     lossless = False
     changes = "the continuation with the best sum is kept"
     details: ClassVar = {"hypotheses": HYPOTHESES}
 
-    width: int = param(4, low=1, high=32, unit="hypotheses", help="B")
-    alpha: float = param(1.0, low=0.0, high=2.0, step=0.1, help="length penalty: score / length^alpha")
-    plan: str = param("dense", choices=PLANS, help="how a pass reads entries that hypotheses have in common")
-    block: int = param(128, low=16, high=4096, unit="entries", help="of a block, where the plan is flatten")
+    width: int = param(
+        4,
+        low=1,
+        high=32,
+        unit="hypotheses",
+        help="beam width (B): number of hypotheses that the search keeps at each step",
+    )
+    alpha: float = param(
+        1.0,
+        low=0.0,
+        high=2.0,
+        step=0.1,
+        help="exponent of the length penalty: score / length^alpha; 0: no penalty",
+    )
+    attention_plan: str = param(
+        "dense",
+        choices=PLANS,
+        help="how attention reads shared entries: one masked product, by node, or in even blocks",
+    )
+    block: int = param(
+        128,
+        low=16,
+        high=4096,
+        unit="entries",
+        help="size of each block of shared entries when the attention plan is flatten",
+    )
 
     def begin(self, s: State) -> None:
-        s.scratch = Search(self.width, self.alpha)
-        branching(s, self.plan, self.block)
+        s.scratch = BeamSearch(self.width, self.alpha)
+        share_prefixes(s, self.attention_plan, self.block)
 
     def step(self, s: State) -> Move:
-        return extended(s, [s.scratch], "hypotheses")
+        return extend_searches(s, [s.scratch], "hypotheses")

@@ -15,13 +15,13 @@ from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.policy import CHUNK, CachePolicy
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.plain_move import moved
-from decodescope.engine.decoding.shared.passed_over import emptied, passed_over
-from decodescope.engine.decoding.shared.plain import drawn
+from decodescope.engine.decoding.record.plain_move import plain_move
+from decodescope.engine.decoding.shared.entryless_tokens import evict_all, skip_tokens
+from decodescope.engine.decoding.shared.token_draw import draw_token
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.block_transformer import BlockDecoder
-from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.heads.files import missing_reason
 
 KIND = LANE = "block_transformer"
 
@@ -52,7 +52,7 @@ class BlockTransformer(Strategy):
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         # a model of another sort is refused as such
-        return missing(KIND, spec, "the shipped model lab-blocks") if spec.block_length else None
+        return missing_reason(KIND, spec, "the shipped model lab-blocks") if spec.block_length else None
 
     def decoders(self, heads: Mapping[str, Any], spec: ModelSpec) -> dict[str, ModelSpec]:
         return {LANE: cast(BlockDecoder, heads[KIND]).spec(spec)} if KIND in heads else {}
@@ -67,22 +67,22 @@ class BlockTransformer(Strategy):
             )
         lane = Lane(LANE, head.decoder(spec), CachePolicy(), executor=s.target.executor)
         s.lanes[LANE] = lane
-        blocks = head.embedded(torch.tensor([self.padded(s)], device=s.target.decoder.device))[:, :-1]
-        between = s.between(LANE)
+        blocks = head.embed_blocks(torch.tensor([self.pad_text(s)], device=s.target.decoder.device))[:, :-1]
+        between = s.chunk_callback(LANE)
         for at in range(0, blocks.shape[1], CHUNK):
             between(at, blocks.shape[1])
-            self.read(lane, blocks[:, at : at + CHUNK], "prefill")
-        passed_over(s.target, s.tokens[:-1])
+            self.read_blocks(lane, blocks[:, at : at + CHUNK], "prefill")
+        skip_tokens(s.target, s.tokens[:-1])
 
-    def padded(self, s: State) -> list[int]:
+    def pad_text(self, s: State) -> list[int]:
         """The text behind so much padding that the prompt ends with a block."""
         spec = s.target.decoder.spec
         return [spec.pad_token or 0] * (-s.prompt % spec.block_length) + s.tokens
 
-    def read(self, lane: Lane, blocks: Tensor, phase: str) -> Tensor:
+    def read_blocks(self, lane: Lane, blocks: Tensor, phase: str) -> Tensor:
         """The context [d] behind embedded blocks [1, N, d], which the lane reads and keeps."""
         count, start = blocks.shape[1], len(lane.tokens)
-        feed = Feed.causal([0] * count, start, blocks.device, logits="last")
+        feed = Feed.causal_chain([0] * count, start, blocks.device, logits="last")
         feed.embeds, feed.embed_rows = blocks, torch.ones(count, dtype=torch.bool, device=blocks.device)
         context = lane.forward(feed, phase)[0, -1]
         lane.commit(list(range(count)))
@@ -93,13 +93,13 @@ class BlockTransformer(Strategy):
         n = len(s.tokens)
         block = s.target.decoder.spec.block_length
         started = clock.mark()
-        feed = Feed.causal(s.tokens[-1:], n - 1, s.target.decoder.device)
+        feed = Feed.causal_chain(s.tokens[-1:], n - 1, s.target.decoder.device)
         drafted = None
         if (n - s.prompt) % block == 0:  # a block has ended with the root, whose place is the prefix's
             head = cast(BlockDecoder, s.target.decoder.heads[KIND])
-            whole = head.embedded(torch.tensor([self.padded(s)[-block:]], device=feed.tokens.device))
-            context = self.read(s.lanes[LANE], whole, "blocks")
-            emptied(s.target)
+            whole = head.embed_blocks(torch.tensor([self.pad_text(s)[-block:]], device=feed.tokens.device))
+            context = self.read_blocks(s.lanes[LANE], whole, "blocks")
+            evict_all(s.target)
             feed.embeds, feed.embed_rows = (
                 context[None, None],
                 torch.ones(1, dtype=torch.bool, device=context.device),
@@ -107,9 +107,11 @@ class BlockTransformer(Strategy):
             drafted = clock.mark()
         logits = s.target.forward(feed)[0]  # [1, V]
         verified, before = clock.mark(), s.sampler_state
-        token, after = drawn(logits, s.target.best[0], s.sampler, before, s.chance, n)
+        token, after = draw_token(logits, s.target.best[0], s.sampler, before, s.chance, n)
         _, end = s.cut([token])
         s.target.commit([0])
         s.tokens.append(token)
         s.sampler_state = after
-        return moved(s, [token], end, started, verified, drafted=drafted, logits=logits, sampler_state=before)
+        return plain_move(
+            s, [token], end, started, verified, drafted=drafted, logits=logits, sampler_state=before
+        )

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.plain_move import moved
+from decodescope.engine.decoding.record.plain_move import plain_move
 from decodescope.engine.trace.details.declarations import (
     DetailColumn,
     MatrixForm,
@@ -17,10 +17,10 @@ from decodescope.engine.trace.details.declarations import (
     TallyForm,
 )
 from decodescope.engine.trace.details.shapes import MatrixDetail, TallyDetail
-from decodescope.engine.trace.details.votes import MEASURES, elect
+from decodescope.engine.trace.details.votes import MEASURES, hold_vote
 from decodescope.engine.trace.records.events import EndReason
 
-from .shared.drawing import SAMPLED_TEXTS, Drawing
+from .shared.sample_batch import SAMPLED_TEXTS, SampleBatch
 
 WORDS = [Sentence("ln p {logp:2}"), Sentence("cut at the limit", given={"ended": False})]
 MEAN = "A text's votes are its mean likeness to all, itself among them."
@@ -51,15 +51,16 @@ VOTED = TallyForm(
     },
     lines=[
         Sentence(
-            f"Texts vote for their equals, so the most frequent one wins. {MEAN}", given={"measure": "exact"}
+            f"Texts vote for their equals, so the most frequent one wins. {MEAN}",
+            given={"similarity": "exact"},
         ),
         Sentence(
             f"Texts vote for each other by the tokens that they have in common, whatever their order. {MEAN}",
-            given={"measure": "f1"},
+            given={"similarity": "f1"},
         ),
         Sentence(
             f"Texts vote for each other by the edits between them, as a part of the longer one. {MEAN}",
-            given={"measure": "edit"},
+            given={"similarity": "edit"},
         ),
         Sentence(
             "{same} of {rows} are this text. Of equal votes the likelier text counts, then the one with the first ids."
@@ -82,15 +83,15 @@ VOTED = TallyForm(
 )
 LIKENESS = MatrixForm(
     title="Texts that voted",
-    caption=[Sentence(", by the measure {measure}")],
+    caption=[Sentence(", by the measure {similarity}")],
     number="likeness",
     across="text",
     scale=[0.0, 1.0],
     cell=[Sentence("Text {row} and text {column} are {value:3} alike.")],
     row=[Sentence("Text {k} has {votes:3} votes, its mean likeness to all {rows}.")],
     lines=[
-        Sentence(SHADES.format("equality"), given={"measure": "exact"}),
-        Sentence(SHADES.format("{measure}"), given={"measure": ["f1", "edit"]}),
+        Sentence(SHADES.format("equality"), given={"similarity": "exact"}),
+        Sentence(SHADES.format("{similarity}"), given={"similarity": ["f1", "edit"]}),
     ],
     hover="{row_text}\n{column_text}\n{value:3} alike",
     rows_of="voted_texts",
@@ -124,29 +125,31 @@ class Consensus(Strategy):
         "Kumar and Byrne 2004, HLT-NAACL (minimum Bayes risk) [recalled]; Wang et al. 2022, arXiv:2203.11171 (self-consistency)"
         " [recalled]"
     )
-    uses = frozenset({"context", "sampler"})
+    uses = frozenset({"prompt_compression", "sampler"})
     lossless = False
     changes = "of several texts the one that is most like all is kept"
     details: ClassVar = {"voted_texts": VOTED, "likeness": LIKENESS, "sampled_texts": SAMPLED_TEXTS}
 
-    samples: int = param(8, low=1, high=64, unit="texts", help="k, texts that are drawn and vote")
-    measure: str = param(
-        "f1", choices=MEASURES, help="how like two texts are: equal or not, common tokens, or edits"
+    samples: int = param(8, low=1, high=64, unit="texts", help="number of texts that are drawn and vote (k)")
+    similarity: str = param(
+        "f1",
+        choices=MEASURES,
+        help="how two texts are compared: exact match, shared tokens (f1) or edit distance",
     )
 
     def begin(self, s: State) -> None:
-        s.scratch = Drawing.of(s, self.samples)
+        s.scratch = SampleBatch.start(s, self.samples)
 
     def step(self, s: State) -> Move:
-        drawing: Drawing = s.scratch
-        written = drawing.written
+        drawing: SampleBatch = s.scratch
+        written = drawing.token_count
         started, before = s.target.executor.mark(), drawing.every[0].state
-        record, verified = drawing.round(s)
-        end: EndReason | None = s.filled(written + 1)
+        record, verified = drawing.draw_round(s)
+        end: EndReason | None = s.limit_reason(written + 1)
         if end is None and drawing.alive:
-            return moved(s, [], None, started, verified, details=[record], sampler_state=before)
+            return plain_move(s, [], None, started, verified, details=[record], sampler_state=before)
         texts, logp = [x.tokens for x in drawing.every], [min(0.0, x.score) for x in drawing.every]
-        vote = elect(texts, logp, self.measure)
+        vote = hold_vote(texts, logp, self.similarity)
         emitted = list(texts[vote.chosen])
         end = "stop_token" if drawing.every[vote.chosen].stopped else end
         s.tokens += emitted
@@ -155,4 +158,4 @@ class Consensus(Strategy):
         values = {"chosen": vote.chosen, "most": vote.votes[vote.chosen]}
         values["same"] = 1 + vote.outcomes.count("same")
         details = [TallyDetail("voted_texts", columns, values), MatrixDetail("likeness", vote.like)]
-        return moved(s, emitted, end, started, verified, details=details, sampler_state=before)
+        return plain_move(s, emitted, end, started, verified, details=details, sampler_state=before)

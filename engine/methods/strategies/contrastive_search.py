@@ -15,7 +15,7 @@ from decodescope.engine.core.probe import Needs
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.plain_move import moved
+from decodescope.engine.decoding.record.plain_move import plain_move
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.records.choices import Choice
 
@@ -44,7 +44,7 @@ class _Text:
         self.states[self.read : stop] = normalize(states.to(self.states.dtype), dim=-1)
         self.read = stop
 
-    def like(self, states: Tensor) -> Tensor:
+    def similarity(self, states: Tensor) -> Tensor:
         """float [k, n]: the cosines of states [k, d_model] with those of the text."""
         return (normalize(states.to(self.states.dtype), dim=-1) @ self.states[: self.read].T).clamp_(
             -1.0, 1.0
@@ -80,7 +80,7 @@ class ContrastiveSearch(Strategy):
     source = "Su et al. 2022, NeurIPS, arXiv:2202.06417, section 4; yxuansu/SimCTG, simctg/utlisgpt.py"
     caution = "Where all states of a model are alike the penalty tells its candidates hardly apart."
     needs = Needs(hidden=frozenset({"final"}))
-    uses = frozenset({"context", "policy", "codec"})
+    uses = frozenset({"prompt_compression", "policy", "kv_compression"})
     lossless = False
     changes = "what repeats the text's own states is held back"
     tells: ClassVar[dict[str, Note]] = {
@@ -96,9 +96,19 @@ class ContrastiveSearch(Strategy):
         "cosines": Note("grid", "cosines", "", "of the taken token's state with that at each position"),
     }
 
-    k: int = param(5, low=1, high=64, unit="tokens", help="the likeliest, among which it chooses")
+    top_k: int = param(
+        5,
+        low=1,
+        high=64,
+        unit="tokens",
+        help="number of most likely tokens to choose from (k); 1: greedy decoding",
+    )
     alpha: float = param(
-        0.6, low=0.0, high=1.0, step=0.05, help="weight of the penalty; the probability has the rest"
+        0.6,
+        low=0.0,
+        high=1.0,
+        step=0.05,
+        help="weight of the similarity penalty (alpha); the probability has weight 1 - alpha",
     )
 
     def begin(self, s: State) -> None:
@@ -115,14 +125,14 @@ class ContrastiveSearch(Strategy):
         lane, n = s.target, len(s.tokens)
         device, started = lane.decoder.device, lane.executor.mark()
         if text.logits is None:
-            text.end_with(lane, 0, lane.forward(Feed.causal(s.tokens[-1:], n - 1, device))[0])
+            text.end_with(lane, 0, lane.forward(Feed.causal_chain(s.tokens[-1:], n - 1, device))[0])
         lane.commit([text.row])
         logits = text.logits
         assert logits is not None
-        tokens = likeliest(logits, text.best, self.k)
-        rows = lane.forward(siblings(tokens, n, device))[0]  # [k, V]
+        tokens = likeliest_ids(logits, text.best, self.top_k)
+        rows = lane.forward(siblings_feed(tokens, n, device))[0]  # [k, V]
         assert lane.probe is not None
-        cosines = text.like(lane.probe.hidden["final"][0])  # [k, n]
+        cosines = text.similarity(lane.probe.hidden["final"][0])  # [k, n]
         p = logits.double().softmax(-1)[tokens]
         nearest = cosines.max(-1)
         scores = ((1 - self.alpha) * p - self.alpha * nearest.values.double()).tolist()
@@ -147,7 +157,9 @@ class ContrastiveSearch(Strategy):
                 if cosines.shape[1] <= MAP
                 else None,
             }
-        return moved(s, emitted, end, started, verified, logits=logits[None], choices=choices, notes=notes)
+        return plain_move(
+            s, emitted, end, started, verified, logits=logits[None], choices=choices, notes=notes
+        )
 
     def choice(
         self, order: list[int], tokens: list[int], scores: list[float], terms: dict[str, list[float]]
@@ -158,13 +170,13 @@ class ContrastiveSearch(Strategy):
         return Choice([tokens[i] for i in order], 0, ordered, weights, [scores[i] for i in order])
 
 
-def likeliest(logits: Tensor, best: int, k: int) -> list[int]:
+def likeliest_ids(logits: Tensor, best: int, k: int) -> list[int]:
     """The ids of the `k` largest of logits [V], the largest first: `best`, where several are equal."""
     ids = logits.topk(min(k, len(logits))).indices.tolist()
     return [best, *(x for x in ids if x != best)][: len(ids)]
 
 
-def siblings(tokens: list[int], position: int, device: torch.device) -> Feed:
+def siblings_feed(tokens: list[int], position: int, device: torch.device) -> Feed:
     """A pass of `tokens`, all at `position`, each of which sees what is committed and itself."""
     rows = torch.tensor([tokens], device=device)
     alone = torch.eye(len(tokens), dtype=torch.bool, device=device)[None]

@@ -13,15 +13,15 @@ from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.model.stores.tree import PLANS
 from decodescope.engine.trace.details.declarations import DetailColumn, Figure, NodeOutcome, Sentence
 
+from .shared.beam_search import BeamSearch, extend_searches, share_prefixes
 from .shared.hypotheses import BEST_STAY, FIGURES, HYPOTHESES, LARGEST_STAY, UNNAMED
-from .shared.search import Search, branching, extended
 
 GROUPS = replace(
     HYPOTHESES,
     columns=[
         *HYPOTHESES.columns,
-        DetailColumn("group", "number", "counts"),
-        DetailColumn("fine", "number", "counts"),
+        DetailColumn("group", "number", "summary"),
+        DetailColumn("fine", "number", "summary"),
     ],
     outcomes={
         **HYPOTHESES.outcomes,
@@ -70,19 +70,52 @@ class DiverseBeam(Strategy):
     source = (
         "Vijayakumar et al. 2018, AAAI, arXiv:1610.02424, section 4; ashwinkalyan/dbs, dbs/beam_utils.lua"
     )
-    uses = frozenset({"context", "policy", "codec"})
+    uses = frozenset({"prompt_compression", "policy", "kv_compression"})
     lossless = False
     changes = "the best of several searches that keep apart is kept"
     details: ClassVar = {"grouped_hypotheses": GROUPS}
 
-    width: int = param(6, low=1, high=32, unit="hypotheses", help="B, of all groups together")
-    groups: int = param(3, low=1, high=32, unit="groups", help="G, which choose one after the other")
-    strength: float = param(
-        0.5, low=0.0, high=10.0, step=0.1, unit="nats", help="lambda, the fine for a token chosen before"
+    width: int = param(
+        6,
+        low=1,
+        high=32,
+        unit="hypotheses",
+        help="hypotheses of all groups together (B); must be a multiple of the number of groups",
     )
-    alpha: float = param(1.0, low=0.0, high=2.0, step=0.1, help="length penalty: score / length^alpha")
-    plan: str = param("dense", choices=PLANS, help="how a pass reads entries that hypotheses have in common")
-    block: int = param(128, low=16, high=4096, unit="entries", help="of a block, where the plan is flatten")
+    groups: int = param(
+        3,
+        low=1,
+        high=32,
+        unit="groups",
+        help="number of groups (G); in each step they choose one after the other",
+    )
+    diversity_penalty: float = param(
+        0.5,
+        low=0.0,
+        high=10.0,
+        step=0.1,
+        unit="nats",
+        help="penalty each time an earlier group chose the same token in this step (lambda)",
+    )
+    alpha: float = param(
+        1.0,
+        low=0.0,
+        high=2.0,
+        step=0.1,
+        help="exponent of the length penalty: score / length^alpha; 0: no penalty",
+    )
+    attention_plan: str = param(
+        "dense",
+        choices=PLANS,
+        help="how attention reads shared entries: one masked product, by node, or in even blocks",
+    )
+    block: int = param(
+        128,
+        low=16,
+        high=4096,
+        unit="entries",
+        help="size of each block of shared entries when the attention plan is flatten",
+    )
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if self.width % self.groups:
@@ -90,8 +123,8 @@ class DiverseBeam(Strategy):
         return None
 
     def begin(self, s: State) -> None:
-        s.scratch = [Search(self.width // self.groups, self.alpha) for _ in range(self.groups)]
-        branching(s, self.plan, self.block)
+        s.scratch = [BeamSearch(self.width // self.groups, self.alpha) for _ in range(self.groups)]
+        share_prefixes(s, self.attention_plan, self.block)
 
     def step(self, s: State) -> Move:
-        return extended(s, s.scratch, "grouped_hypotheses", self.strength)
+        return extend_searches(s, s.scratch, "grouped_hypotheses", self.diversity_penalty)

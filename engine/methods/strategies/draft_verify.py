@@ -6,10 +6,10 @@ import torch
 
 from decodescope.engine.core.component import component
 from decodescope.engine.decoding.bases.acceptance import Cursor
-from decodescope.engine.decoding.bases.context import Outcome
+from decodescope.engine.decoding.bases.context import DraftOutcome
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.commit_verdict import settle
+from decodescope.engine.decoding.record.commit_verdict import commit_verdict
 
 
 @component
@@ -25,32 +25,42 @@ class DraftVerify(Strategy):
     title = "Draft and verify"
     source = "Leviathan et al. 2023, arXiv:2211.17192; trees: Miao et al. 2023, arXiv:2305.09781"
     uses = frozenset(
-        {"drafter", "schedule", "acceptance", "context", "policy", "codec", "depth", "law", "sampler"}
+        {
+            "drafter",
+            "schedule",
+            "acceptance",
+            "prompt_compression",
+            "policy",
+            "kv_compression",
+            "adaptive_depth",
+            "guidance",
+            "sampler",
+        }
     )
     verdicts = True
 
     def begin(self, s: State) -> None:
-        s.depth.meet(s.target)
-        s.depth.begin(s.target.decoder.spec)
+        s.adaptive_depth.attach_lane(s.target)
+        s.adaptive_depth.begin(s.target.decoder.spec)
         s.schedule.begin(s.context)
         s.acceptance.begin(s.target.decoder)
-        s.law.begin(s.context)
+        s.guidance.begin(s.context)
         s.drafter.begin(s.context)
 
     def step(self, s: State) -> Move:
         clock = s.target.executor
         root, position = s.tokens[-1], len(s.tokens)
-        ctx, law = s.context, None if s.law.own else s.law
+        ctx, law = s.context, None if s.guidance.own else s.guidance
         started = clock.mark()
-        if s.schedule.gates and not s.schedule.now(ctx):
+        if s.schedule.gates and not s.schedule.should_draft(ctx):
             ctx.room, s.did.held_back = 0, s.did.held_back + bool(ctx.room)
         draft = s.drafter.propose(ctx)
         if s.schedule.gates and draft.tokens:
             draft.notes = {**(draft.notes or {}), **s.schedule.notes()}
         drafted = clock.mark()
         feed, depth = (
-            draft.feed(root, position - 1, s.target.decoder.device),
-            None if s.depth.exact else s.depth,
+            draft.build_feed(root, position - 1, s.target.decoder.device),
+            None if s.adaptive_depth.exact else s.adaptive_depth,
         )
         skip = None if depth is None else depth.plan(position - s.prompt, feed)
         rows = s.target.forward(feed, skip=skip, depth=depth)[0]
@@ -63,17 +73,17 @@ class DraftVerify(Strategy):
         final = hidden["final"][0] if "final" in hidden else None
         if law is not None:
             raw, logits = logits, law.rows(logits, hidden, draft, ctx)
-            if not s.did.changed(law) and not torch.equal(raw, logits):
+            if not s.did.has_acted(law) and not torch.equal(raw, logits):
                 s.did.acted.append(law)
             best = logits.argmax(-1).tolist()
         at = Cursor(draft, logits, best, s.sampler, s.sampler_state, position, hidden=final)
         verdict = s.acceptance.verify(draft, at, s.chance)
         verified = clock.mark()
 
-        emitted, origins, end, verdict, before = settle(s, draft, verdict, at)
+        emitted, origins, end, verdict, before = commit_verdict(s, draft, verdict, at)
         if end is not None:
-            s.target.deepen()
-        outcome = Outcome(root, draft, verdict, logits, best, hidden, slots)
+            s.target.flush_deferred()
+        outcome = DraftOutcome(root, draft, verdict, logits, best, hidden, slots)
         if law is not None:
             law.observe(outcome)
         s.drafter.observe(outcome)

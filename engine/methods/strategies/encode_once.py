@@ -7,16 +7,16 @@ from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
-from decodescope.engine.decoding.shared.threads import Threaded, Writing
+from decodescope.engine.decoding.shared.text_threads import ThreadedStrategy, ThreadWriter
 
-from .shared.written import side_by_side
+from .shared.strategy_text import fork_threads
 
 ASKED = "{question}"
 LONGEST = 20_000  # characters of all questions
 
 
 @component
-class EncodeOnce(Threaded):
+class EncodeOnce(ThreadedStrategy):
     """The prompt is a document, and each line of `questions` is put behind it, as `form` says. Answer i is the text of a run of
     its own whose prompt is the document and that question, of as many tokens, with the seed s + i. The run's text is all
     answers, one behind the other; each gets an even part of the tokens that may be written. Without questions it is
@@ -33,42 +33,47 @@ class EncodeOnce(Threaded):
 
     title = "Encode once, decode in parallel"
     source = "Lu et al. 2024, arXiv:2403.13112; boru-roylu/encode-once-and-decode-in-parallel"
-    uses = frozenset({"context", "sampler"})
+    uses = frozenset({"prompt_compression", "sampler"})
 
     questions: str = param(
-        "", lines=True, most=LONGEST, help="one a line, put behind the prompt; empty for none"
+        "", lines=True, most=LONGEST, help="questions about the prompt, one per line; empty: plain decoding"
     )
-    form: str = param(
-        f"\nQuestion: {ASKED}\nAnswer:", lines=True, help=f"a question as it is put, in the place of {ASKED}"
+    question_template: str = param(
+        f"\nQuestion: {ASKED}\nAnswer:",
+        lines=True,
+        help="text put after the prompt for each question; {question} is filled in",
     )
 
     @property
-    def asked(self) -> list[str]:
+    def question_texts(self) -> list[str]:
         """The questions as they are put behind the document."""
         lines = (line.strip() for line in self.questions.splitlines())
-        return [self.form.replace(ASKED, line) for line in lines if line]
+        return [self.question_template.replace(ASKED, line) for line in lines if line]
 
     @property
     def reads_text(self) -> bool:
-        return bool(self.asked)
+        return bool(self.question_texts)
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if ASKED not in self.form:
-            return f"encode_once.form does not say where a question stands, so all would be the same: put {ASKED} into it."
+        if ASKED not in self.question_template:
+            lacks = (
+                "encode_once.question_template does not say where a question goes, so all would be the same"
+            )
+            return f"{lacks}: put {ASKED} into it."
         return None
 
-    def open(self, s: State) -> None:
+    def begin_threads(self, s: State) -> None:
         """Read the questions, and begin their answers."""
-        s.target.ask(Needs())
-        writing = s.scratch = Writing.of(s)
+        s.target.set_needs(Needs())
+        writing = s.scratch = ThreadWriter.start(s)
         document = writing.branches.alive[0]
-        asked = [] if s.encode is None else list(map(s.encode, self.asked))
+        asked = [] if s.encode is None else list(map(s.encode, self.question_texts))
         if not asked:
             writing.begin(s, document)
             return
         share, more = divmod(writing.budget, len(asked))
-        side_by_side(s, writing, asked, [max(1, share + (i < more)) for i in range(len(asked))], "question")
+        fork_threads(s, writing, asked, [max(1, share + (i < more)) for i in range(len(asked))], "question")
 
     def step(self, s: State) -> Move:
-        writing: Writing = s.scratch
-        return writing.round(s)
+        writing: ThreadWriter = s.scratch
+        return writing.write_round(s)

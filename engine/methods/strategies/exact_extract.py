@@ -12,7 +12,7 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.plain_move import moved
+from decodescope.engine.decoding.record.plain_move import plain_move
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.details.declarations import (
     DetailColumn,
@@ -26,9 +26,9 @@ from decodescope.engine.trace.details.declarations import (
 from decodescope.engine.trace.details.shapes import MatrixDetail, TallyDetail
 from decodescope.engine.trace.details.spans import BEST, MOST, rank_spans
 
-from .shared.passage import passage_of
+from .shared.passage import find_passage
+from .shared.strategy_text import token_of
 from .shared.suffixes import Suffixes
-from .shared.written import token_of
 
 LONGEST = 400  # characters of what stands around a passage
 FATE = [
@@ -66,12 +66,15 @@ SPANS = TallyForm(
             ],
             [Relation("loss == best", 1e-5)],
         ),
-        "less": Outcome(False, "-best", FATE, [Relation("normal == 0")]),
-        "behind": Outcome(True, "", FATE, [Relation("normal == 1")]),
+        "less": Outcome(False, "-best", FATE, [Relation("length_normalization == 0")]),
+        "behind": Outcome(True, "", FATE, [Relation("length_normalization == 1")]),
     },
     lines=[
-        Sentence(WRITTEN.format("that is the most probable"), given={"normal": False}),
-        Sentence(WRITTEN.format("whose tokens are the most probable on average"), given={"normal": True}),
+        Sentence(WRITTEN.format("that is the most probable"), given={"length_normalization": False}),
+        Sentence(
+            WRITTEN.format("whose tokens are the most probable on average"),
+            given={"length_normalization": True},
+        ),
         Sentence("Greedy decoding leaves the passage.", given={"gap": None}),
         Sentence("Greedy: {gap:3} nats behind."),
     ],
@@ -113,7 +116,7 @@ LOSSES = MatrixForm(
     rows=[DetailColumn("token", "token")],
     values=[DetailColumn("gap", "number")],
     side="token",
-    judged="value / (1 + normal * column)",
+    judged="value / (1 + length_normalization * column)",
     strong="low",
     reach="column",
     cell=[
@@ -121,7 +124,7 @@ LOSSES = MatrixForm(
         Sentence("token {row}", where="column == 1"),
         Sentence("tokens {row} to {row + column - 1}", where="column != 1"),
         Sentence(" of the passage, {value:3} nats"),
-        Sentence(", {judged:3} a token", given={"normal": True}),
+        Sentence(", {judged:3} a token", given={"length_normalization": True}),
         Sentence(", {rank} of {cells:n} spans", where="cells != 1"),
         Sentence(", {rank} of {cells} span", where="cells == 1"),
         Sentence("; the answer", where="answer == 1"),
@@ -175,29 +178,45 @@ class ExactExtract(Strategy):
     changes = "the answer is the most probable span of the passage"
     details: ClassVar = {"listed_spans": SPANS, "span_losses": LOSSES}
 
-    after: str = param(
-        "", lines=True, most=LONGEST, help="the passage begins behind this; empty: with the prompt"
+    passage_start: str = param(
+        "",
+        lines=True,
+        most=LONGEST,
+        help="text right before the passage (last occurrence); empty: start of the prompt",
     )
-    until: str = param(
-        "", lines=True, most=LONGEST, help="the passage ends before this; empty: with the prompt"
+    passage_end: str = param(
+        "",
+        lines=True,
+        most=LONGEST,
+        help="text right after the passage (last occurrence); empty: end of the prompt",
     )
-    end: str = param(
-        "", lines=True, most=LONGEST, help="token or id that ends an answer; empty: the run's stop tokens"
+    end_token: str = param(
+        "", lines=True, most=LONGEST, help="token or id that ends an answer; empty: any stop token of the run"
     )
-    longest: int = param(16, low=1, high=256, unit="tokens", help="of a span, at most")
-    chunk: int = param(8, low=1, high=256, unit="suffixes", help="read in one pass")
-    normal: bool = param(False, help="compare surprise by the token, not of the whole span")
+    max_span_tokens: int = param(16, low=1, high=256, unit="tokens", help="maximum length of an answer span")
+    suffixes_per_pass: int = param(
+        8, low=1, high=256, unit="suffixes", help="number of suffixes read in one pass"
+    )
+    length_normalization: bool = param(
+        False, help="compare spans by their mean surprise per token instead of the total"
+    )
 
     def begin(self, s: State) -> None:
-        s.target.ask(Needs())
-        ends = frozenset({token_of(s, self.end, "exact_extract.end")}) if self.end else s.stop.tokens
-        s.scratch = (*passage_of(s, self.name, self.after, self.until), ends) if ends else None
+        s.target.set_needs(Needs())
+        ends = (
+            frozenset({token_of(s, self.end_token, "exact_extract.end_token")})
+            if self.end_token
+            else s.stop.tokens
+        )
+        s.scratch = (
+            (*find_passage(s, self.name, self.passage_start, self.passage_end), ends) if ends else None
+        )
 
     def step(self, s: State) -> Move:
         clock, asked = s.target.executor, s.scratch
         started = clock.mark()
         s.scratch = None
-        logits = self._further(s)
+        logits = self._read_remaining(s)
         spans = None if asked is None else self._spans(s, logits, *asked)
         verified = clock.mark()
         if spans is None:
@@ -207,13 +226,15 @@ class ExactExtract(Strategy):
             emitted, shown = [*listed.columns["tokens"][0], listed.values["end"]], None
         count, end = s.cut(emitted)
         s.tokens += emitted[:count]
-        return moved(s, emitted[:count], end, started, verified, logits=shown, details=spans and [*spans])
+        return plain_move(
+            s, emitted[:count], end, started, verified, logits=shown, details=spans and [*spans]
+        )
 
-    def _further(self, s: State) -> Tensor:
+    def _read_remaining(self, s: State) -> Tensor:
         """Read what the target has not read of the text: logits [V] behind it."""
         fresh = s.tokens[len(s.target.tokens) :]
         logits = s.target.forward(
-            Feed.causal(fresh, len(s.target.tokens), s.target.decoder.device, logits="last")
+            Feed.causal_chain(fresh, len(s.target.tokens), s.target.decoder.device, logits="last")
         )
         s.target.commit(list(range(len(fresh))))
         return logits[0, -1]
@@ -224,17 +245,21 @@ class ExactExtract(Strategy):
         """The passage's spans, by logits [V] behind the prompt: a list of the best, and the losses of all; None: it has
         none."""
         passage = s.tokens[start:stop]
-        read = self._read(s, logits, passage, ends)
-        best = next(iter(rank_spans(read.losses, self.normal, 1)), None)
+        read = self._read_suffixes(s, logits, passage, ends)
+        best = next(iter(rank_spans(read.losses, self.length_normalization, 1)), None)
         if best is None:
             return None
         # of places with the same text, which differ by rounding, the first
         answer = passage[best[0] : sum(best)]
         best = (next(i for i in range(best[0] + 1) if passage[i : i + best[1]] == answer), best[1])
-        greedy = read.greedy(int(logits.argmax()), passage, ends)
+        greedy = read.greedy_span(int(logits.argmax()), passage, ends)
         kept = read.losses.astype(np.float32)
-        places = [best, *rank_spans(kept, self.normal, BEST), *([] if greedy is None else [greedy])]
-        listed = self._listed(read.losses, [*dict.fromkeys(places)], greedy, passage)
+        places = [
+            best,
+            *rank_spans(kept, self.length_normalization, BEST),
+            *([] if greedy is None else [greedy]),
+        ]
+        listed = self._list_spans(read.losses, [*dict.fromkeys(places)], greedy, passage)
         gap = None if greedy is None else float(read.losses[greedy[0], greedy[1] - 1]) - listed.values["best"]
         end = int(read.closes[best[0], best[1] - 1])
         listed.values |= {"start": start, "length": len(passage), "gap": gap, "end": end}
@@ -245,7 +270,7 @@ class ExactExtract(Strategy):
         )
         return listed, every
 
-    def _listed(
+    def _list_spans(
         self,
         losses: np.ndarray,
         places: list[tuple[int, int]],
@@ -257,10 +282,10 @@ class ExactExtract(Strategy):
         loss = [float(losses[first, size - 1]) for first, size in places]
         outcomes = ["answer"]
         for ids, nats in zip(tokens[1:], loss[1:], strict=True):
-            if ids == tokens[0] or (nats <= loss[0] and not self.normal):
+            if ids == tokens[0] or (nats <= loss[0] and not self.length_normalization):
                 outcomes.append("equal")
             else:
-                outcomes.append("behind" if self.normal else "less")
+                outcomes.append("behind" if self.length_normalization else "less")
         columns: dict[str, list[Any]] = {
             "begin": [first for first, _ in places],
             "size": [size for _, size in places],
@@ -272,27 +297,27 @@ class ExactExtract(Strategy):
         values = {"own_begin": places[0][0], "own_size": places[0][1], "best": loss[0]}
         return TallyDetail("listed_spans", columns, values)
 
-    def _read(self, s: State, logits: Tensor, passage: list[int], ends: frozenset[int]) -> Suffixes:
+    def _read_suffixes(self, s: State, logits: Tensor, passage: list[int], ends: frozenset[int]) -> Suffixes:
         """Read every suffix behind the prompt, `chunk` in a pass, whose rows go again."""
         n = len(passage)
         device = logits.device
         place = len(s.tokens)
-        read = Suffixes(n, min(self.longest, s.left, n))
+        read = Suffixes(n, min(self.max_span_tokens, s.remaining_tokens, n))
         ids, over = torch.tensor(passage, device=device), torch.tensor(sorted(ends), device=device)
         closing = torch.isin(ids, torch.tensor(sorted(ends | s.stop.tokens), device=device))
         # [n, T]
         at = torch.arange(n, device=device)[:, None] + torch.arange(read.losses.shape[1], device=device)
         inside = (at < n) & (closing[at.clamp(max=n - 1)].cumsum(1) == 0)
         first = logits.double().log_softmax(0)[ids]  # [n]
-        for begin in range(0, n, self.chunk):
-            s.between(s.target.name)(begin, n)
+        for begin in range(0, n, self.suffixes_per_pass):
+            s.chunk_callback(s.target.name)(begin, n)
             # [R] each, suffix by suffix
-            own, deep = inside[begin : begin + self.chunk].nonzero(as_tuple=True)
+            own, deep = inside[begin : begin + self.suffixes_per_pass].nonzero(as_tuple=True)
             if not len(own):
                 continue
             tokens, visible = ids[begin + own + deep], (own[:, None] == own) & (deep[:, None] >= deep)
             feed = Feed(tokens[None], (place + deep)[None], visible[None], highest=place + int(deep.max()))
             rows = s.target.forward(feed)[0]
             s.target.rollback()
-            read.enter(rows, tokens, (begin + own, deep), first, over)
+            read.add_rows(rows, tokens, (begin + own, deep), first, over)
         return read

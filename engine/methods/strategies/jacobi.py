@@ -10,7 +10,7 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.plain_move import moved
+from decodescope.engine.decoding.record.plain_move import plain_move
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.details.declarations import CanvasForm, CanvasWord, DetailColumn, Sentence
 from decodescope.engine.trace.details.shapes import CanvasDetail
@@ -65,8 +65,8 @@ BLOCK = CanvasForm(
     drawn="chain",
     run="guess == candidate",
     words={"final": CanvasWord("•", "final")},
-    columns=[DetailColumn("guess", "token", "counts")],
-    level="counts",
+    columns=[DetailColumn("guess", "token", "summary")],
+    level="summary",
     check="fixed_point",
     counted="passes over a block",
 )
@@ -89,22 +89,30 @@ class Jacobi(Strategy):
 
     title = "Jacobi"
     source = "Santilli et al. 2023, arXiv:2305.10427, algorithms 1 to 3; teelinsan/parallel-decoding, src/ipi/decoders"
-    uses = frozenset({"context", "policy", "codec", "sampler"})
+    uses = frozenset({"prompt_compression", "policy", "kv_compression", "sampler"})
     details: ClassVar = {"fixed_point": BLOCK}
 
     block: int = param(
-        8, low=0, high=64, unit="tokens", help="b, tokens solved together; 0: all that may be written"
+        8,
+        low=0,
+        high=64,
+        unit="tokens",
+        help="size of a block that is solved at once (b); 0: one block for the whole answer",
     )
-    guess: str = param(
+    initial_guess: str = param(
         "last", choices=("last", "random", "zero", "prompt", "pad"),
-        help="first guesses: the last token, random ids, id 0, tokens drawn from the prompt, the padding token",
+        help="initial guesses: last token, random ids, id 0, tokens of the prompt, or padding token",
     )  # fmt: skip
-    length: int = param(
-        0, low=0, high=65536, unit="tokens", help="guessed length of the answer, plain behind it; 0: none"
+    guessed_length: int = param(
+        0,
+        low=0,
+        high=65536,
+        unit="tokens",
+        help="guessed length of the answer; what follows is decoded plainly; 0: no guess",
     )
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if self.guess == "pad" and spec.pad_token is None:
+        if self.initial_guess == "pad" and spec.pad_token is None:
             return f"{spec.name} names no padding token: let jacobi guess last, random, zero or prompt."
         if method.sampler.greedy and not method.sampler.stateful:
             return None
@@ -117,11 +125,11 @@ class Jacobi(Strategy):
         clock = s.target.executor
         started = clock.mark()
         if not s.scratch:
-            s.scratch = self.first(s, self.size(s))
+            s.scratch = self.first_guesses(s, self.block_size(s))
         guesses: list[int] = s.scratch
         root, position = s.tokens[-1], len(s.tokens)
         drafted = clock.mark()
-        feed = Feed.causal([root, *guesses[:-1]], position - 1, s.target.decoder.device)
+        feed = Feed.causal_chain([root, *guesses[:-1]], position - 1, s.target.decoder.device)
         logits = s.target.forward(feed)[0]
         after = s.target.best
         fixed = 1
@@ -139,20 +147,20 @@ class Jacobi(Strategy):
             places[:fixed].tolist(), after[:fixed], ["final"] * fixed,
             columns={"guess": np.array(guesses, np.int32)},
         )  # fmt: skip
-        return moved(s, emitted, end, started, verified, drafted=drafted, logits=logits, details=[block])
+        return plain_move(s, emitted, end, started, verified, drafted=drafted, logits=logits, details=[block])
 
-    def size(self, s: State) -> int:
+    def block_size(self, s: State) -> int:
         """How many tokens the next block has."""
         left = s.room + 1
-        if self.length:
-            left = min(left, max(1, self.length - (len(s.tokens) - s.prompt)))
+        if self.guessed_length:
+            left = min(left, max(1, self.guessed_length - (len(s.tokens) - s.prompt)))
         return min(self.block or left, left)
 
-    def first(self, s: State, count: int) -> list[int]:
+    def first_guesses(self, s: State, count: int) -> list[int]:
         """The guesses that a block of `count` tokens begins with."""
-        if self.guess in ("random", "prompt"):
-            ids = range(s.target.decoder.vocab) if self.guess == "random" else s.tokens[: s.prompt]
+        if self.initial_guess in ("random", "prompt"):
+            ids = range(s.target.decoder.vocab) if self.initial_guess == "random" else s.tokens[: s.prompt]
             return [ids[int(s.chance.uniform(len(s.tokens) + i, "init") * len(ids))] for i in range(count)]
-        fill = {"last": s.tokens[-1], "zero": 0, "pad": s.target.decoder.spec.pad_token}[self.guess]
+        fill = {"last": s.tokens[-1], "zero": 0, "pad": s.target.decoder.spec.pad_token}[self.initial_guess]
         assert fill is not None
         return [fill] * count

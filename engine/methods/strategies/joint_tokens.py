@@ -16,13 +16,13 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.sampler import softmax
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.plain_move import moved
-from decodescope.engine.decoding.shared.plain import drawn
-from decodescope.engine.methods.drafters.shared.datastore import HELP, LARGEST, datastore
-from decodescope.engine.methods.drafters.shared.followers import lift, unigrams
+from decodescope.engine.decoding.record.plain_move import plain_move
+from decodescope.engine.decoding.shared.token_draw import draw_token
+from decodescope.engine.methods.drafters.shared.datastore import LARGEST, load_datastore
+from decodescope.engine.methods.drafters.shared.followers import follower_lift, unigram_shares
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.drafting.medusa import MedusaHeads
-from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.heads.files import missing_reason
 from decodescope.engine.trace.details.declarations import (
     Account,
     DetailColumn,
@@ -95,7 +95,7 @@ LENGTHS = TallyForm(
     ),
 )
 DRAWN = Sentence("u in {before(sum) / total:3} to {sum / total:3}", where="u >= 0")
-ENOUGH = "max(threshold, share * best)"
+ENOUGH = "max(threshold, relative_threshold * best)"
 TEXTS = TallyForm(
     title=TITLE,
     number="joint p",
@@ -174,7 +174,7 @@ class _Level:
     alone: np.ndarray
 
 
-def joined(
+def build_joint_levels(
     laws: np.ndarray, ratio: Ratio, weight: float, threshold: float
 ) -> tuple[list[_Level], list[float]]:
     """The texts of 1, 2, ... tokens whose joint probability reaches the threshold, for as many levels as have one, and of each
@@ -208,7 +208,7 @@ def joined(
     return levels, best
 
 
-def offered(joint: np.ndarray, threshold: float, share: float) -> np.ndarray:
+def writable_texts(joint: np.ndarray, threshold: float, share: float) -> np.ndarray:
     """int64: the texts that may be written, as indices, the best first, of equal ones the first. joint: float64 [T]"""
     order = np.argsort(-joint, kind="stable")
     return order[joint[order] >= max(threshold, share * float(joint.max()))]
@@ -236,33 +236,54 @@ class JointTokens(Strategy):
     source = "Tuli et al. 2024, arXiv:2405.00888; the authors' page stuli.me/dynamo (loss, mask, threshold, back-off in words)"
     caution = "No token but the first of a pass is checked by the target."
     needs = Needs(hidden=frozenset({"final"}))
-    uses = frozenset({"context", "sampler"})
+    uses = frozenset({"prompt_compression", "sampler"})
     lossless = False
     changes = "several tokens of a pass are taken from its heads, unverified"
     details: ClassVar = {"joint_lengths": LENGTHS, "joint_texts": TEXTS}
 
-    tokens: int = param(
-        3, low=1, high=17, unit="tokens", help="written in a pass at most; the heads may be fewer"
+    max_tokens_per_pass: int = param(
+        3,
+        low=1,
+        high=17,
+        unit="tokens",
+        help="maximum number of tokens written per pass; fewer if there are fewer Medusa heads",
     )
     threshold: float = param(
-        0.5, low=0.01, high=1.01, step=0.01, help="joint probability that is enough; above 1 none is"
+        0.5,
+        low=0.01,
+        high=1.01,
+        step=0.01,
+        help="minimum joint probability of a text of several tokens; above 1: plain decoding",
     )
-    share: float = param(
-        0.3, low=0.0, high=1.0, step=0.05, help="of the best text's, below which others fall away"
+    relative_threshold: float = param(
+        0.3,
+        low=0.0,
+        high=1.0,
+        step=0.05,
+        help="minimum joint probability, as a share of the best candidate text's",
     )
-    weight: float = param(
-        1.0, low=0.0, high=2.0, step=0.1, help="exponent of the co-occurrence; 0: tokens are independent"
+    cooccurrence_exponent: float = param(
+        1.0,
+        low=0.0,
+        high=2.0,
+        step=0.1,
+        help="exponent of the co-occurrence ratio; 0: tokens count as independent",
     )
-    datastore: str = param("", file=True, most=LARGEST, help=HELP)
+    datastore: str = param(
+        "",
+        file=True,
+        most=LARGEST,
+        help="text file in which n-grams are counted, at most 16 MiB; empty: the shipped file",
+    )
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if method.sampler.stateful:
             remembers = f"{method.sampler.name} remembers what was written before a token"
             return f"joint_tokens draws tokens together, and {remembers}: choose the sampler temperature."
-        return missing(MedusaHeads.kind, spec, "the strategy draft_verify")
+        return missing_reason(MedusaHeads.kind, spec, "the strategy draft_verify")
 
     def begin(self, s: State) -> None:
-        s.scratch = datastore(self.datastore, s.encode, s.target.decoder.vocab)
+        s.scratch = load_datastore(self.datastore, s.encode, s.target.decoder.vocab)
 
     def step(self, s: State) -> Move:
         clock = s.target.executor
@@ -270,24 +291,24 @@ class JointTokens(Strategy):
         read = len(s.target.tokens)  # the last token, or all that the pass before wrote
         fresh, position = s.tokens[read:], len(s.tokens)
         # [1, V]
-        logits = s.target.forward(Feed.causal(fresh, read, s.target.decoder.device, logits="last"))[0]
+        logits = s.target.forward(Feed.causal_chain(fresh, read, s.target.decoder.device, logits="last"))[0]
         best = s.target.best[-1]
         guesses = self.guesses(s, logits)
         verified = clock.mark()
         s.target.commit(list(range(len(fresh))))
         emitted, details = self.choose(s, guesses, position)
         if not emitted:
-            token, _ = drawn(logits, best, s.sampler, s.sampler_state, s.chance, position)
+            token, _ = draw_token(logits, best, s.sampler, s.sampler_state, s.chance, position)
             emitted = [token]
         count, end = s.cut(emitted)
         s.tokens += emitted[:count]
         s.chance.forget(len(s.tokens))
-        return moved(s, emitted[:count], end, started, verified, logits=logits, details=details)
+        return plain_move(s, emitted[:count], end, started, verified, logits=logits, details=details)
 
     def guesses(self, s: State, logits: torch.Tensor) -> np.ndarray:
         """float64 [L, V]: the laws of the next L tokens, the first by `logits` [1, V], the others by the heads."""
         heads = cast(MedusaHeads, s.target.decoder.heads[MedusaHeads.kind])
-        count = min(self.tokens - 1, heads.shape["heads"], s.room)
+        count = min(self.max_tokens_per_pass - 1, heads.shape["heads"], s.room)
         if count:
             assert s.target.probe is not None
             features = heads(s.target.probe.hidden["final"][0, -1])[:count]
@@ -297,12 +318,17 @@ class JointTokens(Strategy):
 
     def choose(self, s: State, laws: np.ndarray, position: int) -> tuple[list[int], list[TallyDetail]]:
         """The text of several tokens that is written at `position`, empty where none is, and what is told of the choice."""
-        known = unigrams(s.scratch, laws.shape[1])
-        levels, best = joined(laws, lambda text: lift(s.scratch, text, known), self.weight, self.threshold)
+        known = unigram_shares(s.scratch, laws.shape[1])
+        levels, best = build_joint_levels(
+            laws,
+            lambda text: follower_lift(s.scratch, text, known),
+            self.cooccurrence_exponent,
+            self.threshold,
+        )
         if len(levels) == 1:
-            return [], [_lengths(best, 1, 0)]
+            return [], [_length_tally(best, 1, 0)]
         last = levels[-1]
-        order = offered(last.joint, self.threshold, self.share)
+        order = writable_texts(last.joint, self.threshold, self.relative_threshold)
         texts, joint = last.tokens[order].tolist(), last.joint[order]
         chosen, u, taken = 0, None, "best"
         if not s.sampler.greedy:
@@ -318,12 +344,12 @@ class JointTokens(Strategy):
         }
         values = {"best": float(joint[0]), "total": sums[-1], "chosen": chosen + 1, "u": u}
         return texts[chosen], [
-            _lengths(best, len(levels), len(texts)),
+            _length_tally(best, len(levels), len(texts)),
             TallyDetail("joint_texts", columns, values),
         ]
 
 
-def _lengths(best: list[float], written: int, texts: int) -> TallyDetail:
+def _length_tally(best: list[float], written: int, texts: int) -> TallyDetail:
     """The best joint probability of each length, of which that of `written` tokens had so many texts."""
     words = ["own", *["longer"] * (written - 2), *["written"] * (written > 1)]
     outcomes = [*words, *["short"] * (len(best) - len(words))]

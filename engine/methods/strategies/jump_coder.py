@@ -11,27 +11,27 @@ from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.shared.branches import Branches
-from decodescope.engine.decoding.shared.candidates import cannot_fill
+from decodescope.engine.decoding.shared.branches import TextBranches
+from decodescope.engine.decoding.shared.candidates import mask_fill_conflict
 from decodescope.engine.decoding.shared.infiller import Gap, Infiller
-from decodescope.engine.decoding.shared.linewise import Infill, Linewise, said
+from decodescope.engine.decoding.shared.line_writer import Infill, LineWriter, decode_text
 from decodescope.engine.trace.details.declarations import DetailColumn, Outcome, Sentence, TallyForm
 from decodescope.engine.trace.details.shapes import TallyDetail
 from decodescope.engine.trace.records.events import EndReason
 from decodescope.engine.trace.values.lines import (
     SCORED,
+    LineVerdict,
     Score,
-    Verdict,
-    chosen,
-    lowest,
-    needed,
-    raised,
-    refused,
-    settled,
-    verdict,
+    choose_line,
+    judge_line,
+    line_gains,
+    lowest_scored_lines,
+    required_gain_count,
+    settle_outcomes,
+    text_outcome,
 )
 
-from .shared.written import ids_of
+from .shared.strategy_text import ids_of
 
 ROLE = "infill"
 GAIN = [Sentence("{gain:2} in all", where="gaining >= 1")]
@@ -46,7 +46,7 @@ REFUSED = {
 }
 
 
-def _words(what: str) -> list[Sentence]:
+def _line_sentences(what: str) -> list[Sentence]:
     """What became of a line that was proposed, and where."""
     return [
         Sentence(f"before line {{at + 1}} (first logit {{first:2}}): {what}"),
@@ -55,14 +55,14 @@ def _words(what: str) -> list[Sentence]:
 
 
 OTHERS = {
-    "less": Outcome(True, "needed", [*_words("another gains more"), *GAIN]),
-    "also": Outcome(True, "", _words(f"{DEFINES}, but another is inserted")),
-    "score": Outcome(False, "needed", [*_words("too few gain"), *GAIN]),
-    **{word: Outcome(False, "", _words(why)) for word, why in REFUSED.items()},
+    "less": Outcome(True, "needed", [*_line_sentences("another gains more"), *GAIN]),
+    "also": Outcome(True, "", _line_sentences(f"{DEFINES}, but another is inserted")),
+    "score": Outcome(False, "needed", [*_line_sentences("too few gain"), *GAIN]),
+    **{word: Outcome(False, "", _line_sentences(why)) for word, why in REFUSED.items()},
 }  # of lines that did not come
 
 
-def _form(title: str, says: str, come: dict[str, Outcome], where: str) -> TallyForm:
+def _round_form(title: str, says: str, come: dict[str, Outcome], where: str) -> TallyForm:
     """A round that ends with a line. come: outcomes of that line;  where: relation that holds if lines were proposed"""
     others = "|".join(OTHERS) + "*"
     return TallyForm(
@@ -105,16 +105,16 @@ def _form(title: str, says: str, come: dict[str, Outcome], where: str) -> TallyF
     )
 
 
-INSERTED = _form(
+INSERTED = _round_form(
     "A line inserted",
     "a line inserted before line {place + 1} of {stood}",
     {
-        "inserted": Outcome(True, "needed", [*_words("inserted"), *GAIN]),
-        "defines": Outcome(True, "", _words(DEFINES)),
+        "inserted": Outcome(True, "needed", [*_line_sentences("inserted"), *GAIN]),
+        "defines": Outcome(True, "", _line_sentences(DEFINES)),
     },
     "rows >= 1",
 )
-WRITTEN = _form(
+WRITTEN = _round_form(
     "A line written",
     "line {place + 1} written",
     {"written": Outcome(True, "", [Sentence("written behind all")])},
@@ -123,10 +123,10 @@ WRITTEN = _form(
 
 
 @dataclass
-class _Run:
+class _JumpCoderRun:
     """rounds: made so far"""
 
-    text: Linewise
+    text: LineWriter
     infiller: Infiller
     rounds: int = 0
 
@@ -164,57 +164,88 @@ class JumpCoder(Strategy):
     changes = "lines are inserted before others"
     details: ClassVar = {"inserted_line": INSERTED, "written_line": WRITTEN}
 
-    places: int = param(
-        5, low=0, high=32, unit="places", help="k, before which a line is proposed in a round"
+    infill_places: int = param(
+        5,
+        low=0,
+        high=32,
+        unit="places",
+        help="number of lines per round before which an inserted line is proposed (k); 0: none",
     )
-    tau: float = param(0.3, low=0.0, high=20.0, step=0.1, help="by which a line's mean logit has to rise")
-    like: float = param(
-        0.85, low=0.0, high=1.0, step=0.01, help="a proposed line more alike to a neighbour is left out"
+    tau: float = param(
+        0.3,
+        low=0.0,
+        high=20.0,
+        step=0.1,
+        help="minimum rise of a later line's mean logit for it to count as improved (tau)",
     )
-    lines: int = param(64, low=1, high=1024, unit="rounds", help="in which lines are proposed")
-    longest: int = param(64, low=1, high=1024, unit="tokens", help="of a line that the target writes")
-    masks: int = param(12, low=1, high=64, unit="tokens", help="of a proposed line, at most, without its end")
-    passes: int = param(4, low=1, high=64, unit="passes", help="of the second model for the lines of a round")
-    program: str = param(
+    max_similarity: float = param(
+        0.85,
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        help="maximum similarity to a neighbouring line; a more similar proposal is left out",
+    )
+    max_infill_rounds: int = param(
+        64, low=1, high=1024, unit="rounds", help="maximum number of rounds in which insertions are proposed"
+    )
+    max_line_tokens: int = param(
+        64, low=1, high=1024, unit="tokens", help="maximum length of a line that the target writes"
+    )
+    max_infill_tokens: int = param(
+        12, low=1, high=64, unit="tokens", help="maximum length of an inserted line, without its line end"
+    )
+    infill_passes: int = param(
+        4,
+        low=1,
+        high=64,
+        unit="passes",
+        help="passes of the infill model that fill the proposed lines of a round",
+    )
+    syntax_check: str = param(
         "prompt",
         choices=("prompt", "text", "none"),
-        help="what must parse: prompt and text, the text alone, or nothing",
+        help="what must parse after an insertion: prompt and text, the text alone, or nothing",
     )
     newline: str = param(
-        "\n", lines=True, most=16, help="what ends a line; an id for a model without a tokenizer"
+        "\n", lines=True, most=16, help="text that ends a line; an id for a model without a tokenizer"
     )
 
-    def lacks(self, role: str, spec: ModelSpec) -> str | None:
-        return cannot_fill(self.name, spec)
+    def refuse_model(self, role: str, spec: ModelSpec) -> str | None:
+        return mask_fill_conflict(self.name, spec)
 
     def begin(self, s: State) -> None:
-        s.target.ask(Needs())
+        s.target.set_needs(Needs())
         pieces, head = s.stop.pieces, None
-        if pieces is not None and self.program != "none":
-            head = said(pieces, s.tokens) if self.program == "prompt" else ""
+        if pieces is not None and self.syntax_check != "none":
+            head = decode_text(pieces, s.tokens) if self.syntax_check == "prompt" else ""
         breaks = ids_of(s, self.newline) if pieces is None else []
-        text = Linewise(Branches(s.target, s.tokens), head, pieces, breaks)
-        s.scratch = _Run(text, Infiller(s.lanes[ROLE], s.stop.tokens))
+        text = LineWriter(TextBranches(s.target, s.tokens), head, pieces, breaks)
+        s.scratch = _JumpCoderRun(text, Infiller(s.lanes[ROLE], s.stop.tokens))
 
     def step(self, s: State) -> Move:
-        run: _Run = s.scratch
+        run: _JumpCoderRun = s.scratch
         text, clock = run.text, s.target.executor
         started = clock.mark()
         first, mean = text.scores
-        infills = self._proposed(s, run, first)
+        infills = self._propose_infills(s, run, first)
         proposed = clock.mark()
-        standing = text.standing(self.like)
-        fit = [x for x in infills if refused(text.read(x.tokens), x.at, standing) in (None, "defines")]
-        forks, law = text.scored(fit)
+        standing = text.judging_context(self.max_similarity)
+        fit = [
+            x
+            for x in infills
+            if text_outcome(text.line_content(x.tokens), x.at, standing) in (None, "defines")
+        ]
+        forks, law = text.score_infills(fit)
         verdicts = [
-            verdict(text.read(x.tokens), x.at, standing, mean, x.after or [], self.tau) for x in infills
+            judge_line(text.line_content(x.tokens), x.at, standing, mean, x.after or [], self.tau)
+            for x in infills
         ]
         end: EndReason | None = None
-        taken = chosen(verdicts)
+        taken = choose_line(verdicts)
         record = self._record(infills, verdicts, first, mean)
         if taken is None:
-            end = text.write(s, law, self.longest)
-            _add(record, text=text.lines[-1].tokens, outcome="written")
+            end = text.write(s, law, self.max_line_tokens)
+            _add_row(record, text=text.lines[-1].tokens, outcome="written")
         else:
             at = next(i for i, x in enumerate(fit) if x is infills[taken])
             text.insert(fit[at], forks[at], verdicts[taken].stays)
@@ -234,46 +265,46 @@ class JumpCoder(Strategy):
     def _record(
         self,
         infills: Sequence[Infill],
-        verdicts: Sequence[Verdict],
+        verdicts: Sequence[LineVerdict],
         first: list[Score],
         mean: list[Score],
     ) -> TallyDetail:
         """The lines that were proposed, and what becomes of them. first, mean: scores of the lines that stand"""
-        taken, columns = chosen(verdicts), {column.name: list[Any]() for column in INSERTED.columns}
+        taken, columns = choose_line(verdicts), {column.name: list[Any]() for column in INSERTED.columns}
         name, place = ("written_line", len(first)) if taken is None else ("inserted_line", infills[taken].at)
         values = {"stood": len(first), "place": place, "first_logits": first, "means": mean}
         record = TallyDetail(name, columns, values)
-        for x, outcome, due in zip(infills, settled(verdicts), verdicts, strict=True):
+        for x, outcome, due in zip(infills, settle_outcomes(verdicts), verdicts, strict=True):
             row = dict(text=x.tokens, at=x.at, first=first[x.at], after=x.after, stays=due.stays)
             if outcome in SCORED and x.after is not None:
-                gains, _ = raised(mean[x.at :], x.after, self.tau)
-                row |= dict(gaining=len(gains), needed=needed(x.after), gain=sum(gains))
-            _add(record, **row, outcome=outcome)
+                gains, _ = line_gains(mean[x.at :], x.after, self.tau)
+                row |= dict(gaining=len(gains), needed=required_gain_count(x.after), gain=sum(gains))
+            _add_row(record, **row, outcome=outcome)
         return record
 
-    def _proposed(self, s: State, run: _Run, first: list[Score]) -> list[Infill]:
+    def _propose_infills(self, s: State, run: _JumpCoderRun, first: list[Score]) -> list[Infill]:
         """What the second model writes before the lines that the target liked least. first: logits of their first tokens"""
-        ids, room = run.text.main.tokens, self.masks + 1
+        ids, room = run.text.main.tokens, self.max_infill_tokens + 1
         if (
-            run.rounds >= self.lines
-            or len(run.text.text) + room >= s.left
-            or len(ids) + room > run.infiller.longest
+            run.rounds >= self.max_infill_rounds
+            or len(run.text.text) + room >= s.remaining_tokens
+            or len(ids) + room > run.infiller.max_length
         ):
             return []
-        places = lowest(first, self.places)
+        places = lowest_scored_lines(first, self.infill_places)
         starts = [run.text.start(at) for at in places]
         # what ended the line before ends the new one
         gaps = [Gap(ids[:start], ids[start - 1 :]) for start in starts]
         out = []
         for at, gap, filled in zip(
-            places, gaps, run.infiller.fill(gaps, self.masks, self.passes), strict=True
+            places, gaps, run.infiller.fill(gaps, self.max_infill_tokens, self.infill_passes), strict=True
         ):
             line = [*filled, gap.behind[0]]
-            out.append(Infill(at, line[: next(i for i, x in enumerate(line) if run.text.ends(x)) + 1]))
+            out.append(Infill(at, line[: next(i for i, x in enumerate(line) if run.text.ends_line(x)) + 1]))
         return out
 
 
-def _add(record: TallyDetail, **row: Any) -> None:
+def _add_row(record: TallyDetail, **row: Any) -> None:
     """A further row, null where it has no entry."""
     for name, column in record.columns.items():
         column.append(row.get(name))

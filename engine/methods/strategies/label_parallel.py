@@ -14,13 +14,18 @@ from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
-from decodescope.engine.decoding.shared.threads import THREADS, Thread, Threaded, Writing
-from decodescope.engine.decoding.values.tops import share
+from decodescope.engine.decoding.shared.text_threads import (
+    THREADS,
+    ThreadedStrategy,
+    ThreadState,
+    ThreadWriter,
+)
+from decodescope.engine.decoding.values.tops import token_probabilities
 from decodescope.engine.trace.details.declarations import DetailColumn, Outcome, Sentence, TallyForm
 from decodescope.engine.trace.details.shapes import TallyDetail
-from decodescope.engine.trace.values.mentions import count_in, mention_in, mention_outcomes
+from decodescope.engine.trace.values.mentions import mention_outcomes, parse_count, parse_mention
 
-from .shared.written import fitting, ids_of, side_by_side
+from .shared.strategy_text import check_room, fork_threads, ids_of
 
 LABEL, INDEX = "{label}", "{index}"
 DIGITS = 8  # tokens of a count, at most
@@ -37,12 +42,12 @@ LABELS = TallyForm(
     row=[Sentence("{name}")],
     outcomes={"counted": Outcome(True, "", [Sentence("counted {count}")])},
     columns=[
-        DetailColumn("name", "text", "counts"),
-        DetailColumn("thread", "number", "counts"),
-        DetailColumn("count", "number", "counts"),
-        DetailColumn("outcome", "text", "counts"),
+        DetailColumn("name", "text", "summary"),
+        DetailColumn("thread", "number", "summary"),
+        DetailColumn("count", "number", "summary"),
+        DetailColumn("outcome", "text", "summary"),
     ],
-    values=[DetailColumn("mentions", "number", "counts"), DetailColumn("kept", "number", "counts")],
+    values=[DetailColumn("mentions", "number", "summary"), DetailColumn("kept", "number", "summary")],
     check="labels",
 )
 KEPT, DROPPED = [Sentence("mention {index}")], [Sentence("mention {index}"), Sentence("dropped")]
@@ -66,37 +71,37 @@ MENTIONS = TallyForm(
         ),
     ],
     columns=[
-        DetailColumn("label", "number", "counts"),
-        DetailColumn("name", "text", "counts"),
-        DetailColumn("index", "number", "counts"),
-        DetailColumn("thread", "number", "counts"),
-        DetailColumn("text", "text", "counts"),
-        DetailColumn("p", "numbers", "counts"),
-        DetailColumn("logp", "number", "counts"),
-        DetailColumn("own", "number", "counts"),
-        DetailColumn("other", "number", "counts"),
-        DetailColumn("outcome", "text", "counts"),
+        DetailColumn("label", "number", "summary"),
+        DetailColumn("name", "text", "summary"),
+        DetailColumn("index", "number", "summary"),
+        DetailColumn("thread", "number", "summary"),
+        DetailColumn("text", "text", "summary"),
+        DetailColumn("p", "numbers", "summary"),
+        DetailColumn("logp", "number", "summary"),
+        DetailColumn("own", "number", "summary"),
+        DetailColumn("other", "number", "summary"),
+        DetailColumn("outcome", "text", "summary"),
     ],
     check="labels",
 )
 
 
 @dataclass
-class _Run:
+class _LabelRun:
     """names, counting, counts: of each label, its count's thread, and what that wrote;  mentions: by thread;  p: of the tokens
     of each mention;  logits: of the last pass"""
 
-    writing: Writing
+    writing: ThreadWriter
     names: list[str] = field(default_factory=list)
-    counting: list[Thread] = field(default_factory=list)
+    counting: list[ThreadState] = field(default_factory=list)
     counts: dict[int, int] = field(default_factory=dict)
-    mentions: list[tuple[int, int, Thread]] = field(default_factory=list)
+    mentions: list[tuple[int, int, ThreadState]] = field(default_factory=list)
     p: dict[int, list[float]] = field(default_factory=dict)
     logits: Tensor | None = None
 
 
 @component
-class LabelParallel(Threaded):
+class LabelParallel(ThreadedStrategy):
     """Find what a text mentions of each label. For all `labels` at once `count` is put behind the prompt, and the model writes
     how many mentions there are; for each label and index at once `mention` is put behind that count, and the model writes that
     one. Prompt and count are held once, and a pass writes a token of every thread: there are as many passes as the longest
@@ -112,22 +117,26 @@ class LabelParallel(Threaded):
 
     title = "PaDeLLM-NER: label-parallel decoding"
     source = "Lu et al. 2024, arXiv:2402.04838; GeorgeLuImmortal/PaDeLLM_NER, infer/padellm_singlegpu_eng.py, eval/dedu.py"
-    uses = frozenset({"context", "sampler"})
+    uses = frozenset({"prompt_compression", "sampler"})
     lossless = False
     changes = "mentions are written without seeing each other"
     details: ClassVar = {"threads": THREADS, "labels": LABELS, "mentions": MENTIONS}
 
-    labels: str = param("", lines=True, most=LONGEST, help="one a line; empty for none")
-    count: str = param(
+    labels: str = param(
+        "", lines=True, most=LONGEST, help="labels to look for, one per line; empty: plain decoding"
+    )
+    count_template: str = param(
         f"\n\nLabel: {LABEL}\nCount:",
-        lines=True, most=LONGEST, help=f"put behind the prompt to get a count, the label for {LABEL}",
+        lines=True, most=LONGEST, help="text put after the prompt to get a label's count; {label} is filled in",
     )  # fmt: skip
-    mention: str = param(
+    mention_template: str = param(
         f"\nMention {INDEX}:",
-        lines=True, most=LONGEST, help=f"put behind a count to get a mention, its number for {INDEX}",
+        lines=True, most=LONGEST, help="text put after a count to get one mention; {index} is filled in",
     )  # fmt: skip
-    most: int = param(8, low=1, high=32, unit="mentions", help="of a label, at most")
-    length: int = param(16, low=1, high=256, unit="tokens", help="of a mention, at most")
+    max_mentions: int = param(
+        8, low=1, high=32, unit="mentions", help="maximum number of mentions of a label"
+    )
+    max_mention_tokens: int = param(16, low=1, high=256, unit="tokens", help="maximum length of a mention")
 
     @property
     def names(self) -> list[str]:
@@ -135,71 +144,81 @@ class LabelParallel(Threaded):
         return [x for x in dict.fromkeys(line.strip() for line in self.labels.splitlines()) if x]
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if LABEL not in self.count or INDEX not in self.mention:
-            return f"label_parallel.count and mention are the same for all: put {LABEL} into the one, {INDEX} into the other."
+        if LABEL not in self.count_template or INDEX not in self.mention_template:
+            same = "label_parallel.count_template and mention_template are the same for all"
+            return f"{same}: put {LABEL} into the one, {INDEX} into the other."
         return None
 
-    def open(self, s: State) -> None:
+    def begin_threads(self, s: State) -> None:
         """Read the requests for the counts, and begin these."""
-        s.target.ask(Needs())
-        run = s.scratch = _Run(Writing.of(s))
-        prompt, asked = run.writing.branches.alive[0], [self.count.replace(LABEL, x) for x in self.names]
+        s.target.set_needs(Needs())
+        run = s.scratch = _LabelRun(ThreadWriter.start(s))
+        prompt, asked = (
+            run.writing.branches.alive[0],
+            [self.count_template.replace(LABEL, x) for x in self.names],
+        )
         if not asked or s.encode is None or s.stop.pieces is None:
             given = ids_of(s, asked[0]) if asked else []
             prompt.tokens += given
-            fitting(s, len(prompt.tokens), "a label's request")
+            check_room(s, len(prompt.tokens), "a label's request")
             run.writing.branches.read()
             run.writing.begin(s, prompt, given=len(given))
             return
         run.names = self.names[: run.writing.budget]
-        run.counting = side_by_side(
+        run.counting = fork_threads(
             s, run.writing, [s.encode(x) for x in asked], [DIGITS] * len(asked), NAMED
         )
 
     def step(self, s: State) -> Move:
-        run: _Run = s.scratch
+        run: _LabelRun = s.scratch
         if not run.counting:
-            return run.writing.round(s)
+            return run.writing.write_round(s)
 
-        def law(logits: Tensor, writing: list[Thread]) -> Tensor:
+        def law(logits: Tensor, writing: list[ThreadState]) -> Tensor:
             run.logits = logits
             return logits
 
-        move = run.writing.round(s, lambda wrote: self._look(s, run, wrote), law)
+        move = run.writing.write_round(s, lambda wrote: self._begin_mentions(s, run, wrote), law)
         if not run.writing.alive:
-            move.details = [*(move.details or ()), *self._found(s, run)]
+            move.details = [*(move.details or ()), *self._mention_tallies(s, run)]
         return move
 
-    def _look(self, s: State, run: _Run, wrote: list[Thread]) -> None:
+    def _begin_mentions(self, s: State, run: _LabelRun, wrote: list[ThreadState]) -> None:
         """Keep the probabilities of mentions, and begin those of counts that have been read."""
         assert run.logits is not None and s.stop.pieces is not None
-        for thread, p in zip(wrote, share(run.logits, [x.tokens[-1] for x in wrote]), strict=True):
+        for thread, p in zip(
+            wrote, token_probabilities(run.logits, [x.tokens[-1] for x in wrote]), strict=True
+        ):
             run.p.setdefault(thread.strand.number, []).append(p)
         for label, thread in enumerate(run.counting):
-            text = _text(s, thread.tokens)
+            text = _decode_text(s, thread.tokens)
             going = thread.strand.why is None and _OPEN.fullmatch(text) is not None
             if label in run.counts or thread not in wrote or going:
                 continue
-            run.counts[label] = count_in(text) or 0
+            run.counts[label] = parse_count(text) or 0
             thread.end("outline")
-            same = count_in(_text(s, thread.tokens[:-1])) == run.counts[label]
-            for index in range(1, min(run.counts[label], self.most) + 1):
-                self._mention(s, run, label, index, thread, len(thread.tokens) - same)
+            same = parse_count(_decode_text(s, thread.tokens[:-1])) == run.counts[label]
+            for index in range(1, min(run.counts[label], self.max_mentions) + 1):
+                self._begin_mention(s, run, label, index, thread, len(thread.tokens) - same)
 
-    def _mention(self, s: State, run: _Run, label: int, index: int, count: Thread, at: int) -> None:
+    def _begin_mention(
+        self, s: State, run: _LabelRun, label: int, index: int, count: ThreadState, at: int
+    ) -> None:
         """Begin a mention behind the first `at` tokens of a count, if there is room for it."""
         assert s.encode is not None
-        request = s.encode(self.mention.replace(INDEX, str(index)))
+        request = s.encode(self.mention_template.replace(INDEX, str(index)))
         if request and len(count.branch.tokens) + len(request) < s.limit:
-            run.mentions.append((label, index, run.writing.fork(s, count, at, request, self.length)))
+            run.mentions.append(
+                (label, index, run.writing.fork(s, count, at, request, self.max_mention_tokens))
+            )
 
-    def _found(self, s: State, run: _Run) -> list[TallyDetail]:
+    def _mention_tallies(self, s: State, run: _LabelRun) -> list[TallyDetail]:
         """What was found, now that all is written: the labels, and their mentions."""
         columns = ("label", "name", "index", "thread", "text", "p", "logp")
         mentions: dict[str, list[Any]] = {name: [] for name in columns}
         for label, index, thread in sorted(run.mentions, key=lambda x: x[:2]):
             stopped = thread.strand.why == "stop_token" and thread.tokens[-1] in s.stop.tokens
-            text = mention_in(_text(s, thread.tokens[: len(thread.tokens) - stopped]))
+            text = parse_mention(_decode_text(s, thread.tokens[: len(thread.tokens) - stopped]))
             number, p = thread.strand.number, run.p.get(thread.strand.number, [])
             row = (label, run.names[label], index, number, text, p, sum(map(math.log, p)))
             for name, entry in zip(columns, row, strict=True):
@@ -218,6 +237,6 @@ class LabelParallel(Threaded):
         ]
 
 
-def _text(s: State, tokens: list[int]) -> str:
+def _decode_text(s: State, tokens: list[int]) -> str:
     assert s.stop.pieces is not None
     return b"".join(map(s.stop.pieces, tokens)).decode("utf-8", "replace")

@@ -11,9 +11,9 @@ from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.plain_move import moved
-from decodescope.engine.decoding.shared.plain import drawn
-from decodescope.engine.decoding.values.tops import share
+from decodescope.engine.decoding.record.plain_move import plain_move
+from decodescope.engine.decoding.shared.token_draw import draw_token
+from decodescope.engine.decoding.values.tops import token_probabilities
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.details.declarations import (
     DetailColumn,
@@ -24,12 +24,12 @@ from decodescope.engine.trace.details.declarations import (
 )
 from decodescope.engine.trace.details.shapes import TallyDetail
 
-from .shared.written import token_of
+from .shared.strategy_text import token_of
 
 UNIT = TallyForm(
     title="A lexical unit",
     number="p",
-    bar="beta",
+    bar="min_probability",
     value="p",
     says=[Sentence("{taken} of {rows} foreseen taken")],
     row=[Sentence("{token}")],
@@ -37,16 +37,16 @@ UNIT = TallyForm(
         "first": Outcome(True, "", [Sentence("taken")]),
         "taken": Outcome(
             True,
-            "beta",
+            "min_probability",
             [Sentence("taken")],
-            [Relation("token != before(token)", given={"repeats": False})],
+            [Relation("token != before(token)", given={"allow_repeats": False})],
         ),
-        "bar": Outcome(False, "beta", [Sentence("below the bar")]),
+        "bar": Outcome(False, "min_probability", [Sentence("below the bar")]),
         "repeat": Outcome(
             False,
             "",
             [Sentence("repeats the one before it")],
-            [Relation(x) for x in ("token == before(token)", "repeats == 0", "p >= beta")],
+            [Relation(x) for x in ("token == before(token)", "allow_repeats == 0", "p >= min_probability")],
         ),
         "end": Outcome(False, "", [Sentence("behind the end of the text")]),
         "behind": Outcome(False, "", [Sentence("behind it")]),
@@ -84,21 +84,31 @@ class LexicalUnits(Strategy):
 
     title = "Lexical unit decoding"
     source = "Sun et al. 2024, LREC-COLING, arXiv:2405.15208, section 3; tjunlp-lab/Lexical-Unit-Decoding-LUD- (readme alone)"
-    uses = frozenset({"context", "policy", "codec", "sampler"})
+    uses = frozenset({"prompt_compression", "policy", "kv_compression", "sampler"})
     lossless = False
     changes = "tokens that the model is sure of are taken unread"
     details: ClassVar = {"lexical_unit": UNIT}
 
-    rows: int = param(4, low=1, high=16, unit="tokens", help="placeholders behind the text")
-    beta: float = param(
-        0.9, low=0.0, high=1.01, step=0.01, help="probability that each token behind the first has to reach"
+    placeholders: int = param(
+        4, low=1, high=16, unit="tokens", help="number of placeholder tokens read after the text in each pass"
     )
-    repeats: bool = param(False, help="let a token behind the first be the same as the one before it")
-    placeholder: str = param("", help="a token, as its text or its id; empty: the model's padding token")
+    min_probability: float = param(
+        0.9,
+        low=0.0,
+        high=1.01,
+        step=0.01,
+        help="minimum probability of each token after the first (beta); above 1: plain decoding",
+    )
+    allow_repeats: bool = param(False, help="allow tokens after the first to repeat the token before them")
+    placeholder_token: str = param(
+        "", help="placeholder token, as text or id; empty: the model's padding token"
+    )
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if not self.placeholder and spec.pad_token is None:
-            return f"{spec.name} names no padding token: name another token as lexical_units.placeholder."
+        if not self.placeholder_token and spec.pad_token is None:
+            return (
+                f"{spec.name} names no padding token: name another token as lexical_units.placeholder_token."
+            )
         if method.sampler.constrains:
             unseen = f"a unit's further tokens are the model's own, whatever {method.sampler.name} refuses"
             return f"lexical_units takes tokens that no sampler sees, and {unseen}: choose the strategy draft_verify."
@@ -106,19 +116,23 @@ class LexicalUnits(Strategy):
 
     def begin(self, s: State) -> None:
         pad = s.target.decoder.spec.pad_token
-        s.scratch = token_of(s, self.placeholder, "lexical_units.placeholder") if self.placeholder else pad
+        s.scratch = (
+            token_of(s, self.placeholder_token, "lexical_units.placeholder_token")
+            if self.placeholder_token
+            else pad
+        )
 
     def step(self, s: State) -> Move:
         clock, read = s.target.executor, len(s.target.tokens)
         started = clock.mark()
         unread = s.tokens[read:]
-        held_back = [s.scratch] * min(self.rows, s.room)
-        feed = Feed.causal([*unread, *held_back], read, s.target.decoder.device)
+        held_back = [s.scratch] * min(self.placeholders, s.room)
+        feed = Feed.causal_chain([*unread, *held_back], read, s.target.decoder.device)
         first = len(unread) - 1
         logits = s.target.forward(feed)[0][first:]  # [1 + placeholders, V]
         verified = clock.mark()
         tokens, states = self.unit(s, logits, s.target.best[first:])
-        p = share(logits, tokens)
+        p = token_probabilities(logits, tokens)
         outcomes = self.outcomes(tokens, p)
         taken = sum(UNIT.outcomes[word].holds for word in outcomes)
         count, end = s.cut(tokens[:taken])
@@ -130,11 +144,13 @@ class LexicalUnits(Strategy):
         s.target.commit(list(range(len(unread))))
         s.tokens += emitted
         s.sampler_state = states[count - 1]
-        return moved(s, emitted, end, started, verified, logits=logits, details=[unit], sampler_state=before)
+        return plain_move(
+            s, emitted, end, started, verified, logits=logits, details=[unit], sampler_state=before
+        )
 
     def unit(self, s: State, logits: torch.Tensor, best: list[int]) -> tuple[list[int], list[object]]:
         """The token of each row of logits [R, V], and the sampler's state behind each of them."""
-        first, state = drawn(logits[:1], best[0], s.sampler, s.sampler_state, s.chance, len(s.tokens))
+        first, state = draw_token(logits[:1], best[0], s.sampler, s.sampler_state, s.chance, len(s.tokens))
         tokens, states = [first, *best[1:]], [state]
         for row, token in zip(logits[1:], best[1:], strict=True):
             states.append(s.sampler.update(states[-1], token, row) if s.sampler.stateful else states[-1])
@@ -146,9 +162,9 @@ class LexicalUnits(Strategy):
         for before, token, chance in zip(tokens, tokens[1:], p[1:], strict=False):
             if words[-1] not in ("first", "taken"):
                 words.append("behind")
-            elif chance < self.beta:
+            elif chance < self.min_probability:
                 words.append("bar")
-            elif not self.repeats and token == before:
+            elif not self.allow_repeats and token == before:
                 words.append("repeat")
             else:
                 words.append("taken")

@@ -15,11 +15,11 @@ from decodescope.engine.decoding.bases.acceptance import Cursor
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.commit_verdict import settle
-from decodescope.engine.decoding.shared.pass_time import Linear
+from decodescope.engine.decoding.record.commit_verdict import commit_verdict
+from decodescope.engine.decoding.shared.pass_time import LinearPassTime
 from decodescope.engine.model.forward.feed import Feed
 
-from .shared.rounds import Beside, Block, Clocks, joined, judge, write
+from .shared.rounds import Clocks, DraftBlock, ParallelWork, join_blocks, judge_draft, write_block
 
 if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec
@@ -58,7 +58,7 @@ class Pearl(Strategy):
 
     title = "PEARL (two clocks)"
     source = "Liu et al. 2025, arXiv:2408.11850; smart-lty/ParallelSpeculativeDecoding, src/engine.py"
-    uses = frozenset({"drafter", "context", "policy", "codec", "sampler"})
+    uses = frozenset({"drafter", "prompt_compression", "policy", "kv_compression", "sampler"})
     tells: ClassVar[dict[str, Note]] = {
         "mode": Note(
             "set", "verify", what="pre: the target judges the first new token alone; post: what was left, too"
@@ -77,9 +77,11 @@ class Pearl(Strategy):
     }
 
     machine: str = param(
-        "here", choices=("here", *DEVICES), help="whose times run the clocks; here: those of the passes"
+        "here",
+        choices=("here", *DEVICES),
+        help="machine whose pass times drive the simulated clocks; here: the measured times",
     )
-    overlap: bool = param(False, help="let both models really work at once, in two threads (CPU)")
+    overlap: bool = param(False, help="run both models at the same time in two threads (CPU only)")
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         drafter = method.drafter
@@ -92,26 +94,35 @@ class Pearl(Strategy):
 
     def begin(self, s: State) -> None:
         s.drafter.begin(s.context)
-        lanes = () if self.machine == "here" else _lanes(s)
-        s.scratch = Clocks({lane.name: Linear.of(lane.decoder.spec, DEVICES[self.machine]) for lane in lanes})
+        lanes = () if self.machine == "here" else _all_lanes(s)
+        s.scratch = Clocks(
+            {
+                lane.name: LinearPassTime.from_profile(lane.decoder.spec, DEVICES[self.machine])
+                for lane in lanes
+            }
+        )
 
     def step(self, s: State) -> Move:
         clock, state = s.target.executor, s.scratch
         position, device = len(s.tokens), s.target.decoder.device
-        feed = Feed.causal([s.tokens[-1], *state.ahead.tokens], position - 1, device)
-        passed = {lane.name: len(lane.passes) for lane in _lanes(s)}
+        feed = Feed.causal_chain([s.tokens[-1], *state.ahead.tokens], position - 1, device)
+        passed = {lane.name: len(lane.passes) for lane in _all_lanes(s)}
         started = clock.mark()
-        block, logits, waited_us = self._both(s, state.ahead, feed)
+        block, logits, waited_us = self._run_both(s, state.ahead, feed)
         met = clock.mark()
-        draft = joined(state.ahead, block, s.lanes["draft"].decoder.spec.name if s.lanes else "")
+        draft = join_blocks(state.ahead, block, s.lanes["draft"].decoder.spec.name if s.lanes else "")
         at = Cursor(draft, logits, s.target.best, s.sampler, s.sampler_state, position)
-        verdict = judge(draft, at, s.chance) if draft.tokens else s.acceptance.verify(draft, at, s.chance)
+        verdict = (
+            judge_draft(draft, at, s.chance) if draft.tokens else s.acceptance.verify(draft, at, s.chance)
+        )
         verified = clock.mark()
-        emitted, origins, end, stands, before = settle(s, draft, verdict, at)
+        emitted, origins, end, stands, before = commit_verdict(s, draft, verdict, at)
         if draft.tokens:
-            took = {lane.name: lane.passes[passed[lane.name] :] for lane in _lanes(s)}
-            said = state.round(verdict, block, took, clock.elapsed_us(started, met))
-            draft.notes = {"pearl": {**said, "simulated": self.machine, "overlap": self._apart(device)}}
+            took = {lane.name: lane.passes[passed[lane.name] :] for lane in _all_lanes(s)}
+            said = state.record_round(verdict, block, took, clock.elapsed_us(started, met))
+            draft.notes = {
+                "pearl": {**said, "simulated": self.machine, "overlap": self._runs_in_threads(device)}
+            }
         verify_us, commit_us = (
             clock.elapsed_us(started, verified) - waited_us,
             clock.elapsed_us(verified, clock.mark()),
@@ -129,23 +140,23 @@ class Pearl(Strategy):
             sampler_state=before,
         )
 
-    def _both(self, s: State, ahead: Block, feed: Feed) -> tuple[Block, Tensor, float]:
+    def _run_both(self, s: State, ahead: DraftBlock, feed: Feed) -> tuple[DraftBlock, Tensor, float]:
         """The next block, the target's logits [T, V] of `feed`, and the microseconds in which the target had nothing to do."""
-        count = min(getattr(s.drafter, "length", 0), s.left - len(ahead.tokens))
-        clock, blocks = s.target.executor, list[Block]()
+        count = min(getattr(s.drafter, "max_draft_tokens", 0), s.remaining_tokens - len(ahead.tokens))
+        clock, blocks = s.target.executor, list[DraftBlock]()
         began = clock.mark()
-        if self._apart(s.target.decoder.device):
-            with Beside(lambda: blocks.append(write(s, ahead, count))):
+        if self._runs_in_threads(s.target.decoder.device):
+            with ParallelWork(lambda: blocks.append(write_block(s, ahead, count))):
                 logits = s.target.forward(feed)[0]
                 began = clock.mark()
             return blocks[0], logits, clock.elapsed_us(began, clock.mark())
-        block = write(s, ahead, count)
+        block = write_block(s, ahead, count)
         drafted = clock.mark()
         return block, s.target.forward(feed)[0], clock.elapsed_us(began, drafted)
 
-    def _apart(self, device: torch.device) -> bool:
+    def _runs_in_threads(self, device: torch.device) -> bool:
         return self.overlap and device.type == "cpu"
 
 
-def _lanes(s: State) -> tuple[Lane, ...]:
+def _all_lanes(s: State) -> tuple[Lane, ...]:
     return (s.target, *s.lanes.values())

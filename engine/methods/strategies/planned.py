@@ -6,16 +6,16 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from decodescope.engine.core.arithmetic import cases_in, passed
+from decodescope.engine.core.arithmetic import check_cases, parse_cases
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.plain_move import moved
-from decodescope.engine.decoding.shared.linewise import said as written
-from decodescope.engine.trace.detail_checks.tree_search import Regrowth, said, why_over
+from decodescope.engine.decoding.record.plain_move import plain_move
+from decodescope.engine.decoding.shared.line_writer import decode_text as written
+from decodescope.engine.trace.detail_checks.tree_search import SearchReplay, end_reason, judged_text
 from decodescope.engine.trace.details.declarations import (
     DetailColumn,
     Growth,
@@ -30,7 +30,7 @@ from decodescope.engine.trace.details.shapes import Detail, TallyDetail, TreeDet
 
 from .shared.beginnings import Beginning, Beginnings
 
-BETA = "(log((N + base + 1) / base) + c)"
+BETA = "(log((N + ucb_base + 1) / ucb_base) + ucb_constant)"
 READ = "Each is the greedy text behind a new beginning; in all {total} tokens were read."
 BEGUN = "from its token {begun} on, {read} tokens read"
 
@@ -120,7 +120,7 @@ BEGINNINGS = TreeForm(
         ],
         says="The largest Q + β P √ln N(s) / (1 + N) is followed: Q is the best reward behind a candidate, "
         "N how often it was passed, P its probability among these; "
-        "β = ln((N(s) + {base:g} + 1) / {base:g}) + {c:g}.",
+        "β = ln((N(s) + {ucb_base:g} + 1) / {ucb_base:g}) + {ucb_constant:g}.",
         scale=["none", "all tests"],
         title="The search behind {upto} texts: the best passes {100 * best:0} % of the tests",
         chosen="chosen with Q 0 + {score:3} for P {p:3}",
@@ -131,7 +131,7 @@ BEGINNINGS = TreeForm(
 
 
 @dataclass
-class _Round:
+class _Rollout:
     """A text that was completed and judged. place: the beginning behind which it was completed;  last: where it ends
     passed: by test;  read: tokens that were read for it"""
 
@@ -150,7 +150,7 @@ class _Round:
 class Planned(Strategy):
     """Look for the text that passes the most `tests`, by Monte-Carlo tree search over tokens (PG-TD). A node is a beginning
     of texts; its candidates are the `k` likeliest next tokens, with probabilities P made to sum to 1. A rollout goes from
-    the empty beginning down by P-UCB (`BEGINNINGS.growth.score`, with `c` and `base`) to a
+    the empty beginning down by P-UCB (`BEGINNINGS.growth.score`, with `ucb_constant` and `ucb_base`) to a
     token that was
     not tried, which becomes a node; the greedy text behind it is completed and judged, and its reward, the share of the
     tests passed, is told to all nodes on the way, which keep the largest. The first text with the best reward is written,
@@ -181,18 +181,35 @@ class Planned(Strategy):
     details: ClassVar = {"beginnings": BEGINNINGS, "judged_texts": JUDGED_TEXTS}
 
     tests: str = param(
-        "", lines=True, most=4000, help="one a line: a value, or a = 2, b = 3: 8; empty for none"
+        "",
+        lines=True,
+        most=4000,
+        help="tests, one per line: a value, or names and a value (a = 2, b = 3: 8); empty: none",
     )
-    rollouts: int = param(16, low=1, high=1024, unit="texts", help="completed and judged, at most")
-    k: int = param(3, low=1, high=32, unit="tokens", help="candidates of a node")
-    c: float = param(4.0, low=0.0, high=100.0, step=0.1, help="c, weight of what was little tried")
-    base: float = param(
-        10.0, low=0.1, high=1e6, step=0.1, help="c_base, in how that weight grows with visits"
+    rollouts: int = param(
+        16, low=1, high=1024, unit="texts", help="maximum number of texts that are completed and tested"
+    )
+    top_k: int = param(
+        3, low=1, high=32, unit="tokens", help="number of most likely next tokens that each node tries (k)"
+    )
+    ucb_constant: float = param(
+        4.0,
+        low=0.0,
+        high=100.0,
+        step=0.1,
+        help="exploration constant of P-UCB (c); larger values try more of the rarely visited tokens",
+    )
+    ucb_base: float = param(
+        10.0,
+        low=0.1,
+        high=1e6,
+        step=0.1,
+        help="base of P-UCB (c_base); the larger, the more slowly exploration grows with visits",
     )
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         try:
-            cases_in(self.tests)
+            parse_cases(self.tests)
         except ValueError as error:
             return (
                 f"planned.tests: {error} Write a value a line, or choose numbers for names: a = 2, b = 3: 8."
@@ -200,59 +217,59 @@ class Planned(Strategy):
         return None
 
     def begin(self, s: State) -> None:
-        s.target.ask(Needs())
+        s.target.set_needs(Needs())
 
     def step(self, s: State) -> Move:
         clock = s.target.executor
         started = clock.mark()
-        texts = Beginnings(s, self.k)
+        texts = Beginnings(s, self.top_k)
         grown, places, rounds = self._search(s, texts)
         rewards = [one.reward for one in rounds]
         best = rounds[rewards.index(max(rewards))]
-        texts.leave(best.last)
+        texts.keep_only(best.last)
         verified = clock.mark()
         emitted = best.last.tokens
         s.tokens += emitted
         details = self._record(grown, places, rounds)
-        return moved(s, emitted, best.last.ends, started, verified, details=details)
+        return plain_move(s, emitted, best.last.ends, started, verified, details=details)
 
     def score(self, p: float, q: float, n: int, parent: int) -> float:
         """Of a candidate, by its prior, its value and visits, and the visits of its node."""
-        beta = math.log((parent + self.base + 1) / self.base) + self.c
+        beta = math.log((parent + self.ucb_base + 1) / self.ucb_base) + self.ucb_constant
         return q + beta * p * math.log(parent) ** 0.5 / (1 + n)
 
-    def _search(self, s: State, texts: Beginnings) -> tuple[Regrowth, list[Beginning], list[_Round]]:
+    def _search(self, s: State, texts: Beginnings) -> tuple[SearchReplay, list[Beginning], list[_Rollout]]:
         """The tree, where each of its nodes lies, and the texts that were judged."""
-        pieces, cases = s.stop.pieces, cases_in(self.tests)
+        pieces, cases = s.stop.pieces, parse_cases(self.tests)
         most = self.rollouts if cases else 1
-        grown = Regrowth(self.score, texts.root.offers, texts.root.priors)
-        places, rounds = [texts.root], list[_Round]()
+        grown = SearchReplay(self.score, texts.root.offers, texts.root.priors)
+        places, rounds = [texts.root], list[_Rollout]()
         rewards = list[float]()
-        while why_over(rewards, grown.closed[0], most) is None:
-            s.between(s.target.name)(len(rounds), most)
+        while end_reason(rewards, grown.closed[0], most) is None:
+            s.chunk_callback(s.target.name)(len(rounds), most)
             parent, token = grown.select()
             before = texts.read
-            place = texts.behind(places[parent], token)
+            place = texts.extend(places[parent], token)
             places.append(place)
-            node = grown.bear(parent, token, place.offers, place.priors)
-            last = texts.completed(place)
-            judged = said(
+            node = grown.add_node(parent, token, place.offers, place.priors)
+            last = texts.complete(place)
+            judged = judged_text(
                 last.tokens,
                 sorted(s.stop.tokens),
                 None if pieces is None else lambda ids: written(pieces, ids),
             )
-            rounds.append(_Round(place, last, passed(judged, cases), texts.read - before))
+            rounds.append(_Rollout(place, last, check_cases(judged, cases), texts.read - before))
             rewards.append(rounds[-1].reward)
             grown.reward(node, rewards[-1])
         return grown, places, rounds
 
-    def _record(self, grown: Regrowth, places: list[Beginning], rounds: list[_Round]) -> list[Detail]:
+    def _record(self, grown: SearchReplay, places: list[Beginning], rounds: list[_Rollout]) -> list[Detail]:
         """The tree and its texts as a trace keeps them."""
         rewards = [one.reward for one in rounds]
         best, most = rewards.index(max(rewards)), max(rewards)
         words = ["as_good" if reward == most else "fewer" for reward in rewards]
         words[best] = "written"
-        cases = cases_in(self.tests)
+        cases = parse_cases(self.tests)
         closed = zip(places, grown.closed, strict=True)
         tree: dict[str, list[Any]] = {
             "token": grown.tokens,
@@ -275,7 +292,7 @@ class Planned(Strategy):
             "most": most,
             "total": sum(one.read for one in rounds),
             "cases": len(cases),
-            "why": why_over(rewards, grown.closed[0], self.rollouts if cases else 1),
+            "why": end_reason(rewards, grown.closed[0], self.rollouts if cases else 1),
         }
         return [
             TreeDetail("beginnings", grown.parents, tree),

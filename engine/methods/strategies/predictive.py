@@ -12,13 +12,13 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.acceptance import Cursor
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.commit_verdict import settle
+from decodescope.engine.decoding.record.commit_verdict import commit_verdict
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.heads.files import missing_reason
 
-from .shared.ahead import DROPPED, GOES_ON, READ, TICKS, Ahead, Guess, Pipeline, beside
-from .shared.rounds import judge
+from .shared.pipeline import DROPPED, GOES_ON, READ, TICKS, ExitGuess, Pipeline, TokensInFlight, guesses_feed
+from .shared.rounds import judge_draft
 
 if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec
@@ -52,22 +52,32 @@ class Predictive(Strategy):
 
     title = "Predictive pipeline (ticks)"
     source = "Yang et al. 2023, arXiv:2307.05908, sections 3 and 4 [the algorithm is recalled]"
-    uses = frozenset({"context", "sampler"})
+    uses = frozenset({"prompt_compression", "sampler"})
     tells: ClassVar[dict[str, Note]] = TICKS
 
-    layers: int = param(0, low=0, high=512, unit="layers", help="d, layers before the guess; 0: half of them")
-    branches: int = param(3, low=1, high=16, unit="tokens", help="k, guessed next tokens that begin")
+    layers: int = param(
+        0,
+        low=0,
+        high=512,
+        unit="layers",
+        help="number of layers before the exit that guesses the next tokens (d); 0: half of them",
+    )
+    branches: int = param(
+        3, low=1, high=16, unit="tokens", help="number of guessed next tokens that start early (k)"
+    )
     heads: str = param(
-        "none", choices=("none", "exits"), help="what reads the exit: the last norm, or trained exits"
+        "none",
+        choices=("none", "exits"),
+        help="how an exit reads its state: with the final norm alone, or with trained exit heads",
     )
 
-    def says(self) -> dict[str, Any]:
-        return {**super().says(), "ticks": "branches"}
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "ticks": "branches"}
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if self.heads != "none" and (no := missing("exits", spec, f"{self.name}.heads = none")):
+        if self.heads != "none" and (no := missing_reason("exits", spec, f"{self.name}.heads = none")):
             return no
-        count, d = spec.n_layers, self.exit(spec)
+        count, d = spec.n_layers, self.exit_layer(spec)
         if 2 * d >= count > d:
             return None
         if count < 2:
@@ -75,7 +85,7 @@ class Predictive(Strategy):
         reach = f"choose {-(-count // 2)} to {count - 1}, or 0 for the middle"
         return f"predictive.layers = {d}: {spec.name} has {count} layers, and the exit stands in the middle or above; {reach}."
 
-    def exit(self, spec: ModelSpec) -> int:
+    def exit_layer(self, spec: ModelSpec) -> int:
         """d: layers that a token has run when the next ones are guessed."""
         return self.layers or -(-spec.n_layers // 2)
 
@@ -87,26 +97,28 @@ class Predictive(Strategy):
         clock = s.target.executor
         pipe = s.scratch
         count = lane.decoder.spec.n_layers
-        d = self.exit(lane.decoder.spec)
+        d = self.exit_layer(lane.decoder.spec)
         position = len(s.tokens)
         started, root = clock.mark(), s.tokens[-1]
-        head = pipe.head(s)
-        logits, guess = self._read(s, pipe.resumed(s), d)
+        head = pipe.layers_done(s)
+        logits, guess = self._read_root(s, pipe.resume_root(s), d)
         reached = clock.mark()
         draft = Draft(guess.tokens, [ROOT] * len(guess.tokens), source="target, early exit")
-        states = lane.shallow(beside(draft, position, lane.decoder.device), count - d)
+        states = lane.states_before(guesses_feed(draft, position, lane.decoder.device), count - d)
         begun = clock.mark()
         at = Cursor(draft, logits, lane.best, s.sampler, s.sampler_state, position)
-        verdict = judge(draft, at, s.chance)
+        verdict = judge_draft(draft, at, s.chance)
         right = verdict.path[0] if verdict.path else None
         pipe.ahead = (
-            None if right is None else Ahead.branch(lane, [*s.tokens, draft.tokens[right]], states, right)
+            None
+            if right is None
+            else TokensInFlight.from_branch(lane, [*s.tokens, draft.tokens[right]], states, right)
         )
         for store in lane.cache.layers[: count - d]:
             # the branches: what goes on of them is kept apart, and comes back in the next step
             store.rollback(1)
         verified = clock.mark()
-        emitted, origins, end, verdict, before = settle(s, draft, verdict, at)
+        emitted, origins, end, verdict, before = commit_verdict(s, draft, verdict, at)
         fates = [GOES_ON if i == right else DROPPED for i in range(len(draft))]
         others = [(i + 1, count - d, *x) for i, x in enumerate(zip(draft.tokens, fates, strict=True))]
         draft.notes = {
@@ -131,9 +143,9 @@ class Predictive(Strategy):
             sampler_state=before,
         )
 
-    def _read(self, s: State, feed: Feed, d: int) -> tuple[Tensor, Guess]:
+    def _read_root(self, s: State, feed: Feed, d: int) -> tuple[Tensor, ExitGuess]:
         """The target's logits [1, V] of the root, in one pass, and what the exit in it guesses."""
-        guess = Guess(s, d, self.branches, self.heads != "none")
+        guess = ExitGuess(s, d, self.branches, self.heads != "none")
         logits = s.target.forward(feed, depth=guess)[0]
-        guess.entered()
+        guess.record_test()
         return logits, guess

@@ -7,11 +7,11 @@ from typing import ClassVar
 from decodescope.engine.core.component import component, param
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.plain_move import moved
+from decodescope.engine.decoding.record.plain_move import plain_move
 from decodescope.engine.model.stores.tree import PLANS
 from decodescope.engine.trace.records.events import EndReason
 
-from .shared.drawing import SAMPLED_TEXTS, Drawing
+from .shared.sample_batch import SAMPLED_TEXTS, SampleBatch
 
 
 @component
@@ -31,24 +31,34 @@ class Samples(Strategy):
 
     title = "Independent samples"
     source = "Hydragen: Juravsky et al. 2024, arXiv:2402.05099; ScalingIntelligence/hydragen, hydragen/attention.py"
-    uses = frozenset({"context", "sampler"})
+    uses = frozenset({"prompt_compression", "sampler"})
     details: ClassVar = {"sampled_texts": SAMPLED_TEXTS}
 
-    samples: int = param(4, low=1, high=64, unit="texts", help="n, texts that are drawn")
-    plan: str = param("prefix", choices=("prefix", *PLANS), help="how a pass reads prompt and texts")
-    block: int = param(128, low=16, high=4096, unit="entries", help="of a block, where the plan is flatten")
+    samples: int = param(4, low=1, high=64, unit="texts", help="number of texts drawn at the same time (n)")
+    attention_plan: str = param(
+        "prefix",
+        choices=("prefix", *PLANS),
+        help="how attention reads prompt and texts: shared prefix, masked product, nodes or blocks",
+    )
+    block: int = param(
+        128,
+        low=16,
+        high=4096,
+        unit="entries",
+        help="size of each block of shared entries when the attention plan is flatten",
+    )
 
     def begin(self, s: State) -> None:
-        s.scratch = Drawing.of(s, self.samples, self.plan, self.block)
+        s.scratch = SampleBatch.start(s, self.samples, self.attention_plan, self.block)
 
     def step(self, s: State) -> Move:
-        drawing: Drawing = s.scratch
-        first, written = drawing.every[0], drawing.written
+        drawing: SampleBatch = s.scratch
+        first, written = drawing.every[0], drawing.token_count
         started, before = s.target.executor.mark(), first.state
-        record, verified = drawing.round(s)
-        end: EndReason | None = s.filled(written + 1)
+        record, verified = drawing.draw_round(s)
+        end: EndReason | None = s.limit_reason(written + 1)
         if end is not None or not drawing.alive:
             end = "stop_token" if first.stopped else end
         emitted = first.tokens if end is not None else []
         s.tokens += emitted
-        return moved(s, emitted, end, started, verified, details=[record], sampler_state=before)
+        return plain_move(s, emitted, end, started, verified, details=[record], sampler_state=before)

@@ -12,9 +12,9 @@ from decodescope.engine.core.prefix import common_prefix
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
-from decodescope.engine.decoding.shared.threads import Thread, Threaded, Writing
+from decodescope.engine.decoding.shared.text_threads import ThreadedStrategy, ThreadState, ThreadWriter
 
-from .shared.written import fitting, ids_of
+from .shared.strategy_text import check_room, ids_of
 
 NUMBER, POINT = "{number}", "{point}"
 LONGEST = 4000  # characters of a request
@@ -22,10 +22,10 @@ _LINE = re.compile(r"\s*(\d{1,4})\.\s*(\S.*)")
 
 
 @dataclass
-class _Run:
+class _SkeletonRun:
     """whole: whether the outline is over, and its points are being written, or there were none"""
 
-    writing: Writing
+    writing: ThreadWriter
     whole: bool = False
 
 
@@ -39,7 +39,7 @@ def points_of(outline: str, most: int) -> list[tuple[str, str]]:
 
 
 @component
-class Skeleton(Threaded):
+class Skeleton(ThreadedStrategy):
     """`ask` is put behind the prompt, and the model writes an outline, up to its end, to a blank line or to `outline` tokens.
     Its numbered points are read from it, and each goes on by itself behind prompt, outline and `expand`, a request for that
     point alone. Prompt and outline are held once, what the requests begin with alike is read once, and a pass writes a token
@@ -56,54 +56,56 @@ class Skeleton(Threaded):
 
     title = "Skeleton-of-Thought"
     source = "Ning et al. 2023, arXiv:2307.15337; imagination-research/sot, sot/schedulers/outline_batch_scheduler.py, prompts"
-    uses = frozenset({"context", "sampler"})
+    uses = frozenset({"prompt_compression", "sampler"})
     lossless = False
     changes = "points are written without seeing each other"
 
-    ask: str = param(
+    outline_prompt: str = param(
         "\n\nFirst the outline of the answer alone: 3 to 10 numbered points, each of 3 to 5 words.\n1.",
-        lines=True, most=LONGEST, help="put behind the prompt to get an outline; its last line begins that",
+        lines=True, most=LONGEST, help="request for an outline, put after the prompt; the outline starts with its last line",
     )  # fmt: skip
-    expand: str = param(
+    point_template: str = param(
         f"\n\nNow point {NUMBER} of this outline alone, in 1 or 2 sentences.\n{NUMBER}. {POINT}:",
-        lines=True, most=LONGEST, help=f"put behind the outline to get a point, its number and words for {NUMBER} and {POINT}",
+        lines=True, most=LONGEST, help="request for a point, put after the outline; {number} and {point} are filled in",
     )  # fmt: skip
-    outline: int = param(96, low=1, high=1024, unit="tokens", help="of an outline, at most")
-    points: int = param(10, low=2, high=32, unit="points", help="written at once, at most")
-    length: int = param(64, low=1, high=1024, unit="tokens", help="of a point, at most")
+    max_outline_tokens: int = param(96, low=1, high=1024, unit="tokens", help="maximum length of the outline")
+    max_points: int = param(
+        10, low=2, high=32, unit="points", help="maximum number of points that are written at the same time"
+    )
+    max_point_tokens: int = param(64, low=1, high=1024, unit="tokens", help="maximum length of a point")
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if NUMBER not in self.expand and POINT not in self.expand:
-            return f"skeleton.expand is the same for all points: put {NUMBER} or {POINT} into it."
+        if NUMBER not in self.point_template and POINT not in self.point_template:
+            return f"skeleton.point_template is the same for all points: put {NUMBER} or {POINT} into it."
         return None
 
-    def open(self, s: State) -> None:
+    def begin_threads(self, s: State) -> None:
         """Read the request for an outline, and begin that."""
-        s.target.ask(Needs())
-        writing = Writing.of(s)
-        s.scratch = _Run(writing)
-        prompt, asked = writing.branches.alive[0], ids_of(s, self.ask)
+        s.target.set_needs(Needs())
+        writing = ThreadWriter.start(s)
+        s.scratch = _SkeletonRun(writing)
+        prompt, asked = writing.branches.alive[0], ids_of(s, self.outline_prompt)
         prompt.tokens += asked
-        fitting(s, len(prompt.tokens), "the request for an outline")
+        check_room(s, len(prompt.tokens), "the request for an outline")
         writing.branches.read()
         writing.begin(s, prompt, given=len(asked))
 
     def step(self, s: State) -> Move:
-        run: _Run = s.scratch
+        run: _SkeletonRun = s.scratch
         return (
-            run.writing.round(s)
+            run.writing.write_round(s)
             if run.whole
-            else run.writing.round(s, lambda wrote: self._look(s, run, wrote[0]))
+            else run.writing.write_round(s, lambda wrote: self._check_outline(s, run, wrote[0]))
         )
 
-    def _look(self, s: State, run: _Run, first: Thread) -> None:
+    def _check_outline(self, s: State, run: _SkeletonRun, first: ThreadState) -> None:
         """Whether the outline is over; then its points begin, if it has some."""
         pieces = s.stop.pieces
         if pieces is None:
             return
         written = b"".join(map(pieces, first.tokens)).decode("utf-8", "replace")
         blank = written.find("\n\n")
-        cut = len(first.tokens) >= self.outline and blank < 0 and first.strand.why is None
+        cut = len(first.tokens) >= self.max_outline_tokens and blank < 0 and first.strand.why is None
         if blank < 0 and not cut and first.strand.why is None:
             return
         run.whole = True
@@ -114,16 +116,23 @@ class Skeleton(Threaded):
             written = written[:blank]
         elif cut:
             written = written.rpartition("\n")[0]
-        outline = self.ask.rpartition("\n")[2] + written
-        self._write(s, run.writing, first, points_of(outline, self.points), stopped)
+        outline = self.outline_prompt.rpartition("\n")[2] + written
+        self._begin_points(s, run.writing, first, points_of(outline, self.max_points), stopped)
 
-    def _write(
-        self, s: State, writing: Writing, first: Thread, points: Sequence[tuple[str, str]], stopped: bool
+    def _begin_points(
+        self,
+        s: State,
+        writing: ThreadWriter,
+        first: ThreadState,
+        points: Sequence[tuple[str, str]],
+        stopped: bool,
     ) -> None:
         """Begin a thread for each point, behind the outline; stopped: whether that has a stop token at its end."""
         at, behind = len(first.tokens) - stopped, len(first.branch.tokens) - stopped
         asked = [
-            s.encode(self.expand.replace(NUMBER, n).replace(POINT, words)) for n, words in points if s.encode
+            s.encode(self.point_template.replace(NUMBER, n).replace(POINT, words))
+            for n, words in points
+            if s.encode
         ]
         asked = [x for x in asked if x and behind + len(x) < s.limit]
         left = writing.budget - 1
@@ -134,7 +143,7 @@ class Skeleton(Threaded):
         trunk = writing.branches.fork(first.branch, behind, asked[0][:alike])
         for request in asked:
             branch = writing.branches.fork(trunk, len(trunk.tokens), request[alike:])
-            most = min(self.length, left // len(asked))
+            most = min(self.max_point_tokens, left // len(asked))
             writing.begin(s, branch, parent=first.strand.number, at=at, given=len(request), most=most)
         writing.branches.read(whole=[trunk] if stopped else [trunk, first.branch])
         writing.branches.end(trunk)

@@ -12,13 +12,13 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.acceptance import Cursor
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.commit_verdict import settle
+from decodescope.engine.decoding.record.commit_verdict import commit_verdict
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.heads.files import missing_reason
 
-from .shared.ahead import DROPPED, GOES_ON, READ, TICKS, Ahead, Guess, Pipeline
-from .shared.rounds import judge
+from .shared.pipeline import DROPPED, GOES_ON, READ, TICKS, ExitGuess, Pipeline, TokensInFlight
+from .shared.rounds import judge_draft
 
 if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec
@@ -47,19 +47,27 @@ class Speed(Strategy):
 
     title = "SPEED (pipeline, ticks)"
     source = "Hooper et al. 2023, arXiv:2310.12072, speculative pipelined execution [recalled]"
-    uses = frozenset({"context", "sampler"})
+    uses = frozenset({"prompt_compression", "sampler"})
     tells: ClassVar[dict[str, Note]] = TICKS
 
-    layers: int = param(2, low=1, high=512, unit="layers", help="e, layers before a token names the next one")
+    layers: int = param(
+        2,
+        low=1,
+        high=512,
+        unit="layers",
+        help="number of layers that a token runs before it guesses the next token (e)",
+    )
     heads: str = param(
-        "none", choices=("none", "exits"), help="what reads the exit: the last norm, or trained exits"
+        "none",
+        choices=("none", "exits"),
+        help="how an exit reads its state: with the final norm alone, or with trained exit heads",
     )
 
-    def says(self) -> dict[str, Any]:
-        return {**super().says(), "ticks": "chain"}
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "ticks": "chain"}
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if self.heads != "none" and (no := missing("exits", spec, f"{self.name}.heads = none")):
+        if self.heads != "none" and (no := missing_reason("exits", spec, f"{self.name}.heads = none")):
             return no
         if self.layers < spec.n_layers:
             return None
@@ -77,31 +85,33 @@ class Speed(Strategy):
         count = lane.decoder.spec.n_layers
         e = self.layers
         position = len(s.tokens)
-        started, head = clock.mark(), pipe.head(s)
-        ahead = pipe.ahead or Ahead(s.tokens, [], [])
+        started, head = clock.mark(), pipe.layers_done(s)
+        ahead = pipe.ahead or TokensInFlight(s.tokens, [], [])
         tokens = [*ahead.tokens]
         sure = [*ahead.sure]
         root = s.tokens[-1]
-        guess = None if tokens else Guess(s, e, 1, self.heads != "none")
-        logits = lane.forward(pipe.resumed(s), depth=guess)[0]
+        guess = None if tokens else ExitGuess(s, e, 1, self.heads != "none")
+        logits = lane.forward(pipe.resume_root(s), depth=guess)[0]
         if guess is not None:
-            guess.entered()
+            guess.record_test()
             tokens, sure = guess.tokens, guess.sure
         reached = clock.mark()
-        ahead.behind(lane)
+        ahead.restore_pending(lane)
         states, ran = self._advance(s, tokens, sure, ahead.states[1:], head)
         begun = clock.mark()
         draft = Draft(tokens[:1], [ROOT], source="target, early exit", named=tokens[1:])
         at = Cursor(draft, logits, lane.best, s.sampler, s.sampler_state, position)
-        verdict = judge(draft, at, s.chance)
+        verdict = judge_draft(draft, at, s.chance)
         right = bool(verdict.path)
         pipe.ahead = (
-            Ahead.chain(lane, [*s.tokens, tokens[0]], states, tokens[1:], sure[1:]) if right else None
+            TokensInFlight.from_chain(lane, [*s.tokens, tokens[0]], states, tokens[1:], sure[1:])
+            if right
+            else None
         )
         for store in lane.cache.layers[: count - e]:
             store.rollback(1)  # what goes on of them is kept apart, and comes back in the next step
         verified = clock.mark()
-        emitted, origins, end, verdict, before = settle(s, draft, verdict, at)
+        emitted, origins, end, verdict, before = commit_verdict(s, draft, verdict, at)
         lanes, fate = (
             -(-count // e),
             GOES_ON if right else DROPPED,
@@ -136,7 +146,7 @@ class Speed(Strategy):
         lane = s.target
         count = s.target.decoder.spec.n_layers
         e = self.layers
-        guess = Guess(s, e, 1, self.heads != "none")
+        guess = ExitGuess(s, e, 1, self.heads != "none")
         left = list[Tensor]()
         ran = list[int]()
         for j, goal in enumerate(range(count - e, 0, -e)):
@@ -144,9 +154,9 @@ class Speed(Strategy):
             x = states[j] if enter else None
             ran.append(goal - enter)
             for until in (e, goal) if enter < e < goal else (goal,):
-                feed = Feed.causal([tokens[j]], len(s.tokens) + j, lane.decoder.device)
+                feed = Feed.causal_chain([tokens[j]], len(s.tokens) + j, lane.decoder.device)
                 feed.enter, feed.states = enter, x
-                enter, x = until, lane.shallow(feed, until)
+                enter, x = until, lane.states_before(feed, until)
                 if until == e:
                     guess.ask(x)
                     tokens.append(guess.tokens[0])

@@ -14,9 +14,9 @@ from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.plain_move import moved
-from decodescope.engine.methods.drafters.shared.datastore import HELP, LARGEST, datastore
-from decodescope.engine.methods.drafters.shared.followers import interpolated
+from decodescope.engine.decoding.record.plain_move import plain_move
+from decodescope.engine.methods.drafters.shared.datastore import LARGEST, load_datastore
+from decodescope.engine.methods.drafters.shared.followers import interpolate_shares
 from decodescope.engine.methods.drafters.shared.suffix_array import SuffixArray
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.details.declarations import (
@@ -124,29 +124,50 @@ class Superposed(Strategy):
         "Shen et al. 2024, arXiv:2405.18400, section 3; RAIVNLab/SuperposedDecoding, superposed/llama/superpose.py and "
         "params/p15_d3_mixed.json"
     )
-    uses = frozenset({"context", "policy", "codec"})
+    uses = frozenset({"prompt_compression", "policy", "kv_compression"})
     lossless = False
     changes = "drafts share a cache that holds the mixture of their tokens"
     details: ClassVar = {"superposed_drafts": DRAFTS}
 
-    drafts: int = param(3, low=1, high=16, unit="texts", help="k, written at once")
-    alpha: float = param(0.54, low=0.0, high=1.0, step=0.01, help="weight of the n-grams beside the model")
+    drafts: int = param(3, low=1, high=16, unit="texts", help="number of texts written at the same time (k)")
+    alpha: float = param(
+        0.54, low=0.0, high=1.0, step=0.01, help="weight of the n-gram scores; the model has weight 1 - alpha"
+    )
     temperature: float = param(
-        0.06, low=0.01, high=2.0, step=0.01, help="of the model's distribution, before the mixing"
+        0.06,
+        low=0.01,
+        high=2.0,
+        step=0.01,
+        help="temperature of the model's distribution, before n-grams are mixed in",
     )
     candidates: int = param(
-        9, low=1, high=64, unit="tokens", help="likeliest tokens of the model that drafts may choose from"
+        9,
+        low=1,
+        high=64,
+        unit="tokens",
+        help="most likely tokens that drafts may choose from; at least two for each draft",
     )
-    weights: tuple[float, ...] = param(
+    ngram_weights: tuple[float, ...] = param(
         (0.01, 0.04, 0.15, 0.18, 0.12),
         low=0.0,
         high=1.0,
         least=1,
         most=8,
-        help="of contexts of 1, 2, ... tokens",
+        help="weights of the n-gram contexts of 1, 2, ... tokens",
     )
-    penalty: float = param(200.0, low=0.0, high=1000.0, unit="nats", help="for a draft that no n-gram knows")
-    datastore: str = param("", file=True, most=LARGEST, help=HELP)
+    unknown_penalty: float = param(
+        200.0,
+        low=0.0,
+        high=1000.0,
+        unit="nats",
+        help="penalty for a draft when no n-gram knows any of the next tokens",
+    )
+    datastore: str = param(
+        "",
+        file=True,
+        most=LARGEST,
+        help="text file in which n-grams are counted, at most 16 MiB; empty: the shipped file",
+    )
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
         if 2 * self.drafts > spec.vocab:
@@ -156,35 +177,35 @@ class Superposed(Strategy):
         return None
 
     def begin(self, s: State) -> None:
-        s.scratch = _Drafts(datastore(self.datastore, s.encode, s.target.decoder.vocab))
+        s.scratch = _Drafts(load_datastore(self.datastore, s.encode, s.target.decoder.vocab))
 
     def step(self, s: State) -> Move:
         drafts: _Drafts = s.scratch
         clock = s.target.executor
         started = clock.mark()
         written = len(drafts.alive[0][0])
-        logits = s.target.forward(self.mixture(s, drafts, len(s.tokens) - 1 + written))[0, -1]  # [V]
+        logits = s.target.forward(self.mixture_feed(s, drafts, len(s.tokens) - 1 + written))[0, -1]  # [V]
         verified = clock.mark()
         s.target.commit([0])
         record = self.grow(s, drafts, logits)
         end: EndReason | None = (
             "stop_token" if len(drafts.finished) >= self.drafts or not drafts.alive else None
         )
-        end = end or s.filled(written + 1)
+        end = end or s.limit_reason(written + 1)
         emitted: list[int] = []
         if end is not None:
             emitted = max(drafts.finished + drafts.alive, key=lambda x: x[1] / len(x[0]))[0]
             end = "stop_token" if any(emitted is text for text, _ in drafts.finished) else end
             s.tokens += emitted
-        return moved(s, emitted, end, started, verified, details=[record])
+        return plain_move(s, emitted, end, started, verified, details=[record])
 
-    def mixture(self, s: State, drafts: _Drafts, position: int) -> Feed:
+    def mixture_feed(self, s: State, drafts: _Drafts, position: int) -> Feed:
         """One row: the last tokens of the drafts in superposition, named by the best one's; a single token as it is."""
         lasts = [tokens[-1] if tokens else s.tokens[-1] for tokens, _ in drafts.alive]
-        row = Feed.causal(lasts[:1], position, s.target.decoder.device)
+        row = Feed.causal_chain(lasts[:1], position, s.target.decoder.device)
         if len(set(lasts)) > 1:
             # [1, k, d_model]
-            every = s.target.decoder.embed_rows(Feed.causal(lasts, position, row.tokens.device))
+            every = s.target.decoder.embed_rows(Feed.causal_chain(lasts, position, row.tokens.device))
             share = every.new_tensor(drafts.weights())[:, None]
             row.embeds, row.embed_rows = (
                 (every * share).sum(1, keepdim=True),
@@ -198,8 +219,10 @@ class Superposed(Strategy):
         model = (kept.values.double() / self.temperature).log_softmax(0).cpu().numpy()  # [n]
         tokens = kept.indices.cpu().numpy()
         texts = ([*s.tokens, *text] for text, _ in drafts.alive)
-        known = np.stack([interpolated(drafts.store, text, tokens, self.weights) for text in texts])  # [k, n]
-        scores = np.array([[score] for _, score in drafts.alive]) + self.mixed(model, known)
+        known = np.stack(
+            [interpolate_shares(drafts.store, text, tokens, self.ngram_weights) for text in texts]
+        )  # [k, n]
+        scores = np.array([[score] for _, score in drafts.alive]) + self.mix_scores(model, known)
         alive: list[int] = []  # places among the scores, the best first
         ended: list[int] = []
         for flat in np.argsort(-scores, axis=None, kind="stable")[: 2 * self.drafts].tolist():
@@ -207,7 +230,7 @@ class Superposed(Strategy):
             if len(alive) == self.drafts or not np.isfinite(scores[parent, i]):
                 break
             text = [*s.tokens[s.prompt :], *drafts.alive[parent][0]]
-            (alive if s.stop.at(text, [int(tokens[i])]) is None else ended).append(flat)
+            (alive if s.stop.find_stop(text, [int(tokens[i])]) is None else ended).append(flat)
         every = np.flatnonzero(np.isfinite(scores))
         left = every[~np.isin(every, [*alive, *ended])].tolist()
         parents, ids = np.divmod(np.arange(scores.size), len(tokens))
@@ -231,11 +254,11 @@ class Superposed(Strategy):
             share=shares + [None] * (len(order) - len(shares)),
         )
 
-    def mixed(self, model: np.ndarray, known: np.ndarray) -> np.ndarray:
+    def mix_scores(self, model: np.ndarray, known: np.ndarray) -> np.ndarray:
         """float64 [k, n]: f, by log P [n] and Q [k, n]."""
         if self.alpha == 0:
             return np.broadcast_to(model, known.shape)
         with np.errstate(divide="ignore"):
             both = (1 - self.alpha) * model + self.alpha * np.log(known)
         unknown = ~np.isfinite(both).any(1, keepdims=True)
-        return np.where(unknown, (1 - self.alpha) * model - self.penalty, both)
+        return np.where(unknown, (1 - self.alpha) * model - self.unknown_penalty, both)

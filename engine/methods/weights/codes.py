@@ -5,14 +5,14 @@ from __future__ import annotations
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.weights import Place, Rewriting
-from decodescope.engine.model.layers.compressed_matrices import Codes as Stored
+from decodescope.engine.decoding.bases.weights import MatrixPlace, MatrixTransform
+from decodescope.engine.model.layers.compressed_matrices import CodeMatrix as Stored
 
-from .shared.rounding import by_groups, checked
+from .shared.rounding import check_group, quantise_groups
 
 
 @component
-class Codes(Rewriting):
+class Codes(MatrixTransform):
     """A scale and an offset for `group` inputs of a row that stand side by side: s = (max - min) / (2^k - 1) and
     q = round((w - min) / s), of k bits. w is read as q s + min, so it is off by s / 2 at most, before it is rounded to the
     model's type, in which s is stored. Equal numbers have s = 0 and stay as they are, as does everything else.
@@ -26,12 +26,18 @@ class Codes(Rewriting):
     title = "Codes of 2 or 3 bits"
     source = "torchao, IntxWeightOnlyConfig (github.com/pytorch/ao)"
 
-    bits: int = param(3, choices=(2, 3), unit="bits", help="of a weight, without scale and offset")
+    bits: int = param(
+        3,
+        choices=(2, 3),
+        unit="bits",
+        help="precision of a weight; scale and offset of its group are stored in addition",
+    )
     group: int = param(
         32, choices=(16, 32, 64, 128), unit="weights", help="consecutive inputs that share scale and offset"
     )
 
-    def stored(self, place: Place, weight: Tensor) -> Tensor:
-        return Stored.stored(
-            *by_groups(weight, checked(self.group, weight, place, self.name), self.bits), k=self.bits
+    def compress_matrix(self, place: MatrixPlace, weight: Tensor) -> Tensor:
+        return Stored.from_codes(
+            *quantise_groups(weight, check_group(self.group, weight, place, self.name), self.bits),
+            k=self.bits,
         )

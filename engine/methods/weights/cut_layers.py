@@ -7,15 +7,15 @@ import torch
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.cutting import Cutting
-from decodescope.engine.decoding.bases.weights import Calibration
+from decodescope.engine.decoding.bases.pruning import StructuredPruning
+from decodescope.engine.decoding.bases.weights import CalibrationData
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.layers.gates import Gates
-from decodescope.engine.model.layers.partial import Skip, planned
+from decodescope.engine.model.layers.partial_pass import Skip, parse_skip
 
 
 @component
-class CutLayers(Cutting):
+class CutLayers(StructuredPruning):
     """The blocks of the list are gone: no weight of theirs is held, no pass runs them, a prompt's neither, and an attention
     block that is gone has no cache. Layers keep their numbers. The list is written as for the depth rule that leaves out the
     same blocks of every decoding pass, in a model that still holds them.
@@ -27,12 +27,12 @@ class CutLayers(Cutting):
     source = "control; lists as in Sieberling et al. 2024, arXiv:2410.14649; IST-DASLab/EvoPress, evo_drop_search.py"
 
     skip: tuple[str, ...] = param(
-        (), least=0, help="what is cut, e.g. a2,f3,l5 (attention 2, feed-forward 3, both of layer 5)"
+        (), least=0, help="blocks to cut, e.g. a2,f3,l5 (a: attention, f: feed-forward, l: both); empty: none"
     )
 
-    def gates(self, model: Decoder, calibration: Calibration) -> Gates:
+    def gates(self, model: Decoder, calibration: CalibrationData) -> Gates:
         try:
-            return block_gates(planned(self.skip, model.spec, f"{self.name}.skip"), model.spec)
+            return block_gates(parse_skip(self.skip, model.spec, f"{self.name}.skip"), model.spec)
         except ValueError as error:
             raise ParamError(str(error)) from None
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.weights import Place, Rewriting
-from decodescope.engine.model.layers.compressed_matrices import GROUPS, Int4
+from decodescope.engine.decoding.bases.weights import MatrixPlace, MatrixTransform
+from decodescope.engine.model.layers.compressed_matrices import GROUPS, Int4Matrix
 
-from .shared.rounding import by_groups
+from .shared.rounding import quantise_groups
 
 
 @component
-class FineQuant(Rewriting):
+class FineQuant(MatrixTransform):
     """4 bits with a scale and an offset a group, whose size each matrix chooses from its own numbers. R(g) is the mean, over
     groups of g inputs, of the largest |w|: what outliers do to the steps. Groups are halved while R falls below `shrink` of
     what it was, and the error falls too; a matrix without outliers keeps coarse groups and their few bytes.
@@ -26,25 +26,29 @@ class FineQuant(Rewriting):
     title = "FineQuant"
     source = "Kim et al. 2023, arXiv:2308.09723, section 3"
 
-    shrink: float = param(
-        0.9, low=0.0, high=1.0, step=0.01, help="groups are halved while the range falls below this share"
+    max_range_ratio: float = param(
+        0.9,
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        help="halve groups while their mean range falls below this share of its former value",
     )
-    least: int = param(32, choices=GROUPS, unit="weights", help="the smallest group")
+    min_group: int = param(32, choices=GROUPS, unit="weights", help="size of the smallest group")
 
-    def stored(self, place: Place, weight: Tensor) -> Tensor:
-        return Int4.stored(*by_groups(weight, self.group_of(weight), 4, middle=8))
+    def compress_matrix(self, place: MatrixPlace, weight: Tensor) -> Tensor:
+        return Int4Matrix.from_codes(*quantise_groups(weight, self.group_of(weight), 4, middle=8))
 
     def group_of(self, weight: Tensor) -> int:
         """The group of a matrix [out, in]."""
-        sizes = [x for x in sorted(GROUPS, reverse=True) if weight.shape[1] % x == 0 and x >= self.least] or [
-            weight.shape[1]
-        ]
+        sizes = [
+            x for x in sorted(GROUPS, reverse=True) if weight.shape[1] % x == 0 and x >= self.min_group
+        ] or [weight.shape[1]]
         chosen = sizes[0]
-        reach = ranged(weight, sizes[0])
-        off = error(weight, sizes[0])
+        reach = group_range(weight, sizes[0])
+        off = rounding_error(weight, sizes[0])
         for size in sizes[1:]:
-            smaller, less = ranged(weight, size), error(weight, size)
-            if smaller >= self.shrink * reach or less > off:
+            smaller, less = group_range(weight, size), rounding_error(weight, size)
+            if smaller >= self.max_range_ratio * reach or less > off:
                 break
             chosen = size
             reach = smaller
@@ -52,13 +56,13 @@ class FineQuant(Rewriting):
         return chosen
 
 
-def ranged(weight: Tensor, group: int) -> float:
+def group_range(weight: Tensor, group: int) -> float:
     """R of that group."""
     return weight.double().unflatten(1, (-1, group)).abs().amax(2).mean().item()
 
 
-def error(weight: Tensor, group: int) -> float:
+def rounding_error(weight: Tensor, group: int) -> float:
     """The mean square error of 4 bits in groups of that size."""
-    q, scale, zero = (x.double() for x in by_groups(weight, group, 4, middle=8))
+    q, scale, zero = (x.double() for x in quantise_groups(weight, group, 4, middle=8))
     near = (q.unflatten(1, (-1, group)) - 8) * scale[..., None] + zero[..., None]
     return (near.flatten(1) - weight.double()).square().mean().item()

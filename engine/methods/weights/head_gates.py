@@ -9,18 +9,18 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Finding
-from decodescope.engine.decoding.bases.cutting import Cutting
-from decodescope.engine.decoding.bases.weights import Calibration
+from decodescope.engine.decoding.bases.pruning import StructuredPruning
+from decodescope.engine.decoding.bases.weights import CalibrationData
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.model.forward.slicing import gated
+from decodescope.engine.model.forward.slicing import apply_gates
 from decodescope.engine.model.layers.gates import Gates
 
-from .shared.gating import hard_concrete, probability_open, train
-from .shared.texts import loss, texts
+from .shared.gating import hard_concrete, probability_open, train_tables
+from .shared.texts import calibration_texts, text_loss
 
 
 @component
-class HeadGates(Cutting):
+class HeadGates(StructuredPruning):
     """A gate in [0, 1] for each head, drawn anew at each step from a law that has some of its mass at exactly 0 and some at
     exactly 1, so that it has a gradient nearly everywhere. The objective is the loss on a text plus `price` times the expected
     number of open gates over the number of heads; how many stay follows from the price, not the other way round. At the end
@@ -35,7 +35,7 @@ class HeadGates(Cutting):
     source = "Voita et al. 2019, arXiv:1905.09418; lena-voita/the-story-of-heads, lib/layers/concrete_gate.py"
     reads = True
     finds: ClassVar[dict[str, Finding]] = {
-        **Cutting.finds,
+        **StructuredPruning.finds,
         "gate": Finding(
             "grid", "Gate", what="a head's gate at the end, without noise; at most 1/2 is cut", over="head"
         ),
@@ -44,37 +44,43 @@ class HeadGates(Cutting):
         ),
     }
 
-    price: float = param(1.0, low=0.0, high=100.0, help="of all heads open, in nats of loss; 0 keeps all")
+    l0_penalty: float = param(
+        1.0, low=0.0, high=100.0, help="penalty if all heads are open, in nats of loss; 0: all heads stay"
+    )
     steps: int = param(
-        120, low=1, high=25_000, unit="steps", help="of training, each on a text of 256 tokens"
+        120,
+        low=1,
+        high=25_000,
+        unit="steps",
+        help="length of the training; each step reads a text of 256 tokens",
     )
-    rate: float = param(0.1, low=0.0, high=10.0, help="how far a step moves a gate")
-    start: float = param(
-        2.0, low=-5.0, high=10.0, help="where all gates begin: the logarithm of the odds that one is open"
-    )
-    seed: int = param(0, low=0, high=2**31 - 1, help="of the noise")
+    learning_rate: float = param(0.1, low=0.0, high=10.0, help="learning rate of the gates")
+    initial_log_odds: float = param(2.0, low=-5.0, high=10.0, help="initial log-odds that a gate is open")
+    seed: int = param(0, low=0, high=2**31 - 1, help="seed of the noise on the gates")
 
-    def gates(self, model: Decoder, calibration: Calibration) -> Gates:
-        log_a, objectives = self.trained(model, texts(calibration, len(calibration.tokens)))
+    def gates(self, model: Decoder, calibration: CalibrationData) -> Gates:
+        log_a, objectives = self.train_gates(model, calibration_texts(calibration, len(calibration.tokens)))
         gates = hard_concrete(log_a)
-        calibration.tell(self, "gate", [row[: model.spec.heads_at(i)] for i, row in enumerate(gates)])
-        calibration.tell(self, "objective", objectives)
+        calibration.add_finding(self, "gate", [row[: model.spec.heads_at(i)] for i, row in enumerate(gates)])
+        calibration.add_finding(self, "objective", objectives)
         return Gates(head=(gates > 0.5).to(model.dtype))
 
-    def logits(self, model: Decoder, rows: Tensor) -> Tensor:
+    def gate_logits(self, model: Decoder, rows: Tensor) -> Tensor:
         """float [L, H]: what training on texts int64 [N, T] makes of the gates."""
-        return self.trained(model, rows)[0]
+        return self.train_gates(model, rows)[0]
 
-    def trained(self, model: Decoder, rows: Tensor) -> tuple[Tensor, list[float]]:
+    def train_gates(self, model: Decoder, rows: Tensor) -> tuple[Tensor, list[float]]:
         """These, and the objective of each step."""
         g = torch.Generator().manual_seed(self.seed)
-        log_a = torch.full((model.spec.n_layers, model.spec.n_heads), self.start, dtype=torch.float64)
+        log_a = torch.full(
+            (model.spec.n_layers, model.spec.n_heads), self.initial_log_odds, dtype=torch.float64
+        )
 
         def objective(row: Tensor, step: int) -> Tensor:
             u = torch.rand(log_a.shape, generator=g, dtype=log_a.dtype).clamp_(1e-8, 1 - 1e-8)
             return (
-                loss(gated(model, Gates(head=hard_concrete(log_a, u))), row)
-                + self.price * probability_open(log_a).mean()
+                text_loss(apply_gates(model, Gates(head=hard_concrete(log_a, u))), row)
+                + self.l0_penalty * probability_open(log_a).mean()
             )
 
-        return log_a, train([log_a], objective, rows, self.steps, self.rate, "closing gates")
+        return log_a, train_tables([log_a], objective, rows, self.steps, self.learning_rate, "closing gates")

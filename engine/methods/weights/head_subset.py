@@ -10,18 +10,18 @@ from torch import Tensor
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Finding
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.bases.cutting import Cutting
-from decodescope.engine.decoding.bases.weights import Calibration
+from decodescope.engine.decoding.bases.pruning import StructuredPruning
+from decodescope.engine.decoding.bases.weights import CalibrationData
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.model.forward.slicing import gated
+from decodescope.engine.model.forward.slicing import apply_gates
 from decodescope.engine.model.layers.gates import Gates
 
-from .shared.gating import gumbel, soft_top, train
-from .shared.texts import loss, texts
+from .shared.gating import gumbel_noise, soft_top, train_tables
+from .shared.texts import calibration_texts, text_loss
 
 
 @component
-class HeadSubset(Cutting):
+class HeadSubset(StructuredPruning):
     """Differentiable subset pruning. A weight for each head, all 0 at first; at each step Gumbel noise is added, K softmaxes
     in a row choose K heads softly, their sum stands as the gates of the heads, and the loss on a text moves the weights. The
     temperature falls from `hot` to `cold` by the same factor each step, over the first `cooling` of them: the gates end as 0
@@ -36,7 +36,7 @@ class HeadSubset(Cutting):
     source = "Li, Cotterell and Sachan 2021, arXiv:2108.04657; rycolab/differentiable-subset-pruning, gated_bert_utilities.py"
     reads = True
     finds: ClassVar[dict[str, Finding]] = {
-        **Cutting.finds,
+        **StructuredPruning.finds,
         "weight": Finding(
             "grid", "Weight", what="what training made of a head's weight; the largest stay", over="head"
         ),
@@ -45,56 +45,71 @@ class HeadSubset(Cutting):
         ),
     }
 
-    keep: int = param(36, low=1, high=20_000, unit="heads", help="heads that stay, of all layers together")
+    kept_heads: int = param(
+        36, low=1, high=20_000, unit="heads", help="number of heads that stay, of all layers together (K)"
+    )
     steps: int = param(
-        120, low=1, high=25_000, unit="steps", help="of training, each on a text of 256 tokens"
+        120,
+        low=1,
+        high=25_000,
+        unit="steps",
+        help="length of the training; each step reads a text of 256 tokens",
     )
-    cooling: float = param(
-        0.75, low=0.05, high=1.0, step=0.05, help="share of the steps in which the temperature falls"
+    cooling_share: float = param(
+        0.75, low=0.05, high=1.0, step=0.05, help="share of the training steps in which the temperature falls"
     )
-    hot: float = param(
-        1.0, low=1e-8, high=1000.0, help="temperature at the beginning; the authors' 1000 is for 25,000 steps"
+    start_temperature: float = param(
+        1.0,
+        low=1e-8,
+        high=1000.0,
+        help="temperature of the head choice at the start; the authors use 1000 for 25,000 steps",
     )
-    cold: float = param(1e-8, low=1e-12, high=1000.0, help="temperature at the end")
-    rate: float = param(0.1, low=0.0, high=10.0, help="how far a step moves the weights; the authors' is 0.5")
-    seed: int = param(0, low=0, high=2**31 - 1, help="of the noise")
+    end_temperature: float = param(
+        1e-8, low=1e-12, high=1000.0, help="temperature of the head choice at the end"
+    )
+    learning_rate: float = param(
+        0.1, low=0.0, high=10.0, help="learning rate of the head weights; the authors use 0.5"
+    )
+    seed: int = param(0, low=0, high=2**31 - 1, help="seed of the Gumbel noise")
 
-    def gates(self, model: Decoder, calibration: Calibration) -> Gates:
-        weights, losses = self.trained(model, texts(calibration, len(calibration.tokens)))
-        grid = table(weights, heads_of(model), model)
-        calibration.tell(self, "weight", [row[: model.spec.heads_at(i)] for i, row in enumerate(grid)])
-        calibration.tell(self, "loss", losses)
-        return Gates(head=self.chosen(weights, model))
+    def gates(self, model: Decoder, calibration: CalibrationData) -> Gates:
+        weights, losses = self.train_weights(model, calibration_texts(calibration, len(calibration.tokens)))
+        grid = scatter_gates(weights, heads_of(model), model)
+        calibration.add_finding(self, "weight", [row[: model.spec.heads_at(i)] for i, row in enumerate(grid)])
+        calibration.add_finding(self, "loss", losses)
+        return Gates(head=self.subset_gates(weights, model))
 
-    def weights(self, model: Decoder, rows: Tensor) -> Tensor:
+    def head_weights(self, model: Decoder, rows: Tensor) -> Tensor:
         """float64 [heads]: what training on texts int64 [N, T] makes of them, of the heads that are there in their order."""
-        return self.trained(model, rows)[0]
+        return self.train_weights(model, rows)[0]
 
-    def trained(self, model: Decoder, rows: Tensor) -> tuple[Tensor, list[float]]:
+    def train_weights(self, model: Decoder, rows: Tensor) -> tuple[Tensor, list[float]]:
         """These, and the loss of each step."""
         there, g = heads_of(model), torch.Generator().manual_seed(self.seed)
-        if self.keep > len(there):
+        if self.kept_heads > len(there):
             raise ParamError(
-                f"{self.name}.keep = {self.keep}: {model.spec.name} has {len(there)} heads; keep fewer."
+                f"{self.name}.kept_heads = {self.kept_heads}: {model.spec.name} has {len(there)} heads; keep fewer."
             )
         weights = torch.zeros(len(there), dtype=torch.float64)
 
         def objective(row: Tensor, step: int) -> Tensor:
-            mask = soft_top(weights + gumbel(weights, g), self.keep, self.heat(step))
-            return loss(gated(model, Gates(head=table(mask, there, model))), row)
+            mask = soft_top(weights + gumbel_noise(weights, g), self.kept_heads, self.temperature_at(step))
+            return text_loss(apply_gates(model, Gates(head=scatter_gates(mask, there, model))), row)
 
-        return weights, train([weights], objective, rows, self.steps, self.rate, "choosing heads")
+        return weights, train_tables(
+            [weights], objective, rows, self.steps, self.learning_rate, "choosing heads"
+        )
 
-    def heat(self, step: int) -> float:
+    def temperature_at(self, step: int) -> float:
         """The temperature of a step."""
-        done = min(1.0, step / max(1, self.cooling * self.steps))
-        return float(self.hot * (self.cold / self.hot) ** done)
+        done = min(1.0, step / max(1, self.cooling_share * self.steps))
+        return float(self.start_temperature * (self.end_temperature / self.start_temperature) ** done)
 
-    def chosen(self, weights: Tensor, model: Decoder) -> Tensor:
+    def subset_gates(self, weights: Tensor, model: Decoder) -> Tensor:
         """Gates [L, H] that leave the heads with the largest weights."""
         mask = torch.zeros_like(weights)
-        mask[weights.topk(self.keep).indices] = 1
-        return table(mask, heads_of(model), model)
+        mask[weights.topk(self.kept_heads).indices] = 1
+        return scatter_gates(mask, heads_of(model), model)
 
 
 def heads_of(model: Decoder) -> list[tuple[int, int]]:
@@ -102,7 +117,7 @@ def heads_of(model: Decoder) -> list[tuple[int, int]]:
     return [(i, h) for i in range(model.spec.n_layers) for h in range(model.spec.heads_at(i))]
 
 
-def table(mask: Tensor, there: list[tuple[int, int]], model: Decoder) -> Tensor:
+def scatter_gates(mask: Tensor, there: list[tuple[int, int]], model: Decoder) -> Tensor:
     """A mask over the heads that are there as gates [L, H]."""
     layers, heads = zip(*there, strict=True)
     gates = mask.new_zeros(model.spec.n_layers, model.spec.n_heads)

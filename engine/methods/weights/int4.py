@@ -5,14 +5,14 @@ from __future__ import annotations
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
-from decodescope.engine.decoding.bases.weights import Place, Rewriting
-from decodescope.engine.model.layers.compressed_matrices import Int4
+from decodescope.engine.decoding.bases.weights import MatrixPlace, MatrixTransform
+from decodescope.engine.model.layers.compressed_matrices import Int4Matrix
 
-from .shared.rounding import by_groups, checked
+from .shared.rounding import check_group, quantise_groups
 
 
 @component
-class FourBits(Rewriting):
+class FourBits(MatrixTransform):
     """Asymmetric, a scale and an offset for `group` inputs of a row that stand side by side: s = (max - min) / 15 and
     q = round((w - min) / s).
     w is read as (q - 8) s + z with z = min + 8 s. s and z are numbers of the model's type, and s is as large as these need to
@@ -31,5 +31,7 @@ class FourBits(Rewriting):
         64, choices=(32, 64, 128, 256), unit="weights", help="consecutive inputs that share scale and offset"
     )
 
-    def stored(self, place: Place, weight: Tensor) -> Tensor:
-        return Int4.stored(*by_groups(weight, checked(self.group, weight, place, self.name), 4, middle=8))
+    def compress_matrix(self, place: MatrixPlace, weight: Tensor) -> Tensor:
+        return Int4Matrix.from_codes(
+            *quantise_groups(weight, check_group(self.group, weight, place, self.name), 4, middle=8)
+        )

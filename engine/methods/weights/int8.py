@@ -5,14 +5,14 @@ from __future__ import annotations
 from torch import Tensor
 
 from decodescope.engine.core.component import component
-from decodescope.engine.decoding.bases.weights import Place, Rewriting
-from decodescope.engine.model.layers.compressed_matrices import Int8
+from decodescope.engine.decoding.bases.weights import MatrixPlace, MatrixTransform
+from decodescope.engine.model.layers.compressed_matrices import Int8Matrix
 
-from .shared.rounding import by_rows
+from .shared.rounding import quantise_rows
 
 
 @component
-class EightBits(Rewriting):
+class EightBits(MatrixTransform):
     """Symmetric, a scale a row: s = max|w| / 127, q = round(w / s); w is read as q s, so |w - q s| <= s / 2, before q s is
     rounded to the model's type. Activations stay as they are; so do norms, biases, the embedding, and the head unless it is
     asked for.
@@ -24,5 +24,5 @@ class EightBits(Rewriting):
     title = "8 bits"
     source = "torchao, Int8WeightOnlyConfig (github.com/pytorch/ao)"
 
-    def stored(self, place: Place, weight: Tensor) -> Tensor:
-        return Int8.stored(*by_rows(weight))
+    def compress_matrix(self, place: MatrixPlace, weight: Tensor) -> Tensor:
+        return Int8Matrix.from_codes(*quantise_rows(weight))

@@ -13,23 +13,23 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Finding
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.core.progress import Progress
-from decodescope.engine.decoding.bases.cutting import Cutting, exchanged, widened
-from decodescope.engine.decoding.bases.weights import Calibration, Place
+from decodescope.engine.decoding.bases.pruning import StructuredPruning, replace_layer_matrices, unpack_model
+from decodescope.engine.decoding.bases.weights import CalibrationData, MatrixPlace
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.model.forward.slicing import gated
+from decodescope.engine.model.forward.slicing import apply_gates
 from decodescope.engine.model.layers.gates import Gates
 from decodescope.engine.model.layers.matrix import unpack
 
-from .shared.surgeon import Fit, Level, grams, levels
-from .shared.texts import divergence, logits, texts
-from .shared.times import Times, measured, read, widths, within
+from .shared.block_times import BlockTimes, choose_within_budget, load_times, measure_times, measured_widths
+from .shared.surgeon import LatencyResult, PruningLevel, input_grams, pruning_levels
+from .shared.texts import calibration_texts, kl_divergence, text_logits
 
 LAST = ("out", "down")  # of a block, by which its structures go
 SPREAD = 0.5  # of the logarithm of a weight that the search changes
 
 
 @component
-class LatencyFit(Cutting):
+class LatencyFit(StructuredPruning):
     """Inference-aware pruning. A table says what a block takes on this machine with so many heads or columns: time follows
     width in steps, so it is measured and not derived. In each block structures go one by one, a head or a column: the one
     for which tr(W_S (H^-1_SS)^-1 W_S^T) is smallest, W being the block's last matrix, H = X^T X of what enters it on the
@@ -48,7 +48,7 @@ class LatencyFit(Cutting):
     source = "Kurtic, Frantar and Alistarh 2023, arXiv:2302.04089 (recalled); search of weights after SPDY, arXiv:2201.13096"
     reads = True
     finds: ClassVar[dict[str, Finding]] = {
-        **Cutting.finds,
+        **StructuredPruning.finds,
         "width": Finding("grid", "Width", what="heads and columns that stay in a block", over="sublayer"),
         "lost": Finding(
             "grid", "Lost", what="share of a block's products that is lost on the text", over="sublayer"
@@ -63,84 +63,120 @@ class LatencyFit(Cutting):
         ),
     }
 
-    faster: float = param(
-        1.3, low=1.0, high=20.0, step=0.1, unit="times", help="as fast a pass as now, by the table"
+    speedup: float = param(
+        1.3,
+        low=1.0,
+        high=20.0,
+        step=0.1,
+        unit="times",
+        help="how much faster a pass must become, according to the timing table",
     )
-    rows: int = param(1, low=1, high=64, unit="rows", help="of the passes that are timed")
-    times: str = param(
-        "", file=True, help="a table of block times that was kept; empty: measured on this machine"
+    timed_rows: int = param(
+        1, low=1, high=64, unit="rows", help="number of tokens in the passes that are timed"
     )
-    tokens: int = param(8192, low=64, high=32_768, unit="tokens", help="of the calibration text, read for H")
-    trials: int = param(24, low=0, high=1000, unit="plans", help="of the search for the blocks' weights")
-    judged: int = param(
-        1024, low=16, high=32_768, unit="tokens", help="on which the search's plans are judged"
+    timing_table: str = param(
+        "", file=True, help="file of saved block times; empty: measured on this machine"
     )
-    seed: int = param(0, low=0, high=2**31 - 1, help="of the search")
+    calibration_tokens: int = param(
+        8192,
+        low=64,
+        high=32_768,
+        unit="tokens",
+        help="size of the calibration text from which the input statistics (H) are computed",
+    )
+    search_trials: int = param(
+        24,
+        low=0,
+        high=1000,
+        unit="plans",
+        help="number of attempts to improve the blocks' weights; 0: all blocks weigh the same",
+    )
+    evaluation_tokens: int = param(
+        1024,
+        low=16,
+        high=32_768,
+        unit="tokens",
+        help="size of the calibration text on which the search compares plans",
+    )
+    seed: int = param(0, low=0, high=2**31 - 1, help="seed of the search")
 
-    def fitted(self, model: Decoder, calibration: Calibration) -> tuple[Gates, Mapping[Place, Tensor]]:
+    def fit_gates(
+        self, model: Decoder, calibration: CalibrationData
+    ) -> tuple[Gates, Mapping[MatrixPlace, Tensor]]:
         table = (
-            read(self.times, model.spec, f"{self.name}.times") if self.times else measured(model, self.rows)
+            load_times(self.timing_table, model.spec, f"{self.name}.timing_table")
+            if self.timing_table
+            else measure_times(model, self.timed_rows)
         )
-        whole = widened(model)
+        whole = unpack_model(model)
         fit = self.fit(whole, calibration, table)
         wide = [[len(a.inputs) // model.spec.head_dim, len(f.inputs)] for a, f in fit.levels]
-        calibration.tell(self, "width", wide)
-        calibration.tell(self, "lost", [[x.error for x in pair] for pair in fit.levels])
-        calibration.tell(self, "time", [[table.at(k, x) for k, x in enumerate(pair)] for pair in wide])
+        calibration.add_finding(self, "width", wide)
+        calibration.add_finding(self, "lost", [[x.error for x in pair] for pair in fit.levels])
+        calibration.add_finding(
+            self, "time", [[table.time_of(k, x) for k, x in enumerate(pair)] for pair in wide]
+        )
         for name, value in (("pass", fit.us), ("before", fit.before), ("divergence", fit.kl)):
-            calibration.tell(self, name, [value])
-        return cut(whole, fit.levels)
+            calibration.add_finding(self, name, [value])
+        return cut_structures(whole, fit.levels)
 
-    def fit(self, model: Decoder, calibration: Calibration, table: Times) -> Fit:
+    def fit(self, model: Decoder, calibration: CalibrationData, table: BlockTimes) -> LatencyResult:
         """What is chosen by that table; the model is plain."""
         self._target(model, table)  # refused before the work
-        blocks = _levels(model, texts(calibration, self.tokens))
-        rows = texts(calibration, self.judged)
+        blocks = _block_levels(model, calibration_texts(calibration, self.calibration_tokens))
+        rows = calibration_texts(calibration, self.evaluation_tokens)
         with torch.no_grad():
-            dense = logits(model, rows)
-            return self._searched(model, blocks, table, rows, dense)
+            dense = text_logits(model, rows)
+            return self._search_fit(model, blocks, table, rows, dense)
 
-    def _target(self, model: Decoder, table: Times) -> tuple[float, float]:
+    def _target(self, model: Decoder, table: BlockTimes) -> tuple[float, float]:
         """(microseconds that the blocks may take, those of a whole pass now). Raises ParamError."""
         spec = model.spec
         now = (
-            sum(table.at(0, spec.heads_at(i)) + table.at(1, spec.ff_at(i)) for i in range(spec.n_layers))
+            sum(
+                table.time_of(0, spec.heads_at(i)) + table.time_of(1, spec.ff_at(i))
+                for i in range(spec.n_layers)
+            )
             + table.rest
         )
-        budget = now / self.faster - table.rest
+        budget = now / self.speedup - table.rest
         if budget <= 0:
             raise ParamError(
-                f"{self.name}.faster = {self.faster:g}: a pass of {spec.name} without any block is "
+                f"{self.name}.speedup = {self.speedup:g}: a pass of {spec.name} without any block is "
                 f"{now / table.rest:.2g} times as fast; ask for less."
             )
         return budget, now
 
-    def _searched(
-        self, model: Decoder, blocks: list[list[Level]], table: Times, rows: Tensor, dense: Tensor
-    ) -> Fit:
+    def _search_fit(
+        self, model: Decoder, blocks: list[list[PruningLevel]], table: BlockTimes, rows: Tensor, dense: Tensor
+    ) -> LatencyResult:
         budget, now = self._target(model, table)
         chance = Random(self.seed)
         weights = [1.0] * len(blocks)
         seen = dict[tuple[int, ...], float]()
-        us = [[table.at(b % 2, _width(model, b, x)) for x in block] for b, block in enumerate(blocks)]
+        us = [
+            [table.time_of(b % 2, _level_width(model, b, x)) for x in block] for b, block in enumerate(blocks)
+        ]
 
         def planned(weights: Sequence[float]) -> tuple[int, ...]:
             triples = zip(weights, us, blocks, strict=True)
             return tuple(
-                within(
+                choose_within_budget(
                     [[(t, w * x.error) for t, x in zip(ts, xs, strict=True)] for w, ts, xs in triples], budget
                 )
             )
 
         def far(plan: tuple[int, ...]) -> float:
             if plan not in seen:
-                gates, others = cut(model, _paired(blocks, plan))
-                seen[plan] = divergence(dense, logits(gated(exchanged(model, others), gates), rows))
+                gates, others = cut_structures(model, _layer_pairs(blocks, plan))
+                seen[plan] = kl_divergence(
+                    dense, text_logits(apply_gates(replace_layer_matrices(model, others), gates), rows)
+                )
             return seen[plan]
 
         plan = planned(weights)
-        with Progress("weighing blocks", self.trials, "plans") as progress:
-            for _ in range(self.trials):
+        with Progress("weighing blocks", self.search_trials, "plans") as progress:
+            for _ in range(self.search_trials):
                 other = [
                     w * chance.lognormvariate(0, SPREAD) if chance.random() < 0.3 else w for w in weights
                 ]
@@ -148,40 +184,49 @@ class LatencyFit(Cutting):
                     plan, weights = came, other
                 progress.add()
         took = table.rest + sum(us[b][x] for b, x in enumerate(plan))
-        return Fit(_paired(blocks, plan), took, now, far(plan), len(seen) - 1)
+        return LatencyResult(_layer_pairs(blocks, plan), took, now, far(plan), len(seen) - 1)
 
 
-def _levels(model: Decoder, rows: Tensor) -> list[list[Level]]:
+def _block_levels(model: Decoder, rows: Tensor) -> list[list[PruningLevel]]:
     """By block, attention and feed-forward by turns: its levels, the whole one first."""
-    spec, (heads, columns), blocks = model.spec, grams(model, rows), list[list[Level]]()
+    spec, (heads, columns), blocks = model.spec, input_grams(model, rows), list[list[PruningLevel]]()
     with Progress("taking structures out", 2 * spec.n_layers, "blocks") as progress:
         for i, layer in enumerate(model.layers):
             for name, gram, width, counts in (
                 (LAST[0], heads[i], spec.head_dim, range(spec.heads_at(i) + 1)),
-                (LAST[1], columns[i], 1, [spec.ff_at(i) - x for x in reversed(widths(spec.ff_at(i)))]),
+                (
+                    LAST[1],
+                    columns[i],
+                    1,
+                    [spec.ff_at(i) - x for x in reversed(measured_widths(spec.ff_at(i)))],
+                ),
             ):
-                blocks.append(levels(unpack(getattr(layer, name)), gram, width, list(counts)))
+                blocks.append(pruning_levels(unpack(getattr(layer, name)), gram, width, list(counts)))
                 progress.add()
     return blocks
 
 
-def _width(model: Decoder, block: int, level: Level) -> int:
+def _level_width(model: Decoder, block: int, level: PruningLevel) -> int:
     """Heads or columns that a block has at a level."""
     return len(level.inputs) // (1 if block % 2 else model.spec.head_dim)
 
 
-def _paired(blocks: list[list[Level]], plan: Sequence[int]) -> list[tuple[Level, Level]]:
+def _layer_pairs(
+    blocks: list[list[PruningLevel]], plan: Sequence[int]
+) -> list[tuple[PruningLevel, PruningLevel]]:
     chosen = [block[at] for block, at in zip(blocks, plan, strict=True)]
     return [*zip(chosen[::2], chosen[1::2], strict=True)]
 
 
-def cut(model: Decoder, chosen: Sequence[tuple[Level, Level]]) -> tuple[Gates, dict[Place, Tensor]]:
+def cut_structures(
+    model: Decoder, chosen: Sequence[tuple[PruningLevel, PruningLevel]]
+) -> tuple[Gates, dict[MatrixPlace, Tensor]]:
     """Gates that close what is gone at these levels, and what the last matrices became."""
-    spec, others = model.spec, dict[Place, Tensor]()
+    spec, others = model.spec, dict[MatrixPlace, Tensor]()
     tables = [torch.ones(spec.n_layers, n, dtype=model.dtype) for n in (spec.n_heads, spec.d_ff)]
     for i, pair in enumerate(chosen):
         for name, table, level in zip(LAST, tables, pair, strict=True):
             table[i, list(level.gone)] = 0
             if level.gone:
-                others[Place(i, name)] = level.weight(unpack(getattr(model.layers[i], name)).shape[1])
+                others[MatrixPlace(i, name)] = level.weight(unpack(getattr(model.layers[i], name)).shape[1])
     return Gates(*tables), others

@@ -11,22 +11,22 @@ from torch import Tensor
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Finding
 from decodescope.engine.core.progress import Progress
-from decodescope.engine.decoding.bases.cutting import exchanged, widened
+from decodescope.engine.decoding.bases.pruning import replace_layer_matrices, unpack_model
 from decodescope.engine.decoding.bases.weights import (
     MATRICES,
-    Calibration,
-    Place,
-    Rewriting,
+    CalibrationData,
+    MatrixPlace,
+    MatrixTransform,
     WeightTransform,
-    rewritten,
-    tell_losses,
+    add_loss_findings,
+    replace_matrices,
 )
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.layers.matrix import unpack
 
-from .shared.grid import Grid, Step
-from .shared.rounding import checked
-from .shared.texts import divergence, logits, parting, texts
+from .shared.grid import Grid, TuningStep
+from .shared.rounding import check_group
+from .shared.texts import calibration_texts, kl_divergence, kl_loss, text_logits
 
 HELD = 8  # texts that no step reads: what the states on the way are judged on
 LOOKS = 8  # how often they are
@@ -52,7 +52,7 @@ class PVTuning(WeightTransform):
     source = "Malinovskii et al. 2024, arXiv:2405.14852; Vahe1994/AQLM, finetune.py, with scalar codes"
     reads = True
     finds: ClassVar[dict[str, Finding]] = {
-        **Rewriting.finds,
+        **MatrixTransform.finds,
         "divergence": Finding(
             "series", "Divergence", unit="nats", what="KL to the whole model on a step's text", over="round"
         ),
@@ -62,109 +62,136 @@ class PVTuning(WeightTransform):
         ),
     }
 
-    bits: int = param(2, choices=(2, 3, 4), unit="bits", help="of a weight, without scale and offset")
+    bits: int = param(
+        2,
+        choices=(2, 3, 4),
+        unit="bits",
+        help="precision of a weight; scale and offset of its group are stored in addition",
+    )
     group: int = param(
         32, choices=(16, 32, 64, 128), unit="weights", help="consecutive inputs that share scale and offset"
     )
-    steps: int = param(120, low=0, high=25_000, unit="steps", help="of tuning, each on a text of 256 tokens")
-    rate: float = param(
+    steps: int = param(
+        120,
+        low=0,
+        high=25_000,
+        unit="steps",
+        help="length of the tuning; each step reads a text of 256 tokens; 0: plain rounding",
+    )
+    learning_rate: float = param(
         0.005,
         low=0.0,
         high=1.0,
-        help="of scales and offsets, in parts of a matrix's mean scale; 0: no P step",
+        help="learning rate of scales and offsets, relative to the mean scale; 0: no P step",
     )
-    code_rate: float = param(
-        0.003, low=0.0, high=10.0, help="how far a step moves a wish, in steps of the grid"
+    code_learning_rate: float = param(
+        0.003, low=0.0, high=10.0, help="learning rate of the codes, as a fraction of a quantisation step"
     )
-    share: float = param(
-        0.01, low=0.0, high=1.0, help="of a matrix's codes that one step may change; 0: no V step"
+    max_changed_share: float = param(
+        0.01,
+        low=0.0,
+        high=1.0,
+        help="maximum share of a matrix's codes that one step may change; 0: no V step",
     )
 
-    def made(self, model: Decoder, calibration: Calibration) -> Decoder:
+    def transform(self, model: Decoder, calibration: CalibrationData) -> Decoder:
         grids = self.grids(model)
-        history, first = list[Step](), list[float]()
+        history, first = list[TuningStep](), list[float]()
         if self.steps:
-            grids, history, first = self.tuned(model, grids, texts(calibration, len(calibration.tokens)))
+            grids, history, first = self.tune(
+                model, grids, calibration_texts(calibration, len(calibration.tokens))
+            )
         numbers = max(1, sum(x.q.numel() for x in grids.values()))
-        calibration.tell(self, "divergence", [x.loss for x in history])
-        calibration.tell(self, "changed", [sum(x.changed.values()) / numbers for x in history])
-        calibration.tell(self, "held", [*first, *(x.judged for x in history if x.judged is not None)])
-        decoder = rewritten(model, lambda at, x: grids[at].stored(model.dtype) if at in grids else x)
-        tell_losses(self, model, decoder, calibration)
+        calibration.add_finding(self, "divergence", [x.loss for x in history])
+        calibration.add_finding(self, "changed", [sum(x.changed.values()) / numbers for x in history])
+        calibration.add_finding(self, "held", [*first, *(x.judged for x in history if x.judged is not None)])
+        decoder = replace_matrices(
+            model, lambda at, x: grids[at].to_matrix(model.dtype) if at in grids else x
+        )
+        add_loss_findings(self, model, decoder, calibration)
         return decoder
 
-    def grids(self, model: Decoder) -> dict[Place, Grid]:
+    def grids(self, model: Decoder) -> dict[MatrixPlace, Grid]:
         """Each matrix of the layers, rounded; those of which nothing is left are not among them."""
-        kept, wide = dict[Place, Grid](), torch.promote_types(model.dtype, torch.float32)
+        kept, wide = dict[MatrixPlace, Grid](), torch.promote_types(model.dtype, torch.float32)
         for i, layer in enumerate(model.layers):
             for name in MATRICES:
-                weight, place = unpack(getattr(layer, name)), Place(i, name)
+                weight, place = unpack(getattr(layer, name)), MatrixPlace(i, name)
                 if weight.numel():
-                    kept[place] = Grid.of(
-                        weight, checked(self.group, weight, place, self.name), self.bits, wide
+                    kept[place] = Grid.from_weight(
+                        weight, check_group(self.group, weight, place, self.name), self.bits, wide
                     )
         return kept
 
-    def tuned(
-        self, model: Decoder, grids: dict[Place, Grid], rows: Tensor
-    ) -> tuple[dict[Place, Grid], list[Step], list[float]]:
+    def tune(
+        self, model: Decoder, grids: dict[MatrixPlace, Grid], rows: Tensor
+    ) -> tuple[dict[MatrixPlace, Grid], list[TuningStep], list[float]]:
         """The best state on the way, as it is stored, all steps, and what the first state was judged; texts int64 [N, T].
         `grids` ends as the last state."""
-        whole, history = widened(model), list[Step]()
+        whole, history = unpack_model(model), list[TuningStep]()
         # kinds of text lie side by side
         rows = rows[torch.randperm(len(rows), generator=torch.Generator().manual_seed(0))]
         seen, held = (rows[:-HELD], rows[-HELD:]) if len(rows) > 2 * HELD else (rows, rows)
         with torch.no_grad():
-            dense = logits(whole, held)
+            dense = text_logits(whole, held)
         judge = self._judge(whole, dense, held, model.dtype)
         best = judge(grids)
         first = [best[0]]
         optimiser = torch.optim.Adam(
-            [{"params": [x.scale, x.zero], "lr": self.rate * float(x.scale.mean())} for x in grids.values()],
+            [
+                {"params": [x.scale, x.zero], "lr": self.learning_rate * float(x.scale.mean())}
+                for x in grids.values()
+            ],
             betas=(0.9, 0.95),
         )
         often = max(1, self.steps // LOOKS)
         with Progress("tuning codes", self.steps, "steps") as progress:
             for step in range(self.steps):
                 at = step % len(seen)
-                loss, slopes = _slopes(whole, grids, seen[at : at + 1])
-                if self.rate:
+                loss, slopes = _gradients(whole, grids, seen[at : at + 1])
+                if self.learning_rate:
                     optimiser.step()
                     for x in grids.values():
                         x.scale.clamp_(min=torch.finfo(x.scale.dtype).tiny)
                 changed = {
-                    place: x.stepped(slopes[place], self.code_rate, self.share) for place, x in grids.items()
+                    place: x.step(slopes[place], self.code_learning_rate, self.max_changed_share)
+                    for place, x in grids.items()
                 }
                 looked = judge(grids) if step % often == often - 1 or step == self.steps - 1 else None
-                history.append(Step(loss, changed, looked and looked[0]))
+                history.append(TuningStep(loss, changed, looked and looked[0]))
                 best = best if looked is None or looked[0] >= best[0] else looked
                 progress.add()
         return best[1], history, first
 
     def _judge(
         self, whole: Decoder, dense: Tensor, held: Tensor, dtype: torch.dtype
-    ) -> Callable[[Mapping[Place, Grid]], tuple[float, dict[Place, Grid]]]:
+    ) -> Callable[[Mapping[MatrixPlace, Grid]], tuple[float, dict[MatrixPlace, Grid]]]:
         @torch.no_grad()
-        def judge(grids: Mapping[Place, Grid]) -> tuple[float, dict[Place, Grid]]:
-            kept = {place: x.rounded(dtype) for place, x in grids.items()}
-            return divergence(
-                dense, logits(exchanged(whole, {place: x.weight() for place, x in kept.items()}), held)
+        def judge(grids: Mapping[MatrixPlace, Grid]) -> tuple[float, dict[MatrixPlace, Grid]]:
+            kept = {place: x.round_scales(dtype) for place, x in grids.items()}
+            return kl_divergence(
+                dense,
+                text_logits(
+                    replace_layer_matrices(whole, {place: x.weight() for place, x in kept.items()}), held
+                ),
             ), kept
 
         return judge
 
 
-def _slopes(whole: Decoder, grids: Mapping[Place, Grid], row: Tensor) -> tuple[float, dict[Place, Tensor]]:
+def _gradients(
+    whole: Decoder, grids: Mapping[MatrixPlace, Grid], row: Tensor
+) -> tuple[float, dict[MatrixPlace, Tensor]]:
     """The loss on a text int64 [1, T], and its slope at each matrix; at scales and offsets it is left in their `grad`."""
     with torch.no_grad():
-        dense = logits(whole, row)
+        dense = text_logits(whole, row)
     for x in grids.values():
         x.scale.requires_grad_().grad = x.zero.requires_grad_().grad = None
     with torch.enable_grad():
         weights = {place: x.weight() for place, x in grids.items()}
         for w in weights.values():
             w.retain_grad()
-        loss = parting(dense, logits(exchanged(whole, weights), row))
+        loss = kl_loss(dense, text_logits(replace_layer_matrices(whole, weights), row))
         loss.backward()
     for x in grids.values():
         x.scale.requires_grad_(False)

@@ -6,12 +6,12 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.bases.weights import Place, Rewriting
-from decodescope.engine.model.layers.compressed_matrices import Sparse
+from decodescope.engine.decoding.bases.weights import MatrixPlace, MatrixTransform
+from decodescope.engine.model.layers.compressed_matrices import SparseMatrix
 
 
 @component
-class SparseNM(Rewriting):
+class SparseNM(MatrixTransform):
     """Of `group` consecutive inputs of a row the `keep` with the largest absolute values stay as they are, the others are 0.
     Kept are the values and the place of each in its group, in as few bits as the place takes (2 for four places).
 
@@ -23,13 +23,17 @@ class SparseNM(Rewriting):
     title = "N:M sparsity"
     source = "Mishra et al. 2021, arXiv:2104.08378; by magnitude, without the training that follows there"
 
-    keep: int = param(2, low=1, high=15, unit="weights", help="of each group that stay")
-    group: int = param(4, choices=(2, 4, 8, 16), unit="weights", help="consecutive inputs of a row")
+    kept_weights: int = param(
+        2, low=1, high=15, unit="weights", help="number of largest weights that stay in each group (N)"
+    )
+    group: int = param(
+        4, choices=(2, 4, 8, 16), unit="weights", help="consecutive inputs of a row that form a group (M)"
+    )
 
-    def stored(self, place: Place, weight: Tensor) -> Tensor:
-        if self.keep >= self.group:
+    def compress_matrix(self, place: MatrixPlace, weight: Tensor) -> Tensor:
+        if self.kept_weights >= self.group:
             raise ParamError(
-                f"{self.name}.keep = {self.keep} of a group of {self.group}: nothing would go; keep fewer."
+                f"{self.name}.kept_weights = {self.kept_weights} of a group of {self.group}: nothing would go; keep fewer."
             )
         if not weight.numel():
             return weight  # of a block that was cut
@@ -41,8 +45,8 @@ class SparseNM(Rewriting):
         places = (
             groups.abs()
             .sort(dim=2, descending=True, stable=True)
-            .indices[..., : self.keep]
+            .indices[..., : self.kept_weights]
             .sort(dim=2)
             .values
         )
-        return Sparse.stored(groups.gather(2, places), places, self.group)
+        return SparseMatrix.from_values(groups.gather(2, places), places, self.group)

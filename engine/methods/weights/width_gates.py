@@ -10,16 +10,16 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Finding
-from decodescope.engine.decoding.bases.cutting import Cutting, exchanged, widened
-from decodescope.engine.decoding.bases.weights import Calibration, Place
+from decodescope.engine.decoding.bases.pruning import StructuredPruning, replace_layer_matrices, unpack_model
+from decodescope.engine.decoding.bases.weights import CalibrationData, MatrixPlace
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.model.forward.slicing import gated
+from decodescope.engine.model.forward.slicing import apply_gates
 from decodescope.engine.model.layers.gates import Gates
 from decodescope.engine.model.layers.matrix import unpack
 
-from .shared.gating import hard_concrete, probability_open, train
-from .shared.sizes import Sizes
-from .shared.texts import loss, texts
+from .shared.gate_sizes import GateSizes
+from .shared.gating import hard_concrete, probability_open, train_tables
+from .shared.texts import calibration_texts, text_loss
 
 HEAT = 2 / 3  # of the gates
 STIFF, PUSH = 1000.0, 5.0  # where l2 begins, and how far a step moves the multipliers up
@@ -27,7 +27,7 @@ SMALL = 0.02  # how large an adapter's first matrix begins; the second one begin
 
 
 @component
-class WidthGates(Cutting):
+class WidthGates(StructuredPruning):
     """A hard concrete gate for each head and each group of feed-forward columns, as they are drawn for heads alone, but towards
     a size. s is the share of the layers' weights that is expected to be gone, from each gate's P(0); a KV head's keys and
     values go when all its query heads do. The objective is the loss on a text + l1 (s - s*) + l2 (s - s*)^2: an augmented
@@ -46,7 +46,7 @@ class WidthGates(Cutting):
     source = "Guo et al. 2023, arXiv:2310.05015; microsoft/Moonlit, Compresso/models/l0_module.py"
     reads = True
     finds: ClassVar[dict[str, Finding]] = {
-        **Cutting.finds,
+        **StructuredPruning.finds,
         "gate": Finding("grid", "Gate", what="a head's gate at the end, without noise", over="head"),
         "width": Finding("grid", "Width", what="heads and columns that stay in a block", over="sublayer"),
         "gone": Finding(
@@ -58,68 +58,92 @@ class WidthGates(Cutting):
         "wanted": Finding("series", "Wanted", what="what it was to be", over="round"),
     }
 
-    cut: float = param(0.3, low=0.0, high=0.95, step=0.01, help="share of the layers' weights that goes")
-    columns: int = param(
-        32, low=1, high=1024, unit="columns", help="of a feed-forward block that share a gate"
+    cut_share: float = param(
+        0.3, low=0.0, high=0.95, step=0.01, help="share of the layers' weights that is cut"
+    )
+    columns_per_gate: int = param(
+        32, low=1, high=1024, unit="columns", help="number of feed-forward columns that share a gate"
     )
     rank: int = param(
-        0, low=0, high=64, help="of an adapter beside queries and values; 0: none. The authors' is 8"
+        0, low=0, high=64, help="rank of the adapter on queries and values; 0: no adapter; the authors use 8"
     )
     steps: int = param(
-        120, low=2, high=25_000, unit="steps", help="of training, each on a text of 256 tokens"
+        120,
+        low=2,
+        high=25_000,
+        unit="steps",
+        help="length of the training; each step reads a text of 256 tokens",
     )
-    warm: float = param(
-        0.5, low=0.0, high=1.0, step=0.05, help="share of the steps in which the target rises"
+    warmup_share: float = param(
+        0.5, low=0.0, high=1.0, step=0.05, help="share of the training steps in which the target share rises"
     )
-    rate: float = param(0.2, low=0.0, high=10.0, help="how far a step moves a gate")
-    adapter_rate: float = param(0.001, low=0.0, high=1.0, help="how far it moves a number of the adapter")
-    start: float = param(
-        2.0, low=-5.0, high=10.0, help="where all gates begin: the logarithm of the odds that one is open"
+    learning_rate: float = param(0.2, low=0.0, high=10.0, help="learning rate of the gates")
+    adapter_learning_rate: float = param(0.001, low=0.0, high=1.0, help="learning rate of the adapter")
+    initial_log_odds: float = param(2.0, low=-5.0, high=10.0, help="initial log-odds that a gate is open")
+    seed: int = param(
+        0, low=0, high=2**31 - 1, help="seed of the noise on the gates and of the adapter's first values"
     )
-    seed: int = param(0, low=0, high=2**31 - 1, help="of the noise")
 
-    def fitted(self, model: Decoder, calibration: Calibration) -> tuple[Gates, Mapping[Place, Tensor]]:
-        sizes, whole = Sizes(model.spec, self.columns), widened(model)
-        (heads, groups), others, gone = self.trained(whole, texts(calibration, len(calibration.tokens)))
-        head, group = sizes.closed(heads, groups, self.cut)
-        gates = Gates(head.to(whole.dtype), sizes.spread(group).to(whole.dtype))
+    def fit_gates(
+        self, model: Decoder, calibration: CalibrationData
+    ) -> tuple[Gates, Mapping[MatrixPlace, Tensor]]:
+        sizes, whole = GateSizes(model.spec, self.columns_per_gate), unpack_model(model)
+        (heads, groups), others, gone = self.train_gates(
+            whole, calibration_texts(calibration, len(calibration.tokens))
+        )
+        head, group = sizes.close_gates(heads, groups, self.cut_share)
+        gates = Gates(head.to(whole.dtype), sizes.expand_groups(group).to(whole.dtype))
         soft, spec = hard_concrete(heads), model.spec
-        calibration.tell(self, "gate", [row[: spec.heads_at(i)] for i, row in enumerate(soft)])
-        calibration.tell(self, "width", [[int(x) for x in pair] for pair in sizes.widths(head, group)])
-        calibration.tell(self, "gone", gone)
-        calibration.tell(self, "wanted", [self.target(step) for step in range(self.steps)])
+        calibration.add_finding(self, "gate", [row[: spec.heads_at(i)] for i, row in enumerate(soft)])
+        calibration.add_finding(self, "width", [[int(x) for x in pair] for pair in sizes.widths(head, group)])
+        calibration.add_finding(self, "gone", gone)
+        calibration.add_finding(self, "wanted", [self.target_share(step) for step in range(self.steps)])
         return gates, others
 
-    def target(self, step: int) -> float:
+    def target_share(self, step: int) -> float:
         """s* of a step."""
-        return self.cut * min(1.0, (step + 1) / max(1.0, self.warm * self.steps))
+        return self.cut_share * min(1.0, (step + 1) / max(1.0, self.warmup_share * self.steps))
 
-    def trained(
+    def train_gates(
         self, model: Decoder, rows: Tensor
-    ) -> tuple[tuple[Tensor, Tensor], dict[Place, Tensor], list[float]]:
+    ) -> tuple[tuple[Tensor, Tensor], dict[MatrixPlace, Tensor], list[float]]:
         """What training on texts int64 [N, T] makes of the gates' parameters, [L, H] and [L, groups], and of the matrices that
         an adapter was added to; and s, step by step."""
-        sizes, g = Sizes(model.spec, self.columns), torch.Generator().manual_seed(self.seed)
-        tables = [torch.full(shape, self.start, dtype=torch.float64) for shape in sizes.shapes]
+        sizes, g = GateSizes(model.spec, self.columns_per_gate), torch.Generator().manual_seed(self.seed)
+        tables = [torch.full(shape, self.initial_log_odds, dtype=torch.float64) for shape in sizes.shapes]
         multipliers, gone = torch.tensor([0.0, STIFF], dtype=torch.float64), list[float]()
         adapters = [self._adapter(model, i, g) for i in range(model.spec.n_layers)] if self.rank else []
 
         def objective(row: Tensor, step: int) -> Tensor:
             noise = [torch.rand(x.shape, generator=g, dtype=x.dtype).clamp_(1e-8, 1 - 1e-8) for x in tables]
             head, group = (hard_concrete(a, u, HEAT) for a, u in zip(tables, noise, strict=True))
-            s = sizes.gone(*(probability_open(a, HEAT) for a in tables))
-            off = s - self.target(step)
+            s = sizes.removed_share(*(probability_open(a, HEAT) for a in tables))
+            off = s - self.target_share(step)
             gone.append(float(s.detach()))
-            masked = gated(exchanged(model, self._added(model, adapters)), Gates(head, sizes.spread(group)))
+            masked = apply_gates(
+                replace_layer_matrices(model, self._add_adapters(model, adapters)),
+                Gates(head, sizes.expand_groups(group)),
+            )
             multipliers.add_(torch.stack([off, off.square()]).detach(), alpha=PUSH)  # up their own slopes
-            return loss(masked, row) + multipliers[0] * off + multipliers[1] * off.square()
+            return text_loss(masked, row) + multipliers[0] * off + multipliers[1] * off.square()
 
         further = (
-            [{"params": [x for pair in adapters for x in pair], "lr": self.adapter_rate}] if adapters else []
+            [{"params": [x for pair in adapters for x in pair], "lr": self.adapter_learning_rate}]
+            if adapters
+            else []
         )
-        train(tables, objective, rows, self.steps, self.rate, "closing gates", further, settle=1 - self.warm)
-        gone.append(float(sizes.gone(*(probability_open(a, HEAT) for a in tables))))
-        return (tables[0], tables[1]), self._added(model, adapters), gone
+        train_tables(
+            tables,
+            objective,
+            rows,
+            self.steps,
+            self.learning_rate,
+            "closing gates",
+            further,
+            settle=1 - self.warmup_share,
+        )
+        gone.append(float(sizes.removed_share(*(probability_open(a, HEAT) for a in tables))))
+        return (tables[0], tables[1]), self._add_adapters(model, adapters), gone
 
     def _adapter(self, model: Decoder, i: int, g: torch.Generator) -> tuple[Tensor, Tensor]:
         """A [rank, d_model] and B [queries and values, rank] of layer i."""
@@ -131,12 +155,16 @@ class WidthGates(Cutting):
         )
         return first, torch.zeros(rows, self.rank, dtype=model.dtype, device=model.device)
 
-    def _added(self, model: Decoder, adapters: list[tuple[Tensor, Tensor]]) -> dict[Place, Tensor]:
+    def _add_adapters(
+        self, model: Decoder, adapters: list[tuple[Tensor, Tensor]]
+    ) -> dict[MatrixPlace, Tensor]:
         """The matrices with their adapters added: to the rows of queries and values, not to those of keys."""
-        others = dict[Place, Tensor]()
+        others = dict[MatrixPlace, Tensor]()
         for i, (a, b) in enumerate(adapters):
             spec = model.spec
             q, kv = spec.heads_at(i) * spec.head_dim, spec.kv_at(i) * spec.head_dim
             keys = a.new_zeros(kv, a.shape[1])
-            others[Place(i, "qkv")] = unpack(model.layers[i].qkv) + torch.cat([b[:q] @ a, keys, b[q:] @ a])
+            others[MatrixPlace(i, "qkv")] = unpack(model.layers[i].qkv) + torch.cat(
+                [b[:q] @ a, keys, b[q:] @ a]
+            )
         return others

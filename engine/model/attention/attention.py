@@ -16,7 +16,7 @@ from .per_head import HeadStore
 TILE = 128  # query rows whose attention is held at a time when only column sums are wanted
 
 
-class WantedWeights(NamedTuple):
+class AttentionRequest(NamedTuple):
     """The attention weights of a layer that a probe asks for.
 
     columns: their sums over queries and group, instead of a row for each query
@@ -27,17 +27,17 @@ class WantedWeights(NamedTuple):
     columns: bool = False
 
 
-def capped(x: Tensor, cap: float | None) -> Tensor:
+def soft_cap(x: Tensor, cap: float | None) -> Tensor:
     """cap * tanh(x / cap), which bounds x softly; x itself without a cap."""
     return x if cap is None else (x / cap).tanh_().mul_(cap)
 
 
-def widened(x: Tensor) -> Tensor:
+def upcast_half(x: Tensor) -> Tensor:
     """x in float32 where it is in a half type: choices and sums are not made in those."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
-def square(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
+def causal_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     """Attention [B, H_kv, g, T, D] of T queries (q in that shape) to the T keys before them and to their own."""
     y = F.scaled_dot_product_attention(
         q.flatten(1, 2), k, v, is_causal=True, scale=scale, enable_gqa=q.shape[2] > 1
@@ -45,7 +45,7 @@ def square(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     return y.view(q.shape)
 
 
-def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """Attention [B, H_kv, g, T, D] in one kernel; mask: bool [B or 1, H_kv or 1, T, S], what a row sees; None: everything."""
     B, H, g, T, D = q.shape
     # the query heads of a group stand as further rows of one head: no key or value is repeated
@@ -56,21 +56,26 @@ def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) ->
     )
 
 
-def weights(q: Tensor, k: Tensor, mask: Tensor | None, scale: float, cap: float | None = None) -> Tensor:
+def attention_weights(
+    q: Tensor, k: Tensor, mask: Tensor | None, scale: float, cap: float | None = None
+) -> Tensor:
     """float [B, H_kv, g, T, S]: what the T queries q [B, H_kv, g, T, D] give to each of the S keys k [B, H_kv, S, D], in their
-    type, which is no half one; mask as for `fused`. The scores are softly capped at `cap`."""
+    type, which is no half one; mask as for `fused_attention`. The scores are softly capped at `cap`."""
     B, H, g, T, D = q.shape
     scores = q.reshape(B, H, g * T, D) @ k.mT  # [B, H_kv, g * T, S]
-    scores = capped(scores.view(B, H, g, T, -1).mul_(scale), cap)
+    scores = soft_cap(scores.view(B, H, g, T, -1).mul_(scale), cap)
     if mask is not None:
         scores.masked_fill_(~mask[:, :, None], -torch.inf)
     return scores.softmax(-1)
 
 
-def by_head(q: Tensor, heads: HeadStore, n: int, m: int, mask: Tensor | None, scale: float) -> Tensor:
-    """`fused` where heads hold different numbers of entries, one head after the other: each reads its own slice, and nothing is
-    copied. mask: as for `fused`, over the n committed slots of the head that holds most and the m pending rows; slots that a
-    head has not may be visible.
+def attention_by_head(
+    q: Tensor, heads: HeadStore, n: int, m: int, mask: Tensor | None, scale: float
+) -> Tensor:
+    """`fused_attention` where heads hold different numbers of entries, one head after the other: each reads its own slice,
+    and nothing is
+    copied. mask: as for `fused_attention`, over the n committed slots of the head that holds most and the m pending rows;
+    slots that a head has not may be visible.
 
     One kernel over copies padded to the fullest head was the other way. On one thread of a CPU in float32, one row: 12 heads of
     width 64 with 100 to 1,200 entries took 0.48 ms by head and 0.99 ms padded (0.47 ms as even heads of the same sum), with two
@@ -90,26 +95,27 @@ def by_head(q: Tensor, heads: HeadStore, n: int, m: int, mask: Tensor | None, sc
     return y
 
 
-def explicit(
+def eager_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
     mask: Tensor | None,
     scale: float,
     cap: float | None = None,
-    wanted: WantedWeights | None = None,
+    wanted: AttentionRequest | None = None,
 ) -> Tensor:
-    """`fused`, written out and tile by tile. The scores are softly capped at `cap`; a probe gets the `wanted` weights."""
+    """`fused_attention`, written out and tile by tile. The scores are softly capped at `cap`; a probe gets the `wanted`
+    weights."""
     B, H, _, T, _ = q.shape
     columns = wanted is not None and wanted.columns
     size = T if wanted is not None and not columns else TILE
     # half types are widened as a whole: small batched products take three times as long in them on a CPU
-    dtype, (q, k, v) = v.dtype, (widened(x) for x in (q, k, v))
+    dtype, (q, k, v) = v.dtype, (upcast_half(x) for x in (q, k, v))
     sums = k.new_zeros(B, H, k.shape[2], dtype=torch.float32) if columns else None
     parts = []
     for at in range(0, T, size):
         tile = q[:, :, :, at : at + size]
-        given = weights(tile, k, None if mask is None else mask[:, :, at : at + size], scale, cap)
+        given = attention_weights(tile, k, None if mask is None else mask[:, :, at : at + size], scale, cap)
         if sums is not None:
             sums += given.sum((2, 3))
         elif wanted is not None:

@@ -9,14 +9,14 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 
-from .attention import WantedWeights, by_head, explicit, fused, square
-from .extra_kv import Beside
-from .groups import by_size
+from .attention import AttentionRequest, attention_by_head, causal_attention, eager_attention, fused_attention
+from .extra_kv import ExtraKV
+from .groups import attention_by_group_size
 from .per_head import HeadStore
-from .segments import RopeMode, Segment, attended
+from .segments import RopeMode, Segment, attend_segments
 
 
-class Entries(Protocol):
+class LayerEntries(Protocol):
     """The cache of one layer, as kernels read it: `LayerStore` in `model/stores`."""
 
     @property
@@ -40,7 +40,7 @@ class Entries(Protocol):
         """Keys and values by head, where heads hold different numbers of entries."""
 
     @property
-    def segmented(self) -> bool:
+    def is_segmented(self) -> bool:
         """Whether the entries lie in segments, such as packed and plain ones."""
 
     def segments(self, mask: Tensor | None) -> list[Segment]:
@@ -55,7 +55,7 @@ class LayerInput(Protocol):
         """Queries by rotation, float [B, H_kv, g, T, D]; "original" comes first and is always there."""
 
     @property
-    def store(self) -> Entries | None:
+    def store(self) -> LayerEntries | None:
         """The cache, with the rows of the pass already appended; None: the pass has no cache."""
 
     @property
@@ -63,26 +63,26 @@ class LayerInput(Protocol):
         """Without a cache: keys and values of the pass alone, float [2, B, H_kv, T, D]."""
 
     @property
-    def outside(self) -> Sequence[Beside]:
+    def outside(self) -> Sequence[ExtraKV]:
         """Entries without tokens, which stand beside those of the text."""
 
     def mask(self, padded: bool = True) -> Tensor | None:
         """What each row sees, bool [B or 1, H_kv or 1, T, n + m]; None: everything. padded: as for `Sight.mask`."""
 
-    def square(self) -> bool:
+    def is_causal_square(self) -> bool:
         """Whether several rows read themselves alone, causally, and nothing is hidden."""
 
     def moved_sinks(self) -> list[Segment] | None:
         """The entries, where sinks stand elsewhere than in the text; None: they do not."""
 
-    def chosen(self) -> list[Segment] | None:
+    def sparse_segments(self) -> list[Segment] | None:
         """The entries that a policy chose for these queries; None: it did not choose."""
 
     def extra(self) -> list[Segment]:
         """The entries without tokens, and the prefix that the pass brings along."""
 
 
-def attend(spec: ModelSpec, i: int, read: LayerInput, wanted: WantedWeights | None) -> Tensor:
+def attend(spec: ModelSpec, i: int, read: LayerInput, wanted: AttentionRequest | None) -> Tensor:
     """Attention of layer i, float [B, H_kv, g, T, D]. wanted: the weights that a probe asks for.
 
     Segments are used where the entries of a layer do not lie in one piece or want queries of several rotations: sinks that
@@ -90,9 +90,11 @@ def attend(spec: ModelSpec, i: int, read: LayerInput, wanted: WantedWeights | No
     """
     segments = _segments(read)
     if segments is None or read.store is None:
-        return _at_once(spec, i, read, wanted)
+        return _attend_at_once(spec, i, read, wanted)
     segments, slots = [*segments, *read.extra()], read.store.n + read.store.m
-    return attended(segments, read.queries, spec.score_scale, spec.attn_cap, slots=slots, wanted=wanted)
+    return attend_segments(
+        segments, read.queries, spec.score_scale, spec.attn_cap, slots=slots, wanted=wanted
+    )
 
 
 def _segments(read: LayerInput) -> list[Segment] | None:
@@ -102,27 +104,27 @@ def _segments(read: LayerInput) -> list[Segment] | None:
         return None
     if len(read.queries) > 1 and (sinks := read.moved_sinks()) is not None:
         return sinks
-    if (chosen := read.chosen()) is not None:
+    if (chosen := read.sparse_segments()) is not None:
         return chosen
-    if store.segmented or read.outside or "unrotated" in read.queries:
+    if store.is_segmented or read.outside or "unrotated" in read.queries:
         return store.segments(read.mask())
     return None
 
 
-def _at_once(spec: ModelSpec, i: int, read: LayerInput, wanted: WantedWeights | None) -> Tensor:
+def _attend_at_once(spec: ModelSpec, i: int, read: LayerInput, wanted: AttentionRequest | None) -> Tensor:
     """Attention over all entries of a store, or over those of the pass alone, by one of five kernels."""
     q, store, scale = read.queries["original"], read.store, spec.score_scale
     visible_weights = wanted is not None or spec.attn_cap is not None  # no fused kernel gives or caps them
     if store is not None and store.heads is not None and not visible_weights:
-        return by_head(q, store.heads, store.n, store.m, read.mask(padded=False), scale)
+        return attention_by_head(q, store.heads, store.n, store.m, read.mask(padded=False), scale)
     if store is not None:
         k, v = store.k, store.v
     else:
         assert read.fresh is not None
         k, v = read.fresh
     if visible_weights:
-        return explicit(q, k, v, read.mask(), scale, spec.attn_cap, wanted)
-    causal, groups = read.square(), spec.uneven_at(i)
+        return eager_attention(q, k, v, read.mask(), scale, spec.attn_cap, wanted)
+    causal, groups = read.is_causal_square(), spec.uneven_at(i)
     if groups is not None:
-        return by_size(groups, q, k, v, None if causal else read.mask(), scale, causal=causal)
-    return square(q, k, v, scale) if causal else fused(q, k, v, read.mask(), scale)
+        return attention_by_group_size(groups, q, k, v, None if causal else read.mask(), scale, causal=causal)
+    return causal_attention(q, k, v, scale) if causal else fused_attention(q, k, v, read.mask(), scale)

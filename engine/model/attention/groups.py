@@ -9,13 +9,13 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from .attention import fused, square
+from .attention import causal_attention, fused_attention
 
 Groups = tuple[int, ...]  # by KV head, how many query heads read it
 
 
 @lru_cache(maxsize=256)
-def _places(groups: Groups, device: torch.device) -> tuple[Tensor, Tensor]:
+def _head_places(groups: Groups, device: torch.device) -> tuple[Tensor, Tensor]:
     """int64 [H_kv * g]: which query head stands at each place of a table that is as wide as the widest group, the last of a
     smaller one again where it has no more; int64 [H]: at which place each stands."""
     widest, firsts = max(groups), [sum(groups[:k]) for k in range(len(groups))]
@@ -24,18 +24,18 @@ def _places(groups: Groups, device: torch.device) -> tuple[Tensor, Tensor]:
     return torch.tensor(stands, device=device), torch.tensor(at, device=device)
 
 
-def widened_to(groups: Groups, q: Tensor) -> Tensor:
+def pad_groups(groups: Groups, q: Tensor) -> Tensor:
     """Queries [B, T, H_kv * g, D] of [B, T, H, D], g being the widest group: smaller ones show their last head again. So who
     looks at attention by KV head sees as many rows of each."""
-    return q.index_select(2, _places(groups, q.device)[0])
+    return q.index_select(2, _head_places(groups, q.device)[0])
 
 
-def narrowed_from(groups: Groups, y: Tensor) -> Tensor:
+def unpad_groups(groups: Groups, y: Tensor) -> Tensor:
     """The heads that there are, [B, T, H, D], of [B, T, H_kv * g, D]."""
-    return y.index_select(2, _places(groups, y.device)[1])
+    return y.index_select(2, _head_places(groups, y.device)[1])
 
 
-def runs(groups: Groups) -> Iterator[tuple[slice, int]]:
+def equal_group_runs(groups: Groups) -> Iterator[tuple[slice, int]]:
     """KV heads that stand side by side and have equally many query heads, and how many."""
     first = 0
     for size, run in groupby(groups):
@@ -44,16 +44,18 @@ def runs(groups: Groups) -> Iterator[tuple[slice, int]]:
         first = stop
 
 
-def by_size(
+def attention_by_group_size(
     groups: Groups, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, *, causal: bool
 ) -> Tensor:
-    """Attention [B, H_kv, g, T, D] of the heads that there are, run by run, of q in that shape as `widened_to` has it; causal:
+    """Attention [B, H_kv, g, T, D] of the heads that there are, run by run, of q in that shape as `pad_groups` has it; causal:
     of a square. Keys and values [B, H_kv, S, D] are read where they lie; at the places of no head nothing is worked out."""
     y = torch.zeros_like(q, memory_format=torch.contiguous_format)
-    for at, size in runs(groups):
+    for at, size in equal_group_runs(groups):
         own = q[:, at, :size], k[:, at], v[:, at]
         if causal:
-            y[:, at, :size] = square(*own, scale)
+            y[:, at, :size] = causal_attention(*own, scale)
         else:
-            y[:, at, :size] = fused(*own, mask if mask is None or mask.shape[1] == 1 else mask[:, at], scale)
+            y[:, at, :size] = fused_attention(
+                *own, mask if mask is None or mask.shape[1] == 1 else mask[:, at], scale
+            )
     return y

@@ -8,18 +8,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .attention import widened
-from .segments import Part, Segment
+from .attention import upcast_half
+from .segments import PartialAttention, Segment
 
 
-def feature(x: Tensor, scale: float) -> Tensor:
+def feature_map(x: Tensor, scale: float) -> Tensor:
     """phi: ELU(x * sqrt(scale)) + 1 of queries or keys x float [..., D], all positive; phi(q) . phi(k) stands in for the
     exponential of their score, q . k * scale."""
     return F.elu(x * scale**0.5) + 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear(Segment):
+class LinearSegment(Segment):
     """What entries i with keys k_i and values v_i give to a query once their exponentials are replaced by phi(q) . phi(k_i):
     phi(q) Z to the numerator and phi(q) . k to the denominator, with Z = sum of phi(k_i) v_i^T and k = sum of phi(k_i).
     However many there are, Z and k are of one size (Liang et al. 2024, arXiv:2406.14036, algorithm 1;
@@ -34,12 +34,12 @@ class Linear(Segment):
 
     def attend(
         self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
-    ) -> Part:
+    ) -> PartialAttention:
         """A cap is for scores, and here are none; weights have no width. In float32, float64 where the queries are."""
-        phi = feature(widened(q), scale)
+        phi = feature_map(upcast_half(q), scale)
         numerator, denominator = (
             phi @ self.z.to(phi.dtype),
             (phi @ self.k.to(phi.dtype).abs()[..., None]).squeeze(-1),
         )
         none = phi.new_zeros(*phi.shape[:4], 0) if weights else None
-        return Part(numerator, denominator, torch.zeros_like(denominator), none)
+        return PartialAttention(numerator, denominator, torch.zeros_like(denominator), none)

@@ -31,18 +31,18 @@ class HeadStore:
         self._shape, self.memory = (lengths.shape[0], lengths.shape[1]), memory
         self.lengths: list[int] = lengths.flatten().tolist()
         self.kv = kv.flatten(1, 3)
-        self._place(
+        self._reallocate(
             [kv.shape[3] * i for i in range(len(self.lengths))],
             0,
-            [self.rounded(n + spare) for n in self.lengths],
+            [self.round_to_pages(n + spare) for n in self.lengths],
         )
 
     @staticmethod
-    def rounded(entries: int) -> int:
+    def round_to_pages(entries: int) -> int:
         """Slots of the pages that hold `entries`, one page at least."""
         return max(1, -(-entries // HEAD_PAGE)) * HEAD_PAGE
 
-    def _place(self, starts: Sequence[int], m: int, rooms: list[int]) -> None:
+    def _reallocate(self, starts: Sequence[int], m: int, rooms: list[int]) -> None:
         """A new buffer in which the heads have `rooms`; in the present one they begin at `starts`, with m pending rows each."""
         new = self.kv.new_zeros(2, sum(rooms), self.kv.shape[2])
         self.memory.take(new)
@@ -52,9 +52,9 @@ class HeadStore:
         self.kv = new
         self.starts = begins
         self.rooms = rooms
-        self._counted()
+        self._update_counts()
 
-    def _counted(self) -> None:
+    def _update_counts(self) -> None:
         """Lengths or places have changed."""
         self._free = min(room - n for room, n in zip(self.rooms, self.lengths, strict=True))
         both = torch.tensor([self.lengths, self.starts], device=self.kv.device)
@@ -65,14 +65,14 @@ class HeadStore:
     def resize(self, m: int, rooms: list[int]) -> None:
         """Hold `rooms` slots for the heads; moves what is there."""
         old = self.kv
-        self._place(self.starts, m, rooms)
+        self._reallocate(self.starts, m, rooms)
         self.memory.give(old)
 
     def append(self, kv: Tensor, m: int) -> None:
         """Write T rows behind the m pending ones: kv float [2, B, H_kv, T, D]."""
         rows = kv.shape[3]
         if m + rows > self._free:
-            self.resize(m, [self.rounded(n + m + rows) + HEAD_PAGE for n in self.lengths])
+            self.resize(m, [self.round_to_pages(n + m + rows) + HEAD_PAGE for n in self.lengths])
         at = self._ends[..., None] + torch.arange(m, m + rows, device=self._ends.device)
         self.kv.index_copy_(1, at.flatten(), kv.flatten(1, 3))
         self._index = None
@@ -90,29 +90,31 @@ class HeadStore:
     def commit(self, count: int) -> None:
         """The first `count` pending rows are committed."""
         self.lengths = [n + count for n in self.lengths]
-        self._counted()
+        self._update_counts()
 
     def keep(self, source: tuple[Tensor, ...], to: tuple[Tensor, ...], lengths: Tensor) -> None:
         """Copy entries within their heads, (sequence, head, slot) int64 [E] each, of which `lengths` (int64 [B, H_kv]) then
         count."""
         self.move(self._starts[source[:2]] + source[2], self._starts[to[:2]] + to[2])
         self.lengths = lengths.flatten().tolist()
-        self._counted()
+        self._update_counts()
 
     def shrink(self, m: int, spare: int) -> bool:
         """Return memory where more than a page a head is free beside `spare` pending rows; whether as much still is free."""
-        needed = [self.rounded(n + max(m, spare)) for n in self.lengths]
+        needed = [self.round_to_pages(n + max(m, spare)) for n in self.lengths]
         if sum(self.rooms) - sum(needed) > HEAD_PAGE * len(needed):
             self.resize(m, needed)
-        return sum(self.rooms) - sum(self.rounded(n + m) for n in self.lengths) > HEAD_PAGE * len(needed)
+        return sum(self.rooms) - sum(self.round_to_pages(n + m) for n in self.lengths) > HEAD_PAGE * len(
+            needed
+        )
 
-    def rows(self, order: Tensor, m: int) -> None:
+    def reorder(self, order: Tensor, m: int) -> None:
         """Make sequence b a copy of sequence order[b] (int64 [B']), with its m pending rows."""
         heads = self._shape[1]
         chosen = [b * heads + h for b in order.tolist() for h in range(heads)]
         old, rooms = self.kv, [self.rooms[i] for i in chosen]
         self._shape, self.lengths = (len(order), heads), [self.lengths[i] for i in chosen]
-        self._place([self.starts[i] for i in chosen], m, rooms)
+        self._reallocate([self.starts[i] for i in chosen], m, rooms)
         self.memory.give(old)
 
     def head(self, b: int, h: int, m: int) -> Tensor:
@@ -120,7 +122,7 @@ class HeadStore:
         i = b * self._shape[1] + h
         return self.kv[:, self.starts[i] : self.starts[i] + self.lengths[i] + m]
 
-    def padded(self, which: int, n: int, m: int) -> Tensor:
+    def padded_copy(self, which: int, n: int, m: int) -> Tensor:
         """float [B, H_kv, n + m, D]: a copy of the keys (which = 0) or values (1): the committed ones of a head, its last one
         again up to slot n, then the pending ones."""
         if self._index is None or self._index.shape[2] != n + m:
@@ -133,14 +135,14 @@ class HeadStore:
 
     def write(self, which: int, x: Tensor) -> None:
         """Overwrite the committed keys (which = 0) or values (1) with x float [B, H_kv, n, D], as `padded` has them."""
-        head, slot = self.present(x.shape[2]).flatten(0, 1).nonzero(as_tuple=True)
+        head, slot = self.present_mask(x.shape[2]).flatten(0, 1).nonzero(as_tuple=True)
         self.kv[which, self._starts.flatten()[head] + slot] = x.flatten(0, 1)[head, slot].to(self.kv.dtype)
 
-    def present(self, n: int) -> Tensor:
+    def present_mask(self, n: int) -> Tensor:
         """bool [B, H_kv, n]: whether a head has that many committed entries."""
         return torch.arange(n, device=self.kv.device) < self.counts[..., None]
 
-    def aligned(self, seen: Tensor, before: int, rows: Sequence[int]) -> Tensor:
+    def align_to_slots(self, seen: Tensor, before: int, rows: Sequence[int]) -> Tensor:
         """What a pass gave to the entries that it saw (`seen` [B, H_kv, ..., S], as `padded` has them, `before` committed ones
         first), by the slots of today, after the pending `rows` were committed: [B, H_kv, ..., n], 0 where a head has none."""
         n, old = before + len(rows), self.counts[..., None] - len(rows)
@@ -148,7 +150,7 @@ class HeadStore:
         at = torch.where(slots < old, slots, new[(slots - old).clamp(0, len(rows) - 1)])  # [B, H_kv, n]
         wide = (*self._shape, *[1] * (seen.dim() - 3), n)
         spread = seen.gather(seen.dim() - 1, at.view(wide).expand(*seen.shape[:-1], n))
-        return spread.masked_fill(~self.present(n).view(wide), 0)
+        return spread.masked_fill(~self.present_mask(n).view(wide), 0)
 
     def bytes_by_head(self) -> list[int]:
         """Bytes of each head's pages, the sequences together."""

@@ -1,7 +1,8 @@
 """Segments: attention over pieces of what a query sees, and the sum that makes one answer of them.
 
 A query's attention is a quotient of two sums over the entries that it sees. Entries may be cut into segments however one likes:
-each gives its share of both sums, `joined` adds them, and the answer is that of one attention over everything. So a segment may
+each gives its share of both sums, `merge_partial_attention` adds them, and the answer is that of one attention over
+everything. So a segment may
 keep its entries in a form of its own (packed words that are decoded block by block, a prefix that several sequences share, a
 linear term without entries) or want its queries rotated in another way; nobody else has to know.
 
@@ -19,7 +20,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from .attention import TILE, WantedWeights, capped, widened
+from .attention import TILE, AttentionRequest, soft_cap, upcast_half
 
 # How a segment counts the distance between a query and its entries: in the text; in a cache whose entries stand close; never
 # further than a cap; as one distance for all; or not at all. Whatever it is lies in the queries alone: an entry's key is
@@ -30,7 +31,7 @@ RopeMode = Literal["original", "in_cache", "capped", "inserted", "unrotated"]
 _FLASH = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", None)
 
 
-class Part(NamedTuple):
+class PartialAttention(NamedTuple):
     """What a segment gives to its queries: both sums of attention, over its entries j with scores s_j and values v_j.
 
     numerator:   float [B, H_kv, g, T, D]: sum of exp(s_j - maximum) v_j
@@ -72,7 +73,7 @@ class Segment:
 
     def attend(
         self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
-    ) -> Part:
+    ) -> PartialAttention:
         """The part of queries q (float [B, H_kv, g, T, D], rotated as `rope` says), which are all rows of a pass or some;
         `mask` is cut to them. Scores are the products times `scale`, softly capped at `cap`. weights: give them as well.
 
@@ -82,7 +83,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Dense(Segment):
+class DenseSegment(Segment):
     """A segment whose keys and values stand as they are: committed or pending rows of a store.
 
     k, v: float [B, H_kv, S, D], the keys rotated as `rope` wants them
@@ -93,26 +94,26 @@ class Dense(Segment):
 
     def attend(
         self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
-    ) -> Part:
+    ) -> PartialAttention:
         """In one kernel, where that tells the logarithm of its sum."""
-        if cap is None and not weights and fusible(q, self.k):
-            return _fused(q, self.k, self.v, mask, scale)
-        return plain(q, self.k, self.v, mask, scale, cap, weights=weights)
+        if cap is None and not weights and can_fuse(q, self.k):
+            return _fused_partial_attention(q, self.k, self.v, mask, scale)
+        return eager_partial_attention(q, self.k, self.v, mask, scale, cap, weights=weights)
 
 
-def fusible(q: Tensor, k: Tensor) -> bool:
+def can_fuse(q: Tensor, k: Tensor) -> bool:
     """Whether one kernel can do it: on a CPU, with entries to read, as rows, and nobody wants a gradient: it has only half."""
     grad = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
     rows = k.stride(3) == 1  # for others the kernel gives nonsense
     return _FLASH is not None and q.device.type == "cpu" and k.shape[2] > 0 and rows and not grad
 
 
-def grouped(mask: Tensor) -> Tensor:
+def group_mask(mask: Tensor) -> Tensor:
     """A segment's mask, bool [B or 1, H_kv or 1, g or 1, T, S]."""
     return mask if mask.dim() == 5 else mask[:, :, None]
 
 
-def plain(
+def eager_partial_attention(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -121,39 +122,42 @@ def plain(
     cap: float | None = None,
     *,
     weights: bool = False,
-) -> Part:
+) -> PartialAttention:
     """The part of queries q (float [B, H_kv, g, T, D]) over keys and values (float [B, H_kv, S, D]), written out."""
     B, H, g, T, D = q.shape
-    q = widened(q)
-    k = widened(k)
-    v = widened(v)
-    scores = capped((q.reshape(B, H, g * T, D) @ k.mT).view(B, H, g, T, k.shape[2]).mul_(scale), cap)
+    q = upcast_half(q)
+    k = upcast_half(k)
+    v = upcast_half(v)
+    scores = soft_cap((q.reshape(B, H, g * T, D) @ k.mT).view(B, H, g, T, k.shape[2]).mul_(scale), cap)
     if mask is not None:
-        scores = scores.masked_fill(~grouped(mask), -torch.inf)
+        scores = scores.masked_fill(~group_mask(mask), -torch.inf)
     maximum = scores.detach().amax(-1) if k.shape[2] else scores.new_full((B, H, g, T), -torch.inf)
     terms = (scores - maximum.masked_fill(maximum == -torch.inf, 0)[..., None]).exp()  # never -inf - -inf
     numerator = (terms.flatten(2, 3) @ v).view(B, H, g, T, v.shape[3])
-    return Part(numerator, terms.sum(-1), maximum, terms if weights else None)
+    return PartialAttention(numerator, terms.sum(-1), maximum, terms if weights else None)
 
 
-def _fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Part:
-    """`plain` by the kernel of scaled_dot_product_attention, the heads of a group as further rows of one head."""
+def _fused_partial_attention(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float
+) -> PartialAttention:
+    """`eager_partial_attention` by the kernel of scaled_dot_product_attention, the heads of a group as further rows of one
+    head."""
     B, H, g, T, D = q.shape
     bias = None
     if mask is not None:
-        rows = grouped(mask).expand(-1, -1, g, -1, -1).flatten(2, 3)  # [b, h, g * T, S]
+        rows = group_mask(mask).expand(-1, -1, g, -1, -1).flatten(2, 3)  # [b, h, g * T, S]
         bias = torch.zeros_like(rows, dtype=q.dtype).masked_fill_(~rows, -torch.inf)
     assert _FLASH is not None
     y, total = _FLASH(q.reshape(B, H, g * T, D), k, v, attn_mask=bias, scale=scale)
     total = total.view(B, H, g, T)
     sees = torch.ones_like(total)
     if mask is not None:  # the kernel gives a row that sees nothing the logarithm 0
-        some = grouped(mask).any(-1).expand_as(total)
+        some = group_mask(mask).any(-1).expand_as(total)
         total, sees = total.masked_fill(~some, -torch.inf), some.to(total.dtype)
-    return Part(widened(y).view(B, H, g, T, D), sees, total)
+    return PartialAttention(upcast_half(y).view(B, H, g, T, D), sees, total)
 
 
-def joined(parts: Sequence[Part]) -> Part:
+def merge_partial_attention(parts: Sequence[PartialAttention]) -> PartialAttention:
     """The part of all these segments together; in whatever order, however they were cut, and empty ones too. Numerators and
     denominators add once they stand against the same maximum; weights stay with their segments."""
     # log of what each sums to
@@ -168,17 +172,17 @@ def joined(parts: Sequence[Part]) -> Part:
     denominator = reduce(
         torch.add, (part.denominator * factor for part, factor in zip(parts, factors, strict=True))
     )
-    return Part(numerator, denominator, highest.masked_fill(denominator == 0, -torch.inf))
+    return PartialAttention(numerator, denominator, highest.masked_fill(denominator == 0, -torch.inf))
 
 
-def attended(
+def attend_segments(
     segments: Sequence[Segment],
     queries: Mapping[RopeMode, Tensor],
     scale: float,
     cap: float | None = None,
     *,
     slots: int = 0,
-    wanted: WantedWeights | None = None,
+    wanted: AttentionRequest | None = None,
 ) -> Tensor:
     """Attention float [B, H_kv, g, T, D] of one layer over all its segments, in the queries' type.
 
@@ -197,7 +201,7 @@ def attended(
             s.attend(tiles[s.rope], mask, scale, cap, weights=wanted is not None)
             for s, mask in zip(segments, masks, strict=True)
         ]
-        total = joined(parts) if len(parts) > 1 else parts[0]
+        total = merge_partial_attention(parts) if len(parts) > 1 else parts[0]
         outputs.append(total.output().to(q.dtype))
         if wanted is not None:
             weights = _by_slot(segments, parts, total, slots)
@@ -210,7 +214,9 @@ def attended(
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs, 3)
 
 
-def _by_slot(segments: Sequence[Segment], parts: Sequence[Part], total: Part, slots: int) -> Tensor:
+def _by_slot(
+    segments: Sequence[Segment], parts: Sequence[PartialAttention], total: PartialAttention, slots: int
+) -> Tensor:
     """float32 [B, H_kv, g, T, slots]: the weights of all parts, which with those of terms without entries sum to 1."""
     rows = total.denominator.new_zeros(*total.denominator.shape, slots, dtype=torch.float32)
     ground = total.maximum.masked_fill(total.maximum == -torch.inf, 0)

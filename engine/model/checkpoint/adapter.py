@@ -23,8 +23,8 @@ from torch import Tensor
 
 from decodescope.engine.core.paths import is_folder
 
-from .folder import LoadError, member, read_json
-from .keys import Config, remark
+from .folder import LoadError, member_file, read_json
+from .keys import Config, unread_key_remarks
 
 NAME = re.compile(r"[\w-]{1,64}")
 FOLDER = "adapters"
@@ -51,7 +51,7 @@ class Adapter:
     rows: Mapping[str, tuple[Tensor, Tensor]] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
 
-    def merged(self, name: str, stored: Tensor) -> Tensor:
+    def merge(self, name: str, stored: Tensor) -> Tensor:
         """The tensor `name` of a checkpoint with its change, in float64; `stored` itself where it has none."""
         if name in self.deltas:
             a, b = self.deltas[name]
@@ -62,7 +62,7 @@ class Adapter:
         return stored
 
 
-def parted(reference: str | Path) -> tuple[str | Path, str]:
+def split_reference(reference: str | Path) -> tuple[str | Path, str]:
     """A model's reference without its adapter, and the name of that: `lab+cllm` is `lab` and `cllm`; empty where it names none,
     or where a folder is called so."""
     base, plus, name = str(reference).rpartition("+")
@@ -71,12 +71,12 @@ def parted(reference: str | Path) -> tuple[str | Path, str]:
     return (Path(base) if isinstance(reference, Path) else base), name
 
 
-def joined(reference: str | Path, adapter: str) -> str:
-    """What `parted` takes apart."""
+def join_reference(reference: str | Path, adapter: str) -> str:
+    """What `split_reference` takes apart."""
     return f"{reference}+{adapter}" if adapter else str(reference)
 
 
-def names(model: Path) -> list[str]:
+def adapter_names(model: Path) -> list[str]:
     """The adapters that lie in a model's folder, ascending."""
     home = model / FOLDER
     there = sorted(home.iterdir()) if home.is_dir() else []
@@ -85,14 +85,14 @@ def names(model: Path) -> list[str]:
 
 def refuse_peft(folder: Path) -> None:
     """Raises LoadError if the folder holds an adapter in the form of PEFT, which is not read."""
-    if member(folder, PEFT) is not None:
+    if member_file(folder, PEFT) is not None:
         what = f"{folder} holds an adapter, which would be left out ({PEFT}, the form of PEFT)"
         raise LoadError(f"{what}; merge it into the weights of its model first.")
 
 
-def home(model: Path, title: str, adapter: str) -> Path:
+def adapter_folder(model: Path, title: str, adapter: str) -> Path:
     """The folder of an adapter of the model called `title`. Raises LoadError where there is none, or it lies elsewhere."""
-    known = names(model)
+    known = adapter_names(model)
     if adapter not in known:
         refuse_peft(model / FOLDER / adapter)
         some = f"it has {', '.join(known[:9])}" if known else "it has none"
@@ -107,7 +107,7 @@ def home(model: Path, title: str, adapter: str) -> Path:
     return path
 
 
-def settings(path: Path) -> dict[str, Any]:
+def read_settings(path: Path) -> dict[str, Any]:
     """The adapter's config.json, its own words checked. Raises LoadError."""
     config = read_json(path, "config.json")
     if config is None:
@@ -140,10 +140,10 @@ def key_remarks(path: Path, config: Mapping[str, Any]) -> list[str]:
     """A sentence about the keys of the adapter's config.json that are not read; none where there are no such keys."""
     tracked = Config(config)
     tracked.skip("rank", "alpha", "base", "rows", *NOTES)
-    return remark(tracked, str(path), "the adapter is merged all the same")
+    return unread_key_remarks(tracked, str(path), "the adapter is merged all the same")
 
 
-def wanted(
+def expected_shapes(
     path: Path, config: Mapping[str, Any], said: Mapping[str, Shape], base: Mapping[str, Shape]
 ) -> dict[str, Shape]:
     """The tensors that the adapter has to hold, with their shapes, for those that its file names (`said`) and the model's own

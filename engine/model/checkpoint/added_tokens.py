@@ -34,7 +34,7 @@ class Additions:
     remarks: list[str] = field(default_factory=list)
 
 
-def complete(folder: Path, table: Any, config: dict[str, Any]) -> Additions:
+def add_missing_tokens(folder: Path, table: Any, config: dict[str, Any]) -> Additions:
     """Add to `table`, the contents of tokenizer.json, all tokens that the folder's other files name. Raises LoadError."""
     entries = table.get("added_tokens") if isinstance(table, dict) else None
     own = {
@@ -48,9 +48,9 @@ def complete(folder: Path, table: Any, config: dict[str, Any]) -> Additions:
     }
     given = config.get("added_tokens_decoder") is not None
     if not given:
-        more.config = _with_map(config, read_json(folder, MAP) or {})
-    named, more.remarks = _named(more.config)
-    tokens = _decoder(folder, config) if given else _legacy(folder, named, own, more.config)
+        more.config = _merge_special_tokens_map(config, read_json(folder, MAP) or {})
+    named, more.remarks = _parse_named_tokens(more.config)
+    tokens = _decoder_tokens(folder, config) if given else _legacy_tokens(folder, named, own, more.config)
     marks = {x["content"] for x in named.values()}
     for at, token in sorted(tokens.items()):
         ours = more.declared.setdefault(token["content"], (at, CONFIG if given else ADDED))[0]
@@ -59,16 +59,16 @@ def complete(folder: Path, table: Any, config: dict[str, Any]) -> Additions:
             more.remarks.append(f"{what}: {ours} holds.")
             if not given:
                 continue
-        _put(table, own, {**token, "special": token["special"] or token["content"] in marks}, more)
+        _put_token(table, own, {**token, "special": token["special"] or token["content"] in marks}, more)
     if not given:
         for content in [x for x in own if x in marks and not own[x].get("special")]:
-            _put(table, own, {**own[content], "special": True}, more)
+            _put_token(table, own, {**own[content], "special": True}, more)
     else:
-        more.remarks += _overruled(folder, table, more)
-    others = [("extra_special_tokens", x) for x in _extra(folder, more.config)]
+        more.remarks += _conflict_remarks(folder, table, more)
+    others = [("extra_special_tokens", x) for x in _unnamed_tokens(folder, more.config)]
     for key, token in [*((key, {**x, "special": True}) for key, x in named.items()), *others]:
         if token["content"] and token["content"] not in own:
-            _put(table, own, token, more)
+            _put_token(table, own, token, more)
             if token["content"] not in _vocabulary(table):
                 more.remarks.append(
                     f"{key} {token['content']!r} is in no vocabulary of its folder: it becomes a new one."
@@ -78,7 +78,9 @@ def complete(folder: Path, table: Any, config: dict[str, Any]) -> Additions:
 
 def named_tokens(config: dict[str, Any]) -> dict[str, str]:
     """Name -> text of the special tokens that have one ("bos_token", ...). A chat template may use each by its name."""
-    return {key: token["content"] for key, token in _named(config)[0].items() if token["content"]}
+    return {
+        key: token["content"] for key, token in _parse_named_tokens(config)[0].items() if token["content"]
+    }
 
 
 def is_token(key: str, value: Any) -> bool:
@@ -86,30 +88,30 @@ def is_token(key: str, value: Any) -> bool:
     return key in NAMED or (key.endswith("_token") and isinstance(value, str | dict))
 
 
-def _named(config: dict[str, Any]) -> tuple[dict[str, Token], list[str]]:
+def _parse_named_tokens(config: dict[str, Any]) -> tuple[dict[str, Token], list[str]]:
     """Name -> special token, and remarks on values that are no tokens. A dict of extra tokens names them too."""
     extra = config.get("extra_special_tokens")
     values = {x: y for x, y in config.items() if is_token(x, y)}
     values |= extra if isinstance(extra, dict) else {}
-    tokens = {key: token for key, value in values.items() if (token := _token(value)) is not None}
+    tokens = {key: token for key, value in values.items() if (token := _parse_token(value)) is not None}
     odd = [key for key, value in values.items() if key not in tokens and value is not None]
     return tokens, [
         f"{key} {json.dumps(values[key])[:40]} in its {CONFIG} is no token, so it is left out." for key in odd
     ]
 
 
-def _extra(folder: Path, config: dict[str, Any]) -> list[Token]:
+def _unnamed_tokens(folder: Path, config: dict[str, Any]) -> list[Token]:
     """The special tokens that have no name."""
     listed = config.get("extra_special_tokens") or config.get("additional_special_tokens") or []
     if isinstance(listed, dict):
         return []
-    tokens = [_token(x) for x in listed] if isinstance(listed, list) else [None]
+    tokens = [_parse_token(x) for x in listed] if isinstance(listed, list) else [None]
     if None in tokens:
         raise LoadError(f"{folder / CONFIG}: the extra special tokens are no list of tokens; {AGAIN}.")
     return [x for x in tokens if x is not None]
 
 
-def _token(value: Any) -> Token | None:
+def _parse_token(value: Any) -> Token | None:
     """The added token of a value, which is its text, or its text with flags; None for anything else."""
     if isinstance(value, str):
         return {"content": value, **dict.fromkeys(FLAGS, False), "special": True}
@@ -122,11 +124,11 @@ def _token(value: Any) -> Token | None:
     return {"content": value["content"], **flags}
 
 
-def _decoder(folder: Path, config: dict[str, Any]) -> dict[int, Token]:
+def _decoder_tokens(folder: Path, config: dict[str, Any]) -> dict[int, Token]:
     """Id -> token of `added_tokens_decoder`."""
     table, tokens = config["added_tokens_decoder"], dict[int, Token]()
     for at, value in table.items() if isinstance(table, dict) else [("", table)]:
-        token = _token(value) if isinstance(value, dict) else None
+        token = _parse_token(value) if isinstance(value, dict) else None
         if token is None or not (at.isascii() and at.isdigit() and len(at) < 10):
             raise LoadError(
                 f"{folder / CONFIG}: added_tokens_decoder is no table of ids and tokens; {AGAIN}."
@@ -135,11 +137,11 @@ def _decoder(folder: Path, config: dict[str, Any]) -> dict[int, Token]:
     return tokens
 
 
-def _legacy(
+def _legacy_tokens(
     folder: Path, named: dict[str, Token], own: dict[str, Token], config: dict[str, Any]
 ) -> dict[int, Token]:
     """Id -> token of added_tokens.json, without those that tokenizer.json has under the same id."""
-    special = {x["content"] for x in [*named.values(), *_extra(folder, config)]}
+    special = {x["content"] for x in [*named.values(), *_unnamed_tokens(folder, config)]}
     tokens = {}
     for content, at in (read_json(folder, ADDED) or {}).items():
         if not isinstance(at, int) or isinstance(at, bool) or not 0 <= at < 10**9:
@@ -155,7 +157,7 @@ def _legacy(
     return tokens
 
 
-def _overruled(folder: Path, table: dict[str, Any], more: Additions) -> list[str]:
+def _conflict_remarks(folder: Path, table: dict[str, Any], more: Additions) -> list[str]:
     """Remarks on what the older files say otherwise than `added_tokens_decoder` and its neighbours, which win."""
     vocab, remarks = _vocabulary(table), []
     known = {**(vocab if isinstance(vocab, dict) else {}), **{x: at for x, (at, _) in more.declared.items()}}
@@ -165,7 +167,7 @@ def _overruled(folder: Path, table: dict[str, Any], more: Additions) -> list[str
             what = f"{content!r} has the id {json.dumps(at)[:40]} in its {ADDED} and {known.get(content, 'none')} elsewhere"
             remarks.append(f"{what}: {holds}.")
     for key, value in (read_json(folder, MAP) or {}).items():
-        theirs, ours = _token(value), _token(more.config.get(key))
+        theirs, ours = _parse_token(value), _parse_token(more.config.get(key))
         if (
             is_token(key, value)
             and theirs is not None
@@ -177,7 +179,7 @@ def _overruled(folder: Path, table: dict[str, Any], more: Additions) -> list[str
     return remarks
 
 
-def _with_map(config: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
+def _merge_special_tokens_map(config: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
     """The settings with those of special_tokens_map.json, which win. Its lists of extra tokens are joined."""
     merged = dict(config)
     if config.get("additional_special_tokens") and not config.get("extra_special_tokens"):
@@ -193,7 +195,7 @@ def _with_map(config: dict[str, Any], table: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _put(table: dict[str, Any], own: dict[str, Token], token: Token, more: Additions) -> None:
+def _put_token(table: dict[str, Any], own: dict[str, Token], token: Token, more: Additions) -> None:
     """Add a token to the table, or give one that it has these flags."""
     entry = own.get(token["content"])
     if entry is None:

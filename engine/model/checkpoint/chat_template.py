@@ -12,7 +12,7 @@ from typing import Any
 
 from decodescope.engine.core.refusal import Refusal
 
-from .folder import printable, read_json, read_text, read_texts
+from .folder import escape_unprintable, read_json, read_text, read_texts
 
 PROGRAM = Path(__file__).with_name("run_template.py")
 SOURCE_BYTES = 64 << 10
@@ -25,11 +25,11 @@ class TemplateError(Refusal):
     """A chat template was refused or failed. The message is one sentence."""
 
     def __init__(self, message: str):
-        super().__init__(printable(message))
+        super().__init__(escape_unprintable(message))
 
 
 @dataclass(frozen=True)
-class Templates:
+class ChatTemplates:
     """The chat templates of a model folder.
 
     source: the one for a chat without tools and documents, None if there is none;  others: the names of the others
@@ -41,7 +41,7 @@ class Templates:
     lacking: str = "has no chat template"
 
 
-def read_templates(folder: Path, config: dict[str, Any]) -> Templates:
+def read_templates(folder: Path, config: dict[str, Any]) -> ChatTemplates:
     """The chat templates of a folder. Files come before tokenizer_config.json, as in transformers; chat_template.json, which
     processors have, comes last."""
     files = read_texts(folder, FURTHER, ".jinja")
@@ -50,15 +50,17 @@ def read_templates(folder: Path, config: dict[str, Any]) -> Templates:
     last = read_json(folder, "chat_template.json") or {}
     given: Any = files or config.get("chat_template") or last.get("chat_template")
     if not given:
-        return Templates()
+        return ChatTemplates()
     named = _by_name(given)
     if named is None:
-        return Templates(lacking="has a chat_template that is neither a text nor texts by name")
+        return ChatTemplates(lacking="has a chat_template that is neither a text nor texts by name")
     others = tuple(sorted(x for x in named if x != DEFAULT))
     if DEFAULT not in named:
-        lacking = f"has chat templates named {printable(', '.join(others))[:200]} and none named {DEFAULT}"
-        return Templates(None, others, lacking)
-    return Templates(named[DEFAULT], others)
+        lacking = (
+            f"has chat templates named {escape_unprintable(', '.join(others))[:200]} and none named {DEFAULT}"
+        )
+        return ChatTemplates(None, others, lacking)
+    return ChatTemplates(named[DEFAULT], others)
 
 
 def _by_name(given: Any) -> dict[str, str] | None:
@@ -91,17 +93,17 @@ def render_each(source: str, jobs: Sequence[dict[str, Any]]) -> list[str | Templ
         raise TemplateError("The chat template did not come to an end; use plain text instead.") from None
     if done.returncode != 0:
         why = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it ran out of time or memory"]
-        raise _failed(why[-1])
-    return [x["text"] if "text" in x else _why(x) for x in json.loads(done.stdout)]
+        raise _render_failure(why[-1])
+    return [x["text"] if "text" in x else _template_error(x) for x in json.loads(done.stdout)]
 
 
-def _why(answer: dict[str, str]) -> TemplateError:
+def _template_error(answer: dict[str, str]) -> TemplateError:
     """Why there is no text: the template's own refusal, or what failed."""
     if "refused" not in answer:
-        return _failed(answer["failed"])
+        return _render_failure(answer["failed"])
     why = answer["refused"].rstrip(".")
     return TemplateError(f"The chat template refuses this conversation: {why}; use plain text instead.")
 
 
-def _failed(why: str) -> TemplateError:
+def _render_failure(why: str) -> TemplateError:
     return TemplateError(f"The chat template failed ({why[:300]}); use plain text instead.")

@@ -10,8 +10,8 @@ from typing import Any
 from decodescope.engine.core.spec import ModelSpec, Rope
 
 from .folder import LoadError
-from .keys import Config, remark
-from .picture import picture
+from .keys import Config, unread_key_remarks
+from .picture import read_picture
 
 ROPE_KINDS = ("default", "linear", "llama3", "yarn")
 LARGEST = 1 << 24  # of any size in a config; the largest vocabularies stay below 2^19
@@ -20,7 +20,7 @@ QUANTISED = ("quantization_config", "compression_config")
 
 
 @dataclass(frozen=True)
-class Family:
+class ModelFamily:
     """What a family's config means where it is silent, and which of its words count.
 
     architecture: the class name in `architectures`; any other head on the same body is no language model
@@ -42,14 +42,16 @@ class Family:
 
 
 FAMILIES = {
-    "llama": Family("LlamaForCausalLM", biases=("attention_bias", "mlp_bias")),
-    "smollm3": Family("SmolLM3ForCausalLM", theta=2e6, tied=True, biases=("attention_bias", "mlp_bias")),
-    "mistral": Family("MistralForCausalLM"),
-    "qwen2": Family("Qwen2ForCausalLM", qkv_bias=True),
-    "qwen3": Family("Qwen3ForCausalLM", head_dim=128, biases=("attention_bias",), qk_norm=True),
-    "phi3": Family("Phi3ForCausalLM", eps=1e-5, partial=True),
-    "gemma2": Family("Gemma2ForCausalLM", tied=True, head_dim=256, biases=("attention_bias",), gemma=True),
-    "gemma3_text": Family(
+    "llama": ModelFamily("LlamaForCausalLM", biases=("attention_bias", "mlp_bias")),
+    "smollm3": ModelFamily("SmolLM3ForCausalLM", theta=2e6, tied=True, biases=("attention_bias", "mlp_bias")),
+    "mistral": ModelFamily("MistralForCausalLM"),
+    "qwen2": ModelFamily("Qwen2ForCausalLM", qkv_bias=True),
+    "qwen3": ModelFamily("Qwen3ForCausalLM", head_dim=128, biases=("attention_bias",), qk_norm=True),
+    "phi3": ModelFamily("Phi3ForCausalLM", eps=1e-5, partial=True),
+    "gemma2": ModelFamily(
+        "Gemma2ForCausalLM", tied=True, head_dim=256, biases=("attention_bias",), gemma=True
+    ),
+    "gemma3_text": ModelFamily(
         "Gemma3ForCausalLM",
         theta=1e6,
         tied=True,
@@ -71,7 +73,7 @@ def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
             f"{name} is of the family {kind!r}, which is not supported; choose one of {', '.join(FAMILIES)}."
         )
     family = FAMILIES[kind]
-    _refuse(config, name, family)
+    _refuse_unsupported(config, name, family)
     layers, heads, d = (
         _size(config, name, x) for x in ("num_hidden_layers", "num_attention_heads", "hidden_size")
     )
@@ -121,10 +123,10 @@ def spec_from_config(config: Mapping[str, Any], name: str) -> ModelSpec:
         causal=causal,
         mask_token=None if causal else _mask_token(config, name),
         pad_token=_pad_token(config, name),
-        picture=picture(config, name, _size(config, name, "vocab_size")),
-        block_length=_block(config, name, positions, causal),
-        no_rope=_no_rope(config, name, layers) if kind == "smollm3" else frozenset(),
-        **(_gemma(config, name, family, d) if family.gemma else {}),
+        picture=read_picture(config, name, _size(config, name, "vocab_size")),
+        block_length=_block_length(config, name, positions, causal),
+        no_rope=_no_rope_layers(config, name, layers) if kind == "smollm3" else frozenset(),
+        **(_gemma_fields(config, name, family, d) if family.gemma else {}),
     )
 
 
@@ -133,7 +135,7 @@ def key_remarks(config: Mapping[str, Any], name: str) -> list[str]:
     no such keys. Raises what `spec_from_config` raises."""
     tracked = Config(config)
     spec_from_config(tracked, name)
-    return remark(tracked, name, "the text is computed all the same")
+    return unread_key_remarks(tracked, name, "the text is computed all the same")
 
 
 def _positions(config: Mapping[str, Any], name: str, rope: Rope) -> int:
@@ -162,7 +164,7 @@ def length_remarks(config: Mapping[str, Any], spec: ModelSpec) -> list[str]:
     return [f"{says}, and {extended} {int(rope.original_positions * rope.factor)}: {limit}."]
 
 
-def _gemma(config: Mapping[str, Any], name: str, family: Family, d: int) -> dict[str, Any]:
+def _gemma_fields(config: Mapping[str, Any], name: str, family: ModelFamily, d: int) -> dict[str, Any]:
     """What Gemma 2 and 3 do and the other families do not."""
     third = family.qk_norm  # Gemma 3 norms queries and keys, and caps no score whatever its config says
     return dict(
@@ -170,12 +172,12 @@ def _gemma(config: Mapping[str, Any], name: str, family: Family, d: int) -> dict
         post_norms=True,
         embed_scale=d**0.5,
         query_dim=_number(config, name, "query_pre_attn_scalar", 256),
-        attn_cap=None if third else _cap(config, name, "attn_logit_softcapping", 50.0),
-        logit_cap=_cap(config, name, "final_logit_softcapping", None if third else 30.0),
+        attn_cap=None if third else _soft_cap(config, name, "attn_logit_softcapping", 50.0),
+        logit_cap=_soft_cap(config, name, "final_logit_softcapping", None if third else 30.0),
     )
 
 
-def _block(config: Mapping[str, Any], name: str, positions: int, causal: bool) -> int:
+def _block_length(config: Mapping[str, Any], name: str, positions: int, causal: bool) -> int:
     """Tokens of a block of a Block Transformer; 0 where the config names none."""
     if config.get("block_length") is None:
         return 0
@@ -206,17 +208,17 @@ def _mask_token(config: Mapping[str, Any], name: str) -> int | None:
     return token
 
 
-def _cap(config: Mapping[str, Any], name: str, key: str, otherwise: float | None) -> float | None:
+def _soft_cap(config: Mapping[str, Any], name: str, key: str, otherwise: float | None) -> float | None:
     """A soft cap; null means none, silence what the family does otherwise."""
     return None if config.get(key, otherwise) is None else _number(config, name, key, otherwise)
 
 
-def _refuse(config: Config, name: str, family: Family) -> None:
+def _refuse_unsupported(config: Config, name: str, family: ModelFamily) -> None:
     given = config.get("architectures") or [family.architecture]
     if given != [family.architecture]:
         what = f"{name} is a {str(given)[:80]}, no {family.architecture} (architectures)"
         raise LoadError(f"{what}; choose a checkpoint of the language model.")
-    if (key := quantised(config)) is not None:
+    if (key := quantisation_key(config)) is not None:
         raise LoadError(
             f"{name} is quantised ({key}), which is not supported; choose the original checkpoint in a float type."
         )
@@ -233,7 +235,7 @@ def _refuse(config: Config, name: str, family: Family) -> None:
     config.agree("hidden_act", known)  # Gemma's configs repeat theirs under the other word
 
 
-def quantised(config: Mapping[str, Any]) -> str | None:
+def quantisation_key(config: Mapping[str, Any]) -> str | None:
     """The key of a config that says that its weights are quantised; None where there is none."""
     return next((x for x in QUANTISED if config.get(x) is not None), None)
 
@@ -268,7 +270,7 @@ def _number(config: Mapping[str, Any], name: str, key: str, otherwise: float | N
 
 def read_rope(config: Config, name: str, theta: float, head_dim: int, positions: int) -> Rope:
     """The rotation of a single layer, such as a draft head's, in the words of a model's config; `theta` where it gives none."""
-    return _rope(config, name, Family("", theta=theta), head_dim, positions)
+    return _rope(config, name, ModelFamily("", theta=theta), head_dim, positions)
 
 
 def rope_table(rope: Rope) -> dict[str, Any]:
@@ -287,7 +289,7 @@ def rope_table(rope: Rope) -> dict[str, Any]:
 
 
 def _ropes(
-    config: Config, name: str, family: Family, head_dim: int, positions: int
+    config: Config, name: str, family: ModelFamily, head_dim: int, positions: int
 ) -> tuple[Rope, Rope | None]:
     """The rotation, and the one of layers with a window where they have their own (Gemma 3: a table for each kind)."""
     if family.local_theta is None:
@@ -309,7 +311,7 @@ def _ropes(
     return full, one("sliding_attention", "rope_local_base_freq", family.local_theta, {})
 
 
-def _rope(config: Config, name: str, family: Family, head_dim: int, positions: int) -> Rope:
+def _rope(config: Config, name: str, family: ModelFamily, head_dim: int, positions: int) -> Rope:
     """The rotation, from `rope_parameters` or the older `rope_theta` and `rope_scaling`."""
     place = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
     said = config.get(place) or Config({})
@@ -323,10 +325,10 @@ def _rope(config: Config, name: str, family: Family, head_dim: int, positions: i
             f"{name} scales its positions by the rule {str(kind)[:40]!r}, which is not supported ({place}); choose one "
             f"that scales by one of {', '.join(ROPE_KINDS)}."
         )
-    words = {key: _inside(said, config, key) for key in ("partial_rotary_factor", "rope_theta")}
+    words = {key: _rope_value(said, config, key) for key in ("partial_rotary_factor", "rope_theta")}
     said.agree("type", kind)
     if config.get("rope_scaling"):
-        config.repeats("rope_parameters", said)  # some files give both
+        config.skip_repeats("rope_parameters", said)  # some files give both
     part = _number(words, name, "partial_rotary_factor", 1.0)
     if part != 1 and not family.partial:
         raise LoadError(
@@ -358,7 +360,7 @@ def _rope(config: Config, name: str, family: Family, head_dim: int, positions: i
     return Rope(theta, dim, kind, factor, low, high, original)
 
 
-def _inside(said: Config, config: Config, key: str) -> Any:
+def _rope_value(said: Config, config: Config, key: str) -> Any:
     """The value of `key` in the rotation's own table, which wins over the same word beside it; None where both are silent."""
     value = said.get(key)
     if value is None:
@@ -404,7 +406,7 @@ def _windows(config: Config, name: str, kind: str, layers: int) -> tuple[int | N
         # transformers writes both
         config.skip(*(["_sliding_window_pattern"] if config.get("layer_types") else []))
         usual = ["full_attention" if (i + 1) % every == 0 else "sliding_attention" for i in range(layers)]
-        return _by_type(
+        return _windows_by_type(
             config.get("layer_types") or usual, _size(config, name, "sliding_window", 4096), name, layers
         )
     if (
@@ -418,7 +420,7 @@ def _windows(config: Config, name: str, kind: str, layers: int) -> tuple[int | N
     types = config.get("layer_types")
     config.skip(*(["max_window_layers"] if types is not None else []))
     if types is None and kind == "smollm3":
-        still = _no_rope(config, name, layers)
+        still = _no_rope_layers(config, name, layers)
         types = ["sliding_attention" if i in still else "full_attention" for i in range(layers)]
     elif types is None:
         first = config.get("max_window_layers", 28)
@@ -427,10 +429,10 @@ def _windows(config: Config, name: str, kind: str, layers: int) -> tuple[int | N
                 f"{name}: config.json gives max_window_layers as {str(first)[:40]}; it must be a whole number."
             )
         types = ["sliding_attention" if i >= first else "full_attention" for i in range(layers)]
-    return _by_type(types, window, name, layers)
+    return _windows_by_type(types, window, name, layers)
 
 
-def _by_type(types: Any, window: int, name: str, layers: int) -> tuple[int | None, ...]:
+def _windows_by_type(types: Any, window: int, name: str, layers: int) -> tuple[int | None, ...]:
     known: dict[str, int | None] = {"sliding_attention": window, "full_attention": None}
     if (
         not isinstance(types, list)
@@ -441,7 +443,7 @@ def _by_type(types: Any, window: int, name: str, layers: int) -> tuple[int | Non
     return tuple(known[x] for x in types) if "sliding_attention" in types else ()
 
 
-def _no_rope(config: Config, name: str, layers: int) -> frozenset[int]:
+def _no_rope_layers(config: Config, name: str, layers: int) -> frozenset[int]:
     """SmolLM3's layers without rotation. In its `no_rope_layers` a 1 marks a layer that DOES rotate."""
     rotates = config.get("no_rope_layers")
     config.skip(*(["no_rope_layer_interval"] if rotates is not None else []))

@@ -20,15 +20,15 @@ class LoadError(Refusal):
     """
 
     def __init__(self, message: str):
-        super().__init__(printable(message))
+        super().__init__(escape_unprintable(message))
 
 
-def printable(text: str) -> str:
+def escape_unprintable(text: str) -> str:
     """The text with an escape for each character that does not print."""
     return "".join(x if x.isprintable() else ascii(x)[1:-1] for x in text)
 
 
-def member(folder: Path, name: str) -> Path | None:
+def member_file(folder: Path, name: str) -> Path | None:
     """The file `name` of a model folder, or None if there is none.
 
     Links that lead out of the folder are refused; those of a hub snapshot into the blobs beside it are how the hub's
@@ -38,10 +38,10 @@ def member(folder: Path, name: str) -> Path | None:
         raise LoadError(
             f"{folder} names a file {name[:80]!r} outside itself; files must lie in the folder itself."
         )
-    return _inside(folder, folder / name)
+    return _require_inside(folder, folder / name)
 
 
-def _inside(folder: Path, path: Path) -> Path | None:
+def _require_inside(folder: Path, path: Path) -> Path | None:
     """`path`, which must not lead out of `folder`, or None if there is nothing."""
     if not path.exists():
         return None
@@ -58,8 +58,8 @@ def _inside(folder: Path, path: Path) -> Path | None:
 
 def read_text(folder: Path, name: str, limit: int = CONFIG_BYTES) -> str | None:
     """The text of the file `name`, or None if there is none; refused above `limit` bytes."""
-    path = member(folder, name)
-    return None if path is None else _text(path, limit)
+    path = member_file(folder, name)
+    return None if path is None else _read_utf8(path, limit)
 
 
 def read_texts(folder: Path, inner: str, ending: str, limit: int = CONFIG_BYTES) -> dict[str, str]:
@@ -69,10 +69,14 @@ def read_texts(folder: Path, inner: str, ending: str, limit: int = CONFIG_BYTES)
         raise LoadError(
             f"{folder / inner} holds {len(paths)} files, more than the limit of {MOST_FILES}; remove some."
         )
-    return {x.name.removesuffix(ending): _text(x, limit) for x in paths if _inside(folder, x) is not None}
+    return {
+        x.name.removesuffix(ending): _read_utf8(x, limit)
+        for x in paths
+        if _require_inside(folder, x) is not None
+    }
 
 
-def _text(path: Path, limit: int) -> str:
+def _read_utf8(path: Path, limit: int) -> str:
     size = path.stat().st_size
     if size > limit:
         raise LoadError(
@@ -102,16 +106,16 @@ def read_json(folder: Path, name: str, limit: int = CONFIG_BYTES) -> dict[str, A
     return value
 
 
-class Ends(NamedTuple):
+class EndTokens(NamedTuple):
     """Ids that end a text, and remarks on what is no id."""
 
     ids: set[int]
     remarks: list[str]
 
 
-def read_ends(folder: Path) -> Ends:
+def read_ends(folder: Path) -> EndTokens:
     """The ids that end a text by generation_config.json and config.json."""
-    ends = Ends(set(), [])
+    ends = EndTokens(set(), [])
     for name in ("generation_config.json", "config.json"):
         value = (read_json(folder, name) or {}).get("eos_token_id")
         for x in value if isinstance(value, list) else [] if value is None else [value]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .folder import read_json
-from .keys import Config, remark
+from .keys import Config, unread_key_remarks
 
 FILE = "generation_config.json"
 # who wrote the file, how a library computes the same text, and what it returns with it
@@ -22,4 +22,4 @@ HARMLESS = (
 def generation_remarks(folder: Path, name: str) -> list[str]:
     """A sentence about the settings of the model called `name`; none where all have values that change no text."""
     config = Config(read_json(folder, FILE) or {})
-    return remark(config, name, "the samplers of a run alone choose its text", HARMLESS, FILE)
+    return unread_key_remarks(config, name, "the samplers of a run alone choose its text", HARMLESS, FILE)

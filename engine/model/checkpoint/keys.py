@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from .folder import printable
+from .folder import escape_unprintable
 
 SHOWN = 5  # keys that a remark names
 WORDS = 60  # characters of a key or a value that it shows
@@ -156,7 +156,7 @@ class Config(Mapping[str, Any]):
         if self._entries.get(key) == value:
             self._read.add(key)
 
-    def repeats(self, key: str, other: Config) -> None:
+    def skip_repeats(self, key: str, other: Config) -> None:
         """Count the table `key` as read as far as it repeats what `other` gives, or what stands beside it here."""
         if isinstance(self._entries.get(key), Mapping):
             table = self[key]
@@ -181,27 +181,27 @@ class Config(Mapping[str, Any]):
             elif isinstance(value, Mapping):
                 yield from self._tables.setdefault(key, Config(value, f"{self._place}{key}.")).find(names)
 
-    def unread(self) -> dict[str, Any]:
+    def unread_keys(self) -> dict[str, Any]:
         """Key -> value of all that nobody has read. A key inside a table has the table's name before it; null says nothing."""
         left: dict[str, Any] = {}
         for key, value in self._entries.items():
             if key in self._tables:
-                left |= self._tables[key].unread()
+                left |= self._tables[key].unread_keys()
             elif key not in self._read and value is not None:
                 left[f"{self._place}{key}"] = value
         for other in self._joined:
-            left |= other.unread()
+            left |= other.unread_keys()
         return left
 
 
-def remark(
+def unread_key_remarks(
     config: Config, where: str, then: str, harmless: Collection[str] = (), file: str = "config.json"
 ) -> list[str]:
     """One sentence that names the keys of `config` which were neither read nor are known to be harmless, at the values that
     they have; none where there are no such keys. where: whose config it is;  then: what follows from not reading them."""
     odd = {
         k: x
-        for k, x in config.unread().items()
+        for k, x in config.unread_keys().items()
         if k not in HARMLESS and k not in harmless and not _is_off(k, x)
     }
     if not odd:
@@ -210,7 +210,7 @@ def remark(
     named += [f"{len(odd) - SHOWN} more"] if len(odd) > SHOWN else []
     listed = f"{', '.join(named[:-1])} and {named[-1]}" if len(named) > 1 else named[0]
     return [
-        printable(
+        escape_unprintable(
             f"The {file} of {where} gives {listed}, which {'are' if len(odd) > 1 else 'is'} not read: {then}."
         )
     ]

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from decodescope.engine.core.spec import Picture
+from decodescope.engine.core.spec import PictureSpec
 
 from .folder import LoadError
 
 WORDS = ("height", "width", "levels", "cells")
 
 
-def picture(config: Mapping[str, Any], name: str, vocab: int) -> Picture | None:
+def read_picture(config: Mapping[str, Any], name: str, vocab: int) -> PictureSpec | None:
     """The pictures of a model of `vocab` ids; None where its config tells of none. LoadError for what are no pictures.
 
     `"picture": {"height": 8, "width": 8, "levels": [ids], "cells": [ids]}`, the last only of a model that writes its cells
@@ -36,7 +36,7 @@ def picture(config: Mapping[str, Any], name: str, vocab: int) -> Picture | None:
             raise LoadError(
                 f"{name}: config.json gives the picture's {word} as {str(ids)[:40]}; it must be a list of ids."
             )
-    shape = Picture(said["height"], said["width"], tuple(said["levels"]), tuple(said.get("cells", [])))
-    if wrong := shape.wrong(vocab):
+    shape = PictureSpec(said["height"], said["width"], tuple(said["levels"]), tuple(said.get("cells", [])))
+    if wrong := shape.vocab_problem(vocab):
         raise LoadError(f"{name}: config.json gives its picture {wrong}.")
     return shape

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .folder import printable
+from .folder import escape_unprintable
 from .tokenizer import Tokenizer
 
 SHOWN = 3  # special tokens or templates that are named
@@ -15,16 +15,16 @@ MARK = "MARK"
 
 
 @dataclass(frozen=True)
-class Ways:
+class PromptAdvice:
     """How a user follows a note. chat: puts the prompt into the chat template;  stop: ends a text at MARK"""
 
     chat: str
     stop: str
 
 
-COMMAND = Ways("--chat lets the chat template write them", f"--stop {MARK} ends it there")
-PYTHON = Ways("chat=True lets the chat template write them", f"stop={MARK} ends it there")
-PAGE = Ways("the switch Chat template writes them", f"decodescope run --stop {MARK} ends it there")
+COMMAND = PromptAdvice("--chat lets the chat template write them", f"--stop {MARK} ends it there")
+PYTHON = PromptAdvice("chat=True lets the chat template write them", f"stop={MARK} ends it there")
+PAGE = PromptAdvice("the switch Chat template writes them", f"decodescope run --stop {MARK} ends it there")
 
 
 def prompt_notes(
@@ -32,7 +32,7 @@ def prompt_notes(
     prompts: Iterable[tuple[str, bool]],
     stops: Collection[int] | None,
     texts: Sequence[str] = (),
-    ways: Ways = COMMAND,
+    ways: PromptAdvice = COMMAND,
 ) -> list[str]:
     """Notes on these prompts, (text, whether it is a turn of a chat). A stand-in for a tokenizer gets none.
 
@@ -42,13 +42,17 @@ def prompt_notes(
         return []
     asked = [*prompts]
     plain, turns = ("\0".join(text for text, chat in asked if chat is wanted) for wanted in (False, True))
-    notes = [_typed(tokenizer, plain, ways)] if plain else []
+    notes = [_typed_marks_note(tokenizer, plain, ways)] if plain else []
     if any(chat for _, chat in asked):
-        notes += [_typed(tokenizer, turns, None), _endless(tokenizer, stops, texts, ways), _others(tokenizer)]
+        notes += [
+            _typed_marks_note(tokenizer, turns, None),
+            _endless_note(tokenizer, stops, texts, ways),
+            _unused_templates_note(tokenizer),
+        ]
     return [x for x in notes if x]
 
 
-def _typed(tokenizer: Tokenizer, text: str, ways: Ways | None) -> str:
+def _typed_marks_note(tokenizer: Tokenizer, text: str, ways: PromptAdvice | None) -> str:
     """That special tokens in a prompt are text."""
     marks = tokenizer.typed_marks(text, chat=ways is None)
     if not marks:
@@ -60,7 +64,9 @@ def _typed(tokenizer: Tokenizer, text: str, ways: Ways | None) -> str:
     return f"{what}: {ways.chat}." if ways is not None and ways.chat and tokenizer.has_chat else f"{what}."
 
 
-def _endless(tokenizer: Tokenizer, stops: Collection[int] | None, texts: Sequence[str], ways: Ways) -> str:
+def _endless_note(
+    tokenizer: Tokenizer, stops: Collection[int] | None, texts: Sequence[str], ways: PromptAdvice
+) -> str:
     """That the token by which the template ends an answer does not end the run."""
     ends = tokenizer.turn_ends
     names = [str(tokenizer.piece(x)) for x in ends]
@@ -72,16 +78,16 @@ def _endless(tokenizer: Tokenizer, stops: Collection[int] | None, texts: Sequenc
         return ""
     if ends:
         what = f"the chat template ends an answer with {names[0]!r}, which is no stop token of this model"
-        return f"{what}, so a text goes on behind it: {ways.stop.replace(MARK, shlex.quote(printable(names[0])))}."
+        return f"{what}, so a text goes on behind it: {ways.stop.replace(MARK, shlex.quote(escape_unprintable(names[0])))}."
     if stops or texts:
         return ""
     return "this model has no stop token, so a chat goes on up to its limit of new tokens: give a text to stop at, or a limit."
 
 
-def _others(tokenizer: Tokenizer) -> str:
+def _unused_templates_note(tokenizer: Tokenizer) -> str:
     """That the folder has chat templates that are not used."""
     others = tokenizer.templates.others
     if not others:
         return ""
-    shown = printable(", ".join(others[:SHOWN]))
+    shown = escape_unprintable(", ".join(others[:SHOWN]))
     return f"this model has more chat templates ({shown}), for tools or documents: they are not used."

@@ -32,7 +32,7 @@ class OwnRefusal(Exception):
     """What a template says by raise_exception."""
 
 
-class Generation(Extension):
+class GenerationExtension(Extension):
     """{% generation %} ... {% endgeneration %}: what a model learns to write in training. It is rendered as it is."""
 
     tags = {"generation"}  # noqa: RUF012 # so the library declares it
@@ -40,15 +40,15 @@ class Generation(Extension):
     def parse(self, parser: Any) -> CallBlock:
         """The block around its body."""
         block = CallBlock(lineno=next(parser.stream).lineno)
-        block.call, block.args, block.defaults = self.call_method("_whole"), [], []
+        block.call, block.args, block.defaults = self.call_method("_render_body"), [], []
         block.body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return block
 
-    def _whole(self, caller: Callable[[], str]) -> str:
+    def _render_body(self, caller: Callable[[], str]) -> str:
         return caller()
 
 
-class Dict:
+class TemplateDict:
     """What a template may do with Python's dict."""
 
     def __call__(self, *pairs: Any, **words: Any) -> dict[Any, Any]:
@@ -59,7 +59,7 @@ class Dict:
         return dict.fromkeys(*keys)
 
 
-class Names(Namespace):
+class TemplateNamespace(Namespace):
     """The namespace of templates. A name in it must not begin with an underscore."""
 
     def __init__(
@@ -96,15 +96,18 @@ def _tojson(
     )
 
 
-def compiled(source: str) -> Expand:
+def compile_template(source: str) -> Expand:
     """The template as a function of its words. It renders in this process, under the sandbox alone."""
     now = datetime.now()  # the same for all renderings of a job
     world = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"]
+        trim_blocks=True, lstrip_blocks=True, extensions=[GenerationExtension, "jinja2.ext.loopcontrols"]
     )
     world.filters["tojson"] = _tojson
     world.globals.update(
-        raise_exception=_raise_exception, strftime_now=now.strftime, dict=Dict(), namespace=Names
+        raise_exception=_raise_exception,
+        strftime_now=now.strftime,
+        dict=TemplateDict(),
+        namespace=TemplateNamespace,
     )
     template = world.from_string(source)
 
@@ -120,17 +123,17 @@ def compiled(source: str) -> Expand:
     return expand
 
 
-def answer(expand: Expand, words: dict[str, Any]) -> dict[str, str]:
+def try_render(expand: Expand, words: dict[str, Any]) -> dict[str, str]:
     """The text, the template's own refusal, or what went wrong."""
     try:
         return {"text": expand(words)}
     except OwnRefusal as error:
-        return {"refused": _sentence(error)}
+        return {"refused": _error_sentence(error)}
     except (Exception, RecursionError) as error:  # whatever it is, the parent says it in one sentence
-        return {"failed": _sentence(error)}
+        return {"failed": _error_sentence(error)}
 
 
-def _sentence(error: BaseException) -> str:
+def _error_sentence(error: BaseException) -> str:
     return " ".join(str(error).split())[:SENTENCE] or type(error).__name__
 
 
@@ -152,10 +155,10 @@ def main() -> None:
     job = json.load(sys.stdin.buffer)
     _confine()
     try:
-        expand = compiled(job["source"])
+        expand = compile_template(job["source"])
     except (Exception, RecursionError) as error:
-        sys.exit(_sentence(error))
-    sys.stdout.buffer.write(json.dumps([answer(expand, words) for words in job["words"]]).encode())
+        sys.exit(_error_sentence(error))
+    sys.stdout.buffer.write(json.dumps([try_render(expand, words) for words in job["words"]]).encode())
 
 
 if __name__ == "__main__":

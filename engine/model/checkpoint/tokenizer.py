@@ -12,11 +12,21 @@ import tokenizers
 
 from decodescope.engine.trace.records.events import Piece
 
-from .added_tokens import AGAIN, Additions, complete, named_tokens
-from .chat_template import TemplateError, Templates, read_templates, render, render_each
+from .added_tokens import AGAIN, Additions, add_missing_tokens, named_tokens
+from .chat_template import ChatTemplates, TemplateError, read_templates, render, render_each
 from .folder import TOKENIZER_BYTES, LoadError, read_ends, read_json, read_text
-from .tokenizer_settings import unread, without_chance
-from .typed_marks import Fence, Span, changed, joined, pattern_of, renamed, replaced, strings, without
+from .tokenizer_settings import disable_dropout, settings_remarks
+from .typed_marks import (
+    Fence,
+    Span,
+    map_strings,
+    mask_spans,
+    merge_spans,
+    pattern_of,
+    rename_marks,
+    replace_spans,
+    strings,
+)
 
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _HALF = re.compile("[\ud800-\udfff]")  # half of a surrogate pair is no text
@@ -41,13 +51,13 @@ class Tokenizer:
         self,
         spec: str,
         config: dict[str, Any],
-        template: str | Templates | None = None,
+        template: str | ChatTemplates | None = None,
         stops: set[int] | None = None,
         table: dict[str, Any] | None = None,
     ):
         self._spec, self._config, self._named = spec, config, named_tokens(config)
-        self.templates = template if isinstance(template, Templates) else Templates(template)
-        self._plain = _bare(spec)
+        self.templates = template if isinstance(template, ChatTemplates) else ChatTemplates(template)
+        self._plain = _bare_tokenizer(spec)
         self._plain.encode_special_tokens = True  # a mark typed by a user is text
         table = json.loads(spec) if table is None else table
         added = self._plain.get_added_tokens_decoder()
@@ -55,10 +65,10 @@ class Tokenizer:
         self._special: dict[str, int] = {x.content: at for at, x in added.items() if x.special}
         self._normalized = any(x.normalized for x in added.values())
         self.marks = frozenset(self._special.values())
-        self._byte_level = _uses(table.get("decoder"), "ByteLevel") or _uses(
+        self._byte_level = _has_component(table.get("decoder"), "ByteLevel") or _has_component(
             table.get("pre_tokenizer"), "ByteLevel"
         )
-        self._spaced = _uses(table, "Metaspace") or "▁" in json.dumps(
+        self._spaced = _has_component(table, "Metaspace") or "▁" in json.dumps(
             table.get("decoder"), ensure_ascii=False
         )
         self._ids = self._plain.get_vocab(with_added_tokens=True)
@@ -73,10 +83,10 @@ class Tokenizer:
         for token, at in self._ids.items():
             self._tokens[at] = token
         self._pieces: dict[int, Piece] = {}  # of the ids that were asked for
-        self.front, behind = self._sides()
+        self.front, behind = self._surrounding_ids()
         end = self._named.get("eos_token", "")
         self.stop_ids = sorted({*(stops or ()), *([self._ids[end]] if end in self._ids else [])})
-        self.remarks = unread(table, config, behind)
+        self.remarks = settings_remarks(table, config, behind)
 
     @classmethod
     def from_folder(cls, path: str | Path) -> Tokenizer:
@@ -89,14 +99,14 @@ class Tokenizer:
         templates, ends = read_templates(folder, config), read_ends(folder)
         try:
             table = json.loads(spec)
-            more = complete(folder, table, config)
-            chance = without_chance(table)
+            more = add_missing_tokens(folder, table, config)
+            chance = disable_dropout(table)
             spec = json.dumps(table, ensure_ascii=False) if more.changed or chance else spec
             tokenizer = cls(spec, more.config, templates, ends.ids, table)
         except LoadError:
             raise
         except BaseException as error:  # the library raises bare Exception, and lets its panics through
-            if not isinstance(error, Exception) and not _panic(error):
+            if not isinstance(error, Exception) and not _is_panic(error):
                 raise
             why = str(error).split(". ")[0][:80]
             raise LoadError(
@@ -105,13 +115,13 @@ class Tokenizer:
         tokenizer.remarks = [
             *more.remarks,
             *chance,
-            *tokenizer._moved(folder, more),
+            *tokenizer._moved_id_remarks(folder, more),
             *tokenizer.remarks,
             *ends.remarks,
         ]
         return tokenizer
 
-    def _moved(self, folder: Path, more: Additions) -> list[str]:
+    def _moved_id_remarks(self, folder: Path, more: Additions) -> list[str]:
         """Remarks on tokens of tokenizer.json that have another id than it says. Raises LoadError for those of other files."""
         remarks = []
         for token, (at, file) in more.declared.items():
@@ -125,7 +135,7 @@ class Tokenizer:
             )
         return remarks
 
-    def _sides(self) -> tuple[list[int], bool]:
+    def _surrounding_ids(self) -> tuple[list[int], bool]:
         """Ids that are in front of every text, and whether tokenizer.json also puts some behind it."""
         bare = self._plain.encode("a", add_special_tokens=False).ids
         full = self._plain.encode("a", add_special_tokens=True).ids
@@ -139,29 +149,29 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`, after those that this model puts in front. Marks like <|end|> in it are read as plain text."""
-        return self.front + self._run(text)
+        return self.front + self._encode_text(text)
 
-    def plain(self, text: str) -> list[int]:
+    def encode_plain(self, text: str) -> list[int]:
         """Ids of `text` alone, nothing put in front; marks in it are read as plain text."""
-        return self._run(text)
+        return self._encode_text(text)
 
-    def _run(self, text: str) -> list[int]:
+    def _encode_text(self, text: str) -> list[int]:
         """Ids of `text`, in which marks are text."""
         text = _HALF.sub("\ufffd", text)
-        ids = self._guarded(self._plain, text).ids
+        ids = self._encode_guarded(self._plain, text).ids
         if self._fakes.isdisjoint(ids):
             return ids
-        return self._guarded(
-            self._inert[0], text
+        return self._encode_guarded(
+            self._inert_tokenizer[0], text
         ).ids  # a model that has a mark among its pieces made one of plain text
 
     @staticmethod
-    def _guarded(by: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding:
+    def _encode_guarded(by: tokenizers.Tokenizer, text: str) -> tokenizers.Encoding:
         """`text` in the tokens of `by`, with nothing around them."""
         try:
             return by.encode(text, add_special_tokens=False)
         except BaseException as error:
-            if not _panic(error):
+            if not _is_panic(error):
                 raise
             raise LoadError(
                 f"The tokenizer gave up on this text ({str(error)[:80]}); use another text or model."
@@ -177,13 +187,15 @@ class Tokenizer:
             raw = run.encode("utf-8", "surrogateescape")
             # a tokenizer may change what it reads: one adds a leading space, another composes accents
             tries = [] if _BAD.match(run) else [run, run.removeprefix(" ")]
-            exact = (tried for tried in map(self._run, tries) if b"".join(map(self.bytes_of, tried)) == raw)
+            exact = (
+                tried for tried in map(self._encode_text, tries) if b"".join(map(self.bytes_of, tried)) == raw
+            )
             whole = next(exact, None)
             ids += [self._byte_id(x) for x in raw] if whole is None else whole
         return ids
 
     def _byte_id(self, byte: int) -> int:
-        token = _letters()[byte] if self._byte_level else f"<0x{byte:02X}>"
+        token = _byte_letters()[byte] if self._byte_level else f"<0x{byte:02X}>"
         if token not in self._ids and byte < 128:
             token = chr(byte)
         if token not in self._ids:
@@ -248,7 +260,7 @@ class Tokenizer:
         fence = Fence.of(self._marks_in, "\0".join([source, *strings(words)]))
         fenced = {**words, "messages": fence.put(words["messages"])}
         if not fence.marks:
-            return self._guarded(self._marked, render(source, words)).ids
+            return self._encode_guarded(self._marks_tokenizer, render(source, words)).ids
         texts = render_each(source, [words, fenced])
         if isinstance(texts[0], TemplateError):
             raise texts[0]
@@ -262,20 +274,20 @@ class Tokenizer:
 
     def _with_typed(self, text: str, spans: list[Span], free: str) -> list[int]:
         """Ids of a rendered chat. The marks at `spans` are text, all others are marks. `free` is not in the text."""
-        inert, names = self._inert
-        cuts = [(a, b, names[mark]) for a, b, mark in self._read_as_marks(without(text, spans, free))]
-        return self._guarded(inert, replaced(text, cuts)).ids
+        inert, names = self._inert_tokenizer
+        cuts = [(a, b, names[mark]) for a, b, mark in self._read_as_marks(mask_spans(text, spans, free))]
+        return self._encode_guarded(inert, replace_spans(text, cuts)).ids
 
     def _marks_in(self, text: str) -> list[Span]:
         """Where a message holds what would be read as a mark of the template."""
         spans = [x.span() for x in pattern_of(self._controls).finditer(text)]
         # other spellings, which the normalizer makes alike
         read = self._read_as_marks(text) if self._normalized else []
-        return joined(spans, ((a, b) for a, b, _ in read))
+        return merge_spans(spans, ((a, b) for a, b, _ in read))
 
     def _read_as_marks(self, text: str) -> list[tuple[int, int, str]]:
         """Begin and end of each mark that the library finds in `text`, and the mark, without the spaces that it strips."""
-        whole, marks = self._guarded(self._marked, text), []
+        whole, marks = self._encode_guarded(self._marks_tokenizer, text), []
         for at, (begin, end) in zip(whole.ids, whole.offsets, strict=True):
             mark, part = self.added.get(at, ""), text[begin:end]
             if mark in self._controls and (at not in self._unknown or mark in part):
@@ -288,7 +300,7 @@ class Tokenizer:
 
     def template_words(self, messages: list[dict[str, Any]], *, answered: bool = False) -> dict[str, Any]:
         """What a template is given: the names of `apply_chat_template`, and the special tokens by theirs."""
-        clean = changed(messages, lambda text: _HALF.sub("\ufffd", text))
+        clean = map_strings(messages, lambda text: _HALF.sub("\ufffd", text))
         clean = [_with_reasoning({k: v for k, v in x.items() if v is not None}) for x in clean]
         given = {"messages": clean, "tools": None, "documents": None, "add_generation_prompt": not answered}
         return {**given, **self._named}
@@ -308,7 +320,7 @@ class Tokenizer:
             if _ANSWERED in text
             else ""
         )
-        ids = self._guarded(self._marked, between).ids
+        ids = self._encode_guarded(self._marks_tokenizer, between).ids
         return [x for x in ids if self.added.get(x, "").strip("▁ \n\t")]
 
     @cached_property
@@ -327,15 +339,15 @@ class Tokenizer:
         return frozenset(self._special) | {x for x in plain if x in source and not x.isspace()}
 
     @cached_property
-    def _marked(self) -> tokenizers.Tokenizer:
+    def _marks_tokenizer(self) -> tokenizers.Tokenizer:
         """The same tokenizer, reading marks as marks."""
-        return _bare(self._spec)
+        return _bare_tokenizer(self._spec)
 
     @cached_property
-    def _inert(self) -> tuple[tokenizers.Tokenizer, dict[str, str]]:
+    def _inert_tokenizer(self) -> tuple[tokenizers.Tokenizer, dict[str, str]]:
         """The same tokenizer with secret names for its marks, and these names by mark."""
-        spec, names = renamed(self._spec, sorted(self._controls))
-        return _bare(spec), names
+        spec, names = rename_marks(self._spec, sorted(self._controls))
+        return _bare_tokenizer(spec), names
 
     def same_ids(self, other: Tokenizer, rows: int = _MOST_IDS) -> tuple[int, str | None, str | None] | None:
         """The first id that has another token in `other`, with both tokens; None if there is none.
@@ -349,7 +361,7 @@ class Tokenizer:
         return next((i, a, b) for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b)
 
 
-def _bare(spec: str) -> tokenizers.Tokenizer:
+def _bare_tokenizer(spec: str) -> tokenizers.Tokenizer:
     """The library's tokenizer, which neither pads nor cuts."""
     tokenizer = tokenizers.Tokenizer.from_str(spec)
     tokenizer.no_padding()
@@ -366,23 +378,23 @@ def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
     )
 
 
-def _panic(error: BaseException) -> bool:
+def _is_panic(error: BaseException) -> bool:
     """Whether the tokenizers library broke down, as it does where a pattern goes back and forth without end. Such an error
     is no Exception, so that nothing catches it by chance; the library itself is sound afterwards."""
     return type(error).__name__ == "PanicException"
 
 
-def _uses(part: Any, kind: str) -> bool:
+def _has_component(part: Any, kind: str) -> bool:
     """Whether a component of tokenizer.json is of this type, or holds one that is."""
     if isinstance(part, dict):
         if part.get("type") == kind:
             return True
-        return any(_uses(x, kind) for name, x in part.items() if name != "vocab")
-    return isinstance(part, list) and any(_uses(x, kind) for x in part if isinstance(x, dict))
+        return any(_has_component(x, kind) for name, x in part.items() if name != "vocab")
+    return isinstance(part, list) and any(_has_component(x, kind) for x in part if isinstance(x, dict))
 
 
 @lru_cache(maxsize=1)
-def _letters() -> list[str]:
+def _byte_letters() -> list[str]:
     """Byte -> the character that stands for it in byte-level BPE: itself if it prints in Latin-1, else one from 256 on."""
     prints = {*range(33, 127), *range(161, 173), *range(174, 256)}
     rest = [x for x in range(256) if x not in prints]
@@ -391,4 +403,4 @@ def _letters() -> list[str]:
 
 @lru_cache(maxsize=1)
 def _byte_of() -> dict[str, bytes]:
-    return {letter: bytes([x]) for x, letter in enumerate(_letters())}
+    return {letter: bytes([x]) for x, letter in enumerate(_byte_letters())}

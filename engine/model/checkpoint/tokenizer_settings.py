@@ -8,7 +8,7 @@ from typing import Any
 from decodescope.engine.core.spec import ModelSpec
 
 from .added_tokens import is_token
-from .keys import Config, remark
+from .keys import Config, unread_key_remarks
 
 CONFIG = "its tokenizer_config.json"
 FILE = "its tokenizer.json"
@@ -66,7 +66,7 @@ HARMLESS = (
 )
 
 
-def unread(table: dict[str, Any], config: dict[str, Any], behind: bool) -> list[str]:
+def settings_remarks(table: dict[str, Any], config: dict[str, Any], behind: bool) -> list[str]:
     """Remarks on settings in tokenizer_config.json. table: tokenizer.json;  behind: whether that puts a token behind every
     text."""
     remarks = []
@@ -95,14 +95,14 @@ def unread(table: dict[str, Any], config: dict[str, Any], behind: bool) -> list[
         remarks.append(f"fast_tokenizer_files is not followed: {FILE} is read.")
     if config.get("auto_map"):
         remarks.append(f"{CONFIG} names a program of its own (auto_map), which is not run: {FILE} is read.")
-    return remarks + _unknown(config)
+    return remarks + _unknown_key_remarks(config)
 
 
-def _unknown(config: dict[str, Any]) -> list[str]:
+def _unknown_key_remarks(config: dict[str, Any]) -> list[str]:
     """A remark on keys of tokenizer_config.json that nobody reads. Where one is false or empty, it asks for nothing: how a text
     is split is in tokenizer.json."""
     asked = {key: x for key, x in config.items() if x and not is_token(key, x) and key not in READ}
-    return remark(
+    return unread_key_remarks(
         Config(asked),
         "this tokenizer",
         f"{FILE} alone says how a text is split",
@@ -111,7 +111,7 @@ def _unknown(config: dict[str, Any]) -> list[str]:
     )
 
 
-def without_chance(table: Any) -> list[str]:
+def disable_dropout(table: Any) -> list[str]:
     """Switch off the dropout of merges in `table`, the contents of tokenizer.json; a remark if there was any."""
     model = table.get("model") if isinstance(table, dict) else None
     if not isinstance(model, dict) or not model.get("dropout"):
@@ -120,7 +120,7 @@ def without_chance(table: Any) -> list[str]:
     return [f"dropout is {rate} in {FILE}, which leaves out merges by chance: it is switched off."]
 
 
-def beyond(
+def out_of_range_remarks(
     spec: ModelSpec, added: Mapping[int, Any], stops: Iterable[int], config: dict[str, Any]
 ) -> list[str]:
     """Remarks on tokens and lengths that the tokenizer's files name and the model does not have.
@@ -130,10 +130,10 @@ def beyond(
     ends, remarks = sorted(x for x in stops if x >= spec.vocab), []
     last = f"the model's ids end at {spec.vocab - 1}"
     if ends:
-        remarks.append(f"no text can end with the id {_some(ends)}: {last}.")
+        remarks.append(f"no text can end with the id {_shorten_list(ends)}: {last}.")
     lost = [repr(added[x]) for x in sorted(added) if x >= spec.vocab]
     if lost:
-        remarks.append(f"its added tokens {_some(lost)} cannot be read or written: {last}.")
+        remarks.append(f"its added tokens {_shorten_list(lost)} cannot be read or written: {last}.")
     longest, positions = config.get("model_max_length"), spec.max_positions
     if isinstance(longest, int | float) and 0 < longest < positions:
         remarks.append(
@@ -142,7 +142,7 @@ def beyond(
     return remarks
 
 
-def _some(values: list[Any]) -> str:
+def _shorten_list(values: list[Any]) -> str:
     more = f" and {len(values) - SHOWN} more" if len(values) > SHOWN else ""
     return ", ".join(map(str, values[:SHOWN])) + more
 

@@ -29,13 +29,13 @@ def strings(value: Any) -> Iterator[str]:
             yield from strings(x)
 
 
-def changed(value: Any, change: Any) -> Any:
+def map_strings(value: Any, change: Any) -> Any:
     """A plain value with `change` applied to all its texts."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, dict):
-        return {key: changed(x, change) for key, x in value.items()}
-    return [changed(x, change) for x in value] if isinstance(value, list) else value
+        return {key: map_strings(x, change) for key, x in value.items()}
+    return [map_strings(x, change) for x in value] if isinstance(value, list) else value
 
 
 def pattern_of(marks: Iterable[str]) -> re.Pattern[str]:
@@ -63,12 +63,12 @@ class Fence:
 
     def put(self, value: Any) -> Any:
         """A plain value with a fence around each mark in its texts."""
-        return changed(value, self._put)
+        return map_strings(value, self._put)
 
     def _put(self, text: str) -> str:
         spans = self.find(text)
         self.marks |= {text[a:b] for a, b in spans}
-        return replaced(text, [(a, b, f"{self.begin}{text[a:b]}{self.end}") for a, b in spans])
+        return replace_spans(text, [(a, b, f"{self.begin}{text[a:b]}{self.end}") for a, b in spans])
 
     def take(self, text: str) -> tuple[str, list[Span]]:
         """The text without its fences, and where the marks between two of them are. A template may have parted some."""
@@ -86,19 +86,19 @@ class Fence:
         return "".join(parts), spans
 
 
-def joined(spans: Iterable[Span], more: Iterable[Span]) -> list[Span]:
+def merge_spans(spans: Iterable[Span], more: Iterable[Span]) -> list[Span]:
     """These spans in their order, with those of the others that overlap none of them."""
     kept = sorted(spans)
     return sorted([*kept, *((a, b) for a, b in more if not any(a < d and c < b for c, d in kept))])
 
 
-def without(text: str, spans: Sequence[Span], free: str) -> str:
+def mask_spans(text: str, spans: Sequence[Span], free: str) -> str:
     """The text with each of these spans replaced by one of its length in which no mark is found. Its letters stay letters and
     its spaces spaces, since some marks look at their neighbours."""
-    return replaced(text, [(a, b, "".join(_shape(x, free) for x in text[a:b])) for a, b in spans])
+    return replace_spans(text, [(a, b, "".join(_mask_letter(x, free) for x in text[a:b])) for a, b in spans])
 
 
-def _shape(letter: str, free: str) -> str:
+def _mask_letter(letter: str, free: str) -> str:
     if letter.isspace():
         return letter
     if letter.isalnum() or letter == "_":
@@ -106,7 +106,7 @@ def _shape(letter: str, free: str) -> str:
     return free
 
 
-def replaced(text: str, spans: Sequence[tuple[int, int, str]]) -> str:
+def replace_spans(text: str, spans: Sequence[tuple[int, int, str]]) -> str:
     """The text with each (begin, end) replaced by its own text."""
     pieces, last = [], 0
     for begin, end, other in spans:
@@ -115,7 +115,7 @@ def replaced(text: str, spans: Sequence[tuple[int, int, str]]) -> str:
     return "".join([*pieces, text[last:]])
 
 
-def renamed(spec: str, marks: Sequence[str]) -> tuple[str, dict[str, str]]:
+def rename_marks(spec: str, marks: Sequence[str]) -> tuple[str, dict[str, str]]:
     """A tokenizer.json in which these added tokens have secret names, and the names: mark -> name.
 
     A mark that is a piece of the model too is renamed there, and no merge makes it: so no text can become it. Pieces of one

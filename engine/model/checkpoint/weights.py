@@ -15,9 +15,9 @@ from torch import Tensor
 from decodescope.engine.core.spec import ModelSpec, Rope
 
 from ..forward.decoder import Decoder, Layer
-from ..layers.rope import frequencies
-from .adapter import CPU, Adapter, home, key_remarks, refuse_peft, settings, wanted
-from .folder import LoadError, member, printable, read_json
+from ..layers.rope import rope_frequencies
+from .adapter import CPU, Adapter, adapter_folder, expected_shapes, key_remarks, read_settings, refuse_peft
+from .folder import LoadError, escape_unprintable, member_file, read_json
 
 HEADER_BYTES = 16 << 20
 TENSORS = 10_000
@@ -30,10 +30,10 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 Shape = tuple[int, ...]
 
 
-def files(folder: Path) -> list[Path]:
+def weight_files(folder: Path) -> list[Path]:
     """The weight files of a folder; LoadError when it has none that we may open."""
     refuse_peft(folder)
-    single = member(folder, "model.safetensors")
+    single = member_file(folder, "model.safetensors")
     if single is not None:
         return [single]
     index = read_json(folder, "model.safetensors.index.json", HEADER_BYTES)
@@ -51,7 +51,7 @@ def files(folder: Path) -> list[Path]:
         )
     paths = []
     for shard in sorted(set(shards.values())):
-        path = member(folder, shard)
+        path = member_file(folder, shard)
         if path is None or path.suffix != ".safetensors":
             raise LoadError(
                 f"{folder} lacks the weight file {shard[:80]!r} that its index names; download it again."
@@ -60,7 +60,7 @@ def files(folder: Path) -> list[Path]:
     return paths
 
 
-class Weights:
+class CheckpointTensors:
     """The tensors of a checkpoint by name. Shapes are known at once, contents are read when asked for; use with `with`.
     paths: its safetensors files; None: those of a model's folder;  whole: names of tensors that may hold whole numbers."""
 
@@ -74,9 +74,9 @@ class Weights:
         self.frequencies: dict[str, Tensor] = {}  # of old checkpoints, which are compared and not used
         self._files = ExitStack()
 
-    def __enter__(self) -> Weights:
+    def __enter__(self) -> CheckpointTensors:
         try:
-            for path in files(self.folder) if self._paths is None else self._paths:
+            for path in weight_files(self.folder) if self._paths is None else self._paths:
                 self._add(path)
         except BaseException:
             self._files.close()
@@ -127,21 +127,23 @@ class Weights:
 
     def check(self, spec: ModelSpec) -> None:
         """LoadError unless the tensors are exactly those that `spec` describes."""
-        wanted = shapes(spec)
+        wanted = tensor_shapes(spec)
         if spec.tied:
             wanted.setdefault("lm_head.weight", wanted["model.embed_tokens.weight"])
         elements = sum(
-            _count(x) for name, x in self.shapes.items() if not (spec.tied and name == "lm_head.weight")
+            _element_count(x)
+            for name, x in self.shapes.items()
+            if not (spec.tied and name == "lm_head.weight")
         )
         missing = sorted(wanted.keys() - self.shapes.keys() - ({"lm_head.weight"} if spec.tied else set()))
         unexpected = sorted(self.shapes.keys() - wanted.keys())
         if missing:
             raise LoadError(
-                f"{self.folder} lacks {_some(missing)}; its config.json and its weights do not belong together."
+                f"{self.folder} lacks {_shorten_list(missing)}; its config.json and its weights do not belong together."
             )
         if unexpected:
             raise LoadError(
-                f"{self.folder} also holds {_some(unexpected)}, which a {spec.family} model does not have."
+                f"{self.folder} also holds {_shorten_list(unexpected)}, which a {spec.family} model does not have."
             )
         if abs(elements - spec.params) > 0.01 * spec.params:
             raise LoadError(
@@ -157,7 +159,7 @@ class Weights:
         if (
             spec.tied
             and "lm_head.weight" in self.shapes
-            and not self.same("lm_head.weight", "model.embed_tokens.weight")
+            and not self.tensors_equal("lm_head.weight", "model.embed_tokens.weight")
         ):
             raise LoadError(
                 f"{self.folder}: config.json ties the head to the embedding, and lm_head.weight holds other numbers; set "
@@ -174,7 +176,7 @@ class Weights:
         for name, part in zip(names, stacked.split([x[0] for x in parts]), strict=True):
             stored = self._open[name].get_tensor(name)
             if self.adapter is not None:
-                stored = self.adapter.merged(name, stored)
+                stored = self.adapter.merge(name, stored)
             part.copy_(stored.double() + add if add else stored)
             if not torch.stack(part.aminmax()).isfinite().all():
                 raise LoadError(
@@ -183,7 +185,7 @@ class Weights:
                 )
         return stacked
 
-    def same(self, one: str, other: str) -> bool:
+    def tensors_equal(self, one: str, other: str) -> bool:
         """Whether two tensors hold the same numbers."""
         return torch.equal(self._open[one].get_tensor(one), self._open[other].get_tensor(other))
 
@@ -204,13 +206,13 @@ class Weights:
 
         layers = []
         for i in range(spec.n_layers):
-            layers.append(Layer(**{place: take(i, place) for place in plan}).packed())
+            layers.append(Layer(**{place: take(i, place) for place in plan}).pack_weights())
             each()
         embed = self.read(["model.embed_tokens.weight"], dtype, device)
         head = embed if spec.tied else self.read(["lm_head.weight"], dtype, device)
         return Decoder(
             spec, embed, layers, self.read(["model.norm.weight"], dtype, device, extra), head
-        ).packed()
+        ).pack_weights()
 
 
 def read_adapter(model: Path, spec: ModelSpec, base: str) -> Adapter | None:
@@ -218,18 +220,18 @@ def read_adapter(model: Path, spec: ModelSpec, base: str) -> Adapter | None:
     Raises LoadError for one that is damaged, of another model, or of another shape."""
     if not spec.adapter:
         return None
-    path = home(model, spec.name, spec.adapter)
-    config = settings(path)
+    path = adapter_folder(model, spec.name, spec.adapter)
+    config = read_settings(path)
     if config["base"] != base:
         raise LoadError(
             f"{path} was trained on a model with the fingerprint {config['base'][:40]}, and the one here has {base}; train "
             "it on these weights."
         )
-    file = member(path, "model.safetensors")
+    file = member_file(path, "model.safetensors")
     if file is None:
         raise LoadError(f"{path} has no model.safetensors; give the folder of a trained adapter.")
-    with Weights(path, [file]) as weights:
-        expected = wanted(path, config, weights.shapes, shapes(spec))
+    with CheckpointTensors(path, [file]) as weights:
+        expected = expected_shapes(path, config, weights.shapes, tensor_shapes(spec))
         odd = sorted({*expected.items()} ^ {*weights.shapes.items()})
         if odd or not expected:
             what = odd[0][0][:80] if odd else "every change"
@@ -252,9 +254,11 @@ def read_adapter(model: Path, spec: ModelSpec, base: str) -> Adapter | None:
     return Adapter(config["alpha"] / config["rank"], deltas, rows, key_remarks(path, config))
 
 
-def odd_frequencies(stored: Mapping[str, Tensor], ropes: Sequence[Rope | None], where: str) -> list[str]:
+def frequency_remarks(stored: Mapping[str, Tensor], ropes: Sequence[Rope | None], where: str) -> list[str]:
     """A remark on frequencies in a file that are those of none of these rotations, scaled or not; none where all agree."""
-    known = [frequencies(x) for rope in ropes if rope is not None for x in (rope, Rope(rope.theta, rope.dim))]
+    known = [
+        rope_frequencies(x) for rope in ropes if rope is not None for x in (rope, Rope(rope.theta, rope.dim))
+    ]
 
     def agrees(x: Tensor) -> bool:
         return any(x.shape == y.shape and torch.allclose(x.double(), y, rtol=0.01, atol=1e-6) for y in known)
@@ -262,8 +266,8 @@ def odd_frequencies(stored: Mapping[str, Tensor], ropes: Sequence[Rope | None], 
     odd = sorted(name for name, x in stored.items() if not agrees(x))
     if not odd:
         return []
-    what = f"{where} holds other frequencies than its config.json gives ({_some(odd)})"
-    return [printable(f"{what}: those of config.json are used.")]
+    what = f"{where} holds other frequencies than its config.json gives ({_shorten_list(odd)})"
+    return [escape_unprintable(f"{what}: those of config.json are used.")]
 
 
 def layer_plan(spec: ModelSpec) -> dict[str, dict[str, Shape]]:
@@ -301,7 +305,7 @@ def layer_plan(spec: ModelSpec) -> dict[str, dict[str, Shape]]:
     return plan
 
 
-def shapes(spec: ModelSpec) -> dict[str, Shape]:
+def tensor_shapes(spec: ModelSpec) -> dict[str, Shape]:
     """Every tensor that a checkpoint of `spec` holds, with its shape; a tied head is not stored."""
     expected: dict[str, Shape] = {
         "model.embed_tokens.weight": (spec.vocab, spec.d_model),
@@ -315,13 +319,13 @@ def shapes(spec: ModelSpec) -> dict[str, Shape]:
     return expected
 
 
-def _count(shape: Shape) -> int:
+def _element_count(shape: Shape) -> int:
     count = 1
     for n in shape:
         count *= n
     return count
 
 
-def _some(names: list[str]) -> str:
+def _shorten_list(names: list[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
     return ", ".join(x[:80] for x in names[:3]) + more

@@ -8,18 +8,18 @@ from torch import Tensor
 from decodescope.engine.core.moments import Moments
 from decodescope.engine.core.probe import Probe
 
-from ..attention.attention import WantedWeights
+from ..attention.attention import AttentionRequest
 from ..attention.dispatch import attend
-from ..attention.groups import narrowed_from, widened_to
+from ..attention.groups import pad_groups, unpad_groups
 from ..attention.segments import RopeMode
 from ..layers.matrix import linear
 from ..layers.rope import RopeTable, rotate_
-from ..layers.row_routing import Passing
+from ..layers.row_routing import SkippedRows
 from ..layers.stack import LayerStack
 from ..stores.cache import KVCache, LayerStore
 from .feed import Feed
 from .layer_read import LayerRead
-from .masks import Sight
+from .masks import PassMasks
 
 
 class AttentionBlock:
@@ -34,11 +34,11 @@ class AttentionBlock:
         feed: Feed,
         cache: KVCache | None,
         probe: Probe | None,
-        passing: Passing | None = None,
+        passing: SkippedRows | None = None,
     ):
         self.stack, self.spec, self.feed, self.cache, self.probe = stack, stack.spec, feed, cache, probe
         self.rotations: dict[RopeTable, tuple[Tensor, Tensor]] = {}
-        self.sight = Sight(stack.spec, feed)
+        self.sight = PassMasks(stack.spec, feed)
         self.turns_apart = feed.sinks is not None or feed.prefix is not None  # queries of several rotations
         self.far: dict[tuple[RopeTable, int], tuple[Tensor, Tensor]] = {}
         self.passing = passing
@@ -75,7 +75,7 @@ class AttentionBlock:
     def _pairs(self, kv: Tensor) -> Tensor:
         """Keys and values [B, T, 2 H_kv, D] as a store takes them: [2, B, H_kv, T, D], with those of rows that pass by."""
         kv = kv.unflatten(2, (2, kv.shape[2] // 2)).permute(2, 0, 3, 1, 4)
-        return kv if self.passing is None else self.passing.among(kv)
+        return kv if self.passing is None else self.passing.merge_kv(kv)
 
     def keys_values(self, i: int, x: Tensor) -> Tensor:
         """Keys and values of layer i from x [B, T, d_model], rotated, as a store takes them; no query is made."""
@@ -101,22 +101,22 @@ class AttentionBlock:
         copies = self._copies(i, qkv[:, :, :heads]) if self.turns_apart else {}
         self.rotate(i, qkv[:, :, : heads + s.kv_at(i)])
         store = self.store_kv(i, qkv)
-        queries: dict[RopeMode, Tensor] = {"original": self._grouped(i, qkv)}
+        queries: dict[RopeMode, Tensor] = {"original": self._group_queries(i, qkv)}
         if probe is not None and probe.needs.queries:
             # which rows of a draft stay is not known yet
             last = probe.needs.queries if feed.logits == "last" else feed.length
             probe.queries[i] = queries["original"][:, :, :, -last:].clone()
         for rope, copy in copies.items():
             self._rotate_copy(i, rope, copy, store)
-            queries[rope] = self._grouped(i, copy)
+            queries[rope] = self._group_queries(i, copy)
         fresh = self._pairs(qkv[:, :, heads:]) if store is None else None
         outside = () if self.cache is None else self.cache.outside
         read = LayerRead(i, self.stack, self.sight, queries, store, fresh, outside)
-        y = attend(s, i, read, self._wanted(i))
+        y = attend(s, i, read, self._attention_request(i))
         y = y.permute(0, 3, 1, 2, 4).flatten(2, 3)  # [B, H_kv, g, T, D] -> [B, T, H_kv * g, D]
         if uneven := s.uneven_at(i):
-            y = narrowed_from(uneven, y)
-        return self.stack.gates.heads(i, y).flatten(2)
+            y = unpad_groups(uneven, y)
+        return self.stack.gates.gate_heads(i, y).flatten(2)
 
     def _copies(self, i: int, q: Tensor) -> dict[RopeMode, Tensor]:
         """Copies of the queries q [B, T, H, D] of layer i before rotation, one for each rotation unlike the text's."""
@@ -125,10 +125,10 @@ class AttentionBlock:
             self.sight.sinks is not None
             and self.cache is not None
             and i not in self.spec.no_rope
-            and self.sight.parted(self.cache.layers[i])
+            and self.sight.has_moved_sinks(self.cache.layers[i])
         ):
             copies[self.sight.rope] = q.clone()
-            if self.sight.middle(i) is not None:
+            if self.sight.middle_read(i) is not None:
                 copies["inserted"] = q.clone()
         if self.feed.prefix is not None:
             copies["unrotated"] = q.clone()
@@ -139,25 +139,25 @@ class AttentionBlock:
         if rope == "unrotated" or store is None:
             return
         if rope == "inserted":
-            middle = self.sight.middle(i)
+            middle = self.sight.middle_read(i)
             assert middle is not None
             away = torch.full_like(self.feed.positions, middle.away)
             return rotate_(q, *self.stack.rope_of(i).at(away, middle.away))
         key = (self.stack.rope_of(i), store.n)
         if key not in self.far:
-            self.far[key] = key[0].at(*self.sight.far(store))
+            self.far[key] = key[0].at(*self.sight.sink_query_positions(store))
         rotate_(q, *self.far[key])
 
-    def _grouped(self, i: int, qkv: Tensor) -> Tensor:
+    def _group_queries(self, i: int, qkv: Tensor) -> Tensor:
         """The queries, first among the heads of [B, T, heads, D], by the KV head that they read: [B, H_kv, g, T, D]."""
         q, kv = qkv[:, :, : self.spec.heads_at(i)], self.spec.kv_at(i)
         if uneven := self.spec.uneven_at(i):
-            q = widened_to(uneven, q)
+            q = pad_groups(uneven, q)
         return q.unflatten(2, (kv, q.shape[2] // kv)).permute(0, 2, 3, 1, 4)
 
-    def _wanted(self, i: int) -> WantedWeights | None:
+    def _attention_request(self, i: int) -> AttentionRequest | None:
         """The weights of layer i that the probe wants; None: it wants none."""
         prefill = self.feed.logits == "last"
         if self.probe is None or not self.probe.wants_attention(i, prefill):
             return None
-        return WantedWeights(self.probe, i, self.probe.needs.attention == "columns" and prefill)
+        return AttentionRequest(self.probe, i, self.probe.needs.attention == "columns" and prefill)

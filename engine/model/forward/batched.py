@@ -11,7 +11,7 @@ from torch import Tensor
 from decodescope.engine.core.probe import Probe
 
 from ..layers.matrix import linear
-from ..layers.partial import Ran, Rule, Skip
+from ..layers.partial_pass import DepthRule, ExecutedLayers, Skip
 from ..layers.rope import rotate_
 from ..stores.cache import KVCache
 from . import plain
@@ -21,7 +21,7 @@ from .feed import Feed
 
 
 @dataclass(frozen=True)
-class Asked:
+class PassRequest:
     """A pass as `Decoder.forward` takes it."""
 
     decoder: Decoder
@@ -29,8 +29,8 @@ class Asked:
     cache: KVCache | None
     probe: Probe | None = None
     skip: Skip | None = None
-    depth: Rule | None = None
-    ran: Ran | None = None
+    depth: DepthRule | None = None
+    ran: ExecutedLayers | None = None
 
     @property
     def rows(self) -> int:
@@ -38,7 +38,7 @@ class Asked:
         return self.feed.tokens.numel()
 
     @property
-    def whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Whether it runs every layer for every row, from the tokens or from the layer on at which all rows enter: such passes
         can be run as one. A decoder that adds to what a pass does is left alone."""
         return type(self.decoder) is Decoder and self.feed.entries is None and self.skip is self.depth is None
@@ -59,14 +59,14 @@ class Asked:
         """Whether it takes the plain way (`plain.py`), one sequence."""
         if self.probe is not None or self.ran is not None or len(self.feed.tokens) > 1:
             return False
-        return plain.fits(self.decoder.spec, self.decoder.gates, self.feed, self.cache)
+        return plain.can_run(self.decoder.spec, self.decoder.gates, self.feed, self.cache)
 
     def run(self) -> Tensor:
         """Its logits, by a pass of its own."""
         return self.decoder.forward(self.feed, self.cache, self.probe, self.skip, self.depth, self.ran)
 
 
-def forward(asked: Sequence[Asked]) -> list[Tensor]:
+def forward_batched(asked: Sequence[PassRequest]) -> list[Tensor]:
     """The logits of passes that are `whole`, of one `model`: each as its own pass would give them, to rounding.
 
     Their rows stand one behind the other, [1, R, d_model], through norms, products and activations: every weight is read once
@@ -79,9 +79,9 @@ def forward(asked: Sequence[Asked]) -> list[Tensor]:
     stack = asked[0].decoder.stack
     layers = range(asked[0].feed.enter, stack.spec.n_layers)
     jobs = [AttentionBlock(one.decoder.stack, one.feed, one.cache, one.probe) for one in asked]
-    x = torch.cat([one.decoder.entering(one.feed).flatten(0, 1) for one in asked])[None]
+    x = torch.cat([one.decoder.input_states(one.feed).flatten(0, 1) for one in asked])[None]
     for i in layers:
-        for one, own in zip(asked, _split(x, asked), strict=True):
+        for one, own in zip(asked, _split_by_pass(x, asked), strict=True):
             if one.probe is not None and i in one.probe.needs.hidden:
                 one.probe.hidden[i] = own
         x = stack.ffn(i, _attend(i, x, asked, jobs))
@@ -91,10 +91,10 @@ def forward(asked: Sequence[Asked]) -> list[Tensor]:
     return _logits(x, asked)
 
 
-def _run_plain(asked: Sequence[Asked]) -> Tensor:
+def _run_plain(asked: Sequence[PassRequest]) -> Tensor:
     """The states [1, R, d_model] behind the last layer, of plain passes."""
     decoder, feeds = asked[0].decoder, [one.feed for one in asked]
-    spec, x = decoder.spec, torch.cat([one.decoder.entering(one.feed) for one in asked], 1)
+    spec, x = decoder.spec, torch.cat([one.decoder.input_states(one.feed) for one in asked], 1)
     cos, sin = decoder.rope.at(
         torch.cat([feed.positions for feed in feeds], 1), max(feed.highest for feed in feeds)
     )
@@ -106,7 +106,10 @@ def _run_plain(asked: Sequence[Asked]) -> Tensor:
         rotate_(qkv.narrow(2, 0, rotated), cos, sin)
         parts = zip(stores, qkv.split(counts, 1), feeds, masks, strict=True)
         y = torch.cat(
-            [plain.contexts(spec, own[i], part, feed.positions, mask) for own, part, feed, mask in parts],
+            [
+                plain.head_contexts(spec, own[i], part, feed.positions, mask)
+                for own, part, feed, mask in parts
+            ],
             1,
         )
         x = linear(y, w.out, w.out_bias).add_(x)
@@ -114,31 +117,34 @@ def _run_plain(asked: Sequence[Asked]) -> Tensor:
     return x
 
 
-def _split(x: Tensor, asked: Sequence[Asked]) -> Iterator[Tensor]:
+def _split_by_pass(x: Tensor, asked: Sequence[PassRequest]) -> Iterator[Tensor]:
     """The rows x [1, R, ...] by pass: [B, T, ...]."""
     for part, one in zip(x[0].split([one.rows for one in asked]), asked, strict=True):
         yield part.unflatten(0, tuple(one.feed.tokens.shape))
 
 
-def _attend(i: int, x: Tensor, asked: Sequence[Asked], jobs: Sequence[AttentionBlock]) -> Tensor:
+def _attend(i: int, x: Tensor, asked: Sequence[PassRequest], jobs: Sequence[AttentionBlock]) -> Tensor:
     """x + attention block of layer i, x [1, R, d_model]."""
     stack = jobs[0].stack
     w, s = stack.layers[i], stack.spec
     if not s.kv_at(i):
-        for job, own in zip(jobs, _split(x, asked), strict=True):
+        for job, own in zip(jobs, _split_by_pass(x, asked), strict=True):
             job.store_kv(i, own.new_empty(*own.shape[:2], 0, s.head_dim))
         return stack.add_bias(x, w.out_bias, w.attn_post, i, 0)
     qkv = w.queries_keys_values(x, s, i)
     y = torch.cat(
-        [job.contexts(i, own).flatten(0, 1) for job, own in zip(jobs, _split(qkv, asked), strict=True)]
+        [
+            job.contexts(i, own).flatten(0, 1)
+            for job, own in zip(jobs, _split_by_pass(qkv, asked), strict=True)
+        ]
     )[None]
     return stack.add(x, linear(y, w.out, w.out_bias), w.attn_post, i, 0)
 
 
-def _logits(x: Tensor, asked: Sequence[Asked]) -> list[Tensor]:
+def _logits(x: Tensor, asked: Sequence[PassRequest]) -> list[Tensor]:
     """Those that each pass asks for, [B, R, V], of the last states x [1, R, d_model]."""
-    feature = asked[0].decoder.normed(x)
-    parts = list(_split(feature, asked))
+    feature = asked[0].decoder.apply_norm(x)
+    parts = list(_split_by_pass(feature, asked))
     for one, part in zip(asked, parts, strict=True):
         if one.probe is not None and "final" in one.probe.needs.hidden:
             one.probe.hidden["final"] = part

@@ -38,7 +38,7 @@ from decodescope.engine.core.spec import ModelSpec
 
 from ..layers.layer import Layer
 from ..layers.matrix import Matrix, linear
-from ..layers.norm import single
+from ..layers.norm import single_weight
 
 VERSION = 1
 FEW = 64  # rows of a plain pass, at most
@@ -52,12 +52,12 @@ class CompileError(RuntimeError):
     """Passes cannot be compiled here; one sentence for people."""
 
 
-class Unfit(CompileError):
+class UncompilableModel(CompileError):
     """A model has nothing that could be compiled, on whatever machine."""
 
 
 @dataclass(frozen=True)
-class Compiled:
+class CompiledPackage:
     """A package and the weights that it is called with.
 
     layers:  those of the model that it was made for; it is used for no others
@@ -72,7 +72,7 @@ class Compiled:
     kept: bool
     path: Path
 
-    def between(self, i: int, x: Tensor, y: Tensor, cos: Tensor, sin: Tensor) -> list[Tensor]:
+    def run_between(self, i: int, x: Tensor, y: Tensor, cos: Tensor, sin: Tensor) -> list[Tensor]:
         """From the output y [1, H_kv, group * T, D] of the attention of layer i and the states x [1, T, d_model] that entered
         it: the states that enter the next layer, its rotated queries [1, H_kv, group * T, D], and its keys and values
         [2, 1, H_kv, T, D]. cos, sin: [1, T, 1, dim], contiguous."""
@@ -85,36 +85,42 @@ class Compiled:
         return f"{name} runs compiled; that took {self.seconds:.1f} s, once for this machine, and is kept in {self.path}."
 
 
-def usual() -> Path:
+def package_folder() -> Path:
     """The folder of the packages, beside the user's other data."""
     return data_folder() / "compiled"
 
 
 def weights_of(spec: ModelSpec, layers: list[Layer]) -> list[list[Tensor]]:
-    """What `Between` reads of each layer but the last and of the one behind it. Raises Unfit."""
+    """What `BetweenAttention` reads of each layer but the last and of the one behind it. Raises Unfit."""
     if len(layers) < 2:
-        raise Unfit(f"{spec.name} has one layer, and what is compiled stands between two: {UNFIT}.")
+        raise UncompilableModel(
+            f"{spec.name} has one layer, and what is compiled stands between two: {UNFIT}."
+        )
     rows = []
     for a, b in itertools.pairwise(layers):
         d, biases = spec.d_model, (a.out_bias, a.gate_up_bias, a.down_bias, b.qkv_bias)
         some = [
             a.out,
-            single(a.mlp_norm, d).contiguous(),
+            single_weight(a.mlp_norm, d).contiguous(),
             a.gate_up,
             a.down,
-            single(b.attn_norm, d).contiguous(),
+            single_weight(b.attn_norm, d).contiguous(),
             b.qkv,
         ]
         some += [x for x in (*biases, b.q_norm, b.k_norm) if x is not None]
         if any(isinstance(x, Matrix) for x in some):
-            raise Unfit(f"The weights of {spec.name} are stored in few bits, which is not compiled: {UNFIT}.")
+            raise UncompilableModel(
+                f"The weights of {spec.name} are stored in few bits, which is not compiled: {UNFIT}."
+            )
         rows.append(some)
     if len({tuple((x.shape, x.dtype, x.is_mkldnn) for x in some) for some in rows}) > 1:
-        raise Unfit(f"The layers of {spec.name} are not alike, and one call is compiled for all: {UNFIT}.")
+        raise UncompilableModel(
+            f"The layers of {spec.name} are not alike, and one call is compiled for all: {UNFIT}."
+        )
     return rows
 
 
-class Between(torch.nn.Module):
+class BetweenAttention(torch.nn.Module):
     """What is compiled: see `Compiled.between`. spec, layer: of what shape; packed: which of the four products are."""
 
     def __init__(self, spec: ModelSpec, first: Layer, second: Layer):
@@ -144,7 +150,7 @@ class Between(torch.nn.Module):
         q, k, v = z.split([g * K, K, K], 2)
         if self.normed:
             q, k = self._norm(q, more[0]), self._norm(k, more[1])
-        q, k = rotated(q, cos, sin), rotated(k, cos, sin)
+        q, k = rotate_features(q, cos, sin), rotate_features(k, cos, sin)
         q = q.view(1, T, K, g, D).permute(0, 2, 3, 1, 4).reshape(1, K, g * T, D)
         return x, q, torch.stack([k, v]).permute(0, 1, 3, 2, 4).contiguous()
 
@@ -157,7 +163,7 @@ class Between(torch.nn.Module):
         return _packed_product()(x, weight, bias) if self.packed[which] else F.linear(x, weight, bias)
 
 
-def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def rotate_features(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """x [1, T, heads, D] turned in its leading cos.shape[-1] features, as `rotate_` turns it in place."""
     dim = cos.shape[-1]
     part = x[..., :dim]
@@ -192,23 +198,23 @@ def _lower_product() -> None:
     register_lowering(_packed_product(), type_promotion_kind=None)(lowered)
 
 
-def compiled(spec: ModelSpec, layers: list[Layer], folder: Path | None = None) -> Compiled:
+def compile_passes(spec: ModelSpec, layers: list[Layer], folder: Path | None = None) -> CompiledPackage:
     """The passes of a model compiled, or opened where that was done before. Raises CompileError."""
     weights, began = weights_of(spec, layers), time.perf_counter()
-    path = (folder or usual()) / f"{_key(spec, layers, weights[0])}{ENDING}"
+    path = (folder or package_folder()) / f"{_package_key(spec, layers, weights[0])}{ENDING}"
     kept = path.is_file()
     if not kept:
-        _make(spec, layers, weights[0], path)
+        _make_package(spec, layers, weights[0], path)
     try:
-        call = _opened(path)
+        call = _open_package(path)
     except Exception as error:  # whatever is in that file, its owner is told what to do
         raise CompileError(
-            f"The package {path} cannot be opened ({_short(error)}): remove it, or {PLAIN}."
+            f"The package {path} cannot be opened ({_short_error(error)}): remove it, or {PLAIN}."
         ) from None
-    return Compiled(layers, weights, call, time.perf_counter() - began, kept, path)
+    return CompiledPackage(layers, weights, call, time.perf_counter() - began, kept, path)
 
 
-def _opened(path: Path) -> Callable[[list[Tensor]], list[Tensor]]:
+def _open_package(path: Path) -> Callable[[list[Tensor]], list[Tensor]]:
     try:
         from torch._C._aoti import AOTIModelPackageLoader
 
@@ -220,28 +226,28 @@ def _opened(path: Path) -> Callable[[list[Tensor]], list[Tensor]]:
     return loader.boxed_run  # type: ignore[no-any-return] # made in C++
 
 
-def _make(spec: ModelSpec, layers: list[Layer], weights: list[Tensor], path: Path) -> None:
+def _make_package(spec: ModelSpec, layers: list[Layer], weights: list[Tensor], path: Path) -> None:
     """Compile, and leave the package there. Raises CompileError."""
     compiler(spec.name)
     part = path.with_name(f".{path.stem}.{secrets.token_hex(4)}{ENDING}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with _own_folder(), _quiet():
-            _compile(Between(spec, *layers[:2]), weights, part)
+        with _own_folder(), _suppress_warnings():
+            _compile(BetweenAttention(spec, *layers[:2]), weights, part)
         os.replace(part, path)
     except OSError as error:
         raise CompileError(
-            f"Nothing can be written to {path.parent} ({_short(error)}): make room there, or {PLAIN}."
+            f"Nothing can be written to {path.parent} ({_short_error(error)}): make room there, or {PLAIN}."
         ) from None
     except Exception as error:  # a compiler fails in many ways, and each is said in one sentence
         raise CompileError(
-            f"The compiler failed on the passes of {spec.name} ({_short(error)}): {PLAIN}."
+            f"The compiler failed on the passes of {spec.name} ({_short_error(error)}): {PLAIN}."
         ) from None
     finally:
         part.unlink(missing_ok=True)
 
 
-def _compile(module: Between, weights: list[Tensor], path: Path) -> None:
+def _compile(module: BetweenAttention, weights: list[Tensor], path: Path) -> None:
     """Weights stand for their shapes alone: packed ones become plain zeros, which the compiler only looks at."""
     from torch._inductor import aoti_compile_and_package, cpu_vec_isa
 
@@ -289,9 +295,9 @@ def compiler(name: str) -> str:
     raise CompileError(f"The passes of {name} cannot be compiled, since {what}: install it, or {PLAIN}.")
 
 
-def _key(spec: ModelSpec, layers: list[Layer], weights: list[Tensor]) -> str:
+def _package_key(spec: ModelSpec, layers: list[Layer], weights: list[Tensor]) -> str:
     """32 hex digits over all that the code depends on: shapes and types, torch, and this processor."""
-    module = Between(spec, *layers[:2])
+    module = BetweenAttention(spec, *layers[:2])
     shape = [spec.n_kv_heads, spec.head_dim, spec.group, spec.d_model, spec.rope.dim, spec.norm_eps, spec.act]
     some = [[*map(int, x.shape), str(x.dtype), x.device.type] for x in weights]
     said = [
@@ -335,13 +341,13 @@ def _own_folder() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _suppress_warnings() -> Iterator[None]:
     """Without torch's warnings, which are about its own insides."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
 
 
-def _short(error: BaseException) -> str:
+def _short_error(error: BaseException) -> str:
     lines = [x.strip() for x in str(error).splitlines() if x.strip()]
     return f"{type(error).__name__}: {lines[0] if lines else 'no more is said'}"[:200]

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from ..layers.column import PROPAGATED
-from ..layers.partial import Answer, Ran, Rule, Skip
-from ..layers.row_routing import Passing, chosen, without
+from ..layers.partial_pass import DepthRule, ExecutedLayers, LazyLogits, Skip
+from ..layers.row_routing import SkippedRows, choose_rows, complement_rows
 from .attention_block import AttentionBlock
-from .skipped_kv import fill
+from .skipped_kv import fill_skipped_kv
 
 
 class ConditionalPass:
@@ -34,7 +34,12 @@ class ConditionalPass:
     """
 
     def __init__(
-        self, block: AttentionBlock, skip: Skip, rule: Rule | None, ran: Ran, read: Callable[[Tensor], Answer]
+        self,
+        block: AttentionBlock,
+        skip: Skip,
+        rule: DepthRule | None,
+        ran: ExecutedLayers,
+        read: Callable[[Tensor], LazyLogits],
     ):
         self.block = block  # of the rows that are under way by now
         self.stack, self.spec, self.feed = block.stack, block.spec, block.feed
@@ -44,7 +49,7 @@ class ConditionalPass:
         self.closed = set(skip.ffn)  # feed-forward blocks that do not run
         self.waiting = {} if rule is None or self.cache is None else self.cache.waiting
         self.late = 0 if self.feed.entries is None else self.feed.length  # rows that have not entered yet
-        self.exit: Answer | None = None
+        self.exit: LazyLogits | None = None
 
     def run(self, states: Tensor) -> Tensor:
         """The states [B, T, d_model] of the fed rows behind the last layer that ran; states: those that enter, likewise."""
@@ -67,32 +72,32 @@ class ConditionalPass:
 
     def _enter_late_rows(self, i: int, x: Tensor, states: Tensor) -> Tensor:
         """The states x with those of the rows that enter at layer i before them."""
-        late = self.feed.waiting(i)
+        late = self.feed.deferred_rows(i)
         if late >= self.late:
             return x
         x, self.late = torch.cat([states[:, late : self.late], x], 1), late
-        self.block = AttentionBlock(self.stack, self.feed.behind(late), self.cache, self.probe)
+        self.block = AttentionBlock(self.stack, self.feed.rows_from(late), self.cache, self.probe)
         return x
 
-    def _exits(self, i: int, x: Tensor, rule: Rule) -> bool:
+    def _exits(self, i: int, x: Tensor, rule: DepthRule) -> bool:
         """Whether the pass ends in front of layer i. A rule that is `whole` answers here and has the layers above run."""
-        own = self.feed.deciding(x)
+        own = self.feed.deciding_rows(x)
         answer = self.read(own)
         if not rule.leave(i, own, answer):
             return False
         self.exit = answer
         if rule.whole:
             return False
-        self._fill(range(i, self.spec.n_layers), x, rule.gap)
+        self._fill(range(i, self.spec.n_layers), x, rule.skipped_kv)
         return True
 
     def _flush(self, i: int, x: Tensor) -> Tensor:
         """The states x with those of the tokens that waited in front of layer i before them."""
         waiting = self.waiting[i]
         self.ran.joined[waiting.layer] = len(waiting)
-        feed = self.block.feed.after(waiting.tokens, waiting.positions)
+        feed = self.block.feed.prepend(waiting.tokens, waiting.positions)
         if feed.board is not None:
-            feed.board.joined(waiting.positions)
+            feed.board.prepend_positions(waiting.positions)
         self.block = AttentionBlock(self.stack, feed, self.cache, self.probe)
         return torch.cat([waiting.states, x], 1)
 
@@ -102,9 +107,9 @@ class ConditionalPass:
             self._fill((i,), x, self.skip.gap)
             return x
         if self.router is not None:
-            rows = chosen(self.router, i, "attn", x, self.probe)
+            rows = choose_rows(self.router, i, "attn", x, self.probe)
             if rows is not None:
-                return self._attention_of(i, x, rows, self.router.gap)
+                return self._attention_of(i, x, rows, self.router.skipped_kv)
         x, ran, fed = self.block.attend(i, x), self.ran, self.feed.length
         ran.attn.append(i)
         if ran.joined:
@@ -115,37 +120,37 @@ class ConditionalPass:
         """x after the attention block of layer i for `rows` (int64 [R], ascending) alone. The other rows pass by; `gap` says
         what the cache gets of them."""
         block, ran = self.block, self.ran
-        ran.left_out(i, "attn", rows)
+        ran.enter_rows(i, "attn", rows)
         if not len(rows):
             self._fill((i,), x, gap)
             return x
         store, ran.gap = None if self.cache is None else self.cache.layers[i], gap
         filled = gap == "propagate"
         pending = 0 if store is None else store.m
-        feed = block.feed.some(rows, pending, filled and self.spec.causal, filled)
+        feed = block.feed.select_rows(rows, pending, filled and self.spec.causal, filled)
         passing = None
         if filled:
-            others = without(rows, x.shape[1])
-            part = AttentionBlock(self.stack, block.feed.some(others, 0, False, False), None, None)
-            passing = Passing(part.keys_values(i, x[:, others]), rows, others, block.feed.positions)
+            others = complement_rows(rows, x.shape[1])
+            part = AttentionBlock(self.stack, block.feed.select_rows(others, 0, False, False), None, None)
+            passing = SkippedRows(part.keys_values(i, x[:, others]), rows, others, block.feed.positions)
         else:
             ran.pending[i] = rows.tolist()
         running = AttentionBlock(self.stack, feed, self.cache, self.probe, passing)
         x = x.index_copy(1, rows, running.attend(i, x[:, rows]))
         if passing is not None and store is not None and "origin" in store.columns:
-            store.mark(PROPAGATED, block.feed.length, passing.others)
+            store.mark_origin(PROPAGATED, block.feed.length, passing.others)
         return x
 
     def _ffn(self, i: int, x: Tensor) -> Tensor:
         """x after the feed-forward block of layer i, as far as that runs. The rule may then close blocks further up."""
         if i in self.closed:
             return x
-        rows = None if self.router is None else chosen(self.router, i, "ffn", x, self.probe)
+        rows = None if self.router is None else choose_rows(self.router, i, "ffn", x, self.probe)
         if rows is None:
             y = self.stack.ffn(i, x)
             self.ran.ffn.append(i)
         else:
-            self.ran.left_out(i, "ffn", rows)
+            self.ran.enter_rows(i, "ffn", rows)
             y = x.index_copy(1, rows, self.stack.ffn(i, x[:, rows])) if len(rows) else x
         if self.rule is not None:
             fed = self.feed.length
@@ -154,4 +159,4 @@ class ConditionalPass:
 
     def _fill(self, layers: Iterable[int], x: Tensor, gap: str) -> None:
         """Give `layers`, ascending, whose attention does not run, what `gap` says."""
-        fill(self.block, layers, x, gap, self.ran)
+        fill_skipped_kv(self.block, layers, x, gap, self.ran)

@@ -12,19 +12,19 @@ from torch import Tensor
 from decodescope.engine.core.probe import Probe
 from decodescope.engine.core.spec import ModelSpec
 
-from ..attention.attention import capped, widened
+from ..attention.attention import soft_cap, upcast_half
 from ..layers.gates import OPEN
 from ..layers.layer import Layer as Layer
-from ..layers.matrix import linear, moved, pack
-from ..layers.norm import doubled, rms_norm, single
-from ..layers.partial import NOTHING, Answer, Ran, Rule, Skip
+from ..layers.matrix import copy_weight_to, linear, pack
+from ..layers.norm import double_weight, rms_norm, single_weight
+from ..layers.partial_pass import NOTHING, DepthRule, ExecutedLayers, LazyLogits, Skip
 from ..layers.rope import RopeTable
 from ..layers.stack import LayerStack
-from ..layers.vocabulary import Companion
+from ..layers.vocabulary import CompanionNet
 from ..stores.cache import KVCache
 from . import general, plain
 from .attention_block import AttentionBlock
-from .compiled import Compiled
+from .compiled import CompiledPackage
 from .conditional import ConditionalPass
 from .feed import Feed
 
@@ -49,9 +49,9 @@ class Decoder:
             None  # ids below this may be emitted; the rows above pad the matrix and get no logit
         )
         self.costs: dict[int, float] = {}  # rows of a pass -> microseconds, once measured
-        self.heads: Mapping[str, Companion] = {}  # draft heads trained on this model, by name
+        self.heads: Mapping[str, CompanionNet] = {}  # draft heads trained on this model, by name
         self.gates = OPEN
-        self.compiled: Compiled | None = None  # what short passes do between two attentions
+        self.compiled: CompiledPackage | None = None  # what short passes do between two attentions
 
     def __deepcopy__(self, memo: object) -> Decoder:
         return self
@@ -65,7 +65,7 @@ class Decoder:
         """Be that model, weights and all, in a class that adds to what a decoder does; it takes the place of `__init__`."""
         self.__dict__.update(vars(other))
 
-    def limited(self, vocab: int) -> Decoder:
+    def limit_vocab(self, vocab: int) -> Decoder:
         """The same model, weights shared, of whose ids only those below `vocab` may be emitted."""
         if vocab >= self.vocab:
             return self
@@ -100,19 +100,19 @@ class Decoder:
         )
         where = {name: x for name, x in given if x is not None}
         embed = self.embed.to(**where)  # type: ignore[call-overload] # keywords of Tensor.to
-        head = embed if self.head is self.embed else moved(self.head, **where)
-        norm = single(self.norm, self.spec.d_model).to(**where)  # type: ignore[call-overload] # as above
+        head = embed if self.head is self.embed else copy_weight_to(self.head, **where)
+        norm = single_weight(self.norm, self.spec.d_model).to(**where)  # type: ignore[call-overload] # as above
         decoder = Decoder(self.spec, embed, [layer.to(**where) for layer in self.layers], norm, head)
         decoder.usable, decoder.gates = self.usable, self.gates
-        decoder.heads = {name: head.moved(**where) for name, head in self.heads.items()}
+        decoder.heads = {name: head.copy_to(**where) for name, head in self.heads.items()}
         return decoder
 
-    def packed(self) -> Decoder:
+    def pack_weights(self) -> Decoder:
         """The same model with its matrices laid out for this processor; the plain ones are not kept, but for a tied
         embedding, whose rows are still looked up. Memory stays the same otherwise."""
         decoder = copy.copy(self)
-        decoder.layers = [layer.packed() for layer in self.layers]
-        decoder.norm = doubled(single(self.norm, self.spec.d_model))
+        decoder.layers = [layer.pack_weights() for layer in self.layers]
+        decoder.norm = double_weight(single_weight(self.norm, self.spec.d_model))
         decoder.unembedding = pack(self.head)
         decoder.head = self.head if self.head is self.embed else decoder.unembedding
         decoder.costs = {}
@@ -124,8 +124,8 @@ class Decoder:
         cache: KVCache | None,
         probe: Probe | None = None,
         skip: Skip | None = None,
-        depth: Rule | None = None,
-        ran: Ran | None = None,
+        depth: DepthRule | None = None,
+        ran: ExecutedLayers | None = None,
     ) -> Tensor:
         """Logits float32 (float64 if the model is) [B, T, V], or [B, R, V] of those R rows that the feed names.
 
@@ -142,31 +142,31 @@ class Decoder:
         says what they get. `ran` is told what ran.
         """
         answer = None
-        if probe is skip is depth is ran is None and plain.fits(self.spec, self.gates, feed, cache):
+        if probe is skip is depth is ran is None and plain.can_run(self.spec, self.gates, feed, cache):
             x = plain.run(
                 self.spec, self.layers, self.rope, feed, cache, self.embed_rows(feed), self.compiled
             )
         elif skip is depth is feed.entries is None:
-            x = general.run(self._block(feed, cache, probe), self.entering(feed), self.spec.n_layers)
+            x = general.run(self._block(feed, cache, probe), self.input_states(feed), self.spec.n_layers)
             if ran is not None:
                 ran.enter_all(feed.length, range(feed.enter, self.spec.n_layers))
         else:
             block = self._block(feed, cache, probe)
-            job = ConditionalPass(block, skip or NOTHING, depth, ran or Ran(), self.answer)
-            x = job.run(self.entering(feed))
+            job = ConditionalPass(block, skip or NOTHING, depth, ran or ExecutedLayers(), self.lazy_logits)
+            x = job.run(self.input_states(feed))
             answer = job.exit
         return self._logits(x, answer, feed, probe)
 
-    def shallow(self, feed: Feed, cache: KVCache | None, until: int) -> Tensor:
+    def states_before(self, feed: Feed, cache: KVCache | None, until: int) -> Tensor:
         """The states [B, T, d_model] that enter layer `until`. The layers below it, from where the feed enters, run and append
         T pending rows each."""
-        return general.run(self._block(feed, cache), self.entering(feed), until)
+        return general.run(self._block(feed, cache), self.input_states(feed), until)
 
     def queries(self, feed: Feed, cache: KVCache, layer: int) -> Tensor:
         """The queries [B, T, H, D] of `layer`, rotated. The layers below it run; of its own, keys and values alone are made: T
         rows are pending in it as in those."""
         block = self._block(feed, cache)
-        qkv = block.project(layer, general.run(block, self.entering(feed), layer))
+        qkv = block.project(layer, general.run(block, self.input_states(feed), layer))
         block.store_kv(layer, qkv)
         return qkv[:, :, : self.spec.heads_at(layer)]
 
@@ -174,24 +174,24 @@ class Decoder:
         """The attention blocks of a pass over `feed`."""
         return AttentionBlock(self.stack, feed, cache, probe)
 
-    def _logits(self, x: Tensor, answer: Answer | None, feed: Feed, probe: Probe | None) -> Tensor:
+    def _logits(self, x: Tensor, answer: LazyLogits | None, feed: Feed, probe: Probe | None) -> Tensor:
         """Those that a pass asks for, of its last states x [B, T, d_model], or the `answer` of an exit."""
         rows = feed.rows
         if answer is None:
             if probe is None or "final" not in probe.needs.hidden:
                 x, rows = x[:, rows], slice(None)
-            answer = self.answer(x)
+            answer = self.lazy_logits(x)
         elif isinstance(rows, list):
             rows = slice(None)
         if probe is not None and "final" in probe.needs.hidden:
             probe.hidden["final"] = answer.feature
         return answer.logits(rows)
 
-    def answer(self, x: Tensor) -> Answer:
+    def lazy_logits(self, x: Tensor) -> LazyLogits:
         """The logits of the states x [B, T, d_model], which some layer has left: not yet worked out."""
-        return Answer(x, self.normed, self.unembed, self.spec.name)
+        return LazyLogits(x, self.apply_norm, self.unembed, self.spec.name)
 
-    def entering(self, feed: Feed) -> Tensor:
+    def input_states(self, feed: Feed) -> Tensor:
         """The states [B, T, d_model] with which a pass begins: the feed's own, or the embeddings of its rows."""
         return self.embed_rows(feed) if feed.states is None else feed.states
 
@@ -205,10 +205,12 @@ class Decoder:
             x = torch.where(feed.embed_rows[None, :, None], feed.embeds.to(x.dtype), x)
         return x
 
-    def normed(self, x: Tensor) -> Tensor:
+    def apply_norm(self, x: Tensor) -> Tensor:
         """The final norm of x [..., d_model]: the feature that the unembedding reads."""
         return rms_norm(x, self.norm, self.spec.norm_eps)
 
     def unembed(self, feature: Tensor) -> Tensor:
         """Logits [..., V] of final features [..., d_model], V being the usable ids; half types come out as float32."""
-        return capped(widened(linear(feature, self.unembedding)[..., : self.usable]), self.spec.logit_cap)
+        return soft_cap(
+            upcast_half(linear(feature, self.unembedding)[..., : self.usable]), self.spec.logit_cap
+        )

@@ -13,9 +13,9 @@ from torch import Tensor
 from decodescope.engine.core.probe import Probe
 
 from ..layers.faults import EngineFault as EngineFault  # who runs passes asks for it here
-from ..layers.faults import highest
-from ..layers.faults import not_finite as not_finite
-from ..layers.partial import Ran, Rule, Skip
+from ..layers.faults import not_finite_reason as not_finite_reason
+from ..layers.faults import row_maxima
+from ..layers.partial_pass import DepthRule, ExecutedLayers, Skip
 from ..stores.cache import KVCache
 from .decoder import Decoder
 from .feed import Feed
@@ -43,15 +43,15 @@ class Executor:
         cache: KVCache | None,
         probe: Probe | None = None,
         skip: Skip | None = None,
-        depth: Rule | None = None,
-        ran: Ran | None = None,
+        depth: DepthRule | None = None,
+        ran: ExecutedLayers | None = None,
     ) -> Tensor:
         """Logits of the pass, float [B, T or 1, V]; raises EngineFault when memory or device fail."""
-        return guarded(lambda: decoder.forward(feed, cache, probe, skip, depth, ran), self.device)
+        return catch_device_faults(lambda: decoder.forward(feed, cache, probe, skip, depth, ran), self.device)
 
-    def highest(self, logits: Tensor) -> tuple[Tensor | np.ndarray, list[int]]:
+    def row_maxima(self, logits: Tensor) -> tuple[Tensor | np.ndarray, list[int]]:
         """What `highest` says of the last pass's logits."""
-        return highest(logits)
+        return row_maxima(logits)
 
     def mark(self) -> float | torch.cuda.Event:
         """A moment on the device's clock."""
@@ -70,7 +70,7 @@ class Executor:
         return start.elapsed_time(end) * 1e3
 
 
-def guarded(work: Callable[[], T], device: torch.device) -> T:
+def catch_device_faults(work: Callable[[], T], device: torch.device) -> T:
     """Run `work`; turn the device's failures into EngineFault."""
     try:
         return work()

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from ..stores.sparse_read import Board
+from ..stores.sparse_read import SparseRead
 
 
 class Band(NamedTuple):
@@ -25,7 +25,7 @@ class Band(NamedTuple):
     heads: tuple[tuple[bool, ...], ...] | None = None
 
 
-class Middle(NamedTuple):
+class MiddleRead(NamedTuple):
     """Of the entries that are neither first nor near enough to be seen, each query head reads those `entries` with the largest
     scores, each as if it stood `away` from the row, in the layers from `layer` on; a row that has fewer of them reads none."""
 
@@ -34,7 +34,7 @@ class Middle(NamedTuple):
     layer: int
 
 
-class Sinks(NamedTuple):
+class AttentionSinks(NamedTuple):
     """The first entries of a text, kept for good, which stand closer to a row than in the text once others have left.
 
     first: how many. They lie in the first slots of their store: what leaves behind them does not move them
@@ -45,7 +45,7 @@ class Sinks(NamedTuple):
 
     first: int
     cap: int | None = None
-    middle: Middle | None = None
+    middle: MiddleRead | None = None
 
 
 @dataclass
@@ -87,8 +87,8 @@ class Feed:
     slots: int = 0
     prefix: Tensor | None = None
     band: Band | None = None
-    sinks: Sinks | None = None
-    board: Board | None = None
+    sinks: AttentionSinks | None = None
+    board: SparseRead | None = None
     highest: int = -1
     shift: int = 0
     seen: Literal["before"] | Tensor | None = None
@@ -102,7 +102,7 @@ class Feed:
             self.highest = int(self.positions.max())
 
     @classmethod
-    def causal(
+    def causal_chain(
         cls,
         tokens: list[int],
         start: int,
@@ -111,31 +111,31 @@ class Feed:
     ) -> Feed:
         """A chain of `tokens` whose first stands at position `start`; one sequence, under the model's own mask."""
         end = start + len(tokens)
-        positions = piece(start, end, device)
+        positions = position_range(start, end, device)
         fed = (
-            piece(tokens[0], tokens[0] + 1, device)
+            position_range(tokens[0], tokens[0] + 1, device)
             if len(tokens) == 1
             else torch.tensor([tokens], device=device)
         )
         return cls(fed, positions, logits=logits, highest=end - 1, ids=tokens)
 
-    def read(self, rows: Sequence[int]) -> list[int]:
+    def tokens_of(self, rows: Sequence[int]) -> list[int]:
         """The tokens of the rows `rows` of sequence 0."""
         if self.ids is None:
             self.ids = self.tokens[0].tolist()
         return [self.ids[row] for row in rows]
 
-    def waiting(self, layer: int) -> int:
+    def deferred_rows(self, layer: int) -> int:
         """How many of the first rows have not entered when `layer` runs."""
         return 0 if self.entries is None else sum(x > layer for x in self.entries)
 
-    def behind(self, row: int) -> Feed:
+    def rows_from(self, row: int) -> Feed:
         """The rows of a chain from `row` on."""
         return replace(
             self, tokens=self.tokens[:, row:], positions=self.positions[:, row:], entries=None, ids=None
         )
 
-    def some(self, rows: Tensor, pending: int, chain: bool, among: bool) -> Feed:
+    def select_rows(self, rows: Tensor, pending: int, chain: bool, among: bool) -> Feed:
         """`rows` (int64 [R], ascending) alone, which see what they see here. pending: entries that were pending before; among:
         whether the other rows leave entries too;  chain: whether each row then sees those before it where nothing else is
         said."""
@@ -156,7 +156,7 @@ class Feed:
         more = dict(embeds=None, embed_rows=None, states=None, ids=None)
         return replace(self, tokens=tokens, positions=positions, visible=visible, seen=seen, **more)  # type: ignore[arg-type] # all None
 
-    def after(self, tokens: Tensor, positions: Tensor) -> Feed:
+    def prepend(self, tokens: Tensor, positions: Tensor) -> Feed:
         """These rows behind others, a chain that they all see: tokens and positions int64 [B, W]. Nothing is pending yet."""
         before, visible = tokens.shape[1], self.visible
         if visible is not None:
@@ -180,20 +180,20 @@ class Feed:
             return self.logits
         return slice(-1, None) if self.logits == "last" else slice(None)
 
-    def deciding(self, x: Tensor) -> Tensor:
+    def deciding_rows(self, x: Tensor) -> Tensor:
         """Of the states x [B, R, d_model] of a pass, whose last rows are those fed, the rows that decide when it leaves: those
         named in `logits` where some are, else all that were fed."""
         x = x[:, -self.length :]
         return x[:, self.logits] if isinstance(self.logits, list) else x
 
 
-def piece(start: int, end: int, device: torch.device | str) -> Tensor:
+def position_range(start: int, end: int, device: torch.device | str) -> Tensor:
     """int64 [1, end - start]: start, start + 1, ..., of which nothing is made anew. Not to be written into."""
-    return counting(1 << end.bit_length(), device).narrow(1, start, end - start)
+    return cached_arange(1 << end.bit_length(), device).narrow(1, start, end - start)
 
 
 @lru_cache(maxsize=64)
-def counting(count: int, device: torch.device | str) -> Tensor:
+def cached_arange(count: int, device: torch.device | str) -> Tensor:
     """int64 [1, count]: 0, 1, 2, ..., of which feeds take a piece. Kept; not to be written into."""
     with torch.inference_mode(False):  # who trains on a pass keeps what was in it
         return torch.arange(count, device=device)[None]

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..attention.extra_kv import Beside
+from ..attention.extra_kv import ExtraKV
 from ..attention.segments import RopeMode, Segment
 from ..layers.stack import LayerStack
 from ..stores.cache import LayerStore
-from .masks import Sight
+from .masks import PassMasks
 
 
 @dataclass(slots=True)
@@ -27,33 +27,33 @@ class LayerRead:
 
     layer: int
     stack: LayerStack
-    sight: Sight
+    sight: PassMasks
     queries: dict[RopeMode, Tensor]
     store: LayerStore | None
     fresh: Tensor | None
-    outside: Sequence[Beside]
+    outside: Sequence[ExtraKV]
 
     def mask(self, padded: bool = True) -> Tensor | None:
         """What each row sees, as `Sight.mask` says it."""
         return self.sight.mask(self.layer, self.store, padded)
 
-    def square(self) -> bool:
+    def is_causal_square(self) -> bool:
         """Whether the layer sees a causal square, as `Sight.square` says it."""
-        return self.sight.square(self.layer, self.store)
+        return self.sight.is_causal_square(self.layer, self.store)
 
     def moved_sinks(self) -> list[Segment] | None:
         """Sinks for the queries that were rotated for them, and the other entries; None: no sink moved."""
         sight, i, rope = self.sight, self.layer, self.sight.rope
         if rope == "original" or rope not in self.queries or self.store is None:
             return None
-        table, middle = self.stack.rope_of(i), sight.middle(i)
+        table, middle = self.stack.rope_of(i), sight.middle_read(i)
         segments = sight.segments(i, self.store, table)
         if middle is not None:
-            between = sight.inserted(self.store, self.queries["inserted"], table, middle)
+            between = sight.middle_segment(self.store, self.queries["inserted"], table, middle)
             segments += [] if between is None else [between]
         return segments
 
-    def chosen(self) -> list[Segment] | None:
+    def sparse_segments(self) -> list[Segment] | None:
         """What the layer reads where a policy chooses; None: all that its rows may see, as a layer with a window does."""
         board = self.sight.feed.board
         if board is None or self.store is None or self.stack.spec.window(self.layer) is not None:
@@ -65,7 +65,7 @@ class LayerRead:
         sight, segments = self.sight, list[Segment]()
         if self.outside:
             rope = sight.rope if sight.rope in self.queries else "original"
-            segments += sight.aside(self.layer, self.outside, rope)
+            segments += sight.extra_segments(self.layer, self.outside, rope)
         if "unrotated" in self.queries:
             segments.append(sight.prefix(self.layer))
         return segments

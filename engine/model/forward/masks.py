@@ -11,16 +11,16 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 
-from ..attention.attention import widened
-from ..attention.extra_kv import Beside, Untold
-from ..attention.segments import Dense, RopeMode, Segment
-from ..layers.rope import RopeTable, unrotated
+from ..attention.attention import upcast_half
+from ..attention.extra_kv import ExtraKV, UnreportedSegment
+from ..attention.segments import DenseSegment, RopeMode, Segment
+from ..layers.rope import RopeTable, unrotate
 from ..stores.cache import LayerStore
-from ..stores.sparse_read import best, gathered
-from .feed import Feed, Middle
+from ..stores.sparse_read import gather_chosen, top_mask
+from .feed import Feed, MiddleRead
 
 
-class Sight:
+class PassMasks:
     """Masks and distances of one pass over `feed`. Layers whose stores hold as many entries share a mask.
 
     band: the feed's, None as long as it hides nothing;  rope: how the distance of sinks is counted
@@ -35,13 +35,15 @@ class Sight:
         if feed.sinks is not None:
             self.rope = "in_cache" if feed.sinks.cap is None else "capped"
 
-    def square(self, i: int, store: LayerStore | None) -> bool:
+    def is_causal_square(self, i: int, store: LayerStore | None) -> bool:
         """Whether layer i sees a causal square of several rows: nothing before it, nothing hidden."""
         if self.feed.length == 1 or not self.spec.causal:
             return False
         alone = store is None or (store.n == 0 and store.m == self.feed.length)
         window = self.spec.window(i)
-        whole = self.feed.visible is None and not self._banded(i) and not self._reaches(self.feed.length)
+        whole = (
+            self.feed.visible is None and not self._has_band(i) and not self._cap_may_hide(self.feed.length)
+        )
         return whole and alone and (window is None or window >= self.feed.length)
 
     def mask(self, i: int, store: LayerStore | None, padded: bool = True) -> Tensor | None:
@@ -49,7 +51,7 @@ class Sight:
         different numbers of entries, the slots behind the last of a head count as hidden."""
         T, window = self.feed.length, self.spec.window(i)
         n, m = (0, T) if store is None else (store.n, store.m)
-        present = store.present if store is not None and padded else None
+        present = store.present_mask if store is not None and padded else None
         if (
             window is not None
             and n + m <= window
@@ -60,11 +62,11 @@ class Sight:
         if self.band is not None and store is not None and store.missing is not None:
             key = (n, m, i)  # it holds others than a layer with as many
         if key not in self.masks:
-            self.masks[key] = self._visible(n, m, store)
+            self.masks[key] = self._visible_mask(n, m, store)
         base = self.masks[key]
-        reaches = self._reaches(n + m)
-        banded = self._by_head(i)
-        seen = None if self.feed.seen is None or n == 0 else self._seen(store)
+        reaches = self._cap_may_hide(n + m)
+        banded = self._differs_by_head(i)
+        seen = None if self.feed.seen is None or n == 0 else self._committed_mask(store)
         if present is None and window is None and seen is None and not banded and not reaches:
             return base
         mask = (
@@ -77,18 +79,18 @@ class Sight:
         if seen is not None:
             mask = mask & F.pad(seen, (0, m), value=True)
         if banded:
-            mask = mask & (self._in_band(store) | ~self._heads(i, mask.device))
+            mask = mask & (self._band_mask(store) | ~self._banded_heads(i, mask.device))
         if reaches:
             assert self.sinks is not None and self.sinks.cap is not None
             mask = mask & (
                 (self.positions(store)[:, :, None] < self.sinks.first)
-                | (self._behind(store) < self.sinks.cap)
+                | (self._text_distances(store) < self.sinks.cap)
             )
         if window is not None:
-            mask = mask & (self._distances(store) < window)
+            mask = mask & (self._query_distances(store) < window)
         return mask
 
-    def _seen(self, store: LayerStore | None) -> Tensor:
+    def _committed_mask(self, store: LayerStore | None) -> Tensor:
         """bool [B or 1, H_kv or 1, T, n]: the committed entries that the feed leaves to each row."""
         seen = self.feed.seen
         assert store is not None and seen is not None
@@ -101,20 +103,20 @@ class Sight:
             )
         return seen[:, None]
 
-    def _banded(self, i: int) -> bool:
+    def _has_band(self, i: int) -> bool:
         """Whether a band holds for some head of layer i."""
         return self.band is not None and (self.band.heads is None or any(self.band.heads[i]))
 
-    def _by_head(self, i: int) -> bool:
+    def _differs_by_head(self, i: int) -> bool:
         """Whether the heads of layer i differ in what a band leaves them."""
         return self.band is not None and self.band.heads is not None and any(self.band.heads[i])
 
-    def _heads(self, i: int, device: torch.device) -> Tensor:
+    def _banded_heads(self, i: int, device: torch.device) -> Tensor:
         """bool [H_kv, 1, 1]: the heads of layer i for which the band holds."""
         assert self.band is not None and self.band.heads is not None
         return torch.tensor(self.band.heads[i], device=device)[:, None, None]
 
-    def _in_band(self, store: LayerStore | None) -> Tensor:
+    def _band_mask(self, store: LayerStore | None) -> Tensor:
         """bool [B, H_kv or 1, T, S]: the entries that the band leaves to each fed row."""
         assert self.band is not None
         keys = self.positions(store)[:, :, None]
@@ -128,7 +130,7 @@ class Sight:
         assert pending is not None
         return torch.cat([committed, pending[:, None].expand(-1, committed.shape[1], -1)], 2)
 
-    def parted(self, store: LayerStore | None) -> bool:
+    def has_moved_sinks(self, store: LayerStore | None) -> bool:
         """Whether sinks stand elsewhere than in the text for some row: queries then need a rotation of their own for them."""
         if self.sinks is None or store is None:
             return False
@@ -136,7 +138,7 @@ class Sight:
             return self.feed.highest >= self.sinks.cap
         return self.band is not None or not store.in_order
 
-    def far(self, store: LayerStore) -> tuple[Tensor, int]:
+    def sink_query_positions(self, store: LayerStore) -> tuple[Tensor, int]:
         """Where each fed row stands for the sinks, int64 [B, T], and a place that none exceeds. The sinks stand where they do
         in the text; with a cap they stand at 0, each row at the cap. In a band they come closer from row to row."""
         assert self.sinks is not None
@@ -165,39 +167,41 @@ class Sight:
         cap = self.sinks.cap
         seen, rest = (None, None) if mask is None else (mask[..., :count], mask[..., count:])
         k, v = store.k[:, :, :count], store.v[:, :, :count]
-        near = self._near(i, store, count)  # what is older than that no row sees
+        near = self._first_near_slot(i, store, count)  # what is older than that no row sees
         rest = None if rest is None else rest[..., near - count :]
-        others = Dense(store.k[:, :, near:], store.v[:, :, near:], mask=rest, first=near)
+        others = DenseSegment(store.k[:, :, near:], store.v[:, :, near:], mask=rest, first=near)
         if cap is None:
-            return [Dense(k, v, mask=seen, rope=self.rope), others]
+            return [DenseSegment(k, v, mask=seen, rope=self.rope), others]
         shift = self.feed.shift
-        home = unrotated(k, rope, torch.arange(count, device=k.device) + shift, count + shift)
+        home = unrotate(k, rope, torch.arange(count, device=k.device) + shift, count + shift)
         if (
             self.feed.highest - self.feed.length + 1 >= cap + count - 1
         ):  # no row is nearer than the cap to any of them
-            return [Dense(home, v, mask=seen, rope=self.rope), others]
-        away = self._behind(store)[..., :count] >= cap
+            return [DenseSegment(home, v, mask=seen, rope=self.rope), others]
+        away = self._text_distances(store)[..., :count] >= cap
         close, away = (~away, away) if seen is None else (seen & ~away, seen & away)
-        return [Dense(home, v, mask=away, rope=self.rope), Dense(k, v, mask=close), others]
+        return [DenseSegment(home, v, mask=away, rope=self.rope), DenseSegment(k, v, mask=close), others]
 
-    def _near(self, i: int, store: LayerStore, count: int) -> int:
+    def _first_near_slot(self, i: int, store: LayerStore, count: int) -> int:
         """The first slot behind the `count` of the sinks that some row sees as one that is near; told to the feed's board."""
         assert self.sinks is not None
         if self.sinks.cap is None or self.band is not None or not store.in_order:
             return count
         near = max(count, self.feed.highest - self.feed.length + 2 - self.sinks.cap)
-        if near > count and self.feed.board is not None and self.middle(i) is None:
+        if near > count and self.feed.board is not None and self.middle_read(i) is None:
             slots = torch.arange(store.n, device=store.kv.device)
             read = (slots < count) | (slots >= near)
             self.feed.board.chosen[i] = read.expand(*store.kv.shape[1:3], -1), 1
         return near
 
-    def middle(self, i: int) -> Middle | None:
+    def middle_read(self, i: int) -> MiddleRead | None:
         """What the rows of a pass read in layer i of the entries that are neither first nor near."""
         middle = None if self.sinks is None or self.feed.band is not None else self.sinks.middle
         return middle if middle is not None and i >= middle.layer and self.spec.window(i) is None else None
 
-    def inserted(self, store: LayerStore, q: Tensor, rope: RopeTable, middle: Middle) -> Segment | None:
+    def middle_segment(
+        self, store: LayerStore, q: Tensor, rope: RopeTable, middle: MiddleRead
+    ) -> Segment | None:
         """The entries of the middle that are read; q: float [B, H_kv, g, T, D], rotated to `away`. To say which, all keys
         between are put at position 0. Nothing has left the store."""
         assert (
@@ -210,23 +214,25 @@ class Sight:
         end = last if last <= store.n else store.n + store.m
         if end - begin < middle.entries:
             return None
-        far = self._behind(store)[..., begin:end] >= self.sinks.cap  # [B, H_kv or 1, T, U]
-        base = self._fed(store.n, store.m)
+        far = self._text_distances(store)[..., begin:end] >= self.sinks.cap  # [B, H_kv or 1, T, U]
+        base = self._feed_mask(store.n, store.m)
         far = far if base is None else far & base[..., begin:end]
         far = far & (far.sum(-1, keepdim=True) >= middle.entries)
         places = self.positions(store)[0, 0, begin:end]
         shift = self.feed.shift
-        home = unrotated(store.k[:, :, begin:end], rope, places + shift, self.feed.highest + shift)
-        scores = (widened(q) @ widened(home)[:, :, None].mT).masked_fill(~far[:, :, None], -torch.inf)
-        chosen = best(scores, middle.entries)
-        taken = gathered(chosen, chosen.flatten(2, 3).any(2))
+        home = unrotate(store.k[:, :, begin:end], rope, places + shift, self.feed.highest + shift)
+        scores = (upcast_half(q) @ upcast_half(home)[:, :, None].mT).masked_fill(~far[:, :, None], -torch.inf)
+        chosen = top_mask(scores, middle.entries)
+        taken = gather_chosen(chosen, chosen.flatten(2, 3).any(2))
         if taken is None:
             return None
         at, mask = taken
         k = home.gather(2, at[..., None].expand(-1, -1, -1, home.shape[3]))
-        return Dense(k, store.taken(at + begin)[1], mask=mask, rope="inserted", slots=at + begin)
+        return DenseSegment(
+            k, store.gather_entries(at + begin)[1], mask=mask, rope="inserted", slots=at + begin
+        )
 
-    def aside(self, i: int, beside: Sequence[Beside], rope: RopeMode) -> list[Segment]:
+    def extra_segments(self, i: int, beside: Sequence[ExtraKV], rope: RopeMode) -> list[Segment]:
         """What layer i attends to beside the entries of the text; all of it is visible to every row, whatever a window or a
         band hides. rope: as for `Beside.segment`; with a cap it is for rows that are as far away."""
         segments = [x.segment(i, len(self.feed.tokens), rope) for x in beside]
@@ -248,9 +254,11 @@ class Sight:
         assert given is not None
         k, v = given[i][:, None].expand(-1, batch, -1, -1, -1)
         slots = torch.arange(T, device=k.device) >= T - self.feed.slots
-        return Untold(k=k, v=v, mask=slots[None, None, :, None].expand(1, 1, T, k.shape[2]), rope="unrotated")
+        return UnreportedSegment(
+            k=k, v=v, mask=slots[None, None, :, None].expand(1, 1, T, k.shape[2]), rope="unrotated"
+        )
 
-    def _reaches(self, entries: int) -> bool:
+    def _cap_may_hide(self, entries: int) -> bool:
         """Whether a cap may hide some of so many entries: those that are no sinks and as far away as sinks are said to be."""
         sinks = self.sinks
         return (
@@ -260,32 +268,32 @@ class Sight:
             and entries > sinks.first + sinks.cap
         )
 
-    def _behind(self, store: LayerStore | None) -> Tensor:
+    def _text_distances(self, store: LayerStore | None) -> Tensor:
         """int64 [B, H_kv or 1, T, S]: how far behind each fed row each entry stands in the text."""
         return self.feed.positions[:, None, :, None] - self.positions(store)[:, :, None]
 
-    def _distances(self, store: LayerStore | None) -> Tensor:
+    def _query_distances(self, store: LayerStore | None) -> Tensor:
         """`_behind`, but for sinks that stand elsewhere."""
-        behind = self._behind(store)
-        if store is None or self.sinks is None or not self.parted(store):
+        behind = self._text_distances(store)
+        if store is None or self.sinks is None or not self.has_moved_sinks(store):
             return behind
         sinks = behind[..., : self.sinks.first]
         if self.sinks.cap is not None:
             closer = sinks.clamp(max=self.sinks.cap)
         else:
-            places = self.far(store)[0][:, None, :, None] - self.feed.shift
+            places = self.sink_query_positions(store)[0][:, None, :, None] - self.feed.shift
             closer = (places - torch.arange(sinks.shape[3], device=sinks.device)).expand_as(sinks)
         return torch.cat([closer, behind[..., self.sinks.first :]], 3)
 
-    def _visible(self, n: int, m: int, store: LayerStore | None) -> Tensor | None:
+    def _visible_mask(self, n: int, m: int, store: LayerStore | None) -> Tensor | None:
         """bool [B or 1, H_kv or 1, T, n + m] from the feed and a band that holds for all heads: committed entries, then pending
         ones. Under such a band layers that hold as many entries hold the same."""
-        visible = self._fed(n, m)
+        visible = self._feed_mask(n, m)
         if self.band is None or self.band.heads is not None:
             return visible
-        return self._in_band(store) if visible is None else visible & self._in_band(store)
+        return self._band_mask(store) if visible is None else visible & self._band_mask(store)
 
-    def _fed(self, n: int, m: int) -> Tensor | None:
+    def _feed_mask(self, n: int, m: int) -> Tensor | None:
         """bool [B or 1, 1, T, n + m] from the feed alone."""
         T = self.feed.length
         given = self.feed.visible

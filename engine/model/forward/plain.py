@@ -1,8 +1,8 @@
 """Plain: the layers of a short pass that asks for nothing, over layers and stores that are all alike.
 
 A step of a small model is mostly launches: of the 330 operators of a pass over eight layers 140 only look at a tensor in
-another way, and Python walks between them. So `fits` asks once, before the pass, whether every layer is an ordinary one. Then
-rotation and mask are made once, in the form in which the kernel takes them, and no layer asks what the attention block of
+another way, and Python walks between them. So `can_run` asks once, before the pass, whether every layer is an ordinary one.
+Then rotation and mask are made once, in the form in which the kernel takes them, and no layer asks what the attention block of
 `general.py` asks. The same numbers go through the same operators in the same order, so the answer has the same bits.
 """
 
@@ -21,7 +21,7 @@ from ..layers.layer import Layer
 from ..layers.matrix import linear
 from ..layers.rope import RopeTable, rotate_
 from ..stores.cache import KVCache, LayerStore
-from .compiled import Compiled
+from .compiled import CompiledPackage
 from .feed import Feed
 
 FEW = 64  # rows of a pass up to which launches matter, and its mask may be written out for every query head
@@ -36,7 +36,7 @@ def layers_alike(spec: ModelSpec) -> bool:
     return spec.causal and spec.attn_cap is None and not unlike
 
 
-def fits(spec: ModelSpec, gates: Gates, feed: Feed, cache: KVCache | None) -> bool:
+def can_run(spec: ModelSpec, gates: Gates, feed: Feed, cache: KVCache | None) -> bool:
     """Whether a pass over `feed` without a probe and without a rule can take this way."""
     if (
         cache is None
@@ -63,7 +63,7 @@ def run(
     feed: Feed,
     cache: KVCache | None,
     x: Tensor,
-    compiled: Compiled | None = None,
+    compiled: CompiledPackage | None = None,
 ) -> Tensor:
     """The states [B, T, d_model] behind the last layer, of those that enter the first; each layer has T pending rows more.
     compiled: what does the work between two attentions of one sequence; None: the operators one by one."""
@@ -76,14 +76,14 @@ def run(
     for i, (w, store) in enumerate(zip(layers, cache.layers, strict=True)):
         qkv = w.queries_keys_values(x, spec, i)  # [B, T, H + 2 K, D]
         rotate_(qkv.narrow(2, 0, rotated), cos, sin)
-        y = contexts(spec, store, qkv, positions, mask)
+        y = head_contexts(spec, store, qkv, positions, mask)
         x = linear(y, w.out, w.out_bias).add_(x)
         x = linear(w.activations(x, spec), w.down, w.down_bias).add_(x)
     return x
 
 
 def _run_compiled(
-    spec: ModelSpec, compiled: Compiled, rope: RopeTable, feed: Feed, cache: KVCache, x: Tensor
+    spec: ModelSpec, compiled: CompiledPackage, rope: RopeTable, feed: Feed, cache: KVCache, x: Tensor
 ) -> Tensor:
     """`run` with a compiled package. The first layer up to its attention and the last one from there on are plain."""
     T = feed.length
@@ -103,14 +103,14 @@ def _run_compiled(
         # [1, K, g * T, D]
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=spec.score_scale)
         if i + 1 < len(layers):
-            x, q, kv = compiled.between(i, x, y, cos, sin)
+            x, q, kv = compiled.run_between(i, x, y, cos, sin)
     w = layers[-1]
     y = y.view(1, K, g, T, D).permute(0, 3, 1, 2, 4).reshape(1, T, H * D)
     x = linear(y, w.out, w.out_bias).add_(x)
     return linear(w.activations(x, spec), w.down, w.down_bias).add_(x)
 
 
-def contexts(
+def head_contexts(
     spec: ModelSpec, store: LayerStore, qkv: Tensor, positions: Tensor, mask: Tensor | None
 ) -> Tensor:
     """What the heads make of queries, keys and values [B, T, H + 2 K, D], rotated, of which the latter two are appended to

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from torch import Tensor
 
 from ..layers.column import COPIED, PROPAGATED
-from ..layers.deferred import Waiting
-from ..layers.partial import Ran
+from ..layers.deferred import DeferredTokens
+from ..layers.partial_pass import ExecutedLayers
 from .attention_block import AttentionBlock
 
 
-def fill(block: AttentionBlock, layers: Iterable[int], x: Tensor, gap: str, ran: Ran) -> None:
+def fill_skipped_kv(
+    block: AttentionBlock, layers: Iterable[int], x: Tensor, gap: str, ran: ExecutedLayers
+) -> None:
     """Give `layers`, ascending, whose attention does not run, what `gap` says, for the rows of `block`, whose state is
     x [B, T, d_model]."""
     cache, feed = block.cache, block.feed
@@ -29,12 +31,12 @@ def fill(block: AttentionBlock, layers: Iterable[int], x: Tensor, gap: str, ran:
                     "below layer 0 there is nothing to copy: let layer 0 run, or choose another gap."
                 )
             store = cache.layers[i]
-            store.append(cache.layers[i - 1].newest(feed.length), feed.positions)
+            store.append(cache.layers[i - 1].newest_rows(feed.length), feed.positions)
             ran.copied.append(i)
         else:
             ran.pending[i] = []
             if gap == "defer" and ran.left is None:
-                ran.left = Waiting(i, x, feed.tokens, feed.positions)
+                ran.left = DeferredTokens(i, x, feed.tokens, feed.positions)
             continue
         if store is not None and "origin" in store.columns:
-            store.mark(PROPAGATED if gap == "propagate" else COPIED, feed.length)
+            store.mark_origin(PROPAGATED if gap == "propagate" else COPIED, feed.length)

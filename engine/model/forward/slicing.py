@@ -13,32 +13,32 @@ from decodescope.engine.core.spec import ModelSpec
 from ..layers.gates import Gates
 from ..layers.layer import Layer
 from ..layers.matrix import unpack
-from ..layers.norm import single
+from ..layers.norm import single_weight
 from .decoder import Decoder
 
 
-def gated(decoder: Decoder, gates: Gates) -> Decoder:
+def apply_gates(decoder: Decoder, gates: Gates) -> Decoder:
     """The same model, weights shared, under `gates`, wherever those lie. It computes all that it computed before: what saves
-    is `sliced`."""
+    is `slice_by_gates`."""
     gates.check(decoder.spec)
     model = copy.copy(decoder)
-    model.gates, model.costs = gates.on(decoder.device), {}
+    model.gates, model.costs = gates.to_device(decoder.device), {}
     return model
 
 
-def sliced(decoder: Decoder, gates: Gates) -> Decoder:
+def slice_by_gates(decoder: Decoder, gates: Gates) -> Decoder:
     """A model without the parts whose gate is 0: their rows and columns are in no matrix, and a KV head that no query head
     reads is neither projected nor cached. The other gates must be 1. Matrices come out as rows; `packed` lays them out again.
 
     KV heads stand by the size of their group, the largest first, and query heads with them, so those of one size lie side by
-    side; which ones are left says `kept`.
+    side; which ones are left says `kept_heads`.
     """
     gates.check(decoder.spec)
     for name in ("head", "ffn", "sub"):
         table = getattr(gates, name)
         if table is not None and not ((table == 0) | (table == 1)).all():
             raise ValueError(f"Gates.{name} has numbers between 0 and 1: only what is closed can be cut out.")
-    cuts = [_Cut(decoder.spec, gates, i) for i in range(decoder.spec.n_layers)]
+    cuts = [_LayerCut(decoder.spec, gates, i) for i in range(decoder.spec.n_layers)]
     spec = replace(
         decoder.spec, groups=tuple(c.groups for c in cuts), widths=tuple(len(c.columns) for c in cuts)
     )
@@ -48,17 +48,19 @@ def sliced(decoder: Decoder, gates: Gates) -> Decoder:
         spec = replace(spec, widths=())
     layers = [cut.layer(w) for cut, w in zip(cuts, decoder.layers, strict=True)]
     head = decoder.embed if decoder.head is decoder.embed else unpack(decoder.head)
-    smaller = Decoder(spec, decoder.embed, layers, single(decoder.norm, spec.d_model), head)
+    smaller = Decoder(spec, decoder.embed, layers, single_weight(decoder.norm, spec.d_model), head)
     smaller.usable, smaller.heads = decoder.usable, decoder.heads
     return smaller
 
 
-def kept(spec: ModelSpec, gates: Gates) -> list[list[int]]:
-    """By layer, the query heads that `sliced` leaves, in their order there."""
-    return [[head for group in _Cut(spec, gates, i).heads for head in group] for i in range(spec.n_layers)]
+def kept_heads(spec: ModelSpec, gates: Gates) -> list[list[int]]:
+    """By layer, the query heads that `slice_by_gates` leaves, in their order there."""
+    return [
+        [head for group in _LayerCut(spec, gates, i).heads for head in group] for i in range(spec.n_layers)
+    ]
 
 
-class _Cut:
+class _LayerCut:
     """What is left of one layer. heads: by KV head that stays, its query heads;  kv: those KV heads;  columns: int64 [F']"""
 
     def __init__(self, spec: ModelSpec, gates: Gates, layer: int):
@@ -82,16 +84,16 @@ class _Cut:
     def layer(self, w: Layer) -> Layer:
         """That of w."""
         D, d = self.spec.head_dim, self.spec.d_model
-        query = _wide([h for own in self.heads for h in own], D)
+        query = _head_rows([h for own in self.heads for h in own], D)
         heads, many = sum(self.groups_before), len(self.groups_before)
-        kv = [_wide([first + k for k in self.kv], D) for first in (heads, heads + many)]
+        kv = [_head_rows([first + k for k in self.kv], D) for first in (heads, heads + many)]
         rows = torch.tensor([*query, *kv[0], *kv[1]], dtype=torch.int64)
         both = torch.tensor([*self.columns, *(self.wide + x for x in self.columns)], dtype=torch.int64)
         layer = Layer(
-            _if(self.groups, single(w.attn_norm, d)),
+            _norm_weight(self.groups, single_weight(w.attn_norm, d)),
             unpack(w.qkv)[rows],
             unpack(w.out)[:, torch.tensor(query, dtype=torch.int64)].contiguous(),
-            _if(self.columns, single(w.mlp_norm, d)),
+            _norm_weight(self.columns, single_weight(w.mlp_norm, d)),
             unpack(w.gate_up)[both],
             unpack(w.down)[:, torch.tensor(self.columns, dtype=torch.int64)].contiguous(),
         )
@@ -108,11 +110,11 @@ class _Cut:
         return layer
 
 
-def _wide(heads: list[int], width: int) -> list[int]:
+def _head_rows(heads: list[int], width: int) -> list[int]:
     """The rows of some heads."""
     return [row for head in heads for row in range(head * width, (head + 1) * width)]
 
 
-def _if(left: object, weight: Tensor) -> Tensor:
+def _norm_weight(left: object, weight: Tensor) -> Tensor:
     """A norm's weight; of a block of which nothing is left it is empty."""
     return weight if left else weight[:0].clone()

@@ -18,12 +18,12 @@ from ..layers.vocabulary import Vocabulary
 EPS = 1e-5
 
 
-def normed(x: Tensor, weight: Tensor | None = None, eps: float = EPS) -> Tensor:
+def unit_rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = EPS) -> Tensor:
     """x [..., d] at unit mean square, times weight [d] if there is one; eps is added to the mean square."""
     return F.rms_norm(x, x.shape[-1:], None if weight is None else weight.to(x.dtype), eps)
 
 
-class Linear(nn.Linear):
+class HeadLinear(nn.Linear):
     """x W^T + b for x [..., in]; W may be packed for this processor, and then it serves reading only."""
 
     def forward(self, x: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ class Linear(nn.Linear):
         return linear(x, self.weight, self.bias)
 
 
-class Joins(nn.Module):
+class FusedLinears(nn.Module):
     """Base of a part whose linear maps `joins` read the same input: kept apart in its file, one product once packed."""
 
     joins: ClassVar[tuple[str, ...]]
@@ -42,15 +42,15 @@ class Joins(nn.Module):
             None  # matrix, bias, and how many rows each map has
         )
 
-    def joined(self, x: Tensor) -> Tensor:
+    def project_all(self, x: Tensor) -> Tensor:
         """The outputs [..., sum of out] of all of them, one after the other, for x [..., in]."""
         if self._whole is None:
             return torch.cat([getattr(self, name)(x) for name in self.joins], -1)
         return linear(x, *self._whole[:2])
 
-    def join(self) -> None:
+    def fuse_linears(self) -> None:
         """Make one product of them, which takes their place."""
-        layers = [cast(Linear, getattr(self, name)) for name in self.joins]
+        layers = [cast(HeadLinear, getattr(self, name)) for name in self.joins]
         bias = None if layers[0].bias is None else torch.cat([layer.bias for layer in layers])
         self._whole = (
             pack(torch.cat([layer.weight for layer in layers])),
@@ -60,7 +60,7 @@ class Joins(nn.Module):
         for name in self.joins:
             delattr(self, name)
 
-    def apart(self) -> Iterator[tuple[str, Tensor]]:
+    def split_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """The rows of what was joined, by the names that its file has for them."""
         if self._whole is not None:
             weight, bias, widths = self._whole
@@ -71,7 +71,7 @@ class Joins(nn.Module):
                     )
 
 
-class Rotating(Joins):
+class RotaryPart(FusedLinears):
     """Base of a part that rotates queries and keys. rope: how; its net's `shape` holds the base alone, so a scaled rotation is
     set once the net is made, before its first pass."""
 
@@ -112,7 +112,7 @@ class Head(nn.Module):
         return self
 
     @classmethod
-    def around(cls, shape: Mapping[str, int], tensors: Mapping[str, Tensor]) -> Self:
+    def from_tensors(cls, shape: Mapping[str, int], tensors: Mapping[str, Tensor]) -> Self:
         """The net of these sizes that holds `tensors`; no room is taken for others first."""
         with torch.device("meta"):
             head = cls(**shape)
@@ -129,40 +129,40 @@ class Head(nn.Module):
         """Where the weights are."""
         return next(self.parameters()).device
 
-    def moved(self, **where: Any) -> Self:
+    def copy_to(self, **where: Any) -> Self:
         """The same net in another dtype or on another device; the keywords are those of Tensor.to. What is not a float
         keeps its type."""
         whole = {"device": where.get("device")}
-        return self._with(
+        return self._with_tensors(
             {name: x.to(**(where if x.is_floating_point() else whole)) for name, x in self.tensors().items()}
         )
 
-    def packed(self) -> Self:
+    def pack_weights(self) -> Self:
         """The same net with its matrices laid out for this processor, for decoding; the plain ones are not kept."""
-        head = self._with(self.tensors())
-        for part in [part for part in head.modules() if isinstance(part, Joins)]:
-            part.join()
+        head = self._with_tensors(self.tensors())
+        for part in [part for part in head.modules() if isinstance(part, FusedLinears)]:
+            part.fuse_linears()
         for layer in head.modules():
-            if isinstance(layer, Linear):
+            if isinstance(layer, HeadLinear):
                 layer.weight = nn.Parameter(pack(layer.weight), requires_grad=False)
         return head
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor as its file has it, by its name there; packed or not, the same."""
         tensors = {name: unpack(x) for name, x in self.state_dict().items()}
-        parts = [(place, part) for place, part in self.named_modules() if isinstance(part, Joins)]
-        return tensors | {f"{place}.{name}": x for place, part in parts for name, x in part.apart()}
+        parts = [(place, part) for place, part in self.named_modules() if isinstance(part, FusedLinears)]
+        return tensors | {f"{place}.{name}": x for place, part in parts for name, x in part.split_tensors()}
 
-    def _with(self, tensors: Mapping[str, Tensor]) -> Self:
-        return self._keep(self.around(self.shape, tensors))
+    def _with_tensors(self, tensors: Mapping[str, Tensor]) -> Self:
+        return self._copy_metadata(self.from_tensors(self.shape, tensors))
 
-    def _keep(self, head: Self) -> Self:
+    def _copy_metadata(self, head: Self) -> Self:
         """`head`, another form of this net, with what is known of this one beside its tensors."""
         head.rates, head.made_for, head.remarks = self.rates, self.made_for, self.remarks
         head.threshold = self.threshold
         for name, part in self.named_modules():
-            if isinstance(part, Rotating):
-                cast(Rotating, head.get_submodule(name)).rope = part.rope
+            if isinstance(part, RotaryPart):
+                cast(RotaryPart, head.get_submodule(name)).rope = part.rope
         return head
 
     def embedding(self, decoder: Vocabulary) -> Tensor:
@@ -185,9 +185,9 @@ class Head(nn.Module):
             ]
             return self
         others = {name: x for name, x in self.tensors().items() if name != "own_embed"}
-        return self._keep(self.around(self.shape | {"own_embed": 0}, others))
+        return self._copy_metadata(self.from_tensors(self.shape | {"own_embed": 0}, others))
 
-    def spoken(self, features: Tensor) -> Tensor:
+    def unembedding_input(self, features: Tensor) -> Tensor:
         """What the unembedding reads [..., d] of the features [..., d] that the net made: these, where nothing is said."""
         return features
 
@@ -198,7 +198,7 @@ class Head(nn.Module):
 
     def _logits(self, features: Tensor, decoder: Vocabulary, first: int) -> Tensor:
         if self.words is None:
-            return decoder.unembed(self.spoken(features))
+            return decoder.unembed(self.unembedding_input(features))
         mine = cast("list[nn.Module]", list(self.words))[first : first + len(features)]
         logits = torch.stack([head(x) for head, x in zip(mine, features, strict=True)])[..., : decoder.vocab]
         return logits if logits.dtype in (torch.float32, torch.float64) else logits.float()

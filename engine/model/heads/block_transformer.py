@@ -46,7 +46,7 @@ class BlockDecoder(Head):
         )
         self.norm, self.prefix = nn.Parameter(torch.ones(d)), nn.Parameter(torch.empty(d, d))
 
-    def embedded(self, tokens: Tensor) -> Tensor:
+    def embed_blocks(self, tokens: Tensor) -> Tensor:
         """float [B, N, d]: the blocks of tokens int64 [B, N * block_length]."""
         return self.table[tokens].view(len(tokens), -1, self.shape["d"])
 
@@ -65,4 +65,4 @@ class BlockDecoder(Head):
         "logits" [B, N, d] are the prefixes of the blocks behind them."""
         layers = [Layer(*(getattr(self, side)[i] for side in SIDES)) for i in range(self.shape["layers"])]
         none = self.norm.new_zeros(1, self.shape["d"])  # no id is ever looked up
-        return Decoder(self.spec(target), none, layers, self.norm, self.prefix).packed()
+        return Decoder(self.spec(target), none, layers, self.norm, self.prefix).pack_weights()

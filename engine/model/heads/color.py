@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import Head
-from .relevance import Relevance, features
+from .relevance import Relevance, span_relevance_features
 
 
 class SentenceScorer(Head):
@@ -30,7 +30,7 @@ class SentenceScorer(Head):
 
     def forward(self, e: Tensor, asked: Tensor, spans: list[tuple[int, int]]) -> Tensor:
         """The logits [u] of keeping each span of e [n, d]; arguments as for `features`."""
-        return self.says(*(x.to(self.dtype) for x in features(e, asked, spans))).float()
+        return self.says(*(x.to(self.dtype) for x in span_relevance_features(e, asked, spans))).float()
 
     @torch.no_grad()
     def scores(self, e: Tensor, asked: Tensor, spans: list[tuple[int, int]]) -> Tensor:

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import Head, Linear
+from .base import Head, HeadLinear
 
 
 class CorrectnessHead(Head):
@@ -24,8 +24,8 @@ class CorrectnessHead(Head):
 
     def __init__(self, d: int, inner: int) -> None:
         super().__init__(d=d, inner=inner)
-        self.wrong_in, self.wrong_out = Linear(d, inner), Linear(inner, 1)
-        self.sure_in, self.sure_out = Linear(d + 2, inner), Linear(inner, 1)
+        self.wrong_in, self.wrong_out = HeadLinear(d, inner), HeadLinear(inner, 1)
+        self.sure_in, self.sure_out = HeadLinear(d + 2, inner), HeadLinear(inner, 1)
         for p in self.parameters():
             nn.init.zeros_(p)
 
@@ -47,10 +47,10 @@ class CorrectnessHead(Head):
         """The logit [...] of a right answer; mean [..., d] of the states that wrote it, logp [..., 2]: mean, lowest, nats."""
         return self.sure_out(F.silu(self.sure_in(torch.cat([mean, logp.to(mean.dtype)], -1))))[..., 0]
 
-    def wrong(self, x: Tensor) -> Tensor:
+    def wrong_probability(self, x: Tensor) -> Tensor:
         """float [...]: P(wrong) by the prompt, from 0 to 1."""
         return self.wrong_logit(x).float().sigmoid()
 
-    def sure(self, mean: Tensor, logp: Tensor) -> Tensor:
+    def confidence(self, mean: Tensor, logp: Tensor) -> Tensor:
         """float [...]: the confidence in an answer, from 0 to 1; arguments as for `sure_logit`."""
         return self.sure_logit(mean, logp).float().sigmoid()

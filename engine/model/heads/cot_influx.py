@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from .base import Head
-from .relevance import Relevance, features, of_tokens
+from .relevance import Relevance, span_relevance_features, token_relevance_features
 
 
 class ShotPolicies(Head):
@@ -30,11 +30,11 @@ class ShotPolicies(Head):
 
     def shots(self, e: Tensor, asked: Tensor, spans: list[tuple[int, int]]) -> Tensor:
         """The logits [s] of keeping each example; arguments as for `features`."""
-        return self.shot(*(x.to(self.dtype) for x in features(e, asked, spans)))
+        return self.shot(*(x.to(self.dtype) for x in span_relevance_features(e, asked, spans)))
 
     def tokens(self, e: Tensor, asked: Tensor, spans: list[tuple[int, int]]) -> list[Tensor]:
         """Of each example the logits [b - a] of keeping its tokens, if it stays."""
-        parts, means, more = zip(*(of_tokens(e, asked, a, b) for a, b in spans), strict=True)
+        parts, means, more = zip(*(token_relevance_features(e, asked, a, b) for a, b in spans), strict=True)
         logits = self.token(
             torch.cat(parts).to(self.dtype), means[0].to(self.dtype), torch.cat(more).to(self.dtype)
         )

@@ -8,7 +8,7 @@ from torch import nn
 from .base import Head
 
 
-class HeadGates(Head):
+class DuoAttentionGates(Head):
     """One number a KV head, from 0 to 1: how much the model's text lacks where the head sees sinks and near entries alone.
 
     While it is trained a head's output is alpha * full + (1 - alpha) * streaming attention; it begins at 1, the model itself.

@@ -9,13 +9,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..forward.feed import Feed
-from .base import Head, Linear, normed
+from .base import Head, HeadLinear, unit_rms_norm
 
 HEADS = 4
 LEAST, UNIT = -12.0, 4.0  # of the log-probabilities that are read, in nats
 
 
-class Places(NamedTuple):
+class EditRows(NamedTuple):
     """The rows of a pass over drafts of one length: prompt, draft, perhaps the token that ends it, then mask tokens: one in the
     place of each token, which does not see that token, and one behind each token and behind the prompt.
 
@@ -51,7 +51,7 @@ class Places(NamedTuple):
             rows, positions.expand(B, -1), visible[None], self.masks, highest=max(behind, self.text - 1)
         )
 
-    def around(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def gather_rows(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Of x [B, T, c], float: the rows of the tokens, the masks in their places and the masks behind them, [B, size + 1, c]
         each. The first is the prompt's last token, in whose place there is no mask, hence zeros."""
         tokens = x[:, self.before - 1 :]
@@ -86,13 +86,13 @@ class EditTagger(Head):
 
     def __init__(self, d: int, layer: int, width: int, hidden: int) -> None:
         super().__init__(d=d, layer=layer, width=width, hidden=hidden)
-        self.embed, self.middle, self.last = Linear(d, width), Linear(d, width), Linear(d, width)
-        self.qkv, self.mix = Linear(width, 3 * width), Linear(width, width)
-        self.inner, self.tags = Linear(3 * width + 6, hidden), Linear(hidden, 4)
-        self.replace, self.insert = Linear(hidden, d), Linear(hidden, d)
+        self.embed, self.middle, self.last = HeadLinear(d, width), HeadLinear(d, width), HeadLinear(d, width)
+        self.qkv, self.mix = HeadLinear(width, 3 * width), HeadLinear(width, width)
+        self.inner, self.tags = HeadLinear(3 * width + 6, hidden), HeadLinear(hidden, 4)
+        self.replace, self.insert = HeadLinear(hidden, d), HeadLinear(hidden, d)
 
     def forward(
-        self, embedded: Tensor, middle: Tensor, last: Tensor, scores: Tensor, at: Places
+        self, embedded: Tensor, middle: Tensor, last: Tensor, scores: Tensor, at: EditRows
     ) -> tuple[Tensor, Tensor]:
         """Logits of keep, delete, replace, insert, float [B, size + 1, 4], behind the prompt and of each token; and features
         [2, B, size + 1, d] of the words that would replace it and follow it.
@@ -100,11 +100,13 @@ class EditTagger(Head):
         embedded, middle, last: float [B, T, d], of the rows of the pass: embeddings, what enters `layer`, last features;
         scores: as `Places.scores` gives them
         """
-        x = self.embed(embedded) + self.middle(normed(middle)) + self.last(normed(last))
-        q, k, v = (y.unflatten(2, (HEADS, -1)).transpose(1, 2) for y in self.qkv(normed(x)).chunk(3, 2))
+        x = self.embed(embedded) + self.middle(unit_rms_norm(middle)) + self.last(unit_rms_norm(last))
+        q, k, v = (
+            y.unflatten(2, (HEADS, -1)).transpose(1, 2) for y in self.qkv(unit_rms_norm(x)).chunk(3, 2)
+        )
         x = x + self.mix(F.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
-        hidden = F.relu(self.inner(torch.cat([*at.around(x), scores.to(x.dtype)], 2)))
+        hidden = F.relu(self.inner(torch.cat([*at.gather_rows(x), scores.to(x.dtype)], 2)))
         tags = self.tags(hidden).float()
         tags[:, 0, 1:3] = -torch.inf  # the prompt stays
-        _, there, behind = at.around(last)
+        _, there, behind = at.gather_rows(last)
         return tags, torch.stack([there + self.replace(hidden), behind + self.insert(hidden)])

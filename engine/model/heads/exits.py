@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import Head, normed
+from .base import Head, unit_rms_norm
 
 
 class ExitHeads(Head):
@@ -34,10 +34,10 @@ class ExitHeads(Head):
 
     def forward(self, x: Tensor, layer: int) -> Tensor:
         """The feature [..., d] of states x [..., d] that enter `layer`, 1 or above."""
-        y = normed(x, self.norm[layer - 1])
+        y = unit_rms_norm(x, self.norm[layer - 1])
         return y + F.linear(F.linear(y, self.down[layer - 1]), self.up[layer - 1])
 
-    def meta(self, x: Tensor, layer: int) -> Tensor:
+    def confidence(self, x: Tensor, layer: int) -> Tensor:
         """float32 [...]: how sure it is that the exit in front of `layer` names the whole model's best token, from 0 to 1."""
-        y = normed(x) @ self.sure[layer - 1] + self.bias[layer - 1]
+        y = unit_rms_norm(x) @ self.sure[layer - 1] + self.bias[layer - 1]
         return y.float().sigmoid()

@@ -17,10 +17,10 @@ from torch import Tensor
 from decodescope.engine.core.spec import ModelSpec, Rope
 
 from ..checkpoint.config import read_rope, rope_table
-from ..checkpoint.folder import LoadError, printable, read_json
-from ..checkpoint.keys import Config, remark
-from ..checkpoint.weights import Weights
-from .base import Head, Rotating
+from ..checkpoint.folder import LoadError, escape_unprintable, read_json
+from ..checkpoint.keys import Config, unread_key_remarks
+from ..checkpoint.weights import CheckpointTensors
+from .base import Head, RotaryPart
 from .block_transformer import BlockDecoder
 from .color import SentenceScorer
 from .correctness import CorrectnessHead
@@ -35,28 +35,28 @@ from .drafting.eagle3 import Eagle3Layer
 from .drafting.fspad import FspadLayer
 from .drafting.hydra import HydraHeads
 from .drafting.kangaroo import KangarooAdapter
-from .drafting.look_ahead_tokens import LookAheadTokens
+from .drafting.look_ahead_tokens import LookAheadTokensNet
 from .drafting.medusa import MedusaHeads
-from .drafting.mlp_speculator import MLPSpeculator
+from .drafting.mlp_speculator import MLPSpeculatorNet
 from .drafting.parallelspec import ParallelSpecLayer
 from .drafting.ppd import PromptTokens
-from .drafting.redrafter import ReDrafter
+from .drafting.redrafter import ReDrafterNet
 from .drafting.specdec import AcceptanceHead
-from .duo_attention import HeadGates
+from .duo_attention import DuoAttentionGates
 from .edit import EditTagger
 from .exits import ExitHeads
 from .judge import JudgeHead
 from .learn2pd import ParallelFilter
 from .past_future import PastFutureHeads
 from .prefix_state import PrefixState
-from .published.published import read_published
+from .published.families import read_published
 from .skip_layer import SkipRouters
 from .soft_prompt import SoftPrompt
 from .trigrams import TrigramLayers
 
 DRAFTING: tuple[type[Head], ...] = (
-    MedusaHeads, HydraHeads, EagleLayer, Eagle3Layer, KangarooAdapter, BlockwiseHeads, MLPSpeculator, ReDrafter, FspadLayer,
-    ParallelSpecLayer, CloverHeads,
+    MedusaHeads, HydraHeads, EagleLayer, Eagle3Layer, KangarooAdapter, BlockwiseHeads, MLPSpeculatorNet,
+    ReDrafterNet, FspadLayer, ParallelSpecLayer, CloverHeads,
 )  # fmt: skip
 HEADS: dict[str, type[Head]] = {x.kind: x for x in DRAFTING}
 # on a draft model: they judge tokens, queries or answers and draft none
@@ -70,9 +70,9 @@ OTHERS: dict[str, type[Head]] = {
     )
 }  # fmt: skip
 # rows of the target's own pass, by slot_tokens.py
-SLOTTED: dict[str, type[Head]] = {x.kind: x for x in (LookAheadTokens, MaskTokens)}
+SLOTTED: dict[str, type[Head]] = {x.kind: x for x in (LookAheadTokensNet, MaskTokens)}
 # of the KV cache, by cacheparts.py
-CACHE: dict[str, type[Head]] = {x.kind: x for x in (PrefixState, SoftPrompt, HeadGates)}
+CACHE: dict[str, type[Head]] = {x.kind: x for x in (PrefixState, SoftPrompt, DuoAttentionGates)}
 NETS = HEADS | OTHERS | SLOTTED | GATES | CACHE
 LARGEST = 1 << 16  # of any size in a config
 MOST_HEADS = 16
@@ -109,7 +109,7 @@ NOTES = (
 )
 
 
-def folders(model: Path, given: Mapping[str, Path] | None = None) -> dict[str, Path]:
+def find_head_folders(model: Path, given: Mapping[str, Path] | None = None) -> dict[str, Path]:
     """Name -> folder of the heads that lie in the model's folder; those of kinds we do not know are passed over. `given`
     ones, from elsewhere, take their place. Raises LoadError for a name that is none of a kind of heads."""
     homes = {kind: model / "heads" / kind for kind in NETS}
@@ -119,19 +119,19 @@ def folders(model: Path, given: Mapping[str, Path] | None = None) -> dict[str, P
     return {kind: path for kind, path in homes.items() if (path / "config.json").exists()} | dict(given or {})
 
 
-def unknown(model: Path) -> list[str]:
+def unknown_head_remarks(model: Path) -> list[str]:
     """A remark on the heads in the model's folder that are of no known kind; none where there are no such heads."""
     home = model / "heads"
     names = sorted(x.name for x in home.iterdir() if (x / "config.json").exists()) if home.is_dir() else []
     odd = [x[:40] for x in names if x not in NETS]
     return (
-        [printable(f"{home} holds heads of no known kind, which are not read: {', '.join(odd)}.")]
+        [escape_unprintable(f"{home} holds heads of no known kind, which are not read: {', '.join(odd)}.")]
         if odd
         else []
     )
 
 
-def missing(
+def missing_reason(
     kind: str, spec: ModelSpec, instead: str = "a drafter that needs no training, such as prompt_lookup"
 ) -> str | None:
     """Why heads of this kind cannot be read from the model, and what to choose `instead`; None if they can."""
@@ -162,17 +162,17 @@ def read_heads(
     shape of model. allow_pickle: of published heads, see `stored.opened`;  embed: the model's embedding [V, d], which heads
     read that bring the same numbers; None: they keep what they bring."""
     heads = {}
-    for kind, path in folders(model, given).items():
+    for kind, path in find_head_folders(model, given).items():
         if kind not in (given or {}) and not path.resolve().is_relative_to(model.resolve()):
             raise LoadError(
                 f"{path} is a link that leads out of the model's folder; copy the heads into it instead."
             )
-        head = read(path, spec, kind, allow_pickle).moved(dtype=dtype, device=device)
-        heads[kind] = (head if embed is None else head.share_embedding(embed, str(path))).packed()
+        head = load_head(path, spec, kind, allow_pickle).copy_to(dtype=dtype, device=device)
+        heads[kind] = (head if embed is None else head.share_embedding(embed, str(path))).pack_weights()
     return heads
 
 
-def read(folder: Path, spec: ModelSpec, wished: str, allow_pickle: bool = False) -> Head:
+def load_head(folder: Path, spec: ModelSpec, wished: str, allow_pickle: bool = False) -> Head:
     """The net of one heads folder, ours or a published one, of the kind `wished`, in float32 on the CPU."""
     keys = read_json(folder, "config.json")
     if keys is None:
@@ -186,29 +186,31 @@ def read(folder: Path, spec: ModelSpec, wished: str, allow_pickle: bool = False)
     shape = _shape(config, folder, spec)
     with torch.device("meta"):
         wanted = {name: tuple(x.shape) for name, x in NETS[kind](**shape).state_dict().items()}
-    with Weights(folder) as weights:
+    with CheckpointTensors(folder) as weights:
         if weights.shapes != wanted:
             odd = sorted({*wanted.items()} ^ {*weights.shapes.items()})[0][0]
             raise LoadError(
                 f"{folder}: {odd[:80]} is missing, unknown, or of another shape than config.json says; train the heads again."
             )
         cpu = torch.device("cpu")
-        head = NETS[kind].around(shape, {name: weights.read([name], torch.float32, cpu) for name in wanted})
+        head = NETS[kind].from_tensors(
+            shape, {name: weights.read([name], torch.float32, cpu) for name in wanted}
+        )
     head.rates, head.made_for = _rates(config, folder), config.get("target") or ""
     if not isinstance(head.made_for, str):
         raise LoadError(
             f"{folder}: target = {str(head.made_for)[:40]} must be a model's fingerprint; train the heads again."
         )
     head.threshold = _threshold(config, folder)
-    _rotate(head, config, folder, spec)
-    head.remarks = remark(config, str(folder), "the heads are read all the same", NOTES)
+    _set_rotations(head, config, folder, spec)
+    head.remarks = unread_key_remarks(config, str(folder), "the heads are read all the same", NOTES)
     return head
 
 
-def _rotate(head: Head, config: Config, folder: Path, spec: ModelSpec) -> None:
+def _set_rotations(head: Head, config: Config, folder: Path, spec: ModelSpec) -> None:
     """Set the rotations that a config gives beside the shape, by the part of the net."""
     given = config.get("rotations", Config({}))
-    parts = {name: part for name, part in head.named_modules() if isinstance(part, Rotating)}
+    parts = {name: part for name, part in head.named_modules() if isinstance(part, RotaryPart)}
     if not isinstance(given, Config) or not set(given) <= set(parts):
         raise LoadError(
             f"{folder}: rotations must be tables for {', '.join(parts) or 'no part'}; train the heads again."
@@ -295,13 +297,13 @@ def _threshold(config: Mapping[str, Any], folder: Path) -> float | None:
     return float(chosen)
 
 
-def write(head: Head, folder: Path, notes: Mapping[str, Any] | None = None) -> None:
+def write_head(head: Head, folder: Path, notes: Mapping[str, Any] | None = None) -> None:
     """Write the heads to `folder` (.../heads/KIND), each file whole under another name first; `notes` join the config."""
     folder.mkdir(parents=True, exist_ok=True)
     config: dict[str, Any] = {"kind": head.kind, "shape": head.shape, "target": head.made_for}
     config |= {"rates": [list(x) for x in head.rates]}
     config |= {} if head.threshold is None else {"threshold": head.threshold}
-    parts = ((name, part.rope) for name, part in head.named_modules() if isinstance(part, Rotating))
+    parts = ((name, part.rope) for name, part in head.named_modules() if isinstance(part, RotaryPart))
     plain = Rope(head.shape.get("theta", THETA))
     if rotations := {name: rope_table(x) for name, x in parts if x != replace(plain, dim=x.dim)}:
         config["rotations"] = rotations

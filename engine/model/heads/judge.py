@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from .base import Head, Linear
+from .base import Head, HeadLinear
 
 
 class JudgeHead(Head):
@@ -18,7 +18,7 @@ class JudgeHead(Head):
 
     def __init__(self, d: int) -> None:
         super().__init__(d=d)
-        self.says = Linear(d, 1)
+        self.says = HeadLinear(d, 1)
         for p in self.parameters():
             nn.init.zeros_(p)
 
@@ -26,6 +26,6 @@ class JudgeHead(Head):
         """The logit [...] of being right, for final features h [..., d]."""
         return self.says(h)[..., 0]
 
-    def right(self, h: Tensor) -> Tensor:
+    def right_probability(self, h: Tensor) -> Tensor:
         """float [...]: j, how sure it is that the token is right, from 0 to 1."""
         return self(h).float().sigmoid()

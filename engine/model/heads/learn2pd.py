@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor
 
-from .base import Head, Linear
+from .base import Head, HeadLinear
 
 
 class ParallelFilter(Head):
@@ -21,14 +21,14 @@ class ParallelFilter(Head):
 
     def __init__(self, d: int, block: int, hidden: int) -> None:
         super().__init__(d=d, block=block, hidden=hidden)
-        self.inner = Linear(block, hidden)
-        self.outer = Linear(hidden, block)
+        self.inner = HeadLinear(block, hidden)
+        self.outer = HeadLinear(hidden, block)
 
     def forward(self, confidence: Tensor) -> Tensor:
         """Logits [..., block] of being final, for confidences [..., block], 1 where a token stands or no place is."""
         return self.outer(F.relu(self.inner(confidence)))
 
-    def final(self, confidence: Tensor) -> Tensor:
+    def final_probability(self, confidence: Tensor) -> Tensor:
         """float32 [n]: how sure it is that each of n places holds its final token, for confidences [n]. More places than a
         block has are looked at in pieces, fewer are filled up with 1."""
         n, block = len(confidence), self.shape["block"]

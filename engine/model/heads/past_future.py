@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import Head, normed
+from .base import Head, unit_rms_norm
 
 
 class PastFutureHeads(Head):
@@ -34,10 +34,10 @@ class PastFutureHeads(Head):
 
     def forward(self, x: Tensor, layer: int) -> Tensor:
         """The imitated mean of the states above `layer`, 1 or above, of states x [..., d] that enter it."""
-        y = normed(x)
+        y = unit_rms_norm(x)
         return y + F.linear(F.silu(F.linear(y, self.down[layer - 1])), self.up[layer - 1])
 
-    def sure(self, past: Tensor, future: Tensor, layer: int) -> Tensor:
+    def confidence(self, past: Tensor, future: Tensor, layer: int) -> Tensor:
         """float32 [...]: how sure it is that the exit in front of `layer` names the whole model's best token, from 0 to
         1; past: the mean of the states at unit mean square up to there;  future: the imitation, [..., d] each."""
         said = past @ self.past[layer - 1] + future @ self.future[layer - 1] + self.bias[layer - 1]

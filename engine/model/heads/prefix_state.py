@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ..attention.linear_segment import Linear
+from ..attention.linear_segment import LinearSegment
 from .base import Head
 
 SMALL = 1e-2  # k before training: at 0 the absolute value has no gradient
@@ -26,7 +26,7 @@ class PrefixState(Head):
         self.z = nn.Parameter(torch.zeros(n_layers, n_heads, head_dim, head_dim))
         self.k = nn.Parameter(torch.full((n_layers, n_heads, head_dim), SMALL))
 
-    def segment(self, layer: int, kv_heads: int) -> Linear:
+    def segment(self, layer: int, kv_heads: int) -> LinearSegment:
         """What the queries of `layer` read of it, each beside the others of its KV head."""
         z, k = (x[layer].unflatten(0, (kv_heads, -1)) for x in (self.z, self.k))
-        return Linear(z=z, k=k)
+        return LinearSegment(z=z, k=k)

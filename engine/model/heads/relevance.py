@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .base import Linear, normed
+from .base import HeadLinear, unit_rms_norm
 
 MORE = 4  # numbers that are told of a piece beside its mean
 
@@ -17,8 +17,8 @@ class Relevance(nn.Module):
 
     def __init__(self, d: int, rank: int) -> None:
         super().__init__()
-        self.piece, self.asked = Linear(d, rank, bias=False), Linear(d, rank, bias=False)
-        self.hidden, self.out = Linear(3 * rank + MORE, rank), Linear(rank, 1)
+        self.piece, self.asked = HeadLinear(d, rank, bias=False), HeadLinear(d, rank, bias=False)
+        self.hidden, self.out = HeadLinear(3 * rank + MORE, rank), HeadLinear(rank, 1)
 
     def forward(self, pieces: Tensor, asked: Tensor, more: Tensor) -> Tensor:
         """The logit [u] of pieces [u, d] beside asked [d]; more [u, MORE]."""
@@ -26,39 +26,42 @@ class Relevance(nn.Module):
         return self.out(F.silu(self.hidden(torch.cat([a, b, a * b, more.to(a.dtype)], -1))))[:, 0]
 
 
-def meant(embeddings: Tensor) -> Tensor:
+def center_embeddings(embeddings: Tensor) -> Tensor:
     """float [n, d]: the embeddings of a text's tokens at unit mean square, less their mean over the text: what all of it has in
     common tells nothing of a piece."""
-    e = normed(embeddings.float())
+    e = unit_rms_norm(embeddings.float())
     return e - e.mean(0)
 
 
-def alike(e: Tensor, asked: Tensor) -> Tensor:
+def cosine_matrix(e: Tensor, asked: Tensor) -> Tensor:
     """float [n, a]: cosines of tokens e [n, d] and those that ask [a, d]."""
     return F.normalize(e, dim=1) @ F.normalize(asked, dim=1).T
 
 
-def features(e: Tensor, asked: Tensor, spans: list[tuple[int, int]]) -> tuple[Tensor, Tensor, Tensor]:
-    """What `Relevance` reads of spans of a text whose tokens are e [n, d] (as `meant`), those that ask being `asked` [a, d]:
+def span_relevance_features(
+    e: Tensor, asked: Tensor, spans: list[tuple[int, int]]
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What `Relevance` reads of spans of a text whose tokens are e [n, d] (as `center_embeddings`), those that ask being
+    `asked` [a, d]:
     means [u, d], the mean of what asks [d], and more [u, MORE]: the cosine of both means, the mean over asking tokens of
     their best cosine in the span, the logarithm of its length, and its place from 0 to 1."""
-    near = alike(e, asked)
+    near = cosine_matrix(e, asked)
     means = torch.stack([e[a:b].mean(0) for a, b in spans])
     best = torch.stack([near[a:b].amax(0).mean() for a, b in spans])
     cosine = F.cosine_similarity(means, asked.mean(0)[None])
     length = torch.tensor([float(b - a) for a, b in spans], device=e.device).log() / 4
-    return means, asked.mean(0), torch.stack([cosine, best, length, _places(len(spans), e)], 1)
+    return means, asked.mean(0), torch.stack([cosine, best, length, _relative_places(len(spans), e)], 1)
 
 
-def of_tokens(e: Tensor, asked: Tensor, a: int, b: int) -> tuple[Tensor, Tensor, Tensor]:
+def token_relevance_features(e: Tensor, asked: Tensor, a: int, b: int) -> tuple[Tensor, Tensor, Tensor]:
     """The same of each token of the span from a to b: its best cosine with a token that asks, with the mean of the span, and
     with the mean of what asks, and its place in the span."""
     mean = e[a:b].mean(0)
-    best = alike(e[a:b], asked).amax(1)
+    best = cosine_matrix(e[a:b], asked).amax(1)
     cosines = (F.cosine_similarity(e[a:b], x[None]) for x in (mean, asked.mean(0)))
-    return e[a:b], asked.mean(0), torch.stack([best, *cosines, _places(b - a, e)], 1)
+    return e[a:b], asked.mean(0), torch.stack([best, *cosines, _relative_places(b - a, e)], 1)
 
 
-def _places(count: int, like: Tensor) -> Tensor:
+def _relative_places(count: int, like: Tensor) -> Tensor:
     """float [count], from 0 to 1."""
     return torch.linspace(0, 1, count, device=like.device)

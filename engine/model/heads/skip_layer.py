@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from .base import Head, normed
+from .base import Head, unit_rms_norm
 
 
 class SkipRouters(Head):
@@ -28,5 +28,5 @@ class SkipRouters(Head):
 
     def forward(self, x: Tensor, place: int) -> Tensor:
         """The scores [...] of states x [..., d] in front of block `place`; half types come out as float32."""
-        score = normed(x) @ self.weight[place].to(x.dtype)
+        score = unit_rms_norm(x) @ self.weight[place].to(x.dtype)
         return (score if score.dtype == torch.float64 else score.float()) + self.bias[place]

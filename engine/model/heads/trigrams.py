@@ -44,7 +44,7 @@ class TrigramLayers(Head):
             setattr(self, f"{name}_down", nn.Parameter(torch.randn(layer, rank, width) * width**-0.5))
             setattr(self, f"{name}_up", nn.Parameter(torch.zeros(layer, out, rank)))
 
-    def applied(self, decoder: Decoder) -> Decoder:
+    def apply_to(self, decoder: Decoder) -> Decoder:
         """The model whose first layers have been told; it shares all other weights."""
         layers = list(decoder.layers)
         for i in range(self.shape["layer"]):

@@ -15,7 +15,7 @@ COMPUTED, PROPAGATED, COPIED = range(3)
 
 
 @dataclass(frozen=True)
-class Column:
+class EntryColumn:
     """fill: the value of a new entry;  width: numbers for an entry, of type `dtype`.
 
     Its table is [B, H_kv, S], or [B, H_kv, S, width] where there are several.
@@ -31,10 +31,10 @@ class Column:
         return torch.full(shape, self.fill, dtype=self.dtype, device=device)
 
 
-ORIGIN = Column(COMPUTED, torch.int8)
+ORIGIN = EntryColumn(COMPUTED, torch.int8)
 
 
-def beside(index: Tensor, table: Tensor, axis: int) -> Tensor:
+def expand_index(index: Tensor, table: Tensor, axis: int) -> Tensor:
     """index (int64 [B, H_kv, e], slots) in the shape in which `table` is gathered along `axis`, that of its slots."""
     wide = index.view(*[1] * (axis - 2), *index.shape, *[1] * (table.dim() - axis - 1))
     return wide.expand(*table.shape[: axis - 2], *index.shape, *table.shape[axis + 1 :])

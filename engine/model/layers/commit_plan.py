@@ -12,7 +12,7 @@ from decodescope.engine.core.lazy import lazy
 FEW = 2  # rows that are copied one by one: that takes no index
 
 
-class Moving:
+class CommitPlan:
     """Of the pending rows that a commit keeps those that move: `rows`, ascending, to the pending places from `first` on.
 
     few: these rows where they are no more than FEW, else empty
@@ -27,7 +27,7 @@ class Moving:
         self._slots: dict[int, Tensor] = {}
 
     @classmethod
-    def of(cls, rows: Sequence[int], device: torch.device) -> Moving | None:
+    def of(cls, rows: Sequence[int], device: torch.device) -> CommitPlan | None:
         """What moves where `rows` are kept; None: they are the first ones, and nothing does."""
         first = next((i for i, row in enumerate(rows) if row != i), None)
         return None if first is None else cls(first, rows[first:], device)
@@ -44,6 +44,6 @@ class Moving:
         return self._slots[committed]
 
 
-def among(rows: Sequence[int], pending: int) -> bool:
+def are_pending(rows: Sequence[int], pending: int) -> bool:
     """Whether `rows`, ascending, are among so many pending ones."""
     return not rows or (rows[0] >= 0 and rows[-1] < pending and len(rows) <= pending)

@@ -27,48 +27,50 @@ ROWS = 16  # above so many the operator of Int8 is slower than the plain way
 GROUPS = (32, 64, 128, 256)  # of the operator of Int4
 
 
-def _here(name: str, like: Tensor) -> bool:
+def _has_operator(name: str, like: Tensor) -> bool:
     """Whether this build has the operator `name` for numbers like these, and it pays."""
     return like.device.type == "cpu" and like.dtype in BY_OPERATOR and hasattr(torch.ops.aten, name)
 
 
-def _differentiated(x: Tensor) -> bool:
+def _needs_gradient(x: Tensor) -> bool:
     return x.requires_grad and torch.is_grad_enabled()  # the operators have no gradient
 
 
-def _added(y: Tensor, x: Tensor, bias: Tensor | None) -> Tensor:
+def _add_bias(y: Tensor, x: Tensor, bias: Tensor | None) -> Tensor:
     """y [rows, out], as a product of x [..., in], plus bias."""
     y = y.view(*x.shape[:-1], y.shape[-1])
     return y if bias is None else y.add_(bias)
 
 
-class Int8(Matrix):
+class Int8Matrix(Matrix):
     """Rows of int8 with a scale each. parts: q int8 [out, in], scale [out]."""
 
     @classmethod
-    def stored(cls, q: Tensor, scale: Tensor) -> Self:
+    def from_codes(cls, q: Tensor, scale: Tensor) -> Self:
         """Of q int8 [out, in] and scale [out]."""
         return cls.of((q.shape[0], q.shape[1]), scale, {"q": q.contiguous(), "scale": scale.contiguous()})
 
     @property
-    def sharing(self) -> int:
+    def scale_group_size(self) -> int:
         return self.shape[1]
 
-    def dense(self) -> Tensor:
+    def dense_weight(self) -> Tensor:
         return self.parts["q"].to(self.dtype) * self.parts["scale"][:, None]
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         rows = x.reshape(-1, x.shape[-1]).contiguous()
-        few = len(rows) <= ROWS and not self.shape[1] % 32 and not _differentiated(x)
-        if not few or not _here("_weight_int8pack_mm", self.parts["scale"]):
+        few = len(rows) <= ROWS and not self.shape[1] % 32 and not _needs_gradient(x)
+        if not few or not _has_operator("_weight_int8pack_mm", self.parts["scale"]):
             return super().product(x, bias)
-        return _added(torch.ops.aten._weight_int8pack_mm(rows, self.parts["q"], self.parts["scale"]), x, bias)
+        return _add_bias(
+            torch.ops.aten._weight_int8pack_mm(rows, self.parts["q"], self.parts["scale"]), x, bias
+        )
 
-    def below(self, first: int) -> Int8:
-        return Int8.stored(self.parts["q"][first:], self.parts["scale"][first:])
+    def rows_from(self, first: int) -> Int8Matrix:
+        return Int8Matrix.from_codes(self.parts["q"][first:], self.parts["scale"][first:])
 
 
-class Int4(Matrix):
+class Int4Matrix(Matrix):
     """Groups of 4-bit numbers. parts: q uint8 [out, in / 2], two numbers a byte, in the operator's order where it takes this
     shape; of [in / group, out, 2] scale and offset.
 
@@ -79,11 +81,11 @@ class Int4(Matrix):
     by_operator: bool
 
     @classmethod
-    def stored(cls, q: Tensor, scale: Tensor, zero: Tensor) -> Self:
+    def from_codes(cls, q: Tensor, scale: Tensor, zero: Tensor) -> Self:
         """Of q in 0..15 [out, in], scale and zero [out, in / group]."""
         out, inner = q.shape
         group = inner // scale.shape[1]
-        fits = group in GROUPS and out % 16 == 0 and _here("_weight_int4pack_mm_for_cpu", scale)
+        fits = group in GROUPS and out % 16 == 0 and _has_operator("_weight_int4pack_mm_for_cpu", scale)
         if fits:
             kept = torch.ops.aten._convert_weight_to_int4pack_for_cpu(q.to(torch.int32).contiguous(), 1)
         else:
@@ -97,10 +99,10 @@ class Int4(Matrix):
         return {"group": self.group, "by_operator": self.by_operator}
 
     @property
-    def sharing(self) -> int:
+    def scale_group_size(self) -> int:
         return self.group
 
-    def dense(self) -> Tensor:
+    def dense_weight(self) -> Tensor:
         scale, zero = (x[..., None] for x in self.parts["pair"].transpose(0, 1).unbind(-1))
         q = self.numbers().to(self.dtype).unflatten(1, (-1, self.group)) - 8
         # rounded once, and no product of its own that could overflow
@@ -119,33 +121,33 @@ class Int4(Matrix):
         )
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
-        if not self.by_operator or _differentiated(x):
+        if not self.by_operator or _needs_gradient(x):
             return super().product(x, bias)
         rows, (q, pair) = (
             x.reshape(-1, x.shape[-1]).contiguous(),
             (self.parts[name] for name in ("q", "pair")),
         )
-        return _added(torch.ops.aten._weight_int4pack_mm_for_cpu(rows, q, self.group, pair), x, bias)
+        return _add_bias(torch.ops.aten._weight_int4pack_mm_for_cpu(rows, q, self.group, pair), x, bias)
 
-    def below(self, first: int) -> Int4:
+    def rows_from(self, first: int) -> Int4Matrix:
         scale, zero = self.parts["pair"].transpose(0, 1)[first:].unbind(-1)
-        return Int4.stored(self.numbers()[first:], scale, zero)
+        return Int4Matrix.from_codes(self.numbers()[first:], scale, zero)
 
-    def moved(self, **where: Any) -> Int4:
+    def copy_to(self, **where: Any) -> Int4Matrix:
         scale, zero = (x.to(**where) for x in self.parts["pair"].transpose(0, 1).unbind(-1))
-        return Int4.stored(self.numbers().to(scale.device), scale, zero)
+        return Int4Matrix.from_codes(self.numbers().to(scale.device), scale, zero)
 
 
-class Codes(Matrix):
+class CodeMatrix(Matrix):
     """Groups of numbers of k bits. parts: planes uint8 [k, out, in / 8], bit i of each number, eight a byte; scale and zero
     [out, in / group]."""
 
     group: int
 
     @classmethod
-    def stored(cls, q: Tensor, scale: Tensor, zero: Tensor, k: int) -> Self:
+    def from_codes(cls, q: Tensor, scale: Tensor, zero: Tensor, k: int) -> Self:
         """Of q in 0..2^k - 1 [out, in], scale and zero [out, in / group]."""
-        parts = {"planes": planes(q, k), "scale": scale.contiguous(), "zero": zero.contiguous()}
+        parts = {"planes": pack_bit_planes(q, k), "scale": scale.contiguous(), "zero": zero.contiguous()}
         return cls.of((q.shape[0], q.shape[1]), scale, parts, group=q.shape[1] // scale.shape[1])
 
     @property
@@ -153,7 +155,7 @@ class Codes(Matrix):
         return {"group": self.group}
 
     @property
-    def sharing(self) -> int:
+    def scale_group_size(self) -> int:
         return self.group
 
     @property
@@ -163,29 +165,29 @@ class Codes(Matrix):
 
     def numbers(self) -> Tensor:
         """q uint8 [out, in]."""
-        return joined(self.parts["planes"], self.shape[1])
+        return unpack_bit_planes(self.parts["planes"], self.shape[1])
 
-    def dense(self) -> Tensor:
+    def dense_weight(self) -> Tensor:
         q = self.numbers().to(self.dtype).unflatten(1, (-1, self.group))
         return torch.addcmul(self.parts["zero"][..., None], q, self.parts["scale"][..., None]).flatten(1)
 
-    def below(self, first: int) -> Codes:
+    def rows_from(self, first: int) -> CodeMatrix:
         scale, zero = self.parts["scale"][first:], self.parts["zero"][first:]
-        return Codes.stored(self.numbers()[first:], scale, zero, self.k)
+        return CodeMatrix.from_codes(self.numbers()[first:], scale, zero, self.k)
 
 
-class Sparse(Matrix):
+class SparseMatrix(Matrix):
     """N of every M numbers of a row, the others zero. parts: values [out, in N / M]; planes of their places in 0..M - 1."""
 
     m: int
 
     @classmethod
-    def stored(cls, values: Tensor, places: Tensor, m: int) -> Self:
+    def from_values(cls, values: Tensor, places: Tensor, m: int) -> Self:
         """Of values [out, groups, N] and their places [out, groups, N] in 0..m - 1, ascending."""
         out, groups, _ = values.shape
         kept = {
             "values": values.flatten(1).contiguous(),
-            "planes": planes(places.flatten(1), max(1, (m - 1).bit_length())),
+            "planes": pack_bit_planes(places.flatten(1), max(1, (m - 1).bit_length())),
         }
         return cls.of((out, groups * m), values, kept, m=m)
 
@@ -193,27 +195,29 @@ class Sparse(Matrix):
     def constants(self) -> dict[str, Any]:
         return {"m": self.m}
 
-    def dense(self) -> Tensor:
+    def dense_weight(self) -> Tensor:
         values = self.parts["values"].unflatten(1, (self.shape[1] // self.m, -1))
-        places = joined(self.parts["planes"], self.parts["values"].shape[1]).view(values.shape).long()
+        places = (
+            unpack_bit_planes(self.parts["planes"], self.parts["values"].shape[1]).view(values.shape).long()
+        )
         return values.new_zeros(*values.shape[:2], self.m).scatter_(2, places, values).flatten(1)
 
-    def below(self, first: int) -> Sparse:
+    def rows_from(self, first: int) -> SparseMatrix:
         values = self.parts["values"]
-        places = joined(self.parts["planes"], values.shape[1])[first:]
+        places = unpack_bit_planes(self.parts["planes"], values.shape[1])[first:]
         shape = (len(places), self.shape[1] // self.m, -1)
-        return Sparse.stored(values[first:].view(shape), places.view(shape), self.m)
+        return SparseMatrix.from_values(values[first:].view(shape), places.view(shape), self.m)
 
 
-def planes(q: Tensor, k: int) -> Tensor:
+def pack_bit_planes(q: Tensor, k: int) -> Tensor:
     """Numbers in 0..2^k - 1 [out, n] as uint8 [k, out, n / 8, rounded up]: bit i of eight of them a byte."""
     wide = F.pad(q.to(torch.uint8), (0, -q.shape[1] % 8)).unflatten(1, (-1, 8))
     at = torch.arange(8, dtype=torch.uint8, device=q.device)
     return torch.stack([((wide >> i & 1) << at).sum(-1, dtype=torch.uint8) for i in range(k)])
 
 
-def joined(planes: Tensor, n: int) -> Tensor:
-    """What `planes` takes apart: uint8 [out, n]."""
+def unpack_bit_planes(planes: Tensor, n: int) -> Tensor:
+    """What `pack_bit_planes` takes apart: uint8 [out, n]."""
     at = torch.arange(8, dtype=torch.uint8, device=planes.device)
     ones = (planes[..., None] >> at & 1).flatten(2)[..., :n]
     return sum((plane << i for i, plane in enumerate(ones)), torch.zeros_like(ones[0]))

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Waiting:
+class DeferredTokens:
     """Tokens that have entries below `layer`, and none from it on. Of tokens that wait at several layers those that wait higher
     up stand before the others in the text: whoever goes on takes along what it meets.
 
@@ -25,23 +25,23 @@ class Waiting:
     def __len__(self) -> int:
         return self.states.shape[1]
 
-    def at(self, rows: list[int]) -> Waiting:
+    def select(self, rows: list[int]) -> DeferredTokens:
         """Those of them."""
-        return Waiting(self.layer, self.states[:, rows], self.tokens[:, rows], self.positions[:, rows])
+        return DeferredTokens(self.layer, self.states[:, rows], self.tokens[:, rows], self.positions[:, rows])
 
-    def then(self, other: Waiting | None) -> Waiting:
+    def concat(self, other: DeferredTokens | None) -> DeferredTokens:
         """These, and `other` behind them, which wait at the same layer."""
         if other is None:
             return self
         pairs = ((self.states, other.states), (self.tokens, other.tokens), (self.positions, other.positions))
-        return Waiting(self.layer, *(torch.cat(pair, 1) for pair in pairs))
+        return DeferredTokens(self.layer, *(torch.cat(pair, 1) for pair in pairs))
 
-    def before(self, length: int) -> Waiting:
+    def before_position(self, length: int) -> DeferredTokens:
         """Those at positions below `length`."""
-        return self.at([*range(max(0, min(len(self), length - int(self.positions[0, 0]))))])
+        return self.select([*range(max(0, min(len(self), length - int(self.positions[0, 0]))))])
 
-    def of(self, order: Tensor) -> Waiting:
+    def reorder(self, order: Tensor) -> DeferredTokens:
         """Sequence b becomes sequence order[b] (int64 [B'])."""
-        return Waiting(
+        return DeferredTokens(
             self.layer, *(x.index_select(0, order) for x in (self.states, self.tokens, self.positions))
         )

@@ -18,7 +18,7 @@ class EngineFault(RuntimeError):
         self.reason: EndReason = reason
 
 
-def highest(logits: Tensor) -> tuple[Tensor | np.ndarray, list[int]]:
+def row_maxima(logits: Tensor) -> tuple[Tensor | np.ndarray, list[int]]:
     """The largest of each row of logits float [B, R, V], as [B, R], and where those of the first sequence stand, the first of
     equal ones; of a row with a NaN it is NaN. On the CPU by numpy, whose search takes a tenth of the time of torch's."""
     if logits.device.type == "cpu":
@@ -30,7 +30,7 @@ def highest(logits: Tensor) -> tuple[Tensor | np.ndarray, list[int]]:
     return peak, best[0].tolist()
 
 
-def not_finite(peak: Tensor | np.ndarray, where: str) -> EngineFault | None:
+def not_finite_reason(peak: Tensor | np.ndarray, where: str) -> EngineFault | None:
     """What is wrong with the logits of a pass; None: nothing. peak: the largest of each row, float [B, rows]."""
     for row, value in enumerate(peak.flatten().tolist()):
         if not math.isfinite(value):
@@ -46,7 +46,7 @@ def require_finite(logits: Tensor, where: str) -> Tensor:
     """The same logits, float [..., V], of an exit or a draft head: no pass of a lane ends with them, which would be looked at.
     Raises EngineFault with reason "non_finite_logits" if a row has NaN, +inf, or nothing but -inf."""
     z = logits.detach()
-    fault = not_finite(z.numpy().max(-1) if z.is_cpu else z.amax(-1), where)
+    fault = not_finite_reason(z.numpy().max(-1) if z.is_cpu else z.amax(-1), where)
     if fault is not None:
         raise fault
     return logits

@@ -38,7 +38,7 @@ class Gates:
                     f"Gates.{name} is {list(table.shape)}; for {spec.name} it must be {list(shape)}."
                 )
 
-    def on(self, device: torch.device) -> Gates:
+    def to_device(self, device: torch.device) -> Gates:
         """The same on a device, with their gradient; themselves where they are there."""
         tables = [None if x is None else x.to(device) for x in (self.head, self.ffn, self.sub)]
         return (
@@ -47,15 +47,15 @@ class Gates:
             else Gates(*tables)
         )
 
-    def heads(self, i: int, y: Tensor) -> Tensor:
+    def gate_heads(self, i: int, y: Tensor) -> Tensor:
         """The contexts [B, T, H, D] of layer i times their gates."""
         return y if self.head is None else y * self.head[i, : y.shape[2], None].to(y.dtype)
 
-    def columns(self, i: int, y: Tensor) -> Tensor:
+    def gate_columns(self, i: int, y: Tensor) -> Tensor:
         """The activations [B, T, F] of layer i times their gates."""
         return y if self.ffn is None else y * self.ffn[i, : y.shape[2]].to(y.dtype)
 
-    def whole(self, i: int, block: int, y: Tensor) -> Tensor:
+    def gate_block(self, i: int, block: int, y: Tensor) -> Tensor:
         """What a block of layer i adds, [B, T, d_model], times its gate."""
         return y if self.sub is None else y * self.sub[i, block].to(y.dtype)
 

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 
-from .matrix import Matrix, linear, lower, moved, pack
-from .norm import doubled, rms_norm, single
+from .matrix import Matrix, copy_weight_to, linear, pack, rows_from
+from .norm import double_weight, rms_norm, single_weight
 
 
 @dataclass
@@ -40,14 +40,16 @@ class Layer:
         """The same layer with every tensor moved or cast, its packed matrices as plain rows."""
         d = self.qkv.shape[1]
         tensors = {f.name: x for f in fields(self) if f.init and (x := getattr(self, f.name)) is not None}
-        norms = {name: single(tensors[name], d) for name in ("attn_norm", "mlp_norm")}
-        return Layer(**{name: moved(x, **where) for name, x in (tensors | norms).items()})
+        norms = {name: single_weight(tensors[name], d) for name in ("attn_norm", "mlp_norm")}
+        return Layer(**{name: copy_weight_to(x, **where) for name, x in (tensors | norms).items()})
 
-    def packed(self) -> Layer:
+    def pack_weights(self) -> Layer:
         """The same layer with its weights laid out for this processor (see linear.py and norm.py)."""
         d = self.qkv.shape[1]
         tensors = {name: pack(getattr(self, name)) for name in ("qkv", "out", "gate_up", "down")}
-        tensors |= {name: doubled(single(getattr(self, name), d)) for name in ("attn_norm", "mlp_norm")}
+        tensors |= {
+            name: double_weight(single_weight(getattr(self, name), d)) for name in ("attn_norm", "mlp_norm")
+        }
         return replace(self, **tensors)
 
     def queries_keys_values(self, x: Tensor, s: ModelSpec, i: int) -> Tensor:
@@ -79,7 +81,7 @@ class Layer:
         kept = isinstance(self.qkv, Matrix) or self.qkv.is_mkldnn
         weight = self._lower if kept else self.qkv[first:]
         if weight is None:
-            weight = self._lower = lower(self.qkv, first)
+            weight = self._lower = rows_from(self.qkv, first)
         bias = None if self.qkv_bias is None else self.qkv_bias[first:]
         kv = linear(rms_norm(x, self.attn_norm, s.norm_eps), weight, bias).view(
             *x.shape[:2], 2 * many, s.head_dim

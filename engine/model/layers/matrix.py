@@ -57,21 +57,21 @@ def pack(weight: Tensor) -> Tensor:
 def unpack(weight: Tensor) -> Tensor:
     """`weight` [out, in] as rows of numbers, however they are stored; the same values."""
     if isinstance(weight, Matrix):
-        return weight.dense()
+        return weight.dense_weight()
     return weight.to_dense() if weight.is_mkldnn else weight
 
 
-def moved(weight: Tensor, **where: Any) -> Tensor:
+def copy_weight_to(weight: Tensor, **where: Any) -> Tensor:
     """`weight` in another type or place: a `Matrix` stays one, what is packed becomes rows."""
-    return weight.moved(**where) if isinstance(weight, Matrix) else unpack(weight).to(**where)
+    return weight.copy_to(**where) if isinstance(weight, Matrix) else unpack(weight).to(**where)
 
 
-def lower(weight: Tensor, first: int) -> Tensor:
+def rows_from(weight: Tensor, first: int) -> Tensor:
     """The rows of `weight` from `first` on, stored as it is."""
-    return weight.below(first) if isinstance(weight, Matrix) else pack(unpack(weight)[first:])
+    return weight.rows_from(first) if isinstance(weight, Matrix) else pack(unpack(weight)[first:])
 
 
-def bits(weight: Tensor) -> float:
+def bits_per_number(weight: Tensor) -> float:
     """Bits that a number of the weight takes, scales and places included, counted from its storages."""
     return 8 * weight.nbytes / weight.numel() if weight.numel() else 8.0 * weight.element_size()
 
@@ -114,34 +114,36 @@ class Matrix(Tensor):
     ) -> Any:
         if func._schema.is_mutable and isinstance(args[0], Matrix):
             raise TypeError(READ_ONLY)
-        args, kwargs = tree_map(lambda x: x.dense() if isinstance(x, Matrix) else x, (args, kwargs or {}))
+        args, kwargs = tree_map(
+            lambda x: x.dense_weight() if isinstance(x, Matrix) else x, (args, kwargs or {})
+        )
         return func(*args, **kwargs)
 
     def __setitem__(self, *_: Any) -> None:
         raise TypeError(READ_ONLY)
 
     def __repr__(self) -> str:  # type: ignore[override] # without a word for its contents
-        return f"{type(self).__name__}({list(self.shape)}, {bits(self):.3g} bits a number)"
+        return f"{type(self).__name__}({list(self.shape)}, {bits_per_number(self):.3g} bits a number)"
 
     @property
     def nbytes(self) -> int:  # type: ignore[override] # of its parts
         """Bytes of its storages."""
         return sum(x.untyped_storage().nbytes() for x in self.parts.values())
 
-    def dense(self) -> Tensor:
+    def dense_weight(self) -> Tensor:
         """Its numbers, [out, in]."""
         raise NotImplementedError
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """x [..., in] times its numbers, transposed; plus bias [out]. -> [..., out]. The plain way, which has a gradient: its
         numbers are made, used, and gone."""
-        return F.linear(x, self.dense(), bias)
+        return F.linear(x, self.dense_weight(), bias)
 
-    def below(self, first: int) -> Tensor:
+    def rows_from(self, first: int) -> Tensor:
         """Its rows from `first` on, stored as it is where its layout lets them."""
-        return self.dense()[first:]
+        return self.dense_weight()[first:]
 
-    def moved(self, **where: Any) -> Tensor:
+    def copy_to(self, **where: Any) -> Tensor:
         """The same in another type or place: what is no whole number is cast."""
         whole = {"device": where.get("device", self.device)}
         parts = {name: x.to(**(where if x.is_floating_point() else whole)) for name, x in self.parts.items()}
@@ -149,7 +151,7 @@ class Matrix(Tensor):
         return type(self).of((self.shape[0], self.shape[1]), like, parts, **self.constants)
 
     @property
-    def sharing(self) -> int | None:
+    def scale_group_size(self) -> int | None:
         """How many consecutive numbers of a row share a scale; None: there are no scales."""
         return None
 

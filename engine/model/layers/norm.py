@@ -12,7 +12,7 @@ FEW = 16  # rows up to which two operations over twice the memory beat ten over 
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
-    """x [..., d] / sqrt(mean(x^2) + eps) * weight, which is [d], or [2, d] as `doubled` makes it.
+    """x [..., d] / sqrt(mean(x^2) + eps) * weight, which is [d], or [2, d] as `double_weight` makes it.
 
     On the CPU `F.rms_norm` is some ten small operations. A layer norm is one, and over x and -x it is the same number: those
     have mean 0, and their variance is the mean square of x. With a doubled weight and few rows this way is taken; in a pass of
@@ -35,11 +35,11 @@ def _signs(dtype: torch.dtype, device: torch.device) -> Tensor:
         return torch.tensor([[1.0], [-1.0]], dtype=dtype, device=device)
 
 
-def doubled(weight: Tensor) -> Tensor:
+def double_weight(weight: Tensor) -> Tensor:
     """weight [d] twice, [2, d], on the CPU; as it is elsewhere, where the plain norm is one operation."""
     return torch.stack([weight, weight]) if weight.device.type == "cpu" else weight
 
 
-def single(weight: Tensor, d: int) -> Tensor:
+def single_weight(weight: Tensor, d: int) -> Tensor:
     """The [d] of a weight that may be doubled."""
     return weight if weight.dim() == 1 else weight[0]

@@ -10,7 +10,7 @@ from torch import Tensor
 from decodescope.engine.core.spec import Rope
 
 
-def frequencies(rope: Rope) -> Tensor:
+def rope_frequencies(rope: Rope) -> Tensor:
     """float64 [dim / 2]: radians per position of each feature pair, after the scaling that `rope` asks for.
 
     "llama3" leaves short wavelengths alone, divides long ones by the factor and blends between (Llama 3.1's rule). "yarn"
@@ -60,7 +60,7 @@ class RopeTable:
         most: int | None = None,
     ):
         self.rope, self.dtype, self.device, self.most = rope, dtype, torch.device(device), most
-        self._frequencies = frequencies(rope)
+        self._frequencies = rope_frequencies(rope)
         self._here = self._frequencies.to(self.device)
         self._build(positions)
 
@@ -94,7 +94,7 @@ def rotate_(x: Tensor, cos: Tensor, sin: Tensor) -> None:
     part.mul_(cos).addcmul_(swapped, sin)
 
 
-def unrotated(x: Tensor, table: RopeTable, positions: Tensor, highest: int) -> Tensor:
+def unrotate(x: Tensor, table: RopeTable, positions: Tensor, highest: int) -> Tensor:
     """Keys x [..., S, D] that stand at `positions` (int64 [S], none above `highest`), copied and put at position 0."""
     x = x.clone(memory_format=torch.contiguous_format)
     cos, sin = table.at(positions, highest)

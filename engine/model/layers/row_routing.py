@@ -9,11 +9,11 @@ from torch import Tensor
 
 from decodescope.engine.core.probe import Probe
 
-from .partial import Block, Rule
+from .partial_pass import Block, DepthRule
 
 
 @dataclass(frozen=True)
-class Passing:
+class SkippedRows:
     """Rows whose attention does not run, and which yet leave entries among those of the rows whose attention runs.
 
     kv:   float [2, B, H_kv, T - R, D], of the `others` (int64 [T - R]);  rows: int64 [R], those that run
@@ -25,13 +25,13 @@ class Passing:
     others: Tensor
     positions: Tensor
 
-    def among(self, kv: Tensor) -> Tensor:
+    def merge_kv(self, kv: Tensor) -> Tensor:
         """Keys and values float [2, B, H_kv, T, D] of all rows in their order; kv: [2, B, H_kv, R, D] of those that run."""
         both = kv.new_empty(*kv.shape[:3], self.positions.shape[1], kv.shape[4])
         return both.index_copy_(3, self.rows, kv).index_copy_(3, self.others, self.kv)
 
 
-def chosen(rule: Rule, layer: int, block: Block, x: Tensor, probe: Probe | None) -> Tensor | None:
+def choose_rows(rule: DepthRule, layer: int, block: Block, x: Tensor, probe: Probe | None) -> Tensor | None:
     """The rows of x [B, T, d_model] that run a sub-layer, int64 [R], ascending; None: all."""
     rows = rule.rows(layer, block, x, probe)
     if rows is None:
@@ -41,7 +41,7 @@ def chosen(rule: Rule, layer: int, block: Block, x: Tensor, probe: Probe | None)
     return None if len(rows) == x.shape[1] else rows
 
 
-def without(rows: Tensor, count: int) -> Tensor:
+def complement_rows(rows: Tensor, count: int) -> Tensor:
     """Of `count` rows those that are not among `rows`, int64 each, ascending."""
     rest = torch.ones(count, dtype=torch.bool, device=rows.device)
     rest[rows] = False

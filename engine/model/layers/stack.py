@@ -40,7 +40,7 @@ class LayerStack:
         w = self.layers[i]
         if not self.spec.ff_at(i):
             return self.add_bias(x, w.down_bias, w.mlp_post, i, 1)
-        y = self.gates.columns(i, w.activations(x, self.spec))
+        y = self.gates.gate_columns(i, w.activations(x, self.spec))
         return self.add(x, linear(y, w.down, w.down_bias), w.mlp_post, i, 1)
 
     def add(self, x: Tensor, y: Tensor, norm: Tensor | None, i: int, block: int) -> Tensor:
@@ -48,9 +48,9 @@ class LayerStack:
 
         The post-norm `norm`, where the model has one, and the gate of the block apply to y first. y may be overwritten.
         """
-        return self.gates.whole(i, block, y if norm is None else rms_norm(y, norm, self.spec.norm_eps)).add_(
-            x
-        )
+        return self.gates.gate_block(
+            i, block, y if norm is None else rms_norm(y, norm, self.spec.norm_eps)
+        ).add_(x)
 
     def add_bias(self, x: Tensor, bias: Tensor | None, norm: Tensor | None, i: int, block: int) -> Tensor:
         """`add` for a block that was cut away, up to the bias of its last product."""

@@ -22,8 +22,8 @@ class Vocabulary(Protocol):
         """Logits [..., V] of final features [..., d_model]."""
 
 
-class Companion(Protocol):
+class CompanionNet(Protocol):
     """A net that was trained on a decoder, came with its weights, and goes where they go."""
 
-    def moved(self, **where: Any) -> Self:
+    def copy_to(self, **where: Any) -> Self:
         """The same net in another type or place; the keywords are those of Tensor.to."""

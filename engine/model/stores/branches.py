@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..attention.segments import Part, Segment
+from ..attention.segments import PartialAttention, Segment
 from .cache import KVCache
-from .shared_prefix import Prefix
+from .shared_prefix import PrefixSegment
 from .store import LayerStore
-from .tree import Group, Tree, TreePlan
+from .tree import CacheTree, ReadGroup, TreePlan
 
 
 @dataclass(frozen=True, kw_only=True)
-class Branch(Segment):
+class BranchSegment(Segment):
     """Entries that several texts have in common, loaded once for the queries of all that read them (DeFT: Yao et al. 2024,
     arXiv:2404.00242, section 3; LINs-lab/DeFT, deft/tree_decoding and deft/layers/attention/tree_attention.py).
 
@@ -26,31 +26,32 @@ class Branch(Segment):
 
     k: Tensor
     v: Tensor
-    group: Group
+    group: ReadGroup
     length: int
 
     def attend(
         self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
-    ) -> Part:
+    ) -> PartialAttention:
         texts, places = self.group.texts, self.group.places
         seen = None if self.group.mask is None else self.group.mask[:, None, None]  # [Q, 1, 1, s]
         if mask is not None:
             chosen = mask if texts is None or len(mask) == 1 else mask[texts]
             seen = chosen[..., places] if seen is None else seen & chosen[..., places]
         rows = q if texts is None else q[texts]
-        part = Prefix(k=self.k, v=self.v).attend(rows, seen, scale, cap, weights=weights)
+        part = PrefixSegment(k=self.k, v=self.v).attend(rows, seen, scale, cap, weights=weights)
         if part.weights is not None:  # by slot -> by position
             wide = part.weights.new_zeros(*part.weights.shape[:-1], self.length)
             part = part._replace(weights=wide.index_add_(-1, places, part.weights))
         if texts is None:
             return part
-        return Part(*(_spread(x, texts, len(q), empty) for x, empty in zip(part, _NOTHING, strict=True)))  # type: ignore[arg-type] # only weights may be None
+        spread = (_scatter_rows(x, texts, len(q), empty) for x, empty in zip(part, _NOTHING, strict=True))
+        return PartialAttention(*spread)  # type: ignore[arg-type] # only weights may be None
 
 
 _NOTHING = (0.0, 0.0, -torch.inf, 0.0)  # the part of a text that sees none of a segment
 
 
-def _spread(x: Tensor | None, texts: Tensor, batch: int, empty: float) -> Tensor | None:
+def _scatter_rows(x: Tensor | None, texts: Tensor, batch: int, empty: float) -> Tensor | None:
     """x [Q, ...] as rows `texts` of [batch, ...], the other rows being `empty`."""
     return None if x is None else x.new_full((batch, *x.shape[1:]), empty).index_copy_(0, texts, x)
 
@@ -59,8 +60,8 @@ class BranchStore(LayerStore):
     """A layer whose `kv` (float [2, 1, H_kv, S, D]) holds the entries of all texts of a `tree`, each once; n counts those of
     one text, which all hold as many. A pass adds one entry to each. Reordering the texts moves no entry."""
 
-    def __init__(self, trunk: LayerStore, tree: Tree):
-        assert trunk.in_order and not trunk.segmented and not trunk.m, (
+    def __init__(self, trunk: LayerStore, tree: CacheTree):
+        assert trunk.in_order and not trunk.is_segmented and not trunk.m, (
             "a trunk holds all of its text, and nothing pending"
         )
         self.__dict__.update(vars(trunk))  # its memory, and what counts it
@@ -78,14 +79,14 @@ class BranchStore(LayerStore):
     @property
     def k(self) -> Tensor:
         """float [B, H_kv, n + m, D]: the keys of each text, copied for this call."""
-        return self._gathered(0)
+        return self._gather_paths(0)
 
     @property
     def v(self) -> Tensor:
         """float [B, H_kv, n + m, D]: the values of each text, copied for this call."""
-        return self._gathered(1)
+        return self._gather_paths(1)
 
-    def _gathered(self, which: int) -> Tensor:
+    def _gather_paths(self, which: int) -> Tensor:
         paths = self.tree.paths()
         if self.m:
             own = torch.arange(self.tree.used, self.tree.used + self.batch, device=paths.device)
@@ -93,7 +94,7 @@ class BranchStore(LayerStore):
         return self.kv[which, 0][:, paths].transpose(0, 1)
 
     @property
-    def segmented(self) -> bool:
+    def is_segmented(self) -> bool:
         """Always."""
         return True
 
@@ -101,10 +102,10 @@ class BranchStore(LayerStore):
         """The groups of the tree's plan."""
         return [self._segment(group, mask) for group in self.tree.groups()]
 
-    def _segment(self, group: Group, mask: Tensor | None) -> Segment:
+    def _segment(self, group: ReadGroup, mask: Tensor | None) -> Segment:
         slots = group.slots
         k, v = self.kv[:, :, :, slots]
-        return Branch(k=k, v=v, group=group, length=self.n + self.m, mask=mask)
+        return BranchSegment(k=k, v=v, group=group, length=self.n + self.m, mask=mask)
 
     def append(self, kv: Tensor, positions: Tensor) -> None:
         """One pending row of each text: kv float [2, B, H_kv, 1, D] at `positions` (int64 [B, 1])."""
@@ -119,7 +120,7 @@ class BranchStore(LayerStore):
         self.rollback()
 
     @contextmanager
-    def rewound(self, start: int, rows: int) -> Iterator[None]:
+    def rewind(self, start: int, rows: int) -> Iterator[None]:
         raise AssertionError("the texts of a tree only grow")
         yield
 
@@ -133,7 +134,7 @@ class BranchStore(LayerStore):
     def evict_same(self, slots: Sequence[int]) -> None:
         raise AssertionError("the entries of a tree belong to several texts")
 
-    def rows(self, order: Tensor) -> None:
+    def reorder(self, order: Tensor) -> None:
         """The texts are now those of the tree, which knows the order. Memory of entries that went is returned by `shrink`."""
         self._shape = (len(order), *self._shape[1:])
         if self.tree.moved is not None:
@@ -142,7 +143,7 @@ class BranchStore(LayerStore):
             self._freed = True
 
 
-def branch(cache: KVCache, plan: TreePlan = "dense", block: int = 128) -> None:
+def branch_cache(cache: KVCache, plan: TreePlan = "dense", block: int = 128) -> None:
     """Let several texts go on behind what `cache`, of one sequence, holds: each entry is held once, and `rows` copies none."""
-    cache.tree = Tree(cache.layers[0].n, cache.layers[0].kv.device, plan, block)
+    cache.tree = CacheTree(cache.layers[0].n, cache.layers[0].kv.device, plan, block)
     cache.layers = [BranchStore(store, cache.tree) for store in cache.layers]

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 
-from ..attention.extra_kv import Aside, Beside, Kind, pending
-from ..layers.column import Column
-from ..layers.commit_plan import Moving, among
-from ..layers.deferred import Waiting
+from ..attention.extra_kv import ExtraEntries, ExtraKV, Kind, copy_pending
+from ..layers.column import EntryColumn
+from ..layers.commit_plan import CommitPlan, are_pending
+from ..layers.deferred import DeferredTokens
 from ..layers.memory import Memory
-from ..layers.partial import Ran
+from ..layers.partial_pass import ExecutedLayers
 from .store import PAGE, LayerStore
-from .tree import Shared, Tree
+from .tree import CacheTree, SharedNode
 
 __all__ = ["PAGE", "KVCache", "LayerStore"]
 
@@ -28,7 +28,7 @@ class KVCache:
 
     length: tokens of the text that were committed, whether or not their entries are still held
     shared: entries of each layer that are held once for all sequences
-    shadow: a cache whose sequences are always the same as here
+    reference: a cache whose sequences are always the same as here
     tree:   what its sequences have in common, where that is kept track of entry by entry
     outside: what every row attends to beside the entries of the text
     waiting: by layer, tokens of the text that have no entries from there on yet
@@ -39,101 +39,103 @@ class KVCache:
         spec: ModelSpec,
         *,
         batch: int = 1,
-        columns: Mapping[str, Column] | None = None,
+        columns: Mapping[str, EntryColumn] | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         store: Callable[..., LayerStore] = LayerStore,
     ):
         self.spec = spec
         self.length = self.shared = 0
-        self.tree: Tree | None = None
+        self.tree: CacheTree | None = None
         self.memory = Memory()
-        self.shadow: KVCache | None = None
-        self.outside: list[Beside] = []
-        self.waiting: dict[int, Waiting] = {}
+        self.reference: KVCache | None = None
+        self.outside: list[ExtraKV] = []
+        self.waiting: dict[int, DeferredTokens] = {}
         self.layers = [
             store(spec, i, batch=batch, columns=columns, dtype=dtype, device=device, memory=self.memory)
             for i in range(spec.n_layers)
         ]
 
-    def commit(self, rows: Sequence[int], ran: Ran | None = None) -> None:
+    def commit(self, rows: Sequence[int], ran: ExecutedLayers | None = None) -> None:
         """Keep the rows `rows` (ascending) of a pass in every layer, drop the other pending ones. ran: what the pass ran, where
         not all rows are pending in all layers; what a layer lacks it never gets, unless the rows wait."""
         if ran is not None and ran.pending:
             return self._commit_apart(rows, ran)
-        if not among(rows, min([store.m for store in self.layers])):
+        if not are_pending(rows, min([store.m for store in self.layers])):
             for store in self.layers:
                 store.check_pending(rows)  # all or none
-        moving = Moving.of(rows, self.layers[0].kv.device)
+        moving = CommitPlan.of(rows, self.layers[0].kv.device)
         for store in self.layers:
             store.keep(rows, moving)
         self.length += len(rows)
         if self.tree is not None and rows:
             self.tree.grow()
 
-    def _commit_apart(self, rows: Sequence[int], ran: Ran) -> None:
-        own = [rows if i not in ran.pending else ran.kept(i, rows) for i in range(len(self.layers))]
+    def _commit_apart(self, rows: Sequence[int], ran: ExecutedLayers) -> None:
+        own = [rows if i not in ran.pending else ran.kept_rows(i, rows) for i in range(len(self.layers))]
         for store, mine in zip(self.layers, own, strict=True):
             store.check_pending(mine)  # all or none
         reached = len(self.layers) if ran.left is None else ran.left.layer
         for i, (store, mine) in enumerate(zip(self.layers, own, strict=True)):
             here = {ran.pending[i][at] for at in mine} if i in ran.pending else set(rows)
             if i < reached and (lost := [k for k, row in enumerate(rows) if row not in here]):
-                store.miss(self.length + lost[0])
+                store.mark_missing(self.length + lost[0])
             if store.m:
                 store.commit(mine)
         self.length += len(rows)
-        self._wait(rows, ran, reached)
+        self._update_deferred(rows, ran, reached)
 
-    def _wait(self, rows: Sequence[int], ran: Ran, reached: int) -> None:
+    def _update_deferred(self, rows: Sequence[int], ran: ExecutedLayers, reached: int) -> None:
         """Those that a pass took along wait no longer, or where it stopped itself, before the layer `reached`."""
         went = [x for layer, x in self.waiting.items() if layer < reached]
         stays = {layer: x for layer, x in self.waiting.items() if layer >= reached}
         if ran.left is not None:
             along = len(ran.left) - ran.fed
-            now = ran.left.at([*range(along), *(along + row for row in rows)])
+            now = ran.left.select([*range(along), *(along + row for row in rows)])
             old = stays.get(reached)
             if len(now):
-                stays[reached] = now if old is None else old.then(now)
+                stays[reached] = now if old is None else old.concat(now)
                 self.memory.take(stays[reached].states)
                 went += [] if old is None else [old]
         self.memory.give(*(x.states for x in went))
         self.waiting = stays
 
-    def deepened(self, first: Waiting) -> None:
+    def finish_flush(self, first: DeferredTokens) -> None:
         """Keep all pending rows: `first` and all that waited above have gone on to the last layer."""
         for store in self.layers:
             if store.m:
                 store.commit(range(store.m))
         self.memory.give(first.states)
-        self._replace_waiting({})
+        self._replace_deferred({})
 
     @property
-    def waits(self) -> int:
+    def deferred_tokens(self) -> int:
         """How many tokens wait."""
         return sum(map(len, self.waiting.values()))
 
     @property
-    def aside(self) -> int:
+    def extra_entries(self) -> int:
         """Entries without tokens, per layer and KV head."""
         return sum(x.entries for x in self.outside) if self.outside else 0
 
     @property
-    def aside_bytes(self) -> int:
+    def extra_bytes(self) -> int:
         """Bytes of them."""
         return sum(kv.untyped_storage().nbytes() for x in self.outside for kv in x.tensors)
 
-    def set_aside(self, kind: Kind, origin: str = "") -> None:
+    def keep_as_extra_kv(self, kind: Kind, origin: str = "") -> None:
         """Keep all pending rows as entries without tokens, behind what was committed: they are no part of the text."""
-        kept = Aside(kind, self.length, tuple(pending((x.k, x.v), x.n) for x in self.layers), origin)
+        kept = ExtraEntries(
+            kind, self.length, tuple(copy_pending((x.k, x.v), x.n) for x in self.layers), origin
+        )
         self.memory.take(*kept.kv)
         self.outside.append(kept)
         self.rollback()
 
-    def unordered(self) -> None:
+    def track_positions(self) -> None:
         """Let entries be committed in any order of the text; nothing is pending. Whoever feeds them says what a row sees."""
         for store in self.layers:
-            store.unordered()
+            store.track_positions()
 
     def rollback(self) -> None:
         """Drop every pending row in every layer."""
@@ -141,11 +143,11 @@ class KVCache:
             store.rollback()
 
     @contextmanager
-    def rewound(self, start: int, rows: int) -> Iterator[None]:
+    def rewind(self, start: int, rows: int) -> Iterator[None]:
         """Every layer as it was when it held `start` entries, for a pass of at most `rows` rows that is then forgotten."""
         with ExitStack() as layers:
             for store in self.layers:
-                layers.enter_context(store.rewound(start, rows))
+                layers.enter_context(store.rewind(start, rows))
             yield
 
     def truncate(self, length: int) -> None:
@@ -155,12 +157,12 @@ class KVCache:
         self.memory.give(*(kv for x in self.outside if x.at > length for kv in x.tensors))
         self.outside = [x for x in self.outside if x.at <= length]
         if self.waiting:
-            self._replace_waiting(
-                {layer: y for layer, x in self.waiting.items() if len(y := x.before(length))}
+            self._replace_deferred(
+                {layer: y for layer, x in self.waiting.items() if len(y := x.before_position(length))}
             )
         self.length = min(self.length, length)
 
-    def _replace_waiting(self, waiting: dict[int, Waiting]) -> None:
+    def _replace_deferred(self, waiting: dict[int, DeferredTokens]) -> None:
         self.memory.take(*(x.states for x in waiting.values()))
         self.memory.give(*(x.states for x in self.waiting.values()))
         self.waiting = waiting
@@ -170,20 +172,20 @@ class KVCache:
         for store in self.layers:
             store.shrink()
 
-    def rows(self, order: Tensor) -> None:
+    def reorder(self, order: Tensor) -> None:
         """Make sequence b a copy of sequence order[b] (int64 [B'])."""
         if self.tree is not None:
-            self.tree.rows(order.tolist())
+            self.tree.reorder(order.tolist())
             self.shared = len(self.tree.root.slots) if len(order) > 1 else 0
         for store in self.layers:
-            store.rows(order)
+            store.reorder(order)
         if self.waiting:
-            self._replace_waiting({layer: x.of(order) for layer, x in self.waiting.items()})
-        if self.shadow is not None:
-            self.shadow.rows(order)
+            self._replace_deferred({layer: x.reorder(order) for layer, x in self.waiting.items()})
+        if self.reference is not None:
+            self.reference.reorder(order)
 
     @property
-    def held(self) -> int:
+    def fullest_length(self) -> int:
         """Entries per KV head of the fullest layer."""
         return max(store.n for store in self.layers)
 
@@ -198,21 +200,21 @@ class KVCache:
         return first if alike else [store.n for store in self.layers]
 
     @property
-    def distinct(self) -> int | None:
+    def distinct_entries(self) -> int | None:
         """Entries per KV head that a pass loads, whoever reads them; None where sequences share all of what `shared` counts, or
         nothing."""
-        return None if self.tree is None or self.layers[0].batch == 1 else self.tree.loaded
+        return None if self.tree is None or self.layers[0].batch == 1 else self.tree.loaded_entries
 
-    def nodes(self) -> list[Shared]:
+    def nodes(self) -> list[SharedNode]:
         """The entries that sequences have in common and those that each has alone, where none is held twice; empty where there
         is one sequence, or each has a cache of its own, or they have nothing in common."""
         batch, length = self.layers[0].batch, self.layers[0].n
         if batch == 1:
             return []
         if self.tree is not None:
-            return self.tree.shared() if self.tree.root.slots else []
-        own = [Shared(0, self.shared, length, 1)] * (batch if length > self.shared else 0)
-        return [Shared(-1, 0, self.shared, batch), *own] if self.shared else []
+            return self.tree.shared_nodes() if self.tree.root.slots else []
+        own = [SharedNode(0, self.shared, length, 1)] * (batch if length > self.shared else 0)
+        return [SharedNode(-1, 0, self.shared, batch), *own] if self.shared else []
 
     @property
     def nbytes(self) -> int:
@@ -221,7 +223,7 @@ class KVCache:
         if not self.waiting and not self.outside:
             return own
         states = sum(x.states.untyped_storage().nbytes() for x in self.waiting.values())
-        return own + self.aside_bytes + states
+        return own + self.extra_bytes + states
 
     def copy(self) -> KVCache:
         """An independent copy; nothing of it is shared."""

@@ -6,10 +6,10 @@ from typing import NamedTuple, Protocol, cast
 
 from torch import Tensor
 
-from .packed import SIDES, Block, Coder, PackedStore, Parts, Side
+from .packed_store import SIDES, EntryCoder, PackedBlock, PackedStore, Parts, Side
 
 
-class Merged(NamedTuple):
+class MergedParts(NamedTuple):
     """What two layers hold of the same entries. lower, upper: the parts of each, from which it is decoded; shared: the names
     of those that are one tensor for both; distance: how far apart their directions are on average, 0 to 1."""
 
@@ -19,14 +19,14 @@ class Merged(NamedTuple):
     distance: float
 
 
-class PairCoder(Coder, Protocol):
+class PairCoder(EntryCoder, Protocol):
     """What packs the entries of two layers together, and unpacks those of each."""
 
-    def merge(self, lower: Tensor, upper: Tensor, side: Side) -> Merged:
+    def merge(self, lower: Tensor, upper: Tensor, side: Side) -> MergedParts:
         """lower, upper: float [B, H_kv, T, D], keys or values of the same T entries in two layers."""
 
 
-class PairedStore(PackedStore):
+class CrossLayerStore(PackedStore):
     """A PackedStore that is packed with the one of the layer below, once both hold an entry: behind a commit, when the pass
     that wrote it has gone through all layers. What both read is stored once, in the blocks of the lower, which counts its
     bytes.
@@ -34,24 +34,26 @@ class PairedStore(PackedStore):
     below: the store of the lower layer; None: it is the lower one of its pair, or has none
     """
 
-    below: PairedStore | None = None
+    below: CrossLayerStore | None = None
 
-    def pack_with(self, below: PairedStore) -> None:
+    def pack_with(self, below: CrossLayerStore) -> None:
         """Pack what the coder wants packed, here and in the store of the layer below. Nothing may be pending."""
         assert self.m == below.m == 0 and self.n == below.n, "only committed entries are packed"
-        self.below, count = below, self.due
+        self.below, count = below, self.due_entries
         coder = cast(PairCoder, self.coder)
         for (first, low), (_, high) in zip(below.pieces(count), self.pieces(count), strict=True):
             merged = {side: coder.merge(low[i], high[i], side) for i, side in enumerate(SIDES)}
             stop, distance = first + low.shape[3], sum(x.distance for x in merged.values()) / len(SIDES)
-            below.add(Block(first, stop, {side: x.lower for side, x in merged.items()}), low)
-            own = Block(first, stop, {side: x.upper for side, x in merged.items()}, merged["keys"].shared)
+            below.add(PackedBlock(first, stop, {side: x.lower for side, x in merged.items()}), low)
+            own = PackedBlock(
+                first, stop, {side: x.upper for side, x in merged.items()}, merged["keys"].shared
+            )
             self.add(own, high, distance)
         below.drop(count)
         self.drop(count)
 
-    def rows(self, order: Tensor) -> None:
-        super().rows(order)
+    def reorder(self, order: Tensor) -> None:
+        super().reorder(order)
         if self.below is None:
             return
         for block, lower in zip(

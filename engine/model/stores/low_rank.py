@@ -11,14 +11,14 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 
-from ..attention.attention import widened
-from ..attention.segments import Dense, Part, Segment, plain
-from ..layers.rope import RopeTable, rotate_, unrotated
-from .packed import SIDES, Block, Packed, PackedStore, Parts, Side
-from .two_part import cut
+from ..attention.attention import upcast_half
+from ..attention.segments import DenseSegment, PartialAttention, Segment, eager_partial_attention
+from ..layers.rope import RopeTable, rotate_, unrotate
+from .packed_store import SIDES, PackedBlock, PackedSegment, PackedStore, Parts, Side
+from .two_part import slice_mask
 
 
-class Directions:
+class LowRankCoder:
     """What packs the entries of one layer: the heads of a group, one behind the other, are a vector of `together` * D numbers,
     of which the coordinates along `rank` directions are kept. Keys are turned back to position 0 before, and rotated again
     behind.
@@ -47,8 +47,8 @@ class Directions:
         are the right singular vectors of the entries of a group, [B * T, together * D]."""
         bases = {}
         for side, x in zip(SIDES, kv, strict=True):
-            rows = self._grouped(
-                self._turned_back(x, 0) if side == "keys" else x
+            rows = self._group_heads(
+                self._unrotate_keys(x, 0) if side == "keys" else x
             ).double()  # [B, G, T, together * D]
             rows = rows.transpose(0, 1).flatten(1, 2)
             directions = torch.linalg.eigh(
@@ -57,7 +57,7 @@ class Directions:
             bases[side] = directions.flip(-1)[..., : self.rank].to(x.dtype).contiguous()
         self.bases = bases
 
-    def due(self, dense: int) -> int:
+    def count_due(self, dense: int) -> int:
         """How many of the `dense` entries in full precision, the oldest, are to be packed now."""
         return 0 if self.bases is None and dense < self.first else dense - dense % self.whole
 
@@ -65,8 +65,8 @@ class Directions:
         """x: float [B, H_kv, T, D], keys or values of T entries from position `first` on: their coordinates float
         [B, G, T, rank], and of keys the positions int32 [B, T]."""
         assert self.bases is not None
-        rows = widened(self._grouped(self._turned_back(x, first) if side == "keys" else x))
-        parts = {"along": (rows @ widened(self.bases[side])).to(x.dtype)}
+        rows = upcast_half(self._group_heads(self._unrotate_keys(x, first) if side == "keys" else x))
+        parts = {"along": (rows @ upcast_half(self.bases[side])).to(x.dtype)}
         self.highest = max(self.highest, first + x.shape[2] - 1)
         if side == "keys":
             parts["at"] = torch.arange(first, first + x.shape[2], dtype=torch.int32, device=x.device).repeat(
@@ -78,7 +78,9 @@ class Directions:
         """float [B, H_kv, T, D]: about what was encoded."""
         assert self.bases is not None
         along = parts["along"]
-        rows = (widened(along) @ widened(self.bases[side]).mT).to(along.dtype)  # [B, G, T, together * D]
+        rows = (upcast_half(along) @ upcast_half(self.bases[side]).mT).to(
+            along.dtype
+        )  # [B, G, T, together * D]
         x = rows.unflatten(-1, (self.together, -1)).transpose(2, 3).flatten(1, 2).contiguous()
         if side == "keys" and self.table is not None:
             at = parts["at"][0].long()
@@ -86,58 +88,58 @@ class Directions:
             rotate_(x, cos.squeeze(-2), sin.squeeze(-2))
         return x
 
-    def joined(self, a: Parts, b: Parts, side: Side) -> Parts:
+    def concat_parts(self, a: Parts, b: Parts, side: Side) -> Parts:
         """Entries packed one after the other as if packed at once."""
         return {name: torch.cat([x, b[name]], 1 if name == "at" else 2) for name, x in a.items()}
 
-    def unfolded(self, numerator: Tensor) -> Tensor:
+    def expand_sums(self, numerator: Tensor) -> Tensor:
         """float [B, H_kv, g, T, D] of sums of values by their coordinates, float [B, H_kv, g, T, rank]: what each sum is
         worth is worked out once a query, not once an entry. The product could be a part of the one behind attention."""
         assert self.bases is not None
         each = self.bases["values"].unflatten(1, (self.together, -1)).flatten(0, 1)  # [H_kv, D, rank]
-        return numerator @ widened(each).to(numerator.dtype).mT[:, None]
+        return numerator @ upcast_half(each).to(numerator.dtype).mT[:, None]
 
-    def _grouped(self, x: Tensor) -> Tensor:
+    def _group_heads(self, x: Tensor) -> Tensor:
         """float [B, G, T, together * D] of x [B, H_kv, T, D]."""
         return x.unflatten(1, (-1, self.together)).transpose(2, 3).flatten(3)
 
-    def _turned_back(self, x: Tensor, first: int) -> Tensor:
+    def _unrotate_keys(self, x: Tensor, first: int) -> Tensor:
         """Keys as they were before their rotation."""
         if self.table is None:
             return x
         at = torch.arange(first, first + x.shape[2], device=x.device)
-        return unrotated(x, self.table, at, first + x.shape[2] - 1)
+        return unrotate(x, self.table, at, first + x.shape[2] - 1)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Folded(Packed):
+class LowRankSegment(PackedSegment):
     """A packed segment whose values stay in the coordinates of their group while they are summed."""
 
-    directions: Directions
+    directions: LowRankCoder
 
     def attend(
         self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
-    ) -> Part:
+    ) -> PartialAttention:
         """As of keys and values that stand as they are; keys are unpacked, and then forgotten."""
         k = self.coder.decode(self.block.parts["keys"], "keys")
         # [B, H_kv, T, rank]
         v = self.block.parts["values"]["along"].repeat_interleave(self.directions.together, 1)
         if v.shape[3] == k.shape[3]:
-            part = Dense(k=k, v=v).attend(q, mask, scale, cap, weights=weights)
+            part = DenseSegment(k=k, v=v).attend(q, mask, scale, cap, weights=weights)
         else:
-            part = plain(q, k, v, mask, scale, cap, weights=weights)
-        return part._replace(numerator=self.directions.unfolded(part.numerator))
+            part = eager_partial_attention(q, k, v, mask, scale, cap, weights=weights)
+        return part._replace(numerator=self.directions.expand_sums(part.numerator))
 
 
-class DirectionStore(PackedStore):
+class LowRankStore(PackedStore):
     """A PackedStore that finds its directions from the first entries which it packs."""
 
-    def __init__(self, directions: Directions, spec: ModelSpec, layer: int, **options: Any):
+    def __init__(self, directions: LowRankCoder, spec: ModelSpec, layer: int, **options: Any):
         super().__init__(directions, spec, layer, **options)
         self.directions = directions
 
     def pack(self) -> None:
-        count = self.due
+        count = self.due_entries
         if not count:
             return
         if self.directions.bases is None:
@@ -145,16 +147,16 @@ class DirectionStore(PackedStore):
             self.memory.take(*(self.directions.bases or {}).values())
         for first, kv in self.pieces(count):
             parts = {side: self.directions.encode(x, side, first) for side, x in zip(SIDES, kv, strict=True)}
-            self.add(Block(first, first + kv.shape[3], parts), kv)
+            self.add(PackedBlock(first, first + kv.shape[3], parts), kv)
         self.drop(count)
 
     def segments(self, mask: Tensor | None) -> list[Segment]:
-        packed, tail = self.packed, super().segments(mask)[-1]
-        return [*self._folded(mask), tail] if packed else [tail]
+        packed, tail = self.packed_entries, super().segments(mask)[-1]
+        return [*self._low_rank_segments(mask), tail] if packed else [tail]
 
-    def _folded(self, mask: Tensor | None) -> Iterator[Segment]:
+    def _low_rank_segments(self, mask: Tensor | None) -> Iterator[Segment]:
         for block in self.blocks:
-            seen = cut(mask, block.first, block.stop)
-            yield Folded(
+            seen = slice_mask(mask, block.first, block.stop)
+            yield LowRankSegment(
                 block=block, coder=self.coder, mask=seen, first=block.first, directions=self.directions
             )

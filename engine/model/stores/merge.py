@@ -11,9 +11,9 @@ from ..layers.column import MERGED
 from .cache import LayerStore
 
 
-class Merger(NamedTuple):
-    """What one call of `merge` did, by position in the text: `source` went into `target`, both int [B, H_kv, e], -1 where
-    it was dropped; similarity and weight: float32 [B, H_kv, e], what a source was worth there."""
+class MergeResult(NamedTuple):
+    """What one call of `merge_entries` did, by position in the text: `source` went into `target`, both int [B, H_kv, e], -1
+    where it was dropped; similarity and weight: float32 [B, H_kv, e], what a source was worth there."""
 
     source: Tensor
     target: Tensor
@@ -21,7 +21,7 @@ class Merger(NamedTuple):
     weight: Tensor
 
 
-def merge(
+def merge_entries(
     store: LayerStore,
     source: Tensor,
     target: Tensor,
@@ -42,8 +42,10 @@ def merge(
     taken = weights != 0
     for which, x in enumerate((store.k, store.v)):
         wide = x if x.dtype == torch.float64 else x.float()
-        part = wide.gather(2, _across(source, x)) * weights[..., None].to(wide.dtype)
-        store.write(which, (wide * own[..., None].to(wide.dtype)).scatter_add(2, _across(target, x), part))
+        part = wide.gather(2, _expand_slots(source, x)) * weights[..., None].to(wide.dtype)
+        store.write(
+            which, (wide * own[..., None].to(wide.dtype)).scatter_add(2, _expand_slots(target, x), part)
+        )
     if "weight" in store.columns:
         stands = store.column("weight")
         stands.scatter_add_(2, target, stands.gather(2, source) * taken)
@@ -58,11 +60,11 @@ def merge(
         positions = store.positions().expand(*source.shape[:2], -1)
         gone, into = positions.gather(2, source), positions.gather(2, target).masked_fill(~taken, -1)
         store.merged.append(
-            Merger(gone, into, (weights if similarity is None else similarity).float(), weights.float())
+            MergeResult(gone, into, (weights if similarity is None else similarity).float(), weights.float())
         )
     store.evict(source)
 
 
-def _across(slots: Tensor, table: Tensor) -> Tensor:
+def _expand_slots(slots: Tensor, table: Tensor) -> Tensor:
     """slots int64 [B, H_kv, e] for every number of the entries of `table` [B, H_kv, n, D]."""
     return slots[..., None].expand(*slots.shape, table.shape[3])

@@ -21,7 +21,7 @@ class PageBounds:
         self._whole = 0
         self.table = keys.new_empty(2, *keys.shape[:2], 0, keys.shape[3])
 
-    def upto(self, keys: Tensor) -> Tensor:
+    def bounds_of(self, keys: Tensor) -> Tensor:
         """float [2, B, H_kv, U, D]: smallest and largest of the U whole pages of the committed keys float [B, H_kv, n, D]."""
         before, due = self._whole, keys.shape[2] // self.page
         if due > before:
@@ -43,14 +43,14 @@ class PageBounds:
         """Forget pages with an entry at position >= `length`."""
         self._whole = min(self._whole, length // self.page)
 
-    def rows(self, order: Tensor) -> None:
+    def reorder(self, order: Tensor) -> None:
         """Make sequence b a copy of sequence order[b] (int64 [B'])."""
         old, self.table = self.table, self.table.index_select(1, order)
         self.memory.take(self.table)
         self.memory.give(old)
 
 
-def bound(q: Tensor, least: Tensor, most: Tensor) -> Tensor:
+def score_bound(q: Tensor, least: Tensor, most: Tensor) -> Tensor:
     """float [..., T, U]: a number that no product of a query q (float [..., T, D]) with a key between `least` and `most`
     (float [..., U, D] each) exceeds: each channel's share is the larger of the two at its ends."""
     return q.clamp(min=0) @ most.mT + q.clamp(max=0) @ least.mT

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..attention.segments import Dense, Segment
+from ..attention.segments import DenseSegment, Segment
 from .store import LayerStore
 
 
-class Choice(NamedTuple):
+class SparseChoice(NamedTuple):
     """What each row reads of the n + m entries of a layer: runs of `size` slots that follow each other, from slot 0 on, each
     read as a whole or not at all; and what is behind the last run, slot by slot. A row that may not see an entry does not
     choose it.
@@ -27,10 +27,10 @@ class Choice(NamedTuple):
 
 
 # (layer, its store, queries float [B, H_kv, g, T, D] as its keys are rotated, the pass) -> what is read; None: everything
-Select = Callable[[int, LayerStore, Tensor, "Board"], Choice | None]
+Select = Callable[[int, LayerStore, Tensor, "SparseRead"], SparseChoice | None]
 
 
-class Board:
+class SparseRead:
     """What the layers of one pass share while each chooses what it reads, and what came of that.
 
     positions: int64 [B, T] of the rows;  highest: the largest of them
@@ -45,19 +45,19 @@ class Board:
         self.select = select
         self.highest = highest
         self._until = whole
-        self._stand(positions)
+        self._set_positions(positions)
         self.seen = positions.new_empty(0)
         self.shared: Any = None
         self.bounds: dict[int, int] = {}
         self.chosen: dict[int, tuple[Tensor, int]] = {}
 
-    def _stand(self, positions: Tensor) -> None:
+    def _set_positions(self, positions: Tensor) -> None:
         self.positions = positions
         self._whole = positions < self._until if self._until else None  # [B, T]
 
-    def joined(self, positions: Tensor) -> None:
+    def prepend_positions(self, positions: Tensor) -> None:
         """From the next layer on rows at these positions, int64 [B, W], stand before the others."""
-        self._stand(torch.cat([positions, self.positions], 1))
+        self._set_positions(torch.cat([positions, self.positions], 1))
 
     def segments(self, i: int, store: LayerStore, q: Tensor, mask: Tensor | None) -> list[Segment] | None:
         """The entries of layer i that are read, copied together, and those behind the last run; None: all are read. mask: what
@@ -70,12 +70,12 @@ class Board:
         if self._whole is not None:
             rows = self._whole[:, None, None, :, None]
             behind = torch.nn.functional.pad(self.seen, (choice.rest.shape[4] - store.m, 0), value=True)
-            choice = Choice(choice.runs | rows, choice.rest | (rows & behind), choice.size)
+            choice = SparseChoice(choice.runs | rows, choice.rest | (rows & behind), choice.size)
         some = choice.runs.flatten(2, 3).any(2)  # [B, H_kv, U]: what one row reads is there for all
         self.chosen[i] = some, choice.size
-        return _segments(store, choice, some)
+        return _choice_segments(store, choice, some)
 
-    def map(self, stores: Sequence[LayerStore]) -> Tensor:
+    def read_map(self, stores: Sequence[LayerStore]) -> Tensor:
         """bool [L, H_kv, n]: the entries that some row has read in each layer, of sequence 0; those that the pass has written
         count as read. n: committed entries by now, which stand in the order of the text."""
         maps = stores[0].kv.new_ones(len(stores), stores[0].kv.shape[2], stores[0].n, dtype=torch.bool)
@@ -83,7 +83,7 @@ class Board:
             maps[i, :, : some.shape[2] * size] = some[0].repeat_interleave(size, 1)
         return maps
 
-    def read(self, stores: Sequence[LayerStore]) -> list[list[int]] | None:
+    def read_entries(self, stores: Sequence[LayerStore]) -> list[list[int]] | None:
         """Committed entries that each layer and KV head has read, of several sequences the most; None: all that are held."""
         if not self.chosen:
             return None
@@ -94,7 +94,7 @@ class Board:
         return counts
 
 
-def best(scores: Tensor, count: int) -> Tensor:
+def top_mask(scores: Tensor, count: int) -> Tensor:
     """bool, in the shape of `scores` (float [..., S]): the `count` largest along the last axis, of equal ones the first; never
     one that is -inf."""
     if count >= scores.shape[-1]:
@@ -105,20 +105,20 @@ def best(scores: Tensor, count: int) -> Tensor:
     return (above | (equal & (equal.cumsum(-1) <= room))) & (scores > -torch.inf)
 
 
-def _segments(store: LayerStore, choice: Choice, some: Tensor) -> list[Segment]:
+def _choice_segments(store: LayerStore, choice: SparseChoice, some: Tensor) -> list[Segment]:
     """The segments of a choice; some: bool [B, H_kv, U], the runs that a row reads."""
     size, end = choice.size, some.shape[2] * choice.size
-    rest = Dense(store.k[:, :, end:], store.v[:, :, end:], mask=choice.rest, first=end)
-    taken = gathered(choice.runs, some)
+    rest = DenseSegment(store.k[:, :, end:], store.v[:, :, end:], mask=choice.rest, first=end)
+    taken = gather_chosen(choice.runs, some)
     if taken is None:
         return [rest]
     runs, mask = taken
     slots = (runs[..., None] * size + torch.arange(size, device=some.device)).flatten(2)  # [B, H_kv, W]
-    k, v = store.taken(slots)
-    return [Dense(k, v, mask=mask.repeat_interleave(size, 4), slots=slots), rest]
+    k, v = store.gather_entries(slots)
+    return [DenseSegment(k, v, mask=mask.repeat_interleave(size, 4), slots=slots), rest]
 
 
-def gathered(chosen: Tensor, some: Tensor) -> tuple[Tensor, Tensor] | None:
+def gather_chosen(chosen: Tensor, some: Tensor) -> tuple[Tensor, Tensor] | None:
     """What is read of U things, side by side: their numbers int64 [B, H_kv, W], and which of them each row reads, bool
     [B, H_kv, g, T, W]; None: nothing. chosen: bool [B, H_kv, g, T, U];  some: bool [B, H_kv, U], what a row has chosen."""
     counts = some.sum(2, keepdim=True)

@@ -12,16 +12,16 @@ from torch import Tensor
 from decodescope.engine.core.spec import ModelSpec
 
 from ..attention.per_head import HeadStore
-from ..attention.segments import Dense, Segment
-from ..layers.column import Column, beside
-from ..layers.commit_plan import Moving, among
+from ..attention.segments import DenseSegment, Segment
+from ..layers.column import EntryColumn, expand_index
+from ..layers.commit_plan import CommitPlan, are_pending
 from ..layers.memory import Memory
 from .pages import PageBounds
 
 PAGE = 16  # entries; capacities are multiples of it
 
 
-def closing(slots: Sequence[int], n: int) -> tuple[list[int], list[int]]:
+def plan_hole_moves(slots: Sequence[int], n: int) -> tuple[list[int], list[int]]:
     """The holes that dropping `slots` of n leaves before what is kept, and the newest slots that move there, one each."""
     kept, dropped = n - len(slots), set(slots)
     return [slot for slot in slots if slot < kept], [slot for slot in range(kept, n) if slot not in dropped]
@@ -45,7 +45,7 @@ class LayerStore:
         layer: int,
         *,
         batch: int = 1,
-        columns: Mapping[str, Column] | None = None,
+        columns: Mapping[str, EntryColumn] | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
         memory: Memory | None = None,
@@ -90,7 +90,7 @@ class LayerStore:
         return (
             self.kv[0, :, :, : self.n + self.m]
             if self.heads is None
-            else self.heads.padded(0, self.n, self.m)
+            else self.heads.padded_copy(0, self.n, self.m)
         )
 
     @property
@@ -99,7 +99,7 @@ class LayerStore:
         return (
             self.kv[1, :, :, : self.n + self.m]
             if self.heads is None
-            else self.heads.padded(1, self.n, self.m)
+            else self.heads.padded_copy(1, self.n, self.m)
         )
 
     def write(self, which: int, x: Tensor) -> None:
@@ -109,9 +109,9 @@ class LayerStore:
         else:
             self.heads.write(which, x)
 
-    def taken(self, slots: Tensor) -> Tensor:
+    def gather_entries(self, slots: Tensor) -> Tensor:
         """float [2, B, H_kv, U, D]: keys and values of the entries `slots` (int64 [B, H_kv, U]); no other one is read."""
-        assert self.heads is None and not self.segmented, (
+        assert self.heads is None and not self.is_segmented, (
             "entries are read apart where all heads hold as many, in one tensor"
         )
         rows, capacity = self.kv.shape[1] * self.kv.shape[2], self.kv.shape[3]
@@ -124,16 +124,16 @@ class LayerStore:
         assert self.in_order, "a page is one of the text"
         if self._bounds is None:
             self._bounds = PageBounds(self.k, PAGE, self.memory)
-        return self._bounds.upto(self.k[:, :, : self.n])
+        return self._bounds.bounds_of(self.k[:, :, : self.n])
 
     @property
-    def segmented(self) -> bool:
+    def is_segmented(self) -> bool:
         """Whether its entries are attended to in several segments rather than as `k` and `v`."""
         return False
 
     def segments(self, mask: Tensor | None) -> list[Segment]:
         """The segments, committed and pending entries; mask: bool [B or 1, H_kv or 1, T, n + m], as one of a Segment."""
-        return [Dense(k=self.k, v=self.v, mask=mask)]
+        return [DenseSegment(k=self.k, v=self.v, mask=mask)]
 
     @property
     def in_order(self) -> bool:
@@ -141,9 +141,9 @@ class LayerStore:
         return self._pos is None
 
     @property
-    def present(self) -> Tensor | None:
+    def present_mask(self) -> Tensor | None:
         """bool [B, H_kv, n]: False behind the last entry of a head; None: all heads hold as many."""
-        return None if self.heads is None else self.heads.present(self.n)
+        return None if self.heads is None else self.heads.present_mask(self.n)
 
     @property
     def lengths(self) -> list[int]:
@@ -156,7 +156,7 @@ class LayerStore:
         while in order."""
         if self._pos is None:
             return torch.arange(self.n, device=self.kv.device).expand(self._shape[0], 1, self.n)
-        pos, present = self._pos[:, :, : self.n].long(), self.present
+        pos, present = self._pos[:, :, : self.n].long(), self.present_mask
         return pos if present is None else pos.masked_fill(~present, -1)
 
     def column(self, name: str) -> Tensor:
@@ -208,14 +208,14 @@ class LayerStore:
         """int64 [B, m]: original positions of the pending rows; None when there are none."""
         return self._pending if self.m else None
 
-    def newest(self, rows: int) -> Tensor:
+    def newest_rows(self, rows: int) -> Tensor:
         """float [2, B, H_kv, rows, D]: keys and values of the newest pending rows, a copy or a view."""
         end = self.n + self.m
         if type(self) is LayerStore and self.heads is None:
             return self.kv[:, :, :, end - rows : end]
         return torch.stack([self.k[:, :, end - rows :], self.v[:, :, end - rows :]])
 
-    def mark(self, origin: int, rows: int, which: Tensor | None = None) -> None:
+    def mark_origin(self, origin: int, rows: int, which: Tensor | None = None) -> None:
         """Enter in the column "origin" how the newest `rows` pending ones were made; which: int64 [E], those of them alone."""
         first = self.n + self.m - rows
         if self.heads is not None:
@@ -225,7 +225,7 @@ class LayerStore:
         else:
             self.columns["origin"][:, :, first + which] = origin
 
-    def _move(self, moving: Moving) -> None:
+    def _move(self, moving: CommitPlan) -> None:
         if self.heads is not None:
             return self.heads.move_pending(moving.rows, moving.first)
         first = self.n + moving.first
@@ -243,9 +243,9 @@ class LayerStore:
         ValueError if a row is not pending.
         """
         self.check_pending(rows)
-        self.keep(rows, Moving.of(rows, self.kv.device))
+        self.keep(rows, CommitPlan.of(rows, self.kv.device))
 
-    def keep(self, rows: Sequence[int], moving: Moving | None) -> None:
+    def keep(self, rows: Sequence[int], moving: CommitPlan | None) -> None:
         """`commit` of rows that are pending, of which these move."""
         if moving is not None:
             self._move(moving)
@@ -260,20 +260,20 @@ class LayerStore:
         self._pos.scatter_(2, at, self._pending[:, None, list(rows)].expand(at.shape).int())
         for name, table in self.columns.items():
             fill = self._origin if name == "origin" and self._origin is not None else self._fill[name]
-            table.scatter_(2, beside(at, table, 2), fill)
+            table.scatter_(2, expand_index(at, table, 2), fill)
         self._origin = None
         heads.commit(len(rows))
 
     def check_pending(self, rows: Sequence[int]) -> None:
         """Raise ValueError if one of `rows`, ascending, is not pending."""
-        if not among(rows, self.m):
+        if not are_pending(rows, self.m):
             raise ValueError(
                 f"layer {self.layer}: rows {rows[0]} to {rows[-1]} cannot be kept, {self.m} rows are pending."
             )
 
     def prune_pending(self, rows: Tensor) -> None:
         """Keep only the pending rows `rows` (int64 [R], ascending), which stay pending."""
-        self._move(Moving(0, rows, self.kv.device))
+        self._move(CommitPlan(0, rows, self.kv.device))
         assert self._pending is not None
         self._pending, self.m = self._pending[:, rows], len(rows)
 
@@ -288,7 +288,7 @@ class LayerStore:
         self._widest, self._freed = 0, True
 
     @contextmanager
-    def rewound(self, start: int, rows: int) -> Iterator[None]:
+    def rewind(self, start: int, rows: int) -> Iterator[None]:
         """The store as it was when it held `start` entries, for at most `rows` further rows; on leaving they are forgotten and
         what they overwrote is back. Nothing was evicted (`in_order`), and nothing is pending."""
         assert self._pos is None and self.m == 0 and start <= self.n, (
@@ -307,18 +307,18 @@ class LayerStore:
             for (table, axis), old in zip(self._tables(), before, strict=True):
                 table.narrow(axis, start, over).copy_(old)
 
-    def unordered(self) -> None:
+    def track_positions(self) -> None:
         """From here on keep the position of each entry: what is committed need not continue the text."""
-        pos = self._explicit()
+        pos = self._position_table()
         if self._pending is not None and self.heads is None:
             pos[:, :, self.n : self.n + self.m] = self._pending[:, None]
 
-    def miss(self, position: int) -> None:
+    def mark_missing(self, position: int) -> None:
         """It gets no entry of the text's `position` and perhaps of some behind it."""
         self.missing = position if self.missing is None else min(position, self.missing)
-        self.unordered()
+        self.track_positions()
 
-    def _explicit(self) -> Tensor:
+    def _position_table(self) -> Tensor:
         if self._pos is None:
             batch, heads, _ = self._shape
             self._pos = torch.zeros(batch, heads, self.capacity, dtype=torch.int32, device=self.kv.device)
@@ -342,7 +342,7 @@ class LayerStore:
         if self.heads is not None:
             stays = torch.ones(*self._shape[:2], self.n, dtype=torch.bool, device=index.device)
             return self.keep_where(stays.scatter_(2, index, False))
-        pos = self._explicit()
+        pos = self._position_table()
         if self.evicted is not None:
             self.evicted.append(pos.gather(2, index))
         kept = self.n - gone
@@ -356,7 +356,7 @@ class LayerStore:
             tail = dropped[:, :, :gone].to(torch.int8).argsort(dim=2, stable=True) + kept
         # rank by rank: survivor r goes to hole r; behind the last survivor both lists name the same dropped slots
         for table, axis in self._tables():
-            at, to = beside(tail, table, axis), beside(holes, table, axis)
+            at, to = expand_index(tail, table, axis), expand_index(holes, table, axis)
             table.scatter_(axis, to, table.gather(axis, at))
         self.n, self._freed = kept, True
 
@@ -371,10 +371,10 @@ class LayerStore:
             )
         if self.heads is not None:
             return self.evict(torch.tensor(slots, device=self.kv.device).expand(*self._shape[:2], -1))
-        pos = self._explicit()
+        pos = self._position_table()
         if self.evicted is not None:
             self.evicted.append(pos[:, :, list(slots)])
-        kept, (holes, tail) = self.n - len(slots), closing(slots, self.n)
+        kept, (holes, tail) = self.n - len(slots), plan_hole_moves(slots, self.n)
         for table, axis in self._tables() if holes else []:
             if len(holes) == 1:
                 table.select(axis, holes[0]).copy_(table.select(axis, tail[0]))
@@ -391,8 +391,8 @@ class LayerStore:
         """
         if self.m:
             raise ValueError(f"layer {self.layer}: cannot evict with {self.m} rows pending.")
-        pos = self._explicit()
-        if (present := self.present) is not None:
+        pos = self._position_table()
+        if (present := self.present_mask) is not None:
             keep = keep & present
         lengths = keep.sum(2)
         most = int(lengths.max())
@@ -448,7 +448,7 @@ class LayerStore:
             self._freed = more or self.capacity - used >= 2 * PAGE
         self._widest = self.m
 
-    def rows(self, order: Tensor) -> None:
+    def reorder(self, order: Tensor) -> None:
         """Make sequence b a copy of sequence order[b] (int64 [B']): beam search's reordering and widening."""
         before = [table for table, _ in self._tables()]
         self._shape = (len(order), *self._shape[1:])
@@ -459,9 +459,9 @@ class LayerStore:
         self.memory.take(*(table for table, _ in self._tables()))
         self.memory.give(*before)
         if self.heads is not None:
-            self.heads.rows(order, self.m)
+            self.heads.reorder(order, self.m)
         if self._bounds is not None:
-            self._bounds.rows(order)
+            self._bounds.reorder(order)
 
     def nbytes(self) -> int:
         """Bytes of the storages that this layer really holds."""

@@ -17,7 +17,7 @@ PLANS: tuple[TreePlan, ...] = ("dense", "node", "flatten")
 
 
 @dataclass(eq=False)
-class Node:
+class CacheNode:
     """Entries that follow each other in a text and are read by the same texts.
 
     first: position of the first of them;  slots: where they lie, the same in every layer
@@ -25,8 +25,8 @@ class Node:
 
     first: int
     slots: list[int]
-    parent: Node | None = None
-    children: list[Node] = field(default_factory=list)
+    parent: CacheNode | None = None
+    children: list[CacheNode] = field(default_factory=list)
 
     @property
     def stop(self) -> int:
@@ -35,7 +35,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedNode:
     """A node as a record tells of it: its entries stand at positions first to stop - 1 and are read by `refs` texts; parent:
     the number of the node before it, -1 for the first."""
 
@@ -46,7 +46,7 @@ class Shared:
 
 
 @dataclass(frozen=True)
-class Group:
+class ReadGroup:
     """Entries that a pass loads once, and the texts whose queries meet them (KV-guided grouping).
 
     slots: where they lie: a slice, or int64 [s];  places: int64 [s], their positions
@@ -59,7 +59,7 @@ class Group:
     mask: Tensor | None
 
 
-class Tree:
+class CacheTree:
     """The entries of several texts of the same length, each entry once. A node that is no leaf has two children or more, so
     there are fewer than twice as many nodes as texts. Entries that no text reads any more stay until they
     are worth a move.
@@ -75,12 +75,12 @@ class Tree:
         self.plan = plan
         self.block = block
         self.device = device
-        self.leaves = [Node(0, list(range(length)))]
+        self.leaves = [CacheNode(0, list(range(length)))]
         self.used, self.dead = length, 0
         self.moved: tuple[int, Tensor] | None = None
         self._sees = torch.ones(1, length, dtype=torch.bool, device=device)  # [B, used]
         self._places = torch.arange(length, device=device)  # [used]
-        self._groups: list[Group] | None = None
+        self._groups: list[ReadGroup] | None = None
 
     @property
     def length(self) -> int:
@@ -88,7 +88,7 @@ class Tree:
         return self.leaves[0].stop
 
     @property
-    def root(self) -> Node:
+    def root(self) -> CacheNode:
         """The node that all texts begin with."""
         node = self.leaves[0]
         while node.parent is not None:
@@ -96,36 +96,36 @@ class Tree:
         return node
 
     @property
-    def live(self) -> int:
+    def live_entries(self) -> int:
         """Entries that some text reads, each counted once."""
         return self.used - self.dead
 
     def grow(self) -> None:
         """Each text has one further entry; those of a batch lie in its order behind what is used."""
-        self._sees, self._places = self._grown()
+        self._sees, self._places = self._extend_masks()
         for i, leaf in enumerate(self.leaves):
             leaf.slots.append(self.used + i)
         self.used += len(self.leaves)
         self._groups = None
 
-    def rows(self, order: Sequence[int]) -> None:
+    def reorder(self, order: Sequence[int]) -> None:
         """Let text b go on behind text order[b]. No entry is copied; dead ones may go (`moved`)."""
         heirs = Counter(order)
         for i, leaf in enumerate(self.leaves):
             if not heirs[i]:
                 self._drop(leaf)
-        self.leaves = [self._heir(self.leaves[i], heirs[i]) for i in order]
+        self.leaves = [self._new_leaf(self.leaves[i], heirs[i]) for i in order]
         self._sees = self._sees[torch.tensor(order, device=self.device)]
         self._groups, self.moved = None, self._collect()
 
-    def _heir(self, leaf: Node, heirs: int) -> Node:
+    def _new_leaf(self, leaf: CacheNode, heirs: int) -> CacheNode:
         if heirs == 1:
             return leaf
-        node = Node(leaf.stop, [], leaf)
+        node = CacheNode(leaf.stop, [], leaf)
         leaf.children.append(node)
         return node
 
-    def _drop(self, leaf: Node) -> None:
+    def _drop(self, leaf: CacheNode) -> None:
         """Nobody reads a leaf any more; a sibling that is then alone becomes one with the node before it."""
         self.dead += len(leaf.slots)
         parent = leaf.parent
@@ -140,7 +140,7 @@ class Tree:
 
     def _collect(self) -> tuple[int, Tensor] | None:
         """Take out dead entries, once they are 16 and as many as those that live behind the first node; for `moved`."""
-        if self.dead < max(16, self.live - len(self.root.slots)):
+        if self.dead < max(16, self.live_entries - len(self.root.slots)):
             return None
         nodes = [node for node, _, _ in self._walk()]
         kept = [slot for node in nodes for slot in node.slots]
@@ -154,11 +154,11 @@ class Tree:
         self.used, self.dead, self._groups = len(kept), 0, None
         return first, order[first:]
 
-    def _walk(self) -> Iterator[tuple[Node, int, list[int]]]:
+    def _walk(self) -> Iterator[tuple[CacheNode, int, list[int]]]:
         """The nodes, each behind its parent, with that one's number (-1: none) and the texts that read it."""
         below: dict[int, list[int]] = {}
         for i, leaf in enumerate(self.leaves):
-            node: Node | None = leaf
+            node: CacheNode | None = leaf
             while node is not None:
                 below.setdefault(id(node), []).append(i)
                 node = node.parent
@@ -171,14 +171,14 @@ class Tree:
             number += bool(node.slots)
 
     @property
-    def loaded(self) -> int:
+    def loaded_entries(self) -> int:
         """Entries of those before it that a pass loads, each once."""
-        return self.used if self.plan == "dense" else self.live
+        return self.used if self.plan == "dense" else self.live_entries
 
-    def shared(self) -> list[Shared]:
+    def shared_nodes(self) -> list[SharedNode]:
         """The nodes as a record tells of them, those that have no entry yet left out."""
         return [
-            Shared(parent, node.first, node.stop, len(texts))
+            SharedNode(parent, node.first, node.stop, len(texts))
             for node, parent, texts in self._walk()
             if node.slots
         ]
@@ -187,31 +187,31 @@ class Tree:
         """int64 [B, length]: the slots of each text."""
         return torch.tensor([self._path(leaf) for leaf in self.leaves], device=self.device)
 
-    def _path(self, leaf: Node) -> list[int]:
+    def _path(self, leaf: CacheNode) -> list[int]:
         slots, node = leaf.slots, leaf.parent
         while node is not None:
             slots, node = node.slots + slots, node.parent
         return slots
 
-    def groups(self) -> list[Group]:
+    def groups(self) -> list[ReadGroup]:
         """What a pass reads, in which each text has one further entry: kept until the tree changes."""
         if self._groups is None:
-            self._groups = self._dense() if self.plan == "dense" else list(self._cut())
+            self._groups = self._dense_groups() if self.plan == "dense" else list(self._cut_groups())
         return self._groups
 
-    def _grown(self) -> tuple[Tensor, Tensor]:
+    def _extend_masks(self) -> tuple[Tensor, Tensor]:
         """`sees` and `places` with a further entry of each text."""
         count = len(self.leaves)
         own = torch.eye(count, dtype=torch.bool, device=self.device)
         places = torch.full((count,), self.length, device=self.device)
         return torch.cat([self._sees, own], 1), torch.cat([self._places, places])
 
-    def _dense(self) -> list[Group]:
-        sees, places = self._grown()
+    def _dense_groups(self) -> list[ReadGroup]:
+        sees, places = self._extend_masks()
         alone = len(self.leaves) == 1 and not self.dead
-        return [Group(slice(0, self.used + len(self.leaves)), places, None, None if alone else sees)]
+        return [ReadGroup(slice(0, self.used + len(self.leaves)), places, None, None if alone else sees)]
 
-    def _cut(self) -> Iterator[Group]:
+    def _cut_groups(self) -> Iterator[ReadGroup]:
         """One group a node; or, flattened, the nodes behind each other in even blocks, whose masks say what is whose."""
         pending = {id(leaf): self.used + i for i, leaf in enumerate(self.leaves)}
         nodes = [
@@ -235,9 +235,11 @@ class Tree:
             mask = reads[texts, part]
             yield self._group(slots[part], places[part], texts, None if bool(mask.all()) else mask)
 
-    def _group(self, slots: list[int], places: Sequence[int], texts: list[int], mask: Tensor | None) -> Group:
+    def _group(
+        self, slots: list[int], places: Sequence[int], texts: list[int], mask: Tensor | None
+    ) -> ReadGroup:
         straight = slots == list(range(slots[0], slots[0] + len(slots)))
-        return Group(
+        return ReadGroup(
             slice(slots[0], slots[0] + len(slots)) if straight else torch.tensor(slots, device=self.device),
             torch.tensor(places, device=self.device),
             None if len(texts) == len(self.leaves) else torch.tensor(texts, device=self.device),

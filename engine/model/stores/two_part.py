@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from ..layers.commit_plan import Moving
+from ..layers.commit_plan import CommitPlan
 from .store import LayerStore
 
 
@@ -17,11 +17,11 @@ class TailStore(LayerStore):
     evicted, and no policy has columns."""
 
     @property
-    def before(self) -> int:
+    def older_entries(self) -> int:
         """Entries that lie elsewhere."""
         raise NotImplementedError
 
-    def older(self, which: int) -> list[Tensor]:
+    def read_older(self, which: int) -> list[Tensor]:
         """float [B, H_kv, ., D]: the keys (which = 0) or values (1) that lie elsewhere, piece by piece, made by this call."""
         raise NotImplementedError
 
@@ -36,13 +36,13 @@ class TailStore(LayerStore):
         return self._read(1)
 
     def _read(self, which: int) -> Tensor:
-        older, tail = self.older(which), self.kv[which, :, :, : self.n - self.before + self.m]
+        older, tail = self.read_older(which), self.kv[which, :, :, : self.n - self.older_entries + self.m]
         return torch.cat([*older, tail], 2) if older else tail
 
     @contextmanager
     def _tail(self) -> Iterator[None]:
         """Inside, the store is that of the entries in `kv`."""
-        before = self.before
+        before = self.older_entries
         self.n -= before
         try:
             yield
@@ -53,7 +53,7 @@ class TailStore(LayerStore):
         with self._tail():
             super().append(kv, positions)
 
-    def keep(self, rows: Sequence[int], moving: Moving | None) -> None:
+    def keep(self, rows: Sequence[int], moving: CommitPlan | None) -> None:
         with self._tail():
             super().keep(rows, moving)
 
@@ -66,6 +66,6 @@ class TailStore(LayerStore):
             super().shrink()
 
 
-def cut(mask: Tensor | None, first: int, stop: int) -> Tensor | None:
+def slice_mask(mask: Tensor | None, first: int, stop: int) -> Tensor | None:
     """A mask [..., S] for the entries first to stop - 1."""
     return None if mask is None else mask[..., first:stop]

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
 
-from ..attention.segments import Dense, Segment
-from ..layers.commit_plan import Moving
+from ..attention.segments import DenseSegment, Segment
+from ..layers.commit_plan import CommitPlan
 from ..layers.memory import Memory
 from .cache import KVCache
-from .shared_prefix import Prefix, SharedStore
+from .shared_prefix import PrefixSegment, SharedStore
 from .store import LayerStore
-from .two_part import cut
+from .two_part import slice_mask
 
 
 class UnevenStore(SharedStore):
@@ -28,29 +28,29 @@ class UnevenStore(SharedStore):
         self._places = torch.empty(batch, 0, dtype=torch.int64, device=prefix.kv.device)  # [B, n - before]
 
     @property
-    def segmented(self) -> bool:
+    def is_segmented(self) -> bool:
         """Always: slots that a sequence has not are hidden."""
         return True
 
     def positions(self) -> Tensor:
         """int64 [B, 1, n]: the position of each slot, -1 where a sequence has none."""
-        first = torch.arange(self.before, device=self._places.device).expand(self.batch, -1)
+        first = torch.arange(self.older_entries, device=self._places.device).expand(self.batch, -1)
         return torch.cat([first, self._places], 1)[:, None]
 
     def segments(self, mask: Tensor | None) -> list[Segment]:
         """As of any SharedStore, without the slots that a sequence has not."""
-        before, end = self.before, self.n + self.m
+        before, end = self.older_entries, self.n + self.m
         pending = self.pending_positions()
         places = self._places if pending is None else torch.cat([self._places, pending], 1)
         there = (places >= 0)[:, None, None]  # [B, 1, 1, S]
-        own = cut(mask, before, end)
+        own = slice_mask(mask, before, end)
         k, v = self.kv[:, :, :, : end - before]
-        tails = Dense(k=k, v=v, mask=there if own is None else there & own, first=before)
+        tails = DenseSegment(k=k, v=v, mask=there if own is None else there & own, first=before)
         if not before:
             return [tails]
-        return [Prefix(k=self.prefix.k, v=self.prefix.v, mask=cut(mask, 0, before)), tails]
+        return [PrefixSegment(k=self.prefix.k, v=self.prefix.v, mask=slice_mask(mask, 0, before)), tails]
 
-    def keep(self, rows: Sequence[int], moving: Moving | None) -> None:
+    def keep(self, rows: Sequence[int], moving: CommitPlan | None) -> None:
         pending = self.pending_positions()
         assert pending is not None
         self._places = torch.cat([self._places, pending[:, list(rows)]], 1)
@@ -61,18 +61,18 @@ class UnevenStore(SharedStore):
         assert length >= self.n, "sequences of different lengths only grow"
         self.rollback()
 
-    def rows(self, order: Tensor) -> None:
-        super().rows(order)
+    def reorder(self, order: Tensor) -> None:
+        super().reorder(order)
         self._places = self._places.index_select(0, order)
 
 
-def behind(prefix: KVCache, tails: Sequence[Sequence[Tensor]]) -> KVCache:
+def continue_prefix(prefix: KVCache, tails: Sequence[Sequence[Tensor]]) -> KVCache:
     """A cache of sequences that go on behind the entries of `prefix`, which it reads: sequence b has read those of tails[b], by
     layer float [2, 1, H_kv, t, D], as well."""
     cache = copy.copy(prefix)  # its memory is the prefix's too
     cache.layers, cache.shared = (
         [UnevenStore(x, prefix.spec, len(tails), prefix.memory) for x in prefix.layers],
-        prefix.held,
+        prefix.fullest_length,
     )
     longest = max(tail[0].shape[3] for tail in tails)
     for i, store in enumerate(cache.layers):

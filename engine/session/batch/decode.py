@@ -12,22 +12,22 @@ from torch import Tensor
 
 from decodescope.engine.decoding.bases.policy import CHUNK
 from decodescope.engine.decoding.bases.sampler import Sampler
-from decodescope.engine.decoding.bases.state import Stop
-from decodescope.engine.decoding.shared.plain import drawn
+from decodescope.engine.decoding.bases.state import StoppingCriteria
+from decodescope.engine.decoding.shared.token_draw import draw_token
 from decodescope.engine.decoding.values.chance import Chance
-from decodescope.engine.model.forward.executor import EngineFault, Executor, not_finite
+from decodescope.engine.model.forward.executor import EngineFault, Executor, not_finite_reason
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.cache import KVCache
-from decodescope.engine.model.stores.uneven import behind
+from decodescope.engine.model.stores.uneven import continue_prefix
 from decodescope.engine.trace.records.events import EndReason
 
 from ..load import Model
 from ..method import Method, MethodError
-from .plan import Group, Plan, planned
+from .plan import BatchPlan, PrefixGroup, plan_batch
 
 
 @dataclass
-class Text:
+class DecodedText:
     """The text of a prompt: its tokens, and why it ended; None: it was not decoded to its end."""
 
     tokens: list[int] = field(default_factory=list)
@@ -35,7 +35,7 @@ class Text:
 
 
 @dataclass
-class Batch:
+class BatchResult:
     """What became of a batch.
 
     texts: in the order of the prompts;  read: tokens of prompts that passes were fed before the first of a text
@@ -43,8 +43,8 @@ class Batch:
     fault: why the device gave up, after which no text grew any more; None: it did not
     """
 
-    plan: Plan
-    texts: list[Text]
+    plan: BatchPlan
+    texts: list[DecodedText]
     read: int = 0
     passes: int = 0
     wall_s: float = 0.0
@@ -52,19 +52,19 @@ class Batch:
     fault: EngineFault | None = None
 
     @property
-    def ended(self) -> int:
+    def ended_count(self) -> int:
         """How many texts were decoded to their end."""
         return sum(x.end is not None for x in self.texts)
 
 
 @dataclass(frozen=True)
-class Asked:
+class BatchSettings:
     """How texts are decoded. seed: of the first prompt, the next one's is one more;  most: texts of a pass, at most
     halted: asked before each pass, those over prompts too, whether to stop there
     over:   told how many texts have ended, when some have"""
 
     sampler: Sampler
-    stop: Stop
+    stop: StoppingCriteria
     max_new: int = 64
     seed: int = 0
     most: int = 32
@@ -72,7 +72,7 @@ class Asked:
     over: Callable[[int], None] = lambda count: None
 
 
-def refuse(model: Model, prompts: Sequence[Sequence[int]]) -> None:
+def check_prompts(model: Model, prompts: Sequence[Sequence[int]]) -> None:
     """Raise MethodError for a prompt that the model cannot read, before anything is computed; it says which one. A model
     without a causal mask reads none."""
     Method().check(model.spec)
@@ -90,19 +90,19 @@ def refuse(model: Model, prompts: Sequence[Sequence[int]]) -> None:
 
 
 @torch.inference_mode()
-def decode(model: Model, prompts: Sequence[Sequence[int]], asked: Asked) -> Batch:
+def decode_batch(model: Model, prompts: Sequence[Sequence[int]], asked: BatchSettings) -> BatchResult:
     """The texts of `prompts` (token ids each): what plain decoding writes after each of them, to rounding.
 
     Keys and values of a group's prefix are there once, and read once by a pass (Hydragen); they go with the group. Raises
     MethodError for a prompt that cannot be read. When the device gives up the texts stay as they are, and `fault` says why.
     """
-    refuse(model, prompts)
+    check_prompts(model, prompts)
     started = time.perf_counter()
-    batch = Batch(planned(prompts), [Text() for _ in prompts])
+    batch = BatchResult(plan_batch(prompts), [DecodedText() for _ in prompts])
     for group in batch.plan.groups:
         try:
-            _Group(model, prompts, asked, batch).decode(group)
-        except _Halted:
+            _GroupDecoder(model, prompts, asked, batch).decode(group)
+        except _BatchHalt:
             break
         except EngineFault as fault:
             batch.fault = fault
@@ -111,12 +111,12 @@ def decode(model: Model, prompts: Sequence[Sequence[int]], asked: Asked) -> Batc
     return batch
 
 
-class _Halted(Exception):
+class _BatchHalt(Exception):
     """Somebody has stopped the batch."""
 
 
 @dataclass
-class _Going:
+class _ActiveText:
     """A text that is being written. number: of its prompt"""
 
     number: int
@@ -125,23 +125,25 @@ class _Going:
     last: int
 
 
-class _Group:
+class _GroupDecoder:
     """The decoding of one group, whose figures are added to `batch`."""
 
-    def __init__(self, model: Model, prompts: Sequence[Sequence[int]], asked: Asked, batch: Batch):
+    def __init__(
+        self, model: Model, prompts: Sequence[Sequence[int]], asked: BatchSettings, batch: BatchResult
+    ):
         self.decoder, self.prompts, self.asked, self.batch = model.decoder, prompts, asked, batch
         self.executor = Executor(model.decoder.device)
         self.limit = model.spec.max_positions
         self.alphabet = model.alphabet(model.decoder.vocab, asked.stop.tokens)
         self.cache = KVCache(model.spec, dtype=model.decoder.dtype, device=model.decoder.device)
 
-    def decode(self, group: Group) -> None:
+    def decode(self, group: PrefixGroup) -> None:
         """Read the prefix, and write the texts behind it, as many at a time as are asked for."""
         try:
             self._read(self.prompts[group.members[0]][: group.prefix])
             for at in range(0, len(group.members), self.asked.most):
                 some = group.members[at : at + self.asked.most]
-                self._write(some, self._behind(some, group.prefix))
+                self._write(some, self._group_cache(some, group.prefix))
         finally:
             self.batch.peak_bytes = max(self.batch.peak_bytes, self.cache.memory.peak)
 
@@ -149,25 +151,25 @@ class _Group:
         """Read `tokens` behind what the cache holds. Raises _Halted."""
         for at in range(0, len(tokens), CHUNK):
             if self.asked.halted():
-                raise _Halted
-            feed = Feed.causal(
+                raise _BatchHalt
+            feed = Feed.causal_chain(
                 list(tokens[at : at + CHUNK]), self.cache.length, self.decoder.device, logits="last"
             )
             self.executor.run(self.decoder, feed, self.cache)
             self.cache.commit(range(feed.length))
             self.batch.read += feed.length
 
-    def _behind(self, numbers: Sequence[int], prefix: int) -> KVCache:
+    def _group_cache(self, numbers: Sequence[int], prefix: int) -> KVCache:
         """A cache of these prompts, the first `prefix` entries in common. What each has behind them is there twice while it is
         put together, and counted twice."""
-        tails = [self._tail(self.prompts[i], prefix) for i in numbers]
+        tails = [self._tail_kv(self.prompts[i], prefix) for i in numbers]
         self.cache.shrink()
-        cache, tables = behind(self.cache, tails), [table for tail in tails for table in tail]
+        cache, tables = continue_prefix(self.cache, tails), [table for tail in tails for table in tail]
         self.cache.memory.take(*tables)
         self.cache.memory.give(*tables)
         return cache
 
-    def _tail(self, prompt: Sequence[int], prefix: int) -> list[Tensor]:
+    def _tail_kv(self, prompt: Sequence[int], prefix: int) -> list[Tensor]:
         """By layer, float [2, 1, H_kv, t, D]: the entries of a prompt behind the prefix, but for its last token's."""
         self._read(prompt[prefix:-1])
         tail = [store.kv[:, :, :, prefix : store.n].clone() for store in self.cache.layers]
@@ -180,11 +182,12 @@ class _Group:
         vocab, device = self.decoder.vocab, self.decoder.device
         states = [sampler.start(list(self.prompts[i]), vocab, self.alphabet) for i in numbers]
         going = [
-            _Going(i, Chance(seed + i), x, self.prompts[i][-1]) for i, x in zip(numbers, states, strict=True)
+            _ActiveText(i, Chance(seed + i), x, self.prompts[i][-1])
+            for i, x in zip(numbers, states, strict=True)
         ]
         while going:
             if self.asked.halted():
-                raise _Halted
+                raise _BatchHalt
             places = [len(self.prompts[x.number]) + len(self.batch.texts[x.number].tokens) for x in going]
             feed = Feed(
                 torch.tensor([[x.last] for x in going], device=device),
@@ -193,7 +196,7 @@ class _Group:
             )
             logits = self.executor.run(self.decoder, feed, cache)[:, 0]  # [B, V]
             peak, tops = logits.max(-1)
-            fault = not_finite(peak, f"a pass of {self.decoder.spec.name}")
+            fault = not_finite_reason(peak, f"a pass of {self.decoder.spec.name}")
             if fault is not None:
                 raise fault
             cache.commit([0])
@@ -201,23 +204,23 @@ class _Group:
             self.batch.passes += 1
             best = tops.tolist()
             for i, (text, place) in enumerate(zip(going, places, strict=True)):
-                text.last, text.state = drawn(
+                text.last, text.state = draw_token(
                     logits[i : i + 1], best[i], sampler, text.state, text.chance, place
                 )
                 self._add(text, place)
             left = [i for i, x in enumerate(going) if self.batch.texts[x.number].end is None]
             if left and len(left) < len(going):
-                cache.rows(torch.tensor(left, device=device))
+                cache.reorder(torch.tensor(left, device=device))
             if len(left) < len(going):
                 self.asked.over(len(going) - len(left))
             going = [going[i] for i in left]
         for store in cache.layers:  # the next texts, and the next group, begin with the prefix alone
             store.memory.give(store.kv)
 
-    def _add(self, text: _Going, place: int) -> None:
+    def _add(self, text: _ActiveText, place: int) -> None:
         """Put the token that was drawn for `place` behind a text, and say whether it ends there."""
         written = self.batch.texts[text.number]
-        stops = self.asked.stop.at(written.tokens, [text.last]) is not None
+        stops = self.asked.stop.find_stop(written.tokens, [text.last]) is not None
         written.tokens.append(text.last)
         if stops:
             written.end = "stop_token"

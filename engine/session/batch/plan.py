@@ -17,7 +17,7 @@ from decodescope.engine.core.prefix import common_prefix
 
 
 @dataclass(frozen=True)
-class Group:
+class PrefixGroup:
     """Prompts that have their first `prefix` tokens in common, which are read once; `members`: their numbers, ascending."""
 
     prefix: int
@@ -25,14 +25,14 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Plan:
+class BatchPlan:
     """Groups, each prompt in one of them, in the order in which they are decoded.
 
     tokens: of all prompts;  read: of them so many are read;  least: so many were, could a prompt share several prefixes, one
     behind the other: the nodes of the whole prefix tree
     """
 
-    groups: tuple[Group, ...]
+    groups: tuple[PrefixGroup, ...]
     tokens: int
     read: int
     least: int
@@ -47,14 +47,14 @@ class _Node:
     own: list[int] = field(default_factory=list)
 
 
-def planned(prompts: Sequence[Sequence[int]]) -> Plan:
+def plan_batch(prompts: Sequence[Sequence[int]]) -> BatchPlan:
     """A plan that reads the fewest tokens where each prompt has one shared prefix. The last token of a prompt is shared by
     none: it is read with the first pass that writes.
 
     Groups whose prompts are shortest on average come first: more is written beside what they read.
     """
-    nodes = _tree(prompts)
-    opened = _chosen(nodes)
+    nodes = _prefix_tree(prompts)
+    opened = _choose_prefixes(nodes)
     members: dict[int, list[int]] = {}
     alone: list[int] = []
     group_of: list[int | None] = []  # by node: its nearest chosen one, itself included
@@ -62,17 +62,17 @@ def planned(prompts: Sequence[Sequence[int]]) -> Plan:
         group_of.append(i if opened[i] else None if node.parent < 0 else group_of[node.parent])
         of = group_of[i]
         (alone if of is None else members.setdefault(of, [])).extend(node.own)
-    groups = [Group(nodes[i].depth, tuple(sorted(each))) for i, each in members.items()]
-    groups += [Group(0, tuple(sorted(alone)))] if alone else []
+    groups = [PrefixGroup(nodes[i].depth, tuple(sorted(each))) for i, each in members.items()]
+    groups += [PrefixGroup(0, tuple(sorted(alone)))] if alone else []
     groups.sort(key=lambda x: (sum(len(prompts[i]) for i in x.members) / len(x.members), x.members))
     tokens = sum(map(len, prompts))
     read = tokens - sum(x.prefix * (len(x.members) - 1) for x in groups)
     last = len(prompts)  # the last tokens, each read for itself
     least = last + sum(node.depth - (nodes[node.parent].depth if node.parent >= 0 else 0) for node in nodes)
-    return Plan(tuple(groups), tokens, read, least)
+    return BatchPlan(tuple(groups), tokens, read, least)
 
 
-def _tree(prompts: Sequence[Sequence[int]]) -> list[_Node]:
+def _prefix_tree(prompts: Sequence[Sequence[int]]) -> list[_Node]:
     """The prefix tree of the prompts without their last tokens, parents before their children."""
     heads = [tuple(x[:-1]) for x in prompts]
     nodes = [_Node(0, -1)]
@@ -92,19 +92,19 @@ def _tree(prompts: Sequence[Sequence[int]]) -> list[_Node]:
             path.append(len(nodes) - 1)
         nodes[path[-1]].own.append(i)
         before = heads[i]
-    return _sorted(nodes)
+    return _sort_parents_first(nodes)
 
 
-def _sorted(nodes: list[_Node]) -> list[_Node]:
+def _sort_parents_first(nodes: list[_Node]) -> list[_Node]:
     """The same tree with parents before their children."""
     order = sorted(range(len(nodes)), key=lambda i: nodes[i].depth)
     place = {old: new for new, old in enumerate(order)}
     return [_Node(nodes[i].depth, place.get(nodes[i].parent, -1), nodes[i].own) for i in order]
 
 
-def _chosen(nodes: list[_Node]) -> list[bool]:
+def _choose_prefixes(nodes: list[_Node]) -> list[bool]:
     """Which nodes are the shared prefix of the prompts below them that no chosen node is nearer to."""
-    saved = [_Saved() for _ in nodes]
+    saved = [_SavedTokens() for _ in nodes]
     until: list[
         int
     ] = []  # from the last node to the first: it is chosen where the nearest chosen one lies above this depth
@@ -115,7 +115,7 @@ def _chosen(nodes: list[_Node]) -> list[bool]:
         until.append(saved[i].at_least(best))
         if node.parent >= 0:
             saved[i].end(nodes[node.parent].depth)
-            saved[node.parent] = saved[node.parent].joined(saved[i])
+            saved[node.parent] = saved[node.parent].add(saved[i])
     opened: list[bool] = []
     nearest: list[int] = []  # depth of the nearest chosen node, itself included
     for node, depth in zip(nodes, reversed(until), strict=True):
@@ -125,7 +125,7 @@ def _chosen(nodes: list[_Node]) -> list[bool]:
     return opened
 
 
-class _Saved:
+class _SavedTokens:
     """Tokens that need not be read below a node, at best, by the depth of the nearest chosen node above: a convex function of
     it, linear between whole numbers. So a node adds two bends to it at most, and it is not kept depth by depth.
 
@@ -146,7 +146,7 @@ class _Saved:
         while self.bends and self.bends[-1][0] >= depth:
             self._count([self.bends.pop()], -1)
 
-    def joined(self, other: _Saved) -> _Saved:
+    def add(self, other: _SavedTokens) -> _SavedTokens:
         """The sum of both, one of which becomes it."""
         few, many = sorted((self, other), key=lambda x: len(x.bends))
         many.low, many.slope = many.low + few.low, many.slope + few.slope

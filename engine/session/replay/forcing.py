@@ -13,7 +13,7 @@ from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import ROOT, Draft, Origin, Trial, Verdict
 
 
-def kept(parents: Sequence[int], forced: Mapping[int, bool]) -> list[int]:
+def forced_path(parents: Sequence[int], forced: Mapping[int, bool]) -> list[int]:
     """The path from the root to the deepest node that is forced to be accepted. Raises ValueError, one sentence, where the
     forced verdicts contradict each other or name no node. parents: of the draft's nodes"""
     for node in forced:
@@ -54,7 +54,7 @@ def _path(parents: Sequence[int], node: int) -> list[int]:
     return path
 
 
-class Forced(AcceptanceRule):
+class ForcedAcceptance(AcceptanceRule):
     """`rule`, after some nodes of one draft were settled: `forced`, node -> whether it is accepted.
 
     The way to the deepest accepted node is taken without a test, and the rule decides on what grows from there. A rejected
@@ -71,7 +71,7 @@ class Forced(AcceptanceRule):
 
     def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
         """The rule's verdict below the forced ones. Raises ValueError for nodes that this draft has not."""
-        path = kept(draft.parents, self.forced)
+        path = forced_path(draft.parents, self.forced)
         gone = [node for node, ok in self.forced.items() if not ok]
         if draft.acceptable is not None and (bad := [x for x in (*path, *gone) if not draft.acceptable[x]]):
             raise ValueError(
@@ -84,9 +84,11 @@ class Forced(AcceptanceRule):
             trials.append(_trial(draft, at, node, True))
             places.append((at.node, None if at.greedy else at.probs))
             at = at.descend(node)
-        nodes = _below(draft, at.node, gone)
+        nodes = _descendants(draft, at.node, gone)
         verdict = self.rule.verify(
-            _part(draft, nodes), at.over(_part(draft, nodes), nodes, _banned(draft, gone)), chance
+            _subdraft(draft, nodes),
+            at.reroot(_subdraft(draft, nodes), nodes, _banned_tokens(draft, gone)),
+            chance,
         )
         own = [ROOT, *nodes]  # the rule's numbers -> ours; its root is the place where it began
         own[0] = at.node
@@ -95,7 +97,9 @@ class Forced(AcceptanceRule):
         path += [own[node + 1] for node in verdict.path]
         for node in sorted(gone):
             if draft.parents[node] in {place for place, _ in places}:
-                _enter(trials, draft, _trial(draft, _walked(start, draft, draft.parents[node]), node, False))
+                _insert_trial(
+                    trials, draft, _trial(draft, _walk_to(start, draft, draft.parents[node]), node, False)
+                )
         end = path[-1] if path else ROOT
         refused = any(not x.ok and draft.parents[x.node] == end for x in trials)
         origin: Origin = ("correction" if at.greedy else "residual") if refused else "bonus"
@@ -110,7 +114,7 @@ class Forced(AcceptanceRule):
         )
 
 
-def _below(draft: Draft, root: int, gone: Sequence[int]) -> list[int]:
+def _descendants(draft: Draft, root: int, gone: Sequence[int]) -> list[int]:
     """The nodes that grow from `root`, without those that are gone and what continues them."""
     inside = {root}
     for node, parent in enumerate(draft.parents):
@@ -119,7 +123,7 @@ def _below(draft: Draft, root: int, gone: Sequence[int]) -> list[int]:
     return sorted(inside - {root})
 
 
-def _part(draft: Draft, nodes: Sequence[int]) -> Draft:
+def _subdraft(draft: Draft, nodes: Sequence[int]) -> Draft:
     """The draft of these nodes, renumbered; a parent that is not among them is its root."""
     place = {node: i for i, node in enumerate(nodes)}
 
@@ -137,7 +141,7 @@ def _part(draft: Draft, nodes: Sequence[int]) -> Draft:
     )
 
 
-def _banned(draft: Draft, gone: Sequence[int]) -> dict[int, list[int]]:
+def _banned_tokens(draft: Draft, gone: Sequence[int]) -> dict[int, list[int]]:
     """Place -> the tokens that are taken out of the law there."""
     banned: dict[int, list[int]] = {}
     for node in gone:
@@ -145,7 +149,7 @@ def _banned(draft: Draft, gone: Sequence[int]) -> dict[int, list[int]]:
     return banned
 
 
-def _walked(at: Cursor, draft: Draft, place: int) -> Cursor:
+def _walk_to(at: Cursor, draft: Draft, place: int) -> Cursor:
     """The cursor at `place`, from the root."""
     for node in _path(draft.parents, place) if place != ROOT else []:
         at = at.descend(node)
@@ -159,7 +163,7 @@ def _trial(draft: Draft, at: Cursor, node: int, ok: bool) -> Trial:
     return Trial(node, p, p, 1.0 if q is None else float(q[x]), None, float(ok), ok)
 
 
-def _enter(trials: list[Trial], draft: Draft, trial: Trial) -> None:
+def _insert_trial(trials: list[Trial], draft: Draft, trial: Trial) -> None:
     """Put a trial where its turn was: siblings in draw order, behind the trial that led to their place."""
     place = draft.parents[trial.node]
     for i, x in enumerate(trials):

@@ -6,21 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from decodescope.engine.core.exactness import worst
+from decodescope.engine.core.exactness import combine_exactness
 from decodescope.engine.core.roles import TARGET, WHOLE
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.model.forward.executor import EngineFault
-from decodescope.engine.trace.details.declarations import merged
-from decodescope.engine.trace.encoding.forks import ANEW, Leg, forked, legs
+from decodescope.engine.trace.details.declarations import merge_forms
+from decodescope.engine.trace.encoding.forks import ANEW, ForkLeg, fork_legs, fork_record
 from decodescope.engine.trace.query.causes import causes_of
 from decodescope.engine.trace.records.events import Header, Level, Step
-from decodescope.engine.trace.records.parts import said
+from decodescope.engine.trace.records.parts import part_description
 
-from ..compatibility import calibrated
-from ..header import further, reports
+from ..compatibility import check_calibration
+from ..header import further_model_fields, transform_reports
 from ..method import Method, MethodError
 from ..session import Session
-from .forcing import Forced, kept
+from .forcing import ForcedAcceptance, forced_path
 
 if TYPE_CHECKING:
     from ..load import Model
@@ -62,12 +62,12 @@ class Fork(Session):
             raise MethodError(
                 f"step = {step}: the run has {len(steps)} steps, counted from 0; choose one of them."
             )
-        first, *later = (leg for leg in legs(header) if leg.first < step or leg.first == 0)
-        last = _last(header, step, method, seed, max_new_tokens, forced)
+        first, *later = (leg for leg in fork_legs(header) if leg.first < step or leg.first == 0)
+        last = _last_leg(header, step, method, seed, max_new_tokens, forced)
         began = Method.from_record(first.method)
-        same_models(header, {"target": model, **(models or {})}, began.lanes)
-        _same_context(began, Method.from_record(last.method))
-        _can_be_forced(Method.from_record(last.method), steps[step], forced)
+        check_same_models(header, {"target": model, **(models or {})}, began.lanes)
+        _check_same_context(began, Method.from_record(last.method))
+        _check_can_be_forced(Method.from_record(last.method), steps[step], forced)
         written = sum(len(x.emitted) for x in steps[:step])
         if last.max_new <= written:
             raise MethodError(
@@ -75,7 +75,7 @@ class Fork(Session):
             )
         self._given = dict(models or {})
         self._expected = [(x.emitted, x.path) for x in steps[:step]]
-        self.story = forked(header, step, name, dict(change or {}), forced)
+        self.story = fork_record(header, step, name, dict(change or {}), forced)
         super().__init__(
             model,
             began,
@@ -87,31 +87,31 @@ class Fork(Session):
             stop_texts=header.stop_texts,
             chat=header.chat,
             turn=header.turn,
-            shadow=header.along,
+            reference=header.reference_kind,
             level=level or header.levels[-1],  # type: ignore[arg-type]  # the levels of a header that was read
         )
         self._drawn_from = first.seed
         self._plan([*later, last])
         self._calibrated = self._calibrations(header, method)
 
-    def _plan(self, turns: Sequence[Leg]) -> None:
+    def _plan(self, turns: Sequence[ForkLeg]) -> None:
         """Keep the legs after the first, and what the header says of all. Raises MethodError where the method of one does not
         fit, so that it is refused now and not in the middle of the run."""
-        self._turns, methods, self._lanes_read = {}, [self.method], further(self._models)
-        self._reports = reports(self._models) or {}
+        self._turns, methods, self._lanes_read = {}, [self.method], further_model_fields(self._models)
+        self._reports = transform_reports(self._models) or {}
         self._used_last: Mapping[str, Model] = self._models
         for leg in turns:
-            fresh = self._fresh(leg, self.tokens)
+            fresh = self._fresh_session(leg, self.tokens)
             methods.append(fresh.method)
-            self._lanes_read |= further(fresh._models)
-            self._reports |= reports(fresh._models) or {}
+            self._lanes_read |= further_model_fields(fresh._models)
+            self._reports |= transform_reports(fresh._models) or {}
             self._turns[leg.first], self._used_last = (
                 replace(leg, method=fresh.method.record()),
                 fresh._models,
             )
-        self._exactness = worst(m.exactness for m in methods)
+        self._exactness = combine_exactness(m.exactness for m in methods)
         self._tellings = {m.acceptance.name: m.acceptance.telling for m in methods}
-        self._details = merged(m.details for m in methods)
+        self._details = merge_forms(m.details for m in methods)
 
     def _calibrations(self, header: Header, method: Method | None) -> dict[str, dict[str, Any]]:
         """kind -> knob -> what is known of the values of the last leg that were calibrated: the run's, where its method and its
@@ -120,15 +120,16 @@ class Fork(Session):
         fingerprints = {TARGET: header.model, **header.lanes}
         same = all(fingerprints.get(role, {}).get("fingerprint") == x.fingerprint for role, x in used.items())
         runs = (
-            {kind: said(header, kind).get("calibrated", {}) for kind in last}
+            {kind: part_description(header, kind).get("calibrated", {}) for kind in last}
             if same and last == header.method
             else {}
         )
         if method is None:
             return runs
-        calibrated(method, used)
+        check_calibration(method, used)
         return {
-            kind: {**runs.get(kind, {}), **part.get("calibrated", {})} for kind, part in method.said().items()
+            kind: {**runs.get(kind, {}), **part.get("calibrated", {})}
+            for kind, part in method.describe_parts().items()
         }
 
     @property
@@ -137,14 +138,14 @@ class Fork(Session):
         if self._header is None:
             header, last = super().header, self._turns[max(self._turns)]
             header.method, header.seed, header.max_new_tokens = last.method, last.seed, last.max_new
-            header.parts = self._said(Method.from_record(last.method))
+            header.parts = self._describe_parts(Method.from_record(last.method))
             for kind, values in self._calibrated.items():
                 header.parts[kind] |= {"calibrated": values} if values else {}
             header.fork, header.lanes = self.story, self._lanes_read
             header.tellings, header.reports = self._tellings, self._reports or None
             header.details = self._details
             header.forced = any(leg.forced for leg in self._turns.values())
-            header.exactness = worst((self._exactness, causes_of(header).exactness))
+            header.exactness = combine_exactness((self._exactness, causes_of(header).exactness))
         assert self._header is not None
         return self._header
 
@@ -156,19 +157,19 @@ class Fork(Session):
         if leg is None or self.end is not None:
             return super().step()
         try:
-            self._turn(leg)
+            self._switch_parts(leg)
         except (MethodError, EngineFault) as error:
             self.finish("bad_input", f"The change could not be made at step {self.steps}: {error}")
             raise EngineFault("bad_input", self.end.message if self.end else str(error)) from None
         if not leg.forced:
             return super().step()
-        rule, self.acceptance = self.acceptance, Forced(self.acceptance, leg.forced)
+        rule, self.acceptance = self.acceptance, ForcedAcceptance(self.acceptance, leg.forced)
         try:
             return super().step()
         finally:
             self.acceptance = rule
 
-    def _keep(self, record: Any) -> None:
+    def _write_record(self, record: Any) -> None:
         """Before a repeated step is kept, it must be the recorded one."""
         if isinstance(record, Step) and record.step < len(self._expected):
             emitted, path = self._expected[record.step]
@@ -178,9 +179,9 @@ class Fork(Session):
                     f"Step {record.step} came out otherwise than it was recorded, so this would be no fork of that run: the "
                     "record comes from another version, processor or number of threads, or its drafts depend on times.",
                 )
-        super()._keep(record)
+        super()._write_record(record)
 
-    def _fresh(self, leg: Leg, tokens: Sequence[int]) -> Session:
+    def _fresh_session(self, leg: ForkLeg, tokens: Sequence[int]) -> Session:
         """A session of its own with the method of a leg, after these tokens."""
         return Session(
             self._models["target"],
@@ -195,32 +196,32 @@ class Fork(Session):
             turn=self._user_turn,
             level=self.recorder.level,
             asked=len(self._whole),
-            shadow=self.along,
+            reference=self.reference_kind,
         )
 
-    def _turn(self, leg: Leg) -> None:  # noqa: C901, PLR0915
+    def _switch_parts(self, leg: ForkLeg) -> None:  # noqa: C901, PLR0915
         """Put the parts of a leg in the place of those that were there, as far as they are others."""
-        fresh, old = self._fresh(leg, self.tokens), self.method
+        fresh, old = self._fresh_session(leg, self.tokens), self.method
         changed = {kind for kind, part in fresh.method.parts().items() if part != getattr(old, kind)}
         anew = bool(changed & ANEW) or fresh.method.lanes != old.lanes
-        anew |= "depth" in changed and (fresh.depth.reads or old.depth.reads)
+        anew |= "adaptive_depth" in changed and (fresh.adaptive_depth.reads or old.adaptive_depth.reads)
         if anew:
-            self._read_anew(fresh)
+            self._reread(fresh)
             self.drafter, self.schedule = fresh.drafter, fresh.schedule
-            changed |= ANEW | {"depth", "acceptance", "law"}
+            changed |= ANEW | {"adaptive_depth", "acceptance", "guidance"}
         else:
-            self.target.ask(fresh.target.needs)
+            self.target.set_needs(fresh.target.needs)
         if "acceptance" in changed:
             self.acceptance = fresh.acceptance
-        if "depth" in changed:
-            self.depth = fresh.depth
-        if "selector" in changed:
-            self.selector = fresh.selector
-            self.selector.begin(self.target.decoder)
+        if "adaptive_depth" in changed:
+            self.adaptive_depth = fresh.adaptive_depth
+        if "unmasking" in changed:
+            self.unmasking = fresh.unmasking
+            self.unmasking.begin(self.target.decoder)
         if "router" in changed:
             self.router = fresh.router
-        if "law" in changed:
-            self.law = fresh.law
+        if "guidance" in changed:
+            self.guidance = fresh.guidance
         if "sampler" in changed:
             self.sampler, self.sampler_state = fresh.sampler, fresh.sampler_state
         if leg.seed != self._drawn_from:
@@ -237,41 +238,45 @@ class Fork(Session):
             self.scratch = None
             self.method.strategy.begin(self)
         else:
-            if "depth" in changed:
-                self.depth.meet(self.target)
-                self.depth.begin(self.target.decoder.spec)
+            if "adaptive_depth" in changed:
+                self.adaptive_depth.attach_lane(self.target)
+                self.adaptive_depth.begin(self.target.decoder.spec)
             if "acceptance" in changed:
                 self.acceptance.begin(self.target.decoder)
-            if "law" in changed:
-                self.law.begin(self.context)
+            if "guidance" in changed:
+                self.guidance.begin(self.context)
         self.target.policy_us = 0.0
 
-    def _read_anew(self, fresh: Session) -> None:
+    def _reread(self, fresh: Session) -> None:
         """The lanes of `fresh`, which read the text so far; from here on they are this session's. A policy or codec that
         changes the cache acts where the run committed: it holds what it would hold had it acted from the first step."""
         fresh.target.follow(self.target)
-        if fresh.method.policy.lossless and fresh.method.codec.lossless and len(self.tokens) > 1:
+        if fresh.method.policy.lossless and fresh.method.kv_compression.lossless and len(self.tokens) > 1:
             fresh.target.read(self.tokens[:-1])
         elif len(self.tokens) > 1:
             fresh.target.repeat(
                 self.tokens[:-1], [len(emitted) for emitted, _ in self._expected[: self.steps] if emitted]
             )
-        fresh.target.put(len(self.tokens) - 1)
+        fresh.target.read_vectors(len(self.tokens) - 1)
         for role, lane in fresh.lanes.items():
-            text = fresh.law.text(role, self.tokens, self.prompt) if role in fresh.law.lanes else self.tokens
+            text = (
+                fresh.guidance.text(role, self.tokens, self.prompt)
+                if role in fresh.guidance.lanes
+                else self.tokens
+            )
             lane.read(text[:-1] or text)
         if (
-            fresh.target.shadow is not None
+            fresh.target.reference is not None
         ):  # what it saw of the past stands in the record of the steps before
-            fresh.target.shadow.took()
-            fresh.target.shadow.us = 0.0
+            fresh.target.reference.take_record()
+            fresh.target.reference.us = 0.0
         self.target, self.lanes = fresh.target, fresh.lanes
         self._models = fresh._models
         self.recorder.attach(self.target)
-        self.recorder.count_anew(self)
+        self.recorder.reset_counts(self)
 
 
-def same_models(header: Header, given: Mapping[str, Model], lanes: Sequence[str]) -> None:
+def check_same_models(header: Header, given: Mapping[str, Model], lanes: Sequence[str]) -> None:
     """Raise MethodError if a model of the run is not there, or is another one than it was."""
     wanted = {"target": header.model, **{role: header.lanes.get(role, {}) for role in lanes}}
     for role, recorded in wanted.items():
@@ -298,18 +303,18 @@ def same_models(header: Header, given: Mapping[str, Model], lanes: Sequence[str]
         )
 
 
-def _last(
+def _last_leg(
     header: Header,
     step: int,
     method: Method | None,
     seed: int | None,
     max_new: int | None,
     forced: dict[int, bool],
-) -> Leg:
+) -> ForkLeg:
     """The leg from `step` on; what is None stays as the run had it: method and seed there, the length at its end."""
-    past = legs(header)
+    past = fork_legs(header)
     there = next(leg for leg in reversed(past) if leg.first <= step)
-    return Leg(
+    return ForkLeg(
         step,
         (Method.from_record(there.method) if method is None else method).record(),
         there.seed if seed is None else seed,
@@ -318,16 +323,17 @@ def _last(
     )
 
 
-def _same_context(began: Method, last: Method) -> None:
+def _check_same_context(began: Method, last: Method) -> None:
     """Raise MethodError if the prompt were to be read otherwise than the run read it."""
-    if began.context != last.context:
+    if began.prompt_compression != last.prompt_compression:
         raise MethodError(
-            f"A fork goes on behind the prompt that its run read, so its context stays {began.context.name}, as it was set: "
-            f"choose that one, or run the prompt anew with {last.context.name}."
+            f"A fork goes on behind the prompt that its run read, "
+            f"so its prompt compression stays {began.prompt_compression.name}, as it was set: "
+            f"choose that one, or run the prompt anew with {last.prompt_compression.name}."
         )
 
 
-def _can_be_forced(method: Method, step: Step, forced: Mapping[int, bool]) -> None:
+def _check_can_be_forced(method: Method, step: Step, forced: Mapping[int, bool]) -> None:
     """Raise MethodError if these verdicts cannot be forced in this step."""
     if not forced:
         return
@@ -342,7 +348,7 @@ def _can_be_forced(method: Method, step: Step, forced: Mapping[int, bool]) -> No
             f"Node {aside[0] + 1} rode along for later drafts and is never tried: choose a drafted node."
         )
     try:
-        path = kept(step.draft.parents, forced)
+        path = forced_path(step.draft.parents, forced)
     except ValueError as error:
         raise MethodError(str(error)) from None
     reached = {-1, *(step.path or [])}

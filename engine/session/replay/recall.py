@@ -19,10 +19,10 @@ from torch import Tensor
 from decodescope.engine.core.tree import depths
 from decodescope.engine.decoding.bases.acceptance import Cursor
 from decodescope.engine.decoding.bases.sampler import Sampler
-from decodescope.engine.decoding.values.chance import Chance, Draw, Purpose, invert
+from decodescope.engine.decoding.values.chance import Chance, Draw, Purpose, invert_cdf
 from decodescope.engine.decoding.values.draft import ROOT, Draft, Verdict
-from decodescope.engine.trace.encoding.forks import legs
-from decodescope.engine.trace.records.auxiliary_nodes import acceptable
+from decodescope.engine.trace.encoding.forks import fork_legs
+from decodescope.engine.trace.records.auxiliary_nodes import acceptable_mask
 from decodescope.engine.trace.records.events import Header, Step, Tops
 
 # stands for p of a token that the record does not show: no law's sum notices it, a test does
@@ -31,7 +31,7 @@ NEAR = 1e-3  # relative: laws are recorded in single precision
 NOBODY = -1  # a token that cannot be told
 
 
-class Replayed(Chance):
+class ReplayedChance(Chance):
     """The numbers that the run drew in a step, and would have drawn next. change: (purpose, how many of its draws came
     before) -> another u."""
 
@@ -47,10 +47,10 @@ class Replayed(Chance):
 
     def draw(self, p: Tensor, position: int, purpose: Purpose = "token") -> Draw:
         """As the run's, where the whole law is there."""
-        return invert(p, self.uniform(position, purpose))
+        return invert_cdf(p, self.uniform(position, purpose))
 
 
-class Guarded(Replayed):
+class GuardedChance(ReplayedChance):
     """The same over laws whose last two entries stand for tokens that are not shown: a token is drawn where it is the same
     wherever they stand, else NOBODY."""
 
@@ -66,9 +66,11 @@ class Guarded(Replayed):
         return Draw(NOBODY, u, 0.0, 1.0)
 
 
-def used(header: Header, before: Sequence[Step], step: Step) -> tuple[int, dict[tuple[int, int], int]]:
+def seed_and_draw_counts(
+    header: Header, before: Sequence[Step], step: Step
+) -> tuple[int, dict[tuple[int, int], int]]:
     """The seed of `step`, and how often (position, purpose) was drawn at before it; before: the steps before it."""
-    leg = [x for x in legs(header) if x.first <= step.step]
+    leg = [x for x in fork_legs(header) if x.first <= step.step]
     seed, first = leg[-1].seed, 0
     for a, b in pairwise(leg):
         first = b.first if a.seed != b.seed else first
@@ -88,7 +90,7 @@ def used(header: Header, before: Sequence[Step], step: Step) -> tuple[int, dict[
 
 
 class Recall:
-    """What a record holds of one step. whole: whether the laws are there in full (level "fields").
+    """What a record holds of one step. whole: whether the laws are there in full (level "full").
 
     sampler: that of the run, or another one where they are;  heat: power to which the shown laws are raised
     ids: the token of each entry of a law; what is not in it has no entry of its own
@@ -114,7 +116,7 @@ class Recall:
         d = self.step.draft
         if d is None:
             return Draft()
-        may = acceptable(d)
+        may = acceptable_mask(d)
         if self.whole:
             tokens, f = d.tokens, self.step.fields
             assert f is not None
@@ -128,7 +130,7 @@ class Recall:
         rows: list[Tensor] = []
         of: list[int] = []
         for node in range(len(tokens)):
-            law = self._law_of(node, extreme, exact)
+            law = self._draft_distribution(node, extreme, exact)
             of.append(-1 if law is None else len(rows))
             rows += [] if law is None else [law]
         q = torch.stack(rows) if rows else torch.zeros(0, len(self.ids) + 2, dtype=torch.float64)
@@ -137,7 +139,7 @@ class Recall:
     def cursor(self, draft: Draft, extreme: int, exact: bool, other: dict[int, int]) -> Cursor:
         """The root. other: place -> the token that is chosen there under a greedy law, in the place of the recorded one."""
         if not self.whole:
-            return _Place(
+            return _RecordedCursor(
                 self, draft, extreme, exact, {p: self._entry[x] for p, x in other.items()}, self.step.n, ROOT
             )
         assert self.step.fields is not None and self.step.fields.logits is not None
@@ -154,7 +156,7 @@ class Recall:
         rows = np.flatnonzero(self._tops.places == place)
         return int(rows[0]) if len(rows) else None
 
-    def law(self, place: int, extreme: int, exact: bool) -> Tensor:
+    def target_distribution(self, place: int, extreme: int, exact: bool) -> Tensor:
         """float64 [len(ids) + 2]: the target's law after `place`; nan where it is not recorded."""
         law = torch.full((len(self.ids) + 2,), math.nan, dtype=torch.float64)
         row = self.row(place)
@@ -162,9 +164,9 @@ class Recall:
             return law
         law.zero_()
         d, t = self.step.draft, self.step.trials
-        shares = _others(self._tops, row, extreme, exact)
+        shares = _split_rest(self._tops, row, extreme, exact)
         law[-2], law[-1] = shares[0], shares[2]
-        self._show(law, self._tops.p, row)
+        self._fill_shown(law, self._tops.p, row)
         if d is not None and float(shares[0] + shares[2]) > 0:
             shown = set(self._tops.ids[row].tolist())
             for token, parent in zip(d.tokens, d.parents, strict=True):
@@ -179,7 +181,7 @@ class Recall:
             law = law / law.sum()
         return law
 
-    def _law_of(self, node: int, extreme: int, exact: bool) -> Tensor | None:
+    def _draft_distribution(self, node: int, extreme: int, exact: bool) -> Tensor | None:
         """What a node was drawn from; nan but for its own token where that cannot be told; None: without chance."""
         d = self.step.draft
         assert d is not None
@@ -189,9 +191,9 @@ class Recall:
         law = torch.zeros(len(self.ids) + 2, dtype=torch.float64)
         row = self.row(place)
         if row is not None and self._tops is not None:
-            shares = _others(self._tops, row, extreme, exact)
+            shares = _split_rest(self._tops, row, extreme, exact)
             law[-2], law[-1] = shares[1], shares[3]
-            self._show(law, self._tops.q, row)
+            self._fill_shown(law, self._tops.q, row)
             if d.proposal == "without_replacement":
                 for before in range(node):
                     if d.parents[before] == place:
@@ -202,13 +204,13 @@ class Recall:
         law[x] = d.q[node]
         return law
 
-    def _show(self, law: Tensor, values: np.ndarray, row: int) -> None:
+    def _fill_shown(self, law: Tensor, values: np.ndarray, row: int) -> None:
         assert self._tops is not None
         for token, value in zip(self._tops.ids[row].tolist(), values[row].tolist(), strict=True):
             if token >= 0:
                 law[self._entry[token]] = value
 
-    def known(self, verdict: Verdict) -> int:
+    def count_known_trials(self, verdict: Verdict) -> int:
         """How many of the verdict's trials, from the first, follow from what is recorded."""
         d = self.step.draft
         for i, trial in enumerate(verdict.trials):
@@ -219,7 +221,7 @@ class Recall:
         return len(verdict.trials)
 
 
-class _Place(Cursor):
+class _RecordedCursor(Cursor):
     """A place whose law is what the record shows of it."""
 
     whole = False
@@ -250,10 +252,10 @@ class _Place(Cursor):
     @property
     def probs(self) -> Tensor:  # type: ignore[override]  # read from the record, not made of logits
         """float64 [len(ids) + 2]."""
-        return self.recall.law(self.node, self.extreme, self.exact)
+        return self.recall.target_distribution(self.node, self.extreme, self.exact)
 
     @property
-    def likeliest(self) -> int:
+    def top_token(self) -> int:
         """As recorded, where the best of the law are always shown; NOBODY where the place was not visited."""
         shown = self.probs[:-2]
         return NOBODY if shown.isnan().any() else int(shown.argmax())
@@ -281,14 +283,16 @@ class _Place(Cursor):
             return self.recall._entry[step.extra.token]
         return NOBODY
 
-    def after(self, token: int) -> Any:
+    def state_after(self, token: int) -> Any:
         return None
 
     def descend(self, child: int) -> Cursor:
-        return _Place(self.recall, self.draft, self.extreme, self.exact, self.other, self.position + 1, child)
+        return _RecordedCursor(
+            self.recall, self.draft, self.extreme, self.exact, self.other, self.position + 1, child
+        )
 
 
-def _others(tops: Tops, row: int, extreme: int, exact: bool) -> tuple[float, float, float, float]:
+def _split_rest(tops: Tops, row: int, extreme: int, exact: bool) -> tuple[float, float, float, float]:
     """p and q of A, p and q of B: how all tokens that are not shown may share their sums, at one of two extremes.
 
     exact: what the first refusal leaves of them is as recorded. Else: what any refusal may leave lies between the two.

@@ -8,28 +8,28 @@ from typing import Any, cast
 
 from decodescope.engine.core.component import build
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, NotRecorded
+from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, NotRecordedError
 from decodescope.engine.decoding.bases.sampler import Sampler
-from decodescope.engine.decoding.record.commit_verdict import told
+from decodescope.engine.decoding.record.commit_verdict import emitted_tokens
 from decodescope.engine.decoding.values.draft import ROOT, Draft, Trial, Verdict
-from decodescope.engine.methods.samplers.chain import chained
-from decodescope.engine.methods.samplers.temperature import heated
+from decodescope.engine.methods.samplers.chain import chain_samplers
+from decodescope.engine.methods.samplers.temperature import set_temperature
 from decodescope.engine.trace.encoding.forks import method_at
 from decodescope.engine.trace.records.events import Header, Step
 
 from ..method import Method
-from .recall import NOBODY, Guarded, Recall, Replayed, used
+from .recall import NOBODY, GuardedChance, Recall, ReplayedChance, seed_and_draw_counts
 
 TIES = {"first": "the likeliest, the lowest id among equal ones", "second": "the second of the two best"}
 GONE = 1e-9  # a sum of other tokens below it is nothing
 
 
-class NeedsRun(ValueError):
+class NeedsRunError(ValueError):
     """What is asked does not follow from the record. One sentence: what is missing, and that a fork would tell."""
 
 
 @dataclass(frozen=True)
-class Change:
+class WhatIfChange:
     """What is asked to be otherwise; None: as recorded. u: of the test of the node, or of the draw of the target's token
     ties: "second": where the two best logits were closer than rounding, the other one is chosen"""
 
@@ -41,7 +41,7 @@ class Change:
 
 
 @dataclass
-class Derived:
+class DerivedVerdict:
     """What follows. trials: those that follow from the record, from the first;  path: as far as it is known
     token, origin: of the target's own token; None where it is not known, or where the text ends before it
     missing: what is not known, as a sentence; empty: nothing
@@ -59,13 +59,18 @@ class Derived:
 
 
 def derive(
-    header: Header, before: Sequence[Step], step: Step, node: int, change: Change, read: int | None = None
-) -> Derived:
+    header: Header,
+    before: Sequence[Step],
+    step: Step,
+    node: int,
+    change: WhatIfChange,
+    read: int | None = None,
+) -> DerivedVerdict:
     """The step `step` with `change`. node: a drafted node, or as many as were drafted: the target's own token
     before: the steps before it, at least as many as reach its positions;  read: how many tokens of the prompt the target read,
     None: all. Raises NeedsRun, ParamError."""
     method = Method.from_record(method_at(header, step.step))
-    _possible(header, method, step, change)
+    _check_derivable(header, method, step, change)
     count = 0 if step.draft is None else len(step.draft.tokens)
     if not 0 <= node <= count or (node == count and step.extra is None):
         raise ParamError(
@@ -76,30 +81,30 @@ def derive(
     if change.ties not in (None, *TIES):
         raise ParamError(f"ties = {str(change.ties)[:20]!r}: choose one of {', '.join(TIES)}.")
     case = _Case(header, before, step, method, len(header.prompt) if read is None else read)
-    case.again()
+    case.rederive()
     return case.with_change(node, change)
 
 
-def _possible(header: Header, method: Method, step: Step, change: Change) -> None:
+def _check_derivable(header: Header, method: Method, step: Step, change: WhatIfChange) -> None:
     """Raise NeedsRun where there is nothing to derive from."""
     if "decisions" not in header.levels:
-        raise NeedsRun(
+        raise NeedsRunError(
             "The run was recorded without its decisions, so none can be derived again: record it at “decisions”."
         )
     if not method.strategy.verdicts:
-        raise NeedsRun(
+        raise NeedsRunError(
             f"{method.strategy.name} decides in another way than by tests of a draft: run it with another setting."
         )
     if step.forced:
-        raise NeedsRun(
+        raise NeedsRunError(
             "Verdicts of this step were forced, so they follow from nothing: choose another step, or fork."
         )
     if step.tops is None or header.parent is not None:
-        raise NeedsRun(
+        raise NeedsRunError(
             "The record lacks this step's distributions, or the draws before it: fork to see what would follow."
         )
     if method.sampler.greedy and change.u is not None:
-        raise NeedsRun(
+        raise NeedsRunError(
             "Under a greedy sampler nothing is drawn, so there is no u: fork with a temperature to see draws."
         )
 
@@ -112,10 +117,10 @@ class _Case:
         self.step = step
         self.method = method
         self.read = read
-        self.seed, self.uses = used(header, before, step)
+        self.seed, self.uses = seed_and_draw_counts(header, before, step)
         self.before = before[-1] if before else None
 
-    def again(self) -> None:
+    def rederive(self) -> None:
         """The record itself must follow from the record. Raises NeedsRun."""
         verdict = self._verdict(self.method.acceptance, self.method.sampler, None, {}, {})
         t, cut = self.step.trials, self.step.extra is None
@@ -124,13 +129,13 @@ class _Case:
         path = verdict.path[: len(self.step.path or [])] if cut else verdict.path
         token = self.step.extra is None or verdict.token in (self.step.extra.token, NOBODY)
         if not (same and path == (self.step.path or []) and token):
-            raise NeedsRun(
+            raise NeedsRunError(
                 "The record of this step does not hold enough to derive even what happened again (several rejections, or "
                 "a rule that looks at whole distributions): fork to see what would follow, or record the run at the level "
-                "“fields”."
+                "“full”."
             )
 
-    def with_change(self, node: int, change: Change) -> Derived:
+    def with_change(self, node: int, change: WhatIfChange) -> DerivedVerdict:
         """The verdict with `change`."""
         rule, lines = self.method.acceptance, []
         if change.rule is not None or change.settings:
@@ -138,12 +143,12 @@ class _Case:
             lines.append(
                 f"Judged by {rule.title}" + "".join(f", {k} = {v}" for k, v in rule.knobs().items()) + "."
             )
-        sampler, heat = self._heated(change.temperature)
+        sampler, heat = self._sampler_at(change.temperature)
         if change.temperature is not None:
             lines.append(
                 f"The target's distribution is taken at T = {change.temperature:g}; the draft stays as it was drawn."
             )
-        other = self._tied(change.ties, lines)
+        other = self._tie_choices(change.ties, lines)
         draws: dict[Any, float] = {}
         u = None if change.u is None else min(change.u, 1 - 2.0**-53)  # the largest that is ever drawn
         count = 0 if self.step.draft is None else len(self.step.draft.tokens)
@@ -153,14 +158,16 @@ class _Case:
         if u is not None and node < count:
             tests = [x.node for x in verdict.trials if x.u is not None]
             if node not in tests:
-                raise NeedsRun(f"Node {node + 1} is not tested in this step, so no draw decides about it.")
+                raise NeedsRunError(
+                    f"Node {node + 1} is not tested in this step, so no draw decides about it."
+                )
             verdict = self._verdict(rule, sampler, heat, {("accept", tests.index(node)): u}, other)
         elif u is not None and verdict.u is None:
-            raise NeedsRun(
+            raise NeedsRunError(
                 f"{rule.title} takes the likeliest token after the path, so no draw decides about it."
             )
         same_law = rule is self.method.acceptance and change.temperature is None and not other
-        return self._told(verdict, rule, same_law, lines)
+        return self._known_verdict(verdict, rule, same_law, lines)
 
     def _verdict(
         self,
@@ -176,50 +183,50 @@ class _Case:
         verdicts: list[Verdict] = []
         for extreme in (0,) if recall.whole else (0, 1):
             draft = recall.draft(extreme, exact)
-            kind = Replayed if recall.whole else Guarded
+            kind = ReplayedChance if recall.whole else GuardedChance
             chance = kind(self.seed, self.uses, draws)
             try:
-                verdict = rule.again(draft, recall.cursor(draft, extreme, exact, other), chance, said)
-            except NotRecorded as missing:
-                level = "" if recall.whole else ", or record the run at the level “fields”"
-                raise NeedsRun(
+                verdict = rule.rederive(draft, recall.cursor(draft, extreme, exact, other), chance, said)
+            except NotRecordedError as missing:
+                level = "" if recall.whole else ", or record the run at the level “full”"
+                raise NeedsRunError(
                     f"{rule.title} cannot judge by this record, since {missing}: fork with it{level}."
                 ) from None
-            known, cut = _sure(rule, verdict, recall)
+            known, cut = _count_sure_trials(rule, verdict, recall)
             there = recall.row(verdict.path[-1] if verdict.path else ROOT) is not None
             sure = not cut and (recall.whole or there) and verdict.token != NOBODY
-            path = verdict.path if not cut or not rule.telling.whole else []
+            path = verdict.path if not cut or not rule.telling.decides_jointly else []
             token = recall.ids[verdict.token] if sure and verdict.token is not None else NOBODY
             verdicts.append(replace(verdict, trials=verdict.trials[:known], path=path, token=token))
-        return _agreed(verdicts, rule.telling.whole)
+        return _common_verdict(verdicts, rule.telling.decides_jointly)
 
-    def _heated(self, temperature: float | None) -> tuple[Sampler, float | None]:
+    def _sampler_at(self, temperature: float | None) -> tuple[Sampler, float | None]:
         """The sampler at another temperature, and the power that makes the shown laws its. Raises NeedsRun, ParamError."""
         sampler = self.method.sampler
         if temperature is None:
             return sampler, None
-        stages = heated(sampler.in_order, temperature)
+        stages = set_temperature(sampler.in_order, temperature)
         if Recall(self.step, sampler).whole:
-            return chained(stages), None
+            return chain_samplers(stages), None
         assert self.step.tops is not None
-        was = next((x.heat for x in sampler.in_order if x.heat is not None), 1.0)
+        was = next((x.divisor for x in sampler.in_order if x.divisor is not None), 1.0)
         whole = float(self.step.tops.rest[:, 0].max(initial=0.0)) <= GONE
-        shown = whole and all(x.by_rank or x.heat is not None for x in stages)
+        shown = whole and all(x.by_rank or x.divisor is not None for x in stages)
         if sampler.greedy or temperature == 0 or not shown:
-            raise NeedsRun(
+            raise NeedsRunError(
                 "Another temperature needs the logits of the step, and the record holds the likeliest tokens and the sum of "
-                "the others: fork with this temperature, or record the run at the level “fields”."
+                "the others: fork with this temperature, or record the run at the level “full”."
             )
         return sampler, was / temperature
 
-    def _tied(self, ties: str | None, lines: list[str]) -> dict[int, int]:
+    def _tie_choices(self, ties: str | None, lines: list[str]) -> dict[int, int]:
         """Place -> the token chosen there, where ties are broken otherwise."""
         tops, others = self.step.tops, {}
         if ties != "second":
             return {}
         assert tops is not None
         if not self.method.sampler.greedy:
-            raise NeedsRun("Ties are broken under a greedy sampler only: this run drew its tokens.")
+            raise NeedsRunError("Ties are broken under a greedy sampler only: this run drew its tokens.")
         for rank, gap in self.step.tie or []:
             place = int(tops.places[int(rank)])
             others[place] = int(tops.ids[int(rank), 1])
@@ -233,13 +240,15 @@ class _Case:
             )
         return others
 
-    def _told(self, verdict: Verdict, rule: AcceptanceRule, same_law: bool, lines: list[str]) -> Derived:
+    def _known_verdict(
+        self, verdict: Verdict, rule: AcceptanceRule, same_law: bool, lines: list[str]
+    ) -> DerivedVerdict:
         """The verdict as far as it is known, with its sums."""
         step, token = self.step, verdict.token
         recall = Recall(step, self.method.sampler)
         origin: str = verdict.origin
         x = step.extra
-        same = same_law and verdict.path == (step.path or []) and self._refused(verdict)
+        same = same_law and verdict.path == (step.path or []) and self._same_refusals(verdict)
         if (
             same and x is not None and (verdict.u is None or x.low <= verdict.u < x.high)
         ):  # the same law: its interval is known
@@ -252,16 +261,20 @@ class _Case:
             else:
                 missing = "What comes next depends on tokens that the record puts together, or on places that it has not"
             missing += ": fork from here to see it."
-        emitted, origins = told(_drafted(step), replace(verdict, token=None if token == NOBODY else token))
+        emitted, origins = emitted_tokens(
+            _draft_tokens(step), replace(verdict, token=None if token == NOBODY else token)
+        )
         emitted, origins, ended = self._cut(emitted, origins)
         lines += [self._line(x, rule) for x in verdict.trials]
         if token not in (None, NOBODY) and not ended:
             drawn = "the likeliest one" if verdict.u is None else f"drawn with u = {verdict.u:.4g}"
             lines.append(f"Then the target's own token ({origin}), {drawn}.")
         own = None if token == NOBODY or ended else token
-        return Derived(verdict.trials, verdict.path, own, origin, verdict.u, emitted, origins, lines, missing)
+        return DerivedVerdict(
+            verdict.trials, verdict.path, own, origin, verdict.u, emitted, origins, lines, missing
+        )
 
-    def _refused(self, verdict: Verdict) -> bool:
+    def _same_refusals(self, verdict: Verdict) -> bool:
         """Whether at the end of the path the same guesses were refused as in the record."""
         d, t = self.step.draft, self.step.trials
         if d is None or t is None:
@@ -287,23 +300,23 @@ class _Case:
             )
         if x.u is None:
             return f"Node {x.node + 1}: the target has chosen {'it' if x.ok else 'another token'}: {verdict}."
-        name = rule.telling.against(owed=x.r != x.p)
+        name = rule.telling.threshold_text(owed=x.r != x.p)
         sign = "<" if x.u < x.threshold else "≥"
         return f"Node {x.node + 1}: u = {x.u:.4g} {sign} {x.threshold:.4g} = {name}: {verdict}."
 
 
-def _drafted(step: Step) -> Draft:
+def _draft_tokens(step: Step) -> Draft:
     """The tokens of the draft, for what a verdict emits."""
     return Draft() if step.draft is None else Draft(step.draft.tokens, step.draft.parents)
 
 
-def _rule(change: Change, own: AcceptanceRule, step: Step) -> AcceptanceRule:
+def _rule(change: WhatIfChange, own: AcceptanceRule, step: Step) -> AcceptanceRule:
     """The rule that is asked for. Raises ParamError, NeedsRun."""
     name = change.rule or own.name
     knobs = {**(own.knobs() if name == own.name else {}), **change.settings}
     rule = cast(AcceptanceRule, build("acceptance", name, knobs))
     if not rule.from_laws and (rule.name != own.name or step.rule is None):
-        raise NeedsRun(
+        raise NeedsRunError(
             f"{rule.title} looks at more than distributions, which no other rule's record holds: fork with it."
         )
     proposal, chain = (
@@ -325,17 +338,17 @@ def _is_chain(parents: Sequence[int]) -> bool:
     return all(parent == i - 1 for i, parent in enumerate(parents))
 
 
-def _sure(rule: AcceptanceRule, verdict: Verdict, recall: Recall) -> tuple[int, bool]:
+def _count_sure_trials(rule: AcceptanceRule, verdict: Verdict, recall: Recall) -> tuple[int, bool]:
     """How many trials follow from the record under this rule, and whether what comes after them does not."""
-    known = recall.known(verdict)
-    if not recall.whole and not rule.by_sums and recall.step.tops is not None:
+    known = recall.count_known_trials(verdict)
+    if not recall.whole and not rule.is_additive and recall.step.tops is not None:
         refused = [i + 1 for i, x in enumerate(verdict.trials) if not x.ok]
         if refused and float(recall.step.tops.rest[:, :2].max(initial=0.0)) > GONE:  # not told by sums of p
             return min(known, refused[0]), True
     return known, known < len(verdict.trials)
 
 
-def _agreed(verdicts: Sequence[Verdict], whole: bool) -> Verdict:
+def _common_verdict(verdicts: Sequence[Verdict], whole: bool) -> Verdict:
     """What all of them say: trials up to the first that differs, and the path and token where all are alike. whole: the
     path is settled by all trials together"""
     first, same = verdicts[0], 0

@@ -9,7 +9,7 @@ from typing import Any
 from ..encoding.forks import method_at
 from ..records.events import DraftTree, Header, Step, Trials
 from ..records.evidence import Telling, is_given
-from ..values.formula import Formula, Names, formula, sentence, work_out
+from ..values.formula import Formula, Names, evaluate_formula, formula, sentence
 
 ROOT = -1
 
@@ -26,15 +26,15 @@ def telling_at(header: Header, step: int = 1 << 53) -> Telling | None:
     return header.tellings.get(name)
 
 
-def decided(header: Header, step: Step) -> Decided | None:
+def step_trials(header: Header, step: Step) -> StepTrials | None:
     """The tests of `step`; None where none were recorded, or nothing is known of the rule."""
     telling = telling_at(header, step.step)
     if step.trials is None or step.draft is None or telling is None:
         return None
-    return Decided(telling, rule_at(header, step.step), step, step.trials, step.rule or {})
+    return StepTrials(telling, rule_at(header, step.step), step, step.trials, step.rule or {})
 
 
-class Decided:
+class StepTrials:
     """The trials of one step.
 
     knobs: of the rule;  extra: what the rule added to the record
@@ -72,18 +72,18 @@ class Decided:
         value = None if self.trials.den is None else self.trials.den[i]
         return self.trials.q[i] if value is None else value
 
-    def bounded(self, i: int) -> bool:
+    def has_bound(self, i: int) -> bool:
         """Whether a bound decided, and no draw."""
         return self.trials.u[i] is None and self.trials.den is not None and self.trials.den[i] is not None
 
-    def passed(self, i: int) -> bool:
+    def test_passes(self, i: int) -> bool:
         """What the test itself gives: u * den < num; without a draw den < num, or, where no den was recorded, 0 < num."""
         u = self.trials.u[i]
         if u is not None:
             return u * self.den(i) < self.num(i)
-        return self.num(i) > (self.den(i) if self.bounded(i) else 0)
+        return self.num(i) > (self.den(i) if self.has_bound(i) else 0)
 
-    def spared(self, i: int) -> bool | None:
+    def is_spared(self, i: int) -> bool | None:
         """Whether what else can keep a token keeps this one; None where its numbers are not recorded."""
         also = self.telling.also
         if also is None or self.matching:
@@ -93,10 +93,10 @@ class Decided:
 
     def stays(self, i: int) -> bool | None:
         """The verdict that follows from the numbers; None where they are not recorded."""
-        return self.passed(i) or self.spared(i)
+        return self.test_passes(i) or self.is_spared(i)
 
     @property
-    def last(self) -> int:
+    def last_success(self) -> int:
         """The place of the last success, from 1; 0: none. By the numbers."""
         return max((i + 1 for i in range(len(self)) if self.stays(i)), default=0)
 
@@ -105,7 +105,7 @@ class Decided:
         """Per trial its place, numbered as they come; copies of a place are one."""
         key: list[Any] = list(range(len(self.draft.tokens)))
         if self.path == "copies":
-            key = texts(self.draft)
+            key = node_paths(self.draft)
         seen: dict[Any, int] = {}
         parents = (self.draft.parents[node] for node in self.trials.node)
         return [seen.setdefault(ROOT if parent == ROOT else key[parent], len(seen)) for parent in parents]
@@ -118,7 +118,7 @@ class Decided:
         if per != "step":
             at = self.place[i] if per == "place" else i + (per == "running" and not before)
             column = column[at] if isinstance(column, list) and at < len(column) else None
-        return _number(column)
+        return _as_number(column)
 
     @cached_property
     def _per(self) -> dict[str, str]:
@@ -141,36 +141,36 @@ class Decided:
             if name in own:
                 return own[name]
             if name == "last":
-                return self.last
+                return self.last_success
             if name.startswith("before("):
                 return self.column(name[7:-1], i, before=True)
-            return self.column(name, i) if name in self._per else _number(self.knobs.get(name))
+            return self.column(name, i) if name in self._per else _as_number(self.knobs.get(name))
 
         return of
 
     def value(self, i: int, text: str | Formula) -> float | None:
         """What a formula gives at trial `i`; None where a number is missing."""
-        return work_out(formula(text) if isinstance(text, str) else text, self.names(i))
+        return evaluate_formula(formula(text) if isinstance(text, str) else text, self.names(i))
 
-    def said(self, i: int, text: str, forms: Mapping[str, Any]) -> str | None:
+    def format_sentence(self, i: int, text: str, forms: Mapping[str, Any]) -> str | None:
         """A sentence with the numbers of trial `i`; None where one is missing. forms: form -> how such a number is written"""
         filled = ""
         for part in sentence(text):
             if isinstance(part, str):
                 filled += part
                 continue
-            x = work_out(part[0], self.names(i))
+            x = evaluate_formula(part[0], self.names(i))
             if x is None:
                 return None
             filled += forms[part[1]](x) if part[1] in forms else f"{x:.{part[1]}f}"
         return filled
 
-    def given(self, given: Mapping[str, Any]) -> bool:
+    def knobs_match(self, given: Mapping[str, Any]) -> bool:
         """Whether the rule's knobs are set so."""
         return is_given(given, self.knobs)
 
 
-def texts(draft: DraftTree) -> list[tuple[int, ...]]:
+def node_paths(draft: DraftTree) -> list[tuple[int, ...]]:
     """Per node the tokens from the root to it: equal for copies of one place."""
     paths: list[tuple[int, ...]] = []
     for token, parent in zip(draft.tokens, draft.parents, strict=True):
@@ -178,11 +178,11 @@ def texts(draft: DraftTree) -> list[tuple[int, ...]]:
     return paths
 
 
-def _number(x: Any) -> float | None:
+def _as_number(x: Any) -> float | None:
     return float(x) if isinstance(x, int | float) and not isinstance(x, bool) else None
 
 
 def _is_column(rows: Any, length: int | None) -> bool:
     if length is None:
-        return _number(rows) is not None
-    return isinstance(rows, list) and len(rows) == length and all(_number(x) is not None for x in rows)
+        return _as_number(rows) is not None
+    return isinstance(rows, list) and len(rows) == length and all(_as_number(x) is not None for x in rows)

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 
 from ..records.events import CacheChange, Header, Pass, Plan, Prefill, Scores
-from ..records.parts import held_at, said, zones
-from ..records.phases import decides
+from ..records.parts import part_description, zone_entries, zones
+from ..records.phases import is_deciding_pass
 
 # Evictions that are followed by position; a run that lists more is followed by numbers alone.
 FOLLOWED = 500_000
@@ -36,12 +36,12 @@ class CacheValidator:
         self._followed = True  # whether `_gone` has all of them
         self._report = report
         self.checked = self.judged = 0
-        protected = [held_at(zones(header), place) or 0 for place in ("first", "newest")]
+        protected = [zone_entries(zones(header), place) or 0 for place in ("first", "newest")]
         # before its turn a fork had another policy
         self._protected = protected if header.fork is None else [0, 0]
         # the plan of the prompt may be another policy's than the header tells of
         self._forked = header.fork is not None
-        self._once = bool(said(header, "policy").get("once"))
+        self._once = bool(part_description(header, "policy").get("once"))
         self._most: np.ndarray | None = (
             None  # int [L, H_kv], entries that the policy's plan allows; -1: any number
         )
@@ -67,14 +67,14 @@ class CacheValidator:
                     self._report(
                         where, f"its cache has something behind a text of {n} tokens that stands for none"
                     )
-                if change.shadow is not None and len(change.shadow.drift) != change.appended:
-                    rows = len(change.shadow.drift)
+                if change.reference is not None and len(change.reference.drift) != change.appended:
+                    rows = len(change.reference.drift)
                     self._report(
                         where, f"its cache tells the drift of {rows} rows, and it took up {change.appended}"
                     )
                 self._enter(where, change, n)
 
-    def sizes(self, where: str, passes: list[Pass]) -> None:
+    def check_read_shapes(self, where: str, passes: list[Pass]) -> None:
         """What the target's passes read is told of the layers and KV heads that the model has."""
         for one in passes:
             rows = one.read if one.lane == LANE and one.read is not None else []
@@ -84,10 +84,10 @@ class CacheValidator:
             if bounds and len(bounds) != self._shape[0]:
                 self._report(where, "a pass read bounds of other layers than the model has")
 
-    def read(self, where: str, passes: list[Pass]) -> None:
+    def check_extra_entries(self, where: str, passes: list[Pass]) -> None:
         """The passes that check drafts read all entries without tokens that were told before."""
         for one in passes:
-            if decides(one) and (one.aside or 0) != self._aside:
+            if is_deciding_pass(one) and (one.aside or 0) != self._aside:
                 self._report(
                     where,
                     f"a pass read {one.aside or 0} entries without tokens, and {self._aside} were there",
@@ -101,7 +101,7 @@ class CacheValidator:
         if lacks:
             self._lacks |= np.array(change.lacks) > 0
         if change.scores is not None:
-            self._judged(where, change, change.scores, n)
+            self._check_scores(where, change, change.scores, n)
         listed = self._evictions(where, change, n)
         if freed and freed != change.evicted_count:
             self._report(
@@ -109,7 +109,7 @@ class CacheValidator:
             )
         listed = freed if freed and listed is None else listed
         if change.merged is not None and self._followed:
-            self._mergers(where, change.merged, n)
+            self._check_mergers(where, change.merged, n)
         if self._held is None:
             return
         if listed is None:  # evictions were counted, not listed: from here on nothing can be told
@@ -136,9 +136,9 @@ class CacheValidator:
             )
             self._held = None
         else:
-            self._planned(where, change.plan, self._held)
+            self._check_plan(where, change.plan, self._held)
 
-    def _planned(self, where: str, plan: Plan | None, held: np.ndarray) -> None:
+    def _check_plan(self, where: str, plan: Plan | None, held: np.ndarray) -> None:
         """A policy that cuts once leaves what it planned of the prompt, any other one never more than it planned; which of them
         settled a fork's plan is not told."""
         if plan is not None and plan.entries.shape != self._shape:
@@ -180,7 +180,7 @@ class CacheValidator:
             self._fresh += [x.astype(np.int64) for x in rows]
         return total
 
-    def _judged(self, where: str, change: CacheChange, scores: Scores, n: int) -> None:
+    def _check_scores(self, where: str, change: CacheChange, scores: Scores, n: int) -> None:
         """What left scored no more than what stayed for its score, and what is protected was not asked."""
         entries = scores.entries
         if scores.cut.shape != self._shape or (entries is not None and not 0 < entries.shape[2] <= n):
@@ -210,11 +210,11 @@ class CacheValidator:
         last[self._lacks] = last.max()  # or was never there, in a layer that some tokens did not run
         if (np.isfinite(entries) & ((at < first) | (at > last - newest))).any():
             self._report(where, "its cache judged an entry by its score that is protected by its place")
-        if self._followed and (here & self._left(entries.shape[2])).any():
+        if self._followed and (here & self._evicted_before(entries.shape[2])).any():
             self._report(where, "its cache has a score of an entry that had left before")
         self.judged += int(here.sum())
 
-    def _left(self, n: int) -> np.ndarray:
+    def _evicted_before(self, n: int) -> np.ndarray:
         """bool [L, H_kv, n]: whether an entry had left before."""
         if n > self._out.shape[2]:
             self._out = np.pad(self._out, ((0, 0), (0, 0), (0, n - self._out.shape[2])))
@@ -227,7 +227,7 @@ class CacheValidator:
         self._fresh = [x for rows in self._fresh if len(x := rows[rows[:, 2] >= self._out.shape[2]])]
         return self._out[..., :n]
 
-    def _mergers(self, where: str, merged: np.ndarray, n: int) -> None:
+    def _check_mergers(self, where: str, merged: np.ndarray, n: int) -> None:
         """What was merged has left, and what it went into is there."""
         for layer, head, source, target in merged.tolist():
             left, lost = (

@@ -13,7 +13,7 @@ from ..records.events import Exit, Header, Packed, Step
 Told = dict[str, dict[str, Any]]  # kind of part -> name -> value
 
 
-def said(step: Step, method: Mapping[str, Any]) -> Told:
+def collect_notes(step: Step, method: Mapping[str, Any]) -> Told:
     """All that the parts of `method` told in a step, declared or not.
 
     A drafter's notes are those of the draft; in them stand a schedule's under "schedule", and a strategy's under its name; of
@@ -28,45 +28,45 @@ def said(step: Step, method: Mapping[str, Any]) -> Told:
     change = next((x for x in step.cache if x.lane == "target"), None)
     by = {
         "schedule": drafter.pop("schedule", None),
-        "strategy": drafter.pop(_name(method.get("strategy")), step.notes),
+        "strategy": drafter.pop(_part_name(method.get("strategy")), step.notes),
         "drafter": drafter,
-        "law": step.law,
+        "guidance": step.law,
         "sampler": step.sampler,
         "policy": None if change is None else change.notes,
-        "codec": None if change is None or change.packed is None else _packed(change.packed),
-        "depth": next((_exit(x) for x in reversed(step.exits or []) if not x.drafted), None),
+        "kv_compression": None if change is None or change.packed is None else _packed_notes(change.packed),
+        "adaptive_depth": next((_exit_notes(x) for x in reversed(step.exits or []) if not x.drafted), None),
     }
     return {kind: notes for kind, notes in by.items() if isinstance(notes, dict) and notes}
 
 
-def told(header: Header, step: Step) -> Told:
+def declared_notes(header: Header, step: Step) -> Told:
     """Of that what the header declares and what has the shape that it declares. In the steps of a fork that are those of
     another method, what parts told that this one has too. "dropped.nodes" stands in the object "dropped"."""
     if not header.tells:
         return {}
     method, nodes = method_at(header, step.step), 0 if step.draft is None else len(step.draft.tokens)
     notes: Told = {}
-    for kind, values in said(step, method).items():
-        if kind in header.tells and _name(method.get(kind)) == _name(header.method.get(kind)):
-            held = {name: (note, value_of(values, name)) for name, note in header.tells[kind].items()}
+    for kind, values in collect_notes(step, method).items():
+        if kind in header.tells and _part_name(method.get(kind)) == _part_name(header.method.get(kind)):
+            held = {name: (note, note_value(values, name)) for name, note in header.tells[kind].items()}
             fitting = {name: x for name, (note, x) in held.items() if x is not None and note.fits(x, nodes)}
             if fitting:
                 notes[kind] = fitting
     return notes
 
 
-def value_of(values: Mapping[str, Any], name: str) -> Any:
+def note_value(values: Mapping[str, Any], name: str) -> Any:
     """The value under a name; None if there is none."""
     first, _, rest = name.partition(".")
     inner = values.get(first)
     if not rest:
         return inner
     if isinstance(inner, dict):
-        return value_of(inner, rest)
+        return note_value(inner, rest)
     return None
 
 
-def singles(note: Note, value: Any, nodes: int) -> Iterator[tuple[Any, Any]]:
+def iter_note_values(note: Note, value: Any, nodes: int) -> Iterator[tuple[Any, Any]]:
     """The single values of a note's value in a step of so many drafted nodes, each with the node (-1: the root) or the row of a
     grid that it is of, where there are several."""
     if note.kind == "node":
@@ -84,12 +84,12 @@ def singles(note: Note, value: Any, nodes: int) -> Iterator[tuple[Any, Any]]:
         yield None, value
 
 
-def _name(part: Any) -> str:
+def _part_name(part: Any) -> str:
     name = part.get("name") if isinstance(part, dict) else None
     return name if isinstance(name, str) else ""
 
 
-def _packed(packed: Packed) -> dict[str, Any]:
+def _packed_notes(packed: Packed) -> dict[str, Any]:
     own = {
         "range": [packed.first, packed.stop - 1],
         "key_error": packed.key_error,
@@ -98,11 +98,11 @@ def _packed(packed: Packed) -> dict[str, Any]:
     return {**(packed.notes or {}), **own}
 
 
-def _exit(left: Exit) -> dict[str, Any]:
+def _exit_notes(left: Exit) -> dict[str, Any]:
     tests = [x for x in left.tests if len(x) == 3]
     if left.scores is not None:
         first = {f"{'af'[k % 2]}{k // 2}": x for k, x in enumerate(left.scores[0] if left.scores else [])}
-        return {"open": round(left.opened, 4), "scores": first}
+        return {"open": round(left.open_share, 4), "scores": first}
     deep: dict[str, Any] = {"depth": left.depth} if left.closed is None else {"ffn": left.closed}
     if left.known is not None:
         deep = {

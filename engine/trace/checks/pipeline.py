@@ -7,10 +7,10 @@ from typing import Any
 
 from ..encoding.forks import method_at
 from ..records.events import Header, Pass, Step
-from ..records.parts import said
-from ..records.passes import which_of
-from ..records.phases import decides
-from .notes import said as told_by
+from ..records.parts import part_description
+from ..records.passes import resolve_layers
+from ..records.phases import is_deciding_pass
+from .notes import collect_notes as told_by
 
 Runs = list[tuple[int, int]]  # of each token beside the first, the layers from which and up to which it ran
 NAMES = ("exit", "head", "ticks", "clock", "plain", "work")
@@ -27,7 +27,7 @@ class TickValidator:
 
     def __init__(self, header: Header):
         self._header, self._layers = header, int(header.model.get("n_layers", 1))
-        self._ticks, self.checked = said(header, "strategy").get("ticks"), 0
+        self._ticks, self.checked = part_description(header, "strategy").get("ticks"), 0
         # layers that the next root has behind it
         self._due: int | None = 0 if header.parent is None else None
         self._counted = header.parent is None  # whether all tokens since the clock began were seen
@@ -59,20 +59,24 @@ class TickValidator:
         if self._due is not None and head != self._due:
             yield f"its token is said to be {head} layers ahead, and by the step before it is {self._due}"
         beside = AHEAD[self._ticks](layers, d, head, len(step.draft.tokens))
-        yield from self._layered(step, head, beside, d)
-        yield from self._clocked(notes, beside, bool(step.path))
+        yield from self._check_layers(step, head, beside, d)
+        yield from self._check_clock(notes, beside, bool(step.path))
         self._due = beyond if step.path else 0
         self.checked += 1
 
-    def _layered(self, step: Step, head: int, beside: Runs, d: int) -> Iterator[str]:
+    def _check_layers(self, step: Step, head: int, beside: Runs, d: int) -> Iterator[str]:
         """The passes ran what the notes say: the root from where it stood, and each of the others its own layers."""
-        layers, own = self._layers, [x for x in step.passes if decides(x)]
-        if [_from(x, layers) for x in own] not in (
+        layers, own = self._layers, [x for x in step.passes if is_deciding_pass(x)]
+        if [_first_layer(x, layers) for x in own] not in (
             [head],
             [0] if any(x.instrumented for x in own) else [head],
         ):
             yield f"its token was {head} layers ahead, and its passes did not run the others"
-        ran = [(x.tokens, _ran(x, layers)) for x in step.passes if x.lane == "target" and x.phase == "draft"]
+        ran = [
+            (x.tokens, _layers_run(x, layers))
+            for x in step.passes
+            if x.lane == "target" and x.phase == "draft"
+        ]
         cut = [
             (a, b)
             for run in beside
@@ -82,9 +86,9 @@ class TickValidator:
         if self._ticks == "branches":
             due = [(len(beside), [*range(layers - d)])]
         if ran != due:
-            yield f"guesses run the layers {_named(due)} in its passes, and these ran {_named(ran)}"
+            yield f"guesses run the layers {_format_runs(due)} in its passes, and these ran {_format_runs(ran)}"
 
-    def _clocked(self, notes: Mapping[str, Any], beside: Runs, right: bool) -> Iterator[str]:
+    def _check_clock(self, notes: Mapping[str, Any], beside: Runs, right: bool) -> Iterator[str]:
         """The clock by the closed form, and who ran when."""
         layers = self._layers
         head = notes["head"]
@@ -106,30 +110,30 @@ class TickValidator:
             yield "what goes on in its pipeline is not what its verdict took"
 
 
-def _branches(layers: int, d: int, head: int, guesses: int) -> Runs:
+def _branch_runs(layers: int, d: int, head: int, guesses: int) -> Runs:
     """The first layers of each, from 0 to as many as the token had left at its exit."""
     return [(0, layers - d)] * guesses
 
 
-def _chain(layers: int, d: int, head: int, guesses: int) -> Runs:
+def _chain_runs(layers: int, d: int, head: int, guesses: int) -> Runs:
     """Each d layers behind the one before it, from where it stood, which is where the one behind it comes to."""
     return [(max(0, end - d) if head else 0, end) for end in range(layers - d, 0, -d)]
 
 
-AHEAD: dict[Any, Callable[[int, int, int, int], Runs]] = {"branches": _branches, "chain": _chain}
+AHEAD: dict[Any, Callable[[int, int, int, int], Runs]] = {"branches": _branch_runs, "chain": _chain_runs}
 
 
-def _named(runs: list[tuple[int, list[int]]]) -> str:
+def _format_runs(runs: list[tuple[int, list[int]]]) -> str:
     return ", ".join(f"{n} x {x[0]} to {x[-1]}" if x else f"{n} x none" for n, x in runs) or "none"
 
 
-def _ran(one: Pass, layers: int) -> list[int]:
+def _layers_run(one: Pass, layers: int) -> list[int]:
     """The layers whose both sub-layers a pass ran."""
-    return sorted(which_of(one.attn, range(layers)) & which_of(one.ffn, range(layers)))
+    return sorted(resolve_layers(one.attn, range(layers)) & resolve_layers(one.ffn, range(layers)))
 
 
-def _from(one: Pass, layers: int) -> int | None:
+def _first_layer(one: Pass, layers: int) -> int | None:
     """The layer from which a pass ran all; None: it ran others."""
-    ran = which_of(one.attn, range(layers))
+    ran = resolve_layers(one.attn, range(layers))
     first = min(ran, default=layers)
-    return first if ran == which_of(one.ffn, range(layers)) == {*range(first, layers)} else None
+    return first if ran == resolve_layers(one.ffn, range(layers)) == {*range(first, layers)} else None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ..details.references import judged_by, share_of, weight_of
+from ..details.references import compare_to_reference, vote_share, vote_weight
 from ..details.shapes import TallyDetail
 from ..records.events import Header, Step
 from .details import knobs_of, tallies_by_check
@@ -26,14 +26,14 @@ def answers_problems(header: Header, step: Step) -> Iterator[str]:
         tallies, problems = tallies_by_check(header, step, check, COLUMNS, VALUES)
         yield from problems
         for answers in tallies:
-            yield from _kept(answers, step)
+            yield from _check_texts(answers, step)
             if "votes" in answers.columns:
-                yield from _voted(answers)
+                yield from _check_votes(answers)
             if check == RANKED:
-                yield from _ranked(header, step, answers)
+                yield from _check_ranking(header, step, answers)
 
 
-def _kept(answers: TallyDetail, step: Step) -> Iterator[str]:
+def _check_texts(answers: TallyDetail, step: Step) -> Iterator[str]:
     """What is wrong with the texts, with what was emitted of them, or with the rows that were read for them."""
     columns = answers.columns
     for tokens, logp, bits, outcome in zip(*(columns[name] for name in COLUMNS), strict=True):
@@ -51,7 +51,7 @@ def _kept(answers: TallyDetail, step: Step) -> Iterator[str]:
         yield f"the small model's passes had {rows} rows, and {answers.values['read']} are told"
 
 
-def _voted(answers: TallyDetail) -> Iterator[str]:
+def _check_votes(answers: TallyDetail) -> Iterator[str]:
     """What is wrong with the votes of answers: each is the part of all that agree."""
     votes, outcomes = answers.columns["votes"], answers.columns["outcome"]
     n = len(votes)
@@ -72,7 +72,7 @@ def _voted(answers: TallyDetail) -> Iterator[str]:
         yield f"answer {chosen} was chosen, and answer {first} has the most votes"
 
 
-def _ranked(header: Header, step: Step, answers: TallyDetail) -> Iterator[str]:
+def _check_ranking(header: Header, step: Step, answers: TallyDetail) -> Iterator[str]:
     """What is wrong with the references that the answer was held beside, and with the score that they give."""
     tallies, problems = tallies_by_check(header, step, REFERENCES, COMPARED, {})
     yield from problems
@@ -80,30 +80,32 @@ def _ranked(header: Header, step: Step, answers: TallyDetail) -> Iterator[str]:
         yield f"{len(answers)} answers are ranked by {len(tallies)} lists of references, where one of each is due"
         return
     (compared,) = tallies
-    score = share_of(compared.columns["weight"])
+    score = vote_share(compared.columns["weight"])
     if not math.isclose(score, answers.values["score"], rel_tol=ROUNDING, abs_tol=ROUNDING):
         yield f"its score is {answers.values['score']:.6g}, and its references give {score:.6g}"
     knobs = knobs_of(header, step.step, header.details[compared.name])
     logp = answers.columns["logp"][0]
-    weights, tie = _listed(knobs.get("weights")), knobs.get("tie")
-    if not logp or not _numbers(logp) or not _numbers(weights, 6) or not _numbers([tie]):
+    weights, tie = _parse_numbers(knobs.get("vote_weights")), knobs.get("tie_margin")
+    if not logp or not _are_numbers(logp) or not _are_numbers(weights, 6) or not _are_numbers([tie]):
         yield "its answer, or the header's router, lacks the numbers from which the votes of references follow"
         return
-    yield from _compared(compared, sum(logp) / len(logp), {"weights": weights, "tie": tie})
+    yield from _check_comparisons(
+        compared, sum(logp) / len(logp), {"vote_weights": weights, "tie_margin": tie}
+    )
 
 
-def _compared(compared: TallyDetail, logp: float, knobs: Mapping[str, Any]) -> Iterator[str]:
+def _check_comparisons(compared: TallyDetail, logp: float, knobs: Mapping[str, Any]) -> Iterator[str]:
     """Which references were not judged as an answer with this mean log-probability (nats) is beside them."""
     for i in range(len(compared)):
         one = compared.row(i)
-        judged = judged_by(logp, one["logp"], knobs["tie"])
-        weight = weight_of(knobs["weights"], bool(one["right"]), judged)
+        judged = compare_to_reference(logp, one["logp"], knobs["tie_margin"])
+        weight = vote_weight(knobs["vote_weights"], bool(one["right"]), judged)
         if (one["judged"], one["weight"]) != (judged, weight):
             said = f"judged {one['judged']} with the weight {one['weight']:g}"
             yield f"reference {i} was {said}, and it is {judged} with {weight:g}"
 
 
-def _listed(knob: Any) -> Any:
+def _parse_numbers(knob: Any) -> Any:
     """The numbers of a knob that holds several, which a record writes as one text; what is no such text as it is."""
     try:
         return [float(x) for x in knob.split(",")] if isinstance(knob, str) else knob
@@ -111,7 +113,7 @@ def _listed(knob: Any) -> Any:
         return knob
 
 
-def _numbers(values: Any, count: int | None = None) -> bool:
+def _are_numbers(values: Any, count: int | None = None) -> bool:
     """Whether these are numbers, and so many."""
     if not isinstance(values, Sequence) or isinstance(values, str):
         return False

@@ -30,7 +30,7 @@ class _Hypotheses:
         self.kept = self.rows["kept"]
         self.tokens = Counter((row[3], row[1]) for word in ("kept", "ended") for row in self.rows[word])
 
-    def chosen_before(self, group: int, token: int) -> int:
+    def count_earlier_choices(self, group: int, token: int) -> int:
         """How often the groups before `group` chose a token in this step, those that ended a text too."""
         return sum(n for (other, own), n in self.tokens.items() if other < group and own == token)
 
@@ -56,21 +56,21 @@ class SearchValidator:
             return
         before, detail = self._before, details[0]
         self._before = None
-        if (wrong := _lacks(detail)) is not None:
+        if (wrong := _missing_column(detail)) is not None:
             yield wrong
             return
         assert isinstance(detail, TreeDetail)
         own = _Hypotheses(detail)
         self._before = [(score, fine) for _, _, score, _, fine in own.kept]
         self.checked += len(own.kept)
-        knob = (method_at(self._header, step.step).get("strategy") or {}).get("strength")
+        knob = (method_at(self._header, step.step).get("strategy") or {}).get("diversity_penalty")
         strength = float(knob) if isinstance(knob, int | float) else 0.0
         if before is not None:
-            yield from _follows(own, before, strength)
-            yield from _left(own, before, strength)
+            yield from _check_scores(own, before, strength)
+            yield from _check_dropped(own, before, strength)
 
 
-def _lacks(detail: Detail) -> str | None:
+def _missing_column(detail: Detail) -> str | None:
     """What a detail lacks that its check needs."""
     if not isinstance(detail, TreeDetail):
         return "its hypotheses are no tree"
@@ -81,7 +81,7 @@ def _lacks(detail: Detail) -> str | None:
     return f"its hypotheses lack a {missing[0]}" if missing else None
 
 
-def _follows(own: _Hypotheses, before: list[tuple[float, float]], strength: float) -> Iterator[str]:
+def _check_scores(own: _Hypotheses, before: list[tuple[float, float]], strength: float) -> Iterator[str]:
     """Scores fall, and each fine is that of the text before and of the token, by the groups before."""
     for k, (parent, token, score, group, fine) in enumerate(own.kept, 1):
         if not 0 <= parent < len(before):
@@ -89,18 +89,18 @@ def _follows(own: _Hypotheses, before: list[tuple[float, float]], strength: floa
         above, paid = before[parent]
         if score > above + CLOSE:
             yield f"its hypothesis {k} has the score {score:.6g}, above that of the text it goes on from"
-        due = paid + strength * own.chosen_before(group, token)
+        due = paid + strength * own.count_earlier_choices(group, token)
         if abs(fine - due) > CLOSE:
             yield f"its hypothesis {k} was fined {fine:.6g} nats, and the groups before it give {due:.6g}"
 
 
-def _left(own: _Hypotheses, before: list[tuple[float, float]], strength: float) -> Iterator[str]:
+def _check_dropped(own: _Hypotheses, before: list[tuple[float, float]], strength: float) -> Iterator[str]:
     """Nothing that was left is worth more than what its group kept."""
     worth: dict[int, float] = {}
     for _, _, score, group, fine in own.kept:
         worth[group] = min(worth.get(group, score - fine), score - fine)
     for parent, token, score, group, _ in own.rows["left"]:
         paid = before[parent][1] if 0 <= parent < len(before) else 0.0
-        value = score - paid - strength * own.chosen_before(group, token)
+        value = score - paid - strength * own.count_earlier_choices(group, token)
         if value > worth.get(group, value) + CLOSE:
             yield f"it left the token {token} behind hypothesis {parent + 1} for others that are worth less"

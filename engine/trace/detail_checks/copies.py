@@ -6,17 +6,17 @@ from collections.abc import Iterator, Sequence
 
 from decodescope.engine.core.note import PLACE
 
-from ..checks.notes import told
+from ..checks.notes import declared_notes
 from ..details.declarations import TallyForm
 from ..records.events import Header, Prefill, Step
-from .details import reading
+from .details import tally_reading
 
 
-def copied(header: Header, step: Step) -> list[int | None]:
+def copied_places(header: Header, step: Step) -> list[int | None]:
     """Per drafted node the place in prompt and text, as far as they were read, of the token that it is a copy of; None: nobody
     told. Empty where no part tells of copies."""
     nodes = 0 if step.draft is None else len(step.draft.tokens)
-    for part, values in told(header, step).items():
+    for part, values in declared_notes(header, step).items():
         for name, value in values.items():
             note = header.tells[part][name]
             if note.kind == "node" and note.unit == PLACE:
@@ -25,20 +25,20 @@ def copied(header: Header, step: Step) -> list[int | None]:
     return []
 
 
-def sources(header: Header, step: Step) -> list[int | None]:
+def emitted_sources(header: Header, step: Step) -> list[int | None]:
     """The same of each token that a step emitted; those of an answer that is a span of the prompt among them."""
     places: list[int | None] = []
-    if by := copied(header, step):
+    if by := copied_places(header, step):
         places = [by[node] for node in step.path or []]
     for detail in step.details or ():
         form = header.details.get(detail.name)
-        if isinstance(form, TallyForm) and form.source and (read := reading(header, step, detail)):
-            places = [place for index in read.emitting for place in read.sources(index)]
+        if isinstance(form, TallyForm) and form.source and (read := tally_reading(header, step, detail)):
+            places = [place for index in read.emitting_rows for place in read.sources(index)]
     known = places[: len(step.emitted)]
     return known + [None] * (len(step.emitted) - len(known)) if any(x is not None for x in known) else []
 
 
-def read_of(header: Header, prefill: Prefill | None) -> list[int]:
+def prompt_as_read(header: Header, prefill: Prefill | None) -> list[int]:
     """The tokens of the prompt that the target read."""
     cut = None if prefill is None else prefill.cut
     return (header.prompt if cut is None else header.prompt[cut.kept]).tolist()
@@ -47,7 +47,7 @@ def read_of(header: Header, prefill: Prefill | None) -> list[int]:
 def copied_problems(header: Header, step: Step, text: Sequence[int]) -> Iterator[str]:
     """What is wrong with what was told of copies in a step behind this text, a phrase each."""
     draft = step.draft
-    for node, place in enumerate(copied(header, step)):
+    for node, place in enumerate(copied_places(header, step)):
         if place is None or draft is None:
             continue
         if type(place) is not int or not 0 <= place < len(text):

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from ..details.canvas import CanvasReading, canvas_problems
 from ..details.declarations import CanvasForm, DetailColumn, Form, MatrixForm, TallyForm
-from ..details.looked import DueLook, looks_due, looks_problems
+from ..details.looks import DueLook, due_looks, looks_problems
 from ..details.matrix import MatrixReading, matrix_problems
 from ..details.shapes import CanvasDetail, Detail, MatrixDetail, TallyDetail
 from ..details.tally import TallyReading, tally_problems
@@ -65,8 +65,8 @@ def tallies_by_check(
         if not isinstance(form, TallyForm) or not isinstance(detail, TallyDetail):
             problems.append(f"{where} is no tally")
             continue
-        wrong = _lacking(form.columns, detail.columns, columns)
-        wrong += _lacking(form.values, {name: [x] for name, x in detail.values.items()}, values)
+        wrong = _missing_names(form.columns, detail.columns, columns)
+        wrong += _missing_names(form.values, {name: [x] for name, x in detail.values.items()}, values)
         if wrong:
             problems.append(f"{where} lacks {', '.join(wrong)}")
         else:
@@ -74,7 +74,7 @@ def tallies_by_check(
     return tallies, problems
 
 
-def _lacking(
+def _missing_names(
     declared: Sequence[DetailColumn], held: Mapping[str, Sequence[Any]], needed: Mapping[str, str]
 ) -> list[str]:
     """The names of which a check needs more than there is."""
@@ -93,7 +93,7 @@ def detail_by_check(header: Header, step: Step, check: str, kind: type[D]) -> D 
     return next((x for x in details_by_check(header, step, check) if isinstance(x, kind)), None)
 
 
-def reading(
+def tally_reading(
     header: Header, step: Step, detail: Detail, text: Callable[[Sequence[int]], str] | None = None
 ) -> TallyReading | None:
     """A tally beside its declaration; None for another shape, or where the header has none. text: ids -> text, for sentences"""
@@ -113,17 +113,17 @@ def matrix_reading(
     return MatrixReading(detail, form, knobs_of(header, step.step, form), step.emitted, text)
 
 
-def tally_named(
+def find_tally(
     header: Header, step: Step, name: str, text: Callable[[Sequence[int]], str] | None = None
 ) -> TallyReading | None:
     """The first tally of that name; None where the step has none that the header declares."""
-    tallies = (reading(header, step, x, text) for x in step.details or () if x.name == name)
+    tallies = (tally_reading(header, step, x, text) for x in step.details or () if x.name == name)
     return next(filter(None, tallies), None)
 
 
-def _miscopied(read: TallyReading, header: Header) -> Iterator[str]:
+def _check_copies(read: TallyReading, header: Header) -> Iterator[str]:
     """Whether the tokens that a step emitted stand in the prompt where the tally says that they are copied from."""
-    for index in read.emitting if read.form.source else []:
+    for index in read.emitting_rows if read.form.source else []:
         places, tokens = read.sources(index), read.tokens(index)
         stand = [None if x is None or x >= len(header.prompt) else int(header.prompt[x]) for x in places]
         if stand != tokens:
@@ -133,7 +133,8 @@ def _miscopied(read: TallyReading, header: Header) -> Iterator[str]:
 def canvas_reading(
     header: Header, step: Step, detail: Detail, text: Callable[[Sequence[int]], str] | None = None
 ) -> CanvasReading | None:
-    """A canvas beside its declaration; None for another shape, or where the header has none. text: as `reading` takes it"""
+    """A canvas beside its declaration; None for another shape, or where the header has none. text: as `tally_reading` takes
+    it"""
     form = header.details.get(detail.name)
     if not isinstance(detail, CanvasDetail) or not isinstance(form, CanvasForm):
         return None
@@ -150,10 +151,10 @@ def details_problems(header: Header, step: Step, counts: Counter[str]) -> Iterat
             known = False
             counts[UNKNOWN] += 1
             continue
-        if (read := reading(header, step, detail)) is not None:
+        if (read := tally_reading(header, step, detail)) is not None:
             yield from tally_problems(read, step.emitted)
-            yield from _miscopied(read, header)
-            due += looks_due(read)
+            yield from _check_copies(read, header)
+            due += due_looks(read)
         if (matrix := matrix_reading(header, step, detail)) is not None:
             yield from matrix_problems(matrix)
         if not form.check and (canvas := canvas_reading(header, step, detail)) is not None:
@@ -163,13 +164,13 @@ def details_problems(header: Header, step: Step, counts: Counter[str]) -> Iterat
         elif form.check and form.check not in OVER_STEPS:
             counts[UNKNOWN] += 1
         if form.counted:
-            counts[form.counted] += _count(read)
+            counts[form.counted] += _detail_count(read)
     if known:
         yield from looks_problems(step.looks or (), due)
 
 
-def _count(read: TallyReading | None) -> int:
+def _detail_count(read: TallyReading | None) -> int:
     """As how many a detail counts."""
     if read is None or not read.form.count:
         return 1
-    return int(min(max(read.whole.value(read.form.count) or 0, 0), MOST))
+    return int(min(max(read.whole_scope.value(read.form.count) or 0, 0), MOST))

@@ -9,9 +9,9 @@ import numpy as np
 
 from ..details.matrix import MatrixReading
 from ..details.tally import TallyReading
-from ..details.votes import MEASURES, elect
+from ..details.votes import MEASURES, hold_vote
 from ..records.events import Header, Step
-from .details import details_by_check, matrix_reading, reading
+from .details import details_by_check, matrix_reading, tally_reading
 
 DRAWN, VOTE = "drawn_texts", "text_vote"  # the two checks, as declarations name them
 ROUNDING = 1e-9  # of a logarithm that was added up on the way
@@ -23,7 +23,7 @@ class DrawnTextValidator:
     A tally whose declaration names the check "drawn_texts" has texts of a run that draws several, with the values `first`, the
     number of the first of them in the run, from 0, and `bound`, what the mass of all texts is at most, as a logarithm. One that
     names "text_vote" has all of them, with the columns `tokens`, `logp` and `votes` and the values `chosen` and `same`; they
-    vote by the knob `measure`, and a matrix with its rows holds how like each two are.
+    vote by the knob `similarity`, and a matrix with its rows holds how like each two are.
     """
 
     def __init__(self, header: Header):
@@ -40,16 +40,16 @@ class DrawnTextValidator:
         """What is wrong with the texts of a step, the next one, a phrase each."""
         for check in (DRAWN, VOTE):
             for detail in details_by_check(self._header, step, check):
-                if (read := reading(self._header, step, detail)) is None:
+                if (read := tally_reading(self._header, step, detail)) is None:
                     continue
-                yield from self._numbered(read)
+                yield from self._check_numbering(read)
                 if check == VOTE:
-                    yield from _miscounted(read, self._likeness(step, detail.name))
+                    yield from _check_vote(read, self._similarity_matrix(step, detail.name))
                 self.checked += len(read.rows)
 
-    def _numbered(self, read: TallyReading) -> Iterator[str]:
+    def _check_numbering(self, read: TallyReading) -> Iterator[str]:
         """Whether the texts go on where those before them ended, and the bound has not risen."""
-        first, bound = (read.whole.number(name) for name in ("first", "bound"))
+        first, bound = (read.whole_scope.number(name) for name in ("first", "bound"))
         at = 0 if first is None else int(first)
         if self._next is not None and at != self._next:
             yield f"it drew text {at}, and {self._next} is due"
@@ -59,23 +59,27 @@ class DrawnTextValidator:
                 yield f"its bound on the mass rose from {self._bound:.6g} to {bound:.6g} nats"
             self._bound = bound
 
-    def _likeness(self, step: Step, name: str) -> MatrixReading | None:
+    def _similarity_matrix(self, step: Step, name: str) -> MatrixReading | None:
         """The matrix whose rows are those of a tally."""
         every = (matrix_reading(self._header, step, x) for x in step.details or ())
         return next((x for x in every if x is not None and x.form.rows_of == name), None)
 
 
-def _miscounted(read: TallyReading, matrix: MatrixReading | None) -> Iterator[str]:
+def _check_vote(read: TallyReading, matrix: MatrixReading | None) -> Iterator[str]:
     """What is wrong with a vote, which is held again."""
-    columns, measure = read.detail.columns, read.whole.raw("measure")
+    columns, measure = read.detail.columns, read.whole_scope.entry("similarity")
     texts, logp, votes = (columns.get(name, []) for name in ("tokens", "logp", "votes"))
     if measure not in MEASURES:
         yield f"its texts vote by {str(measure)[:20]!r}, which this version does not know"
         return
-    if not texts or any(type(x) is not list for x in texts) or not (_numbers(logp) and _numbers(votes)):
+    if (
+        not texts
+        or any(type(x) is not list for x in texts)
+        or not (_are_numbers(logp) and _are_numbers(votes))
+    ):
         yield "its texts lack tokens, logarithms or votes"
         return
-    due = elect(texts, logp, measure)
+    due = hold_vote(texts, logp, measure)
     like = None if matrix is None else matrix.detail.numbers
     if like is None or like.shape != due.like.shape:
         yield f"it does not keep how like each two of its {len(texts)} texts are"
@@ -83,14 +87,14 @@ def _miscounted(read: TallyReading, matrix: MatrixReading | None) -> Iterator[st
         yield "its texts are not as like each other as it says"
     if not np.allclose(votes, due.votes, rtol=0, atol=ROUNDING):
         yield f"its votes are {votes}, and by their likeness {due.votes} are due"
-    if (chosen := read.whole.raw("chosen")) != due.chosen:
+    if (chosen := read.whole_scope.entry("chosen")) != due.chosen:
         yield f"it chose text {chosen}, and by the votes text {due.chosen} is due"
     if (outcomes := columns.get("outcome", [])) != due.outcomes:
         yield f"its texts are {', '.join(map(str, outcomes))}, and by the votes {', '.join(due.outcomes)}"
     due_same = 1 + due.outcomes.count("same")
-    if (same := read.whole.raw("same")) != due_same:
+    if (same := read.whole_scope.entry("same")) != due_same:
         yield f"it counts {same} texts like the one that it chose, and there are {due_same}"
 
 
-def _numbers(column: list[Any]) -> bool:
+def _are_numbers(column: list[Any]) -> bool:
     return bool(column) and all(isinstance(x, int | float) for x in column)

@@ -24,18 +24,18 @@ def edits_problems(detail: TallyDetail, step: Step, knobs: Mapping[str, Any]) ->
     passes = [x for x in step.details or () if isinstance(x, TallyDetail) and x.name == detail.name]
     if detail is not passes[0]:
         return
-    sure, rounds = knobs.get("sure"), knobs.get("rounds")
+    sure, rounds = knobs.get("min_probability"), knobs.get("max_rounds")
     if not isinstance(sure, int | float) or type(rounds) is not int:
         yield "the header's strategy lacks the knobs from which edits follow"
         return
-    if wrong := _misfit(passes):
+    if wrong := _passes_problem(passes):
         yield wrong
         return
     yield from _pass_problems(passes, sure)
     yield from _text_problems(passes, step.emitted, sure, rounds)
 
 
-def _misfit(passes: list[TallyDetail]) -> str:
+def _passes_problem(passes: list[TallyDetail]) -> str:
     """Why the passes cannot be followed; "": they can."""
     shared = passes[0].values
     for number, one in enumerate(passes, 1):
@@ -51,7 +51,7 @@ def _misfit(passes: list[TallyDetail]) -> str:
     return ""
 
 
-def _probabilities(one: TallyDetail) -> list[tuple[float, ...]]:
+def _tag_probabilities(one: TallyDetail) -> list[tuple[float, ...]]:
     """Of each place those of the four tags."""
     return list(zip(*(one.columns[x] for x in TAGS), strict=True))
 
@@ -60,7 +60,7 @@ def _pass_problems(passes: list[TallyDetail], sure: float) -> Iterator[str]:
     """Where a pass says another edit or outcome than its probabilities give."""
     changed = 0
     for number, one in enumerate(passes, 1):
-        p = _probabilities(one)
+        p = _tag_probabilities(one)
         likely = likely_edits(p)
         outcomes = [edit_outcome(row[x], row[KEEP], sure) for row, x in zip(p, likely, strict=True)]
         if one.columns["edit"] != [TAGS[x] for x in likely] or one.columns["outcome"] != outcomes:
@@ -84,7 +84,7 @@ def _text_problems(passes: list[TallyDetail], emitted: list[int], sure: float, r
             yield f"its pass {number} reads {tokens}, and the tags before it give {text}"
         seen.append(tokens)
         words = list(zip(one.columns["instead"], one.columns["behind"], strict=True))
-        edited = apply_tags(tokens, place_tags(_probabilities(one), sure), words)
+        edited = apply_tags(tokens, place_tags(_tag_probabilities(one), sure), words)
         text, why = next_draft(tokens, edited, room, end, seen, rounds)
     if why != said:
         yield f"it says that its edits ended by {said!r}, and {why!r} follows"

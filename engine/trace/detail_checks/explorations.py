@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ..details.explored import open_question, surest, weighed
-from ..details.filled import confidence_of, taken_of
+from ..details.canvas_fill import confidence_of, recorded_mask
+from ..details.exploration import canvas_scores, count_sure_places, place_to_explore
 from ..details.shapes import CanvasDetail
 
 
-def explorations(
+def exploration_problems(
     knobs: Mapping[str, Any], fill: CanvasDetail, last: CanvasDetail | None, ends: Collection[int]
 ) -> Iterator[str]:
     """What is wrong with what a pass explored, or with its not exploring; last: the pass before it in the same block."""
@@ -20,22 +20,22 @@ def explorations(
     if "entropy" not in fill.columns:
         yield "it says nothing of the entropy by which its selector explores"
     if last is not None and {"bars", "entropy"} <= last.columns.keys():
-        taken, sure = taken_of(last), confidence_of(last) >= last.columns["bars"]
+        taken, sure = recorded_mask(last), confidence_of(last) >= last.columns["bars"]
         if last.explored is not None:
             sure &= last.open != last.explored.place
         edge, entropy = last.edge or last.block[1], last.columns["entropy"]
-        due = open_question(last.open, entropy, taken, sure, edge, knobs["least"])
+        due = place_to_explore(last.open, entropy, taken, sure, edge, knobs["min_sure_places"])
     if due != (None if tried is None else tried.place):
         yield f"it explores the place {None if tried is None else tried.place}, and by the pass before {due} is due"
     if tried is None or last is None:
         return
-    if len(tried.tokens) > knobs["tries"] or (np.diff(tried.chance) > 0).any():
-        yield f"it tries {len(tried.tokens)} tokens, and the {knobs['tries']} likeliest are due, the likeliest first"
+    if len(tried.tokens) > knobs["candidates"] or (np.diff(tried.chance) > 0).any():
+        yield f"it tries {len(tried.tokens)} tokens, and the {knobs['candidates']} likeliest are due, the likeliest first"
     bars = fill.columns.get("bars", np.zeros(len(fill.open), np.float32))
-    counts = surest(tried.candidate, tried.confidence, bars[fill.open != tried.place], ends)
+    counts = count_sure_places(tried.candidate, tried.confidence, bars[fill.open != tried.place], ends)
     if counts != tried.sure:
         yield f"it counts {tried.sure} sure places, and bars and confidences give {counts}"
-    scores = weighed(tried.chance, tried.sure, knobs["gain"])
+    scores = canvas_scores(tried.chance, tried.sure, knobs["gain"])
     if not np.allclose(scores, tried.scores, rtol=0, atol=1e-9) or tried.won != int(np.argmax(tried.scores)):
         yield f"the canvas {tried.won} won with {tried.scores.tolist()}, and the scores are {scores.tolist()}"
     at = int(np.flatnonzero(fill.open == tried.place)[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..checks.verdicts import best_share, near, own_share
+from ..checks.verdicts import best_shown_probability, is_close, shown_probability
 from ..details.shapes import CanvasDetail
 from ..records.events import Step
 
@@ -33,10 +33,10 @@ def check_fixed_point(detail: Any, step: Step, knobs: Mapping[str, Any]) -> Iter
         return
     chance = None if detail.confidence is None else detail.confidence.tolist()
     for k, token in enumerate(step.emitted[: len(tokens)]):
-        own = own_share(tops, k - 1, token)
+        own = shown_probability(tops, k - 1, token)
         if (
             own is None
-            or (chance is not None and not near(own, chance[k]))
-            or own < best_share(tops, k - 1) * (1 - 1e-6)
+            or (chance is not None and not is_close(own, chance[k]))
+            or own < best_shown_probability(tops, k - 1) * (1 - 1e-6)
         ):
             yield f"token {k} of the block is not the likeliest that its place shows, with the probability that it is given"

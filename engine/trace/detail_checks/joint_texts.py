@@ -35,7 +35,7 @@ def joint_problems(detail: TallyDetail, step: Step, knobs: Mapping[str, Any]) ->
     elif (
         type(written) is not int
         or not 1 < written <= len(best)
-        or not _close(texts.values.get("best"), best[written - 1])
+        or not _is_close(texts.values.get("best"), best[written - 1])
     ):
         yield f"its best text has {texts.values.get('best')}, which is not what is told of that length"
     elif type(chosen) is not int or not 1 <= chosen <= len(rows):
@@ -44,7 +44,7 @@ def joint_problems(detail: TallyDetail, step: Step, knobs: Mapping[str, Any]) ->
         yield f"it emitted {step.emitted}, and the text that it chose is {rows[chosen - 1]}"
 
 
-def _close(a: Any, b: Any) -> bool:
+def _is_close(a: Any, b: Any) -> bool:
     """Whether two numbers are equal but for rounding."""
     numbers = isinstance(a, int | float) and isinstance(b, int | float)
     return numbers and math.isclose(a, b, rel_tol=ROUNDING)

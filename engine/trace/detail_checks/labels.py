@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..details.shapes import Detail, TallyDetail
-from ..details.threads import Strand, ThreadTree
-from ..values.mentions import STAND, count_in, mention_in, mention_outcomes
+from ..details.threads import TextThread, ThreadTree
+from ..values.mentions import STAND, mention_outcomes, parse_count, parse_mention
 
 LABELS, MENTIONS = "labels", "mentions"
 WHOLE = {LABELS: ("thread", "count"), MENTIONS: ("label", "index", "thread")}  # columns of whole numbers
@@ -20,7 +20,7 @@ Row = dict[str, Any]
 def labels_problems(details: Sequence[Detail], tree: ThreadTree, text: Text | None) -> Iterator[str]:
     """What is wrong with the labels of a run whose threads are `tree`. details: the two tallies of labels and of mentions
     text: ids -> text, None where the trace does not show it"""
-    if wrong := _misfit(details, len(tree.strands)):
+    if wrong := _tallies_problem(details, len(tree.strands)):
         yield wrong
         return
     labels, mentions = (
@@ -29,7 +29,7 @@ def labels_problems(details: Sequence[Detail], tree: ThreadTree, text: Text | No
     due = [
         (i, j, child)
         for i, label in enumerate(labels)
-        for j, child in enumerate(_children(tree.strands[label["thread"]]), 1)
+        for j, child in enumerate(_ordered_children(tree.strands[label["thread"]]), 1)
     ]
     if [(x["label"], x["index"], x["thread"]) for x in mentions] != [(i, j, x.number) for i, j, x in due]:
         yield "its mentions are not those whose threads began behind the counts"
@@ -38,7 +38,7 @@ def labels_problems(details: Sequence[Detail], tree: ThreadTree, text: Text | No
         yield from _label_problems(label, tree.strands[label["thread"]], text)
     for mention, (at, _, strand) in zip(mentions, due, strict=True):
         if mention["name"] != labels[at]["name"]:
-            yield f"{_where(mention)} is one of {mention['name'][:40]!r}, which is another label"
+            yield f"{_mention_name(mention)} is one of {mention['name'][:40]!r}, which is another label"
         yield from _mention_problems(mention, strand, tree, text)
     yield from _outcome_problems(mentions)
     values, kept = getattr(details[0], "values", {}), sum(x["outcome"] in STAND for x in mentions)
@@ -46,7 +46,7 @@ def labels_problems(details: Sequence[Detail], tree: ThreadTree, text: Text | No
         yield f"it tells of {values.get('kept')} mentions of {values.get('mentions')} that stand, and {kept} do"
 
 
-def _misfit(details: Sequence[Detail], threads: int) -> str:
+def _tallies_problem(details: Sequence[Detail], threads: int) -> str:
     """Why the tallies cannot be followed; "": they can."""
     if [x.name for x in details] != [LABELS, MENTIONS]:
         return "it does not tell of labels and then of mentions, once"
@@ -62,25 +62,25 @@ def _misfit(details: Sequence[Detail], threads: int) -> str:
     return ""
 
 
-def _label_problems(label: Row, strand: Strand, text: Text | None) -> Iterator[str]:
+def _label_problems(label: Row, strand: TextThread, text: Text | None) -> Iterator[str]:
     name, count = label["name"], label["count"]
     said = None if text is None else text(strand.tokens)
-    if said is not None and count != (count_in(said) or 0):
+    if said is not None and count != (parse_count(said) or 0):
         yield f"of the label {name[:40]!r} it read the count {count}, but its thread wrote {said[:40]!r}"
-    if len(_children(strand)) > count:
+    if len(_ordered_children(strand)) > count:
         yield f"of the label {name[:40]!r} more mentions were written than the {count} that it counted"
 
 
-def _mention_problems(mention: Row, strand: Strand, tree: ThreadTree, text: Text | None) -> Iterator[str]:
+def _mention_problems(mention: Row, strand: TextThread, tree: ThreadTree, text: Text | None) -> Iterator[str]:
     p, logp = mention["p"], mention["logp"]
     if len(p) != len(strand.tokens) or not all(x is not None and 0 < x <= 1 + 1e-9 for x in p):
-        yield f"{_where(mention)} has not one probability for each of its {len(strand.tokens)} tokens"
+        yield f"{_mention_name(mention)} has not one probability for each of its {len(strand.tokens)} tokens"
     elif not abs(logp - sum(map(math.log, p))) <= 1e-9 * max(1.0, abs(logp)):
-        yield f"{_where(mention)} has logp = {logp:.6g}, which is not that of its tokens"
+        yield f"{_mention_name(mention)} has logp = {logp:.6g}, which is not that of its tokens"
     stopped = strand.why == "stop_token" and bool(strand.tokens) and strand.tokens[-1] in tree.stops
     said = None if text is None else text(strand.tokens[: len(strand.tokens) - stopped])
-    if said is not None and mention["text"] != mention_in(said):
-        yield f"{_where(mention)} is called {mention['text'][:40]!r}, but its thread wrote {said[:60]!r}"
+    if said is not None and mention["text"] != parse_mention(said):
+        yield f"{_mention_name(mention)} is called {mention['text'][:40]!r}, but its thread wrote {said[:60]!r}"
 
 
 def _outcome_problems(mentions: Sequence[Row]) -> Iterator[str]:
@@ -89,12 +89,12 @@ def _outcome_problems(mentions: Sequence[Row]) -> Iterator[str]:
     for mention, *due in zip(mentions, *mention_outcomes(*columns), strict=True):
         recorded = [mention.get(name) for name in ("outcome", "own", "other")]
         if recorded != due:
-            yield f"{_where(mention)} is {recorded}, and by the probabilities it is {due}"
+            yield f"{_mention_name(mention)} is {recorded}, and by the probabilities it is {due}"
 
 
-def _where(mention: Row) -> str:
+def _mention_name(mention: Row) -> str:
     return f"mention {mention['index']} of label {mention['label']}"
 
 
-def _children(strand: Strand) -> list[Strand]:
+def _ordered_children(strand: TextThread) -> list[TextThread]:
     return [child for at in sorted(strand.children) for child in strand.children[at]]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from ..details.pictured import begins, group_sizes, waves
+from ..details.picture_passes import picture_start, randar_group_sizes, zipar_passes
 from ..details.shapes import CanvasDetail
 from ..encoding.forks import method_at
 from ..records.events import Header, Step
-from ..records.parts import said
-from ..records.phases import decides
+from ..records.parts import part_description
+from ..records.phases import is_deciding_pass
 
 
-def standing(tokens: Mapping[int, int], place: int) -> list[int]:
+def contiguous_tokens(tokens: Mapping[int, int], place: int) -> list[int]:
     """The tokens that stand in one piece from the position `place` on."""
     piece: list[int] = []
     while (token := tokens.get(place + len(piece))) is not None:
@@ -26,7 +26,7 @@ class PictureValidator:
     def __init__(self, header: Header):
         self._header = header
         self._whole = header.parent is None  # a branch begins in the midst of a picture
-        self._picture: _Picture | None = None
+        self._picture: _PictureState | None = None
         self.derived = False
 
     def lose(self) -> None:
@@ -36,7 +36,7 @@ class PictureValidator:
     def problems(self, step: Step, fill: CanvasDetail) -> Iterator[str]:
         """What is wrong with a fill, a phrase each."""
         if self._picture is None or len(self._picture.tokens) == self._picture.length:
-            self._picture = self._begun(step, fill)
+            self._picture = self._begin_picture(step, fill)
             if self._whole and fill.start != step.n:
                 yield f"its picture begins at {fill.start}, behind a text of {step.n} tokens"
         picture = self._picture
@@ -56,20 +56,20 @@ class PictureValidator:
         if again:
             yield f"it settles the positions {sorted(again)} a second time"
         if self.derived:
-            yield from picture.due(fill)
-            yield from picture.fed(step, fill)
+            yield from picture.check_cells(fill)
+            yield from picture.check_fed_rows(step, fill)
         picture.tokens |= dict(zip(fill.places, fill.tokens, strict=True))
         picture.passes += 1
         if self._whole:
-            due = standing(picture.tokens, picture.start + picture.emitted)
+            due = contiguous_tokens(picture.tokens, picture.start + picture.emitted)
             if step.emitted != due[: len(step.emitted)]:
                 yield f"it emitted {step.emitted}, and what stands behind the text is {due}"
             picture.emitted += len(step.emitted)
 
-    def _begun(self, step: Step, fill: CanvasDetail) -> _Picture:
+    def _begin_picture(self, step: Step, fill: CanvasDetail) -> _PictureState:
         """The picture that begins with a fill, as the header tells of it."""
         settles, knobs = (
-            said(self._header, "strategy").get("settles"),
+            part_description(self._header, "strategy").get("settles"),
             method_at(self._header, step.step).get("strategy"),
         )
         number = knobs.get("window" if settles == "rows" else "steps") if isinstance(knobs, dict) else None
@@ -83,14 +83,18 @@ class PictureValidator:
             and first >= 0
             and small
         ):
-            return _Picture(fill, 0, 0, None)
+            return _PictureState(fill, 0, 0, None)
         if settles == "cells":
             assert isinstance(knobs, dict)
-            return _Picture(
-                fill, first, width, group_sizes(fill.length, number), raster=knobs.get("order") == "raster"
+            return _PictureState(
+                fill,
+                first,
+                width,
+                randar_group_sizes(fill.length, number),
+                raster=knobs.get("order") == "raster",
             )
-        passes = waves(first, first + fill.length, width, min(number, width))
-        return _Picture(fill, first, width, [len(cells) for cells in passes], passes)
+        passes = zipar_passes(first, first + fill.length, width, min(number, width))
+        return _PictureState(fill, first, width, [len(cells) for cells in passes], passes)
 
     def _shape(self, fill: CanvasDetail) -> tuple[int, int]:
         """The width of the header's picture, and which of its cells is the first of a fill; -1: the header does not tell."""
@@ -103,10 +107,10 @@ class PictureValidator:
             and all(type(x) is int for x in levels)
         ):
             return 1, -1
-        return width, fill.start - begins(self._header.prompt.tolist(), levels)
+        return width, fill.start - picture_start(self._header.prompt.tolist(), levels)
 
 
-class _Picture:
+class _PictureState:
     """A picture as its fills have left it so far.
 
     first: the cell at its first place;  sizes: cells of each pass, None: not known;  rows: these cells, where rows are written
@@ -130,7 +134,7 @@ class _Picture:
         self.waiting: set[int] = set()
         self.passes = self.emitted = 0
 
-    def due(self, fill: CanvasDetail) -> Iterator[str]:
+    def check_cells(self, fill: CanvasDetail) -> Iterator[str]:
         """The cells of a pass follow from the knobs; those of a group that comes by chance, how many they are."""
         assert self.sizes is not None
         if self.passes >= len(self.sizes):
@@ -154,7 +158,7 @@ class _Picture:
         elif self.raster and ranks != list(range(len(cells))):
             yield "its order is not that of the raster"
 
-    def fed(self, step: Step, fill: CanvasDetail) -> Iterator[str]:
+    def check_fed_rows(self, step: Step, fill: CanvasDetail) -> Iterator[str]:
         """The rows that a pass fed, and the tokens that stood in for cells to come."""
         assert self.sizes is not None
         begin, size = self.start - self.first, len(fill.open)
@@ -167,17 +171,21 @@ class _Picture:
                 if 0 < self.passes <= len(self.sizes)
                 else 2 * self.first + 1
             )
-        rows = [one.tokens for one in step.passes if decides(one)]
+        rows = [one.tokens for one in step.passes if is_deciding_pass(one)]
         if rows != [due]:
             yield f"its passes fed {rows} rows, and {due} are due"
         self.waiting -= ready
-        early = [place - 1 for place in fill.open.tolist() if self.rows is not None and self._before(place)]
+        early = [
+            place - 1
+            for place in fill.open.tolist()
+            if self.rows is not None and self._starts_row_early(place)
+        ]
         own = [[place, self.tokens[max(x for x in self.tokens if x < place)]] for place in early]
         self.waiting |= {place - begin for place in early}
         if (fill.standins or []) != own:
             yield f"its rows begin behind the stand-ins {fill.standins}, and {own} are due"
 
-    def _before(self, place: int) -> bool:
+    def _starts_row_early(self, place: int) -> bool:
         """Whether the cell at `place` begins a row, and the cell before it is to come."""
         begins = (place - self.start + self.first) % self.width == 0
         return (

@@ -9,13 +9,13 @@ from math import prod
 from ..details.tree import TreeReading
 from ..records.events import CacheChange, Header, Step
 from ..values.limits import TEXTS
-from .trees import trees
+from .trees import declared_trees
 
 Entry = tuple[int, int]  # the step that wrote it, and for which text of its batch
 Node = tuple[int, int, int]  # first position, the one behind the last, texts that read it
 
 
-class Texts:
+class SharingValidator:
     """The texts of a search as lists of the entries that they read behind a prompt of `n` tokens, whose last enters with the
     first step. Each pass writes an entry for each of its texts; then text b goes on behind text parents[b]."""
 
@@ -52,17 +52,17 @@ class Texts:
         paths = [[*path, (step.step, i)] for i, path in enumerate(self._paths)]
         self._paths = [paths[parent] for parent in parents] or paths
         for change in recorded:
-            yield from self._compared(change)
+            yield from self._check_shared(change)
 
     def _parents(self, step: Step) -> list[int] | None:
         """Of each text that goes on, the text of the pass that it went on from; None where the step follows no such texts."""
-        for detail, form in trees(self._header, step):
+        for detail, form in declared_trees(self._header, step):
             if form.batch and detail.earlier:
-                alive = TreeReading(detail, form, {}, ()).of("open")
+                alive = TreeReading(detail, form, {}, ()).nodes_by_fate("open")
                 return [detail.parents[node] for node in alive]
         return None
 
-    def _compared(self, change: CacheChange) -> Iterator[str]:
+    def _check_shared(self, change: CacheChange) -> Iterator[str]:
         assert self._paths is not None and change.shared is not None
         due = Counter(self._nodes())
         recorded = Counter((first, stop, refs) for _, first, stop, refs in change.shared.tolist())

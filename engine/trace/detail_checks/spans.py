@@ -13,13 +13,13 @@ from ..details.shapes import TallyDetail
 from ..details.spans import BEST, rank_spans, span_costs
 from ..details.tally import TallyReading
 from ..records.events import Header, Step
-from .details import details_by_check, matrix_reading, reading
+from .details import details_by_check, matrix_reading, tally_reading
 
 SPANS = "spans"  # the check, as declarations name it
 ROUNDING = 1e-5  # of single floats, as a share
 
 
-class Span(NamedTuple):
+class ListedSpan(NamedTuple):
     """A span that is listed: its first token in the passage, from 0, how many it has, and what it costs in nats."""
 
     begin: int
@@ -42,18 +42,18 @@ def spans_problems(header: Header, step: Step) -> Iterator[str]:
     the passage), `length` and `gap`; and the knob `normal`. A matrix whose cells are its rows holds the loss of each span.
     """
     for detail in details_by_check(header, step, SPANS):
-        read = reading(header, step, detail)
-        spans = [] if read is None else _listed(read.detail.columns)
+        read = tally_reading(header, step, detail)
+        spans = [] if read is None else _parse_spans(read.detail.columns)
         if read is None or not spans:
             yield "it lists no spans with a place, tokens and a loss"
             continue
-        yield from _of_prompt(read, spans, header.prompt.tolist())
-        gap, greedy = read.whole.raw("gap"), [x.place for x in spans if x.greedy]
+        yield from _check_prompt_tokens(read, spans, header.prompt.tolist())
+        gap, greedy = read.whole_scope.entry("gap"), [x.place for x in spans if x.greedy]
         if len(greedy) != (gap is not None):
             yield f"it lists {len(greedy)} greedy spans, and its gap is {gap}"
         for matrix in filter(None, (matrix_reading(header, step, x) for x in step.details or ())):
             if matrix.form.cells_of == detail.name:
-                yield from _of_losses(read, spans, matrix)
+                yield from _check_losses(read, spans, matrix)
 
 
 def passage_tokens(header: Header, step: Step) -> int:
@@ -63,12 +63,12 @@ def passage_tokens(header: Header, step: Step) -> int:
     return sum(x for x in lengths if type(x) is int)
 
 
-def _listed(columns: dict[str, list[Any]]) -> list[Span]:
+def _parse_spans(columns: dict[str, list[Any]]) -> list[ListedSpan]:
     """The spans of a tally; [] where an entry is not what it has to be."""
-    entries = [columns.get(name, []) for name in Span._fields]
+    entries = [columns.get(name, []) for name in ListedSpan._fields]
     if len({*map(len, entries)}) != 1:
         return []
-    spans = [Span(*row) for row in zip(*entries, strict=True)]
+    spans = [ListedSpan(*row) for row in zip(*entries, strict=True)]
     well = (
         type(x.begin) is int
         and type(x.size) is int
@@ -80,9 +80,9 @@ def _listed(columns: dict[str, list[Any]]) -> list[Span]:
     return spans if all(well) else []
 
 
-def _of_prompt(read: TallyReading, spans: list[Span], prompt: Sequence[int]) -> Iterator[str]:
+def _check_prompt_tokens(read: TallyReading, spans: list[ListedSpan], prompt: Sequence[int]) -> Iterator[str]:
     """Whether the spans hold what stands in the prompt."""
-    start, length = (read.whole.raw(name) for name in ("start", "length"))
+    start, length = (read.whole_scope.entry(name) for name in ("start", "length"))
     if type(start) is not int or type(length) is not int or start < 0 or length < 1:
         yield f"its passage has {length} tokens at {start}"
         return
@@ -96,17 +96,17 @@ def _of_prompt(read: TallyReading, spans: list[Span], prompt: Sequence[int]) -> 
             yield f"the span {[begin, size]} holds {tokens}, and in the prompt there stands {due}"
 
 
-def _of_losses(read: TallyReading, spans: list[Span], matrix: MatrixReading) -> Iterator[str]:
+def _check_losses(read: TallyReading, spans: list[ListedSpan], matrix: MatrixReading) -> Iterator[str]:
     """Whether those that are listed are the best of all, and have their losses."""
     losses, places = matrix.detail.numbers, [x.place for x in spans]
     if losses is None:
         return
     rows, columns = losses.shape
     inside = all(0 <= begin < rows and 1 <= size <= columns for begin, size in places)
-    if rows != read.whole.raw("length") or not inside:
+    if rows != read.whole_scope.entry("length") or not inside:
         yield f"its losses have {rows} rows and {columns} columns, and it lists {places}"
         return
-    normal = bool(read.whole.raw("normal"))
+    normal = bool(read.whole_scope.entry("length_normalization"))
     values = span_costs(losses.astype(np.float64), normal)
     own, least = float(values[places[0][0], places[0][1] - 1]), float(values.min())
     if not own <= least + ROUNDING * max(1.0, abs(own)):
@@ -119,8 +119,8 @@ def _of_losses(read: TallyReading, spans: list[Span], matrix: MatrixReading) -> 
         held = float(losses[begin, size - 1])
         if not math.isclose(held, loss, rel_tol=ROUNDING, abs_tol=ROUNDING):
             yield f"the span {[begin, size]} has a loss of {loss:.6g}, and {held:.6g} among all spans"
-    if (gap := matrix.detail.values.get("gap")) != read.whole.raw("gap"):
-        yield f"its losses have the gap {gap}, and its list {read.whole.raw('gap')}"
+    if (gap := matrix.detail.values.get("gap")) != read.whole_scope.entry("gap"):
+        yield f"its losses have the gap {gap}, and its list {read.whole_scope.entry('gap')}"
     marks = [[begin, size - 1, "answer"] for begin, size in places[:1]]
     marks += [[begin, size - 1, "greedy"] for begin, size in greedy]
     if matrix.detail.marks != marks:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from ..details.shapes import Begun, ThreadsDetail
-from ..details.threads import ThreadTree, enter
-from .freed_entries import contradicts
+from ..details.threads import ThreadTree, add_round
+from .freed_entries import freed_entries_problem
 
 
 class ThreadValidator:
@@ -40,12 +40,14 @@ class ThreadValidator:
         """
         if not self._known or (record is None and not self._rounds):
             return
-        wrong = "it tells of no threads, and some were alive" if record is None else self._wrong(record)
+        wrong = (
+            "it tells of no threads, and some were alive" if record is None else self._record_problem(record)
+        )
         if record is None or wrong:
             self.lose()
             yield wrong
             return
-        enter(self._order, record, self._rounds)
+        add_round(self._order, record, self._rounds)
         self._rounds += 1
         self.checked += len(record.alive)
         if len(freed) not in (0, len(record.ended)):
@@ -54,12 +56,12 @@ class ThreadValidator:
         for i, (ended, places) in enumerate(zip(record.ended, freed, strict=False)):
             others = [*self._order.alive, *(self._order.strands[x.thread] for x in record.ended[i + 1 :])]
             strand = self._order.strands[ended.thread]
-            yield from filter(None, [contradicts(strand, places, others, self._prompt)])
+            yield from filter(None, [freed_entries_problem(strand, places, others, self._prompt)])
         due = self._order.take()
         if due != emitted:
             yield f"it emitted {emitted}, but the threads' texts in order go on with {due}"
 
-    def _wrong(self, record: ThreadsDetail) -> str:
+    def _record_problem(self, record: ThreadsDetail) -> str:
         """Why a record does not go on from those before it; "": it does."""
         known, before = len(self._order.strands), [x.number for x in self._order.alive]
         numbers = [x.thread for x in record.begun]
@@ -74,9 +76,9 @@ class ThreadValidator:
         ended = [x.thread for x in record.ended]
         if len(set(ended)) < len(ended) or not set(ended) <= {*due, *numbers}:
             return f"threads {ended} ended, but {due} were alive"
-        return next(filter(None, (self._misplaced(x, record) for x in record.begun[len(roots) :])), "")
+        return next(filter(None, (self._start_problem(x, record) for x in record.begun[len(roots) :])), "")
 
-    def _misplaced(self, child: Begun, record: ThreadsDetail) -> str:
+    def _start_problem(self, child: Begun, record: ThreadsDetail) -> str:
         """Why a child cannot have begun where its record says; "": it can. Its parent wrote in this step, and the child stands
         behind all of that, or behind all but the token that ended it."""
         if child.parent not in record.alive:

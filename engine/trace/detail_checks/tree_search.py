@@ -7,19 +7,19 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from decodescope.engine.core.arithmetic import cases_in, passed
+from decodescope.engine.core.arithmetic import check_cases, parse_cases
 
 from ..details.declarations import Growth
 from ..details.shapes import TallyDetail
 from ..details.tree import TreeReading
-from ..values.formula import formula, work_out
+from ..values.formula import evaluate_formula, formula
 
 # the score of a candidate from its prior, its value and visits, and the visits of its node
 Score = Callable[[float, float, int, int], float]
 SYMBOLS = "0123456789+*="  # of the first ids of a model without a tokenizer
 
 
-class Regrowth:
+class SearchReplay:
     """A tree of beginnings of texts as it grows, a node a round: which node is looked at next, and what becomes of its number.
 
     Node 0 is the beginning of all texts; the others stand as they were born.
@@ -61,7 +61,7 @@ class Regrowth:
                 return node, token
             node = self.kids[node][token]
 
-    def bear(self, parent: int, token: int, candidates: Sequence[int], priors: Sequence[float]) -> int:
+    def add_node(self, parent: int, token: int, candidates: Sequence[int], priors: Sequence[float]) -> int:
         """A new node, which is closed where it has no candidates."""
         node = len(self.tokens)
         self.kids[parent][token] = node
@@ -95,7 +95,7 @@ class Regrowth:
         return tokens[::-1]
 
 
-def why_over(rewards: Sequence[float], exhausted: bool, most: int) -> str | None:
+def end_reason(rewards: Sequence[float], exhausted: bool, most: int) -> str | None:
     """Why a search ends after texts with these rewards: the last passed all, nothing is left to try, or there are `most`. None:
     it goes on."""
     if rewards and rewards[-1] == 1:
@@ -105,31 +105,35 @@ def why_over(rewards: Sequence[float], exhausted: bool, most: int) -> str | None
     return "rollouts" if len(rewards) >= most else None
 
 
-def declared_score(growth: Growth, knobs: Mapping[str, Any]) -> Score:
+def score_function(growth: Growth, knobs: Mapping[str, Any]) -> Score:
     """The score that a declaration gives."""
     parts = formula(growth.score)
 
     def score(p: float, q: float, n: int, parent: int) -> float:
         own: dict[str, Any] = {**knobs, "p": p, "q": q, "n": n, "N": parent}
-        number = work_out(parts, lambda name: x if isinstance(x := own.get(name), int | float) else None)
+        number = evaluate_formula(
+            parts, lambda name: x if isinstance(x := own.get(name), int | float) else None
+        )
         return -math.inf if number is None else number
 
     return score
 
 
-def regrown(reading: TreeReading, upto: int | None = None) -> Iterator[tuple[Regrowth, list[float]]]:
+def replay_rounds(
+    reading: TreeReading, upto: int | None = None
+) -> Iterator[tuple[SearchReplay, list[float]]]:
     """The tree as it was before each of its rounds, up to `upto` of them, with the scores behind the parent of the node that is
     then born; and last as it is behind them, without scores. Rounds are taken as they were recorded."""
     growth, detail = reading.form.growth, reading.detail
     assert growth is not None
     candidates, priors = detail.columns[growth.candidates], detail.columns[growth.priors]
-    again = Regrowth(declared_score(growth, reading.knobs), candidates[0], priors[0])
+    again = SearchReplay(score_function(growth, reading.knobs), candidates[0], priors[0])
     rounds = len(reading) - 1 if upto is None else upto
     for node in range(1, rounds + 1):
         parent, token = detail.parents[node], reading.token(node)
         assert token is not None
         yield again, again.scores(parent)
-        again.bear(parent, token, candidates[node], priors[node])
+        again.add_node(parent, token, candidates[node], priors[node])
         again.reward(node, reading.number(node) or 0.0)
     yield again, []
 
@@ -211,10 +215,10 @@ def _sum_problems(judged: TallyDetail) -> Iterator[str]:
 def _growth_problems(reading: TreeReading, growth: Growth, judged: TallyDetail, most: int) -> Iterator[str]:
     """Rounds that went elsewhere than the scores say, and what the nodes had at the end."""
     rewards, texts = judged.columns["reward"], judged.columns["text"]
-    states = regrown(reading)
+    states = replay_rounds(reading)
     for number in range(1, len(judged) + 1):
         again, _ = next(states)
-        if (why := why_over(rewards[: number - 1], again.closed[0], most)) is not None:
+        if (why := end_reason(rewards[: number - 1], again.closed[0], most)) is not None:
             yield f"it went on with rollout {number}, and was over before: {why}"
             return
         parent, token = again.select()
@@ -229,17 +233,17 @@ def _growth_problems(reading: TreeReading, growth: Growth, judged: TallyDetail, 
             yield f"the text of rollout {number} does not begin as its node does"
     again, _ = next(states)
     yield from _end_problems(reading, growth, again)
-    if (ended := judged.values.get("why")) != (over := why_over(rewards, again.closed[0], most)):
+    if (ended := judged.values.get("why")) != (over := end_reason(rewards, again.closed[0], most)):
         yield f"it ended with {ended!r}, and by its rollouts that is {over!r}"
 
 
-def _end_problems(reading: TreeReading, growth: Growth, again: Regrowth) -> Iterator[str]:
+def _end_problems(reading: TreeReading, growth: Growth, again: SearchReplay) -> Iterator[str]:
     """What the nodes had at the end otherwise than it follows."""
     columns = reading.detail.columns
     counted: dict[str, list[Any]] = {
         growth.visits: again.visits,
         growth.values: again.values,
-        "outcome": words_now(reading, again),
+        "outcome": node_outcomes(reading, again),
     }
     for name, due in counted.items():
         if (held := columns[name]) != due:
@@ -247,7 +251,7 @@ def _end_problems(reading: TreeReading, growth: Growth, again: Regrowth) -> Iter
             yield f"{name} of node {at} is {held[at]!r}, and its rollouts give {due[at]!r}"
 
 
-def words_now(reading: TreeReading, again: Regrowth) -> list[str]:
+def node_outcomes(reading: TreeReading, again: SearchReplay) -> list[str]:
     """The outcome of each node as the tree stands: what ends a text, or whether its candidates are all closed."""
     growth = reading.form.growth
     assert growth is not None
@@ -257,7 +261,7 @@ def words_now(reading: TreeReading, again: Regrowth) -> list[str]:
     return [word if not some else growth.closed if shut else going for some, shut, word in nodes]
 
 
-def said(tokens: Sequence[int], stops: Sequence[int], text: Callable[[list[int]], str] | None) -> str:
+def judged_text(tokens: Sequence[int], stops: Sequence[int], text: Callable[[list[int]], str] | None) -> str:
     """What is judged of a text: without the token that ends it; text: of ids, None: there is no tokenizer."""
     body = [*tokens[:-1]] if tokens and tokens[-1] in stops else [*tokens]
     return text(body) if text is not None else "".join(SYMBOLS[x] if x < len(SYMBOLS) else " " for x in body)
@@ -268,11 +272,11 @@ def _judged_problems(
 ) -> Iterator[str]:
     """Which texts have other results than their tests give."""
     try:
-        cases = cases_in(tests)
+        cases = parse_cases(tests)
     except ValueError as error:
         yield f"its tests cannot be read: {str(error).rstrip('.')}"
         return
     rows = zip(judged.columns["text"], judged.columns["passed"], strict=True)
     for number, (tokens, results) in enumerate(rows, 1):
-        if [bool(x) for x in results] != (due := passed(said(tokens, stops, text), cases)):
+        if [bool(x) for x in results] != (due := check_cases(judged_text(tokens, stops, text), cases)):
             yield f"the text of rollout {number} passes {sum(results)} of {len(due)} tests, and {sum(due)} are right"

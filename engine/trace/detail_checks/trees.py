@@ -19,7 +19,7 @@ def tree_form(header: Header, detail: TreeDetail) -> TreeForm | None:
     return form if isinstance(form, TreeForm) else None
 
 
-def trees(header: Header, step: Step | None) -> list[tuple[TreeDetail, TreeForm]]:
+def declared_trees(header: Header, step: Step | None) -> list[tuple[TreeDetail, TreeForm]]:
     """The trees of a step that the header declares."""
     held = () if step is None else step.details or ()
     return [
@@ -54,7 +54,7 @@ def tree_reading(
 
 def settles_at_end(header: Header, step: Step) -> bool:
     """Whether the text is settled at the end of the run alone: until then steps emit what may be replaced."""
-    return any(form.settles_at_end for _, form in trees(header, step))
+    return any(form.settles_at_end for _, form in declared_trees(header, step))
 
 
 class TreeValidator:
@@ -74,18 +74,18 @@ class TreeValidator:
         """What the trees of this step, the next one, say wrongly."""
         before, known = self._before, self._known
         self._before, self._known = step, True
-        for detail, form in trees(self._header, step):
+        for detail, form in declared_trees(self._header, step):
             reading = tree_reading(self._header, step, detail, form, before)
             reading.known = known
             if detail.earlier and known:
-                yield from _parents(reading, step)
+                yield from _check_parents(reading, step)
             yield from tree_problems(reading)
 
 
-def _parents(reading: TreeReading, step: Step) -> Iterator[str]:
+def _check_parents(reading: TreeReading, step: Step) -> Iterator[str]:
     """Nodes that go on from one that there is not, or that did not go on."""
     if reading.before is not None:
-        outcomes = TreeReading(reading.before, reading.form, {}, ()).of("open")
+        outcomes = TreeReading(reading.before, reading.form, {}, ()).nodes_by_fate("open")
         count = len(outcomes)  # those that go on come first
     elif reading.form.batch:
         ran = [one.batch for one in step.passes if one.lane == "target"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..details.shapes import TallyDetail
-from ..details.turns import LANES, ORIGINS, Size, following_of, kept_of, turn_outcome
+from ..details.turns import LANES, ORIGINS, Size, kept_count, turn_outcome, writer_from_outcome
 from ..records.events import Header, Prefill, Step
 from .details import knobs_of, tallies_by_check
 
@@ -29,7 +29,7 @@ class SwitchValidator:
 
     def __init__(self, header: Header, prefill: Prefill | None):
         self._header, self._whole, self.checked = header, header.parent is None and prefill is not None, 0
-        self._read = {size: _appended(prefill, lane) for size, lane in LANES.items()}
+        self._read = {size: _appended_tokens(prefill, lane) for size, lane in LANES.items()}
         self._next: Size | None = None
         self._stay, self._scores = 0, list[float]()
 
@@ -40,8 +40,8 @@ class SwitchValidator:
     def problems(self, step: Step) -> Iterator[str]:
         """What is wrong with the turns of a step, a phrase each."""
         for check, columns, values, follow in (
-            ("turns", TURN, TURN_VALUES, self._turn),
-            ("blocks", BLOCK, BLOCK_VALUES, self._judged),
+            ("turns", TURN, TURN_VALUES, self._check_turn),
+            ("blocks", BLOCK, BLOCK_VALUES, self._check_block),
         ):
             tallies, problems = tallies_by_check(self._header, step, check, columns, values)
             yield from problems
@@ -51,7 +51,7 @@ class SwitchValidator:
                 )
                 self.checked += 1
 
-    def _turn(self, step: Step, detail: TallyDetail, knobs: Mapping[str, Any]) -> Iterator[str]:
+    def _check_turn(self, step: Step, detail: TallyDetail, knobs: Mapping[str, Any]) -> Iterator[str]:
         """A token of one model: the mean of the last scores, the stay, who goes on, and what was read for it."""
         if len(detail) != 1 or detail.columns["lane"][0] not in LANES:
             yield "its turn is no token of one of the two models"
@@ -64,18 +64,20 @@ class SwitchValidator:
             yield f"it emitted {step.emitted}, and the token of its turn is {row['token']}"
         if step.origins != [ORIGINS[wrote]] * len(step.emitted):
             yield f"its origins are {step.origins}, and the {wrote} model wrote"
-        yield from self._decided(row, values, knobs)
+        yield from self._check_decision(row, values, knobs)
         unread = step.n - 1 - self._read[wrote]
         if self._whole and values["caught"] != unread:
             yield f"it caught up {values['caught']} rows, and {unread} of the text had not been read"
-        yield from self._rows(step, {wrote: values["caught"] + 1})
-        self._next = following_of(row["outcome"])
+        yield from self._check_rows(step, {wrote: values["caught"] + 1})
+        self._next = writer_from_outcome(row["outcome"])
 
-    def _decided(
+    def _check_decision(
         self, row: Mapping[str, Any], values: Mapping[str, Any], knobs: Mapping[str, Any]
     ) -> Iterator[str]:
         """Whose turn it is next, by the scores so far."""
-        window, least, tau, shift = (knobs.get(x) for x in ("window", "stay", "tau", "shift"))
+        window, least, tau, shift = (
+            knobs.get(x) for x in ("window", "min_turn_tokens", "tau", "large_tau_offset")
+        )
         whole = all(type(x) is int and x > 0 for x in (window, least))
         if not whole or not all(type(x) in (int, float) for x in (tau, shift)):
             yield "the header's router lacks the knobs from which its turns follow"
@@ -95,20 +97,20 @@ class SwitchValidator:
         if (self._next is not None or self._whole) and stay != self._stay + 1:
             yield f"its model has made {stay} tokens in a row, and {self._stay + 1} are due"
         outcome = turn_outcome(wrote, mean, bar, stay, least)
-        following = following_of(row["outcome"])
+        following = writer_from_outcome(row["outcome"])
         if row["outcome"] != outcome:
             words = f"the {following} model goes on, {row['outcome']!r}"
             yield f"{words}, and by mean, tau and stay {outcome!r} is due"
         self._stay = stay if following == wrote else 0
-        if following != wrote and knobs.get("reset") is True:
+        if following != wrote and knobs.get("reset_window") is True:
             self._scores = []
 
-    def _judged(self, step: Step, detail: TallyDetail, knobs: Mapping[str, Any]) -> Iterator[str]:
+    def _check_block(self, step: Step, detail: TallyDetail, knobs: Mapping[str, Any]) -> Iterator[str]:
         """A block of the small model, what the large one takes back, and its own token."""
-        if wrong := _misshapen(detail):
+        if wrong := _block_problem(detail):
             yield wrong
             return
-        bar, least, most = (knobs.get(x) for x in ("rollback", "tau", "length"))
+        bar, least, most = (knobs.get(x) for x in ("rollback_threshold", "tau", "max_draft_tokens"))
         if (
             bar is None
             or least is None
@@ -128,7 +130,7 @@ class SwitchValidator:
             yield "the small model wrote a token that it was not sure enough of"
         if gave_up is not None and gave_up >= least:
             yield "the small model gave up where it was sure enough"
-        if kept != (due := kept_of(tokens, loss, choice, bar)):
+        if kept != (due := kept_count(tokens, loss, choice, bar)):
             yield f"it keeps {kept} tokens of the block, and by its losses {due} stay"
         own = detail.columns["token"][n:]
         if own and kept < n and own[0] != choice[kept]:
@@ -136,20 +138,20 @@ class SwitchValidator:
         small = min(kept, len(step.emitted))
         if step.origins != ["draft"] * small + ["target"] * (len(step.emitted) - small):
             yield f"its origins are {step.origins}, and {small} tokens of the block stay"
-        yield from self._rows(step, {"large": 1 + n, "small": values["caught"] + values["asked"]})
+        yield from self._check_rows(step, {"large": 1 + n, "small": values["caught"] + values["asked"]})
         self._next = "large" if kept < n else "small"
 
-    def _rows(self, step: Step, due: Mapping[Size, int]) -> Iterator[str]:
+    def _check_rows(self, step: Step, due: Mapping[Size, int]) -> Iterator[str]:
         """The passes of the models read so many rows."""
         for size, lane in LANES.items():
-            self._read[size] += _appended(step, lane)
+            self._read[size] += _appended_tokens(step, lane)
         for size, rows in due.items():
             seen = sum(x.tokens for x in step.passes if x.lane == LANES[size])
             if step.passes and seen != rows:
                 yield f"the {size} model's passes read {seen} rows, and {rows} are due"
 
 
-def _misshapen(detail: TallyDetail) -> str:
+def _block_problem(detail: TallyDetail) -> str:
     """Why the rows of a block are none: those of the small model, then at most one of the large one; "": they are."""
     n, kept, asked = (detail.values[name] for name in ("written", "kept", "asked"))
     gave_up = detail.values["gave_up"]
@@ -171,6 +173,6 @@ def _misshapen(detail: TallyDetail) -> str:
     return ""
 
 
-def _appended(record: Prefill | Step | None, lane: str) -> int:
+def _appended_tokens(record: Prefill | Step | None, lane: str) -> int:
     """Tokens that the cache of a lane took up."""
     return 0 if record is None else sum(change.appended for change in record.cache if change.lane == lane)

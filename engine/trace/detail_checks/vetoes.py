@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ..details.filled import confidence_of, taken_of
+from ..details.canvas_fill import confidence_of, recorded_mask
 from ..details.shapes import CanvasDetail
-from ..details.vetoed import turns
+from ..details.veto import commit_order
 from ..records.events import Header
-from ..values.grammar import OPEN, PLACES, GrammarError, Language, grammar
+from ..values.grammar import OPEN, PLACES, GrammarError, Language, parse_grammar
 
 _VOCAB = 1 << 22  # ids of the largest vocabulary that is looked at
 
 
-class Vetoes:
+class VetoValidator:
     """Follows a canvas under a grammar, which the header's strategy names and whose tokens the first fill tells."""
 
     def __init__(self, header: Header):
@@ -33,7 +33,7 @@ class Vetoes:
             return
         if fill.terminals is not None:
             try:
-                read = grammar(text)
+                read = parse_grammar(text)
             except GrammarError as error:
                 yield f"its grammar cannot be read ({error})"
                 return
@@ -44,18 +44,20 @@ class Vetoes:
         if self._language is None:
             yield "it does not say which tokens are the grammar's terminals"
             return
-        yield from self._alone(fill, [*before], self._language)
-        yield from _together(fill, [*before], self._language)
-        yield from _witness(fill, [*before], self._language)
+        yield from self._check_single_vetoes(fill, [*before], self._language)
+        yield from _check_joint_vetoes(fill, [*before], self._language)
+        yield from _check_witness(fill, [*before], self._language)
 
-    def _alone(self, fill: CanvasDetail, canvas: list[int], language: Language) -> Iterator[str]:
+    def _check_single_vetoes(
+        self, fill: CanvasDetail, canvas: list[int], language: Language
+    ) -> Iterator[str]:
         """Candidates fit, each alone, and what was refused alone does not."""
-        tried = fill.explored_at
+        tried = fill.explored_index
         if fill.explored is not None and tried is not None:
             canvas[fill.explored.place - fill.start] = int(fill.candidate[tried])
         rows = {int(place): i for i, place in enumerate(fill.open) if i != tried}
         vocab = min(_VOCAB, max([int(self._header.model.get("vocab", 0)), *(x + 1 for x in fill.ids)]))
-        may = language.allowed(canvas, [place - fill.start for place in rows], vocab)
+        may = language.allowed_tokens(canvas, [place - fill.start for place in rows], vocab)
         allowed = dict(zip(rows, may, strict=True))
         for place, i in rows.items():
             if not allowed[place][fill.candidate[i]]:
@@ -65,19 +67,19 @@ class Vetoes:
                 yield f"it refuses token {veto.token} at {veto.place}, with which there is a text of the grammar"
 
 
-def _together(fill: CanvasDetail, canvas: list[int], language: Language) -> Iterator[str]:
+def _check_joint_vetoes(fill: CanvasDetail, canvas: list[int], language: Language) -> Iterator[str]:
     """Of what was to be committed, exactly that was refused which leaves no text beside the others."""
-    taken = taken_of(fill).nonzero()[0].tolist()
-    order = turns(taken, confidence_of(fill), fill.columns.get("order"), fill.explored_at)
-    refused = language.together(
+    taken = recorded_mask(fill).nonzero()[0].tolist()
+    order = commit_order(taken, confidence_of(fill), fill.columns.get("order"), fill.explored_index)
+    refused = language.joint_conflicts(
         canvas, [(int(fill.open[i]) - fill.start, int(fill.candidate[i])) for i in order]
     )
     due = {int(fill.open[order[k]]) for k in refused}
-    if due != fill.refused:
-        yield f"it leaves {sorted(fill.refused)} open as what does not go together, and {sorted(due)} are due"
+    if due != fill.refused_places:
+        yield f"it leaves {sorted(fill.refused_places)} open as what does not go together, and {sorted(due)} are due"
 
 
-def _witness(fill: CanvasDetail, canvas: list[int], language: Language) -> Iterator[str]:
+def _check_witness(fill: CanvasDetail, canvas: list[int], language: Language) -> Iterator[str]:
     """The witness is a text of the grammar, and the canvas behind the pass can become it."""
     for place, token in zip(fill.places, fill.tokens, strict=True):
         canvas[place - fill.start] = token

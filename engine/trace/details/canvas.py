@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .declarations import CanvasForm
-from .scope import Scope, Text, types_of
+from .scope import FormulaScope, Text, types_of
 from .shapes import CanvasDetail
 
 
@@ -50,17 +50,17 @@ class CanvasReading:
         self._text = text
 
     @cached_property
-    def whole(self) -> Scope:
+    def whole_scope(self) -> FormulaScope:
         """Names that stand for the whole canvas."""
-        return Scope({**self._shared, "held": self.held}, self._types, None, self._text)
+        return FormulaScope({**self._shared, "held": self.run_length}, self._types, None, self._text)
 
     @property
     def clause(self) -> str:
         """The step in a clause, for which no place is looked at."""
-        return Scope(self._shared, self._types, None, self._text).first(self.form.says)
+        return FormulaScope(self._shared, self._types, None, self._text).say_first(self.form.says)
 
     @cached_property
-    def rows(self) -> list[Scope]:
+    def rows(self) -> list[FormulaScope]:
         """Names of each open place."""
         columns = self._columns()
         columns["rank"] = self._ranks(columns)
@@ -70,9 +70,9 @@ class CanvasReading:
         ]
 
     @property
-    def due(self) -> list[int]:
+    def due_places(self) -> list[int]:
         """The open places that the pass settles by the declaration, as indices."""
-        going, places, refused = bool(self.form.run), [], self.detail.refused
+        going, places, refused = bool(self.form.run), [], self.detail.refused_places
         opened = self.detail.open.tolist()
         for index, row in enumerate(self.rows):
             if (going or any(row.holds(x) for x in self.form.settles)) and opened[index] not in refused:
@@ -81,7 +81,7 @@ class CanvasReading:
         return places
 
     @property
-    def held(self) -> int | None:
+    def run_length(self) -> int | None:
         """For how many open places from the first on `run` holds; None without one."""
         if not self.form.run:
             return None
@@ -89,15 +89,15 @@ class CanvasReading:
         return next((i for i, row in enumerate(rows) if row.holds(self.form.run) is not True), len(rows))
 
     @property
-    def follows(self) -> bool:
+    def follows_declaration(self) -> bool:
         """Whether exactly those places were settled that the declaration gives, with the tokens proposed there."""
-        due = self.due
+        due = self.due_places
         same = self.detail.places == self.detail.open[due].tolist()
         return same and self.detail.tokens == self.detail.candidate[due].tolist()
 
     def words(self, index: int) -> str:
         """What an open place is, in a few words."""
-        return self.rows[index].first(self.form.place)
+        return self.rows[index].say_first(self.form.place)
 
     def _columns(self) -> dict[str, list[Any]]:
         detail = self.detail
@@ -123,8 +123,8 @@ class CanvasReading:
                 return ranks.tolist()
         return list(range(1, len(rows) + 1))
 
-    def _scope(self, row: Mapping[str, Any], above: Mapping[str, Any] | None) -> Scope:
-        return Scope({**self._shared, **row}, self._types, above, self._text)
+    def _scope(self, row: Mapping[str, Any], above: Mapping[str, Any] | None) -> FormulaScope:
+        return FormulaScope({**self._shared, **row}, self._types, above, self._text)
 
     def _entries(self, columns: Mapping[str, list[Any]]) -> list[dict[str, Any]]:
         return [{name: column[i] for name, column in columns.items()} for i in range(len(self.detail))]
@@ -135,7 +135,7 @@ class CanvasReading:
 
 def canvas_problems(reading: CanvasReading) -> Iterator[str]:
     """What is wrong with a canvas by its own declaration, a phrase each."""
-    detail, due = reading.detail, reading.due
+    detail, due = reading.detail, reading.due_places
     if detail.places != detail.open[due].tolist():
         yield f"{detail.name} settles {detail.places}, and its declaration gives {detail.open[due].tolist()}"
     elif detail.tokens != detail.candidate[due].tolist():

@@ -5,40 +5,40 @@ from __future__ import annotations
 import numpy as np
 
 from ..values.limits import TraceError
-from ..values.numbers import EPS, counts, known, shaped, within
+from ..values.numbers import EPS, validate_array, validate_counts, validate_ids, validate_range
 from .shapes import CanvasDetail
 
 
-def consistent_canvas(canvas: CanvasDetail, where: str, vocab: int) -> None:
+def validate_canvas(canvas: CanvasDetail, where: str, vocab: int) -> None:
     """Lengths, places and ids of a canvas; where: its name in a message. Raises TraceError."""
-    opened = _open_places(canvas, where)
-    shaped(canvas.candidate, f"{where}.candidate", 1, "iu")
+    opened = _validate_open_places(canvas, where)
+    validate_array(canvas.candidate, f"{where}.candidate", 1, "iu")
     columns = {"candidate": canvas.candidate, **canvas.columns}
     if canvas.confidence is not None:
-        shaped(canvas.confidence, f"{where}.confidence", 1, "f")
-        within(canvas.confidence, 0, 1 + EPS, f"{where}.confidence")
+        validate_array(canvas.confidence, f"{where}.confidence", 1, "f")
+        validate_range(canvas.confidence, 0, 1 + EPS, f"{where}.confidence")
         columns["confidence"] = canvas.confidence
     for name, column in columns.items():
-        shaped(column, f"{where}.{name[:20]}", 1, "iuf")
+        validate_array(column, f"{where}.{name[:20]}", 1, "iuf")
         if len(column) != len(canvas):
             raise TraceError(f"{where}.{name[:20]} has {len(column)} entries, where {len(canvas)} are due")
-    _explored(canvas, where)
-    known([*canvas.ids, *canvas.tokens], vocab, where)
+    _validate_exploration(canvas, where)
+    validate_ids([*canvas.ids, *canvas.tokens], vocab, where)
     if not len(canvas.places) == len(canvas.tokens) == len(canvas.rules):
         raise TraceError(f"{where} has not one token and one rule for each place that it settles")
-    _standins(canvas, where, vocab)
+    _validate_standins(canvas, where, vocab)
     if canvas.cut is not None and canvas.cut - 1 not in opened:
         raise TraceError(f"{where}.cut is {canvas.cut}, which is behind no open place")
-    counts([canvas.count, canvas.stale], where)
+    validate_counts([canvas.count, canvas.stale], where)
 
 
-def _open_places(canvas: CanvasDetail, where: str) -> np.ndarray:
+def _validate_open_places(canvas: CanvasDetail, where: str) -> np.ndarray:
     """The open places as int64 [O]: ascending, within a block that is a part of the canvas."""
     first, behind = canvas.block if len(canvas.block) == 2 else (0, -1)
     if not 0 <= canvas.start <= first < behind <= canvas.start + canvas.length:
         part = f"no part of the {canvas.length} places from {canvas.start} on"
         raise TraceError(f"{where}.block is {canvas.block[:3]}, which is {part}")
-    shaped(canvas.open, f"{where}.open", 1, "iu")
+    validate_array(canvas.open, f"{where}.open", 1, "iu")
     opened = canvas.open.astype(np.int64)
     if not len(opened) or opened[0] < first or opened[-1] >= behind or (np.diff(opened) <= 0).any():
         raise TraceError(f"{where}.open does not rise within the block from {first} to {behind - 1}")
@@ -48,7 +48,7 @@ def _open_places(canvas: CanvasDetail, where: str) -> np.ndarray:
     return opened
 
 
-def _explored(canvas: CanvasDetail, where: str) -> None:
+def _validate_exploration(canvas: CanvasDetail, where: str) -> None:
     """Lengths and places of an exploration."""
     tried = canvas.explored
     if tried is None:
@@ -77,7 +77,7 @@ def _explored(canvas: CanvasDetail, where: str) -> None:
             raise TraceError(f"{where}.explored has an entry that is no probability")
 
 
-def _standins(canvas: CanvasDetail, where: str, vocab: int) -> None:
+def _validate_standins(canvas: CanvasDetail, where: str, vocab: int) -> None:
     """Stand-ins are a position and an id each."""
     for row in canvas.standins or []:
         if not (type(row) is list and len(row) == 2 and all(type(x) is int for x in row)):

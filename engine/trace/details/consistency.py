@@ -10,8 +10,8 @@ import numpy as np
 
 from ..values.formula import FormulaError, formula, names_in, relation, sentence
 from ..values.limits import TraceError
-from ..values.numbers import counts, known, lengths, shaped
-from .canvas_consistency import consistent_canvas
+from ..values.numbers import validate_array, validate_counts, validate_ids, validate_lengths
+from .canvas_consistency import validate_canvas
 from .declarations import (
     CanvasForm,
     ColumnType,
@@ -42,7 +42,7 @@ _TYPES: dict[str, frozenset[type]] = {
 }  # of the entries of a column; all others hold numbers
 
 
-def consistent_forms(forms: Mapping[str, Form]) -> None:
+def validate_forms(forms: Mapping[str, Form]) -> None:
     """Whether the declarations of a header can be read. Raises TraceError."""
     if len(forms) > MOST_FORMS:
         raise TraceError(f"details declares {len(forms)} names, above the limit of {MOST_FORMS}")
@@ -51,7 +51,7 @@ def consistent_forms(forms: Mapping[str, Form]) -> None:
         if not 0 < len(name) <= NAME:
             raise TraceError(f"{where} has a name of {len(name)} characters, where 1 to {NAME} are due")
         for column in (*getattr(form, "rows", ()), *form.columns, *form.values):
-            _column(column, where)
+            _validate_column(column, where)
         try:
             for text in form.formulas():
                 formula(text)
@@ -61,32 +61,32 @@ def consistent_forms(forms: Mapping[str, Form]) -> None:
                 sentence(one.text)
         except FormulaError as error:
             raise TraceError(f"{where}: {str(error).rstrip('.')}") from None
-        _form(form, where, forms)
+        _validate_form(form, where, forms)
 
 
-def _form(form: Form, where: str, forms: Mapping[str, Form]) -> None:
+def _validate_form(form: Form, where: str, forms: Mapping[str, Form]) -> None:
     """What is particular to each shape."""
     if isinstance(form, TallyForm):
-        _tally_form(form, where)
+        _validate_tally_form(form, where)
     elif isinstance(form, MatrixForm):
-        _matrix_form(form, where, forms)
+        _validate_matrix_form(form, where, forms)
     elif isinstance(form, TreeForm):
-        _tree_form(form, where)
-        _judged(form, where, forms.get(form.judged))
+        _validate_tree_form(form, where)
+        _validate_judged(form, where, forms.get(form.judged))
     elif isinstance(form, ThreadsForm):
-        _threads_form(form, where)
+        _validate_threads_form(form, where)
     else:
-        _canvas_form(form, where)
+        _validate_canvas_form(form, where)
 
 
-def _judged(form: TreeForm, where: str, judged: Form | None) -> None:
+def _validate_judged(form: TreeForm, where: str, judged: Form | None) -> None:
     """Whether a tree that names a tally of texts has one."""
     texts = [x.name for x in judged.columns if x.type == "tokens"] if isinstance(judged, TallyForm) else []
     if form.judged and form.text not in texts:
         raise TraceError(f"{where} names {form.judged[:20]!r}, which is no tally of texts")
 
 
-def _column(column: DetailColumn, where: str) -> None:
+def _validate_column(column: DetailColumn, where: str) -> None:
     if column.type not in get_args(ColumnType) or column.level not in get_args(DetailLevel):
         raise TraceError(
             f"{where} has a column of the type {column.type[:20]!r} at level {column.level[:20]!r}"
@@ -95,7 +95,7 @@ def _column(column: DetailColumn, where: str) -> None:
         raise TraceError(f"{where} has a column whose name has {len(column.name)} characters")
 
 
-def _drawings(form: TallyForm, types: Mapping[str, str], where: str) -> None:
+def _validate_drawings(form: TallyForm, types: Mapping[str, str], where: str) -> None:
     """Whether lanes and scale name columns that there are. Raises TraceError."""
     if (lanes := form.lanes) is not None:
         if types.get(lanes.column) != "text" or types.get(lanes.token) != "token":
@@ -111,7 +111,7 @@ def _drawings(form: TallyForm, types: Mapping[str, str], where: str) -> None:
             raise TraceError(f"{where} has the prices of {len(scale.prices.lanes)} lanes")
 
 
-def _tally_form(form: TallyForm, where: str) -> None:
+def _validate_tally_form(form: TallyForm, where: str) -> None:
     parts = (
         form.columns,
         form.values,
@@ -135,10 +135,10 @@ def _tally_form(form: TallyForm, where: str) -> None:
     for part in form.order:
         if not part or not set(part.rstrip("*?").split("|")) <= form.outcomes.keys():
             raise TraceError(f"{where} orders {part[:20]!r}, which is no outcome")
-    _drawings(form, types, where)
+    _validate_drawings(form, types, where)
 
 
-def _matrix_form(form: MatrixForm, where: str, forms: Mapping[str, Form]) -> None:
+def _validate_matrix_form(form: MatrixForm, where: str, forms: Mapping[str, Form]) -> None:
     parts = form.rows, form.columns, form.values, form.marks, [*form.sentences()]
     if any(len(part) > 4 * MOST_NAMES for part in parts):
         raise TraceError(f"{where} has more than {4 * MOST_NAMES} labels, marks or sentences")
@@ -175,7 +175,7 @@ def _matrix_form(form: MatrixForm, where: str, forms: Mapping[str, Form]) -> Non
         raise TraceError(f"{where} writes more than names of a cell where a reader points")
 
 
-def _tree_form(form: TreeForm, where: str) -> None:
+def _validate_tree_form(form: TreeForm, where: str) -> None:
     growth = form.growth
     parts = (
         form.columns,
@@ -206,14 +206,14 @@ def _tree_form(form: TreeForm, where: str) -> None:
         )
 
 
-def _threads_form(form: ThreadsForm, where: str) -> None:
+def _validate_threads_form(form: ThreadsForm, where: str) -> None:
     if max(len(form.ends), len([*form.sentences()])) > 4 * MOST_NAMES:
         raise TraceError(f"{where} has more than {4 * MOST_NAMES} sentences or reasons to end")
     if form.level not in get_args(DetailLevel):
         raise TraceError(f"{where} is kept at level {form.level[:20]!r}, which is none")
 
 
-def _canvas_form(form: CanvasForm, where: str) -> None:
+def _validate_canvas_form(form: CanvasForm, where: str) -> None:
     parts = form.columns, form.values, form.words, form.rank, [*form.all_relations()], [*form.sentences()]
     if any(len(part) > 4 * MOST_NAMES for part in parts):
         raise TraceError(f"{where} has more than {4 * MOST_NAMES} columns, words or sentences")
@@ -223,7 +223,7 @@ def _canvas_form(form: CanvasForm, where: str) -> None:
         raise TraceError(f"{where} has a column by open place that holds neither numbers nor tokens")
 
 
-def consistent_details(details: Sequence[Detail], forms: Mapping[str, Form], vocab: int) -> None:
+def validate_details(details: Sequence[Detail], forms: Mapping[str, Form], vocab: int) -> None:
     """Lengths, types and ids of the details of a step. Raises TraceError."""
     if len(details) > MOST_DETAILS:
         raise TraceError(f"details has {len(details)} entries, above the limit of {MOST_DETAILS}")
@@ -233,38 +233,40 @@ def consistent_details(details: Sequence[Detail], forms: Mapping[str, Form], voc
             raise TraceError(f"details.{detail.name[:20]} is a {detail.shape}, declared as a {form.shape}")
         where = f"details.{detail.name[:20]}"
         if isinstance(detail, MatrixDetail):
-            _matrix(detail, form, where, vocab)
+            _validate_matrix(detail, form, where, vocab)
             continue
         if isinstance(detail, ThreadsDetail):
-            _threads(detail, form, where, vocab)
+            _validate_threads(detail, form, where, vocab)
             continue
         if isinstance(detail, CanvasDetail):
-            _canvas(detail, form, where, vocab)
+            _validate_canvas(detail, form, where, vocab)
             continue
         if form is not None:
-            typed(detail.columns, form.columns, where, vocab)
-            typed({name: [value] for name, value in detail.values.items()}, form.values, where, vocab)
+            validate_columns(detail.columns, form.columns, where, vocab)
+            validate_columns(
+                {name: [value] for name, value in detail.values.items()}, form.values, where, vocab
+            )
         if isinstance(detail, TreeDetail):
-            _tree(detail, form, details, where)
+            _validate_tree(detail, form, details, where)
         else:
-            _tally(detail, form, where)
+            _validate_tally(detail, form, where)
     for detail in details:
         if isinstance(detail, MatrixDetail):
-            _beside(detail, forms.get(detail.name), details)
+            _validate_matrix_tally(detail, forms.get(detail.name), details)
 
 
-def _canvas(detail: CanvasDetail, form: Form | None, where: str, vocab: int) -> None:
-    consistent_canvas(detail, where, vocab)
+def _validate_canvas(detail: CanvasDetail, form: Form | None, where: str, vocab: int) -> None:
+    validate_canvas(detail, where, vocab)
     if not isinstance(form, CanvasForm):
         return
     columns = {name: column.tolist() for name, column in detail.columns.items()}
-    typed(columns, form.columns, where, vocab)
-    typed({name: [value] for name, value in detail.values.items()}, form.values, where, vocab)
+    validate_columns(columns, form.columns, where, vocab)
+    validate_columns({name: [value] for name, value in detail.values.items()}, form.values, where, vocab)
     if unknown := {*detail.rules} - form.words.keys():
         raise TraceError(f"{where} settles by {min(unknown)[:20]!r}, which its declaration lacks")
 
 
-def _beside(detail: MatrixDetail, form: Form | None, details: Sequence[Detail]) -> None:
+def _validate_matrix_tally(detail: MatrixDetail, form: Form | None, details: Sequence[Detail]) -> None:
     """Whether the tally is there that a matrix belongs to."""
     if not isinstance(form, MatrixForm):
         return
@@ -280,23 +282,23 @@ def _beside(detail: MatrixDetail, form: Form | None, details: Sequence[Detail]) 
         raise TraceError(f"{where} has {columns} columns, where {rows} are due")
 
 
-def _tally(detail: TallyDetail, form: Form | None, where: str) -> None:
-    lengths(len(detail), where, **detail.columns)
+def _validate_tally(detail: TallyDetail, form: Form | None, where: str) -> None:
+    validate_lengths(len(detail), where, **detail.columns)
     if not isinstance(form, TallyForm) or not len(detail):
         return
-    if form.outcomes and not _among(detail.columns.get("outcome"), form.outcomes):
+    if form.outcomes and not _all_among(detail.columns.get("outcome"), form.outcomes):
         raise TraceError(f"{where} has a row without an outcome that its declaration knows")
-    if form.lanes is not None and not _among(detail.columns.get(form.lanes.column), form.lanes.lanes):
+    if form.lanes is not None and not _all_among(detail.columns.get(form.lanes.column), form.lanes.lanes):
         raise TraceError(f"{where} has a row without a lane that its declaration knows")
 
 
-def _among(column: Sequence[Any] | None, words: Container[str]) -> bool:
+def _all_among(column: Sequence[Any] | None, words: Container[str]) -> bool:
     """Whether a column is there and all of its entries are among these words."""
     return column is not None and all(type(x) is str and x in words for x in column)
 
 
-def _tree(detail: TreeDetail, form: Form | None, details: Sequence[Detail], where: str) -> None:
-    lengths(len(detail), where, **detail.columns)
+def _validate_tree(detail: TreeDetail, form: Form | None, details: Sequence[Detail], where: str) -> None:
+    validate_lengths(len(detail), where, **detail.columns)
     for node, parent in enumerate(detail.parents):
         if not parent >= -1 or not (detail.earlier or parent < node):
             raise TraceError(
@@ -315,14 +317,14 @@ def _tree(detail: TreeDetail, form: Form | None, details: Sequence[Detail], wher
     if detail.earlier and fates != sorted(fates, reverse=True):
         raise TraceError(f"{where} has a node that goes on behind one that does not")
     if form.growth is not None:
-        _candidates(detail, form.growth, where)
+        _validate_candidates(detail, form.growth, where)
     if form.judged:
         rows = [x for x in details if x.name == form.judged and isinstance(x, TallyDetail)]
         if len(rows) != 1 or len(rows[0]) != len(detail) - 1:
             raise TraceError(f"{where} has not one row of {form.judged[:20]} for each node behind the first")
 
 
-def _candidates(detail: TreeDetail, growth: Growth, where: str) -> None:
+def _validate_candidates(detail: TreeDetail, growth: Growth, where: str) -> None:
     """Of a tree that can be made again each node behind the first has a token and a parent, and a number of each candidate."""
     if missing := {*growth.columns(), "outcome"} - detail.columns.keys():
         raise TraceError(f"{where} lacks the column {min(missing)[:20]!r}")
@@ -338,25 +340,25 @@ def _candidates(detail: TreeDetail, growth: Growth, where: str) -> None:
             raise TraceError(f"{where} has a candidate without a token or a number")
 
 
-def _threads(detail: ThreadsDetail, form: Form | None, where: str, vocab: int) -> None:
-    lengths(len(detail), where, tokens=detail.tokens)
-    known(detail.ids, vocab, where)
+def _validate_threads(detail: ThreadsDetail, form: Form | None, where: str, vocab: int) -> None:
+    validate_lengths(len(detail), where, tokens=detail.tokens)
+    validate_ids(detail.ids, vocab, where)
     named = [*detail.alive, *(x.thread for x in detail.begun), *(x.thread for x in detail.ended)]
-    counts([*named, *(n for x in detail.begun for n in (x.at, x.parent + 1))], where)
+    validate_counts([*named, *(n for x in detail.begun for n in (x.at, x.parent + 1))], where)
     if isinstance(form, ThreadsForm) and (unknown := {x.why for x in detail.ended} - form.ends.keys()):
         raise TraceError(
             f"{where} has a thread that ended by {min(unknown)[:20]!r}, which its declaration lacks"
         )
 
 
-def _matrix(detail: MatrixDetail, form: Form | None, where: str, vocab: int) -> None:
+def _validate_matrix(detail: MatrixDetail, form: Form | None, where: str, vocab: int) -> None:
     shape = None
     if detail.numbers is not None:
-        shaped(detail.numbers, f"{where}.numbers", 2, "f")
+        validate_array(detail.numbers, f"{where}.numbers", 2, "f")
         shape = detail.numbers.shape
     for axis, labels in enumerate((detail.rows, detail.columns)):
         n = shape[axis] if shape else max(map(len, labels.values()), default=0)
-        lengths(n, where, **labels)
+        validate_lengths(n, where, **labels)
     if len(detail.marks) > MOST_MARKS:
         raise TraceError(f"{where} has {len(detail.marks)} marks, above the limit of {MOST_MARKS}")
     for mark in detail.marks:
@@ -367,12 +369,14 @@ def _matrix(detail: MatrixDetail, form: Form | None, where: str, vocab: int) -> 
     if isinstance(form, MatrixForm):
         if unknown := {mark[2] for mark in detail.marks} - form.marks.keys():
             raise TraceError(f"{where} has the mark {min(unknown)[:20]!r}, which its declaration lacks")
-        typed(detail.rows, form.rows, where, vocab)
-        typed(detail.columns, form.columns, where, vocab)
-        typed({name: [value] for name, value in detail.values.items()}, form.values, where, vocab)
+        validate_columns(detail.rows, form.rows, where, vocab)
+        validate_columns(detail.columns, form.columns, where, vocab)
+        validate_columns({name: [value] for name, value in detail.values.items()}, form.values, where, vocab)
 
 
-def typed(columns: Mapping[str, list[Any]], declared: Sequence[DetailColumn], where: str, vocab: int) -> None:
+def validate_columns(
+    columns: Mapping[str, list[Any]], declared: Sequence[DetailColumn], where: str, vocab: int
+) -> None:
     """Whether every column is declared and its entries have the type. Raises TraceError."""
     types = {x.name: x.type for x in declared}
     for name, column in columns.items():
@@ -388,7 +392,7 @@ def typed(columns: Mapping[str, list[Any]], declared: Sequence[DetailColumn], wh
         if not wanted.issuperset(map(type, entries)):
             raise TraceError(f"{where}.{name[:20]} must hold entries of the type {kind}")
         if kind in ("token", "tokens"):
-            known(entries, vocab, f"{where}.{name[:20]}")
+            validate_ids(entries, vocab, f"{where}.{name[:20]}")
 
 
 def token_ids(details: Sequence[Detail], forms: Mapping[str, Form]) -> list[int]:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from ..values.relations import Relation as Relation
 
 ColumnType = Literal["number", "token", "tokens", "text", "numbers"]
-DetailLevel = Literal["counts", "decisions", "fields"]
+DetailLevel = Literal["summary", "decisions", "full"]
 MarkStatus = Literal["accept", "reject"]
 ScaleEnd = Literal["low", "high"]
 Fate = Literal["open", "ended", "left"]
@@ -443,7 +443,7 @@ class NodeOutcome:
     words: list[Sentence] = field(default_factory=list)
     heading: str = ""
     row: list[Sentence] = field(default_factory=list)
-    level: DetailLevel = "counts"
+    level: DetailLevel = "summary"
     shown: bool = True
 
 
@@ -631,7 +631,7 @@ class ThreadsForm:
     lines: list[Sentence] = field(default_factory=list)
     card: list[Sentence] = field(default_factory=list)
     ends: dict[str, str] = field(default_factory=dict)
-    level: DetailLevel = "counts"
+    level: DetailLevel = "summary"
     check: str = ""
     counted: str = ""
     part: str = "strategy"
@@ -759,7 +759,7 @@ def with_words(form: Form, words: Mapping[str, CanvasWord]) -> Form:
     return replace(form, words={**words, **form.words}) if isinstance(form, CanvasForm) else form
 
 
-def merged(forms: Iterable[Mapping[str, Form]]) -> dict[str, Form]:
+def merge_forms(forms: Iterable[Mapping[str, Form]]) -> dict[str, Form]:
     """The declarations of several methods that wrote one after another: of a canvas the words of all."""
     every: dict[str, Form] = {}
     for name, form in (pair for one in forms for pair in one.items()):

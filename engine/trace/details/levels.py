@@ -21,7 +21,7 @@ from .shapes import CanvasDetail, Detail, MatrixDetail, ThreadsDetail, TreeDetai
 ORDER = get_args(DetailLevel)
 
 
-def kept_at(level: str, details: Sequence[Detail], forms: Mapping[str, Form]) -> list[Detail]:
+def filter_details(level: str, details: Sequence[Detail], forms: Mapping[str, Form]) -> list[Detail]:
     """The details with the columns and values that `level` keeps; a detail of which no column is kept is left out.
 
     Raises KeyError for a detail that the method does not declare.
@@ -30,19 +30,19 @@ def kept_at(level: str, details: Sequence[Detail], forms: Mapping[str, Form]) ->
     for detail in details:
         form = forms[detail.name]
         if isinstance(form, MatrixForm):
-            kept += [detail] * _keeps(level, form)
+            kept += [detail] * _is_kept(level, form)
             continue
         if isinstance(detail, TreeDetail) and isinstance(form, TreeForm):
-            detail = _nodes_kept(level, detail, form)
-        if isinstance(form, ThreadsForm | CanvasForm) and not keeps(level, form.level):
+            detail = _filter_nodes(level, detail, form)
+        if isinstance(form, ThreadsForm | CanvasForm) and not level_includes(level, form.level):
             continue
-        if all(_keeps(level, one) for one in (*form.columns, *form.values)):
+        if all(_is_kept(level, one) for one in (*form.columns, *form.values)):
             kept.append(detail)
             continue
         if isinstance(detail, ThreadsDetail | MatrixDetail):
             continue
-        columns = {one.name for one in form.columns if _keeps(level, one)}
-        values = {one.name for one in form.values if _keeps(level, one)}
+        columns = {one.name for one in form.columns if _is_kept(level, one)}
+        values = {one.name for one in form.values if _is_kept(level, one)}
         left: dict[str, Any] = {
             "columns": {name: x for name, x in detail.columns.items() if name in columns},
             "values": {name: x for name, x in detail.values.items() if name in values},
@@ -52,10 +52,10 @@ def kept_at(level: str, details: Sequence[Detail], forms: Mapping[str, Form]) ->
     return kept
 
 
-def _nodes_kept(level: str, detail: TreeDetail, form: TreeForm) -> TreeDetail:
+def _filter_nodes(level: str, detail: TreeDetail, form: TreeForm) -> TreeDetail:
     """The tree with the nodes whose outcomes `level` keeps. Others follow none of those that are dropped."""
     words = detail.columns.get("outcome", ())
-    kept = [node for node, word in enumerate(words) if _keeps(level, form.outcomes[word])]
+    kept = [node for node, word in enumerate(words) if _is_kept(level, form.outcomes[word])]
     if len(kept) == len(words):
         return detail
     return replace(
@@ -65,10 +65,10 @@ def _nodes_kept(level: str, detail: TreeDetail, form: TreeForm) -> TreeDetail:
     )
 
 
-def keeps(level: str, needed: str) -> bool:
+def level_includes(level: str, needed: str) -> bool:
     """Whether what is recorded from level `needed` on is recorded at `level`."""
     return ORDER.index(needed) <= ORDER.index(level)
 
 
-def _keeps(level: str, one: DetailColumn | MatrixForm | NodeOutcome) -> bool:
-    return keeps(level, one.level)
+def _is_kept(level: str, one: DetailColumn | MatrixForm | NodeOutcome) -> bool:
+    return level_includes(level, one.level)

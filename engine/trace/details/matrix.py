@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .declarations import MatrixForm
-from .scope import Scope, Text, types_of
+from .scope import FormulaScope, Text, types_of
 from .shapes import MatrixDetail
 
 ROUNDING = 1e-9  # by which a number may leave its scale
@@ -37,7 +37,7 @@ class MatrixReading:
         self._text = text
 
     @cached_property
-    def whole(self) -> Scope:
+    def whole_scope(self) -> FormulaScope:
         """Names that stand for the whole matrix."""
         rows, columns = self.detail.size
         numbers = self.detail.numbers
@@ -48,7 +48,7 @@ class MatrixReading:
             "emitted": self._emitted,
         }
         marked = {f"{word}_at": row * columns + column for row, column, word in reversed(self.detail.marks)}
-        return Scope(
+        return FormulaScope(
             {**self._knobs, **own, **marked, **self.detail.values},
             types_of(self.form.values),
             None,

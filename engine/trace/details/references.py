@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 
-def share_of(weights: Sequence[float]) -> float:
+def vote_share(weights: Sequence[float]) -> float:
     """What the votes of references come to, from 0, all against the answer, to 1, all for it."""
     most = sum(map(abs, weights))
     return 0.5 + 0.5 * sum(weights) / most if most else 0.5
 
 
-def judged_by(logp: float, reference: float, tie: float) -> int:
+def compare_to_reference(logp: float, reference: float, tie: float) -> int:
     """How an answer stands beside a reference, by their mean log-probabilities: 1 likelier, 0 alike, -1 less likely."""
     if abs(logp - reference) <= tie:
         return 0
     return 1 if logp > reference else -1
 
 
-def weight_of(weights: Sequence[float], right: bool, judged: int) -> float:
+def vote_weight(weights: Sequence[float], right: bool, judged: int) -> float:
     """What a reference's vote counts. weights: of an answer above, beside and below a right one, then a wrong one"""
     return weights[3 * (not right) + 1 - judged]

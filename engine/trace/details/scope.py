@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import ROUND_HALF_UP, Decimal
 from typing import Any
 
-from ..values.formula import LISTS, Names, agree, formula, relation, sentence, work_out
+from ..values.formula import LISTS, Names, agree, evaluate_formula, formula, relation, sentence
 from ..values.relations import Relation, is_given
 from .declarations import DetailColumn, Sentence
 
 Text = Callable[[Sequence[int]], str]
 
 
-class Scope:
+class FormulaScope:
     """What a formula may name. Later mappings give way to earlier ones.
 
     own:    column or value -> its entry;  above: the same of the row above, None above the first
@@ -33,7 +33,7 @@ class Scope:
         self._above = above
         self._text = text
 
-    def raw(self, name: str) -> Any:
+    def entry(self, name: str) -> Any:
         """The entry of that name; None where there is none."""
         return self._own.get(name)
 
@@ -44,40 +44,40 @@ class Scope:
 
         def of(name: str) -> float | None:
             if name.startswith("before("):
-                return 0.0 if above is None else _number(above.get(name[7:-1]))
+                return 0.0 if above is None else _as_number(above.get(name[7:-1]))
             if name.endswith(")"):
                 what, _, of = name[:-1].partition("(")
-                return _of_list(what, own.get(of))
-            return _number(own.get(name))
+                return _list_value(what, own.get(of))
+            return _as_number(own.get(name))
 
         return of
 
     def value(self, text: str) -> float | None:
         """What a formula gives; None where a number is missing, or there is none."""
-        number = work_out(formula(text), self.number)
+        number = evaluate_formula(formula(text), self.number)
         return number if number is not None and math.isfinite(number) else None
 
     def holds(self, text: str, within: float = 1e-9) -> bool | None:
         """Whether a relation is true, but for rounding; None where a number is missing."""
         left, sign, right = relation(text)
-        a, b = work_out(left, self.number), work_out(right, self.number)
+        a, b = evaluate_formula(left, self.number), evaluate_formula(right, self.number)
         return None if a is None or b is None else agree(a, sign, b, within)
 
     def breaks(self, due: Relation) -> bool:
         """Whether a relation is due here and does not hold; one whose numbers are missing does not."""
         return is_given(due.given, self._own) and self.holds(due.holds, due.within) is not True
 
-    def given(self, one: Sentence) -> bool:
+    def values_match(self, one: Sentence) -> bool:
         """Whether names have the values with which a sentence is said."""
         for name, wanted in one.given.items():
-            entry = self.raw(name)
+            entry = self.entry(name)
             if not (entry in wanted if isinstance(wanted, list) else entry == wanted):
                 return False
         return True
 
     def applies(self, one: Sentence) -> bool:
         """Whether a sentence is to be said."""
-        return self.given(one) and (not one.where or self.holds(one.where) is True)
+        return self.values_match(one) and (not one.where or self.holds(one.where) is True)
 
     def say(self, one: Sentence) -> str | None:
         """The sentence with its numbers and texts; None where it is not to be said, or something is missing."""
@@ -91,32 +91,32 @@ class Scope:
             said += words
         return said
 
-    def first(self, sentences: Iterable[Sentence]) -> str:
+    def say_first(self, sentences: Iterable[Sentence]) -> str:
         """The first sentence that is said and is not empty; "" for none."""
         return next((said for one in sentences if (said := self.say(one))), "")
 
-    def all(self, sentences: Iterable[Sentence]) -> list[str]:
+    def say_all(self, sentences: Iterable[Sentence]) -> list[str]:
         """All sentences that are said."""
         return [said for one in sentences if (said := self.say(one)) is not None]
 
     def is_text(self, name: str) -> bool:
         """Whether a name stands for a text or tokens."""
-        entry = self.raw(name)
+        entry = self.entry(name)
         return isinstance(entry, str) or (entry is not None and self._types.get(name) in ("token", "tokens"))
 
     def write(self, what: Any, form: str) -> str | None:
         """A formula's number in a form, or the text of a name that stands for one."""
         if isinstance(what, str) and self.is_text(what):
-            entry = self.raw(what)
+            entry = self.entry(what)
             if isinstance(entry, str):
                 return entry
             ids = entry if isinstance(entry, list) else [entry]
             return None if self._text is None else self._text([x for x in ids if type(x) is int and x >= 0])
-        number = work_out(what, self.number)
-        return None if number is None else written(number, form)
+        number = evaluate_formula(what, self.number)
+        return None if number is None else format_number(number, form)
 
 
-def written(number: float, form: str) -> str:
+def format_number(number: float, form: str) -> str:
     """A number in the form of a sentence: a count of decimals, "p" as a page writes probabilities, "n" for a count, "of" for a
     share as cases of 100, "g", or "" for a whole number or four figures. Infinity, and what is no number, is
     a word in each form."""
@@ -125,7 +125,7 @@ def written(number: float, form: str) -> str:
     if form.isdigit():
         return f"{number:.{form}f}"
     if form == "p":
-        return _probability(number)
+        return _format_probability(number)
     if form == "n":
         return f"{round(number):,}"
     if form == "of":
@@ -140,12 +140,12 @@ def types_of(columns: Iterable[DetailColumn]) -> dict[str, str]:
     return {x.name: x.type for x in columns}
 
 
-def _number(x: Any) -> float | None:
+def _as_number(x: Any) -> float | None:
     """None also for what is no number, so that nothing is compared with it."""
     return float(x) if isinstance(x, int | float) and x == x else None
 
 
-def _of_list(what: str, entries: Any) -> float | None:
+def _list_value(what: str, entries: Any) -> float | None:
     """How many entries a list has, their sum or their mean (of none 0); None where it is no list, or lacks one."""
     if not isinstance(entries, list) or what not in LISTS:
         return None
@@ -158,7 +158,7 @@ def _of_list(what: str, entries: Any) -> float | None:
     return total if what == "sum" else total / max(len(numbers), 1)
 
 
-def _probability(x: float) -> str:
+def _format_probability(x: float) -> str:
     """A number with three places, more where it is small, rounded as a page rounds it."""
     if x == 0:
         return "0"

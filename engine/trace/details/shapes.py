@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .explored import Explored
-from .vetoed import Veto
+from .exploration import Explored
+from .veto import Veto
 
 
 @dataclass
@@ -199,12 +199,12 @@ class CanvasDetail:
         return [*self.candidate.tolist(), *tried, *vetoed, *(self.witness or ())]
 
     @property
-    def refused(self) -> set[int]:
+    def refused_places(self) -> set[int]:
         """The places that stay open since their tokens do not go together with those of others."""
         return {x.place for x in self.vetoes or () if x.together}
 
     @property
-    def explored_at(self) -> int | None:
+    def explored_index(self) -> int | None:
         """The index of the open place that was explored."""
         return None if self.explored is None else int(np.searchsorted(self.open, self.explored.place))
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from .declarations import Outcome, TallyForm
-from .scope import Scope, Text, types_of
+from .scope import FormulaScope, Text, types_of
 from .shapes import TallyDetail
 
 
@@ -33,17 +33,17 @@ class TallyReading:
         self._text = text
 
     @cached_property
-    def whole(self) -> Scope:
+    def whole_scope(self) -> FormulaScope:
         """Names that stand for the whole table; of a table of one row its columns too."""
-        return self.whole_with(self.hidden)
+        return self.scope_with_hidden(self.hidden_count)
 
-    def whole_with(self, hidden: int) -> Scope:
+    def scope_with_hidden(self, hidden: int) -> FormulaScope:
         """The same, where a card leaves out so many rows of this and of other tables."""
         only = self.detail.row(0) if len(self.detail) == 1 else {}
-        return Scope({**only, **self._shared, "hidden": hidden}, self._types, None, self._text)
+        return FormulaScope({**only, **self._shared, "hidden": hidden}, self._types, None, self._text)
 
     @cached_property
-    def rows(self) -> list[Scope]:
+    def rows(self) -> list[FormulaScope]:
         """Names of each row."""
         scopes = []
         above: dict[str, Any] | None = None
@@ -52,7 +52,7 @@ class TallyReading:
             place = {"k": index + 1, "below": len(self.detail) - index - 1}
             if self.outcomes:
                 place["holds"] = int(self.outcomes[index].holds)
-            scopes.append(Scope({**self._shared, **row, **place}, self._types, above, self._text))
+            scopes.append(FormulaScope({**self._shared, **row, **place}, self._types, above, self._text))
             above = row
         return scopes
 
@@ -64,21 +64,21 @@ class TallyReading:
         return [self.form.outcomes[word] for word in self.detail.columns.get("outcome", ())]
 
     @cached_property
-    def listed(self) -> list[int]:
+    def listed_rows(self) -> list[int]:
         """The rows that a card lists, counted from 0."""
         every = range(len(self.detail))
         return [i for i in every if not self.form.listed or self.rows[i].holds(self.form.listed) is not False]
 
     @cached_property
-    def first(self) -> int | None:
+    def focus_row(self) -> int | None:
         """The row where a reader looks first, counted from 0; None: the declaration names none that is there."""
-        at = self.whole.value(self.form.at) if self.form.at else None
+        at = self.whole_scope.value(self.form.at) if self.form.at else None
         return None if at is None or not 1 <= at <= len(self.detail) else int(at) - 1
 
     @property
-    def hidden(self) -> int:
+    def hidden_count(self) -> int:
         """How many rows a card leaves out."""
-        return len(self.detail) - len(self.listed)
+        return len(self.detail) - len(self.listed_rows)
 
     def number(self, index: int) -> float | None:
         """The number of a row."""
@@ -91,10 +91,10 @@ class TallyReading:
 
     def words(self, index: int) -> str:
         """What became of a row."""
-        return ", ".join(filter(None, self.rows[index].all(self.outcomes[index].words)))
+        return ", ".join(filter(None, self.rows[index].say_all(self.outcomes[index].words)))
 
     @cached_property
-    def emitting(self) -> list[int]:
+    def emitting_rows(self) -> list[int]:
         """The rows whose tokens the step emitted, counted from 0."""
         words = self.detail.columns.get("outcome", [])
         chosen = self.form.emitting
@@ -113,9 +113,9 @@ class TallyReading:
         return [None if at is None else at + k for k in range(len(self.tokens(index)))]
 
     @cached_property
-    def emitted(self) -> list[int]:
+    def emitted_ids(self) -> list[int]:
         """The ids that the rows give to the text, in order, and what closes them."""
-        ids = [token for index in self.emitting for token in self.tokens(index)]
+        ids = [token for index in self.emitting_rows for token in self.tokens(index)]
         closing = self.detail.values.get(self.form.closes)
         return ids if closing is None or not ids else [*ids, closing]
 
@@ -135,12 +135,12 @@ def tally_problems(reading: TallyReading, emitted: Sequence[int]) -> Iterator[st
             if reading.rows[index].breaks(due):
                 yield f"row {index + 1} of {name} breaks {due.holds}"
     for due in form.totals:
-        if reading.whole.breaks(due):
+        if reading.whole_scope.breaks(due):
             yield f"{name} breaks {due.holds}"
     if form.order and not in_order(detail.columns.get("outcome", []), form.order):
         yield f"the rows of {name} come in an order that cannot be: {', '.join(detail.columns['outcome'][:8])}"
     if form.emits:
-        ids = reading.emitted
+        ids = reading.emitted_ids
         if list(emitted) != ids[: len(emitted)] or (ids and not emitted):
             yield f"it emitted {list(emitted)}, and {name} gives {ids}"
 

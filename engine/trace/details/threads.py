@@ -5,29 +5,29 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
-from .scope import Scope
+from .scope import FormulaScope
 from .shapes import ThreadsDetail
 
 
 @dataclass(eq=False)
-class Strand:
+class TextThread:
     """A thread as its records tell of it. rounds: the first in which it wrote, -1 before that; children: by the place in
     `tokens` where they began"""
 
     number: int
-    parent: Strand | None = None
+    parent: TextThread | None = None
     at: int = 0
     given: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
     why: str | None = None
     first: int = -1
-    children: dict[int, list[Strand]] = field(default_factory=dict)
+    children: dict[int, list[TextThread]] = field(default_factory=dict)
 
     @property
     def place(self) -> tuple[tuple[float, int], ...]:
         """Where its end stands in the run's text: sorts threads as their last tokens are sorted."""
         steps: list[tuple[float, int]] = [(float("inf"), 0)]
-        strand: Strand | None = self
+        strand: TextThread | None = self
         while strand is not None:
             steps.append((strand.at, strand.number))
             strand = strand.parent
@@ -35,10 +35,10 @@ class Strand:
 
 
 @dataclass(eq=False)
-class _Way:
+class _ReadPosition:
     """A place in a thread: so many of its tokens, and of the children that began there, have been passed."""
 
-    strand: Strand
+    strand: TextThread
     at: int = 0
     passed: int = 0
 
@@ -51,20 +51,20 @@ class ThreadTree:
 
     def __init__(self, stops: Collection[int]):
         self.stops = stops
-        self.strands: list[Strand] = []
-        self._trunk = Strand(-1)  # the prompt: threads without a parent are its children
-        self._ways = [_Way(self._trunk)]  # down to the place that the text has come to
+        self.strands: list[TextThread] = []
+        self._trunk = TextThread(-1)  # the prompt: threads without a parent are its children
+        self._ways = [_ReadPosition(self._trunk)]  # down to the place that the text has come to
         self._held: list[int] = []
 
     @property
-    def alive(self) -> list[Strand]:
+    def alive(self) -> list[TextThread]:
         """Threads that go on."""
         return [x for x in self.strands if x.why is None]
 
-    def begin(self, parent: int, at: int, given: list[int]) -> Strand:
+    def begin(self, parent: int, at: int, given: list[int]) -> TextThread:
         """A further thread behind the first `at` tokens of `parent`, -1: of none."""
         above = self._trunk if parent < 0 else self.strands[parent]
-        strand = Strand(len(self.strands), None if parent < 0 else above, at, given)
+        strand = TextThread(len(self.strands), None if parent < 0 else above, at, given)
         above.children.setdefault(at, []).append(strand)
         self.strands.append(strand)
         return strand
@@ -79,7 +79,7 @@ class ThreadTree:
             here = way.strand.children.get(way.at, [])
             if way.passed < len(here):
                 way.passed += 1
-                self._ways.append(_Way(here[way.passed - 1]))
+                self._ways.append(_ReadPosition(here[way.passed - 1]))
             elif at < len(strand.tokens):
                 token = strand.tokens[at]
                 ends = strand.why == "stop_token" and at == len(strand.tokens) - 1 and token in self.stops
@@ -97,7 +97,7 @@ class ThreadTree:
 
 
 @dataclass(frozen=True)
-class Schedule:
+class ThreadSchedule:
     """What writing side by side took: `rounds`, each a pass; `longest`, tokens on the longest way from the prompt to the end of
     a thread, as many passes as no schedule goes below; `tokens` of all threads, as many passes as they take one after another.
     """
@@ -107,31 +107,31 @@ class Schedule:
     tokens: int
 
 
-def strands(records: Iterable[ThreadsDetail | None], stops: Collection[int] = ()) -> ThreadTree:
+def build_thread_tree(records: Iterable[ThreadsDetail | None], stops: Collection[int] = ()) -> ThreadTree:
     """The threads of a run from its steps' records. Raises IndexError where these contradict each other."""
     order = ThreadTree(stops)
     for round_, record in enumerate(x for x in records if x is not None):
-        enter(order, record, round_)
+        add_round(order, record, round_)
     return order
 
 
-def schedule(records: Iterable[ThreadsDetail | None]) -> Schedule:
+def thread_schedule(records: Iterable[ThreadsDetail | None]) -> ThreadSchedule:
     """What the threads of these records took."""
     kept = [x for x in records if x is not None]
-    every = strands(kept).strands
+    every = build_thread_tree(kept).strands
     before: list[int] = []  # tokens on the way to the first of each thread
     for strand in every:
         before.append(0 if strand.parent is None else before[strand.parent.number] + strand.at)
     ways = [start + len(strand.tokens) for start, strand in zip(before, every, strict=True)]
-    return Schedule(len(kept), max(ways, default=0), sum(len(x.tokens) for x in every))
+    return ThreadSchedule(len(kept), max(ways, default=0), sum(len(x.tokens) for x in every))
 
 
-def threads_scope(threads: ThreadsDetail, emitted: int) -> Scope:
+def threads_scope(threads: ThreadsDetail, emitted: int) -> FormulaScope:
     """What the sentences on a step's threads may name; emitted: tokens that the step added to the text."""
-    return Scope({"threads": len(threads), "emitted": emitted}, {})
+    return FormulaScope({"threads": len(threads), "emitted": emitted}, {})
 
 
-def enter(order: ThreadTree, record: ThreadsDetail, round_: int) -> None:
+def add_round(order: ThreadTree, record: ThreadsDetail, round_: int) -> None:
     """Take a record into the tree: threads that no parent had begin before it is written, the others behind it."""
     roots = [x for x in record.begun if x.parent < 0]
     for root in roots:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from .declarations import Fate, NodeOutcome, TreeForm
-from .scope import Scope, Text, types_of
+from .scope import FormulaScope, Text, types_of
 from .shapes import TallyDetail, TreeDetail
 
 CLOSE = 1e-6  # between two numbers that are one
@@ -47,7 +47,7 @@ class TreeReading:
         self._shared = {**knobs, "emitted": len(emitted), **self.values}
         self._types = types_of([*form.columns, *form.values])
         self._text = text
-        self._scopes: dict[int, Scope] = {}
+        self._scopes: dict[int, FormulaScope] = {}
 
     def __len__(self) -> int:
         return len(self.detail)
@@ -58,23 +58,23 @@ class TreeReading:
         words = self.detail.columns.get("outcome")
         return [OPEN] * len(self) if words is None else [self.form.outcomes.get(word, OPEN) for word in words]
 
-    def of(self, fate: Fate) -> list[int]:
+    def nodes_by_fate(self, fate: Fate) -> list[int]:
         """The nodes of this fate, counted from 0."""
         return [node for node, outcome in enumerate(self.outcomes) if outcome.fate == fate]
 
     @cached_property
-    def whole(self) -> Scope:
+    def whole_scope(self) -> FormulaScope:
         """Names that stand for the whole tree."""
         fates: tuple[Fate, ...] = ("open", "ended", "left")
-        count: dict[str, int] = {fate: len(self.of(fate)) for fate in fates}
-        return Scope({**self._shared, "nodes": len(self), **count}, self._types, None, self._text)
+        count: dict[str, int] = {fate: len(self.nodes_by_fate(fate)) for fate in fates}
+        return FormulaScope({**self._shared, "nodes": len(self), **count}, self._types, None, self._text)
 
-    def node(self, node: int) -> Scope:
+    def node_scope(self, node: int) -> FormulaScope:
         """Names of a node, counted from 0."""
         if node not in self._scopes:
             places = {"k": self.number_of(node), "depth": len(self.path(node))}
             own = {**self._shared, **self._row(node), **places}
-            self._scopes[node] = Scope(own, self._types, self._above(node), self._text)
+            self._scopes[node] = FormulaScope(own, self._types, self._above(node), self._text)
         return self._scopes[node]
 
     def _row(self, node: int) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class TreeReading:
 
     def number(self, node: int) -> float | None:
         """The number of a node."""
-        return self.node(node).value(self.form.number) if self.form.number else None
+        return self.node_scope(node).value(self.form.number) if self.form.number else None
 
     def group(self, node: int) -> int | None:
         """The group of a node, from 0; None where there are none."""
@@ -131,7 +131,7 @@ class TreeReading:
 
     def words(self, node: int) -> str:
         """What became of a node."""
-        return ", ".join(self.node(node).all(self.outcomes[node].words))
+        return ", ".join(self.node_scope(node).say_all(self.outcomes[node].words))
 
 
 def tree_problems(reading: TreeReading) -> Iterator[str]:
@@ -139,25 +139,25 @@ def tree_problems(reading: TreeReading) -> Iterator[str]:
     form = reading.form
     for node in range(len(reading) if form.relations else 0):
         for due in form.relations:
-            if reading.node(node).breaks(due) and (reading.known or "before(" not in due.holds):
+            if reading.node_scope(node).breaks(due) and (reading.known or "before(" not in due.holds):
                 yield f"node {node + 1} of {reading.detail.name} breaks {due.holds}"
     for due in form.totals:
-        if reading.whole.breaks(due):
+        if reading.whole_scope.breaks(due):
             yield f"{reading.detail.name} breaks {due.holds}"
     if form.best_first:
-        yield from _order(reading)
+        yield from _check_order(reading)
 
 
-def _order(reading: TreeReading) -> Iterator[str]:
+def _check_order(reading: TreeReading) -> Iterator[str]:
     """Groups that are torn apart, and nodes that do not stand with the best first."""
-    nodes, nouns = reading.of("open"), reading.form.nouns
+    nodes, nouns = reading.nodes_by_fate("open"), reading.form.nouns
     groups = [reading.group(node) or 0 for node in nodes]
     if groups != sorted(groups):
         yield "its groups do not stand one behind the other"
         return
     worth: dict[int, list[float | None]] = {}
     for node, group in zip(nodes, groups, strict=True):
-        worth.setdefault(group, []).append(reading.node(node).value(reading.form.best_first))
+        worth.setdefault(group, []).append(reading.node_scope(node).value(reading.form.best_first))
     for group, row in worth.items():
         named = f" of group {group + 1}" if reading.form.group else ""
         if any(x is None for x in row):

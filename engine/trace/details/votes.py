@@ -13,7 +13,7 @@ MEASURES: tuple[str, ...] = ("exact", "f1", "edit")  # by which texts vote
 
 
 @dataclass
-class Vote:
+class VoteResult:
     """A vote of n texts.
 
     chosen: which of them has the most votes, from 0;  like: float64 [n, n], how like each two of them are, from 0 to 1
@@ -27,16 +27,16 @@ class Vote:
     outcomes: list[str]
 
 
-def likeness(a: Sequence[int], b: Sequence[int], by: str) -> float:
+def text_similarity(a: Sequence[int], b: Sequence[int], by: str) -> float:
     """How like two texts are, from 0 to 1; the same whichever comes first."""
     if a == b or by == "exact":
         return float(a == b)
     if by == "f1":
         return 2 * (Counter(a) & Counter(b)).total() / (len(a) + len(b))
-    return 1 - distance(a, b) / max(len(a), len(b))
+    return 1 - edit_distance(a, b) / max(len(a), len(b))
 
 
-def distance(a: Sequence[int], b: Sequence[int]) -> int:
+def edit_distance(a: Sequence[int], b: Sequence[int]) -> int:
     """Tokens that must be put in, taken out or replaced to make b of a: one column of the table of distances at a time, its
     differences as bits of two words (Myers 1999, in the form of Hyyrö 2003)."""
     at: dict[int, int] = {}
@@ -56,7 +56,7 @@ def distance(a: Sequence[int], b: Sequence[int]) -> int:
     return total
 
 
-def elect(texts: Sequence[Sequence[int]], logp: Sequence[float], by: str) -> Vote:
+def hold_vote(texts: Sequence[Sequence[int]], logp: Sequence[float], by: str) -> VoteResult:
     """The vote of all texts of a run, by a measure. Of equal votes the text counts that the model finds likelier, then the one
     whose ids come first; sums are exact, so the order of the texts decides nothing."""
     n = len(texts)
@@ -66,7 +66,7 @@ def elect(texts: Sequence[Sequence[int]], logp: Sequence[float], by: str) -> Vot
     for i, one in enumerate(keys):
         for j, other in enumerate(keys[:i]):
             if (one, other) not in known:
-                known[one, other] = known[other, one] = likeness(one, other, by)
+                known[one, other] = known[other, one] = text_similarity(one, other, by)
             like[i, j] = like[j, i] = known[one, other]
     votes = [math.fsum(row) / n for row in like.tolist()]
     best: dict[tuple[int, ...], float] = {}
@@ -78,4 +78,4 @@ def elect(texts: Sequence[Sequence[int]], logp: Sequence[float], by: str) -> Vot
         for key, vote in zip(keys, votes, strict=True)
     ]
     outcomes[chosen] = "chosen"
-    return Vote(chosen, like, votes, outcomes)
+    return VoteResult(chosen, like, votes, outcomes)

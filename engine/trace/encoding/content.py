@@ -60,7 +60,7 @@ class ContentHash:
             if isinstance(content.get("parent"), dict):
                 content["parent"] = {key: value for key, value in content["parent"].items() if key != "run"}
             if isinstance(content.get("fork"), dict):
-                content["fork"] = _nameless(content["fork"])
+                content["fork"] = _strip_run_names(content["fork"])
         self._hash.update(orjson.dumps(content, option=orjson.OPT_SORT_KEYS))
         self._hash.update(b"\n")
         return record
@@ -70,13 +70,13 @@ class ContentHash:
         return self._hash.hexdigest()
 
 
-def _nameless(fork: dict[str, Any]) -> dict[str, Any]:
+def _strip_run_names(fork: dict[str, Any]) -> dict[str, Any]:
     """A fork's story without the numbers of runs, and without what parts say of themselves."""
     nameless = {key: value for key, value in fork.items() if key != "of"}
     base = nameless.get("base")
     if isinstance(base, dict):
         base = {key: value for key, value in base.items() if key != "parts"}
         if isinstance(base.get("fork"), dict):
-            base["fork"] = _nameless(base["fork"])
+            base["fork"] = _strip_run_names(base["fork"])
         nameless["base"] = base
     return nameless

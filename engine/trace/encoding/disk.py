@@ -67,7 +67,7 @@ def publish(file: FileIO, old: Path, new: Path) -> None:
             os.close(folder)
 
 
-class Syncing:
+class SyncThread:
     """A thread that syncs a growing file at most every `every_s` seconds, and keeps the error if it fails."""
 
     def __init__(self, file: FileIO, every_s: float):

@@ -9,15 +9,15 @@ from typing import Any
 
 from ..records.events import Header
 from ..values.limits import TraceError
-from .typed import read
+from .record_decoder import read_dataclass
 
 MOST = 16  # legs of a run
 # another: the models read the text anew
-ANEW = frozenset({"strategy", "drafter", "schedule", "policy", "codec"})
+ANEW = frozenset({"strategy", "drafter", "schedule", "policy", "kv_compression"})
 
 
 @dataclass(frozen=True)
-class Leg:
+class ForkLeg:
     """A part of a run that was made with one method. first: its first step;  forced: node -> verdict, of that step;  parts:
     what the parts of the method say of themselves, as a header has it"""
 
@@ -30,7 +30,7 @@ class Leg:
 
 
 @dataclass(frozen=True)
-class _Before:
+class _BaseRun:
     """How the run went on that was left."""
 
     method: dict[str, Any]
@@ -41,26 +41,26 @@ class _Before:
 
 
 @dataclass(frozen=True)
-class _Turn:
+class _ForkRecord:
     """What a header says of a fork, as far as it tells how to make the run anew."""
 
     step: int
     forced: list[list[Any]]
-    base: _Before
+    base: _BaseRun
 
 
-def legs(header: Header) -> list[Leg]:
+def fork_legs(header: Header) -> list[ForkLeg]:
     """The parts of the run in order, one if it is no fork. Raises TraceError for a header that tells no such story."""
     method = header.method
     parts = header.parts
     seed = header.seed
     max_new = header.max_new_tokens
     fork = header.fork
-    later: list[Leg] = []
+    later: list[ForkLeg] = []
     try:
         while fork is not None:
-            turn = read(_Turn, fork)
-            later.insert(0, Leg(turn.step, method, seed, max_new, _forced(turn), parts))
+            turn = read_dataclass(_ForkRecord, fork)
+            later.insert(0, ForkLeg(turn.step, method, seed, max_new, _forced_verdicts(turn), parts))
             if len(later) > MOST or turn.step < 0 or (len(later) > 1 and turn.step >= later[1].first):
                 raise TraceError("its turns do not follow each other")
             base = turn.base
@@ -75,20 +75,20 @@ def legs(header: Header) -> list[Leg]:
         raise TraceError(
             "The header's word on where this run was forked off makes no sense: open an intact copy."
         ) from None
-    return [Leg(0, method, seed, max_new, {}, parts), *later]
+    return [ForkLeg(0, method, seed, max_new, {}, parts), *later]
 
 
-def read_anew(header: Header, kinds: Collection[str] = ANEW) -> set[int]:
+def reread_steps(header: Header, kinds: Collection[str] = ANEW) -> set[int]:
     """The steps before which the models read the text anew, so that their caches are others, for the sake of another part of
     these kinds. Raises TraceError."""
     return {
         b.first
-        for a, b in pairwise(legs(header))
+        for a, b in pairwise(fork_legs(header))
         if any(a.method.get(kind) != b.method.get(kind) for kind in kinds)
     }
 
 
-def forked(
+def fork_record(
     header: Header, step: int, name: str, change: dict[str, Any], forced: dict[int, bool]
 ) -> dict[str, Any]:
     """What the header of a fork says of the run with this `header`, from whose `step` on it goes its own way."""
@@ -129,17 +129,17 @@ def header_at(header: Header, step: int) -> Header:
     return replace(header, method=leg.method, parts=leg.parts)
 
 
-def _leg_at(header: Header, step: int) -> Leg | None:
+def _leg_at(header: Header, step: int) -> ForkLeg | None:
     """The leg that `step` belongs to; None where there is no fork, or the header tells no story that can be read."""
     if header.fork is None:
         return None
     try:
-        return [leg for leg in legs(header) if leg.first <= step][-1]
+        return [leg for leg in fork_legs(header) if leg.first <= step][-1]
     except TraceError:
         return None
 
 
-def _forced(turn: _Turn) -> dict[int, bool]:
+def _forced_verdicts(turn: _ForkRecord) -> dict[int, bool]:
     """node -> verdict."""
     if not all(len(entry) == 2 and type(entry[0]) is int for entry in turn.forced):
         raise TraceError("a verdict is no pair of a node and true or false")

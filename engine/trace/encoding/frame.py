@@ -38,8 +38,8 @@ def encode(record: Record, seq: int) -> bytes:
     Numbers that are not finite are written as null, and `nonfinite` says where and which: [[place..., word], ...].
     """
     arrays = _Arrays()
-    plain = {"kind": record.kind, "seq": seq, **_plain(record)}
-    head = _quick(plain, arrays)
+    plain = {"kind": record.kind, "seq": seq, **_recorded_fields(record)}
+    head = _encode_fast(plain, arrays)
     if head is None:
         arrays = _Arrays()
         text = json.JSONEncoder(**_COMPACT, default=arrays.convert).encode(_without_nonfinite(plain))
@@ -47,12 +47,12 @@ def encode(record: Record, seq: int) -> bytes:
     return b"".join((_HEAD.pack(len(head)), head, *arrays.parts))
 
 
-def frame(body: bytes) -> bytes:
+def frame_body(body: bytes) -> bytes:
     """`body` with its size and checksum in front."""
     if len(body) > OWN.record_bytes:
         raise TraceError(
             f"A record of {len(body):,} bytes is above the limit of {OWN.record_bytes:,}: record fewer layers at level "
-            "'fields', or a lower level."
+            "'full', or a lower level."
         )
     return struct.pack("<II", len(body), zlib.crc32(body)) + body
 
@@ -67,25 +67,25 @@ def split(body: bytes) -> tuple[bytes, int]:
     return body[4 : 4 + size], 4 + size
 
 
-def _quick(plain: dict[str, Any], arrays: _Arrays) -> bytes | None:
+def _encode_fast(plain: dict[str, Any], arrays: _Arrays) -> bytes | None:
     """The head by orjson, several times as fast; None where its result has to be looked at more closely: it writes null
     for a number that is not finite, and takes neither lone surrogates nor keys that are no text."""
     try:
         head = orjson.dumps(plain, arrays.convert, orjson.OPT_PASSTHROUGH_DATACLASS)
     except orjson.JSONEncodeError:
         return None
-    return None if b"null" in head and _nonfinite(plain) else head
+    return None if b"null" in head and _has_nonfinite(plain) else head
 
 
-def _nonfinite(value: Any) -> bool:
+def _has_nonfinite(value: Any) -> bool:
     """Whether a number that is not finite stands anywhere in `value`."""
     if isinstance(value, float | np.floating):
         return not math.isfinite(value)
     if isinstance(value, list | tuple):
-        return any(_nonfinite(x) for x in value if type(x) not in _FINITE)
+        return any(_has_nonfinite(x) for x in value if type(x) not in _FINITE)
     if isinstance(value, dict):
-        return any(_nonfinite(x) for x in value.values() if type(x) not in _FINITE)
-    return is_dataclass(value) and _nonfinite(vars(value))
+        return any(_has_nonfinite(x) for x in value.values() if type(x) not in _FINITE)
+    return is_dataclass(value) and _has_nonfinite(vars(value))
 
 
 _COMPACT: dict[str, Any] = dict(
@@ -93,7 +93,7 @@ _COMPACT: dict[str, Any] = dict(
 )
 
 
-def _plain(record: Any) -> dict[str, Any]:
+def _recorded_fields(record: Any) -> dict[str, Any]:
     """The fields of a dataclass that were recorded, not going deeper."""
     kind = type(record)
     names = _NAMES.get(kind)
@@ -113,13 +113,13 @@ class _Arrays:
     def convert(self, value: Any) -> Any:
         """What JSON has no word for: our dataclasses, arrays, and the numbers of numpy."""
         if type(value) in _NAMES:
-            return _plain(value)
+            return _recorded_fields(value)
         if isinstance(value, np.ndarray):
             return self.add(value)
         if isinstance(value, np.generic):
             return value.item()
         if is_dataclass(value):
-            return _plain(value)
+            return _recorded_fields(value)
         raise TraceError(
             f"A record holds a {type(value).__name__}: give numbers, text, lists or numpy arrays instead."
         )
@@ -160,7 +160,7 @@ def _without_nonfinite(plain: dict[str, Any]) -> dict[str, Any]:
 
     def walk(value: Any, place: list[Any]) -> Any:
         if is_dataclass(value):
-            value = _plain(value)
+            value = _recorded_fields(value)
         if isinstance(value, dict):
             return {key: walk(inner, [*place, str(key)]) for key, inner in value.items()}
         if isinstance(value, list | tuple):

@@ -6,7 +6,7 @@ from ..records.events import SCHEMA
 from ..values.limits import TraceError
 
 
-class OtherSchema(TraceError):
+class SchemaVersionError(TraceError):
     """The trace was written in another major version of the schema, so nothing else of it can be read."""
 
 
@@ -18,6 +18,6 @@ def check_schema(schema: str) -> None:
         raise TraceError(f"its schema {schema[:20]!r} is no version like {SCHEMA!r}")
     own = SCHEMA.partition(".")[0]
     if int(major) != int(own):
-        raise OtherSchema(
+        raise SchemaVersionError(
             f"its schema is {schema}, and this version of DecodeScope reads {own}.x; record the run again"
         )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from decodescope.engine.core.paths import expanded
+from decodescope.engine.core.paths import expand_path
 
 from ..values.limits import TraceError
-from .file import SUFFIX
 from .trace import Trace, open_trace
+from .writer import SUFFIX
 
 EXAMPLES = Path(__file__).resolve().parents[3] / "assets" / "traces"
 
@@ -32,7 +32,7 @@ def trace_of(given: Any) -> Trace:
 
 def open_named(name: str | Path) -> Trace:
     """A trace by path, or one of the shipped examples by name."""
-    path = expanded(name)
+    path = expand_path(name)
     if path.suffix == SUFFIX or path.exists():
         return open_trace(path)
     example = EXAMPLES / f"{name}{SUFFIX}"

@@ -12,15 +12,21 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 
-from decodescope.engine.core.arguments import shown
+from decodescope.engine.core.arguments import format_value
 
-from ..checks.rules import consistent_end, consistent_header, consistent_prefill, consistent_step, vocabulary
+from ..checks.record_consistency import (
+    validate_end,
+    validate_header,
+    validate_prefill,
+    validate_step,
+    vocab_size,
+)
 from ..encoding.frame import MAGIC, split
-from ..encoding.typed import decode
-from ..encoding.versions import OtherSchema
+from ..encoding.record_decoder import decode
+from ..encoding.versions import SchemaVersionError
 from ..records.events import End, Header, Prefill, Record, Step
 from ..values.limits import MIB, OWN, Limits, TraceError
-from ..values.strict import parse
+from ..values.strict_json import parse
 
 _STEP = b'{"kind":"step",'
 _SIZES = struct.Struct("<II")
@@ -50,11 +56,11 @@ def read_header(path: str | Path, limits: Limits = OWN) -> Header:
         raise TraceError(f"{path} does not begin with a whole header: it is no trace, or a damaged one.")
     try:
         header = decode(body, limits)[0]
-    except OtherSchema as error:
+    except SchemaVersionError as error:
         raise TraceError(f"{path}: {error}.") from None
     if not isinstance(header, Header):
         raise TraceError(f"{path} does not begin with a header: it is no trace.")
-    consistent_header(header)
+    validate_header(header)
     return header
 
 
@@ -68,7 +74,7 @@ class TraceFile:
 
     def __init__(self, path: str | Path, limits: Limits = OWN):
         if not isinstance(path, str | os.PathLike):
-            raise TraceError(f"path is {shown(path)}: give the path of a trace file.")
+            raise TraceError(f"path is {format_value(path)}: give the path of a trace file.")
         self.path, self.limits = Path(path), limits
         self.damage: str | None = None
         self.cut = False
@@ -146,7 +152,7 @@ class TraceFile:
             record, more = self._decode(number)
             expanded += more
             if expanded > self.limits.expanded_bytes:
-                raise self._wrong(
+                raise self._record_error(
                     number,
                     f"the trace expands to more than the limit of {self.limits.expanded_bytes:,} bytes",
                 )
@@ -157,7 +163,7 @@ class TraceFile:
         """The bytes of record `number`, without size and checksum."""
         body = self._read(self._at[number], self._size[number])
         if len(body) != self._size[number]:
-            raise self._wrong(number, "the file was cut short while it was open")
+            raise self._record_error(number, "the file was cut short while it was open")
         return body
 
     def _decode(self, number: int) -> tuple[Record | None, int]:
@@ -168,15 +174,15 @@ class TraceFile:
                     f"it says that it is record {seq}: records are missing, repeated or out of order"
                 )
             if isinstance(record, Step):
-                consistent_step(record, bisect_left(self.steps, number), self.vocab, self.header.details)
+                validate_step(record, bisect_left(self.steps, number), self.vocab, self.header.details)
             elif isinstance(record, Header):
-                consistent_header(record)
+                validate_header(record)
             elif isinstance(record, Prefill):
-                consistent_prefill(record, self.header)
+                validate_prefill(record, self.header)
             elif isinstance(record, End):
-                consistent_end(record, self.vocab)
+                validate_end(record, self.vocab)
         except TraceError as error:
-            raise self._wrong(number, str(error)) from None
+            raise self._record_error(number, str(error)) from None
         return record, expanded
 
     def _scan(self, size: int) -> str | None:
@@ -190,10 +196,10 @@ class TraceFile:
                 start = self._next
                 at = 0
                 if len(chunk) < 8:
-                    return None if growing else self._torn()
+                    return None if growing else self._torn_end_text()
             length, crc = _SIZES.unpack_from(chunk, at)
             if length > self.limits.record_bytes:
-                return self._bad(
+                return self._damage_text(
                     f"its size of {length:,} bytes is above the limit of {self.limits.record_bytes:,}"
                 )
             if at + 8 + length > len(chunk):
@@ -201,19 +207,27 @@ class TraceFile:
                 start = self._next
                 at = 0
                 if 8 + length > len(chunk):
-                    return None if growing else self._torn()
+                    return None if growing else self._torn_end_text()
             body = chunk[at + 8 : at + 8 + length]
             if zlib.crc32(body) != crc:
                 if growing and self._next + 8 + length == size:
                     return None  # being written at this moment
-                return self._bad("its checksum does not match its bytes")
+                return self._damage_text("its checksum does not match its bytes")
             try:
-                self._note(body)
+                self._index_record(body)
             except TraceError as error:
-                return f"{self.path}: {error}." if isinstance(error, OtherSchema) else self._bad(str(error))
-        return None if growing or self.end is not None else self._torn("the file ends without an end record")
+                return (
+                    f"{self.path}: {error}."
+                    if isinstance(error, SchemaVersionError)
+                    else self._damage_text(str(error))
+                )
+        return (
+            None
+            if growing or self.end is not None
+            else self._torn_end_text("the file ends without an end record")
+        )
 
-    def _note(self, body: bytes) -> None:
+    def _index_record(self, body: bytes) -> None:
         """Enter one whole record into the index."""
         number = len(self)
         if number > self.limits.steps + 16:
@@ -242,8 +256,8 @@ class TraceFile:
         header, _, _ = decode(body, self.limits)
         if not isinstance(header, Header):
             raise TraceError("it is not the header that a trace begins with")
-        consistent_header(header)
-        self.header, self.vocab = header, vocabulary(header)
+        validate_header(header)
+        self.header, self.vocab = header, vocab_size(header)
         return "header"
 
     def _check_end(self, size: int) -> str | None:
@@ -256,20 +270,28 @@ class TraceFile:
         assert isinstance(end, End)
         if end.records != number:
             return str(
-                self._wrong(number, f"it counts {end.records} records before it, where there are {number}")
+                self._record_error(
+                    number, f"it counts {end.records} records before it, where there are {number}"
+                )
             )
         if end.sha256 != self._hash.hexdigest():
-            return str(self._wrong(number, "the hash in the end record is not that of the records before it"))
-        return self._bad(f"{size - self._next:,} bytes follow the end record") if size > self._next else None
+            return str(
+                self._record_error(number, "the hash in the end record is not that of the records before it")
+            )
+        return (
+            self._damage_text(f"{size - self._next:,} bytes follow the end record")
+            if size > self._next
+            else None
+        )
 
-    def _torn(self, how: str = "the file ends in the middle of it") -> str:
+    def _torn_end_text(self, how: str = "the file ends in the middle of it") -> str:
         self.cut = True
-        return self._bad(how)
+        return self._damage_text(how)
 
-    def _bad(self, what: str) -> str:
-        return str(self._wrong(len(self), what))
+    def _damage_text(self, what: str) -> str:
+        return str(self._record_error(len(self), what))
 
-    def _wrong(self, number: int, what: str) -> TraceError:
+    def _record_error(self, number: int, what: str) -> TraceError:
         return TraceError(
             f"{self.path}, record {number}: {what}; open an intact copy, or record the run again."
         )

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..encoding import disk
-from ..encoding.frame import MAGIC, encode, frame
+from ..encoding.frame import MAGIC, encode, frame_body
 from ..values.limits import TraceError
-from .file import PARTIAL, SUFFIX, sum_up
 from .reader import TraceFile
+from .writer import PARTIAL, SUFFIX, complete_end_record
 
 
 @dataclass
-class Recovered:
+class RecoveryResult:
     """What became of one .partial file: the sealed trace, or None and a message that says why not."""
 
     partial: Path
@@ -22,7 +22,7 @@ class Recovered:
     message: str
 
 
-def recover(where: str | Path) -> list[Recovered]:
+def recover(where: str | Path) -> list[RecoveryResult]:
     """Seal the .partial file `where`, or each one in the folder `where`, unless its run is still writing.
 
     The longest prefix of valid records becomes NAME.recovered.dstrace, with reason "interrupted"; then the .partial
@@ -31,12 +31,12 @@ def recover(where: str | Path) -> list[Recovered]:
     """
     where = Path(where)
     partials = sorted(where.glob("*" + PARTIAL)) if where.is_dir() else [where]
-    return [_recover(one) for one in partials]
+    return [_recover_file(one) for one in partials]
 
 
-def _recover(partial: Path) -> Recovered:
-    def left(message: str) -> Recovered:
-        return Recovered(partial, None, 0, message)
+def _recover_file(partial: Path) -> RecoveryResult:
+    def left(message: str) -> RecoveryResult:
+        return RecoveryResult(partial, None, 0, message)
 
     if not partial.name.endswith(PARTIAL):
         return left(f"{partial} is no {PARTIAL} file: there is nothing to recover.")
@@ -45,7 +45,7 @@ def _recover(partial: Path) -> Recovered:
             if not disk.lock(held):
                 return left(f"{partial} is being written by a run: it was left alone.")
             with TraceFile(partial) as file:
-                number, damage = _valid(file)
+                number, damage = _count_valid(file)
                 sealed = file.end is not None and number == len(file)
                 bodies = [file.body(i) for i in range(number)]
                 steps = sum(1 for i in file.steps if i < number)
@@ -54,9 +54,9 @@ def _recover(partial: Path) -> Recovered:
     except OSError as error:
         return left(f"{partial} could not be opened for recovery: {error.strerror or error}.")
     if not sealed:
-        bodies.append(encode(sum_up(iter(bodies), None), number))
+        bodies.append(encode(complete_end_record(iter(bodies), None), number))
     try:
-        trace = _publish(partial, MAGIC + b"".join(map(frame, bodies)))
+        trace = _write_recovered(partial, MAGIC + b"".join(map(frame_body, bodies)))
         if damage:
             partial.replace(partial.with_name(partial.name.removesuffix(PARTIAL) + ".damaged"))
         else:
@@ -65,12 +65,12 @@ def _recover(partial: Path) -> Recovered:
         return left(
             f"{partial} was left as it is: no other file could be written ({error.strerror or error})."
         )
-    return Recovered(
+    return RecoveryResult(
         partial, trace, steps, f"{trace} holds {steps} steps{damage and f'; behind them, {damage}'}"
     )
 
 
-def _valid(file: TraceFile) -> tuple[int, str]:
+def _count_valid(file: TraceFile) -> tuple[int, str]:
     """How many records from the first on are valid, and what is wrong behind them, if it is more than a torn end."""
     for number in range(len(file)):
         try:
@@ -80,7 +80,7 @@ def _valid(file: TraceFile) -> tuple[int, str]:
     return len(file), file.damage or ""
 
 
-def _publish(partial: Path, data: bytes) -> Path:
+def _write_recovered(partial: Path, data: bytes) -> Path:
     """Write `data` under a name that is free, or that already holds the same bytes."""
     stem = partial.name.removesuffix(PARTIAL).removesuffix(SUFFIX)
     target, more = partial.with_name(f"{stem}.recovered{SUFFIX}"), 1

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, overload
 
 from ..encoding.frame import encode
 from ..records.events import End, Header, Piece, Prefill, Record, Step
-from ..records.pieces import join, label
-from ..records.prompt import prompt_read
+from ..records.pieces import join, token_label
+from ..records.prompt import effective_prompt
 from ..values.limits import OWN, Limits, TraceError
-from .file import TraceWriter, sum_up
 from .reader import TraceFile
+from .writer import TraceWriter, complete_end_record
 
 if TYPE_CHECKING:
     pass
@@ -45,7 +45,7 @@ class Trace:
     def __init__(self, records: Iterable[Record] = ()):
         self.header: Header
         self.prefill: Prefill | None = None
-        self.steps: Sequence[Step] = _Appended()
+        self.steps: Sequence[Step] = _StepList()
         self.end: End | None = None
         self.path: Path | None = None
         self.damage: str | None = None
@@ -60,7 +60,7 @@ class Trace:
     def _from_file(cls, file: TraceFile) -> Trace:
         trace = cls()
         trace.header, trace.path, trace.file = file.header, file.path, file
-        trace.steps = _InFile(file)
+        trace.steps = _FileSteps(file)
         trace._look()
         return trace
 
@@ -71,7 +71,7 @@ class Trace:
         if self.end is not None:
             raise TraceError("The trace is sealed: nothing can be added to it.")
         if isinstance(record, Step):
-            assert isinstance(self.steps, _Appended)
+            assert isinstance(self.steps, _StepList)
             self.steps.append(record)
         elif isinstance(record, Header):
             self.header = record
@@ -85,7 +85,7 @@ class Trace:
     def seal(self, end: End | None = None) -> None:
         """Add the end record, with counts and hashes as a file would have them."""
         bodies = (encode(record, seq) for seq, record in enumerate(self.records()))
-        self.write(sum_up(bodies, end))
+        self.write(complete_end_record(bodies, end))
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Write the trace to a file. One that has no end yet is sealed there as "interrupted"."""
@@ -117,7 +117,7 @@ class Trace:
             yield self.end
 
     @property
-    def emitted(self) -> list[int]:
+    def emitted_ids(self) -> list[int]:
         """The ids that the steps added to the text."""
         self._learn()
         return self._emitted
@@ -125,13 +125,13 @@ class Trace:
     @property
     def tokens(self) -> list[int]:
         """The whole text as ids: the prompt, then what counts in the end, or, before the end, what was emitted."""
-        tokens = self.end.tokens if self.end is not None else self.emitted
+        tokens = self.end.tokens if self.end is not None else self.emitted_ids
         return [*self.header.prompt.tolist(), *tokens]
 
     @property
-    def prompt_read(self) -> list[int]:
+    def effective_prompt(self) -> list[int]:
         """The ids of the prompt as the target read it: without those that a context left out. Positions count these."""
-        return prompt_read(self.header, self.prefill)
+        return effective_prompt(self.header, self.prefill)
 
     @property
     def pieces(self) -> dict[int, Piece]:
@@ -141,7 +141,7 @@ class Trace:
 
     def piece(self, token: int) -> str:
         """One token for a label; `<E2 82>` where it is only bytes of a character, `<#id>` where it is unknown."""
-        return label(token, self.pieces)
+        return token_label(token, self.pieces)
 
     def text(self, ids: Iterable[int] | None = None) -> str:
         """The text of `ids`, by default of the whole trace."""
@@ -170,11 +170,11 @@ class Trace:
             self._learned += 1
 
 
-class _Appended(list[Step]):
+class _StepList(list[Step]):
     """The steps of a trace in memory."""
 
 
-class _InFile(Sequence[Step]):
+class _FileSteps(Sequence[Step]):
     """The steps of a trace in a file, decoded when asked for."""
 
     def __init__(self, file: TraceFile):

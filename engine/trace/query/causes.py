@@ -13,7 +13,7 @@ from decodescope.engine.core.exactness import VALUES, Exactness
 from decodescope.engine.core.roles import TARGET
 
 from ..records.events import Header
-from ..records.parts import said
+from ..records.parts import part_description
 
 # the effect of a cache policy or codec on the text
 CACHE_EFFECTS = {
@@ -57,10 +57,10 @@ def causes_of_parts(
     causes = Causes()
     for kind, record in method.items():
         part = words.get(kind, {})
-        if why := _lossy(kind, part):
-            causes.lossy.append(f"{why} ({_name(record, kind)})")
+        if why := _lossy_effect(kind, part):
+            causes.lossy.append(f"{why} ({_part_name(record, kind)})")
         if why := str(part.get("departs", "")):
-            causes.settings.append(why if kind == "sampler" else f"{why} ({_name(record, kind)})")
+            causes.settings.append(why if kind == "sampler" else f"{why} ({_part_name(record, kind)})")
     if weights := model.get("weights"):
         causes.settings.append(f"the weights are changed ({str(weights)[:60]})")
     if adapter := model.get("adapter"):
@@ -71,12 +71,12 @@ def causes_of_parts(
 def causes_of(header: Header) -> Causes:
     """The causes that the header of a run names: of its parts, of its models, and of the run itself."""
     causes = causes_of_parts(
-        header.method, {kind: said(header, kind) for kind in header.method}, header.model
+        header.method, {kind: part_description(header, kind) for kind in header.method}, header.model
     )
     if header.forced:
         causes.lossy.append("verdicts were forced")
     if header.loaded is not None:
-        causes.lossy.append(_loaded(header.loaded))
+        causes.lossy.append(_loaded_cause(header.loaded))
     sizes = {role: x.get("vocab") for role, x in {TARGET: header.model, **header.lanes}.items()}
     smallest = min((x for x in sizes.values() if type(x) is int), default=0)
     if smallest < (x if type(x := sizes[TARGET]) is int else 0):
@@ -97,7 +97,7 @@ def causes_shown(header: Header) -> list[str]:
     ]
 
 
-def overstated(header: Header) -> str:
+def exactness_problem(header: Header) -> str:
     """What is wrong with the recorded value, if it is more exact than the causes in the same header allow; empty: nothing."""
     if header.exactness == "unknown":
         return ""
@@ -108,15 +108,17 @@ def overstated(header: Header) -> str:
     return f"its exactness is {header.exactness!r}, but {causes.exactness!r} follows from its parts: {why}"
 
 
-def _lossy(kind: str, part: Mapping[str, Any]) -> str:
+def _lossy_effect(kind: str, part: Mapping[str, Any]) -> str:
     """The effect of a part that may change the text, in a few words; empty if it has none."""
     if "changes" in part:
         return str(part["changes"])
     effects = [CACHE_EFFECTS[x] for x in part.get("does", []) if x in CACHE_EFFECTS]
-    return ", ".join(effects) or (LAYERS_LEFT_OUT if kind == "depth" and not part.get("exact") else "")
+    return ", ".join(effects) or (
+        LAYERS_LEFT_OUT if kind == "adaptive_depth" and not part.get("exact") else ""
+    )
 
 
-def _loaded(loaded: Mapping[str, Any]) -> str:
+def _loaded_cause(loaded: Mapping[str, Any]) -> str:
     """How much of the prompt came from a saved cache, in words."""
     bits = loaded.get("bits")
     how = (
@@ -127,6 +129,6 @@ def _loaded(loaded: Mapping[str, Any]) -> str:
     return f"{loaded['entries']} entries of the prompt were loaded from a file{how}"
 
 
-def _name(record: Any, kind: str) -> str:
+def _part_name(record: Any, kind: str) -> str:
     """The name of a part, in words."""
     return str(record.get("name", kind)).replace("_", " ") if isinstance(record, dict) else kind

@@ -11,7 +11,7 @@ from typing import Any
 from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken, v_args
 from lark.exceptions import VisitError
 
-from decodescope.engine.core.params import nearest
+from decodescope.engine.core.params import did_you_mean
 from decodescope.engine.core.refusal import Refusal
 
 from .facts import FACTS, Kind
@@ -62,20 +62,20 @@ class ConditionError(Refusal):
 
 
 @dataclass(eq=False)
-class Part:
+class ConditionNode:
     """A node of the parsed tree. does: "name", "number", a comparison, ...;  kind: what its value is
     nodes: whether its value differs from node to node;  running: whether it depends on the steps before
     """
 
     does: str
     kind: Kind
-    parts: list[Part] = field(default_factory=list)
+    parts: list[ConditionNode] = field(default_factory=list)
     value: Any = None
     nodes: bool = False
     running: bool = False
 
 
-def parsed(text: str, what: str) -> Part:
+def parse_condition(text: str, what: str) -> ConditionNode:
     """The tree of `text`, checked; what: "condition" or "figure". Raises ConditionError."""
     if not text.strip():
         raise ConditionError(
@@ -85,18 +85,18 @@ def parsed(text: str, what: str) -> Part:
         raise ConditionError(
             f"The {what} has {len(text)} characters; at most {LONGEST} are read: shorten it."
         )
-    _shallow(text, what)
+    _check_nesting(text, what)
     try:
-        return _Builder().transform(_grammar().parse(text))
+        return _Builder().transform(_condition_parser().parse(text))
     except VisitError as error:
         if isinstance(error.orig_exc, ConditionError):
             raise error.orig_exc from None
         raise
     except UnexpectedInput as error:
-        raise ConditionError(_told(error, text, what)) from None
+        raise ConditionError(_describe_error(error, text, what)) from None
 
 
-def _shallow(text: str, what: str) -> None:
+def _check_nesting(text: str, what: str) -> None:
     """Refuse what is nested deeper than DEEPEST, before anything recurses over it."""
     depth = signs = 0
     for token in re.findall(r'"(?:\\.|[^"\\])*"|\bnot\b|[()\-]|[^\s()\-"]+', text):
@@ -112,11 +112,11 @@ def _shallow(text: str, what: str) -> None:
 
 
 @cache
-def _grammar() -> Lark:
+def _condition_parser() -> Lark:
     return Lark(GRAMMAR, parser="lalr", propagate_positions=True, maybe_placeholders=False)
 
 
-def _told(error: UnexpectedInput, text: str, what: str) -> str:
+def _describe_error(error: UnexpectedInput, text: str, what: str) -> str:
     """Where a text goes wrong, counted from 1."""
     at = (
         error.pos_in_stream
@@ -124,7 +124,7 @@ def _told(error: UnexpectedInput, text: str, what: str) -> str:
         else len(text)
     )
     if isinstance(error, UnexpectedToken) and error.token.type == "$END":
-        return f"The {what} {short(text)} breaks off at its end: a value, a name or a bracket is missing."
+        return f"The {what} {shorten_condition(text)} breaks off at its end: a value, a name or a bracket is missing."
     shown = str(error.token) if isinstance(error, UnexpectedToken) else text[at : at + 1]
     more = (
         " One sign, =, is no comparison: write ==."
@@ -134,142 +134,145 @@ def _told(error: UnexpectedInput, text: str, what: str) -> str:
     return f"The {what} cannot be read at character {at + 1}, {shown[:20]!r}.{more or ' Examples: first reject; p/q < 0.1.'}"
 
 
-def short(text: str) -> str:
+def shorten_condition(text: str) -> str:
     """A text inside a sentence."""
     return f"“{text[:40]}…”" if len(text) > 40 else f"“{text}”"
 
 
 @v_args(inline=True)
-class _Builder(Transformer[Token, Part]):
+class _Builder(Transformer[Token, ConditionNode]):
     """The grammar's tree into Parts, each checked."""
 
-    def start(self, part: Part) -> Part:
+    def start(self, part: ConditionNode) -> ConditionNode:
         return part
 
-    def number(self, token: Token) -> Part:
+    def number(self, token: Token) -> ConditionNode:
         value = float(token)
-        return Part("number", "number", value=int(token) if token.isdigit() else value)
+        return ConditionNode("number", "number", value=int(token) if token.isdigit() else value)
 
-    def below(self, token: Token) -> Part:
-        return Part("number", "number", value=-self.number(token).value)
+    def below(self, token: Token) -> ConditionNode:
+        return ConditionNode("number", "number", value=-self.number(token).value)
 
-    def string(self, token: Token) -> Part:
-        return Part("string", "text", value=_unquoted(token))
+    def string(self, token: Token) -> ConditionNode:
+        return ConditionNode("string", "text", value=_unquote(token))
 
-    def name(self, token: Token) -> Part:
+    def name(self, token: Token) -> ConditionNode:
         name = " ".join(token.split())
         fact = FACTS.get(name)
         if fact is None:
-            raise ConditionError(_unknown(name, token, [*FACTS, *FUNCTIONS]))
-        return Part("name", fact.kind, value=name, nodes=fact.per == "node", running=fact.per == "run")
+            raise ConditionError(_unknown_name_text(name, token, [*FACTS, *FUNCTIONS]))
+        return ConditionNode(
+            "name", fact.kind, value=name, nodes=fact.per == "node", running=fact.per == "run"
+        )
 
-    def minus(self, part: Part) -> Part:
-        _due(part, "number", "A sign −")
-        return _part("minus", "number", [part])
+    def minus(self, part: ConditionNode) -> ConditionNode:
+        _require_kind(part, "number", "A sign −")
+        return _make_node("minus", "number", [part])
 
-    def evicts(self, words: Token, number: Token) -> Part:
+    def evicts(self, words: Token, number: Token) -> ConditionNode:
         if not number.isdigit():
             raise ConditionError(
-                f"evicts position {number}: a position is a whole number (character {_place(number)})."
+                f"evicts position {number}: a position is a whole number (character {_character_place(number)})."
             )
-        return Part("evicts", "truth", value=int(number))
+        return ConditionNode("evicts", "truth", value=int(number))
 
-    def compare(self, *parts: Any) -> Part:
-        sides: list[Part] = list(parts[::2])
+    def compare(self, *parts: Any) -> ConditionNode:
+        sides: list[ConditionNode] = list(parts[::2])
         signs = [str(x) for x in parts[1::2]]
         for sign, (a, b), token in zip(signs, pairwise(sides), parts[1::2], strict=True):
             kinds = {a.kind, b.kind} - {"token"}
             if len(kinds) > 1 or "truth" in kinds or ("text" in kinds and sign not in ("==", "!=", "≠")):
                 raise ConditionError(
-                    f"A {a.kind} and a {b.kind} cannot be compared with {sign} (character {_place(token)}): compare numbers, "
+                    f"A {a.kind} and a {b.kind} cannot be compared with {sign} (character {_character_place(token)}): "
+                    "compare numbers, "
                     "or texts with == and !=."
                 )
-        return _part("compare", "truth", sides, signs)
+        return _make_node("compare", "truth", sides, signs)
 
-    def among(self, part: Part, *members: Part) -> Part:
+    def among(self, part: ConditionNode, *members: ConditionNode) -> ConditionNode:
         if part.kind == "truth":
             raise ConditionError("Only a number, a text or a token can be in a set { }.")
-        return _part("among", "truth", [part], frozenset(x.value for x in members))
+        return _make_node("among", "truth", [part], frozenset(x.value for x in members))
 
-    def contains(self, part: Part, text: Token) -> Part:
+    def contains(self, part: ConditionNode, text: Token) -> ConditionNode:
         if part.kind not in ("text", "token"):
             raise ConditionError(
-                f"A {part.kind} contains no text (character {_place(text)}): write text contains, or token contains."
+                f"A {part.kind} contains no text (character {_character_place(text)}): write text contains, or token contains."
             )
-        return _part("contains", "truth", [part], _unquoted(text))
+        return _make_node("contains", "truth", [part], _unquote(text))
 
-    def negation(self, part: Part) -> Part:
-        _due(part, "truth", "not")
-        return _part("not", "truth", [part])
+    def negation(self, part: ConditionNode) -> ConditionNode:
+        _require_kind(part, "truth", "not")
+        return _make_node("not", "truth", [part])
 
-    def both(self, *parts: Part) -> Part:
-        return self._joined("and", parts)
+    def both(self, *parts: ConditionNode) -> ConditionNode:
+        return self._combine_truths("and", parts)
 
-    def either(self, *parts: Part) -> Part:
-        return self._joined("or", parts)
+    def either(self, *parts: ConditionNode) -> ConditionNode:
+        return self._combine_truths("or", parts)
 
-    def _joined(self, word: str, parts: tuple[Part, ...]) -> Part:
+    def _combine_truths(self, word: str, parts: tuple[ConditionNode, ...]) -> ConditionNode:
         for part in parts:
-            _due(part, "truth", word)
+            _require_kind(part, "truth", word)
         # of the first rejection beside other figures of nodes, the node is meant
         if any(x.nodes for x in parts):
             for one in (y for x in parts for y in walk(x) if y.does == "name" and y.value == "first reject"):
                 one.nodes = True
-            parts = tuple(_fresh(x) for x in parts)
-        return _part(word, "truth", list(parts))
+            parts = tuple(_refresh_nodes(x) for x in parts)
+        return _make_node(word, "truth", list(parts))
 
-    def call(self, token: Token, part: Part) -> Part:
+    def call(self, token: Token, part: ConditionNode) -> ConditionNode:
         name = " ".join(token.split())
         if name not in FUNCTIONS:
-            raise ConditionError(_unknown(name + "(", token, [f"{x}(" for x in FUNCTIONS]))
-        _due(part, "truth" if name in QUANTIFIERS else "number", f"{name}(...)")
+            raise ConditionError(_unknown_name_text(name + "(", token, [f"{x}(" for x in FUNCTIONS]))
+        _require_kind(part, "truth" if name in QUANTIFIERS else "number", f"{name}(...)")
         if name in QUANTIFIERS and not part.nodes:
             raise ConditionError(
-                f"{name}(...) speaks of the nodes of a step (character {_place(token)}), and nothing in it does."
+                f"{name}(...) speaks of the nodes of a step (character {_character_place(token)}), and nothing in it does."
             )
         if not part.nodes and part.running:
             raise ConditionError(
-                f"{name}(...) over the steps so far holds what is that already (character {_place(token)})."
+                f"{name}(...) over the steps so far holds what is that already (character {_character_place(token)})."
             )
         kind: Kind = "truth" if name in ("any", "all") else "number"
-        return Part("call", kind, [part], name, False, part.running or not part.nodes)
+        return ConditionNode("call", kind, [part], name, False, part.running or not part.nodes)
 
-    def _arithmetic(self, a: Part, b: Part, does: str) -> Part:
+    def _arithmetic(self, a: ConditionNode, b: ConditionNode, does: str) -> ConditionNode:
         for part in (a, b):
-            _due(part, "number", "Arithmetic")
-        return _part(does, "number", [a, b])
+            _require_kind(part, "number", "Arithmetic")
+        return _make_node(does, "number", [a, b])
 
-    def add(self, a: Part, b: Part) -> Part:
+    def add(self, a: ConditionNode, b: ConditionNode) -> ConditionNode:
         return self._arithmetic(a, b, "add")
 
-    def sub(self, a: Part, b: Part) -> Part:
+    def sub(self, a: ConditionNode, b: ConditionNode) -> ConditionNode:
         return self._arithmetic(a, b, "sub")
 
-    def mul(self, a: Part, b: Part) -> Part:
+    def mul(self, a: ConditionNode, b: ConditionNode) -> ConditionNode:
         return self._arithmetic(a, b, "mul")
 
-    def div(self, a: Part, b: Part) -> Part:
+    def div(self, a: ConditionNode, b: ConditionNode) -> ConditionNode:
         return self._arithmetic(a, b, "div")
 
 
-def _part(does: str, kind: Kind, parts: list[Part], value: Any = None) -> Part:
-    return Part(does, kind, parts, value, any(x.nodes for x in parts), any(x.running for x in parts))
+def _make_node(does: str, kind: Kind, parts: list[ConditionNode], value: Any = None) -> ConditionNode:
+    return ConditionNode(does, kind, parts, value, any(x.nodes for x in parts), any(x.running for x in parts))
 
 
-def _fresh(part: Part) -> Part:
+def _refresh_nodes(part: ConditionNode) -> ConditionNode:
     """`part`, its word on nodes made anew after one below it changed."""
     if part.does not in ("name", "call"):
-        part.parts = [_fresh(x) for x in part.parts]
+        part.parts = [_refresh_nodes(x) for x in part.parts]
         part.nodes = part.nodes or any(x.nodes for x in part.parts)
     return part
 
 
-def walk(part: Part) -> list[Part]:
+def walk(part: ConditionNode) -> list[ConditionNode]:
     """`part` and all below it."""
     return [part, *(y for x in part.parts for y in walk(x))]
 
 
-def _due(part: Part, kind: str, where: str) -> None:
+def _require_kind(part: ConditionNode, kind: str, where: str) -> None:
     if part.kind != kind:
         due = "a condition" if kind == "truth" else f"a {kind}"
         what = (
@@ -280,15 +283,15 @@ def _due(part: Part, kind: str, where: str) -> None:
         )
 
 
-def _unknown(name: str, token: Token, known: list[str]) -> str:
-    way = nearest(name, known) or f" There are: {', '.join(known)}."
-    return f"There is no name {name[:40]!r} (character {_place(token)}).{way}"
+def _unknown_name_text(name: str, token: Token, known: list[str]) -> str:
+    way = did_you_mean(name, known) or f" There are: {', '.join(known)}."
+    return f"There is no name {name[:40]!r} (character {_character_place(token)}).{way}"
 
 
-def _place(token: Token) -> int:
+def _character_place(token: Token) -> int:
     return (token.start_pos or 0) + 1
 
 
-def _unquoted(token: Token) -> str:
+def _unquote(token: Token) -> str:
     signs = {"n": "\n", "t": "\t", "r": "\r"}
     return re.sub(r"\\(.)", lambda escape: signs.get(escape[1], escape[1]), token[1:-1], flags=re.DOTALL)

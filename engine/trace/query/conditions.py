@@ -18,10 +18,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..records.events import Header, Piece, Step
-from ..records.parts import said
-from ..records.pieces import label, shown_id
-from .condition_grammar import QUANTIFIERS, ConditionError, Part, parsed, short, walk
-from .facts import FACTS, Facts, usable
+from ..records.parts import part_description
+from ..records.pieces import token_label, visible_token
+from .condition_grammar import (
+    QUANTIFIERS,
+    ConditionError,
+    ConditionNode,
+    parse_condition,
+    shorten_condition,
+    walk,
+)
+from .facts import FACTS, StepFacts, finite_or_none
 
 WORK = 1_000_000  # parts of a condition that are looked at in one step, over all its nodes
 COMPARE: dict[str, Callable[[Any, Any], bool]] = {
@@ -34,7 +41,7 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @dataclass(frozen=True)
-class Found:
+class ConditionResult:
     """What a condition or watch says of a step. value: true, false or a number; None where it cannot be told
     node: the first node that makes it true, as Facts counts them; None: it is not about nodes;  why: one sentence
     """
@@ -53,14 +60,14 @@ class Condition:
     def __init__(self, text: str, number: bool = False):
         self.text = " ".join(text.split()) if '"' not in text else text.strip()
         self.number = number
-        self._root = parsed(text, "figure" if number else "condition")
+        self._root = parse_condition(text, "figure" if number else "condition")
         if not number and self._root.kind != "truth":
             raise ConditionError(
-                f"{short(text)} is a {self._root.kind}, not a condition: compare it, such as accepted == 0."
+                f"{shorten_condition(text)} is a {self._root.kind}, not a condition: compare it, such as accepted == 0."
             )
         if number and self._root.kind != "number":
             raise ConditionError(
-                f"{short(text)} is no number, so it cannot be drawn: watch a number, such as accepted."
+                f"{shorten_condition(text)} is no number, so it cannot be drawn: watch a number, such as accepted."
             )
         self._parts = [*walk(self._root)]
         self.reads = list(dict.fromkeys(x.value for x in self._parts if x.does == "name"))
@@ -76,14 +83,14 @@ class Condition:
                     f"{name} was not recorded: this run was recorded at the level “{header.levels[-1]}”, and {name} needs "
                     f"“{level}”; record the run again."
                 )
-            if name == "exit layer" and said(header, "depth").get(
-                "exact", not isinstance(header.method.get("depth"), dict)
+            if name == "exit layer" and part_description(header, "adaptive_depth").get(
+                "exact", not isinstance(header.method.get("adaptive_depth"), dict)
             ):
                 raise ConditionError(
                     "exit layer was not recorded: this run's method runs all layers of every pass."
                 )
 
-    def over(self, header: Header) -> Watch:
+    def watch_run(self, header: Header) -> Watch:
         """The condition over the steps of one run. Raises ConditionError if the run does not record what it reads."""
         self.check(header)
         return Watch(self, header)
@@ -99,15 +106,15 @@ class Watch:
         ] = {}  # running function -> count, sum, least, most
         self._once: dict[int, Any] = {}  # function -> its value in this step
         self._tried = self._passed = self._work = 0
-        self._facts: Facts
+        self._facts: StepFacts
 
-    def see(self, step: Step, pieces: Mapping[str, Piece]) -> Found:
+    def see(self, step: Step, pieces: Mapping[str, Piece]) -> ConditionResult:
         """What it says of `step`; pieces: id -> text, of what the trace has shown up to here. Raises ConditionError where a
         step has more nodes than can be looked at."""
         if step.trials is not None:
             self._tried += len(step.trials.ok)
             self._passed += step.trials.ok.count(True)
-        self._facts, self._work = Facts(step, self.header, pieces, self._tried, self._passed), 0
+        self._facts, self._work = StepFacts(step, self.header, pieces, self._tried, self._passed), 0
         self._once.clear()
         for (
             part
@@ -118,13 +125,13 @@ class Watch:
         if not root.nodes:
             value = self._value(root, None)
             node = self._first_reject() if value is True else None
-            return Found(usable(value), node, self._why(node) if value is True else "")
+            return ConditionResult(finite_or_none(value), node, self._why(node) if value is True else "")
         for i in range(len(self._facts.tokens)):
-            value = usable(self._value(root, i))
+            value = finite_or_none(self._value(root, i))
             if value is True or (self.condition.number and value is not None):
-                node = i if self._facts.drawn else None
-                return Found(value, node, "" if self.condition.number else self._why(i))
-        return Found(None if self.condition.number else False)
+                node = i if self._facts.has_drawn_nodes else None
+                return ConditionResult(value, node, "" if self.condition.number else self._why(i))
+        return ConditionResult(None if self.condition.number else False)
 
     def _first_reject(self) -> int | None:
         """The node that a condition points at which speaks of the first rejection."""
@@ -133,7 +140,7 @@ class Watch:
             return None
         return next((node for node, ok in zip(t.node, t.ok, strict=True) if not ok), None)
 
-    def _value(self, part: Part, i: int | None) -> Any:
+    def _value(self, part: ConditionNode, i: int | None) -> Any:
         """The value of `part` at node i. None: unknown."""
         self._work += 1
         if self._work > WORK:
@@ -143,7 +150,7 @@ class Watch:
             )
         return _DOES[part.does](self, part, i)
 
-    def _name(self, part: Part, i: int | None) -> Any:
+    def _name(self, part: ConditionNode, i: int | None) -> Any:
         if not part.nodes:
             return self._facts.value(part.value)
         if part.value == "first reject":
@@ -151,7 +158,7 @@ class Watch:
         column = self._facts.column(part.value)
         return column[i] if i is not None and i < len(column) else None
 
-    def _and(self, part: Part, i: int | None) -> bool | None:
+    def _and(self, part: ConditionNode, i: int | None) -> bool | None:
         known: bool | None = True
         for one in part.parts:
             value = self._value(one, i)
@@ -160,7 +167,7 @@ class Watch:
             known = known if value else None
         return known
 
-    def _or(self, part: Part, i: int | None) -> bool | None:
+    def _or(self, part: ConditionNode, i: int | None) -> bool | None:
         known: bool | None = False
         for one in part.parts:
             value = self._value(one, i)
@@ -169,11 +176,11 @@ class Watch:
             known = None if value is None else known
         return known
 
-    def _not(self, part: Part, i: int | None) -> bool | None:
+    def _not(self, part: ConditionNode, i: int | None) -> bool | None:
         value = self._value(part.parts[0], i)
         return None if value is None else not value
 
-    def _compare(self, part: Part, i: int | None) -> bool | None:
+    def _compare(self, part: ConditionNode, i: int | None) -> bool | None:
         values = [self._value(one, i) for one in part.parts]
         known: bool | None = True
         for k, sign in enumerate(part.value):
@@ -192,9 +199,9 @@ class Watch:
 
     def _piece(self, token: int) -> str:
         piece = self._facts.pieces.get(str(token))
-        return label(token, {} if piece is None else {token: piece})
+        return token_label(token, {} if piece is None else {token: piece})
 
-    def _among(self, part: Part, i: int | None) -> bool | None:
+    def _among(self, part: ConditionNode, i: int | None) -> bool | None:
         value = self._value(part.parts[0], i)
         if value is None:
             return None
@@ -203,42 +210,42 @@ class Watch:
             inside = self._piece(value) in part.value
         return inside
 
-    def _contains(self, part: Part, i: int | None) -> bool | None:
+    def _contains(self, part: ConditionNode, i: int | None) -> bool | None:
         value = self._value(part.parts[0], i)
         if value is None:
             return None
         return part.value in (self._piece(value) if part.parts[0].kind == "token" else value)
 
-    def _arithmetic(self, part: Part, i: int | None) -> Any:
+    def _arithmetic(self, part: ConditionNode, i: int | None) -> Any:
         a, b = (self._value(one, i) for one in part.parts)
         if a is None or b is None:
             return None
         try:
-            return usable(ARITHMETIC[part.does](a, b))
+            return finite_or_none(ARITHMETIC[part.does](a, b))
         except (ZeroDivisionError, OverflowError):
             return None
 
-    def _minus(self, part: Part, i: int | None) -> Any:
+    def _minus(self, part: ConditionNode, i: int | None) -> Any:
         value = self._value(part.parts[0], i)
         return None if value is None else -value
 
-    def _evicts(self, part: Part, i: int | None) -> bool | None:
-        gone = self._facts.gone()
+    def _evicts(self, part: ConditionNode, i: int | None) -> bool | None:
+        gone = self._facts.evicted_positions()
         return None if gone is None else part.value in gone
 
-    def _call(self, part: Part, i: int | None) -> Any:
+    def _call(self, part: ConditionNode, i: int | None) -> Any:
         """A function over the nodes, or over the steps so far: its value is the step's, found once."""
         if id(part) not in self._once:
             inside = part.parts[0]
             value = (
                 self._over_nodes(part)
                 if inside.nodes
-                else self._so_far(part, usable(self._value(inside, None)))
+                else self._so_far(part, finite_or_none(self._value(inside, None)))
             )
             self._once[id(part)] = value
         return self._once[id(part)]
 
-    def _over_nodes(self, part: Part) -> Any:
+    def _over_nodes(self, part: ConditionNode) -> Any:
         values = [self._value(part.parts[0], k) for k in range(len(self._facts.tokens))]
         if part.value in QUANTIFIERS:
             true, known = values.count(True), [x for x in values if x is not None]
@@ -247,14 +254,14 @@ class Watch:
             if part.value == "any":
                 return true > 0
             return 0 < true == len(known)
-        numbers = [x for x in map(usable, values) if x is not None]
+        numbers = [x for x in map(finite_or_none, values) if x is not None]
         if not numbers:
             return None
         total = sum(numbers)
         sums = {"mean": total / len(numbers), "sum": total, "min": min(numbers), "max": max(numbers)}
-        return usable(sums[part.value])
+        return finite_or_none(sums[part.value])
 
-    def _so_far(self, part: Part, value: Any) -> Any:
+    def _so_far(self, part: ConditionNode, value: Any) -> Any:
         """A function of a figure of the step, over the steps so far."""
         count, total, least, most = self._past.get(id(part), (0, 0.0, float("inf"), float("-inf")))
         if value is not None:
@@ -285,11 +292,11 @@ class Watch:
         if i is not None:
             token = self._facts.tokens[i]
             piece = self._facts.pieces.get(str(token))
-            where += f", node {i + 1}, “{shown_id(token, {} if piece is None else {token: piece})}”"
+            where += f", node {i + 1}, “{visible_token(token, {} if piece is None else {token: piece})}”"
         return f"{where}: {', '.join(said) or self.condition.text}."
 
 
-_DOES: dict[str, Callable[[Watch, Part, int | None], Any]] = {
+_DOES: dict[str, Callable[[Watch, ConditionNode, int | None], Any]] = {
     "number": lambda watch, part, i: part.value,
     "string": lambda watch, part, i: part.value,
     "name": Watch._name,

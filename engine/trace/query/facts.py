@@ -12,9 +12,9 @@ import numpy as np
 
 from decodescope.engine.core.tree import depths
 
-from ..checks.shares import Shares
+from ..checks.step_probabilities import StepProbabilities
 from ..records.events import Header, Level, Piece, Step, Tops
-from ..records.parts import held_at, zones
+from ..records.parts import zone_entries, zones
 from ..records.pieces import join
 
 Kind = Literal["number", "text", "token", "truth"]
@@ -32,11 +32,11 @@ class Fact:
     per: Literal["step", "node", "run"]
     meaning: str
     example: str
-    read: Callable[[Facts], Any]
+    read: Callable[[StepFacts], Any]
     level: Level = "decisions"
 
 
-class Facts:
+class StepFacts:
     """One step, asked by name. Its nodes are the drafted ones in their order, then the target's own token, where there is
     one. A value that this step or node has not is None.
 
@@ -77,7 +77,7 @@ class Facts:
         return tokens or [*step.emitted]
 
     @cached_property
-    def drawn(self) -> bool:
+    def has_drawn_nodes(self) -> bool:
         """Whether the nodes are those of a draft, or the target's own token, rather than the tokens that were emitted."""
         return self.step.draft is not None or self.step.extra is not None
 
@@ -91,9 +91,9 @@ class Facts:
         return parents or list(range(-1, len(step.emitted) - 1))
 
     @cached_property
-    def shares(self) -> Shares:
+    def probabilities(self) -> StepProbabilities:
         """Entropies and the model's own probabilities by place."""
-        return Shares(self.header, self.step)
+        return StepProbabilities(self.header, self.step)
 
     def trial(self, name: str) -> list[Any]:
         """A column of the trials by node; None for one that was not tried. The target's own token ends it."""
@@ -107,7 +107,7 @@ class Facts:
             places[-1] = x.u if name == "u" else x.high - x.low
         return places
 
-    def law(self, of: Callable[[Tops, int], float | None]) -> list[Any]:
+    def distribution_column(self, of: Callable[[Tops, int], float | None]) -> list[Any]:
         """A figure of the law that each node was judged by; None where that place was not visited."""
         tops = self.step.tops
         if tops is None:
@@ -115,7 +115,7 @@ class Facts:
         known = {int(place): of(tops, row) for row, place in reversed([*enumerate(tops.places.tolist())])}
         return [known.get(place) for place in self.parents]
 
-    def gone(self) -> list[int] | None:
+    def evicted_positions(self) -> list[int] | None:
         """Positions that left the target's cache in this step, from whichever layer or head; None: counted, not listed."""
         evicted: list[int] = []
         for change in self.step.cache:
@@ -130,15 +130,15 @@ class Facts:
     @property
     def sinks(self) -> int:
         """How many first positions are sinks: as many as the run's policy says, else SINKS."""
-        first = held_at(zones(self.header), "first")
+        first = zone_entries(zones(self.header), "first")
         return SINKS if first is None else first
 
 
-def _depths(f: Facts) -> list[int]:
+def _node_depths(f: StepFacts) -> list[int]:
     return depths(f.parents)
 
 
-def _verdicts(f: Facts) -> list[str]:
+def _node_verdicts(f: StepFacts) -> list[str]:
     ok = f.trial("ok")
     path = set(f.step.path or [])
     extra = f.step.extra
@@ -147,17 +147,17 @@ def _verdicts(f: Facts) -> list[str]:
     verdicts = ["accepted" if i in path else "rejected" if x is False else none[i] for i, x in enumerate(ok)]
     if extra is not None:
         verdicts[-1] = extra.origin
-    elif not f.drawn:
+    elif not f.has_drawn_nodes:
         verdicts = [*f.step.origins]
     return verdicts
 
 
-def _first_reject(f: Facts) -> int | None:
+def _first_reject(f: StepFacts) -> int | None:
     t = f.step.trials
     return None if t is None else next((node for node, ok in zip(t.node, t.ok, strict=True) if not ok), None)
 
 
-def _shares(tops: Tops, row: int) -> tuple[np.ndarray, np.ndarray] | None:
+def _shown_p_and_q(tops: Tops, row: int) -> tuple[np.ndarray, np.ndarray] | None:
     """p and q of the shown tokens and, last, of all others; None where nothing was drawn."""
     known = tops.ids[row] >= 0
     p, q = (
@@ -167,7 +167,7 @@ def _shares(tops: Tops, row: int) -> tuple[np.ndarray, np.ndarray] | None:
 
 
 def _kl(tops: Tops, row: int) -> float | None:
-    laws = _shares(tops, row)
+    laws = _shown_p_and_q(tops, row)
     if laws is None:
         return None
     p, q = (x[laws[0] > 0] for x in laws)
@@ -175,30 +175,30 @@ def _kl(tops: Tops, row: int) -> float | None:
 
 
 def _overlap(tops: Tops, row: int) -> float | None:
-    laws = _shares(tops, row)
+    laws = _shown_p_and_q(tops, row)
     if laws is None:
         return None
     return max(0.0, 1.0 - float(np.maximum(laws[0] - laws[1], 0)[:-1].sum()) - float(tops.rest[row, 2]))
 
 
-def _cache(name: str) -> Callable[[Facts], Any]:
+def _cache_reader(name: str) -> Callable[[StepFacts], Any]:
     return lambda f: next((getattr(x, name) for x in f.step.cache if x.lane == "target"), None)
 
 
-def _ms(name: str) -> Callable[[Facts], float]:
+def _milliseconds_reader(name: str) -> Callable[[StepFacts], float]:
     return lambda f: getattr(f.step, name) / 1e3
 
 
-def _count(ok: bool) -> Callable[[Facts], Any]:
+def _trial_count_reader(ok: bool) -> Callable[[StepFacts], Any]:
     return lambda f: None if f.step.trials is None else f.step.trials.ok.count(ok)
 
 
-def _exit(f: Facts) -> int | None:
+def _first_exit(f: StepFacts) -> int | None:
     return min((x.depth for x in f.step.exits), default=None) if f.step.exits else None
 
 
-def _sink(f: Facts) -> bool | None:
-    gone = f.gone()
+def _evicts_sink(f: StepFacts) -> bool | None:
+    gone = f.evicted_positions()
     return None if gone is None else any(position < f.sinks for position in gone)
 
 
@@ -206,15 +206,15 @@ FACTS: dict[str, Fact] = {
     "first reject": Fact(
         "truth", "step", "A drafted token was rejected.", "first reject", lambda f: _first_reject(f) is not None
     ),
-    "accepted": Fact("number", "step", "Drafted tokens accepted.", "accepted == 0", lambda f: f.step.accepted, "counts"),
-    "drafted": Fact("number", "step", "Tokens drafted.", "drafted > 8", lambda f: f.step.drafted, "counts"),
-    "rejected": Fact("number", "step", "Tests that rejected a token.", "rejected >= 2", _count(False)),
+    "accepted": Fact("number", "step", "Drafted tokens accepted.", "accepted == 0", lambda f: f.step.accepted, "summary"),
+    "drafted": Fact("number", "step", "Tokens drafted.", "drafted > 8", lambda f: f.step.drafted, "summary"),
+    "rejected": Fact("number", "step", "Tests that rejected a token.", "rejected >= 2", _trial_count_reader(False)),
     "tried": Fact(
         "number", "step", "Tests made.", "tried > 4", lambda f: None if f.step.trials is None else len(f.step.trials.ok)
     ),
-    "tokens": Fact("number", "step", "Tokens emitted.", "tokens >= 4", lambda f: len(f.step.emitted), "counts"),
+    "tokens": Fact("number", "step", "Tokens emitted.", "tokens >= 4", lambda f: len(f.step.emitted), "summary"),
     "text": Fact(
-        "text", "step", "The text that the step emitted.", 'text contains "the"', lambda f: f.text(f.step.emitted), "counts"
+        "text", "step", "The text that the step emitted.", 'text contains "the"', lambda f: f.text(f.step.emitted), "summary"
     ),
     "p": Fact(
         "number", "node", "The target's probability of a tried token after the sampler: 1 or 0 under a greedy one.",
@@ -222,7 +222,7 @@ FACTS: dict[str, Fact] = {
     ),
     "p_model": Fact(
         "number", "node", "The model's probability of the token before a greedy sampler; unknown under another one.",
-        "p_model > 0.3 and first reject", lambda f: list(map(f.shares.model, f.parents, f.tokens)),
+        "p_model > 0.3 and first reject", lambda f: list(map(f.probabilities.model, f.parents, f.tokens)),
     ),
     "q": Fact(
         "number",
@@ -239,48 +239,49 @@ FACTS: dict[str, Fact] = {
     "threshold": Fact(
         "number", "node", "What u had to stay below, or the rule's bound.", "threshold < 0.1", lambda f: f.trial("threshold")
     ),
-    "depth": Fact("number", "node", "Distance of the node from the root, from 1.", "first reject and depth == 1", _depths),
+    "depth": Fact("number", "node", "Distance of the node from the root, from 1.", "first reject and depth == 1", _node_depths),
     "token": Fact("token", "node", "The node's token: its text or its id.", 'token in {" the", 42}', lambda f: f.tokens),
     "verdict": Fact(
         "text",
         "node",
         "accepted, rejected, not reached, bonus, residual, correction or target.",
         'verdict == "rejected" and depth == 1',
-        _verdicts,
+        _node_verdicts,
     ),
     "entropy": Fact(
         "number",
         "node",
         "Of the target's distribution at the node's place, in nats: before a greedy sampler, else after the sampler.",
         "entropy > 2",
-        lambda f: list(map(f.shares.entropy, f.parents)),
+        lambda f: list(map(f.probabilities.entropy, f.parents)),
     ),
     "kl": Fact(
         "number", "node", "KL(p‖q) at the node's place, in nats, from the tokens shown: at least.", "kl > 1",
-        lambda f: f.law(_kl),
+        lambda f: f.distribution_column(_kl),
     ),
     "overlap": Fact(
         "number", "node", "Sum of min(p, q) at the node's place: the chance that a guess is accepted.", "overlap < 0.3",
-        lambda f: f.law(_overlap),
+        lambda f: f.distribution_column(_overlap),
     ),
     "alpha": Fact(
         "number", "run", "Share of all tests so far that accepted.", "alpha < 0.4",
         lambda f: f.passed / f.tried if f.tried else None,
     ),
-    "held": Fact("number", "step", "Entries in the target's cache.", "held > 256", _cache("held"), "counts"),
-    "evicted": Fact("number", "step", "Entries that left that cache.", "evicted > 0", _cache("evicted_count"), "counts"),
+    "held": Fact("number", "step", "Entries in the target's cache.", "held > 256", _cache_reader("held"), "summary"),
+    "evicted": Fact("number", "step", "Entries that left that cache.", "evicted > 0", _cache_reader("evicted_count"),
+        "summary"),
     "evicts a sink": Fact(
-        "truth", "step", "One of the first positions left the target's cache.", "evicts a sink", _sink
+        "truth", "step", "One of the first positions left the target's cache.", "evicts a sink", _evicts_sink
     ),
-    "exit layer": Fact("number", "step", "Layers that ran before an early exit.", "exit layer < 4", _exit),
+    "exit layer": Fact("number", "step", "Layers that ran before an early exit.", "exit layer < 4", _first_exit),
     "ties": Fact(
         "number", "step", "Places where the two best logits were closer than rounding.", "ties > 0",
         lambda f: len(f.step.tie or []),
     ),
-    "step": Fact("number", "step", "The step's number, from 0.", "step == 17", lambda f: f.step.step, "counts"),
-    "n": Fact("number", "step", "Tokens before the step, the prompt included.", "n >= 128", lambda f: f.step.n, "counts"),
+    "step": Fact("number", "step", "The step's number, from 0.", "step == 17", lambda f: f.step.step, "summary"),
+    "n": Fact("number", "step", "Tokens before the step, the prompt included.", "n >= 128", lambda f: f.step.n, "summary"),
     **{
-        f"{word} ms": Fact("number", "step", meaning, f"{word} ms > 50", _ms(f"{name}_us"), "counts")
+        f"{word} ms": Fact("number", "step", meaning, f"{word} ms > 50", _milliseconds_reader(f"{name}_us"), "summary")
         for word, name, meaning in (
             ("verify", "verify", "Milliseconds of the target's pass and the tests."),
             ("draft", "draft", "Milliseconds of drafting."),
@@ -292,6 +293,6 @@ FACTS: dict[str, Fact] = {
 }  # fmt: skip
 
 
-def usable(value: Any) -> Any:
+def finite_or_none(value: Any) -> Any:
     """A number that can be compared; None for one that is not finite."""
     return None if isinstance(value, float) and not math.isfinite(value) else value

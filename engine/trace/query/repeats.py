@@ -30,7 +30,7 @@ class Repeat:
         return self.lasts >= self.period
 
 
-class Following:
+class RepeatTracker:
     """A text as it grows, and the stretch that it is in."""
 
     def __init__(self, n: int = GRAM):
@@ -56,9 +56,9 @@ class Following:
         return self.now
 
 
-def repeats(text: Iterable[Hashable], n: int = GRAM) -> Iterator[Repeat]:
+def find_repeats(text: Iterable[Hashable], n: int = GRAM) -> Iterator[Repeat]:
     """Every stretch of a text, whole, in order."""
-    following = Following(n)
+    following = RepeatTracker(n)
     before: Repeat | None = None
     for token in text:
         now = following.take(token)
@@ -69,14 +69,14 @@ def repeats(text: Iterable[Hashable], n: int = GRAM) -> Iterator[Repeat]:
         yield before
 
 
-def said_again(text: Sequence[Hashable], n: int = GRAM) -> float:
+def repeated_share(text: Sequence[Hashable], n: int = GRAM) -> float:
     """The share of a text's n-grams that stand further in front already; 0 where it has none."""
     grams = [tuple(text[at : at + n]) for at in range(len(text) - n + 1)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
 
 @dataclass(frozen=True)
-class Round:
+class LoopRound:
     """One time that a text goes through its loop. n: which, from 1; tp, ip, wr: the mean probability of a token, the share of
     tokens more likely than in the first round, and the share that were the likeliest; None where the record lacks it"""
 
@@ -86,7 +86,9 @@ class Round:
     wr: float | None
 
 
-def rounds(loop: Repeat, laws: Sequence[tuple[float, bool] | None], first: int = 1) -> Iterator[Round]:
+def loop_rounds(
+    loop: Repeat, laws: Sequence[tuple[float, bool] | None], first: int = 1
+) -> Iterator[LoopRound]:
     """The rounds of a loop that are whole, from number `first` on. laws: of each token of the text its probability where it was
     written, and whether none was likelier; None where that is not known."""
     begin = loop.at - loop.period
@@ -95,14 +97,14 @@ def rounds(loop: Repeat, laws: Sequence[tuple[float, bool] | None], first: int =
         pairs = list(zip(laws[begin + (n - 1) * loop.period :][: loop.period], start, strict=False))
         known = [(now, then) for now, then in pairs if now is not None and then is not None]
         if len(known) < loop.period:
-            yield Round(n, None, None, None)
+            yield LoopRound(n, None, None, None)
             continue
         p = [now[0] for now, _ in known]
         more = [now[0] > then[0] for now, then in known]
-        yield Round(n, sum(p) / len(p), sum(more) / len(p), sum(now[1] for now, _ in known) / len(p))
+        yield LoopRound(n, sum(p) / len(p), sum(more) / len(p), sum(now[1] for now, _ in known) / len(p))
 
 
-def written_laws(step: Step) -> list[tuple[float, bool] | None]:
+def emitted_probabilities(step: Step) -> list[tuple[float, bool] | None]:
     """Of each token that a step wrote the probability that the recorded law gives it, and whether none is likelier."""
     places = range(-1, len(step.emitted) - 1) if step.path is None else [-1, *step.path]
     known = (

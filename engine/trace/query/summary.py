@@ -8,9 +8,9 @@ from typing import Any
 from decodescope.engine.core.exactness import Exactness
 
 from ..file.trace import Trace
-from ..records.phases import decides
+from ..records.phases import is_deciding_pass
 from .causes import causes_shown
-from .comparable import law
+from .comparability import guidance_record
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def summarise(trace: Trace) -> Summary:
         accepted += step.accepted
         drafted += step.drafted
         decode_us += step.wall_us
-        passes += sum(map(decides, step.passes))
+        passes += sum(map(is_deciding_pass, step.passes))
         if step.trials is not None:
             tried += len(step.trials.ok)
             passed += sum(step.trials.ok)
@@ -94,14 +94,14 @@ def summarise(trace: Trace) -> Summary:
         target.kept_bytes(read) if target else 0,
         target.full_bytes if target else 0,
         trace.header.exactness,
-        _ended(trace),
+        _end_reason(trace),
         (trace.header.loaded or {}).get("entries", 0),
-        str((law(trace.header) or {}).get("name", "")),
+        str((guidance_record(trace.header) or {}).get("name", "")),
         tuple(causes_shown(trace.header)),
     )
 
 
-def _ended(trace: Trace) -> str:
+def _end_reason(trace: Trace) -> str:
     """Why the run ended. A record does not tell a stop text from a stop token, but its last token does."""
     header, end = trace.header, trace.end
     if end is None:

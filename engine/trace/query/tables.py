@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from decodescope.engine.core.extras import require
 from decodescope.engine.core.tree import depths
 
-from ..checks.notes import singles, told
-from ..checks.shares import Shares
+from ..checks.notes import declared_notes, iter_note_values
+from ..checks.step_probabilities import StepProbabilities
 from ..file.named_trace import trace_of
 from ..file.trace import Trace
 
@@ -39,7 +39,7 @@ def frame(given: Any, table: Table = "steps") -> DataFrame:
     return pandas.DataFrame(list(rows(trace)), columns=list(columns))
 
 
-def _steps(trace: Trace) -> Iterator[tuple[Any, ...]]:
+def _step_rows(trace: Trace) -> Iterator[tuple[Any, ...]]:
     for s in trace.steps:
         target = next((c for c in s.cache if c.lane == "target"), None)
         held = (
@@ -63,14 +63,14 @@ def _steps(trace: Trace) -> Iterator[tuple[Any, ...]]:
         )
 
 
-def _decisions(trace: Trace) -> Iterator[tuple[Any, ...]]:
+def _decision_rows(trace: Trace) -> Iterator[tuple[Any, ...]]:
     for s in trace.steps:
         if s.trials is None or s.draft is None:
             continue
         depth = depths(s.draft.parents)
         t = s.trials
         kept = set(s.path or [])
-        shares = Shares(trace.header, s)
+        shares = StepProbabilities(trace.header, s)
         for node, p, r, q, u, threshold, ok in zip(
             t.node, t.p, t.r, t.q, t.u, t.threshold, t.ok, strict=True
         ):
@@ -80,12 +80,12 @@ def _decisions(trace: Trace) -> Iterator[tuple[Any, ...]]:
             yield *place, *law, r, q, u, threshold, ok, node in kept
 
 
-def _cache(trace: Trace) -> Iterator[tuple[Any, ...]]:
+def _cache_rows(trace: Trace) -> Iterator[tuple[Any, ...]]:
     begun = [] if trace.prefill is None else [(-1, trace.prefill.cache)]
     for step, changes in (*begun, *((s.step, s.cache) for s in trace.steps)):
         for c in changes:
             sizes = (c.appended, c.held, c.evicted_count, c.held_bytes, c.peak_bytes, c.full_bytes)
-            costs = (None, None) if c.shadow is None else (c.shadow.lost_mass, c.shadow.drift)
+            costs = (None, None) if c.reference is None else (c.reference.lost_mass, c.reference.drift)
             yield (
                 step,
                 c.lane,
@@ -94,20 +94,20 @@ def _cache(trace: Trace) -> Iterator[tuple[Any, ...]]:
             )
 
 
-def _passes(trace: Trace) -> Iterator[tuple[Any, ...]]:
+def _pass_rows(trace: Trace) -> Iterator[tuple[Any, ...]]:
     begun = [] if trace.prefill is None else [(-1, trace.prefill.passes)]
     for step, passes in (*begun, *((s.step, s.passes) for s in trace.steps)):
         for p in passes:
-            yield step, p.lane, p.phase, p.tokens, p.batch, p.fullest, p.wall_us, *p.layers
+            yield step, p.lane, p.phase, p.tokens, p.batch, p.max_entries, p.wall_us, *p.layers
 
 
-def _notes(trace: Trace) -> Iterator[tuple[Any, ...]]:
+def _note_rows(trace: Trace) -> Iterator[tuple[Any, ...]]:
     for s in trace.steps:
         nodes = 0 if s.draft is None else len(s.draft.tokens)
-        for part, values in told(trace.header, s).items():
+        for part, values in declared_notes(trace.header, s).items():
             for name, value in values.items():
                 note = trace.header.tells[part][name]
-                for at, one in singles(note, value, nodes):
+                for at, one in iter_note_values(note, value, nodes):
                     yield s.step, part, name, note.word, at, one, note.unit
 
 
@@ -134,9 +134,9 @@ _CACHE = (
 _PASSES = ("step", "lane", "phase", "tokens", "batch", "held", "wall_us", "attn", "ffn", "propagated")
 _NOTES = ("step", "part", "name", "word", "at", "value", "unit")
 _ROWS: dict[str, tuple[tuple[str, ...], Callable[[Trace], Iterator[tuple[Any, ...]]]]] = {
-    "steps": (_STEPS, _steps),
-    "decisions": (_DECISIONS, _decisions),
-    "cache": (_CACHE, _cache),
-    "passes": (_PASSES, _passes),
-    "notes": (_NOTES, _notes),
+    "steps": (_STEPS, _step_rows),
+    "decisions": (_DECISIONS, _decision_rows),
+    "cache": (_CACHE, _cache_rows),
+    "passes": (_PASSES, _pass_rows),
+    "notes": (_NOTES, _note_rows),
 }

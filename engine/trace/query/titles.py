@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..records.events import Header
-from ..records.parts import called
+from ..records.parts import method_label
 from ..records.pieces import join
 
 TOKENS = 48  # of a prompt that are looked at
@@ -13,10 +13,10 @@ LETTERS = 40  # of a prompt that are told
 def title(header: Header) -> str:
     """The title of a run; a fork with a name has that in the place of its method."""
     name = header.fork.get("name") if header.fork is not None else None
-    return titled(str(name) if name else called(header), header.turn or _text(header))
+    return compose_title(str(name) if name else method_label(header), header.turn or _prompt_text(header))
 
 
-def titled(method: str, prompt: str) -> str:
+def compose_title(method: str, prompt: str) -> str:
     """A title of a method and a prompt, of which the first whole words stay, without what a chat template added."""
     words = [x for x in prompt[: 8 * LETTERS].split() if not (x.startswith("<|") and x.endswith("|>"))]
     text = " ".join(words)
@@ -25,6 +25,6 @@ def titled(method: str, prompt: str) -> str:
     return f"{method}: {text}" if text else method
 
 
-def _text(header: Header) -> str:
+def _prompt_text(header: Header) -> str:
     begins = header.prompt[:TOKENS].tolist()
     return join(begins, {token: header.pieces.get(str(token), "") for token in begins})

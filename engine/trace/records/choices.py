@@ -37,13 +37,13 @@ class Choice:
     floors: dict[str, float] = field(default_factory=dict)
     joined: Joined = "log"
 
-    def height(self, score: float) -> float:
+    def log_score(self, score: float) -> float:
         """A score as a logarithm, by which two of one record are compared."""
         if self.joined == "log":
             return score
         return math.log(score) if score > 0 else -math.inf
 
-    def summed(self, i: int) -> float:
+    def sum_terms(self, i: int) -> float:
         """The score of a candidate, added up again; NaN where the terms have no sum."""
         try:
             return math.fsum(weight * self.terms[name][i] for name, weight in self.weights.items())
@@ -58,7 +58,7 @@ class Choice:
         return all(self.terms[name][i] >= floor for name, floor in self.floors.items())
 
 
-def consistent_choices(choices: Sequence[Choice] | None, emitted: int, vocab: int) -> None:
+def validate_choices(choices: Sequence[Choice] | None, emitted: int, vocab: int) -> None:
     """What must agree inside the records of a step that emitted so many tokens, if there are any. Raises TraceError."""
     if choices is None:
         return
@@ -78,10 +78,10 @@ def consistent_choices(choices: Sequence[Choice] | None, emitted: int, vocab: in
                 "choices weighs or bounds a term that it does not have, or does not weigh one that it has"
             )
         if choice.joined == "mixture":
-            _consistent_mixture(choice)
+            _validate_mixture(choice)
 
 
-def _consistent_mixture(choice: Choice) -> None:
+def _validate_mixture(choice: Choice) -> None:
     """A mixture is one of probabilities, by shares. Raises TraceError."""
     shares = choice.weights.values()
     if any(x < 0 for x in shares) or not math.isclose(math.fsum(shares), 1, abs_tol=ROUNDING):
@@ -99,11 +99,11 @@ def choices_problems(
     """What is wrong with the records of a step that emitted these tokens, a phrase each. best: whether each had to be the best
     of its candidates;  laws: of each place (token, probability) by the sampler's logits, of a few tokens"""
     for i, (choice, token) in enumerate(zip(choices, emitted, strict=True)):
-        yield from _problems(choice, token, best)
+        yield from _choice_problems(choice, token, best)
         scores = dict(zip(choice.candidates, choice.scores, strict=True))
         shown = laws[i] if i < len(laws) else ()
         known = [(s, p) for x, p in shown if p > LEAST and (s := scores.get(x)) is not None]
-        shifts = [choice.height(s) - math.log(p) for s, p in known]
+        shifts = [choice.log_score(s) - math.log(p) for s, p in known]
         if choice.joined == "mixture":
             shifts.append(0.0)  # a mixture is the law itself, not one up to a factor
         if shifts and max(shifts) - min(shifts) > CLOSE:
@@ -111,11 +111,11 @@ def choices_problems(
             yield f"its law after {i} tokens is another than {due}"
 
 
-def _problems(choice: Choice, token: int, best: bool) -> Iterator[str]:
+def _choice_problems(choice: Choice, token: int, best: bool) -> Iterator[str]:
     if choice.candidates[choice.chosen] != token:
         yield f"it chose the token {choice.candidates[choice.chosen]}, and {token} was emitted"
     for i, (x, score) in enumerate(zip(choice.candidates, choice.scores, strict=True)):
-        total = choice.summed(i)
+        total = choice.sum_terms(i)
         near = ROUNDING if choice.joined == "log" else TINY
         if score is not None and not math.isclose(score, total, rel_tol=ROUNDING, abs_tol=near):
             yield f"the score of token {x} is {score:.6g}, and its terms add up to {total:.6g}"
@@ -126,5 +126,5 @@ def _problems(choice: Choice, token: int, best: bool) -> Iterator[str]:
     if scores != sorted(scores, reverse=True):
         yield "its candidates do not stand with the best first"
     own = choice.scores[choice.chosen]
-    if best and (own is None or choice.height(own) < choice.height(max(scores)) - CLOSE):
+    if best and (own is None or choice.log_score(own) < choice.log_score(max(scores)) - CLOSE):
         yield "a candidate with a larger score was left behind, where the best is always taken"

@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass
 class Scores:
-    """By what a policy that ranks entries let some of them go in this step (level "fields"). Of several cuts the last. Of
+    """By what a policy that ranks entries let some of them go in this step (level "full"). Of several cuts the last. Of
     several hypotheses there are none: they change places after a cut, and it would be told of what another one holds.
 
     cut:     float32 [L, H_kv], the threshold of each KV head: the lowest score of those that stayed, protected ones aside.

@@ -33,22 +33,22 @@ class Environment:
     rows: int | None = None
 
 
-def cost(took: Sequence[float]) -> float:
+def mean_pass_time(took: Sequence[float]) -> float:
     """What counts of the times of passes of several numbers of rows: their geometric mean."""
     return math.prod(took) ** (1 / len(took))
 
 
-def threads_of(took: Mapping[int, Sequence[float]], now: int | None = None) -> int:
+def choose_thread_count(took: Mapping[int, Sequence[float]], now: int | None = None) -> int:
     """In how many threads passes are to run, by what passes took in each number: the fewest that are as good as the fastest.
     now: in how many they run, which stays where little would be gained."""
-    costs = {threads: cost(times) for threads, times in took.items()}
+    costs = {threads: mean_pass_time(times) for threads, times in took.items()}
     least = min(costs.values())
     if now in costs and costs[now] <= STAYS * least:
         return now
     return min(threads for threads, x in costs.items() if x <= AS_GOOD * least)
 
 
-def consistent_environment(one: Environment | None) -> None:
+def validate_environment(one: Environment | None) -> None:
     """What must agree inside the record, if there is one. Raises TraceError."""
     if one is None:
         return
@@ -58,7 +58,7 @@ def consistent_environment(one: Environment | None) -> None:
         raise TraceError("environment.timed_us names no numbers of threads")
     if not all(times and all(math.isfinite(x) and x > 0 for x in times) for times in one.timed_us.values()):
         raise TraceError("environment.timed_us holds what is no time of a pass")
-    due = threads_of({int(key): times for key, times in one.timed_us.items()}, one.before)
+    due = choose_thread_count({int(key): times for key, times in one.timed_us.items()}, one.before)
     if one.after != due:
         raise TraceError(f"environment goes on in {one.after} threads, and by its times {due} are due")
     if one.slower is not None and not one.slower > 1:

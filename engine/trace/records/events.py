@@ -3,7 +3,7 @@
 Units stand in names: `_us` microseconds, `_bytes` bytes. What ends in `_us`, and `created`, is a time and stays out of
 the content hash. Probabilities are doubles; a token is an id; -1 is the root (the last committed token before the
 step), 0 the first drafted node. A field that is None was not recorded at the trace's level and is not written.
-Levels: "counts" (always) < "decisions" < "fields".
+Levels: "summary" (always) < "decisions" < "full".
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from ..details.declarations import TallyForm as TallyForm
 from ..details.declarations import Term as Term
 from ..details.declarations import ThreadsForm as ThreadsForm
 from ..details.declarations import TreeForm as TreeForm
-from ..details.explored import Explored as Explored
-from ..details.looked import Look as Look
+from ..details.exploration import Explored as Explored
+from ..details.looks import Look as Look
 from ..details.shapes import Begun as Begun
 from ..details.shapes import CanvasDetail as CanvasDetail
 from ..details.shapes import Detail
@@ -44,7 +44,7 @@ from ..details.shapes import MatrixDetail as MatrixDetail
 from ..details.shapes import TallyDetail as TallyDetail
 from ..details.shapes import ThreadsDetail as ThreadsDetail
 from ..details.shapes import TreeDetail as TreeDetail
-from ..details.vetoed import Veto as Veto
+from ..details.veto import Veto as Veto
 from .cache_change import Augmented as Augmented
 from .cache_change import Packed as Packed
 from .choices import Choice as Choice
@@ -55,12 +55,12 @@ from .exits import Exit as Exit
 from .head_plan import Plan as Plan
 from .passes import Pass as Pass
 from .prompt_cut import Cut as Cut
-from .reference import Shadowed
+from .reference import ReferenceRecord
 from .weight_reports import Made as Made
 
 SCHEMA = "2.0"
-Level = Literal["counts", "decisions", "fields"]
-LEVELS: tuple[Level, ...] = ("counts", "decisions", "fields")
+Level = Literal["summary", "decisions", "full"]
+LEVELS: tuple[Level, ...] = ("summary", "decisions", "full")
 EndReason = Literal[
     "stop_token", "max_new_tokens", "stopped_by_user", "context_full", "out_of_memory", "non_finite_logits", "device_lost",
     "storage_full", "bad_input", "internal_error", "interrupted", "picture_full",
@@ -80,7 +80,7 @@ class Header:
     parts:   kind -> what that part says of itself (`engine/trace/records/parts.py`)
     tellings: name of an acceptance rule -> what it says of itself; of a fork also that of the run before it
     exactness: "lossless", "exact_for_settings", "lossy" or "unknown", as `engine/core/exactness.py` defines them
-    shadow:  whether a full cache was kept beside the target's, which is then no part of what the run measures. Where `lanes`
+    reference:  whether a full cache was kept beside the target's, which is then no part of what the run measures. Where `lanes`
              has the role "whole" it is that model's: what the target was made of, or the target itself
     prompt:  int32 [n] token ids
     pieces:  token id (as text) -> its piece, for the tokens of the prompt
@@ -114,7 +114,7 @@ class Header:
     device: str = "cpu"
     threads: int = 1
     torch: str = ""
-    levels: list[str] = field(default_factory=lambda: ["counts"])
+    levels: list[str] = field(default_factory=lambda: ["summary"])
     max_new_tokens: int = 0
     stop_tokens: list[int] = field(default_factory=list)
     stop_texts: list[str] = field(default_factory=list)
@@ -130,13 +130,13 @@ class Header:
     details: dict[str, Form] = field(default_factory=dict)
     parts: dict[str, Any] = field(default_factory=dict)
     loaded: dict[str, Any] | None = None
-    shadow: bool = False
+    reference: bool = False
     reports: dict[str, list[Made]] | None = None
 
     @property
-    def along(self) -> Along:
-        """Who read along, as `shadow` of a run asks for it."""
-        return "model" if self.shadow and WHOLE in self.lanes else self.shadow
+    def reference_kind(self) -> Along:
+        """Who read along, as `reference` of a run asks for it."""
+        return "model" if self.reference and WHOLE in self.lanes else self.reference
 
     @property
     def lossless(self) -> bool:
@@ -144,12 +144,12 @@ class Header:
         return self.exactness == "lossless"
 
     @property
-    def exact(self) -> bool:
+    def is_exact(self) -> bool:
         """Whether runs with these settings have one distribution."""
         return self.lossless or self.exactness == "exact_for_settings"
 
     @property
-    def where(self) -> str:
+    def device_text(self) -> str:
         """Type, device and threads, in words."""
         return f"{self.dtype} on {self.device}, {self.threads} thread{'' if self.threads == 1 else 's'}"
 
@@ -249,14 +249,14 @@ class CacheChange:
     merged:      int32 [M, 4] (layer, KV head, position, other position): what left, and the entry that it became part of, -1
                  where it was dropped
     merged_by:   float32 [M, 2] (similarity, weight) of each of them
-    scores:      by what they were judged, where the policy ranks entries and there is one text (level "fields")
+    scores:      by what they were judged, where the policy ranks entries and there is one text (level "full")
     plan:        what the policy has settled for each KV head, in the step in which it was;  notes: what it told of the step
     mass:        uint8 [L, H_kv, n] share of accumulated attention by original position, where a policy keeps it and the
-                 map has at most 16,384 numbers (level "decisions") or 1,048,576 ("fields"); 0 where evicted, else
+                 map has at most 16,384 numbers (level "decisions") or 1,048,576 ("full"); 0 where evicted, else
                  1 + 254 * sqrt(mass / largest of the layer)
     shared:      int32 [N, 4] (node before it or -1, first position, the one behind the last, texts that read it) of texts
                  that hold no entry twice; shared_bytes: what a cache of its own for each text would need beyond that
-    shadow:      what a full cache beside this one says, where the header has `shadow`
+    reference:      what a full cache beside this one says, where the header has `reference`
     read:        uint8 [L, H_kv, n], where its last pass did not read all: 1 what that has read or written; kept as `mass` is
     packed:      what a codec packed;  kept_packed: where it packs, bytes of the entries that are held, packed ones as they are
     augmented:   what stands beside the entries of the text from here on; no other number but `held_bytes` counts it
@@ -284,7 +284,7 @@ class CacheChange:
     read: np.ndarray | None = None
     shared: np.ndarray | None = None
     shared_bytes: int | None = None
-    shadow: Shadowed | None = None
+    reference: ReferenceRecord | None = None
     augmented: list[Augmented] | None = None
     scores: Scores | None = None
     plan: Plan | None = None
@@ -302,7 +302,7 @@ class CacheChange:
 
 @dataclass
 class Fields:
-    """Level "fields": what attention and residual stream looked like, for the rows that were committed.
+    """Level "full": what attention and residual stream looked like, for the rows that were committed.
 
     layers: of those that were asked for (all, if none were named) as many, from the first on, as fit into 524,288 weights
     attention: float16 [L', H_kv, g, R, n], softmax weights of `layers` over what was held when the rows were committed

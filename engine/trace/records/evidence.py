@@ -59,7 +59,7 @@ class Line:
     sums: list[Sum] = field(default_factory=list)
 
 
-def line(words: str, *sums: str | Sum) -> Line:
+def make_line(words: str, *sums: str | Sum) -> Line:
     """A sentence with its sums; text alone stands there whatever the knobs."""
     return Line(words, [Sum(x) if isinstance(x, str) else x for x in sums])
 
@@ -112,11 +112,11 @@ class Telling:
     close: str = ""
 
     @property
-    def whole(self) -> bool:
+    def decides_jointly(self) -> bool:
         """Whether all trials together settle the path, so that none of it is known before the last."""
         return self.path in ("longest", "last")
 
-    def against(self, owed: bool = False) -> str:
+    def threshold_text(self, owed: bool = False) -> str:
         """What u is held against, in symbols. owed: r stands for p, since guesses before were refused"""
         num = "r" if owed and not self.numbers else self.num
         den = f"({self.den})" if "·" in self.den else self.den

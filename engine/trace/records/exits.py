@@ -55,12 +55,12 @@ class Exit:
         return ["".join("-far"[2 * a + f] for a, f in layer) for layer in zip(*pairs, strict=False)]
 
     @property
-    def opened(self) -> float:
+    def open_share(self) -> float:
         """Share of the sub-layers that the rows ran, by their scores."""
         ran = [x > self.over for row in self.scores or [] for x in row]
         return sum(ran) / max(len(ran), 1)
 
-    def passed(self, score: float, bound: float) -> bool:
+    def test_leaves(self, score: float, bound: float) -> bool:
         """Whether a test with this score leaves."""
         return score < bound if self.below else score >= bound
 
@@ -78,25 +78,25 @@ def check_exit(left: Exit, layers: int) -> Iterator[str]:
     if any(not 0 <= row <= left.depth for row in left.rows or ()):
         yield f"exits has rows that were sure before the layers {left.rows}, but {left.depth} layers ran"
     if left.whole is not None:
-        yield from _foreseen(left, left.whole)
+        yield from _oracle_problems(left, left.whole)
     if (left.known is None) != (left.table is None) or (left.known is not None and not left.depth < layers):
         yield f"exits looks {len(left.known or [])} rows up in a table of {left.table} bytes, and {left.depth} layers ran"
     if left.scores is not None and any(len(row) != 2 * layers for row in left.scores):
         yield f"exits has rows with scores of other sub-layers than the {2 * layers} that there are"
     if left.closed is not None:
-        yield from _gates(left, layers)
+        yield from _gate_problems(left, layers)
         return
     if left.asks == "router":
         return  # all layers are there, and what rows ran of them is held against the pass
     if not asked and not left.asks:
         return  # what decides without asking, by position or token, leaves no test behind
-    leaves = [int(layer) for layer, score, bound in left.tests if left.passed(score, bound)]
+    leaves = [int(layer) for layer, score, bound in left.tests if left.test_leaves(score, bound)]
     due = leaves[0] if leaves else layers
     if left.depth != due or (leaves and asked[-1] != due):
         yield f"exits says that {left.depth} layers ran, but by its tests it is {due}"
 
 
-def _foreseen(left: Exit, whole: list[int]) -> Iterator[str]:
+def _oracle_problems(left: Exit, whole: list[int]) -> Iterator[str]:
     """What is wrong with the choices that an oracle knew: a test scores 1 where every row's best token is the one at full
     depth, and 0 else."""
     if not whole or (left.rows is not None and len(left.rows) != len(whole)):
@@ -115,10 +115,10 @@ def check_ahead(exits: Sequence[Exit], ahead: Sequence[int]) -> Iterator[str]:
         yield f"exits knows the full depth's choice of {due} rows, and passes that look ahead had {[*ahead]}"
 
 
-def _gates(left: Exit, layers: int) -> Iterator[str]:
+def _gate_problems(left: Exit, layers: int) -> Iterator[str]:
     """What is wrong with tests behind feed-forward blocks: only above one that passed blocks are left out, with all between."""
     closed, above = left.closed or [], -1
-    passed = [int(layer) for layer, score, bound in left.tests if left.passed(score, bound)]
+    passed = [int(layer) for layer, score, bound in left.tests if left.test_leaves(score, bound)]
     ran = {int(layer) for layer, *_ in left.tests}
     for layer in closed:
         above = layer if layer - 1 in passed or layer - 1 == above else -1

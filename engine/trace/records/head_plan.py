@@ -23,7 +23,7 @@ class Plan:
     kind: np.ndarray | None = None
 
 
-def plan(
+def make_plan(
     entries: Sequence[Sequence[int]], kinds: Sequence[str] = (), kind: Sequence[Sequence[int]] | None = None
 ) -> Plan:
     """A plan from numbers by layer and KV head."""

@@ -33,7 +33,7 @@ class Lookup:
 
 
 @dataclass
-class _Known:
+class _QueryStats:
     """asked: requests so far;  costs: of each time it was answered;  last: number of the last request
     size, since, worth: of an answer that is held: its size, requests since it came, and its score under gdsf"""
 
@@ -45,7 +45,7 @@ class _Known:
     worth: float = 0.0
 
     @property
-    def cost(self) -> float:
+    def mean_cost(self) -> float:
         """Mean cost of an answer."""
         return sum(self.costs) / len(self.costs)
 
@@ -63,11 +63,11 @@ class HeldAnswers:
     def __init__(self, evicts: Evicts, capacity: int):
         self.evicts, self.capacity = evicts, capacity
         self.held: dict[Query, None] = {}  # in the order in which they came
-        self._known: dict[Query, _Known] = {}
+        self._known: dict[Query, _QueryStats] = {}
         self._clock, self._number = 0.0, 0
 
     @property
-    def used(self) -> int:
+    def used_size(self) -> int:
         """Sizes of all answers that are held."""
         return sum(self._known[x].size for x in self.held)
 
@@ -77,8 +77,8 @@ class HeldAnswers:
             return None
         known = self._ask(query)
         known.since += 1
-        known.worth = self._clock + known.since * known.cost / known.size
-        return self._told(Lookup(self._number, query, True, 0.0, known.size, self.used))
+        known.worth = self._clock + known.since * known.mean_cost / known.size
+        return self._finish_lookup(Lookup(self._number, query, True, 0.0, known.size, self.used_size))
 
     def miss(self, query: Query, cost: float, size: int) -> Lookup:
         """A request that was answered at `cost` with an answer of `size`, at least 1, and what went to make room for it."""
@@ -89,13 +89,13 @@ class HeldAnswers:
         lookup = Lookup(self._number, query, False, cost, size, 0)
         if size > self.capacity:
             lookup.victims = [query]
-        elif self.used + size > self.capacity:
+        elif self.used_size + size > self.capacity:
             self._make_room(lookup)
         if query not in lookup.victims:
             self.held[query] = None
             known.worth = self._clock + cost / size
-        lookup.used = self.used
-        return self._told(lookup)
+        lookup.used = self.used_size
+        return self._finish_lookup(lookup)
 
     def score(self, query: Query) -> float:
         """What an answer is worth now; the lowest goes first, of equal ones the one that came first."""
@@ -104,14 +104,14 @@ class HeldAnswers:
             return float(known.last)
         if self.evicts == "gdsf":
             return known.worth
-        return known.asked / sum(x.asked for x in self._known.values()) * known.cost
+        return known.asked / sum(x.asked for x in self._known.values()) * known.mean_cost
 
     def _make_room(self, lookup: Lookup) -> None:
         """Choose victims until the new answer fits."""
         lookup.held = [*self.held, *([lookup.query] if self.evicts == "lec" else [])]
         lookup.scores = [self.score(x) for x in lookup.held]
         worth = dict(zip(lookup.held, lookup.scores, strict=True))
-        while self.used + lookup.size > self.capacity:
+        while self.used_size + lookup.size > self.capacity:
             victim = min(worth, key=worth.__getitem__)
             lookup.victims.append(victim)
             if victim == lookup.query:
@@ -120,18 +120,18 @@ class HeldAnswers:
             self._clock = lost if self.evicts == "gdsf" else 0.0
             del self.held[victim]
 
-    def _ask(self, query: Query) -> _Known:
-        known = self._known.setdefault(query, _Known())
+    def _ask(self, query: Query) -> _QueryStats:
+        known = self._known.setdefault(query, _QueryStats())
         known.asked, known.last = known.asked + 1, self._number
         return known
 
-    def _told(self, lookup: Lookup) -> Lookup:
+    def _finish_lookup(self, lookup: Lookup) -> Lookup:
         lookup.clock = self._clock
         self._number += 1
         return lookup
 
 
-def replayed(lookups: Sequence[Lookup], evicts: Evicts, capacity: int) -> list[Lookup]:
+def replay_lookups(lookups: Sequence[Lookup], evicts: Evicts, capacity: int) -> list[Lookup]:
     """The same requests before another cache. A query costs there what it cost the last time before it, or the first time, and
     its answer has that size: exact where answers follow from their queries.
 

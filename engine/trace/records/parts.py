@@ -33,12 +33,12 @@ class Zone:
         return list(astuple(self))
 
 
-def said(header: Header, kind: str) -> dict[str, Any]:
+def part_description(header: Header, kind: str) -> dict[str, Any]:
     """What the part of `kind` says of itself (`says` of its base class), of the words below those that make sense.
 
     usual:    it is the one that a method has where nothing is chosen
     uses, verdicts: of a strategy;  places: of one that fills a canvas, how many a block has;  settles: of one that writes a
-            picture, how its passes follow from its knobs, "rows" or "cells" (engine/trace/details/pictured.py);
+            picture, how its passes follow from its knobs, "rows" or "cells" (engine/trace/details/picture_passes.py);
             ticks: of one whose
             notes tell a simulated clock of layers, which tokens run beside the first, "branches" or a "chain"
             (engine/trace/checks/pipeline.py)
@@ -69,17 +69,19 @@ def zones(header: Header) -> list[Zone]:
     return [Zone(*row) for row in rows[:MOST_ZONES] if _is_zone(row)] if isinstance(rows, list) else []
 
 
-def held_at(zones: Sequence[Zone], place: str) -> int | None:
+def zone_entries(zones: Sequence[Zone], place: str) -> int | None:
     """Entries of the zones at one place together; None where there is no such zone."""
     held = [zone.entries for zone in zones if zone.place == place]
     return sum(held) if held else None
 
 
-def called(header: Header) -> str:
+def method_label(header: Header) -> str:
     """The parts of the method that are not the usual ones, in short."""
     parts = {kind: part for kind, part in header.method.items() if isinstance(part, dict)}
     unusual = [
-        part for kind, part in parts.items() if kind == "sampler" or not said(header, kind).get("usual")
+        part
+        for kind, part in parts.items()
+        if kind == "sampler" or not part_description(header, kind).get("usual")
     ]
     names = [
         str(stage.get("name", "")).replace("_", " ")

@@ -88,24 +88,26 @@ class Pass:
         )
 
     @property
-    def fullest(self) -> int:
+    def max_entries(self) -> int:
         """Entries of the KV head that held most."""
         return int(max(np.max(layer) for layer in self.held)) if isinstance(self.held, list) else self.held
 
-    def ran(self, attn: list[int], ffn: list[int], filled: list[int], copied: list[int], layers: int) -> None:
+    def record_layers_run(
+        self, attn: list[int], ffn: list[int], filled: list[int], copied: list[int], layers: int
+    ) -> None:
         """Enter what ran, of a model with so many layers."""
         everything = range(layers)
-        self.attn, self.ffn = _said(attn, everything), _said(ffn, everything)
+        self.attn, self.ffn = _compact_layers(attn, everything), _compact_layers(ffn, everything)
         self.propagated, self.copied = (
-            _filled(x, [i for i in everything if i not in attn]) for x in (filled, copied)
+            _compact_filled(x, [i for i in everything if i not in attn]) for x in (filled, copied)
         )
 
-    def asked(self, left: Exit) -> None:
+    def record_exit_tests(self, left: Exit) -> None:
         """Enter the tests by which the pass was to leave."""
         self.tests, self.asks = [int(test[0]) for test in left.tests], left.asks
         self.rank, self.inner = left.rank or None, left.inner
 
-    def running(self, layer: int, block: str) -> list[int]:
+    def running_rows(self, layer: int, block: str) -> list[int]:
         """The rows that ran the attention ("attn") or feed-forward block ("ffn") of `layer`, of a pass that is `routed`."""
         assert self.routed is not None
         signs = "ra" if block == "attn" else "rf"
@@ -116,33 +118,33 @@ class Pass:
         """Whether a layer has no entry of a row that did not run its attention."""
         return self.routed is not None and self.gap == "absent"
 
-    def along(self, layer: int) -> int:
+    def joined_tokens(self, layer: int) -> int:
         """How many tokens that had waited ran `layer` with the rows."""
         return sum(n for first, n in self.joined or [] if first <= layer)
 
     @property
     def layers(self) -> tuple[int | None, int | None, int | None]:
         """How many layers ran their attention and their feed-forward block, None: all, and how many were filled."""
-        return _count(self.attn), _count(self.ffn), _count(self.propagated)
+        return _layer_count(self.attn), _layer_count(self.ffn), _layer_count(self.propagated)
 
 
-def which_of(said: Layers, among: Sequence[int]) -> set[int]:
+def resolve_layers(said: Layers, among: Sequence[int]) -> set[int]:
     """The layers that a pass names of `among`."""
     return set(among if said is None else said if isinstance(said, list) else list(among)[:said])
 
 
-def _said(which: list[int], among: Sequence[int]) -> Layers:
+def _compact_layers(which: list[int], among: Sequence[int]) -> Layers:
     """`which` of `among` as a pass says it: None for all, a number where they are the first."""
     if len(which) == len(among):
         return None
     return len(which) if which == list(among[: len(which)]) else which
 
 
-def _filled(which: list[int], among: Sequence[int]) -> Layers:
-    """As `_said`, of layers that got something else; None: of none."""
-    said = _said(which, among) if which else None
+def _compact_filled(which: list[int], among: Sequence[int]) -> Layers:
+    """As `_compact_layers`, of layers that got something else; None: of none."""
+    said = _compact_layers(which, among) if which else None
     return len(which) if which and said is None else said
 
 
-def _count(layers: Layers) -> int | None:
+def _layer_count(layers: Layers) -> int | None:
     return len(layers) if isinstance(layers, list) else layers

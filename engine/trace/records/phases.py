@@ -9,6 +9,6 @@ STATES = ("score", "lookup")  # passes that end below the head where they name t
 DECIDES = ("verify", "canvas")  # passes of the target that decide about tokens
 
 
-def decides(one: Pass) -> bool:
+def is_deciding_pass(one: Pass) -> bool:
     """Whether it is a pass of the target that decides about tokens."""
     return one.lane == "target" and one.phase in DECIDES

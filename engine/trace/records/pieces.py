@@ -13,13 +13,13 @@ _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 
 def join(ids: Iterable[int], pieces: Mapping[int, Piece]) -> str:
     """The text of `ids`. Neighbouring byte pieces are put together before they are read as UTF-8; bytes that still make
-    no character show as U+FFFD, ids without a piece as in `label`."""
-    return b"".join(_bytes(pieces.get(token, label(token, pieces))) for token in ids).decode(
+    no character show as U+FFFD, ids without a piece as in `token_label`."""
+    return b"".join(_piece_bytes(pieces.get(token, token_label(token, pieces))) for token in ids).decode(
         "utf-8", "replace"
     )
 
 
-def label(token: int, pieces: Mapping[int, Piece]) -> str:
+def token_label(token: int, pieces: Mapping[int, Piece]) -> str:
     """One token for a label: its text, `<E2 82>` for bytes that are no text alone, `<#123>` for an unknown id."""
     piece = pieces.get(token)
     if piece is None:
@@ -27,24 +27,24 @@ def label(token: int, pieces: Mapping[int, Piece]) -> str:
     return piece if isinstance(piece, str) else f"<{' '.join(piece).upper()}>"
 
 
-def shown(piece: Piece | None, most: int = 40) -> str:
+def visible_piece(piece: Piece | None, most: int = 40) -> str:
     """A piece with white space, controls and bidi marks made visible, bytes as `⟨E2 82⟩`; at most `most` characters."""
     if piece is None:
         return "⟨?⟩"
     if not isinstance(piece, str):
         return f"⟨{' '.join(piece).upper()}⟩"
-    text = "".join(_visible(char) for char in piece[:most])
+    text = "".join(_visible_character(char) for char in piece[:most])
     if text and unicodedata.category(piece[0]).startswith("M"):
         text = "◌" + text
     return text + "…" if len(piece) > most else text
 
 
-def shown_id(token: int, pieces: Mapping[int, Piece], most: int = 40) -> str:
+def visible_token(token: int, pieces: Mapping[int, Piece], most: int = 40) -> str:
     """The piece of `token`, or `#7` where the trace does not show it."""
-    return shown(pieces[token], most) if token in pieces else f"#{token}"
+    return visible_piece(pieces[token], most) if token in pieces else f"#{token}"
 
 
-def _visible(char: str) -> str:
+def _visible_character(char: str) -> str:
     if char in _SIGNS:
         return _SIGNS[char]
     if ord(char) < 0x20:
@@ -52,5 +52,5 @@ def _visible(char: str) -> str:
     return f"‹U+{ord(char):04X}›" if unicodedata.category(char) in _HIDDEN else char
 
 
-def _bytes(piece: Piece) -> bytes:
+def _piece_bytes(piece: Piece) -> bytes:
     return piece.encode("utf-8", "replace") if isinstance(piece, str) else bytes.fromhex("".join(piece))

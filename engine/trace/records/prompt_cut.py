@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..values.limits import TraceError
-from ..values.numbers import counts, known, lengths, shaped
+from ..values.numbers import validate_array, validate_counts, validate_ids, validate_lengths
 
 LEFT, SCORE, NEAR, STAYS, OUT = range(5)
 READ = (SCORE, NEAR, STAYS)  # of a token that the target read
@@ -60,12 +60,12 @@ def shorten(
     if out is not None:
         settled[out & ~stays] = OUT
     cut = Cut(np.zeros(0, np.int32), scores=scores, reason=settled, budget=budget, **more)
-    cut.reason = recut(cut, budget)
-    cut.kept = read(cut.reason)
+    cut.reason = reasons_under_budget(cut, budget)
+    cut.kept = read_indices(cut.reason)
     return cut
 
 
-def read(reason: np.ndarray) -> np.ndarray:
+def read_indices(reason: np.ndarray) -> np.ndarray:
     """int32 [k]: the tokens that these reasons let be read."""
     return np.flatnonzero(np.isin(reason, READ)).astype(np.int32)
 
@@ -79,7 +79,7 @@ def reasons(cut: Cut, n: int) -> np.ndarray:
     return plain
 
 
-def recut(cut: Cut, budget: int) -> np.ndarray:
+def reasons_under_budget(cut: Cut, budget: int) -> np.ndarray:
     """uint8 [n]: why each token would be read or not under another budget, by what is recorded: in each part the units that are
     worth most, of equals the first, with their neighbours, until they are as many tokens as are due there. A unit is read as a
     whole; neighbours are, as far as there is room."""
@@ -89,17 +89,17 @@ def recut(cut: Cut, budget: int) -> np.ndarray:
     starts = [*range(n)] if cut.units is None else cut.units.tolist()
     worth = cut.scores if cut.worth is None else cut.worth
     stops, bounds = [*starts[1:], n], [0] if cut.parts is None else cut.parts.tolist()
-    dues = shares(reason == LEFT, bounds, budget - int((reason == STAYS).sum()))
+    dues = part_budgets(reason == LEFT, bounds, budget - int((reason == STAYS).sum()))
     order = np.argsort(-worth, kind="stable")
     for first, behind, due in zip(bounds, [*bounds[1:], n], dues, strict=True):
         for u in (u for u in order.tolist() if first <= starts[u] < behind):
             if due <= 0:
                 break
-            due -= _take(reason, starts[u], stops[u], cut.near, due)
+            due -= _take_unit(reason, starts[u], stops[u], cut.near, due)
     return reason
 
 
-def shares(free: np.ndarray, bounds: Sequence[int], due: int) -> list[int]:
+def part_budgets(free: np.ndarray, bounds: Sequence[int], due: int) -> list[int]:
     """How many of `due` tokens fall on each part, whose first tokens are `bounds`: its share of the `free` ones (bool [n]),
     less than one away from it, and `due` in all."""
     before = [0, *np.cumsum(free).tolist()]
@@ -107,29 +107,29 @@ def shares(free: np.ndarray, bounds: Sequence[int], due: int) -> list[int]:
     return [b - a for a, b in pairwise(at)]
 
 
-def _take(reason: np.ndarray, start: int, stop: int, near: int, due: int) -> int:
+def _take_unit(reason: np.ndarray, start: int, stop: int, near: int, due: int) -> int:
     """Take the unit from `start` to `stop`, of a single token also its neighbours: how many came that had not."""
     if stop - start > 1 or near == 1:
         new = np.flatnonzero(reason[start:stop] == LEFT) + start
         reason[new] = SCORE
         return len(new)
     taken = 0
-    for at in _around(start, near, len(reason)):
+    for at in _neighbours(start, near, len(reason)):
         if taken < due and reason[at] == LEFT:
             reason[at] = SCORE if at == start else NEAR
             taken += 1
     return taken
 
 
-def _around(at: int, near: int, n: int) -> list[int]:
+def _neighbours(at: int, near: int, n: int) -> list[int]:
     """The `near` places around one of n, the nearest first, of two as near the left one; an end stands for what lies behind."""
     reach = sorted(range(-((near - 1) // 2), near // 2 + 1), key=lambda x: (abs(x), x))
     return [min(max(at + x, 0), n - 1) for x in reach]
 
 
-def consistent_cut(cut: Cut, n: int, vocab: int) -> None:
+def validate_cut(cut: Cut, n: int, vocab: int) -> None:
     """Refuse a cut of a prompt of `n` tokens whose numbers cannot be."""
-    shaped(cut.kept, "cut.kept", 1, "iu")
+    validate_array(cut.kept, "cut.kept", 1, "iu")
     if (
         not cut.kept.size
         or int(cut.kept[-1]) != n - 1
@@ -147,11 +147,11 @@ def consistent_cut(cut: Cut, n: int, vocab: int) -> None:
         ("worth", cut.worth, "f", 0 if cut.units is None else len(cut.units)),
     ):
         if x is not None:
-            shaped(x, f"cut.{name}", 1, kind)
-            lengths(length, "cut", **{name: x.tolist()})
+            validate_array(x, f"cut.{name}", 1, kind)
+            validate_lengths(length, "cut", **{name: x.tolist()})
     for name, x in (("units", cut.units), ("parts", cut.parts)):
         if x is not None:
-            shaped(x, f"cut.{name}", 1, "iu")
+            validate_array(x, f"cut.{name}", 1, "iu")
             if not x.size or x[0] != 0 or x[-1] >= n or (np.diff(x.astype(np.int64)) <= 0).any():
                 raise TraceError(f"cut.{name} does not rise from 0 within a prompt of {n} tokens")
     if cut.reason is not None and cut.reason.max() > 4:
@@ -160,19 +160,19 @@ def consistent_cut(cut: Cut, n: int, vocab: int) -> None:
         )
     if not 1 <= cut.near <= 1 << 16:
         raise TraceError(f"cut.near is {cut.near}: a token brings 1 to {1 << 16}")
-    counts([cut.budget or 0], "cut.budget")
-    counts([cut.held_bytes, *(cut.layers or [])], "cut")
-    known(cut.lookahead or [], vocab, "cut.lookahead")
+    validate_counts([cut.budget or 0], "cut.budget")
+    validate_counts([cut.held_bytes, *(cut.layers or [])], "cut")
+    validate_ids(cut.lookahead or [], vocab, "cut.lookahead")
 
 
 def check_cut(cut: Cut) -> Iterator[str]:
     """What is wrong with a cut whose arrays have their due lengths: the rule, again, from what is recorded."""
     if cut.reason is None:
         return
-    if not np.array_equal(read(cut.reason), cut.kept):
-        yield f"the prompt's cut reads {len(cut.kept)} tokens, and by their reasons it would be {len(read(cut.reason))}"
+    if not np.array_equal(read_indices(cut.reason), cut.kept):
+        yield f"the prompt's cut reads {len(cut.kept)} tokens, and by their reasons it would be {len(read_indices(cut.reason))}"
     if cut.scores is None or cut.budget is None or (cut.units is not None and cut.worth is None):
         return
-    wrong = np.flatnonzero(recut(cut, cut.budget) != cut.reason)
+    wrong = np.flatnonzero(reasons_under_budget(cut, cut.budget) != cut.reason)
     if wrong.size:
         yield f"by its scores and a budget of {cut.budget}, token {wrong[0]} of the prompt has another reason than is recorded"

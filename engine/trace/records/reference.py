@@ -1,4 +1,4 @@
-"""Shadowed: what a full cache says that a run keeps beside the target's, or the whole model with one."""
+"""ReferenceRecord: what a full cache says that a run keeps beside the target's, or the whole model with one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 @dataclass
-class Shadowed:
+class ReferenceRecord:
     """What a full cache beside the target's says of a step, where a run keeps one: it reads the same text, in passes that are
     no part of the run's. Times of the step are without them. The model that reads is the target, or the one that the target was
     made of (the header's lane `whole`).

@@ -27,7 +27,7 @@ class Made:
     findings: dict[str, Finding] = field(default_factory=dict)
 
 
-def consistent_made(reports: Mapping[str, list[Made]], models: Mapping[str, Mapping[str, Any]]) -> None:
+def validate_reports(reports: Mapping[str, list[Made]], models: Mapping[str, Mapping[str, Any]]) -> None:
     """Refuse what is too much, and findings that have not the shape of their model; models: role -> as the header has them."""
     for role, rows in reports.items():
         model = models.get(role)
@@ -41,5 +41,5 @@ def consistent_made(reports: Mapping[str, list[Made]], models: Mapping[str, Mapp
             if len(one.findings) > MOST:
                 raise TraceError(f"{where} has {len(one.findings)} findings, and at most {MOST} are told")
             for name, finding in one.findings.items():
-                if why := finding.wrong(layers, heads):
+                if why := finding.shape_problem(layers, heads):
                     raise TraceError(f"{where}.findings.{name[:20]} {why}")

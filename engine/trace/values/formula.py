@@ -42,18 +42,22 @@ class FormulaError(ValueError):
 @lru_cache(1024)
 def formula(text: str) -> Formula:
     """The sum that `text` says. Raises FormulaError."""
-    return _built(_parsed(text), text)
+    return _build_formula(_parse_expression(text), text)
 
 
 @lru_cache(1024)
 def relation(text: str) -> tuple[Formula, str, Formula]:
     """Left side, sign ("==", "!=", "<=" or ">=") and right side of what `text` says. Raises FormulaError."""
-    formula = _parsed(text)
+    formula = _parse_expression(text)
     if not isinstance(formula, ast.Compare) or len(formula.ops) != 1 or type(formula.ops[0]) not in _COMPARE:
         raise FormulaError(
             f"{text[:40]!r} is no relation: write two formulas with ==, !=, <= or >= between them."
         )
-    return _built(formula.left, text), _COMPARE[type(formula.ops[0])], _built(formula.comparators[0], text)
+    return (
+        _build_formula(formula.left, text),
+        _COMPARE[type(formula.ops[0])],
+        _build_formula(formula.comparators[0], text),
+    )
 
 
 @lru_cache(1024)
@@ -71,7 +75,7 @@ def sentence(text: str) -> tuple[str | tuple[Formula, str], ...]:
     return tuple(part for part in [*parts, text[end:]] if part != "")
 
 
-def work_out(formula: Formula, names: Names) -> float | None:
+def evaluate_formula(formula: Formula, names: Names) -> float | None:
     """The number that a formula gives; None where one of its numbers is not recorded, or where there is none."""
     if isinstance(formula, float):
         return formula
@@ -79,7 +83,7 @@ def work_out(formula: Formula, names: Names) -> float | None:
         return names(formula)
     if formula[0] in ("before", *LISTS):
         return names(f"{formula[0]}({formula[1]})")
-    numbers = [work_out(part, names) for part in formula[1:]]
+    numbers = [evaluate_formula(part, names) for part in formula[1:]]
     if any(x is None for x in numbers):
         return None
     try:
@@ -106,7 +110,7 @@ def agree(a: float, sign: str, b: float, within: float) -> bool:
     return near or (a >= b if sign == ">=" else a <= b)
 
 
-def _parsed(text: str) -> ast.expr:
+def _parse_expression(text: str) -> ast.expr:
     try:
         if len(text) > LONGEST:
             raise SyntaxError
@@ -117,17 +121,17 @@ def _parsed(text: str) -> ast.expr:
         ) from None
 
 
-def _built(x: ast.expr, text: str) -> Formula:
+def _build_formula(x: ast.expr, text: str) -> Formula:
     if isinstance(x, ast.Constant) and isinstance(x.value, int | float):
         return float(x.value)
     if isinstance(x, ast.Name):
         return x.id
     if isinstance(x, ast.BinOp) and type(x.op) in _SIGNS:
-        return [_SIGNS[type(x.op)], _built(x.left, text), _built(x.right, text)]
+        return [_SIGNS[type(x.op)], _build_formula(x.left, text), _build_formula(x.right, text)]
     if isinstance(x, ast.UnaryOp) and isinstance(x.op, ast.USub):
-        return ["-", 0.0, _built(x.operand, text)]
+        return ["-", 0.0, _build_formula(x.operand, text)]
     if isinstance(x, ast.Call) and isinstance(x.func, ast.Name) and not x.keywords and 0 < len(x.args) <= 4:
-        name, parts = x.func.id, [_built(part, text) for part in x.args]
+        name, parts = x.func.id, [_build_formula(part, text) for part in x.args]
         if name in ("before", *LISTS) and len(parts) == 1 and isinstance(parts[0], str):
             return [name, *parts]
         if (name in ("min", "max") and len(parts) > 1) or (name in ("exp", "log") and len(parts) == 1):

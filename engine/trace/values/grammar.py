@@ -49,7 +49,7 @@ class GrammarError(Refusal):
 
 
 @dataclass
-class _Written:
+class _ExpandedRules:
     """Rules as they are written out: symbol -> its alternatives, of at most two symbols each; terminals have none."""
 
     rules: dict[str, list[tuple[str, ...]]] = field(default_factory=dict)
@@ -73,13 +73,13 @@ class _Writer(Transformer[Any, Any]):
 
     def __init__(self) -> None:
         super().__init__()
-        self.written, self.named = _Written(), dict[str, list[list[str]]]()
+        self.written, self.named = _ExpandedRules(), dict[str, list[list[str]]]()
 
     def name(self, token: Any) -> str:
         return str(token)
 
     def string(self, token: Any) -> str:
-        self.written.terminals[str(token)] = _unescaped(token)
+        self.written.terminals[str(token)] = _unescape(token)
         return str(token)
 
     def pattern(self, token: Any) -> str:
@@ -116,21 +116,21 @@ class _Writer(Transformer[Any, Any]):
         self.written.rules[str(token)] = [(part,)]
 
     def ignore(self, token: Any) -> None:
-        if _unescaped(token).strip(" \t\n"):
+        if _unescape(token).strip(" \t\n"):
             raise GrammarError(f"The grammar ignores {token}: only blanks can be ignored, around a token.")
-        self.written.ignored += _unescaped(token)
+        self.written.ignored += _unescape(token)
 
 
-def _unescaped(token: str) -> str:
+def _unescape(token: str) -> str:
     return re.sub(r"\\(.)", lambda x: _ESCAPED.get(x[1], x[1]), str(token)[1:-1])
 
 
 @lru_cache(maxsize=1)
-def _reader() -> Lark:
+def _notation_parser() -> Lark:
     return Lark(NOTATION, parser="lalr")
 
 
-class Grammar:
+class ContextFreeGrammar:
     """A grammar in Lark's notation: rules `name: ...` of strings, /patterns/, names, ( ), [ ], ?, *, + and |; a text is what
     `start` may become. A token is a terminal: a string, or a pattern of characters and [classes], is one token whose text it
     is, blanks around that left out if they are ignored (%ignore " "). Lark's imports, templates, aliases and ~ are not read.
@@ -143,10 +143,10 @@ class Grammar:
 
     def __init__(self, text: str):
         """Raises GrammarError."""
-        written = _written(SHIPPED.get(text.strip(), text))
+        written = _expand_rules(SHIPPED.get(text.strip(), text))
         symbols = [*written.rules, *written.terminals]
         at = {name: i for i, name in enumerate(symbols)}
-        nullable = _nullable(written.rules)
+        nullable = _nullable_symbols(written.rules)
         under = np.eye(len(symbols), dtype=bool)  # under[a, b]: what b stands over, a does too
         pairs: list[tuple[int, int, int]] = []
         for name, alternatives in written.rules.items():
@@ -160,7 +160,7 @@ class Grammar:
                 f"The grammar has {len(pairs)} rules once they are written out, at most {MOST_RULES} are taken: shorten it."
             )
         for _ in range(len(symbols).bit_length()):
-            under = _joined(under, under)
+            under = _bool_matmul(under, under)
         self.names, self.ignored = list(written.terminals), written.ignored
         self._texts = list(written.terminals.values())
         self.under, self.start, self.empty = under, at["start"], "start" in nullable
@@ -168,10 +168,10 @@ class Grammar:
         self.heads, self.terminals = heads, np.array([at[x] for x in self.names], np.int64)
         self.over, self.leaf = under.T[heads], under.T[self.terminals]
 
-    def matched(self, text: str) -> list[int]:
+    def matching_terminals(self, text: str) -> list[int]:
         """Which terminals a token of this text is, by number."""
         bare = text.strip(self.ignored) if self.ignored else text
-        return [i for i, x in enumerate(self._texts) if _is(x, self.names[i], bare)]
+        return [i for i, x in enumerate(self._texts) if _matches_terminal(x, self.names[i], bare)]
 
     def inside(self, base: np.ndarray) -> np.ndarray:
         """bool [..., n + 1, n + 1, N]: which symbols may become the places from i to j - 1. base: bool [..., n, T], which
@@ -179,12 +179,12 @@ class Grammar:
         n = base.shape[-2]
         table = np.zeros((*base.shape[:-2], n + 1, n + 1, len(self.under)), bool)
         places = np.arange(n)
-        table[..., places, places + 1, :] = _joined(base, self.leaf)
+        table[..., places, places + 1, :] = _bool_matmul(base, self.leaf)
         for d in range(2, n + 1):
             i = np.arange(n - d + 1)[:, None]
             k = i + np.arange(1, d)
             pairs = table[..., i, k, :][..., self.left] & table[..., k, i + d, :][..., self.right]
-            table[..., i[:, 0], i[:, 0] + d, :] = _joined(np.any(pairs, axis=-2), self.over)
+            table[..., i[:, 0], i[:, 0] + d, :] = _bool_matmul(np.any(pairs, axis=-2), self.over)
         return table
 
     def outside(self, inside: np.ndarray, ends: Sequence[int]) -> np.ndarray:
@@ -195,7 +195,7 @@ class Grammar:
         table[0, [x for x in ends if x], self.start] = inside[0, [x for x in ends if x], self.start]
         for d in range(n, 0, -1):
             starts = np.arange(n - d + 1)
-            needed = _joined(table[starts, starts + d], self.under) & inside[starts, starts + d]
+            needed = _bool_matmul(table[starts, starts + d], self.under) & inside[starts, starts + d]
             table[starts, starts + d] = needed
             if d < 2:
                 break
@@ -206,11 +206,11 @@ class Grammar:
                 & inside[k, i + d][..., self.right]
                 & needed[:, None][..., self.heads]
             )
-            table[i, k] |= _joined(hit, _columns(self.left, len(self.under)))
-            table[k, i + d] |= _joined(hit, _columns(self.right, len(self.under)))
+            table[i, k] |= _bool_matmul(hit, _one_hot(self.left, len(self.under)))
+            table[k, i + d] |= _bool_matmul(hit, _one_hot(self.right, len(self.under)))
         return table
 
-    def derived(self, inside: np.ndarray, base: np.ndarray, end: int) -> list[int]:
+    def derive_terminals(self, inside: np.ndarray, base: np.ndarray, end: int) -> list[int]:
         """The terminals, by number, of a text of the grammar at the places before `end`, which `inside` says there is."""
         leaves, open_ = [0] * end, [(0, end, self.start)] if end else []
         while open_:
@@ -234,7 +234,9 @@ class Language:
     terminals: the ids that each terminal may be, none of them an end;  canvases are lists of ids, OPEN where none is settled
     """
 
-    def __init__(self, grammar: Grammar, terminals: Sequence[Sequence[int]], ends: Collection[int]):
+    def __init__(
+        self, grammar: ContextFreeGrammar, terminals: Sequence[Sequence[int]], ends: Collection[int]
+    ):
         self.grammar, self.ends = grammar, frozenset(ends)
         self.terminals = [[x for x in ids if x not in self.ends] for ids in terminals]
         self._some = np.array([bool(x) for x in self.terminals], bool)
@@ -253,29 +255,29 @@ class Language:
         """Whether a text can end before this one, which may be OPEN."""
         return token in self.ends or (token == OPEN and bool(self.ends))
 
-    def ending(self, canvas: Sequence[int], inside: np.ndarray) -> list[int]:
+    def end_places(self, canvas: Sequence[int], inside: np.ndarray) -> list[int]:
         """The places before which a text can end, ascending."""
         able = [i for i, x in enumerate(canvas) if self.may_end(x)] + [len(canvas)]
         return [i for i in able if (inside[0, i, self.grammar.start] if i else self.grammar.empty)]
 
     def fits(self, canvas: Sequence[int]) -> bool:
         """Whether a text of the grammar can still be made of it."""
-        return bool(self.ending(canvas, self.grammar.inside(self.base(canvas))))
+        return bool(self.end_places(canvas, self.grammar.inside(self.base(canvas))))
 
     def witness(self, canvas: Sequence[int]) -> list[int] | None:
         """Such a text, the shortest; None: there is none."""
         base = self.base(canvas)
         inside = self.grammar.inside(base)
-        ends = self.ending(canvas, inside)
+        ends = self.end_places(canvas, inside)
         if not ends:
             return None
-        derived = self.grammar.derived(inside, base, ends[0])
+        derived = self.grammar.derive_terminals(inside, base, ends[0])
         return [self.terminals[t][0] if x == OPEN else x for t, x in zip(derived, canvas, strict=False)]
 
-    def allowed(self, canvas: Sequence[int], places: Sequence[int], vocab: int) -> np.ndarray:
+    def allowed_tokens(self, canvas: Sequence[int], places: Sequence[int], vocab: int) -> np.ndarray:
         """bool [O, V]: which tokens each of the open `places` (by number in the canvas) can have so that it still fits."""
         inside = self.grammar.inside(self.base(canvas))
-        ends = self.ending(canvas, inside)
+        ends = self.end_places(canvas, inside)
         outside, least = self.grammar.outside(inside, ends), min(ends, default=len(canvas))
         may = np.zeros((len(places), vocab), bool)
         for row, i in zip(may, places, strict=True):
@@ -288,7 +290,7 @@ class Language:
                 row[[x for x in self.ends if x < vocab]] = True
         return may
 
-    def together(self, canvas: Sequence[int], tokens: Sequence[tuple[int, int]]) -> list[int]:
+    def joint_conflicts(self, canvas: Sequence[int], tokens: Sequence[tuple[int, int]]) -> list[int]:
         """Of (place, token), settled one after another in this order, those by number that are refused: with what was settled
         before them no text of the grammar is left."""
         whole = list(canvas)
@@ -306,19 +308,19 @@ class Language:
 
 
 @lru_cache(maxsize=16)
-def grammar(text: str) -> Grammar:
+def parse_grammar(text: str) -> ContextFreeGrammar:
     """The grammar of a shipped name, or of a text. Raises GrammarError."""
-    return Grammar(text)
+    return ContextFreeGrammar(text)
 
 
-def _written(text: str) -> _Written:
+def _expand_rules(text: str) -> _ExpandedRules:
     if len(text) > LONGEST:
         raise GrammarError(
             f"The grammar has {len(text)} characters, at most {LONGEST} are taken: shorten it."
         )
     writer = _Writer()
     try:
-        writer.transform(_reader().parse(text))
+        writer.transform(_notation_parser().parse(text))
     except UnexpectedInput as error:
         where = f"line {error.line}, column {error.column}" if error.line and error.line > 0 else "its end"
         raise GrammarError(
@@ -348,7 +350,7 @@ def _written(text: str) -> _Written:
     return written
 
 
-def _is_one(written: _Written, name: str, seen: set[str]) -> bool:
+def _is_one(written: _ExpandedRules, name: str, seen: set[str]) -> bool:
     """Whether a symbol stands for one token, whatever is chosen."""
     if name in written.terminals:
         return True
@@ -357,7 +359,7 @@ def _is_one(written: _Written, name: str, seen: set[str]) -> bool:
     return all(len(one) == 1 and _is_one(written, one[0], {*seen, name}) for one in written.rules[name])
 
 
-def _nullable(rules: dict[str, list[tuple[str, ...]]]) -> set[str]:
+def _nullable_symbols(rules: dict[str, list[tuple[str, ...]]]) -> set[str]:
     """The symbols that may become nothing."""
     known: set[str] = set()
     while True:
@@ -367,17 +369,17 @@ def _nullable(rules: dict[str, list[tuple[str, ...]]]) -> set[str]:
         known = more
 
 
-def _is(text: str, name: str, bare: str) -> bool:
+def _matches_terminal(text: str, name: str, bare: str) -> bool:
     if name.startswith("/"):
         return re.fullmatch(text[1:-1], bare[:64]) is not None
     return text == bare
 
 
-def _joined(rows: np.ndarray, table: np.ndarray) -> np.ndarray:
+def _bool_matmul(rows: np.ndarray, table: np.ndarray) -> np.ndarray:
     """bool [..., B]: what any of the marked rows of `table`, bool [A, B], has. rows: bool [..., A]"""
     return (rows.astype(np.float32) @ table.astype(np.float32)) > 0
 
 
-def _columns(which: np.ndarray, count: int) -> np.ndarray:
+def _one_hot(which: np.ndarray, count: int) -> np.ndarray:
     """bool [P, N]: of each rule the symbol `which`."""
     return np.arange(count) == which[:, None]

@@ -35,7 +35,7 @@ COME = ("inserted", "defines")  # outcomes of the line that came
 SCORED = ("inserted", "less", "score")  # outcomes that the scores decided
 
 
-class Standing(NamedTuple):
+class LineContext(NamedTuple):
     """What a proposed line is held against: the lines that stand, and the program's text before them, None: it is no program.
     A line is a text, or, of a model without a tokenizer, a tuple of ids."""
 
@@ -44,13 +44,13 @@ class Standing(NamedTuple):
     like: float
 
 
-def lowest(first: Sequence[Score], count: int) -> list[int]:
+def lowest_scored_lines(first: Sequence[Score], count: int) -> list[int]:
     """The lines before which a line is proposed: those `count` whose first token the target liked least, ascending."""
     there = sorted((score, i) for i, score in enumerate(first) if score is not None)
     return sorted(i for _, i in there[:count])
 
 
-def refused(line: Sequence[Hashable], at: int, standing: Standing) -> Outcome | None:
+def text_outcome(line: Sequence[Hashable], at: int, standing: LineContext) -> Outcome | None:
     """Why `line` is not inserted before line `at`, as far as its text tells; "defines": it is; None: the scores decide."""
     lines = standing.lines
     if not (line.strip() if isinstance(line, str) else line):
@@ -63,27 +63,27 @@ def refused(line: Sequence[Hashable], at: int, standing: Standing) -> Outcome | 
         return None
     if line.lstrip().startswith(programs.OPENS):
         return "opens"
-    if (names := programs.imports(line)) is not None:
-        tree = programs.parsed(_program(standing))
-        if tree is None or not names & programs.lacking(tree):
+    if (names := programs.imported_names(line)) is not None:
+        tree = programs.parse_program(_program_text(standing))
+        if tree is None or not names & programs.unbound_names(tree):
             return "unneeded"
-        return "defines" if parses(line, at, len(lines) - at, standing) else "parse"
-    return None if parses(line, at, len(lines) - at, standing) else "parse"
+        return "defines" if parses_with_line(line, at, len(lines) - at, standing) else "parse"
+    return None if parses_with_line(line, at, len(lines) - at, standing) else "parse"
 
 
-def parses(line: Sequence[Hashable], at: int, stays: int, standing: Standing) -> bool:
+def parses_with_line(line: Sequence[Hashable], at: int, stays: int, standing: LineContext) -> bool:
     """Whether the program parses with `line` before line `at` and `stays` of the lines behind it."""
     if standing.head is None or not isinstance(line, str):
         return True
     lines = [*standing.lines[:at], line, *standing.lines[at : at + stays]]
-    return programs.parsed(_program(standing._replace(lines=lines))) is not None
+    return programs.parse_program(_program_text(standing._replace(lines=lines))) is not None
 
 
-def _program(standing: Standing) -> str:
+def _program_text(standing: LineContext) -> str:
     return (standing.head or "") + "".join(x for x in standing.lines if isinstance(x, str))
 
 
-def raised(before: Sequence[Score], after: Sequence[Score], tau: float) -> tuple[list[float], int]:
+def line_gains(before: Sequence[Score], after: Sequence[Score], tau: float) -> tuple[list[float], int]:
     """By how much the lines behind an insertion gain, each tau at least, up to the first that does not; and how many lines
     these are, those of blanks among them too."""
     gains, stays = list[float](), 0
@@ -97,13 +97,13 @@ def raised(before: Sequence[Score], after: Sequence[Score], tau: float) -> tuple
     return gains, len(after)
 
 
-def needed(after: Sequence[Score]) -> int:
+def required_gain_count(after: Sequence[Score]) -> int:
     """How many of the lines behind an insertion have to gain by it: two, or the only one, and half of all."""
     total = sum(x is not None for x in after)
     return max(1, min(2, total), ceil(total / 2))
 
 
-class Verdict(NamedTuple):
+class LineVerdict(NamedTuple):
     """What becomes of a proposed line: an outcome, "less" where it may be inserted for its score; how many of the
     lines behind it stay then; and what it is worth beside others, 0: it is not inserted."""
 
@@ -112,43 +112,47 @@ class Verdict(NamedTuple):
     worth: float = 0.0
 
 
-def verdict(
+def judge_line(
     line: Sequence[Hashable],
     at: int,
-    standing: Standing,
+    standing: LineContext,
     mean: Sequence[Score],
     after: Sequence[Score],
     tau: float,
-) -> Verdict:
+) -> LineVerdict:
     """The verdict on `line` before line `at`. mean: scores of all lines that stand;  after: those that the lines behind it
     would have"""
-    text = refused(line, at, standing)
+    text = text_outcome(line, at, standing)
     if text == "defines":
-        return Verdict("defines", len(standing.lines) - at, float("inf"))
+        return LineVerdict("defines", len(standing.lines) - at, float("inf"))
     if text is not None:
-        return Verdict(text)
-    gains, stays = raised(mean[at:], after, tau)
-    if len(gains) < needed(after):
-        return Verdict("score")
-    return Verdict("less", stays, sum(gains)) if parses(line, at, stays, standing) else Verdict("parse")
+        return LineVerdict(text)
+    gains, stays = line_gains(mean[at:], after, tau)
+    if len(gains) < required_gain_count(after):
+        return LineVerdict("score")
+    return (
+        LineVerdict("less", stays, sum(gains))
+        if parses_with_line(line, at, stays, standing)
+        else LineVerdict("parse")
+    )
 
 
-def chosen(verdicts: Sequence[Verdict]) -> int | None:
+def choose_line(verdicts: Sequence[LineVerdict]) -> int | None:
     """Which of the lines is inserted, if any: the one that is worth most, the first of equals."""
     index = max(range(len(verdicts)), key=lambda i: verdicts[i].worth, default=None)
     return index if index is not None and verdicts[index].worth > 0 else None
 
 
-def settled(verdicts: Sequence[Verdict]) -> list[Outcome]:
+def settle_outcomes(verdicts: Sequence[LineVerdict]) -> list[Outcome]:
     """The outcomes, now that one line has been chosen."""
-    taken = chosen(verdicts)
+    taken = choose_line(verdicts)
     return [
-        x.outcome if not x.worth else _outcome(x.outcome == "defines", i == taken)
+        x.outcome if not x.worth else _final_outcome(x.outcome == "defines", i == taken)
         for i, x in enumerate(verdicts)
     ]
 
 
-def _outcome(defines: bool, taken: bool) -> Outcome:
+def _final_outcome(defines: bool, taken: bool) -> Outcome:
     """That of a line which may be inserted."""
     if defines:
         return "defines" if taken else "also"

@@ -9,13 +9,13 @@ STAND = ("only", "likelier", "first")  # outcomes of mentions that stand
 _COUNT = re.compile(r"\s*(\d{1,4})")
 
 
-def count_in(text: str) -> int | None:
+def parse_count(text: str) -> int | None:
     """The number that a text begins with; None: it begins with none."""
     number = _COUNT.match(text)
     return None if number is None else int(number[1])
 
 
-def mention_in(text: str) -> str:
+def parse_mention(text: str) -> str:
     """The mention that a thread's text is: its first line, without blanks around it."""
     return next(iter(text.strip().splitlines()), "").strip()
 

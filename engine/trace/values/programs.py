@@ -19,7 +19,7 @@ _KNOWN = frozenset(dir(builtins))
 _ADDED = "pass"
 
 
-def parsed(program: str) -> ast.Module | None:
+def parse_program(program: str) -> ast.Module | None:
     """The tree of a program, or of the beginning of one: a block that its last line opens has a `pass` put into it. None: it is
     neither. Nothing is compiled or run."""
     text = textwrap.dedent(program).rstrip()
@@ -40,23 +40,23 @@ def parsed(program: str) -> ast.Module | None:
     return None
 
 
-def lacking(tree: ast.Module) -> set[str]:
+def unbound_names(tree: ast.Module) -> set[str]:
     """Names that a program reads and nothing in it binds, Python's own left out."""
     read, bound = set[str](), set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
             (read if isinstance(node.ctx, ast.Load) else bound).add(node.id)
-        bound.update(_binds(node))
+        bound.update(_bound_names(node))
     return read - bound - _KNOWN
 
 
-def imports(line: str) -> set[str] | None:
+def imported_names(line: str) -> set[str] | None:
     """The names that a line which imports binds; None where it is no such line."""
-    tree = parsed(line.strip()) if line.lstrip().startswith(("import ", "from ")) else None
-    return None if tree is None else {name for node in tree.body for name in _binds(node)}
+    tree = parse_program(line.strip()) if line.lstrip().startswith(("import ", "from ")) else None
+    return None if tree is None else {name for node in tree.body for name in _bound_names(node)}
 
 
-def commented(lines: Sequence[str]) -> list[bool]:
+def find_comment_lines(lines: Sequence[str]) -> list[bool]:
     """For each line whether it is a comment, or stands in a text between triple quotes."""
     out, inside = [], False
     for line in lines:
@@ -66,7 +66,7 @@ def commented(lines: Sequence[str]) -> list[bool]:
     return out
 
 
-def _binds(node: ast.AST) -> Iterator[str]:
+def _bound_names(node: ast.AST) -> Iterator[str]:
     """The names that a node binds besides those that it stores into."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         yield from (alias.asname or alias.name.partition(".")[0] for alias in node.names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..exercise import Exercise, same_function
 
 
-def _fixed(before: list[int], after: list[int]) -> int:
+def _count_final(before: list[int], after: list[int]) -> int:
     """How many leading tokens are final: as many guesses as the pass confirmed, and the one after them."""
     count = 1
     while count < len(before) and before[count - 1] == after[count - 1]:
@@ -13,11 +13,11 @@ def _fixed(before: list[int], after: list[int]) -> int:
     return count
 
 
-def _equal(before: list[int], after: list[int]) -> int:
+def _count_equal(before: list[int], after: list[int]) -> int:
     return sum(a == b for a, b in zip(before, after, strict=True))
 
 
-def _leading(before: list[int], after: list[int]) -> int:
+def _count_leading(before: list[int], after: list[int]) -> int:
     return next((k for k, (a, b) in enumerate(zip(before, after, strict=True)) if a != b), len(before))
 
 
@@ -35,13 +35,13 @@ passes = Exercise(
 )
 fixed = Exercise(
     "How many leading tokens are final?",
-    _fixed,
+    _count_final,
     [
         (
-            _leading,
+            _count_leading,
             "Those are the guesses that were confirmed. The token after them follows final text: is it open?",
         ),
-        (_equal, "A guess that was confirmed behind a wrong one was read behind a wrong text."),
+        (_count_equal, "A guess that was confirmed behind a wrong one was read behind a wrong text."),
         (lambda before, after: 1, "That is how many it is where the first guess is wrong. Compare on."),
         (
             lambda before, after: len(before),

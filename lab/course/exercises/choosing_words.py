@@ -14,41 +14,44 @@ _CASES = (
 )
 
 
-def _right(p: Sequence[float], share: float) -> list[int]:
+def _min_p(p: Sequence[float], share: float) -> list[int]:
     return [i for i, x in enumerate(p) if x >= share * max(p)]
 
 
-def _absolute(p: Sequence[float], share: float) -> list[int]:
+def _absolute_threshold(p: Sequence[float], share: float) -> list[int]:
     return [i for i, x in enumerate(p) if x >= share]
 
 
-def _cut(p: Sequence[float], share: float) -> list[int]:
+def _removed_ids(p: Sequence[float], share: float) -> list[int]:
     return [i for i, x in enumerate(p) if x < share * max(p)]
 
 
-def _nucleus(p: Sequence[float], share: float) -> list[int]:
+def _top_p(p: Sequence[float], share: float) -> list[int]:
     order = sorted(range(len(p)), key=lambda i: -p[i])
     return sorted(i for k, i in enumerate(order) if sum(p[j] for j in order[:k]) < 1 - share)
 
 
-def _values(p: Sequence[float], share: float) -> list[float]:
+def _kept_values(p: Sequence[float], share: float) -> list[float]:
     return [x for x in p if x >= share * max(p)]
 
 
 min_p = Exercise(
     "Which tokens does keep(p, share) keep?",
-    _right,
+    _min_p,
     [
         (
-            _absolute,
+            _absolute_threshold,
             "That compares with the share itself. Min-p compares with a share of the likeliest token's probability.",
         ),
-        (_cut, "Those are the tokens that are cut; keep the others."),
+        (_removed_ids, "Those are the tokens that are cut; keep the others."),
         (
-            _nucleus,
+            _top_p,
             "That is top-p with the rest of the mass. Min-p looks at no sum, only at each token beside the likeliest.",
         ),
-        (_values, "Those are the probabilities; give the places of the tokens that stay, counted from 0."),
+        (
+            _kept_values,
+            "Those are the probabilities; give the places of the tokens that stay, counted from 0.",
+        ),
     ],
     same=same_function(*_CASES),
     because="A token stays if it is at least `share` times as likely as the likeliest one.",

@@ -14,42 +14,45 @@ _CASES = (
 )
 
 
-def _places(text: Sequence[int], n: int) -> list[int]:
+def _match_ends(text: Sequence[int], n: int) -> list[int]:
     """Where the last n tokens end in the text, the end of the text itself left out."""
     return [end for end in range(n, len(text)) if list(text[end - n : end]) == list(text[-n:])]
 
 
-def _right(text: Sequence[int], n: int, length: int) -> list[int]:
-    return next(([*text[end : end + length]] for end in reversed(_places(text, n))), [])
+def _copy_latest(text: Sequence[int], n: int, length: int) -> list[int]:
+    return next(([*text[end : end + length]] for end in reversed(_match_ends(text, n))), [])
 
 
-def _leftmost(text: Sequence[int], n: int, length: int) -> list[int]:
-    return next(([*text[end : end + length]] for end in _places(text, n)), [])
+def _copy_earliest(text: Sequence[int], n: int, length: int) -> list[int]:
+    return next(([*text[end : end + length]] for end in _match_ends(text, n)), [])
 
 
-def _itself(text: Sequence[int], n: int, length: int) -> list[int]:
+def _copy_own_end(text: Sequence[int], n: int, length: int) -> list[int]:
     return [*text[len(text) :]][:length]
 
 
-def _matched(text: Sequence[int], n: int, length: int) -> list[int]:
-    return next(([*text[end - n : end - n + length]] for end in reversed(_places(text, n))), [])
+def _copy_match(text: Sequence[int], n: int, length: int) -> list[int]:
+    return next(([*text[end - n : end - n + length]] for end in reversed(_match_ends(text, n))), [])
 
 
-def _unbounded(text: Sequence[int], n: int, length: int) -> list[int]:
-    return next(([*text[end:]] for end in reversed(_places(text, n))), [])
+def _copy_unbounded(text: Sequence[int], n: int, length: int) -> list[int]:
+    return next(([*text[end:]] for end in reversed(_match_ends(text, n))), [])
 
 
 lookup = Exercise(
     "Which tokens does lookup(text, n, length) copy?",
-    _right,
+    _copy_latest,
     [
         (
-            _leftmost,
+            _copy_earliest,
             "That is the first place where they stood. Look for the latest one: go through the text from its end.",
         ),
-        (_itself, "The end of the text matches itself, and nothing follows it. Look for places before it."),
-        (_matched, "That repeats the tokens that matched. The draft begins behind them."),
-        (_unbounded, "That copies all the rest of the text; a draft has `length` tokens at most."),
+        (
+            _copy_own_end,
+            "The end of the text matches itself, and nothing follows it. Look for places before it.",
+        ),
+        (_copy_match, "That repeats the tokens that matched. The draft begins behind them."),
+        (_copy_unbounded, "That copies all the rest of the text; a draft has `length` tokens at most."),
     ],
     same=same_function(*_CASES),
     because="It copies what followed the latest earlier place, `length` tokens at most, and nothing where there is no place.",

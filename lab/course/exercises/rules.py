@@ -29,7 +29,7 @@ kept = Exercise(
 )
 
 
-def _left(p: Sequence[float], q: Sequence[float]) -> list[float]:
+def _residual(p: Sequence[float], q: Sequence[float]) -> list[float]:
     """norm(max(p - q, 0))."""
     rest = [max(a - b, 0.0) for a, b in zip(p, q, strict=True)]
     return [x / sum(rest) for x in rest]
@@ -37,7 +37,7 @@ def _left(p: Sequence[float], q: Sequence[float]) -> list[float]:
 
 residual = Exercise(
     "What is the token drawn from?",
-    _left,
+    _residual,
     [
         (
             lambda p, q: list(p),
@@ -55,7 +55,7 @@ residual = Exercise(
             "Where q is larger than p nothing is missing: such a token must not come here.",
         ),
         (
-            lambda p, q: _left(q, p),
+            lambda p, q: _residual(q, p),
             "Turned round: what is missing is what the target wants and the draft did not bring.",
         ),
     ],

@@ -7,7 +7,7 @@ from itertools import cycle
 
 import plotly.graph_objects as go
 
-from ..chart import ACCEPT, INK, MUTED, REJECT, TARGET, chart, plain
+from ..chart import ACCEPT, INK, MUTED, REJECT, TARGET, chart, text_label
 
 
 def figure(values: Mapping[str, Mapping[str, float]], title: str, x: str, y: str) -> go.Figure:
@@ -17,12 +17,15 @@ def figure(values: Mapping[str, Mapping[str, float]], title: str, x: str, y: str
     places = list(range(len(things)))
     bars = [
         go.Bar(
-            x=places, y=[numbers.get(thing) for thing in things], name=plain(name), marker=dict(color=colour)
+            x=places,
+            y=[numbers.get(thing) for thing in things],
+            name=text_label(name),
+            marker=dict(color=colour),
         )
         for (name, numbers), colour in zip(
             values.items(), cycle([INK, ACCEPT, TARGET, MUTED, REJECT]), strict=False
         )
     ]
     return chart(title, x, y, *bars).update_xaxes(
-        tickvals=places, ticktext=[plain(thing) for thing in things]
+        tickvals=places, ticktext=[text_label(thing) for thing in things]
     )

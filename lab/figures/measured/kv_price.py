@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 
 from decodescope.lab.formatting.style import LIGHT
 
-from ..chart import MUTED, chart, plain
+from ..chart import MUTED, chart, text_label
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -37,14 +37,14 @@ def figure(record: Mapping[str, Any], kind: str = "text", shows: Figure = "nats"
     lines = []
     for i, (name, points) in enumerate(list(record["methods"].items())[1:]):
         there = sorted(
-            (*x, point["share"]) for point in points if (x := _place(point, kind, shows)) is not None
+            (*x, point["share"]) for point in points if (x := _chart_point(point, kind, shows)) is not None
         )
         budgets = ["as set" if share is None else f"budget {100 * share:g} %" for _, _, share in there]
         lines.append(
             go.Scatter(
                 x=[100 * x for x, _, _ in there],
                 y=[y for _, y, _ in there],
-                name=plain(name, 40),
+                name=text_label(name, 40),
                 mode="lines+markers",
                 line=dict(
                     color=COLOURS[i % len(COLOURS)], width=1.5, dash="solid" if i < len(COLOURS) else "dot"
@@ -52,11 +52,11 @@ def figure(record: Mapping[str, Any], kind: str = "text", shows: Figure = "nats"
                 marker=dict(size=8, symbol=SYMBOLS[(i + i // len(COLOURS)) % len(SYMBOLS)]),
                 text=budgets,
                 hovertemplate="%{text}: %{x:.1f} % of the bytes, %{y:.3f}<extra>"
-                + plain(name, 40)
+                + text_label(name, 40)
                 + "</extra>",
             )
         )
-    full = _place(next(iter(record["methods"].values()))[0], kind, shows)
+    full = _chart_point(next(iter(record["methods"].values()))[0], kind, shows)
     assert full is not None, "the full cache has measured all there is"
     if keys:
         words = "pass keys"
@@ -64,7 +64,7 @@ def figure(record: Mapping[str, Any], kind: str = "text", shows: Figure = "nats"
         words = "words that copy the prompt"
     else:
         words = "words of a text"
-    title = f"{plain(record['settings']['model'], 40)}: {words}"
+    title = f"{text_label(record['settings']['model'], 40)}: {words}"
     drawing = chart(title, "bytes held, % of the full cache", KEYS if keys else SAID[shows], *lines)
     drawing.add_hline(
         y=full[1],
@@ -77,7 +77,7 @@ def figure(record: Mapping[str, Any], kind: str = "text", shows: Figure = "nats"
     return drawing.update_layout(height=440, legend=dict(y=-0.2, yanchor="top"), margin=dict(b=110))
 
 
-def _place(point: Mapping[str, Any], kind: str, shows: Figure) -> tuple[float, float] | None:
+def _chart_point(point: Mapping[str, Any], kind: str, shows: Figure) -> tuple[float, float] | None:
     """Where a method's point lies: its bytes as a share of the full cache's, and its figure; None if nothing was measured."""
     if shows == "keys":
         keys = point.get("passkey", UNASKED)

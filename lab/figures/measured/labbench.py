@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import plotly.graph_objects as go
 
-from decodescope.lab.formatting.style import LIGHT, percent
+from decodescope.lab.formatting.style import LIGHT, format_percent
 
-from ..chart import ACCEPT, INK, LINE, MUTED, chart, plain
+from ..chart import ACCEPT, INK, LINE, MUTED, chart, text_label
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -29,10 +29,10 @@ def figure(record: Mapping[str, Any]) -> go.Figure:
     if not kinds:
         raise ValueError(NOTHING)
     rows = list(range(len(methods)))
-    names = [plain(name, 40) for name in methods]
+    names = [text_label(name, 40) for name in methods]
     table = [[one["by_kind"][kind]["accuracy"] for kind in kinds] for one in methods.values()]
     shown = [["–" if x is None else f"{100 * x:.0f}" for x in row] for row in table]
-    labels = [plain(kind, 24) for kind in kinds]
+    labels = [text_label(kind, 24) for kind in kinds]
     strip = go.Heatmap(
         x=list(range(len(kinds))),
         y=rows,
@@ -90,7 +90,7 @@ SMALL = dict(yref="y", showarrow=False, font=dict(size=10, color=MUTED))
 def _title(record: Mapping[str, Any]) -> str:
     settings, count = record["settings"], sum(record["kinds"].values())
     said = "greedy" if not settings["temperature"] else f"temperature {settings['temperature']:g}"
-    return f"Right answers in percent, of {count} questions to {plain(settings['model'], 40)}, {said}"
+    return f"Right answers in percent, of {count} questions to {text_label(settings['model'], 40)}, {said}"
 
 
 def _bars(rows: list[int], names: list[str], values: list[float | None], axis: str, word: str) -> go.Bar:
@@ -114,27 +114,27 @@ def table(record: Mapping[str, Any]) -> DataFrame:
 
     rows = []
     for name, one in record["methods"].items():
-        kinds = {kind: _hundred(one["by_kind"][kind]["accuracy"]) for kind in record["kinds"]}
+        kinds = {kind: _percent_or_none(one["by_kind"][kind]["accuracy"]) for kind in record["kinds"]}
         rows.append(
             {
                 "method": name,
-                "accuracy, %": _hundred(one["accuracy"]),
-                "tokens per target pass": _rounded(one["tau"]),
-                "tokens/s": _rounded(one["tokens_per_s"]),
-                "× plain decoding": _rounded(one["ratio"]),
+                "accuracy, %": _percent_or_none(one["accuracy"]),
+                "tokens per target pass": _round_or_none(one["tau"]),
+                "tokens/s": _round_or_none(one["tokens_per_s"]),
+                "× plain decoding": _round_or_none(one["ratio"]),
                 "target passes": one["target_passes"],
                 "most KV, MiB": round(one["peak_kv_bytes"] / 2**20, 2),
                 "most KV while writing, MiB": round(one["step_kv_bytes"] / 2**20, 2),
-                "text alike": "–" if one["alike"] is None else percent(one["alike"]),
+                "text alike": "–" if one["alike"] is None else format_percent(one["alike"]),
                 **kinds,
             }
         )
     return pandas.DataFrame(rows)
 
 
-def _rounded(value: float | None) -> float | None:
+def _round_or_none(value: float | None) -> float | None:
     return None if value is None else round(value, 2)
 
 
-def _hundred(value: float | None) -> float | None:
+def _percent_or_none(value: float | None) -> float | None:
     return None if value is None else round(100 * value, 1)

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import plotly.graph_objects as go
 
-from decodescope.engine.core.calibrated import MARK, NAME, Calibration, named, read
+from decodescope.engine.core.calibration import MARK, NAME, Calibration, load_calibration, load_named
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.core.paths import expanded
+from decodescope.engine.core.paths import expand_path
 from decodescope.engine.cost import risk
 
-from ..chart import ACCEPT, INK, MUTED, REJECT, chart, plain
+from ..chart import ACCEPT, INK, MUTED, REJECT, chart, text_label
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -31,7 +31,7 @@ def figure(given: Calibration | str | Path) -> go.Figure:
     """The curve of a calibration, a name of `decodescope calibrate` or a file: the mean loss at each value that was tried, from
     the safe end on. Filled points passed the test, hollow ones did not; dashed is delta. Raises ParamError if there is none.
     """
-    one = calibration_of(given)
+    one = calibration_from(given)
     order = range(len(one.curve))
     said = [
         f"{x.value:g}: risk {x.risk:.4f}, p {x.p:.2g}, {'passed' if x.passed else 'not passed'}"
@@ -56,7 +56,7 @@ def figure(given: Calibration | str | Path) -> go.Figure:
     chosen = go.Scatter(
         x=[at], y=[one.curve[at].risk], mode="markers", name="chosen", marker=star, hoverinfo="skip"
     )
-    title = f"{plain(one.name, 40)}: {one.part}.{one.knob} = {one.value:g}, {one.n} texts"
+    title = f"{text_label(one.name, 40)}: {one.part}.{one.knob} = {one.value:g}, {one.n} texts"
     across, up = f"{one.part}.{one.knob}, from the safe end on", f"risk ({WORDS.get(one.risk, one.risk)})"
     drawing = chart(title, across, up, points, chosen)
     drawing.add_hline(
@@ -70,14 +70,14 @@ def table(given: Calibration | str | Path) -> DataFrame:
     """The same as numbers."""
     import pandas
 
-    one = calibration_of(given)
+    one = calibration_from(given)
     rows = [(x.value, x.risk, x.p, x.passed, x.value == one.value) for x in one.curve]
     return pandas.DataFrame(
         rows, columns=[f"{one.part}.{one.knob}", f"risk ({one.risk})", "p", "passed", "chosen"]
     )
 
 
-def halves(given: Calibration | str | Path, count: int = HALVES, seed: int = 0) -> DataFrame:
+def half_split_table(given: Calibration | str | Path, count: int = HALVES, seed: int = 0) -> DataFrame:
     """What the same test would have chosen on one half of the texts, and what the other half then loses: a row for each of
     `count` random halvings, with `value` (NaN: nothing passed), `risk` on the half that chose, and `held_out` on the other.
 
@@ -85,13 +85,13 @@ def halves(given: Calibration | str | Path, count: int = HALVES, seed: int = 0) 
     """
     import pandas
 
-    one = calibration_of(given)
+    one = calibration_from(given)
     losses, rng = np.array([x.losses for x in one.curve]), np.random.default_rng(seed)  # [values, n]
     rows = []
     for _ in range(count):
         order = rng.permutation(one.n)
         half, rest = losses[:, order[: one.n // 2]], losses[:, order[one.n // 2 :]]
-        passed = risk.fixed_sequence((TESTS[one.test](row.tolist(), one.delta) for row in half), one.eps)
+        passed = risk.fixed_sequence_test((TESTS[one.test](row.tolist(), one.delta) for row in half), one.eps)
         last = passed - 1
         rows.append(
             (one.curve[last].value, half[last].mean(), rest[last].mean())
@@ -101,12 +101,12 @@ def halves(given: Calibration | str | Path, count: int = HALVES, seed: int = 0) 
     return pandas.DataFrame(rows, columns=["value", "risk", "held_out"])
 
 
-def calibration_of(given: Calibration | str | Path) -> Calibration:
+def calibration_from(given: Calibration | str | Path) -> Calibration:
     """A calibration, by itself, by its name, or from its file. Raises ParamError if there is none, or none with a curve."""
     if isinstance(given, Calibration):
         return given
     text = str(given).removeprefix(MARK)
-    one = named(text) if NAME.fullmatch(text) else read(expanded(text))
+    one = load_named(text) if NAME.fullmatch(text) else load_calibration(expand_path(text))
     if not isinstance(one, Calibration):
         raise ParamError(
             f"{one.name} holds thresholds by exit, which have no curve: choose one of calibrate --knob."

@@ -7,7 +7,7 @@ import plotly.graph_objects as go
 
 from decodescope.engine.cost.hardware import HardwareProfile
 from decodescope.engine.trace import Trace
-from decodescope.lab.cost.elsewhere import Pricer, Run
+from decodescope.lab.cost.pricer import PricedRun, Pricer
 from decodescope.lab.formatting.style import LIGHT
 
 from ..chart import INK, REJECT, TARGET, chart
@@ -16,7 +16,7 @@ from ..chart import INK, REJECT, TARGET, chart
 def figure(trace: Trace, profile: HardwareProfile) -> go.Figure:
     """Speed by the cost model on the machine of `profile`, plain decoding there being 1; the run stands on it where it drafted.
     Raises ParamError where the record does not tell the model's shape."""
-    pricer = Pricer(Run(trace.header, trace.prefill, trace.steps), profile)
+    pricer = Pricer(PricedRun(trace.header, trace.prefill, trace.steps), profile)
     tables = pricer.surface(pricer.rows())
     grid = tables["grid"]
     scale = [[0, REJECT], [0.5, LIGHT["bg"]], [1, TARGET]]
@@ -34,7 +34,7 @@ def figure(trace: Trace, profile: HardwareProfile) -> go.Figure:
     )
     parts: list[go.Heatmap | go.Scatter] = [shades]
     if tables["point"] is not None:
-        place = _between(tables["lengths"], tables["point"]["length"])
+        place = _axis_position(tables["lengths"], tables["point"]["length"])
         look = dict(size=13, color=LIGHT["bg"], line=dict(color=INK, width=2.5))
         name = f"this run: {tables['point']['length']:.1f} deep, {tables['point']['share']:.0%} accepted"
         parts.append(
@@ -48,6 +48,6 @@ def figure(trace: Trace, profile: HardwareProfile) -> go.Figure:
     return drawing.update_yaxes(tickformat=".0%").update_layout(showlegend=tables["point"] is not None)
 
 
-def _between(lengths: tuple[int, ...], length: float) -> float:
+def _axis_position(lengths: tuple[int, ...], length: float) -> float:
     """Where a length stands on an axis on which the `lengths` are equally far apart."""
     return float(np.interp(length, lengths, range(len(lengths))))

@@ -13,9 +13,9 @@ from typing import Any
 import plotly.graph_objects as go
 
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.trace.records.lookups import EVICTS, Evicts, Lookup, Query, replayed
+from decodescope.engine.trace.records.lookups import EVICTS, Evicts, Lookup, Query, replay_lookups
 
-from ..chart import ACCEPT, INK, MUTED, REJECT, TARGET, chart, plain
+from ..chart import ACCEPT, INK, MUTED, REJECT, TARGET, chart, text_label
 
 WORDS = {"lec": "least expected cost", "gdsf": "GDSF", "lru": "LRU"}
 LINES = {"lec": (ACCEPT, "solid"), "gdsf": (TARGET, "dash"), "lru": (MUTED, "dot")}
@@ -41,14 +41,14 @@ def figure(
     given: the lookups of an `Answers`, or the file that `decodescope workload --out` wrote;  capacity, evicts: of that cache,
     the other rules are gone through again on its requests;  names: of the queries. Raises ParamError for a file that is none.
     """
-    lookups, named = (list(given), {}) if not isinstance(given, str | Path) else read(Path(given))
+    lookups, named = (list(given), {}) if not isinstance(given, str | Path) else read_requests(Path(given))
     called = {**named, **(names or {})}
-    every = {x: lookups if x == evicts else replayed(lookups, x, capacity) for x in EVICTS}
+    every = {x: lookups if x == evicts else replay_lookups(lookups, x, capacity) for x in EVICTS}
     first = {x.query: x.cost for x in reversed(lookups) if not x.hit}
     marks: dict[str, list[tuple[int, str, str]]] = {kind: [] for kind in MARKS}
     for rule, done in every.items():
-        for one, words in zip(done, told(done, rule, called), strict=True):
-            marks[_kind(one)].append((one.number, f"{WORDS[rule]}, {_share(done)}", words))
+        for one, words in zip(done, describe_requests(done, rule, called), strict=True):
+            marks[_mark_kind(one)].append((one.number, f"{WORDS[rule]}, {_hit_share(done)}", words))
     drawn = [
         go.Scatter(
             x=[x for x, _, _ in rows],
@@ -77,7 +77,7 @@ def figure(
         f"{len(lookups)} requests, a cache of {capacity}", "request", "", *drawn, *saved, height=520
     )
     axis = dict(drawing.layout.yaxis.to_plotly_json())
-    order = [f"{WORDS[rule]}, {_share(done)}" for rule, done in reversed(every.items())]
+    order = [f"{WORDS[rule]}, {_hit_share(done)}" for rule, done in reversed(every.items())]
     return drawing.update_layout(
         xaxis=dict(anchor="y2"),
         yaxis=dict(domain=[0.58, 1], categoryorder="array", categoryarray=order),
@@ -86,7 +86,7 @@ def figure(
     )
 
 
-def told(
+def describe_requests(
     lookups: Sequence[Lookup], evicts: Evicts, names: Mapping[Query, str] | None = None
 ) -> Iterator[str]:
     """Of each request what became of it, and of each answer that went why: the numbers that its score is made of."""
@@ -102,26 +102,28 @@ def told(
             costs.setdefault(one.query, []).append(one.cost)
             sizes[one.query], since[one.query] = one.size, 1
         scores = dict(zip(one.held, one.scores, strict=True))
-        lines = [f"request {one.number}: {_name(one.query, called)}"]
+        lines = [f"request {one.number}: {_query_name(one.query, called)}"]
         lines.append(
             "held: no pass" if one.hit else f"answered for {one.cost / GIGA:.3f} GFLOP, size {one.size}"
         )
         for gone in one.victims:
-            word = "not kept" if gone == one.query else f"{_name(gone, called)} went"
+            word = "not kept" if gone == one.query else f"{_query_name(gone, called)} went"
             if gone not in scores:
                 lines.append(f"{word}: larger than the cache")
                 continue
             paid = costs[gone]
             cost = (paid[-1] if evicts == "gdsf" and since[gone] == 1 else sum(paid) / len(paid)) / GIGA
             lines.append(
-                f"{word}: {_why(evicts, scores[gone], asked[gone], asked.total(), since[gone], cost, sizes[gone])}"
+                f"{word}: {_explain_score(evicts, scores[gone], asked[gone], asked.total(), since[gone], cost, sizes[gone])}"
             )
         if scores:
             lines.append(f"the least of {len(scores)} that were weighed")
         yield "<br>".join(lines)
 
 
-def _why(evicts: Evicts, score: float, asked: int, total: int, since: int, cost: float, size: int) -> str:
+def _explain_score(
+    evicts: Evicts, score: float, asked: int, total: int, since: int, cost: float, size: int
+) -> str:
     """A score as it comes about; costs in GFLOP."""
     if evicts == "lru":
         return f"last asked for at request {score:.0f}"
@@ -131,7 +133,7 @@ def _why(evicts: Evicts, score: float, asked: int, total: int, since: int, cost:
     return f"clock {abs(clock):.4f} + {since} × {cost:.3f} GFLOP / size {size} = {score / GIGA:.4f}"
 
 
-def read(path: Path) -> tuple[list[Lookup], dict[Query, str]]:
+def read_requests(path: Path) -> tuple[list[Lookup], dict[Query, str]]:
     """The requests that `decodescope workload --out` kept, and the names of its prompts. Raises ParamError."""
     wanted = {x.name for x in fields(Lookup)}
     lookups = []
@@ -152,7 +154,7 @@ def read(path: Path) -> tuple[list[Lookup], dict[Query, str]]:
     return lookups, names
 
 
-def _kind(one: Lookup) -> str:
+def _mark_kind(one: Lookup) -> str:
     if one.hit:
         return "hit"
     return (
@@ -162,10 +164,10 @@ def _kind(one: Lookup) -> str:
     )
 
 
-def _share(lookups: Sequence[Lookup]) -> str:
+def _hit_share(lookups: Sequence[Lookup]) -> str:
     return f"{sum(x.hit for x in lookups) / max(1, len(lookups)):.0%} hits"
 
 
-def _name(query: Query, names: Mapping[Query, str]) -> str:
+def _query_name(query: Query, names: Mapping[Query, str]) -> str:
     text = names.get(query, query)
-    return f"prompt {text}" if isinstance(text, int) else plain(text, 32)
+    return f"prompt {text}" if isinstance(text, int) else text_label(text, 32)

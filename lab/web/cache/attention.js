@@ -32,10 +32,10 @@ function recorder(shared) {
   });
   function tell(trouble) {
     const levels = shared.store()?.head?.levels || [];
-    said.textContent = trouble || (levels.includes("fields")
+    said.textContent = trouble || (levels.includes("full")
       ? "This step holds no attention: of a step at most 524,288 weights are kept; record fewer layers."
-      : `This run has level “${levels.at(-1) ?? "counts"}” and holds no attention. Record it with --level fields `
-        + `--layers 0,3 on the command line, with level="fields", layers=[0, 3] in Python, or here:`);
+      : `This run has level “${levels.at(-1) ?? "summary"}” and holds no attention. Record it with --trace-level full `
+        + `--layers 0,3 on the command line, with level="full", layers=[0, 3] in Python, or here:`);
   }
   return { element: h("div", { hidden: "" }, said, form, why), tell };
 }

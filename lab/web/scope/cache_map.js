@@ -3,7 +3,7 @@
 const KEPT = 0x7fffffff;
 /** What becomes of entries that leave: a policy evicts them; beside one that does not the strategy lets them go. */
 export const leaveWord = ({ parts }) =>
-  parts?.policy?.does?.every((x) => x !== "evict" && x !== "merge") ? "let go" : "evicted";
+  parts?.policy?.does?.every((x) => x !== "evict" && x !== "merge") ? "freed" : "evicted";
 
 /** When each entry of the target's cache was evicted: a row is a layer and KV head, a column a position. What is
  *  evicted never comes back, so one number per entry answers for every step: kept at step i if it is above i.

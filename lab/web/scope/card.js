@@ -64,7 +64,7 @@ function rightSide(context, store, step, decided, half) {
   const right = [];
   if (decided.laws) {
     const residual = decided.laws.left, chance = step.proposal === "onehot" || decided.form === "greedy";
-    const title = residual ? (OWN.has(decided.status) ? "What was left" : "What the target wants instead")
+    const title = residual ? (OWN.has(decided.status) ? "What was left" : "Residual distribution")
       : decided.laws.drawn ? "Both distributions at this place"
       : decided.form === "greedy" ? "The target's distribution before the sampler" : "The target's distribution here";
     const note = !residual ? ""

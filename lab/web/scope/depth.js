@@ -185,7 +185,8 @@ export function depthView(context) {
     look: () => (width = plot.clientWidth || element.clientWidth),
     restyle: () => (ink = null),
     draw(store, i) {
-      const { head } = store, layers = head?.model.n_layers, ruled = head?.parts.depth && !head.parts.depth.usual;
+      const { head } = store, layers = head?.model.n_layers;
+      const rule = head?.parts.adaptive_depth, ruled = rule && !rule.usual;
       const some = store.steps.some((step) => step?.depth), step = store.steps[i];
       see(element, layers && step && (some || ruled));
       if (!layers || !step || !(some || ruled) || !width) return;

@@ -17,7 +17,7 @@ export const extra = (name) => brought[name] ?? null;
 export const partsOf = (message) => (message.kind !== "head" ? Object.keys(ASKS).filter((key) => message[key])
   .map((key) => ASKS[key]) : [message.picture && "picture", message.shortened && "prompt_compression",
     Object.values(message.built ?? {}).some((one) => one.changed) && "model",
-    message.parts?.depth?.usual === false && "depth"].filter(Boolean));
+    message.parts?.adaptive_depth?.usual === false && "depth"].filter(Boolean));
 
 /** Fetches what messages ask for. loads: part -> a function that begins to load it, of those that this place can fetch;
  *  arrived(): one came, or did not. `has`: whether a part is here or can come; `want` asks for it by name. `due`: how

@@ -7,16 +7,17 @@ const STATIONS = [
   ["drafter", "Draft", "draft"],
   ["schedule", "Schedule", null],
   ["acceptance", "Rule", "verify"],
-  ["context", "Prompt", null],
+  ["prompt_compression", "Prompt", null],
   ["policy", "Cache", "cache"],
-  ["codec", "Codec", null],
-  ["depth", "Depth", null],
-  ["selector", "Selector", null],
+  ["kv_compression", "KV compression", null],
+  ["adaptive_depth", "Depth", null],
+  ["unmasking", "Unmasking", null],
   ["router", "Router", null],
-  ["law", "Law", null],
+  ["guidance", "Guidance", null],
   ["sampler", "Sampler", null],
 ];
-const QUIET = ["schedule", "context", "codec", "law"]; // where they are the usual ones there is nothing to see
+// where they are the usual ones there is nothing to see
+const QUIET = ["schedule", "prompt_compression", "kv_compression", "guidance"];
 export const spaced = (word) => String(word).replaceAll("_", " ");
 const LONGEST = 32; // characters of a knob's text, such as a grammar, that a station has room for
 function value(v) {
@@ -66,7 +67,7 @@ export function stripView(context) {
       const at = context.chosen(store, i);
       const all = step?.canvas || step?.chain || step?.branches || step?.threads
         || step?.tally || step?.tree; // one part made all of the step
-      const whole = !all ? null : step.canvas?.form.part === "selector" ? "Selector" : "Strategy";
+      const whole = !all ? null : step.canvas?.form.part === "unmasking" ? "Unmasking" : "Strategy";
       const chosen = step?.nodes && !whole ? nodesOf(step).find((n) => n.id === at) : null;
       const acted = whole ?? (chosen ? ACTED[chosen.status] : null);
       const acts = acted && !shown.some(([title]) => title === acted) ? "Strategy" : acted;

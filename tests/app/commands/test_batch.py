@@ -12,7 +12,7 @@ import pytest
 from torch import Tensor
 
 from decodescope.app.commands import batch as command
-from decodescope.engine.model.checkpoint.chat_template import Templates
+from decodescope.engine.model.checkpoint.chat_template import ChatTemplates
 from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 from decodescope.engine.model.forward.executor import EngineFault, Executor
 from decodescope.engine.model.stores.store import LayerStore
@@ -121,8 +121,8 @@ def test_a_file_of_prompts_is_the_same_to_run(said, file: Path) -> None:
     assert "groups" in plain and [x["text"] for x in plain["texts"]] == [x["text"] for x in texts], (
         "both are greedy"
     )
-    code, out, err = said("run", *MODEL, "--prompt-file", str(lines), "--shadow")
-    assert (code, out) == (2, "") and err.startswith("--shadow is about one prompt, and ")
+    code, out, err = said("run", *MODEL, "--prompt-file", str(lines), "--reference")
+    assert (code, out) == (2, "") and err.startswith("--reference is about one prompt, and ")
 
 
 def test_a_text_that_fails_is_told_and_the_others_are_whole(
@@ -168,9 +168,9 @@ def test_what_cannot_be_done_is_one_sentence(said, file: Path) -> None:
         "The texts cannot be written to /proc/texts.jsonl: "
     )
     plainly = "A batch without a method is decoded plainly"
-    assert refused("--set", "policy.size=3").startswith(f"{plainly}, so a knob of policy would be ignored")
+    assert refused("--set", "policy.window=3").startswith(f"{plainly}, so a knob of policy would be ignored")
     assert refused("--draft", "lab-draft").startswith(f"{plainly} and reads no draft: ")
-    assert refused("--level", "counts").startswith("--level says what --traces DIR records")
+    assert refused("--trace-level", "summary").startswith("--trace-level says what --traces DIR records")
     assert "is about what prompts share" in refused("--plan-only", "--policy", "h2o")
     assert "is not empty: choose a folder of its own" in refused("--traces", str(file.parent))
     assert "The traces cannot be written to" in refused("--traces", str(file.with_name("no") / "runs"))
@@ -197,7 +197,7 @@ def test_a_chat_that_the_model_has_no_template_for_is_refused(
     said, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        Tokenizer, "templates", property(lambda _: Templates(), lambda *_: None), raising=False
+        Tokenizer, "templates", property(lambda _: ChatTemplates(), lambda *_: None), raising=False
     )
     code, out, err = said("batch", *MODEL, "--prompts", str(file), "--chat")
     assert (
@@ -227,7 +227,7 @@ def test_texts_that_were_done_when_memory_ran_out_are_kept(
 
 def test_a_device_that_is_full_loses_no_text(capsys: pytest.CaptureFixture[str]) -> None:
     """It can neither be written nor be cut."""
-    assert not command._kept(Path("/dev/full"), [{"text": "a"}, {"text": "b"}])
+    assert not command._write_texts(Path("/dev/full"), [{"text": "a"}, {"text": "b"}])
     assert "/dev/full has 0 of the 2 texts, since no more could be written (" in capsys.readouterr().err
 
 
@@ -240,7 +240,7 @@ def test_a_disk_that_fills_loses_no_text(said, file: Path, monkeypatch: pytest.M
     whole = json.loads(said("batch", *MODEL, "--prompts", str(file), "--out", str(out), "--json")[1])["texts"]
     lines = out.read_bytes().splitlines(keepends=True)
     out.unlink()
-    write, before = command._kept, resource.getrlimit(resource.RLIMIT_FSIZE)
+    write, before = command._write_texts, resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def limited(*args: Any) -> bool:
         resource.setrlimit(resource.RLIMIT_FSIZE, (len(lines[0]) + 20, before[1]))
@@ -249,7 +249,7 @@ def test_a_disk_that_fills_loses_no_text(said, file: Path, monkeypatch: pytest.M
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
-    monkeypatch.setattr(command, "_kept", limited)
+    monkeypatch.setattr(command, "_write_texts", limited)
     code, text, err = said("batch", *MODEL, "--prompts", str(file), "--out", str(out), "--json")
     assert (code, err.count("\n")) == (
         1,

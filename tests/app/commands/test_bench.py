@@ -15,26 +15,26 @@ import pytest
 import toys
 from scripted import script
 
-from decodescope.app.basis.arguments import benched, take_weights
-from decodescope.app.basis.parser import parser
+from decodescope.app.basis.arguments import add_weight_transforms, bench_models
+from decodescope.app.basis.parser import build_parser
 from decodescope.app.cli import main
 from decodescope.app.commands.bench.bench import USUAL
-from decodescope.app.commands.bench.decode import page
-from decodescope.app.commands.shared.measuring import how_questions_were_put, method_of
+from decodescope.app.commands.bench.decode import as_text
+from decodescope.app.commands.shared.bench import parse_method, question_notes
 from decodescope.app.runs.recipe import as_json, recipe
-from decodescope.app.runs.run_service import Choice
-from decodescope.engine.bench.answers import about, compositions
+from decodescope.app.runs.run_service import RunChoice
 from decodescope.engine.bench.clock import speed as bench
-from decodescope.engine.bench.clock.contest import Contestant, Written, agreement, take_turns
-from decodescope.engine.bench.parallel import known as canvases
-from decodescope.engine.bench.questions.questions import Question
+from decodescope.engine.bench.clock.contest import Contestant, DecodeResult, common_prefix_length, take_turns
+from decodescope.engine.bench.labbench import default_methods, describe_questions
+from decodescope.engine.bench.parallel import all_methods as canvases
+from decodescope.engine.bench.questions.questions import BenchQuestion
 from decodescope.engine.core.refusal import Refusal
 
 
 def pretend(name: str, side: str, seconds: dict[str, list[float]]) -> Contestant:
     """A contestant that has been timed."""
-    made = Contestant(name, side, {}, lambda prompt: Written([1, 2]), seconds)
-    made.calls = {p: [Written([1, 2, 3, 4])] for p in seconds}
+    made = Contestant(name, side, {}, lambda prompt: DecodeResult([1, 2]), seconds)
+    made.calls = {p: [DecodeResult([1, 2, 3, 4])] for p in seconds}
     return made
 
 
@@ -44,17 +44,17 @@ def test_a_ratio_is_of_medians_and_then_the_median_over_prompts() -> None:
     names = (
         "autoregressive",
         "autoregressive, nothing recorded",
-        "autoregressive, counts",
+        "autoregressive, summary",
         "autoregressive, decisions",
     )
     field = [pretend(name, "decodescope", mine) for name in names] + [
         pretend("generate", "transformers", theirs)
     ]
     field[-2].seconds = {p: [x * 1.1 for x in times] for p, times in mine.items()}
-    found = bench.compare(field)
+    found = bench.compare_contestants(field)
     figures = {"ratio": 2.0, "low": 1.0, "high": 3.0, "same_texts": 3}
     assert found["ratios"] == [{"name": "autoregressive against generate", **figures}]
-    assert found["recording_percent"] == pytest.approx({"counts": 0.0, "decisions": 10.0})
+    assert found["recording_percent"] == pytest.approx({"summary": 0.0, "decisions": 10.0})
 
 
 def test_contestants_take_turns_in_an_order_that_turns() -> None:
@@ -63,9 +63,9 @@ def test_contestants_take_turns_in_an_order_that_turns() -> None:
     calls: list[str] = []
 
     def called(name: str) -> Contestant:
-        def write(prompt: list[int]) -> Written:
+        def write(prompt: list[int]) -> DecodeResult:
             calls.append(name)
-            return Written([0])
+            return DecodeResult([0])
 
         return Contestant(name, "decodescope", {}, write)
 
@@ -74,13 +74,13 @@ def test_contestants_take_turns_in_an_order_that_turns() -> None:
 
 
 def test_agreement_is_the_common_prefix() -> None:
-    assert [agreement([1, 2, 3], x) for x in ([1, 2, 3], [1, 5, 3], [], [1, 2])] == [3, 1, 0, 2]
+    assert [common_prefix_length([1, 2, 3], x) for x in ([1, 2, 3], [1, 5, 3], [], [1, 2])] == [3, 1, 0, 2]
 
 
 @pytest.fixture(scope="module")
 def measured() -> dict[str, Any]:
     """A short measurement of the shipped draft model, which is the smaller one."""
-    return bench.decode(
+    return bench.measure_speed(
         "lab-draft", "lab-draft", new_tokens=12, repeats=1, threads=1, prompts={"code": "def add(a, b):\n"}
     )
 
@@ -97,7 +97,7 @@ def test_every_pair_is_compared(measured: dict[str, Any]) -> None:
     settings = {x["name"]: x["settings"] for x in measured["contestants"]}
     assert settings["assisted generation"] == bench.DRAFTING
     assert settings["assisted generation, equal length"]["num_assistant_tokens"] == bench.LENGTH
-    assert settings["draft_model"]["drafter"]["length"] == bench.LENGTH
+    assert settings["draft_model"]["drafter"]["max_draft_tokens"] == bench.LENGTH
     assert settings["prompt lookup"] == {"prompt_lookup_num_tokens": bench.COPIED}
 
 
@@ -109,7 +109,7 @@ def test_our_defaults_of_assisted_generation_are_those_of_transformers() -> None
 
 
 def test_the_text_names_everyone_and_the_machine(measured: dict[str, Any]) -> None:
-    text = page(measured)
+    text = as_text(measured)
     assert all(x["name"] in text for x in [*measured["contestants"], *measured["ratios"]])
     assert measured["machine"] in text and "1 threads" in text and "1 of 1" in text
 
@@ -143,9 +143,9 @@ def test_the_six_columns_are_those_of_the_calls_and_n_a_where_nobody_counted(
         weights["draft_model"] > 1.9 * weights["autoregressive"]
         and 0.4 < columns["draft_model"]["compression"] < 0.6
     )
-    text = page(measured)
+    text = as_text(measured)
     assert "s an answer" in text and text.count("n/a") >= 4 * 4
-    assert "without the transforms" not in text and "without the transforms" in page(
+    assert "without the transforms" not in text and "without the transforms" in as_text(
         {**measured, "theirs": "lab"}
     )
 
@@ -162,17 +162,20 @@ def test_the_six_columns_are_those_of_the_calls_and_n_a_where_nobody_counted(
 def test_a_measurement_says_how_questions_were_put_and_which_turns_of_them(
     chat: bool, first: bool, says: str
 ) -> None:
-    asked = [Question(i, "qa", turns) for i, turns in enumerate([("a",), ("b", "c"), ("d", "e", "f")])]
-    settings = {"chat": chat, "questions": about(asked, {})}
-    assert how_questions_were_put(settings, first) == [says]
-    assert "turns" not in how_questions_were_put({"chat": chat, "questions": about(asked[:1], {})}, first)[0]
-    assert how_questions_were_put({}, first) == [], "an older record does not say"
+    asked = [BenchQuestion(i, "qa", turns) for i, turns in enumerate([("a",), ("b", "c"), ("d", "e", "f")])]
+    settings = {"chat": chat, "questions": describe_questions(asked, {})}
+    assert question_notes(settings, first) == [says]
+    assert (
+        "turns"
+        not in question_notes({"chat": chat, "questions": describe_questions(asked[:1], {})}, first)[0]
+    )
+    assert question_notes({}, first) == [], "an older record does not say"
 
 
 def test_transforms_of_weights_are_put_to_the_model_that_a_measurement_takes() -> None:
     def named(*words: str) -> tuple[str | None, str | None]:
-        args = parser().parse_args(["bench", *words])
-        take_weights(args)
+        args = build_parser().parse_args(["bench", *words])
+        add_weight_transforms(args)
         return args.model, args.draft
 
     assert named("decode", "--weights", "int8") == ("lab@int8", None)
@@ -180,12 +183,12 @@ def test_transforms_of_weights_are_put_to_the_model_that_a_measurement_takes() -
     assert named("cloze", "--weights", "int8")[0] == "lab-mdm+cloze@int8"
     assert named("kv", "--model", "lab-draft", "--weights", "int8")[0] == "lab-draft@int8"
     assert named("labbench", "--weights", "int8", "--draft-weights", "int4") == ("lab@int8", "lab-draft@int4")
-    args = parser().parse_args(["bench", "--model", "lab-mdm", "--draft-weights", "int4"])
+    args = build_parser().parse_args(["bench", "--model", "lab-mdm", "--draft-weights", "int4"])
     with pytest.raises(Refusal, match="--draft-weights is given and no --draft"):
-        take_weights(args)
-    args = parser().parse_args(["bench", "decode", "--weights", "int8"])
-    take_weights(args)
-    assert benched(args)["draft"] == "lab-draft", "of lab, whatever is made of it"
+        add_weight_transforms(args)
+    args = build_parser().parse_args(["bench", "decode", "--weights", "int8"])
+    add_weight_transforms(args)
+    assert bench_models(args)["draft"] == "lab-draft", "of lab, whatever is made of it"
 
 
 def test_json_is_one_object(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,8 +198,10 @@ def test_json_is_one_object(capsys: pytest.CaptureFixture[str], monkeypatch: pyt
         asked.update(more, models=args)
         return {"ratios": []}
 
-    monkeypatch.setattr(bench, "decode", decode)
-    assert main(["bench", "decode", "--json", "--threads", "2", "--level", "none", "--draft", "none"]) == 0
+    monkeypatch.setattr(bench, "measure_speed", decode)
+    assert (
+        main(["bench", "decode", "--json", "--threads", "2", "--trace-level", "none", "--draft", "none"]) == 0
+    )
     assert json.loads(capsys.readouterr().out) == {"ratios": []}
     assert asked["models"] == ("lab", None) and asked["threads"] == 2 and asked["level"] is None
 
@@ -319,7 +324,7 @@ def test_the_text_of_labbench_names_methods_kinds_and_targets(
 def test_labbench_is_interrupted_and_goes_on(
     questions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from decodescope.engine.bench.answers import Bench
+    from decodescope.engine.bench.labbench import Bench
 
     def interrupted(self: Bench, question: Any, turn: int = 0) -> Any:
         if question.id == 2:
@@ -349,7 +354,7 @@ def test_labbench_is_interrupted_and_goes_on(
 
 
 def test_the_short_form_asks_the_first_of_each_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from decodescope.engine.bench import answers as labbench
+    from decodescope.engine.bench import labbench as labbench
 
     given: list[int] = []
 
@@ -360,35 +365,37 @@ def test_the_short_form_asks_the_first_of_each_kind(tmp_path: Path, monkeypatch:
     path = tmp_path / "questions.jsonl"
     lines = ({"question_id": i, "category": "ab"[i % 2], "turns": ["x"]} for i in range(30))
     path.write_text("".join(json.dumps(x) + "\n" for x in lines))
-    monkeypatch.setattr(labbench, "labbench", measured)
+    monkeypatch.setattr(labbench, "measure_labbench", measured)
     assert main(["bench", "labbench", "--short", "--questions", str(path), *SHORT]) == 130
     assert given == list(range(16))
 
 
 def test_the_shipped_questions_are_forty_of_a_kind() -> None:
-    from decodescope.engine.bench.answers import LONGEST, QUESTIONS
-    from decodescope.engine.bench.questions.questions import kinds, read_questions
+    from decodescope.engine.bench.labbench import LONGEST, QUESTIONS
+    from decodescope.engine.bench.questions.questions import count_kinds, read_questions
 
     found, _ = read_questions(QUESTIONS)
-    assert set(kinds(found)) == set(LONGEST) and min(kinds(found).values()) >= 40
+    assert set(count_kinds(found)) == set(LONGEST) and min(count_kinds(found).values()) >= 40
     assert all(x.scorer for x in found)
 
 
 def test_a_method_is_named_or_given_as_words_a_link_or_json() -> None:
-    known = compositions()
-    choice = Choice("a prompt", {"drafter": "prompt_lookup"}, {"drafter": {"length": 6}}, max_new=9)
-    wanted = toys.method(drafter=("prompt_lookup", {"length": 6}))
+    known = default_methods()
+    choice = RunChoice(
+        "a prompt", {"drafter": "prompt_lookup"}, {"drafter": {"max_draft_tokens": 6}}, max_new=9
+    )
+    wanted = toys.method(drafter=("prompt_lookup", {"max_draft_tokens": 6}))
     command = recipe(choice, {"target": "lab"}, "command")
     assert command.startswith("decodescope run --model lab --drafter")
     for text in (
-        "--drafter prompt_lookup --set drafter.length=6",
+        "--drafter prompt_lookup --set drafter.max_draft_tokens=6",
         command,
         as_json(choice),
         "http://127.0.0.1:7860/" + recipe(choice, {}, "link"),
     ):
-        assert method_of(f"six={text}", known) == ("six", wanted)
-    assert method_of("jacobi", known) == ("jacobi", toys.method(strategy="jacobi"))
-    assert method_of("h2o", known) == ("h2o", known["h2o"]) and method_of("x = h2o", known) == (
+        assert parse_method(f"six={text}", known) == ("six", wanted)
+    assert parse_method("jacobi", known) == ("jacobi", toys.method(strategy="jacobi"))
+    assert parse_method("h2o", known) == ("h2o", known["h2o"]) and parse_method("x = h2o", known) == (
         "x",
         known["h2o"],
     )
@@ -398,14 +405,14 @@ def test_a_method_is_named_or_given_as_words_a_link_or_json() -> None:
         "explore",
         "learn2pd",
     ):  # of those that are measured anyway one may draw
-        assert method_of(name, canvas) == (name, canvas[name])
-    assert method_of("top_p", {}, draws=True) == ("top_p", toys.method(sampler="top_p"))
+        assert parse_method(name, canvas) == (name, canvas[name])
+    assert parse_method("top_p", {}, draws=True) == ("top_p", toys.method(sampler="top_p"))
 
 
 def test_a_measurement_that_knows_no_names_offers_none() -> None:
     """`bench depth --method autoregressive`: it measures plain decoding anyway, and its rules have no names of their own."""
     with pytest.raises(Refusal) as why:
-        method_of("autoregressive", {})
+        parse_method("autoregressive", {})
     way = "take a name that decodescope methods lists, or NAME=RECIPE."
     assert str(why.value) == f"--method autoregressive: there is no 'autoregressive'; {way}"
 
@@ -424,7 +431,7 @@ BAD_METHODS = {
 @pytest.mark.parametrize(("word", "why"), BAD_METHODS.values(), ids=BAD_METHODS)
 def test_a_bad_method_is_refused_in_a_sentence(word: str, why: str) -> None:
     with pytest.raises(Refusal, match=re.escape(why)):
-        method_of(word, compositions())
+        parse_method(word, default_methods())
 
 
 BAD_OPTIONS = {
@@ -436,7 +443,7 @@ BAD_OPTIONS = {
         ["decode", "--short"],
         "--short is an option of bench labbench and speculation and kv",
     ),
-    "of one only": (["speculation", "--level", "none"], "--level is an option of bench decode"),
+    "of one only": (["speculation", "--trace-level", "none"], "--trace-level is an option of bench decode"),
     "no recipe for speculation": (
         ["speculation", "--method", "nobody"],
         "there is no 'nobody'; take draft_model (tree)",
@@ -473,12 +480,12 @@ def test_bad_options_are_refused_in_a_sentence(
 
 def test_options_of_decode_keep_their_usual_values(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: dict[str, Any] = {}
-    monkeypatch.setattr(bench, "decode", lambda *args, **more: asked.update(more) or {"ratios": []})
+    monkeypatch.setattr(bench, "measure_speed", lambda *args, **more: asked.update(more) or {"ratios": []})
     assert main(["bench", "--json"]) == 0
     assert (asked["new_tokens"], asked["repeats"], asked["level"], asked["prompts"]) == (
         128,
         5,
-        "counts",
+        "summary",
         None,
     )
 
@@ -515,7 +522,10 @@ def test_kv_reads_the_texts_under_the_policies_and_writes_its_result(
         "--threads",
         "1",
     ]
-    assert main([*words, "--method", "small=--policy h2o --set policy.share=0.05", "--out", str(out)]) == 0
+    assert (
+        main([*words, "--method", "small=--policy h2o --set policy.budget_share=0.05", "--out", str(out)])
+        == 0
+    )
     printed, remarks = capsys.readouterr()
     found = json.loads(out.read_text())
     assert [len(x) for x in found["methods"].values()] == [1, 4, 1] and "question 6 of 6: passkey" in remarks
@@ -555,7 +565,7 @@ def test_speculation_measures_both_sides_and_writes_its_result(
             questions,
             "--short",
             "--method",
-            "two=--drafter draft_model --set drafter.length=2",
+            "two=--drafter draft_model --set drafter.max_draft_tokens=2",
             "--out",
             str(out),
         )
@@ -733,10 +743,10 @@ def test_the_section_of_benchmarks_md_is_replaced_between_its_marks(writer: Modu
 
 
 def test_gains_above_the_tokens_per_pass_are_doubted(writer: ModuleType) -> None:
-    assert writer.doubtful(told(llma=2.5, rest=2.1, trie=1.5)).endswith(
+    assert writer.gain_warning(told(llma=2.5, rest=2.1, trie=1.5)).endswith(
         "the machine was busy; measure again: llma."
     )
-    assert writer.doubtful(told(rest=2.1)) == "" and "measure again" not in writer.page(told(rest=2.1))
+    assert writer.gain_warning(told(rest=2.1)) == "" and "measure again" not in writer.page(told(rest=2.1))
 
 
 def test_the_figure_shows_gains_and_where_steps_go(writer: ModuleType) -> None:

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from decodescope.app.commands.bench.cloze import told
+from decodescope.app.commands.bench.cloze import as_text
 from decodescope.engine.bench import cloze as bench
 
-SWEEPS = {"confidence_exit threshold={}": ("1.01", "0.0"), "hash_exit seed={} by=random": ("0",)}
+SWEEPS = {
+    "confidence_exit threshold={}": ("1.01", "0.0"),
+    "hash_exit seed={} bucket_assignment=random": ("0",),
+}
 
 
 @pytest.fixture
@@ -26,7 +29,7 @@ def test_bounds_that_never_and_always_are_reached_are_all_layers_and_the_first_e
     out = tmp_path / "found.json"
     code, text, err = said("bench", "cloze", "--short", "--threads", "1", "--out", str(out))
     record = json.loads(out.read_text(encoding="utf-8"))
-    assert (code, text.strip()) == (0, told(record)), err
+    assert (code, text.strip()) == (0, as_text(record)), err
     rules, layers = record["rules"], record["layers"]
     assert (record["model"], record["questions"], record["heads"]) == ("lab-mdm+cloze", 6, True)
     assert [*rules] == [bench.WHOLE, *(words.format(x) for words, bounds in SWEEPS.items() for x in bounds)]

@@ -70,7 +70,7 @@ BUGS = {
     ),
     "a drafter that draws beside the chance": (
         "drafter",
-        "Draft.chain(context.tokens[-self.length :][: context.room]",
+        "Draft.chain(context.tokens[-self.max_draft_tokens :][: context.room]",
         "Draft.chain([__import__('random').randrange(9)] * min(2, context.room)",
         "Two drawn runs with one seed",
     ),
@@ -116,8 +116,8 @@ def test_a_name_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], tmp_
     for arguments, says in (
         (["check", "promt_lookup"], "prompt_lookup"),
         (["check", "none", "--kind", "policy"], "There is no part"),
-        (["check", "prompt_lookup", "--set", "length"], "write knob=value"),
-        (["check", "prompt_lookup", "--set", "length=9999"], "must lie in"),
+        (["check", "prompt_lookup", "--set", "max_draft_tokens"], "write knob=value"),
+        (["check", "prompt_lookup", "--set", "max_draft_tokens=9999"], "must lie in"),
         (["new", "drafter", "prompt_lookup", "--into", str(tmp_path)], "already"),
         (["new", "drafter", "My-Part", "--into", str(tmp_path)], "cannot name a part"),
         (["new", "router", "mine"], "invalid choice"),
@@ -131,8 +131,8 @@ SAMPLE = [
     ("drafter", "prompt_lookup"),
     ("policy", "h2o"),
     ("sampler", "top_p"),
-    ("codec", "kivi"),
-    ("depth", "patience"),
+    ("kv_compression", "kivi"),
+    ("adaptive_depth", "patience"),
 ]
 
 

@@ -7,8 +7,8 @@ import time
 import pytest
 import torch
 
-from decodescope.app.commands.doctor import say_bfloat16, say_instructions
-from decodescope.engine.timing.instructions import ROWS, Instructions, instructions, row_us
+from decodescope.app.commands.doctor import bfloat16_finding, instructions_finding
+from decodescope.engine.timing.instructions import ROWS, Instructions, read_instructions, row_us
 
 ZEN4 = Instructions("x86_64", "AVX512", True, ("AVX512_BF16",))
 XEON = Instructions("x86_64", "AVX512", True, ("AMX", "AVX512_BF16"))
@@ -37,7 +37,7 @@ KERNELS = {
 
 @pytest.mark.parametrize("has", KERNELS, ids=str)
 def test_doctor_names_the_kernels_and_what_the_processor_lacks(has: Instructions) -> None:
-    assert say_instructions(has) == ("instructions", *KERNELS[has])
+    assert instructions_finding(has) == ("instructions", *KERNELS[has])
 
 
 PLAIN = {1: 80.0, 8: 190.0}  # float32, microseconds
@@ -73,7 +73,7 @@ def test_doctor_says_what_bfloat16_costs_here(
     has: Instructions, us: dict[int, float], state: str, parts: list[str]
 ) -> None:
     """The advice follows what was measured, whatever the processor's instructions are called."""
-    said = say_bfloat16(has, PLAIN, us)
+    said = bfloat16_finding(has, PLAIN, us)
     assert said.state == state and all(part in said.words for part in parts), said.words
     assert ("float32 where drafts" in said.words) is (us is SLOW) and ("Try --dtype" in said.words) is (
         us is QUICK
@@ -82,7 +82,7 @@ def test_doctor_says_what_bfloat16_costs_here(
 
 def test_this_processor_is_described_as_torch_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
-    has = instructions()
+    has = read_instructions()
     assert has.kernels == torch.backends.cpu.get_cpu_capability() and "ONEDNN_MAX_CPU_ISA=AVX2" in has.limits
     assert has.avx512 is not False or has.kernels != "AVX512"
 
@@ -99,13 +99,13 @@ def test_an_older_torch_is_asked_by_its_own_names(
     for name, answer in {"avx512": True, "avx512_bf16": True, "amx_tile": False}.items():
         monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", lambda answer=answer: answer, raising=False)
     monkeypatch.setattr("platform.machine", lambda: machine)
-    has = instructions()
+    has = read_instructions()
     assert (has.avx512, has.bfloat16) == due and has.architecture == machine.lower()
 
 
 def test_no_instruction_is_claimed_where_torch_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"architecture": "riscv64"}, raising=False)
-    has = instructions()
+    has = read_instructions()
     assert (has.architecture, has.avx512, has.bfloat16) == ("riscv64", None, None)
 
 

@@ -17,7 +17,7 @@ from sizes import first_of
 
 from decodescope.app.cli import main
 from decodescope.app.runs.catalogue.examples import examples
-from decodescope.app.runs.catalogue.families import PLAIN, family, order
+from decodescope.app.runs.catalogue.families import PLAIN, family, family_titles
 from decodescope.app.runs.catalogue.tours import tours
 from decodescope.engine.trace import open_trace
 
@@ -78,9 +78,9 @@ def test_every_run_has_a_family_and_families_stand_in_their_order(folder: Path) 
         titles.append(family(trace.header).title)
         trace.close()
     assert titles.count(PLAIN.title) == 1, "a text that goes round, by the model alone"
-    assert set(titles) <= set(order()) and len(set(titles)) >= 8
+    assert set(titles) <= set(family_titles()) and len(set(titles)) >= 8
     text = (folder / "index.html").read_text(encoding="utf-8")
-    places = [text.index(f"<h2>{title}</h2>") for title in order() if title in titles]
+    places = [text.index(f"<h2>{title}</h2>") for title in family_titles() if title in titles]
     assert places == sorted(places)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from decodescope.app.commands.measure import repetition_told
+from decodescope.app.commands.measure import repetition_text
 
 ASKED = ["measure", "repetition", "--model", "lab-draft", "--threads", "1"]
 
@@ -15,7 +15,7 @@ def test_repetition_prints_writes_and_draws_one_measurement(said, tmp_path: Path
     asked = [*ASKED, "--sentences", "6", "--times", "3"]
     code, text, err = said(*asked, "--out", str(out), "--html", str(html))
     record = json.loads(out.read_text(encoding="utf-8"))
-    assert (code, text.strip()) == (0, repetition_told(record).strip()), err
+    assert (code, text.strip()) == (0, repetition_text(record).strip()), err
     assert [x["n"] for x in record["curve"]] == [1, 2, 3] and record["curve"][0]["ip"] == 0
     assert len(record["sentences"]) == 6 and sum(x["sentences"] for x in record["starts"]) == 6
     for one in record["sentences"]:

@@ -14,9 +14,9 @@ from waiting import eventually
 
 from decodescope.app.cli import main
 from decodescope.app.commands import report as reporting
-from decodescope.app.runs.compare.batch import Batch
-from decodescope.app.runs.compare.measurements import Kept
-from decodescope.app.runs.run_service import Choice, RunService
+from decodescope.app.runs.compare.batch import PromptBatch
+from decodescope.app.runs.compare.measurements import RecordFolder
+from decodescope.app.runs.run_service import RunChoice, RunService
 from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.session.load import load
 from decodescope.engine.trace import open_trace
@@ -30,7 +30,7 @@ METHOD = [
     "--drafter",
     "draft_model",
     "--set",
-    "drafter.length=3",
+    "drafter.max_draft_tokens=3",
 ]
 SHORT = [*METHOD, "--max-new-tokens", "12"]
 PROMPTS = ["def add(a, b):", "Once upon a time"]
@@ -119,7 +119,7 @@ def test_the_text_names_what_ran_and_the_page_is_written_once(
     page = tmp_path / "report.html"
     code, out, _ = said("report", *recorded, "--html", str(page))
     assert code == 0 and out.startswith(
-        "2 runs of lab-draft with lab-draft: draft_model length=3 width=1 with lossless, "
+        "2 runs of lab-draft with lab-draft: draft_model max_draft_tokens=3 width=1 with lossless, "
     )
     for title in (
         "What became of the drafts",
@@ -140,8 +140,8 @@ def test_prompts_come_from_lines_of_json_and_from_labbench(tmp_path: Path) -> No
     file.write_text(
         '{"prompt": "one\\ntwo"}\n\n{"turns": ["first", "second"], "question_id": 1}\n', encoding="utf-8"
     )
-    assert [x.text for x in reporting.prompts(str(file))] == ["one\ntwo", "first"]
-    whole, short = reporting.prompts("labbench"), reporting.prompts("labbench", short=True)
+    assert [x.text for x in reporting.read_prompts(str(file))] == ["one\ntwo", "first"]
+    whole, short = reporting.read_prompts("labbench"), reporting.read_prompts("labbench", short=True)
     assert len(whole) == 560 and 0 < len(short) < 200 and set(short) <= set(whole)
 
 
@@ -159,7 +159,7 @@ def test_prompts_come_from_lines_of_json_and_from_labbench(tmp_path: Path) -> No
 def test_lines_that_hold_no_prompt_are_named(text: str, says: str, tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_text(text, encoding="utf-8")
     with pytest.raises(Refusal, match=says):
-        reporting.prompts(str(tmp_path / "p.jsonl"))
+        reporting.read_prompts(str(tmp_path / "p.jsonl"))
 
 
 def test_prompts_that_do_not_fit_are_left_out_and_said_to_be(said, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_prompts_that_do_not_fit_are_left_out_and_said_to_be(said, tmp_path: Pat
 def test_an_interrupt_reports_on_the_prompts_before_it(
     said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    honest = reporting.Decoded.run
+    honest = reporting.DecodedRuns.run
 
     def run(self: Any, i: int) -> Any:
         made = honest(self, i)
@@ -184,7 +184,7 @@ def test_an_interrupt_reports_on_the_prompts_before_it(
             signal.raise_signal(signal.SIGINT)
         return made
 
-    monkeypatch.setattr(reporting.Decoded, "run", run)
+    monkeypatch.setattr(reporting.DecodedRuns, "run", run)
     (tmp_path / "p.txt").write_text("one\ntwo\nthree\nfour\n", encoding="utf-8")
     code, out, err = said("report", "--prompts", str(tmp_path / "p.txt"), *SHORT, "--json")
     assert code == 130 and json.loads(out)["runs"] == 2 and "2 prompts before" in err
@@ -197,9 +197,14 @@ def on_the_page(folder: Path, file: Path, batch: int) -> dict[str, Any]:
     """The report over what the page makes of the same numbers."""
     model, play = load("lab-draft"), RunService("lab-draft", "lab-draft", folder)
     play.put(target=model, draft=model)
-    names, knobs = {"drafter": "draft_model", "sampler": ["temperature"]}, {"drafter": {"length": 3}}
-    choice = Choice("", names, knobs, seed=5, max_new=12)
-    runs = Batch(play, choice, reporting.prompts(str(file)), Kept(folder / "kept"), batch).begin()
+    names, knobs = (
+        {"drafter": "draft_model", "sampler": ["temperature"]},
+        {"drafter": {"max_draft_tokens": 3}},
+    )
+    choice = RunChoice("", names, knobs, seed=5, max_new=12)
+    runs = PromptBatch(
+        play, choice, reporting.read_prompts(str(file)), RecordFolder(folder / "kept"), batch
+    ).begin()
     record = eventually(lambda: runs.over and runs.record())
     play.close()
     return json.loads(
@@ -255,7 +260,7 @@ BAD = {
     "nothing to report on": "report",
     "both": "report a.dstrace --prompts p --model lab",
     "a method for recorded runs": "report a.dstrace --drafter draft_model",
-    "a knob for recorded runs": "report a.dstrace --set drafter.length=2",
+    "a knob for recorded runs": "report a.dstrace --set drafter.max_draft_tokens=2",
     "absent": "report /no/such/trace",
     "no trace": f"report {shlex.quote(__file__)}",
     "no model": "report --prompts p",

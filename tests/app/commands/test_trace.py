@@ -21,7 +21,8 @@ NEW = 14
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sampled run with a draft model."""
     path = tmp_path_factory.mktemp("runs") / "run.dstrace"
-    words = "run --model lab --draft lab-draft --drafter draft_model --set drafter.length=3 --sampler temperature --seed 7"
+    words = "run --model lab --draft lab-draft --drafter draft_model --sampler temperature --seed 7"
+    words += " --set drafter.max_draft_tokens=3"
     assert (
         main(
             [
@@ -109,7 +110,7 @@ FORKS = {
     "--step 1 --force accept:99": "no drafted node 99",
     "--step 1 --force take:1": "accept:NODE",
     "--step 1 --force accept:1 --force reject:1": "settles node 1 twice",
-    "--step 1 --set drafter.lenght=2": "Did you mean 'length'",
+    "--step 1 --set drafter.max_draft_tokns=2": "Did you mean 'max_draft_tokens'",
     "--step 1 --model lab-draft": "whose weights are others",
     "--step 1 --max-new-tokens 1": "allow more",
 }

@@ -13,10 +13,10 @@ from starlette.testclient import TestClient
 from toylab import HERE, Words, finished, guarded, occupied, speculative
 from waiting import eventually
 
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.runs.batch_member import ONLY_STOPPED
 from decodescope.app.runs.compare.batch import MOST
-from decodescope.app.runs.compare.lockstep import InStep
+from decodescope.app.runs.compare.lockstep import Lockstep
 from decodescope.app.runs.recipe import as_json
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.trace import check, open_trace
@@ -129,8 +129,10 @@ def test_prompts_that_go_in_step_get_the_runs_that_they_get_alone(client: TestCl
 @contextmanager
 def held(play: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """Runs in step stand behind their first step, until what is yielded is set."""
-    free, honest = Event(), InStep._each
-    monkeypatch.setattr(InStep, "_each", lambda self, row, step: (free.wait(60), honest(self, row, step)))
+    free, honest = Event(), Lockstep._after_step
+    monkeypatch.setattr(
+        Lockstep, "_after_step", lambda self, row, step: (free.wait(60), honest(self, row, step))
+    )
     yield free
     free.set()
 
@@ -170,9 +172,9 @@ def test_a_stop_ends_all_that_go_in_step_and_what_they_wrote_stays(
 def test_those_that_go_in_step_let_others_come_between(
     client: TestClient, play: Any, monkeypatch: Any
 ) -> None:
-    begins, honest = list[str](), InStep._begin
+    begins, honest = list[str](), Lockstep._begin_run
     monkeypatch.setattr(
-        InStep, "_begin", lambda self, row: (begins.append(row.prompt.begins), honest(self, row))[1]
+        Lockstep, "_begin_run", lambda self, row: (begins.append(row.prompt.beginning), honest(self, row))[1]
     )
     with held(play, monkeypatch) as free:
         name = begun(client, text="one\ntwo\nthree\nfour\nfive", batch=2).json()["id"]
@@ -190,9 +192,9 @@ def test_runs_in_step_whose_models_cannot_be_loaded_say_why(
     client: TestClient, play: Any, monkeypatch: Any
 ) -> None:
     def bring(names: Any) -> Any:
-        raise Refused("There is no room.")
+        raise RequestRefusal("There is no room.")
 
-    monkeypatch.setattr(play, "bring", bring)
+    monkeypatch.setattr(play, "ensure_loaded", bring)
     record = ended(client, begun(client, batch=2).json()["id"])
     assert [x["why"] for x in record["rows"]] == ["There is no room."] * 3 and record["runs"] == []
 
@@ -222,8 +224,8 @@ def test_one_waits_until_there_is_room_for_its_caches(
     client: TestClient, play: Any, monkeypatch: Any
 ) -> None:
     """As much is free as the caches of one run and a half take."""
-    need = play.memory(speculative("one", max_new=12))
-    monkeypatch.setattr("decodescope.app.runs.model_pool.free", lambda: int(1.5 * need.cache / 0.9))
+    need = play.estimate_memory(speculative("one", max_new=12))
+    monkeypatch.setattr("decodescope.app.runs.model_pool.free_memory", lambda: int(1.5 * need.cache / 0.9))
     record = ended(client, begun(client, text="one\ntwo\nsix", batch=3).json()["id"])
     traces = [open_trace(play.folder / f"{run}.dstrace") for run in record["runs"]]
     assert len(traces) == 3 and {

@@ -16,15 +16,15 @@ from starlette.testclient import TestClient
 from toylab import HERE, finished, guarded, occupied, speculative
 from waiting import eventually
 
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.runs.catalogue.examples import examples
-from decodescope.app.runs.compare.comparison import choices_of
-from decodescope.app.runs.compare.comparison_table import COLUMNS, Figures
-from decodescope.app.runs.compare.measurements import Kept
-from decodescope.app.runs.compare.repeats import Repeat
-from decodescope.app.runs.run_service import Choice, RunService
-from decodescope.engine.bench.clock.contest import agreement
-from decodescope.engine.bench.questions.bootstrap import interval
+from decodescope.app.runs.compare.comparison import parse_choices
+from decodescope.app.runs.compare.comparison_table import COLUMNS, ComparisonTable
+from decodescope.app.runs.compare.measurements import RecordFolder
+from decodescope.app.runs.compare.repeats import RepeatMeasurement
+from decodescope.app.runs.run_service import RunChoice, RunService
+from decodescope.engine.bench.clock.contest import common_prefix_length
+from decodescope.engine.bench.questions.bootstrap import bootstrap_interval
 from decodescope.engine.trace import open_trace
 
 PLAIN = {"drafter": "none", "sampler": ["greedy"]}
@@ -33,7 +33,7 @@ CHAIN = {"drafter": "draft_model", "sampler": ["greedy"]}
 
 def greedy(play: RunService, names: dict[str, Any], **more: Any) -> Any:
     """A greedy run that is over."""
-    channel = play.start(Choice("hello there", names, **{"max_new": 24, **more}))
+    channel = play.start(RunChoice("hello there", names, **{"max_new": 24, **more}))
     assert play._jobs[channel.run].wait(300)
     return channel
 
@@ -53,7 +53,7 @@ def test_a_fault_of_ours_is_not_taken_for_a_run_that_is_gone(
     runs = ",".join(x.run for x in examples()[:2])
     assert client.get("/ds/compare/summary", params={"runs": runs}).status_code == 200
     assert client.get("/ds/compare/summary", params={"runs": f"{'0' * 16},{'1' * 16}"}).status_code == 404
-    monkeypatch.setattr(Figures, "told", faulty)
+    monkeypatch.setattr(ComparisonTable, "compare", faulty)
     with pytest.raises(KeyError, match="a fault of ours"):
         client.get("/ds/compare/summary", params={"runs": runs})
 
@@ -85,13 +85,13 @@ def test_one_sampler_is_given_to_all_where_it_is_asked_for() -> None:
         }
     )
     said = {"prompt": "hello", "seed": 1, "new": 9, "methods": ["plain", "tree", own]}
-    assert [x.names["sampler"] for x in choices_of(said)] == [["greedy"], ["temperature"], ["top_p"]]
-    for choice in choices_of({**said, "sampler": "temperature", "temperature": 1.5}):
+    assert [x.names["sampler"] for x in parse_choices(said)] == [["greedy"], ["temperature"], ["top_p"]]
+    for choice in parse_choices({**said, "sampler": "temperature", "temperature": 1.5}):
         assert choice.names["sampler"] == ["temperature"] and choice.settings["temperature"] == {
             "temperature": 1.5
         }
         assert "top_p" not in choice.settings and choice.prompt == "hello" and choice.max_new == 9
-    tree = choices_of({**said, "sampler": "greedy"})[1]
+    tree = parse_choices({**said, "sampler": "greedy"})[1]
     assert tree.names["sampler"] == ["greedy"] and set(tree.settings) == {"drafter"}
 
 
@@ -158,7 +158,7 @@ def test_lossless_greedy_runs_are_said_to_be_the_same_and_figures_are_those_of_t
     kept = [x.accepted for x in steps if x.drafted]
     assert row["letter"] == "B" and row["tokens"] == 24 and row["accepted_n"] == len(kept) > 2
     assert row["accepted"] == pytest.approx(sum(kept) / len(kept))
-    assert [row["accepted_low"], row["accepted_high"]] == interval(
+    assert [row["accepted_low"], row["accepted_high"]] == bootstrap_interval(
         kept, sure=0.95, of=lambda x: sum(x) / len(x)
     )
     assert row["accepted_low"] <= row["accepted"] <= row["accepted_high"]
@@ -170,11 +170,13 @@ def test_a_run_whose_text_may_differ_says_why_and_where_it_parts_from_the_plain_
 ) -> None:
     heavy = greedy(play, {"policy": "h2o"}, settings={"policy": {"heavy": 2, "recent": 2}})
     plain = greedy(play, PLAIN)
-    one, other = (open_trace(x.path).emitted for x in (heavy, plain))
+    one, other = (open_trace(x.path).emitted_ids for x in (heavy, plain))
     assert one != other, "the test needs a text that parts"
     rows = asked(client, heavy, plain)["rows"]
     assert rows[0]["mark"] == "lossy, because: entries leave the cache (h2o)"
-    assert rows[0]["away"] == f"parted from plain decoding (B) at token {agreement(one, other) + 1}"
+    assert (
+        rows[0]["away"] == f"parted from plain decoding (B) at token {common_prefix_length(one, other) + 1}"
+    )
     assert rows[1]["mark"] == "lossless" and "away" not in rows[1]
     listed = {row["run"]: row for row in client.get("/ds/library").json()["rows"]}
     assert (
@@ -187,7 +189,7 @@ def test_sampled_runs_part_and_share_the_uniforms_of_the_target_s_own_tokens(
     play: RunService, client: TestClient
 ) -> None:
     plain = play.start(
-        Choice(
+        RunChoice(
             "hello",
             {"drafter": "none", "sampler": ["temperature"]},
             {"temperature": {"temperature": 1.0}},
@@ -200,9 +202,9 @@ def test_sampled_runs_part_and_share_the_uniforms_of_the_target_s_own_tokens(
     assert play._jobs[plain.run].wait(300)
     found = asked(client, plain, tree, other)
     one, two, three = found["pairs"]
-    tokens = [open_trace(x.path).emitted for x in (plain, tree)]
+    tokens = [open_trace(x.path).emitted_ids for x in (plain, tree)]
     assert (
-        one["at"] == agreement(*tokens) < 32
+        one["at"] == common_prefix_length(*tokens) < 32
         and one["due"] == "law"
         and one["verdict"] == "free"
         and one["parted"]
@@ -221,8 +223,10 @@ def test_sampled_runs_part_and_share_the_uniforms_of_the_target_s_own_tokens(
 
 
 def test_other_prompts_models_and_lossy_methods_need_not_agree(play: RunService, client: TestClient) -> None:
-    a, b = greedy(play, PLAIN), play.start(Choice("another one", PLAIN, max_new=8))
-    c = greedy(play, {**PLAIN, "policy": "streaming_llm"}, settings={"policy": {"sinks": 1, "recent": 8}})
+    a, b = greedy(play, PLAIN), play.start(RunChoice("another one", PLAIN, max_new=8))
+    c = greedy(
+        play, {**PLAIN, "policy": "streaming_llm"}, settings={"policy": {"sink_tokens": 1, "recent": 8}}
+    )
     assert play._jobs[b.run].wait(300)
     found = client.get(
         "/ds/compare/summary", params={"runs": f"{a.run},{b.run},{c.run},{examples()[0].run}"}
@@ -338,7 +342,7 @@ def test_what_is_kept_is_bounded_and_a_damaged_record_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("decodescope.app.runs.compare.measurements.MOST", 3)
-    kept = Kept(tmp_path / "kept")
+    kept = RecordFolder(tmp_path / "kept")
     for i in range(5):
         kept.write(f"{i:016x}", {"i": i})
         os.utime(kept.folder / f"{i:016x}.json", ns=(i, i))
@@ -348,18 +352,18 @@ def test_what_is_kept_is_bounded_and_a_damaged_record_is_none(
 
 
 def test_a_ratio_is_that_of_the_rates_of_one_round(play: RunService) -> None:
-    made = Repeat(play, [greedy(play, PLAIN), greedy(play, CHAIN)], 3)
+    made = RepeatMeasurement(play, [greedy(play, PLAIN), greedy(play, CHAIN)], 3)
     for _ in range(3):
         made.step()
     assert made.end is not None and made.end.reason == "max_new_tokens"
     slow, quick = made._rates
     each = [b / a for a, b in zip(slow, quick, strict=True)]
     found = made.record()["ratios"][made.runs[0]][made.runs[1]]
-    assert found["median"] == sorted(each)[1] and found["interval"] == interval(each, sure=0.95)
+    assert found["median"] == sorted(each)[1] and found["interval"] == bootstrap_interval(each, sure=0.95)
 
 
 def test_stopped_repeats_keep_the_rounds_that_were_made(play: RunService) -> None:
-    made = Repeat(play, [greedy(play, PLAIN), greedy(play, CHAIN)], 9)
+    made = RepeatMeasurement(play, [greedy(play, PLAIN), greedy(play, CHAIN)], 9)
     for _ in range(2):
         made.step()
     made.stop()
@@ -376,9 +380,9 @@ def test_models_that_are_not_loaded_are_loaded_by_the_worker_that_repeats(
     def bring(names: Any) -> Any:
         threads.add(threading.current_thread().name)
         play.present.update(models)
-        return play.loaded(names)
+        return play.loaded_models(names)
 
-    monkeypatch.setattr(play, "bring", bring)
+    monkeypatch.setattr(play, "ensure_loaded", bring)
     play.present.clear()
     begun = client.post("/ds/compare/repeat", json={"runs": [x.run for x in channels], "times": 3}).json()
     assert wait(client, begun["id"])["rounds"] == 3 and threads == {"decodescope-runner"}
@@ -451,14 +455,14 @@ def test_a_refused_line_up_is_stopped_again(play: Any, monkeypatch: pytest.Monke
     started = []
     real = play.start
 
-    def start(choice: Choice, **more: Any) -> Any:
+    def start(choice: RunChoice, **more: Any) -> Any:
         if started:
-            raise Refused("16 runs are waiting.")
+            raise RequestRefusal("16 runs are waiting.")
         started.append(real(choice, **more))
         return started[0]
 
     monkeypatch.setattr(play, "start", start)
     said = {"prompt": "hello", "seed": 1, "new": 4000, "methods": ["plain", "chain"]}
-    with pytest.raises(Refused, match="16 runs"):
-        comparison.begin_all(play, choices_of(said))
+    with pytest.raises(RequestRefusal, match="16 runs"):
+        comparison.start_all(play, parse_choices(said))
     assert play._jobs[started[0].run].wait(60) and play._jobs[started[0].run].status in ("cancelled", "done")

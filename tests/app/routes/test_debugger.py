@@ -13,7 +13,7 @@ from toylab import finished, speculative
 from waiting import eventually
 
 from decodescope.app.routes import debugger as debugging
-from decodescope.app.runs.record_stream import Channel
+from decodescope.app.runs.record_stream import RecordStream
 from decodescope.app.runs.run_service import RunService
 from decodescope.engine.core.component import registry
 from decodescope.engine.trace import open_trace
@@ -34,21 +34,21 @@ def refusal(client: TestClient, path: str, status: int = 422, **body: Any) -> st
     return said
 
 
-def paused(play: Any, **more: Any) -> Channel:
+def paused(play: Any, **more: Any) -> RecordStream:
     """A run that stands before its first step, or right behind it."""
     play.pausing = True
-    channel: Channel = play.start(speculative(**more))
+    channel: RecordStream = play.start(speculative(**more))
     play.pausing = False
     standing(channel)
     return channel
 
 
-def standing(channel: Channel) -> None:
+def standing(channel: RecordStream) -> None:
     """Wait until the run is paused or over."""
     eventually(lambda: channel.status in ("paused", "done", "failed", "cancelled"))
 
 
-def over(play: RunService, run: str) -> Channel:
+def over(play: RunService, run: str) -> RecordStream:
     assert play._jobs[run].wait(120)
     found = play.find(run)
     assert found is not None
@@ -280,7 +280,11 @@ CHANGES: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
         "acceptance",
         {"name": "typical", "epsilon": 0.2, "delta": 0.3},
     ),
-    ({"drafter": {"length": 5}}, "drafter", {"name": "draft_model", "length": 5, "width": 2}),
+    (
+        {"drafter": {"max_draft_tokens": 5}},
+        "drafter",
+        {"name": "draft_model", "max_draft_tokens": 5, "width": 2},
+    ),
     ({"names": {"drafter": "prompt_lookup"}}, "drafter", {"name": "prompt_lookup"}),
     (
         {"names": {"sampler": ["top_k", "temperature"]}, "settings": {"top_k": {"k": 3}}},
@@ -360,7 +364,7 @@ def test_what_cannot_be_forked_is_refused(
         (dict(step=1, name="a\u202eb"), "can be shown"),
         (dict(step=1, change={"ties": "second"}), "breaks ties as every run"),
         (dict(step=1, change={"prompts": "x"}), "A fork can change"),
-        (dict(step=1, change={"drafter": {"lenght": 3}}), "Did you mean 'length'"),
+        (dict(step=1, change={"drafter": {"max_draft_tokns": 3}}), "Did you mean 'max_draft_tokens'"),
         (dict(step=1, change={"rule": "block"}), "reads chains only"),
         (dict(step=1, change={"seed": -1}), "must be a whole number"),
         (dict(step=1, change={"new": 1}), "allow more"),

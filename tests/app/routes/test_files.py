@@ -11,8 +11,8 @@ from starlette.testclient import TestClient
 
 from decodescope.app.runs import files as kept_files
 from decodescope.app.runs.forks import fork
-from decodescope.app.runs.recipe import as_json, from_json, recipe, recorded
-from decodescope.app.runs.run_service import Choice, RunService
+from decodescope.app.runs.recipe import as_json, choice_from_header, from_json, recipe
+from decodescope.app.runs.run_service import RunChoice, RunService
 from decodescope.engine.core import files
 
 PLACE = "/ds/files/drafter/rest/datastore"
@@ -21,13 +21,16 @@ TEXT = Path(toys.DATASTORE).read_bytes()
 
 @pytest.fixture(autouse=True)
 def usual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "usual", lambda: tmp_path / "usual")
+    monkeypatch.setattr(files, "uploads_folder", lambda: tmp_path / "usual")
     monkeypatch.setattr(files, "KNOWN", {})
 
 
-def chosen(value: Any) -> Choice:
-    return Choice(
-        "abc", {"drafter": "rest"}, {"drafter": {"datastore": value, "shortest": 1, "nodes": 12}}, max_new=12
+def chosen(value: Any) -> RunChoice:
+    return RunChoice(
+        "abc",
+        {"drafter": "rest"},
+        {"drafter": {"datastore": value, "min_suffix": 1, "nodes": 12}},
+        max_new=12,
     )
 
 
@@ -47,7 +50,7 @@ def test_a_file_that_was_brought_is_run_recorded_forked_and_copied(
     header = channel.wire.header
     assert header.method["drafter"]["datastore"] == value
     files.KNOWN.clear()  # as after a new start
-    again = play.start(recorded(header))
+    again = play.start(choice_from_header(header))
     branch = fork(play, channel, {"step": 2, "change": {"seed": 3}})
     assert play._jobs[again.run].wait(300) and again.status == "done"
     assert (
@@ -74,7 +77,7 @@ def test_a_file_that_is_not_here_and_a_path_are_refused_alike_before_anything_is
     ):
         said = "rest.datastore names a file of this machine, and the page opens none: upload the file"
         assert play.check(chosen(value)).startswith(said)
-    known = files.mark(str(secret), 100)
+    known = files.file_mark(str(secret), 100)
     for value in (known, "notes.txt@0123456789abcdef"):
         said = f"rest.datastore = {value}: this file is not here; upload it again, or leave it empty."
         assert play.check(chosen(value)) == said, (

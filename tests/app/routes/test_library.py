@@ -15,14 +15,14 @@ from starlette.testclient import TestClient
 from toylab import HERE, ToyPlay, finished, guarded, occupied, speculative, toy_play
 from waiting import awaited
 
-from decodescope.app.basis.places import NAME, STAR, tidy
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.refusal import RequestRefusal
+from decodescope.app.basis.storage import NAME, STAR, remove_old_traces
 from decodescope.app.runs import library as shelves
 from decodescope.app.runs.catalogue.examples import examples
-from decodescope.app.runs.composition import Choice
+from decodescope.app.runs.composition import RunChoice
+from decodescope.app.runs.event_stream import EventReader, stream_events
 from decodescope.app.runs.library import BIN, Library
 from decodescope.app.runs.run_service import RunService
-from decodescope.app.runs.stream import Reader, stream
 from decodescope.engine.trace import PARTIAL, TraceWriter, open_trace
 from decodescope.engine.trace.encoding import disk
 from decodescope.engine.trace.records.events import DraftTree, End, Step
@@ -77,8 +77,8 @@ def test_what_was_read_is_read_again_only_when_the_file_changes(
     channel = finished(play, max_new=6)
     before = listed(client)[channel.run]
     read: list[Path] = []
-    told = shelves._told_of
-    monkeypatch.setattr(shelves, "_told_of", lambda path: read.append(path) or told(path))
+    told = shelves._trace_row
+    monkeypatch.setattr(shelves, "_trace_row", lambda path: read.append(path) or told(path))
     assert listed(client)[channel.run] == before and not read
     data = channel.path.read_bytes()
     channel.path.write_bytes(data[:-20])
@@ -102,7 +102,7 @@ def test_a_trace_is_named_starred_and_found_like_that_after_a_restart(
     run = finished(play).run
     assert client.post(f"/ds/library/{run}/name", json={"value": "  first \n try "}).status_code == 200
     assert client.post(f"/ds/library/{run}/star", json={"value": True}).status_code == 200
-    again = {row["run"]: row for row in Library(RunService("toy", None, tmp_path)).listed()["rows"]}[run]
+    again = {row["run"]: row for row in Library(RunService("toy", None, tmp_path)).listing()["rows"]}[run]
     assert again["title"] == "first try" and again["star"]
     client.post(f"/ds/library/{run}/star", json={"value": False})
     client.post(f"/ds/library/{run}/name", json={"value": ""})
@@ -185,7 +185,7 @@ def test_what_a_run_left_behind_is_listed_opened_deleted_and_brought_back(
 ) -> None:
     channel = finished(play, max_new=40)
     whole, count = channel.path.read_bytes(), channel.count
-    play.let_go(channel.run)
+    play.release_run(channel.run)
     left = channel.path.with_name(channel.path.name + ".partial")
     left.write_bytes(whole[: len(whole) // 2])  # torn in the middle of a record, without an end
     assert not listed(client)[channel.run]["damage"], "one that was sealed too is listed once"
@@ -242,12 +242,12 @@ def test_so_is_one_whose_models_were_still_to_be_loaded(
 
     def bring(self: RunService, names: dict[str, str]) -> dict[str, Any]:
         assert asked.wait(60)
-        raise Refused("There is no room for lab-draft.")
+        raise RequestRefusal("There is no room for lab-draft.")
 
-    monkeypatch.setattr(RunService, "bring", bring)
+    monkeypatch.setattr(RunService, "ensure_loaded", bring)
     play = RunService("lab-draft", None, tmp_path)
     try:
-        waiting = play.start(Choice("Say hello.", {"drafter": "prompt_lookup"}, {}, max_new=4, chat=True))
+        waiting = play.start(RunChoice("Say hello.", {"drafter": "prompt_lookup"}, {}, max_new=4, chat=True))
         row = listed(TestClient(guarded(RunService("toy", None, tmp_path)), base_url=HERE))[waiting.run]
         assert row["damage"].startswith("not begun") and row["steps"] == 0 and row["model"] == "lab-draft"
         assert row["named"] == "prompt lookup + greedy: Say hello." == waiting.named
@@ -262,7 +262,7 @@ def test_so_is_one_whose_models_were_still_to_be_loaded(
 def test_a_run_that_finds_no_room_in_the_queue_leaves_nothing(play: ToyPlay) -> None:
     with occupied(play):
         play.worker().queue = 0
-        with pytest.raises(Refused, match="--queue"):
+        with pytest.raises(RequestRefusal, match="--queue"):
             play.start(speculative(), "anna")
     assert [x.suffix for x in play.folder.iterdir()] == [".dstrace"]
 
@@ -285,7 +285,7 @@ def test_a_name_goes_with_its_trace_when_room_is_made(tmp_path: Path) -> None:
         (tmp_path / f"{i}.dstrace").write_bytes(b"x" * 100)
         (tmp_path / f"{i}.dstrace{NAME}").write_text("n")
     (tmp_path / f"0.dstrace{STAR}").touch()
-    tidy(tmp_path, 0)
+    remove_old_traces(tmp_path, 0)
     assert sorted(x.name for x in tmp_path.iterdir() if x.name.endswith(NAME)) == [
         "0.dstrace.name",
         "2.dstrace.name",
@@ -423,7 +423,7 @@ def test_what_is_sent_at_once_is_bounded(play: RunService, client: TestClient) -
     channel = play.find("f" * 16)
 
     async def parts() -> list[bytes]:
-        return [part async for part in stream(Reader(channel))]
+        return [part async for part in stream_events(EventReader(channel))]
 
     found = awaited(parts())
     assert max(map(len, found)) < 6 << 20 < sum(map(len, found)), "the test needs more than is sent at once"
@@ -451,6 +451,6 @@ def test_a_run_is_saved_as_perfetto_events(play: RunService, client: TestClient)
 
 def test_a_library_without_its_folder_is_empty(tmp_path: Path) -> None:
     library = Library(RunService("lab", None, tmp_path / "none"))
-    assert [row["run"] for row in library.listed()["rows"]] == [x.run for x in examples()]
-    with pytest.raises(Refused, match="not here any more"):
+    assert [row["run"] for row in library.listing()["rows"]] == [x.run for x in examples()]
+    with pytest.raises(RequestRefusal, match="not here any more"):
         library.star("0" * 16, True)

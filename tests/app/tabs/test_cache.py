@@ -15,21 +15,23 @@ from starlette.testclient import TestClient
 from toylab import HOSTILE, Words, finished, toy_play
 from waiting import eventually
 
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.routes import cache as caching
 from decodescope.app.runs.catalogue.examples import examples
 from decodescope.app.runs.record_stream import RING
-from decodescope.app.runs.run_service import Choice, RunService
+from decodescope.app.runs.run_service import RunChoice, RunService
 from decodescope.engine.session.method import Method
 from decodescope.engine.session.session import Session
 from decodescope.engine.trace import End, TraceError, TraceWriter, open_trace, read_header
 from decodescope.engine.trace.records.events import CacheChange, Header, Prefill, Step
-from decodescope.lab.cache.lives import Lives
+from decodescope.lab.cache.lifetimes import EntryLifetimes
 
 PAGE = "#ds-page-cache"
 PROMPT = "abcdefghijklm the quick brown fox jumps over it"
-SINKS = Choice(PROMPT, {"policy": "streaming_llm"}, {"policy": {"sinks": 2, "recent": 20}}, max_new=24)
-ALL = Choice(PROMPT, max_new=24)
+SINKS = RunChoice(
+    PROMPT, {"policy": "streaming_llm"}, {"policy": {"sink_tokens": 2, "recent": 20}}, max_new=24
+)
+ALL = RunChoice(PROMPT, max_new=24)
 # of 64 and of 2,048 heads that hold 60 of 100 positions, 200 being settled for each: the first line and bar
 HEADS = """async () => {
   const file = performance.getEntriesByType("resource").find((x) => x.name.includes("cache/heads.js")).name;
@@ -42,15 +44,15 @@ HEADS = """async () => {
     return [".due", ".room"].map((x, k) => view.element.querySelector(x)?.getAttribute(k ? "width" : "d") ?? null);
   });
 }"""
-H2O = Choice(PROMPT, {"policy": "h2o"}, {"policy": {"heavy": 8, "recent": 8}}, max_new=24)
-SHADOWED = replace(H2O, shadow=True, level="fields")
+H2O = RunChoice(PROMPT, {"policy": "h2o"}, {"policy": {"heavy": 8, "recent": 8}}, max_new=24)
+REFERENCE = replace(H2O, reference=True, level="full")
 
-BEAMS = Choice(PROMPT, {"strategy": "beam"}, {"strategy": {"width": 5}}, max_new=24)
+BEAMS = RunChoice(PROMPT, {"strategy": "beam"}, {"strategy": {"width": 5}}, max_new=24)
 
 OTHER = "another text, which no other test reads"
 
 
-def ran(play: RunService, choice: Choice) -> Any:
+def ran(play: RunService, choice: RunChoice) -> Any:
     """A finished run of the choice."""
     channel = play.start(choice)
     assert play._jobs[channel.run].wait(300)
@@ -59,8 +61,8 @@ def ran(play: RunService, choice: Choice) -> Any:
 
 def counting(play: RunService) -> Session:
     """A run that keeps counts alone."""
-    window = Method.named({"policy": "window"}, {"policy": {"size": 8}})
-    return Session(play.models["target"], window, Words().encode(PROMPT), max_new_tokens=6, level="counts")
+    window = Method.from_names({"policy": "window"}, {"policy": {"window": 8}})
+    return Session(play.models["target"], window, Words().encode(PROMPT), max_new_tokens=6, level="summary")
 
 
 def told(client: TestClient, run: str, path: str = "", **asked: Any) -> Any:
@@ -70,8 +72,8 @@ def told(client: TestClient, run: str, path: str = "", **asked: Any) -> Any:
     return found.json()
 
 
-def lives_of(channel: Any) -> Lives:
-    made = Lives(channel.wire.header)
+def lives_of(channel: Any) -> EntryLifetimes:
+    made = EntryLifetimes(channel.wire.header)
     for record in (channel.wire.prefill, *channel.steps(0, channel.count)):
         made.learn(record)
     return made
@@ -86,7 +88,10 @@ def bytes_of(text: str) -> np.ndarray:
 
 def test_the_map_says_what_the_last_pass_did_not_read(play: RunService, client: TestClient) -> None:
     text = f"{PROMPT}, and sees another dog asleep in the sun"
-    channel = ran(play, Choice(text, {"policy": "quest"}, {"policy": {"entries": 48, "dense": 1}}, max_new=6))
+    channel = ran(
+        play,
+        RunChoice(text, {"policy": "quest"}, {"policy": {"token_budget": 48, "dense_layers": 1}}, max_new=6),
+    )
     answer = told(client, channel.run, step=4)
     read, recorded = (
         bytes_of(answer["read"]).reshape(6, -1),
@@ -102,8 +107,10 @@ def test_the_map_and_one_head_are_those_of_the_records(play: RunService, client:
     found = told(client, channel.run, step=9)
     assert (found["layers"], found["heads"], found["length"]) == (3, 2, lives.length[9])
     assert found["held"] == found["least"] == 16
-    assert found["bin"] == 1 and np.array_equal(bytes_of(found["kept"]).reshape(6, -1) > 0, lives.kept(9))
-    assert np.array_equal(bytes_of(found["mass"]).reshape(6, -1) > 0, lives.kept(9)), (
+    assert found["bin"] == 1 and np.array_equal(
+        bytes_of(found["kept"]).reshape(6, -1) > 0, lives.held_mask(9)
+    )
+    assert np.array_equal(bytes_of(found["mass"]).reshape(6, -1) > 0, lives.held_mask(9)), (
         "the policy's own scores are recorded"
     )
     step = channel.steps(9, 10)[0]
@@ -121,24 +128,24 @@ def test_the_map_and_one_head_are_those_of_the_records(play: RunService, client:
     head = told(client, channel.run, "/head", step=9, row=4, **{"from": 5, "many": 12})
     assert [x[0] for x in head["entries"]] == list(range(5, 17)) and head["held"] == 16
     for p, _, letter, left, part in head["entries"]:
-        held = bool(lives.kept(9)[4, p])
+        held = bool(lives.held_mask(9)[4, p])
         assert (left is None) == held == (letter in "HW") and (part > 0) == held
     heavy = told(client, channel.run, "/heavy", step=9)
     assert heavy["measured"] == "mass" and [x[2] for x in heavy["rows"]] == sorted(
         (x[2] for x in heavy["rows"]), reverse=True
     )
     one = told(client, channel.run, "/heavy", step=9, row=2)
-    assert all(lives.kept(9)[2, x[0]] for x in one["rows"])
+    assert all(lives.held_mask(9)[2, x[0]] for x in one["rows"])
 
 
 def test_the_life_of_an_entry_ends_where_the_record_says(play: RunService, client: TestClient) -> None:
     channel = ran(play, H2O)
     lives = lives_of(channel)
-    p = int(np.argmax((lives.left(23) < 24).sum(0) * (np.arange(lives.length[23]) > 40)))
+    p = int(np.argmax((lives.eviction_steps(23) < 24).sum(0) * (np.arange(lives.length[23]) > 40)))
     found = told(client, channel.run, "/life", position=p, step=23)
-    left = [None if x > 23 else int(x) for x in lives.left(23)[:, p]]
+    left = [None if x > 23 else int(x) for x in lives.eviction_steps(23)[:, p]]
     assert (
-        found["came"] == lives.came(p)
+        found["came"] == lives.creation_step(p)
         and [x[0] for x in found["rows"]] == left
         and any(x is not None for x in left)
     )
@@ -163,15 +170,15 @@ def test_the_life_of_an_entry_ends_where_the_record_says(play: RunService, clien
 def test_what_a_full_cache_says_is_told_of_each_step_and_over_all(
     play: RunService, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    channel = ran(play, SHADOWED)
-    series, shadows = (
+    channel = ran(play, REFERENCE)
+    series, references = (
         told(client, channel.run, "/series"),
-        [x.cache[0].shadow for x in channel.steps(0, channel.count)],
+        [x.cache[0].reference for x in channel.steps(0, channel.count)],
     )
-    assert series["lost"] == [pytest.approx(float(x.lost_mass.mean()), abs=2e-6) for x in shadows]
-    assert series["drift"] == [pytest.approx(float(x.drift.mean()), abs=2e-6) for x in shadows]
+    assert series["lost"] == [pytest.approx(float(x.lost_mass.mean()), abs=2e-6) for x in references]
+    assert series["drift"] == [pytest.approx(float(x.drift.mean()), abs=2e-6) for x in references]
     step = int(np.argmax(series["worst"]))
-    missed, heads = told(client, channel.run, step=step)["missed"], shadows[step].lost_mass.mean(0)
+    missed, heads = told(client, channel.run, step=step)["missed"], references[step].lost_mass.mean(0)
     assert (
         missed["worst"]
         == series["worst"][step]
@@ -183,16 +190,16 @@ def test_what_a_full_cache_says_is_told_of_each_step_and_over_all(
     )
     assert sum(told(client, channel.run, step=k)["missed"]["cut"] for k in range(4)) > 0
     scores, lives = channel.steps(0, 1)[0].cache[0].scores, lives_of(channel)
-    row, p = next(x for x in zip(*np.nonzero(lives.left(0) == 0), strict=True))
+    row, p = next(x for x in zip(*np.nonzero(lives.eviction_steps(0) == 0), strict=True))
     life = told(client, channel.run, "/life", position=int(p), step=5)
     score, cut = next(x for k, *x in life["scores"] if k == row)
     assert (score, cut) == (
         scores.entries[row // 2, row % 2, p],
         scores.cut[row // 2, row % 2],
     ) and score <= cut
-    assert [x[0] for x in life["scores"]] == [k for k, at in enumerate(lives.left(5)[:, p]) if at <= 5], (
-        "of each its own cut"
-    )
+    assert [x[0] for x in life["scores"]] == [
+        k for k, at in enumerate(lives.eviction_steps(5)[:, p]) if at <= 5
+    ], "of each its own cut"
     with monkeypatch.context() as patch:
         patch.setattr(type(channel), "steps", None)
         assert told(client, channel.run, "/life", position=int(p), step=5) == life, (
@@ -203,10 +210,10 @@ def test_what_a_full_cache_says_is_told_of_each_step_and_over_all(
     assert told(client, without.run, step=9)["missed"] is None and "lost" not in told(
         client, without.run, "/series"
     )
-    with pytest.raises(Refused, match="records nothing of a full cache beside"):
-        play.start(replace(SHADOWED, level="counts"))
-    with pytest.raises(Refused, match="a shadow cache says nothing"):
-        play.start(Choice(PROMPT, {"strategy": "samples"}, shadow=True))
+    with pytest.raises(RequestRefusal, match="records nothing of a full cache beside"):
+        play.start(replace(REFERENCE, level="summary"))
+    with pytest.raises(RequestRefusal, match="a reference cache says nothing"):
+        play.start(RunChoice(PROMPT, {"strategy": "samples"}, reference=True))
 
 
 def test_a_lost_text_is_found_and_two_runs_are_compared(play: RunService, client: TestClient) -> None:
@@ -224,7 +231,7 @@ def test_a_lost_text_is_found_and_two_runs_are_compared(play: RunService, client
     both = told(client, sinks.run, "/compare", step=23, **{"with": all_.run})
     mine, upto = lives_of(sinks), both["upto"]
     assert (
-        both["jaccard"] == pytest.approx((mine.kept(23)[:, :upto].sum(1) / upto).tolist())
+        both["jaccard"] == pytest.approx((mine.held_mask(23)[:, :upto].sum(1) / upto).tolist())
         and both["beside"] == 23
     )
     same = told(client, sinks.run, "/compare", step=5, **{"with": sinks.run})
@@ -242,7 +249,7 @@ def test_attention_is_shown_where_it_was_recorded_and_can_be_recorded_again(
         "a level never changes the text"
     )
     assert (
-        again.wire.header.levels[-1] == "fields"
+        again.wire.header.levels[-1] == "full"
         and again.wire.header.prompt.tolist() == channel.wire.header.prompt.tolist()
     )
     found = told(client, again.run, "/attention", step=3, layer=2, head=1)
@@ -312,7 +319,7 @@ def test_a_long_run_is_answered_in_parts(play: RunService, client: TestClient, t
 def test_a_question_that_makes_no_sense_is_refused_in_a_sentence(
     client: TestClient, play: RunService, path: str, asked: Any
 ) -> None:
-    channel = ran(play, Choice(PROMPT, max_new=3))
+    channel = ran(play, RunChoice(PROMPT, max_new=3))
     found = client.get(f"/ds/run/{channel.run}/cache{path}", params=asked)
     assert (
         found.status_code == 422 and found.json()["error"].endswith(".") and len(found.json()["error"]) < 300
@@ -322,7 +329,7 @@ def test_a_question_that_makes_no_sense_is_refused_in_a_sentence(
 def test_runs_that_cannot_be_compared_and_records_without_evictions_are_refused(
     play: RunService, client: TestClient
 ) -> None:
-    one, two = ran(play, ALL), ran(play, Choice("another prompt", max_new=3))
+    one, two = ran(play, ALL), ran(play, RunChoice("another prompt", max_new=3))
 
     def why(path: str, **asked: Any) -> str:
         found = client.get(f"/ds/run/{one.run}/cache{path}", params=asked)
@@ -349,7 +356,7 @@ def test_runs_that_cannot_be_compared_and_records_without_evictions_are_refused(
 
 
 def test_a_header_is_read_without_the_rest(play: RunService, tmp_path: Path) -> None:
-    path = ran(play, Choice(PROMPT, max_new=3)).path
+    path = ran(play, RunChoice(PROMPT, max_new=3)).path
     whole = open_trace(path)
     assert (
         read_header(path).run == whole.header.run
@@ -447,14 +454,14 @@ class TestTheTab:
         page.wait_for_selector(f"{PAGE} .both table")
         lives = lives_of(sinks)
         upto = int(page.locator(f"{PAGE} .both .told").inner_text().split("the first ")[1].split(" ")[0])
-        due = [f"{x:.2f}" for x in lives.kept(20)[:, :upto].sum(1) / upto]
+        due = [f"{x:.2f}" for x in lives.held_mask(20)[:, :upto].sum(1) / upto]
         assert page.locator(f"{PAGE} .both tbody .share").all_inner_texts() == due
         assert "step=20" in page.evaluate("location.hash")
         page.click("#ds-tab-lab")
         page.wait_for_function(f"location.hash == '#run={sinks.run}'")
 
     def test_the_arrows_walk_in_the_map_and_each_picture_has_its_table(self, lab: Lab) -> None:
-        run = ran(lab.play, SHADOWED)
+        run = ran(lab.play, REFERENCE)
         page = self.opened(lab, run.run, 12)
         page.focus(f"{PAGE} .map canvas")
         for key in ("Home", "ArrowRight", "ArrowRight", "ArrowDown"):
@@ -481,15 +488,15 @@ class TestTheTab:
         )
         assert [
             int(x.split(" of ")[0]) for x in rows.locator("td:nth-child(4)").all_inner_texts()
-        ] == lives.kept(13).sum(0).tolist()
-        missed = run.steps(13, 14)[0].cache[0].shadow
+        ] == lives.held_mask(13).sum(0).tolist()
+        missed = run.steps(13, 14)[0].cache[0].reference
         page.wait_for_selector(
             f"{PAGE} .missed p:has-text('In step 13, {100 * missed.lost_mass.mean():.0f} % of the full')"
         )
         assert page.locator(f"{PAGE} .life tbody tr").count() == 6
         assert page.locator(f"{PAGE} .missed tbody tr").count() == 24
         cuts = page.locator(f"{PAGE} .life tbody tr:has-text(': score ')")
-        assert cuts.count() == (lives.left(13)[:, 3] <= 13).sum() > 0, (
+        assert cuts.count() == (lives.eviction_steps(13)[:, 3] <= 13).sum() > 0, (
             "each head that lost it says by how much"
         )
         assert (
@@ -503,7 +510,7 @@ class TestTheTab:
             lab, ran(lab.play, ALL).run, 5, width=width, color_scheme="dark" if width == 900 else "light"
         )
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth + 1")
-        assert "Record it with --level fields" in page.inner_text(f"{PAGE} .seen")
+        assert "Record it with --trace-level full" in page.inner_text(f"{PAGE} .seen")
         if width != 390:
             return
         page.get_by_label("layers, with commas").fill("x")
@@ -541,11 +548,11 @@ class TestTheTab:
         from browser import served
 
         from decodescope.app.http.guard import Guard
-        from decodescope.app.server import app
+        from decodescope.app.server import build_app
 
         play = toy_play(tmp_path, HOSTILE)
         run = ran(play, H2O).run
-        with served(lambda port: Guard(app(play), port)) as address:
+        with served(lambda port: Guard(build_app(play), port)) as address:
             lab = Lab(driver, address, play)
             page = self.opened(lab, run)
             page.get_by_label("text to find").fill("<script>")

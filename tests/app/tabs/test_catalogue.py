@@ -11,14 +11,14 @@ from browser import Lab
 from sizes import first_of, thinned
 from starlette.testclient import TestClient
 
-from decodescope.app.basis.parser import parser
-from decodescope.app.basis.refusal import Refused
+from decodescope.app.basis.parser import build_parser
+from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.runs.catalogue.commands import COMMANDS
-from decodescope.app.runs.catalogue.parts import book
+from decodescope.app.runs.catalogue.parts import method_results
 from decodescope.app.runs.catalogue.presets import PRESETS
-from decodescope.app.runs.preset_choice import matching
-from decodescope.app.runs.recipe import from_json, using
-from decodescope.app.runs.run_service import Choice, RunService
+from decodescope.app.runs.preset_choice import find_matching_preset
+from decodescope.app.runs.recipe import from_json, replace_part
+from decodescope.app.runs.run_service import RunChoice, RunService
 from decodescope.engine.core.component import KINDS, OF_MODEL, registry
 from decodescope.engine.core.roles import TARGET
 
@@ -51,8 +51,8 @@ def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, p
     lossy = {name for (kind, name), x in told.items() if kind == "acceptance" and x["exactness"] == "lossy"}
     assert lossy >= {"typical", "leniency"} and "block" not in lossy
     filling = {x["name"] for x in told.values() if "model without a causal mask" in x["needs"]}
-    assert filling == {"masked", "edit_tags", *registry("selector")} and all(
-        told["selector", x]["exactness"] == "lossy" for x in registry("selector")
+    assert filling == {"masked", "edit_tags", *registry("unmasking")} and all(
+        told["unmasking", x]["exactness"] == "lossy" for x in registry("unmasking")
     )
     pictures = {x["name"] for x in told.values() if "model of pictures" in x["needs"]}
     assert pictures == {"zipar", "randar"}
@@ -77,14 +77,14 @@ def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, p
 
 def test_headlines_and_figures_are_those_of_the_book_and_of_parts_that_there_are(client: TestClient) -> None:
     told = {(x["kind"], x["name"]): x for x in client.get("/ds/catalogue").json()["parts"]}
-    figures = book()["measured"]["figures"]
+    figures = method_results()["measured"]["figures"]
     every = {kind: set(registry(kind)) for kind in (*KINDS, *OF_MODEL)} | {
         "command": {x.name for x in COMMANDS}
     }
-    for kind, names in (*book()["headlines"].items(), *figures.items()):
+    for kind, names in (*method_results()["headlines"].items(), *figures.items()):
         assert not set(names) - every[kind], "the book tells of parts that there are not"
     for (kind, name), x in told.items():
-        assert x["headline"] == book()["headlines"].get(kind, {}).get(name, "").replace("`", "")
+        assert x["headline"] == method_results()["headlines"].get(kind, {}).get(name, "").replace("`", "")
         found = figures.get(kind, {}).get(name)
         assert x["measured"] == (None if found is None else {"tau": found[0], "ratio": found[1]})
     assert (
@@ -104,7 +104,7 @@ def test_a_method_that_is_a_command_is_one_that_can_be_typed(client: TestClient)
         assert x["kind"] == "command" and x["idea"].endswith(".") and "arXiv" in x["source"]
         for typed in x["run"].split(" && "):
             program, *words = shlex.split(typed)
-            assert program == "decodescope" and parser().parse_args(words).model == "lab"
+            assert program == "decodescope" and build_parser().parse_args(words).model == "lab"
 
 
 def test_every_preset_has_a_link_that_brings_it_back(client: TestClient) -> None:
@@ -112,7 +112,9 @@ def test_every_preset_has_a_link_that_brings_it_back(client: TestClient) -> None
     assert set(found) == set(PRESETS)
     for name, x in found.items():
         choice = from_json(x["link"].removeprefix("#set="))
-        assert x["link"].startswith("#set=") and matching(choice) == name and choice.prompt.strip()
+        assert (
+            x["link"].startswith("#set=") and find_matching_preset(choice) == name and choice.prompt.strip()
+        )
         assert x["idea"].endswith(".") and x["title"] not in x["idea"] and len(x["idea"]) > 40, (
             "what happens, not its name"
         )
@@ -125,9 +127,9 @@ def test_every_preset_has_a_link_that_brings_it_back(client: TestClient) -> None
 
 @pytest.mark.parametrize("kind", thinned(3, KINDS))
 def test_a_part_is_used_in_the_place_of_the_one_of_its_kind(play: RunService, kind: str) -> None:
-    before = Choice("words", PRESETS["tree"].names, PRESETS["tree"].settings, seed=3, max_new=9)
+    before = RunChoice("words", PRESETS["tree"].names, PRESETS["tree"].settings, seed=3, max_new=9)
     for name in set(registry(kind)) - {"chain"}:
-        made = using(before, kind, name, play.check)
+        made = replace_part(before, kind, name, play.check)
         assert (made.prompt, made.seed, made.max_new) == ("words", 3, 9)
         chosen = made.names[kind]
         assert name in ([chosen] if isinstance(chosen, str) else chosen)
@@ -145,11 +147,11 @@ def test_a_part_is_used_in_the_place_of_the_one_of_its_kind(play: RunService, ki
 
 
 def test_a_transform_of_weights_goes_behind_the_target(play: RunService) -> None:
-    before = Choice(
+    before = RunChoice(
         "words", PRESETS["tree"].names, models={**play.names, TARGET: f"{play.names[TARGET]}@int4 group=64"}
     )
     for name in registry("weights"):
-        made = using(before, "weights", name, play.check)
+        made = replace_part(before, "weights", name, play.check)
         assert (
             made.models == {**play.names, TARGET: f"{play.names[TARGET]}@{name}"}
             and made.names == before.names
@@ -157,18 +159,18 @@ def test_a_transform_of_weights_goes_behind_the_target(play: RunService) -> None
 
 
 def test_a_rule_brings_a_drafter_that_it_can_judge_and_samplers_stand_in_a_row(play: RunService) -> None:
-    tree = Choice("x", PRESETS["tree"].names, PRESETS["tree"].settings)
-    assert using(tree, "acceptance", "spectr", play.check).names["drafter"] == "chains"
-    chain = using(tree, "schedule", "goodput", play.check)
+    tree = RunChoice("x", PRESETS["tree"].names, PRESETS["tree"].settings)
+    assert replace_part(tree, "acceptance", "spectr", play.check).names["drafter"] == "chains"
+    chain = replace_part(tree, "schedule", "goodput", play.check)
     assert play.method(chain).drafter.knobs()["width"] == 1
-    assert using(tree, "sampler", "top_k", play.check).names["sampler"] == ["temperature", "top_k"]
-    assert using(tree, "sampler", "greedy", play.check).names["sampler"] == ["greedy"]
-    assert matching(using(tree, "preset", "h2o", play.check)) == "h2o"
-    jacobi = Choice("x", PRESETS["jacobi"].names)
-    assert using(jacobi, "drafter", "trie", play.check).names["strategy"] == "draft_verify"
+    assert replace_part(tree, "sampler", "top_k", play.check).names["sampler"] == ["temperature", "top_k"]
+    assert replace_part(tree, "sampler", "greedy", play.check).names["sampler"] == ["greedy"]
+    assert find_matching_preset(replace_part(tree, "preset", "h2o", play.check)) == "h2o"
+    jacobi = RunChoice("x", PRESETS["jacobi"].names)
+    assert replace_part(jacobi, "drafter", "trie", play.check).names["strategy"] == "draft_verify"
     for kind, name in [("drafter", "nothing"), ("sampler", "chain"), ("<b>", "x"), ("preset", "nothing")]:
-        with pytest.raises(Refused, match=r"choose one of the catalogue\.$"):
-            using(tree, kind, name, play.check)
+        with pytest.raises(RequestRefusal, match=r"choose one of the catalogue\.$"):
+            replace_part(tree, kind, name, play.check)
 
 
 def opened(lab: Lab, **more: Any) -> Any:

@@ -12,10 +12,10 @@ from toylab import HOSTILE, finished, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
 from decodescope.app.runs.catalogue.examples import examples
-from decodescope.app.runs.compare.measurements import Kept
-from decodescope.app.runs.run_service import Choice
-from decodescope.app.server import app
-from decodescope.engine.bench.clock.contest import agreement
+from decodescope.app.runs.compare.measurements import RecordFolder
+from decodescope.app.runs.run_service import RunChoice
+from decodescope.app.server import build_app
+from decodescope.engine.bench.clock.contest import common_prefix_length
 from decodescope.engine.trace import Trace, open_trace
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("tabs")]
@@ -26,7 +26,7 @@ CHAIN = {"drafter": "draft_model", "sampler": ["greedy"]}
 
 def greedy(lab: Lab, names: dict[str, Any]) -> Any:
     """A greedy run that is over."""
-    channel = lab.play.start(Choice("hello there", names, max_new=24))
+    channel = lab.play.start(RunChoice("hello there", names, max_new=24))
     assert lab.play._jobs[channel.run].wait(300)
     return channel
 
@@ -115,7 +115,7 @@ def test_three_methods_run_on_one_prompt_and_one_slider_moves_them(lab: Lab) -> 
     shows(page, *(working(x, at) for x in traces))
     summary = page.locator(f"{P} .differs summary").inner_text()
     assert "drafter" in summary and "prompt lookup" not in summary and "seed" not in summary
-    assert "Only C: prompt lookup: length" in page.locator(f"{P} .differs").inner_text(), (
+    assert "Only C: prompt lookup: max draft tokens" in page.locator(f"{P} .differs").inner_text(), (
         "what one has alone stands apart"
     )
     ground = page.locator(f"{P} .differs").evaluate("x => getComputedStyle(x).backgroundColor")
@@ -181,7 +181,9 @@ def test_a_ratio_whose_interval_holds_one_is_no_headline_and_repeats_come_with_t
         "status": "done",
         "message": "",
     }
-    Kept(lab.play.folder / "repeats").write("ab" * 8, {**record, "runs": runs, "ratios": {one: ratios}})
+    RecordFolder(lab.play.folder / "repeats").write(
+        "ab" * 8, {**record, "runs": runs, "ratios": {one: ratios}}
+    )
     page = opened(lab, one, two, three, more=f"&repeat={'ab' * 8}")
     page.wait_for_function(f"document.querySelectorAll('{P} .run .much')[2]?.textContent.includes('n = 5')")
     heads = page.locator(f"{P} .run .much")
@@ -263,7 +265,7 @@ def test_methods_on_a_set_of_prompts_are_sorted_filtered_opened_and_kept_with_th
 @pytest.mark.nightly
 def test_where_texts_part_is_named_with_the_gap_of_the_law_there(lab: Lab) -> None:
     channels = [finished(lab.play, seed=seed) for seed in (3, 4)]
-    at = agreement(*(open_trace(x.path).emitted for x in channels))
+    at = common_prefix_length(*(open_trace(x.path).emitted_ids for x in channels))
     page = opened(lab, *(x.run for x in channels))
     page.wait_for_selector(f"{P} .parts p >> text=nats apart")
     told = page.locator(f"{P} .parts p").inner_text()
@@ -402,7 +404,7 @@ def test_runs_that_are_gone_and_addresses_that_make_no_sense_are_said(lab: Lab) 
 def test_hostile_tokens_are_text_here(driver: Any, tmp_path: Path) -> None:
     play = toy_play(tmp_path, HOSTILE)
     runs = [finished(play, max_new=40, seed=seed).run for seed in (1, 2)]
-    with served(lambda port: Guard(app(play), port)) as address:
+    with served(lambda port: Guard(build_app(play), port)) as address:
         hostile = Lab(driver, address, play)
         page = opened(hostile, *runs)
         page.wait_for_selector(f"{P} .parts p >> text=nats apart")

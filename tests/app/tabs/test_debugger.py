@@ -15,7 +15,7 @@ from toylab import HOSTILE, finished, speculative, toy_play
 
 from decodescope.app.http.guard import Guard
 from decodescope.app.runs.catalogue.examples import examples
-from decodescope.app.server import app
+from decodescope.app.server import build_app
 from decodescope.engine import Session
 from decodescope.engine.session.run import LazyWriter
 from decodescope.engine.trace import open_trace
@@ -457,8 +457,10 @@ def test_without_a_run_or_without_its_decisions_the_page_says_so(lab: Lab) -> No
     page.keyboard.press("F8")
     told(page, "No run is shown")
     target, draft = toys.target(), toys.draft()
-    method = toys.method(drafter=("draft_model", {"length": 3}), sampler="temperature")
-    session = Session(target, method, toys.PROMPT, models={"draft": draft}, max_new_tokens=12, level="counts")
+    method = toys.method(drafter=("draft_model", {"max_draft_tokens": 3}), sampler="temperature")
+    session = Session(
+        target, method, toys.PROMPT, models={"draft": draft}, max_new_tokens=12, level="summary"
+    )
     session.sink = LazyWriter(lab.play.folder / f"{session.run_id}.dstrace")
     for _ in session.stream():
         pass
@@ -482,7 +484,7 @@ def hostile(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
     """A lab whose tokens are written to break pages, and a run of it."""
     play = toy_play(tmp_path_factory.mktemp("traces"), HOSTILE)
     run = finished(play, max_new=60).run
-    with served(lambda port: Guard(app(play), port)) as address:
+    with served(lambda port: Guard(build_app(play), port)) as address:
         made = Lab(driver, address, play)
         yield made, run
         play.close()

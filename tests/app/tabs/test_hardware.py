@@ -19,18 +19,26 @@ from decodescope.engine.cost.cost import DTYPE_BITS, cost_of, ops_of, speedup
 from decodescope.engine.cost.hardware import DEVICES, HardwareProfile
 from decodescope.engine.cost.passes import spec_of
 from decodescope.engine.trace import open_trace
-from decodescope.lab.cost.elsewhere import LENGTHS, SHAPES, SHARES, Pricer, Run, off, share_of
+from decodescope.lab.cost.pricer import (
+    LENGTHS,
+    SHAPES,
+    SHARES,
+    PricedRun,
+    Pricer,
+    acceptance_for_tau,
+    cost_deviation,
+)
 
 PAGE = "#ds-page-hardware"
 A100 = DEVICES["a100-80g"]
 
 
 @pytest.fixture(scope="module")
-def run() -> Run:
+def run() -> PricedRun:
     """The first example: a draft model's trees."""
     trace = open_trace(examples()[0].path)
     try:
-        return Run(trace.header, trace.prefill, list(trace.steps))
+        return PricedRun(trace.header, trace.prefill, list(trace.steps))
     finally:
         trace.close()
 
@@ -48,7 +56,7 @@ def test_published_shapes_have_the_parameters_that_their_makers_name() -> None:
 # ---- prices
 
 
-def test_the_model_s_time_of_a_kind_is_the_sum_over_its_passes(run: Run) -> None:
+def test_the_model_s_time_of_a_kind_is_the_sum_over_its_passes(run: PricedRun) -> None:
     machine = HardwareProfile("a machine", 1e11, 1e10, launch_us=3.0)
     rows = {(row["lane"], row["phase"]): row for row in Pricer(run, machine).rows()}
     bits, spec = DTYPE_BITS[run.header.dtype], spec_of(run.header.model)
@@ -73,7 +81,7 @@ def test_the_model_s_time_of_a_kind_is_the_sum_over_its_passes(run: Run) -> None
     assert row["s"] == pytest.approx(sum(one.wall_us for one, _ in checks) / 1e6)
 
 
-def test_weights_that_a_device_cannot_hold_are_told(run: Run) -> None:
+def test_weights_that_a_device_cannot_hold_are_told(run: PricedRun) -> None:
     large, fits = ({"target": SHAPES[name]} for name in ("llama-2-70b", "llama-2-7b"))
     assert any("would not fit" in x for x in Pricer(run, A100, large).assumptions())
     assert not any(
@@ -84,23 +92,23 @@ def test_weights_that_a_device_cannot_hold_are_told(run: Run) -> None:
 
 def test_how_far_the_model_is_off_is_told_with_sign_and_size() -> None:
     kinds = [dict(s=0.5, model=0.2), dict(s=1.5, model=1.8), dict(s=0.0, model=1.0)]
-    far = off(kinds)
+    far = cost_deviation(kinds)
     assert (
         far is not None
         and far.share == pytest.approx(2.0 / 2.0 - 1)
         and (far.least, far.most) == (0.4, pytest.approx(1.2))
     )
-    slow = str(off(kinds[:1]))
+    slow = str(cost_deviation(kinds[:1]))
     assert slow.startswith(
         "The model is off by −60 % for this run on its own machine: its passes took 500.0 ms"
     )
     assert (
         "by kind" not in slow and "by kind of pass −60 % to +20 %" in str(far) and "took 2.00 s" in str(far)
     )
-    assert off([]) is None
+    assert cost_deviation([]) is None
 
 
-def test_a_machine_twice_as_fast_takes_half_the_time_and_changes_no_decision(run: Run) -> None:
+def test_a_machine_twice_as_fast_takes_half_the_time_and_changes_no_decision(run: PricedRun) -> None:
     slow = Pricer(run, HardwareProfile("slow", 1e11, 1e10)).record()
     fast = Pricer(run, HardwareProfile("fast", 2e11, 2e10)).record()
     assert fast["token"] == pytest.approx(slow["token"] / 2) and fast["speedup"] == pytest.approx(
@@ -109,19 +117,19 @@ def test_a_machine_twice_as_fast_takes_half_the_time_and_changes_no_decision(run
     assert fast["surface"]["grid"] == slow["surface"]["grid"] and fast["measured"] == slow["measured"]
 
 
-def test_another_type_is_taken_where_the_device_lists_no_peak_and_said(run: Run) -> None:
+def test_another_type_is_taken_where_the_device_lists_no_peak_and_said(run: PricedRun) -> None:
     assert run.header.dtype == "float32"
     made = Pricer(run, A100)
     assert made.dtype == "float16" and made.passes.bits == 16
     assert any("float16 there" in sentence and "float32" in sentence for sentence in made.assumptions())
 
 
-def test_a_larger_target_costs_what_its_shape_says(run: Run) -> None:
+def test_a_larger_target_costs_what_its_shape_says(run: PricedRun) -> None:
     own, large = Pricer(run, A100), Pricer(run, A100, {"target": SHAPES["llama-2-7b"]})
     one = next(p for p in run.steps[3].passes if (p.lane, p.phase) == ("target", "verify"))
     cost = cost_of(SHAPES["llama-2-7b"], one, bits=16)
-    assert large.us(one) == pytest.approx(A100.time_us(cost, "float16").us)
-    assert large.us(one) > 100 * own.us(one) and any(
+    assert large.pass_us(one) == pytest.approx(A100.time_us(cost, "float16").us)
+    assert large.pass_us(one) > 100 * own.pass_us(one) and any(
         "Llama 2 7B" in sentence for sentence in large.assumptions()
     )
     drafts = {row["phase"]: row["model"] for row in own.rows() if row["lane"] == "draft"}
@@ -131,13 +139,13 @@ def test_a_larger_target_costs_what_its_shape_says(run: Run) -> None:
     assert large.record()["speedup"] > own.record()["speedup"], "a draft that is small beside it pays more"
 
 
-def test_passes_that_leave_layers_out_keep_their_model(run: Run) -> None:
+def test_passes_that_leave_layers_out_keep_their_model(run: PricedRun) -> None:
     steps = [replace(step, passes=[replace(p, attn=2) for p in step.passes]) for step in run.steps]
     with pytest.raises(ParamError, match="leave layers out"):
         Pricer(replace(run, steps=steps), A100, {"target": SHAPES["llama-2-7b"]}).rows()
 
 
-def test_passes_that_tell_what_each_layer_held_or_read_keep_their_model(run: Run) -> None:
+def test_passes_that_tell_what_each_layer_held_or_read_keep_their_model(run: PricedRun) -> None:
     layers = spec_of(run.header.model).n_layers
     for each in ({"held": [8] * layers}, {"read": [[4]] * layers}):
         steps = [
@@ -151,7 +159,7 @@ def test_passes_that_tell_what_each_layer_held_or_read_keep_their_model(run: Run
         assert Pricer(replace(run, steps=steps), A100).rows()
 
 
-def test_the_surface_is_the_formula_and_the_run_stands_where_its_tokens_say(run: Run) -> None:
+def test_the_surface_is_the_formula_and_the_run_stands_where_its_tokens_say(run: PricedRun) -> None:
     made = Pricer(run, A100).surface(Pricer(run, A100).rows())
     for y, share in enumerate(SHARES):
         for x, length in enumerate(LENGTHS):
@@ -163,10 +171,12 @@ def test_the_surface_is_the_formula_and_the_run_stands_where_its_tokens_say(run:
     assert (1 - point["share"] ** (point["length"] + 1)) / (1 - point["share"]) == pytest.approx(
         min(run.tau, point["length"] + 1), rel=0.01
     )
-    assert share_of(1.0, 4) == pytest.approx(0, abs=1e-6) and share_of(5.0, 4) == pytest.approx(1, abs=1e-3)
+    assert acceptance_for_tau(1.0, 4) == pytest.approx(0, abs=1e-6) and acceptance_for_tau(
+        5.0, 4
+    ) == pytest.approx(1, abs=1e-3)
 
 
-def test_operators_of_a_step_add_up_to_its_passes(run: Run) -> None:
+def test_operators_of_a_step_add_up_to_its_passes(run: PricedRun) -> None:
     step = run.steps[3]
     rows = Pricer(run, A100).operators(step)
     lanes = {"target": run.header.model, **run.header.lanes}

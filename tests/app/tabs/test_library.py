@@ -16,7 +16,7 @@ from toylab import HOSTILE, finished, toy_play
 
 from decodescope.app.http.guard import Guard
 from decodescope.app.runs.catalogue.examples import examples
-from decodescope.app.server import app
+from decodescope.app.server import build_app
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("tabs")]
 PAGE = "#ds-page-library"
@@ -34,7 +34,7 @@ def library(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
     """A lab with three runs; their ids, the newest first."""
     play = toy_play(tmp_path_factory.mktemp("traces"))
     runs = [finished(play, prompt=prompt, max_new=12).run for prompt in ("abc", "bcd", "cde")]
-    with served(lambda port: Guard(app(play), port)) as address:
+    with served(lambda port: Guard(build_app(play), port)) as address:
         made = Lab(driver, address, play)
         yield made, runs[::-1]
         play.close()

@@ -16,13 +16,13 @@ from toylab import HOSTILE, finished, toy_play
 
 from decodescope.app.routes import report as reports
 from decodescope.app.runs.catalogue.examples import examples
-from decodescope.app.runs.compare.measurements import Kept
+from decodescope.app.runs.compare.measurements import RecordFolder
 from decodescope.app.runs.run_service import RunService
 from decodescope.engine.trace import open_trace
 from decodescope.lab import report
-from decodescope.lab.formatting.style import percent
-from decodescope.lab.formatting.tokens import shown
-from decodescope.lab.reports.changes import change
+from decodescope.lab.formatting.style import format_percent
+from decodescope.lab.formatting.tokens import visible_piece
+from decodescope.lab.reports.changes import change_interval
 from decodescope.lab.reports.tables import headline, tables
 
 
@@ -32,9 +32,9 @@ def test_the_tables_are_those_of_the_report_over_the_named_runs(play: RunService
     due = report([open_trace(x.path) for x in channels])
     assert found.status_code == 200 and found.headers["cache-control"] == "no-store"
     assert found.json()["lead"] == headline(due) and due.runs == 2
-    assert [x["before"] for x in found.json()["deaths"]] == [shown(x.before, 80) for x in due.deaths], (
-        "white space is seen"
-    )
+    assert [x["before"] for x in found.json()["deaths"]] == [
+        visible_piece(x.before, 80) for x in due.deaths
+    ], "white space is seen"
     assert [(x["run"], x["step"], x["node"]) for x in found.json()["deaths"]] == [
         (x.run, x.step, x.node) for x in due.deaths
     ]
@@ -79,7 +79,7 @@ def test_a_trace_that_makes_no_sense_is_refused(
     play: RunService, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = finished(play, max_new=12)
-    monkeypatch.setattr(reports, "told", lambda made: {"bars": [float("nan")]})
+    monkeypatch.setattr(reports, "report_record", lambda made: {"bars": [float("nan")]})
     found = client.get("/ds/report", params={"runs": one.run})
     assert found.status_code == 422 and "holds what no run writes" in found.json()["error"]
 
@@ -319,7 +319,9 @@ def test_batches_are_listed_each_with_its_report(lab: Lab) -> None:
         "over": False,
     }
     rows = [{"begins": "one <b>", "run": run} for run in runs]
-    Kept(play.folder / "batches").write("cd" * 8, {**record, "stopped": False, "rows": rows, "runs": runs})
+    RecordFolder(play.folder / "batches").write(
+        "cd" * 8, {**record, "stopped": False, "rows": rows, "runs": runs}
+    )
     page = lab.open("/#report", ready=False)
     page.locator(".earlier summary").click()
     line = page.locator(
@@ -379,7 +381,9 @@ def test_every_figure_of_two_reports_has_an_interval_that_is_paired_by_prompt(
     assert row[:3] == [f"{means[0]:.2f}", f"{means[1]:.2f}", f"{means[1] - means[0]:+.2f}"]
     assert both["What changed"]["tokens per target pass"][:2] == [f"{x.tau:.2f}" for x in due]
     first = [x.depths[0] for x in due]
-    assert both["By depth"]["1"][:2] == [f"{percent(x.accepted / x.tested)} of {x.tested}" for x in first]
+    assert both["By depth"]["1"][:2] == [
+        f"{format_percent(x.accepted / x.tested)} of {x.tested}" for x in first
+    ]
     assert all(x[""][-1] == "95 %, paired" for x in both.values())
     intervals = [
         row[3] for table in both.values() for name, row in table.items() if name not in ("", "about")
@@ -414,10 +418,10 @@ def test_an_interval_of_a_change_is_that_of_prompts_drawn_together() -> None:
     """Two sides that differ by one everywhere have no spread, however much their prompts differ."""
     draws = np.random.default_rng(1).multinomial(8, [1 / 8] * 8, size=400)
     a = [(10.0 * i, 5.0) for i in range(8)]
-    assert change(a, [(x + 5, n) for x, n in a], draws) == (1.0, 1.0)
-    low, high = change(a, [(x + 5 * (i % 3), n) for i, (x, n) in enumerate(a)], draws)
+    assert change_interval(a, [(x + 5, n) for x, n in a], draws) == (1.0, 1.0)
+    low, high = change_interval(a, [(x + 5 * (i % 3), n) for i, (x, n) in enumerate(a)], draws)
     assert 0 < low < 7 / 8 < high < 2
-    assert change([(0.0, 0.0), *a[1:]], a, draws)[0] < 0, (
+    assert change_interval([(0.0, 0.0), *a[1:]], a, draws)[0] < 0, (
         "a prompt that one side does not have pulls its own side alone"
     )
 
@@ -450,11 +454,11 @@ def test_hostile_tokens_are_text_on_the_page(driver: Any, tmp_path: Path) -> Non
     from browser import served
 
     from decodescope.app.http.guard import Guard
-    from decodescope.app.server import app
+    from decodescope.app.server import build_app
 
     play = toy_play(tmp_path, HOSTILE)
     run = finished(play, max_new=80).run
-    with served(lambda port: Guard(app(play), port)) as address:
+    with served(lambda port: Guard(build_app(play), port)) as address:
         lab = Lab(driver, address, play)
         page = lab.open(f"/#report&of={run}", ready=False)
         page.wait_for_selector("#ds-page-report .out table")

@@ -13,9 +13,9 @@ from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import Trace
-from decodescope.engine.trace.query.repeats import written_laws
-from decodescope.lab.cache.lives import Lives
-from decodescope.lab.cache.needle import fate, fate_of, places
+from decodescope.engine.trace.query.repeats import emitted_probabilities
+from decodescope.lab.cache.lifetimes import EntryLifetimes
+from decodescope.lab.cache.needle import find_text, span_lifetime, text_lifetime
 
 
 def test_what_is_said_of_a_cache_that_drops_and_of_successors_seen_before() -> None:
@@ -52,7 +52,7 @@ def test_what_is_said_of_a_cache_that_drops_and_of_successors_seen_before() -> N
 
 def held_of(trace: Trace, text: str) -> list[int]:
     """How many tokens of the first place of a text the heads still hold in the end, in rising order."""
-    return sorted(row["kept"] for row in fate_of(trace, text)["rows"])
+    return sorted(row["kept"] for row in text_lifetime(trace, text)["rows"])
 
 
 def gone_of(cache: Any) -> list[list[int]]:
@@ -66,8 +66,9 @@ def gone_of(cache: Any) -> list[list[int]]:
 def test_what_is_said_of_the_tokens_that_vote() -> None:
     tour, cache, steps, kept = TOURS["snapkv"], cache_of("snapkv"), told("snapkv"), steps_of("snapkv")
     with opened("snapkv") as trace:
-        assert len(trace.header.prompt) == 74 and {k: trace.header.method["policy"][k] for k in ("chosen", "window")} == {
-            "chosen": 20, "window": 4,
+        policy = trace.header.method["policy"]
+        assert len(trace.header.prompt) == 74 and {k: policy[k] for k in ("prompt_budget", "window")} == {
+            "prompt_budget": 20, "window": 4,
         }  # fmt: skip
         name, beach, pink, box = (held_of(trace, x) for x in ("Rufus", "beach", "pink", "box"))
         prompt = trace.text([int(x) for x in trace.header.prompt])
@@ -100,16 +101,16 @@ def test_what_is_said_of_the_needles() -> None:
         (key,) = re.findall(r"The [a-z ]+ is (\d{4,5})\.", prompt)
         count, written = (
             len(kept.header.prompt),
-            {x: kept.text(x.emitted).removesuffix("<|end|>") for x in (kept, lost)},
+            {x: kept.text(x.emitted_ids).removesuffix("<|end|>") for x in (kept, lost)},
         )
         assert written[kept] == key != written[lost] and written[lost][0] == key[0], (
             "the first digit saw all in both"
         )
-        most = {x: max(row["kept"] for row in fate_of(x, key)["rows"]) for x in (kept, lost)}
+        most = {x: max(row["kept"] for row in text_lifetime(x, key)["rows"]) for x in (kept, lost)}
         assert most[lost] < most[kept] <= len(key)
     assert prompt.rstrip().removesuffix("<|assistant|>").rstrip().removesuffix("<|end|>")[-1] in "?."
     for tour, steps, cache in runs.values():
-        held, laws = [x.held for x in cache], [written_laws(x)[0] for x in steps]
+        held, laws = [x.held for x in cache], [emitted_probabilities(x)[0] for x in steps]
         assert str(count) in tour[0].text and str(held[1]) in tour[1].text and held[1] < count
         for stop in tour:
             quoted = re.findall(r"\d\.\d{4}", stop.text)
@@ -123,7 +124,7 @@ def test_what_is_said_of_two_bits_a_number() -> None:
     assert packed == {0: (0, 64), 22: (64, 96)} and (cache[0].held - 64, cache[22].held) == (10, 96)
     with opened("kivi") as trace:
         prompt, tokens = [int(x) for x in trace.header.prompt], [x for step in kept for x in step.emitted]
-        codec, written = trace.header.method["codec"], trace.text(prompt)
+        codec, written = trace.header.method["kv_compression"], trace.text(prompt)
         last, instead = (
             trace.text([x]) for x in (whole_choice(prompt, tokens[:27]), whole_choice(prompt, tokens[:28]))
         )
@@ -151,7 +152,7 @@ def test_what_is_said_of_two_bits_a_number() -> None:
 def whole_choice(prompt: list[int], tokens: list[int]) -> int:
     """What the whole model with its whole cache would write behind these."""
     lane = Lane("target", load("lab", "float32", "cpu").decoder, KeepAll())
-    return int(lane.forward(Feed.causal([*prompt, *tokens], 0))[0, -1].argmax())
+    return int(lane.forward(Feed.causal_chain([*prompt, *tokens], 0))[0, -1].argmax())
 
 
 def test_what_is_said_of_entries_that_become_one() -> None:
@@ -162,10 +163,10 @@ def test_what_is_said_of_entries_that_become_one() -> None:
     assert cache[0].plan.entries.tolist() == [[x] * 2 for x in budget]
     assert (cache[0].merged[:, 3] >= 0).mean() > 0.5
     with opened("d2o") as trace:
-        lives, prompt = Lives.of(trace), trace.text([int(x) for x in trace.header.prompt])
-        spans = {x: places(x, lives.tokens, trace.piece)[0] for x in ("Rufus", "beach", "pink", "Kurt")}
+        lives, prompt = EntryLifetimes.of(trace), trace.text([int(x) for x in trace.header.prompt])
+        spans = {x: find_text(x, lives.tokens, trace.piece)[0] for x in ("Rufus", "beach", "pink", "Kurt")}
         held = {
-            (x, step): [row["kept"] for row in fate(lives, *spans[x], step)["rows"]]
+            (x, step): [row["kept"] for row in span_lifetime(lives, *spans[x], step)["rows"]]
             for x, step in (("Rufus", 3), ("beach", 7), ("pink", 12), ("Kurt", 23))
         }
         assert "beach" in prompt and prompt.count("Kurt") == 5 and len(trace.header.prompt) + 27 == 101
@@ -234,6 +235,6 @@ def test_what_is_said_of_heads_that_look_far_back() -> None:
     ]
     assert set(zip(kind, entries, strict=True)) == {(0, -1), (1, 16)}
     with opened("duo-attention") as trace:
-        assert sorted(row["kept"] for row in fate_of(trace, "Rufus")["rows"]) == [0] * 8 + [4] * 8
+        assert sorted(row["kept"] for row in text_lifetime(trace, "Rufus")["rows"]) == [0] * 8 + [4] * 8
     for name, place in (("snapkv", "town"), ("d2o", "bridge"), ("duo-attention", "beach")):
         assert text_of(told(name)).startswith(f"Rufus went to the {place} with a"), name

@@ -94,7 +94,11 @@ def test_what_is_said_of_the_model_that_drafts_for_itself() -> None:
     assert all(notes(x)["layers"] == [2, 8] for x in kept)
     with opened("kangaroo") as trace:
         prompt, method = [int(x) for x in trace.header.prompt], trace.header.method
-        assert trace.header.lossless and method["drafter"]["stop"] == 0.6 and "Kurt" in trace.text(prompt)
+        assert (
+            trace.header.lossless
+            and method["drafter"]["min_probability"] == 0.6
+            and "Kurt" in trace.text(prompt)
+        )
     for step in (0, 1):
         assert origins(steps[step]) == ["accept"] * 6 + ["bonus"] and notes(kept[step])["exit"] == "length"
     (check,) = [x for x in kept[0].passes if x.phase == "verify"]
@@ -114,7 +118,7 @@ def test_what_is_said_of_the_model_that_drafts_for_itself() -> None:
     assert [x.attn for step in kept for x in step.passes if x.phase == "verify"] == [[2, 3, 4, 5, 6, 7]] * 10
     tokens = [token for step in steps for token, *_ in step["made"]]
     lane = Lane("target", load("lab", "float32", "cpu").decoder, KeepAll())
-    logits = lane.forward(Feed.causal([*prompt, *tokens], 0))[0, len(prompt) - 1 : -1]
+    logits = lane.forward(Feed.causal_chain([*prompt, *tokens], 0))[0, len(prompt) - 1 : -1]
     behind = (logits.amax(-1) - logits[range(53), tokens]).max()
     assert len(tokens) == 53 and behind < NEAR, (
         "the text of plain decoding, but for a near tie, which falls by machine"
@@ -155,7 +159,7 @@ def test_what_is_said_of_the_guesses_that_ride_along() -> None:
     assert (sum(len(x["made"]) for x in steps), f"{40 / len(steps):.2f}") == (40, "1.67")
     with opened("lookahead") as trace, opened("recycling") as other:
         assert trace.header.prompt.tolist() == other.header.prompt.tolist() and trace.header.lossless
-        assert trace.header.method["drafter"]["guesses"] == 5 and trace.emitted == other.emitted, (
+        assert trace.header.method["drafter"]["guesses"] == 5 and trace.emitted_ids == other.emitted_ids, (
             "the text is the plain one"
         )
 
@@ -199,7 +203,11 @@ def test_what_is_said_of_the_draft_that_is_as_long_as_it_dares() -> None:
     ]
     says(tour[3], said[5]["threshold"], digits=2)
     assert len(low) == 3 and said[5]["threshold"] == min(low) < said[4]["threshold"]
-    assert steps[5]["drafted"] == 20 == Method.named({"schedule": "confidence"}, {}).schedule.most
+    assert (
+        steps[5]["drafted"]
+        == 20
+        == Method.from_names({"schedule": "confidence"}, {}).schedule.max_draft_tokens
+    )
     assert origins(steps[5]) == ["accept"] * 13 + ["resample"] and said[5]["stop"] == "length"
     assert [x[1] for x in steps[5]["nodes"][14:17]] == ["el", "la", ","] and text_of(steps[5:7]).endswith(
         " Bramble, the"

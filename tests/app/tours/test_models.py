@@ -77,8 +77,10 @@ def test_what_is_said_of_three_answers() -> None:
 def read_along(name: str) -> list[tuple[float, str | None]]:
     """Of each token KL to the whole model, and what that would have said where it is another."""
     with opened(name) as trace:
-        beside = [next(x.shadow for x in step.cache if x.lane == "target") for step in trace.steps]
-        assert trace.header.along == "model" and all(x is not None and x.said is not None for x in beside)
+        beside = [next(x.reference for x in step.cache if x.lane == "target") for step in trace.steps]
+        assert trace.header.reference_kind == "model" and all(
+            x is not None and x.said is not None for x in beside
+        )
         rows = [(float(x.drift[0]), int(x.said[0])) for x in beside if x is not None and x.said is not None]
         return [
             (kl, None if [x] == step.emitted else trace.text([x]))
@@ -107,7 +109,7 @@ def test_what_is_said_of_four_bits() -> None:
         says(tour[stop], *(likely(kept[tour[stop].step])[i] for i in ranks))
     assert [steps[i]["made"][0][1] for i in (12, 13, 14, 15)] == [" silver", " b", "r", "ush"]
     assert beside[25][0] == max(kl for kl, _ in beside) and beside[8][0] == max(kl for kl, _ in beside[:9])
-    whole = run(model, Method.named({}, {}), prompt, max_new_tokens=36).text
+    whole = run(model, Method.from_names({}, {}), prompt, max_new_tokens=36).text
     assert written.split('"On')[0] == whole.split('"Not')[0] and whole.split('"')[3].startswith("Not mine")
 
 

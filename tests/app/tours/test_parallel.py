@@ -9,7 +9,7 @@ from followed import Followed, followed
 from toured import TOURS, opened, says, steps_of, text_of, told
 
 from decodescope.engine import Method, load, run
-from decodescope.engine.bench.questions.parallel_tasks import at_once
+from decodescope.engine.bench.questions.parallel_tasks import chance_at_once
 from decodescope.engine.session.load import SHIPPED
 
 
@@ -73,7 +73,7 @@ def test_what_is_said_of_the_canvas() -> None:
     names = text_of(steps).removesuffix("<|end|>").split()
     with opened("canvas") as trace:
         asked = trace.text([int(x) for x in trace.header.prompt])
-        assert trace.header.method["selector"]["tau"] == 0.9 and not trace.header.lossless
+        assert trace.header.method["unmasking"]["tau"] == 0.9 and not trace.header.lossless
     assert sum(len(x["made"]) for x in steps) == len(steps) == 6 and sorted(names) == [
         "Ada",
         "Ben",
@@ -128,7 +128,7 @@ def test_what_is_said_of_the_model_that_was_trained_to_settle() -> None:
         header = trace.header
         assert header.exactness == "exact_for_settings" and header.method["strategy"]["block"] == 8
     prompt, count = [int(x) for x in header.prompt], sum(len(x["made"]) for x in steps)
-    base = run(load("lab"), Method.named({"strategy": "jacobi"}), prompt, max_new_tokens=count, seed=7)
+    base = run(load("lab"), Method.from_names({"strategy": "jacobi"}), prompt, max_new_tokens=count, seed=7)
     assert (count, len(steps), len(base.trace.steps)) == (32, 26, 30) and base.text == text_of(steps)
     card = json.loads((SHIPPED / "lab" / "adapters" / "cllm" / "config.json").read_text())["measured"]
     says(tour[5], count / len(steps), digits=2)
@@ -185,18 +185,18 @@ def test_what_is_said_of_the_wall() -> None:
         says(stop, fill["c"][stop.node - 1], digits=3)
         assert fill["tokens"][fill["which"][stop.node - 1]][1].strip() == drawn[stop.node - 1]
     assert {*names} - {*drawn} == {"Clara", "Finn"} and text_of([step]).split()[:1] == ["Hugo"]
-    assert round(1 / at_once("shuffle", 5, differs=False)) == 26
+    assert round(1 / chance_at_once("shuffle", 5, differs=False)) == 26
     with opened("wall") as trace, opened("canvas") as canvas:
         assert (
             trace.header.prompt.tolist() == canvas.header.prompt.tolist()
-            and trace.header.method["selector"]["steps"] == 1
+            and trace.header.method["unmasking"]["steps"] == 1
         )
 
 
 def test_what_is_said_of_cells_in_any_order() -> None:
     with opened("randar") as trace:
         fills = [step.detail("group_cells") for step in trace.steps if step.details]
-        assert not trace.header.lossless and len(fills) == 16 and len(trace.emitted) == 64
+        assert not trace.header.lossless and len(fills) == 16 and len(trace.emitted_ids) == 64
         tour, level = TOURS["randar"], trace.header.model["picture"]["levels"]
         assert [len(x.places) for x in fills[:4]] == [1, 1, 1, 2]
         assert [len(fills[x.step].places) for x in tour[2:]] == [4, 6, 6, 6]

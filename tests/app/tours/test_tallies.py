@@ -40,7 +40,15 @@ def test_what_is_said_of_tokens_taken_unread() -> None:
         knobs = trace.header.method["strategy"]
     p, outcomes = ([x.columns[name] for x in units] for name in ("p", "outcome"))
     taken = [x.values["taken"] for x in units]
-    assert (knobs["rows"], knobs["beta"]) == (4, 0.6) and [x.step for x in tour] == [0, 0, 0, 2, 7, 10, 21]
+    assert (knobs["placeholders"], knobs["min_probability"]) == (4, 0.6) and [x.step for x in tour] == [
+        0,
+        0,
+        0,
+        2,
+        7,
+        10,
+        21,
+    ]
     says(tour[1], p[0][1], digits=3)
     says(tour[2], p[0][2], digits=3)
     assert words[0][1] == words[0][2] == "id" and (taken[0], outcomes[0][2]) == (2, "bar")

@@ -36,7 +36,7 @@ def test_what_the_tours_say_of_runs_that_are_not_shipped() -> None:
     with opened("d2o") as trace:
         prompt, record = [int(x) for x in trace.header.prompt], trace.header.method
     tokens = [token for step in steps for token, *_ in step["made"]]
-    feed = Feed.causal([*prompt, *tokens], 0)
+    feed = Feed.causal_chain([*prompt, *tokens], 0)
     logits = Lane("target", model.decoder, KeepAll()).forward(feed)[0, len(prompt) - 1 : -1]
     chosen = logits[range(len(tokens)), tokens]
     assert len(tokens) == 40 and (logits.amax(-1) - chosen).max() < NEAR, (
@@ -44,7 +44,7 @@ def test_what_the_tours_say_of_runs_that_are_not_shipped() -> None:
     )
     assert text_of(told("quest")) != text_of(steps)
     # no similarity is as large
-    dropping = Method.from_record(record | {"policy": record["policy"] | {"floor": 2.0}})
+    dropping = Method.from_record(record | {"policy": record["policy"] | {"min_similarity": 2.0}})
     assert run(model, dropping, prompt, max_new_tokens=8).text.startswith("Rosa went")
 
 

@@ -10,14 +10,19 @@ from followed import followed, searched
 from toured import TOURS, cache_of, likely, opened, says, steps_of, text_of, told
 
 from decodescope.engine import Method, Session, load
-from decodescope.engine.trace.query.repeats import repeats, rounds, said_again, written_laws
+from decodescope.engine.trace.query.repeats import (
+    emitted_probabilities,
+    find_repeats,
+    loop_rounds,
+    repeated_share,
+)
 
 
 def test_what_is_said_of_the_text_that_fits_a_schema() -> None:
     tour, kept = TOURS["grammar"], steps_of("grammar")
     with opened("grammar") as trace:
         words = [trace.text([step.emitted[0]]) for step in kept]
-        record = json.loads(trace.text(trace.emitted[:-1]))
+        record = json.loads(trace.text(trace.emitted_ids[:-1]))
         tops = [zip(x.tops.ids[0], x.tops.p[0], strict=True) for x in kept if x.tops is not None]
         likely = [{trace.text([int(token)]): float(p) for token, p in row} for row in tops]
     assert record == {"name": "Bertha", "city": "Bertha", "tags": ["silver", "gold"], "active": False}
@@ -52,11 +57,11 @@ def test_what_is_said_of_the_text_that_goes_round() -> None:
     tour = TOURS["loop"]
     with opened("loop") as trace:
         steps, prompt = list(trace.steps), trace.header.prompt.tolist()
-        (loop,) = repeats(trace.emitted)
-        laws = [law for step in steps for law in written_laws(step)]
-        again, texts = said_again(trace.emitted), [trace.text(x.emitted) for x in steps]
+        (loop,) = find_repeats(trace.emitted_ids)
+        laws = [law for step in steps for law in emitted_probabilities(step)]
+        again, texts = repeated_share(trace.emitted_ids), [trace.text(x.emitted) for x in steps]
     p = [law[0] for law in laws if law is not None]
-    by_round = {x.n: x.tp for x in rounds(loop, laws)}
+    by_round = {x.n: x.tp for x in loop_rounds(loop, laws)}
     assert (loop.at, loop.period, loop.ending, len(p)) == (12, 12, True, 84) and tour[2].step == 23
     assert [x.step for x in tour[:4]] == [6, 18, 23, 30] and p[6] < p[18] < p[30]
     assert (
@@ -76,11 +81,11 @@ def test_what_is_said_of_the_text_that_goes_round() -> None:
     assert f"{again:.0%}".replace("%", " %") in tour[6].text and steps[30].tops is not None
     assert sorted(steps[30].tops.p[0])[-2] < 0.1
     made = Session(
-        load("lab", "float32", "cpu"), Method.named({"sampler": ["momentum"]}), prompt, max_new_tokens=84
+        load("lab", "float32", "cpu"), Method.from_names({"sampler": ["momentum"]}), prompt, max_new_tokens=84
     )
     for _ in made.stream():
         pass
-    assert not any(x.loop for x in repeats(made.tokens[len(prompt) :]))
+    assert not any(x.loop for x in find_repeats(made.tokens[len(prompt) :]))
 
 
 def test_what_is_said_of_the_token_that_repeats_least() -> None:

@@ -26,21 +26,25 @@ class Chains(Drafter):
     lanes = ("draft",)
     proposes = "iid"
 
-    length: int = param(4, low=1, high=16, unit="tokens", help="gamma, tokens of each chain")
-    count: int = param(4, low=1, high=8, unit="chains", help="k, chains drafted per step")
+    max_draft_tokens: int = param(
+        4, low=1, high=16, unit="tokens", help="maximum length of each chain (gamma)"
+    )
+    chains: int = param(
+        4, low=1, high=8, unit="chains", help="number of independent chains drafted per step (k)"
+    )
 
     @property
     def branches(self) -> bool:
-        return self.count > 1
+        return self.chains > 1
 
     def propose(self, ctx: Context) -> Draft:
         if ctx.room == 0:
             return Draft()
-        tree, count = ModelTree(ctx), 1 if ctx.sampler.greedy else self.count
-        rows = tree.root()
-        (frontier,) = tree.spread([ROOT], rows, [count], again=True)
-        for _ in range(1, min(self.length, ctx.room)):
+        tree, count = ModelTree(ctx), 1 if ctx.sampler.greedy else self.chains
+        rows = tree.read_root()
+        (frontier,) = tree.add_children([ROOT], rows, [count], again=True)
+        for _ in range(1, min(self.max_draft_tokens, ctx.room)):
             rows = tree.read(frontier, keep=count == 1)
-            frontier = [node for (node,) in tree.spread(frontier, rows, [1] * len(frontier))]
+            frontier = [node for (node,) in tree.add_children(frontier, rows, [1] * len(frontier))]
         tree.close()
-        return tree.draft("iid")
+        return tree.to_draft("iid")

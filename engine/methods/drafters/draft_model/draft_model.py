@@ -25,26 +25,31 @@ class DraftModel(DrawnDrafter):
     lanes = ("draft",)
     speaks = "draft"
 
-    length: int = param(4, low=1, high=16, unit="tokens", help="gamma, tokens drafted per step")
-    width: int = param(1, low=1, high=8, help="branches at the first token")
+    max_draft_tokens: int = param(4, low=1, high=16, unit="tokens", help="maximum length of a draft (gamma)")
+    width: int = param(
+        1,
+        low=1,
+        high=8,
+        help="number of parallel chains, each with a different first token; 1: a single chain",
+    )
 
     @property
     def branches(self) -> bool:
         return self.width > 1
 
     @property
-    def scheduled(self) -> bool:
+    def uses_schedule(self) -> bool:
         return self.width == 1
 
     def propose(self, ctx: Context) -> Draft:
-        if self.scheduled:
-            return scheduled_chain(ctx, self.length)
+        if self.uses_schedule:
+            return scheduled_chain(ctx, self.max_draft_tokens)
         if ctx.room == 0:
             return Draft()
         tree = ModelTree(ctx)
-        frontier = tree.grow(ROOT, tree.root()[0], self.width)
-        for _ in range(1, min(self.length, ctx.room)):
+        frontier = tree.grow(ROOT, tree.read_root()[0], self.width)
+        for _ in range(1, min(self.max_draft_tokens, ctx.room)):
             rows = tree.read(frontier)
-            frontier = [node for (node,) in tree.spread(frontier, rows, [1] * len(frontier))]
+            frontier = [node for (node,) in tree.add_children(frontier, rows, [1] * len(frontier))]
         tree.close()
-        return tree.draft(self.proposes)
+        return tree.to_draft(self.proposes)

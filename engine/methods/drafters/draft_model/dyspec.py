@@ -11,10 +11,10 @@ from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 
-from ..shared.model_tree import ModelTree, Siblings, families
+from ..shared.model_tree import ModelTree, Siblings, sibling_groups
 
 
-class _Slot(NamedTuple):
+class _TreeSlot(NamedTuple):
     """A node that may come: the best one is the smallest tuple.
 
     least: minus its value, the estimated probability that the check gets to it;  row: its parent's place in the level;
@@ -53,8 +53,8 @@ class DySpec(DrawnDrafter):
         "expected": Note("series", "expected", "tokens", "of the step, if these estimates hold"),
     }
 
-    nodes: int = param(16, low=1, high=128, unit="nodes", help="size of the tree")
-    length: int = param(8, low=1, high=16, unit="levels", help="deepest level of the tree")
+    nodes: int = param(16, low=1, high=128, unit="nodes", help="maximum size of the draft tree")
+    depth: int = param(8, low=1, high=16, unit="levels", help="maximum depth of the draft tree")
 
     @property
     def branches(self) -> bool:
@@ -69,15 +69,15 @@ class DySpec(DrawnDrafter):
         # values of the best slots known so far, a heap: the least of them is the bar
         top = [0.0] * (self.nodes - 1) + [1.0]
         below = {ROOT: 1.0}  # node of the level that was grown last -> value of the slot below it
-        for level in range(1, min(self.length, ctx.room) + 1):
+        for level in range(1, min(self.depth, ctx.room) + 1):
             frontier = [node for node, v in below.items() if v >= top[0]]
             if not frontier:
                 break
-            rows = tree.root() if level == 1 else tree.read(frontier)
-            siblings = families(tree, frontier, rows, self.nodes)
-            slots = [_Slot(-below[x], i, siblings[i]) for i, x in enumerate(frontier)]
+            rows = tree.read_root() if level == 1 else tree.read(frontier)
+            siblings = sibling_groups(tree, frontier, rows, self.nodes)
+            slots = [_TreeSlot(-below[x], i, siblings[i]) for i, x in enumerate(frontier)]
             heapq.heapify(slots)
-            below, deeper = {}, level < min(self.length, ctx.room)
+            below, deeper = {}, level < min(self.depth, ctx.room)
             while slots and -slots[0].least >= top[0]:
                 slot = heapq.heappop(slots)
                 node, taken = slot.siblings.grow()
@@ -86,12 +86,12 @@ class DySpec(DrawnDrafter):
                 if deeper:
                     below[node] = gain[node]
                     heapq.heappushpop(top, gain[node])
-                if slot.siblings.more and taken < 1:
+                if slot.siblings.has_next and taken < 1:
                     beside = value[node] * (1 - taken)
                     heapq.heappushpop(top, beside)
-                    heapq.heappush(slots, _Slot(-beside, slot.row, slot.siblings))
+                    heapq.heappush(slots, _TreeSlot(-beside, slot.row, slot.siblings))
         tree.close()
         best = sorted(sorted(value, key=lambda x: (-value[x], x))[: self.nodes])
         values = [round(value[x], 4) for x in best]
         notes = {"values": values, "expected": round(1 + sum(gain[x] for x in best), 4)}
-        return tree.draft(self.proposes, best, notes)
+        return tree.to_draft(self.proposes, best, notes)

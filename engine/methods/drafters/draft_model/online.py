@@ -10,12 +10,12 @@ from torch import Tensor
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 
-from ..shared.learner import LOSSES, Learner, capped
+from ..shared.learner import LOSSES, Learner, gradient_conflict
 from ..shared.model_tree import scheduled_chain
 
 MEMORY = 0.95  # what a token that the target judged leaves of the average before it
@@ -50,33 +50,51 @@ class Online(DrawnDrafter):
     tells: ClassVar[dict[str, Note]] = {
         "online.updates": Note("series", "updates", what="gradient steps so far"),
         "online.loss": Note("series", "loss", "nats", "of the last update, before its step"),
-        "online.buffer": Note("series", "buffer", "places", "that wait to be learned from", line="every"),
+        "online.buffer": Note(
+            "series", "buffer", "places", "that wait to be learned from", line="update_interval"
+        ),
         "online.accepted": Note("series", "accepted", what="moving average of the share of judged tokens"),
         "online.bytes": Note("series", "memory", "bytes", "of what learns"),
         "online.learn_us": Note("clock", "update", "µs", "time of the last update"),
     }
 
-    length: int = param(5, low=1, high=16, unit="tokens", help="gamma, tokens drafted per step")
-    every: int = param(
-        8, low=1, high=256, unit="places", help="I, rejected tokens after which the draft model learns"
+    max_draft_tokens: int = param(5, low=1, high=16, unit="tokens", help="maximum length of a draft (gamma)")
+    update_interval: int = param(
+        8,
+        low=1,
+        high=256,
+        unit="places",
+        help="rejected tokens to collect before each update of the draft model (I)",
     )
-    rate: float = param(1e-3, low=0.0, high=0.1, step=1e-4, help="learning rate of AdamW, constant")
+    learning_rate: float = param(
+        1e-3, low=0.0, high=0.1, step=1e-4, help="constant learning rate of the AdamW optimizer"
+    )
     loss: str = param(
-        "forward", choices=LOSSES, help="what is made smaller: KL(p || q), KL(q || p), or both to the middle"
+        "forward",
+        choices=LOSSES,
+        help="distillation loss: forward KL(p || q), reverse KL(q || p), or Jensen-Shannon (jsd)",
     )
-    keep: int = param(
-        0, low=0, high=256, unit="places", help="newest places that are learned from again; 0: none"
+    replay_size: int = param(
+        0,
+        low=0,
+        high=256,
+        unit="places",
+        help="newest rejections to learn from again in the next update; 0: none",
     )
     window: int = param(
-        256, low=8, high=2048, unit="tokens", help="text before a place that it is learned with, at most"
+        256,
+        low=8,
+        high=2048,
+        unit="tokens",
+        help="length of the text before the latest rejected token that each update reads",
     )
 
     @property
-    def scheduled(self) -> bool:
+    def uses_schedule(self) -> bool:
         return True
 
-    def lacks(self, role: str, spec: ModelSpec) -> str | None:
-        return capped(spec)
+    def refuse_model(self, role: str, spec: ModelSpec) -> str | None:
+        return gradient_conflict(spec)
 
     def begin(self, ctx: Context) -> None:
         self._lane: Lane = ctx.lanes["draft"]
@@ -84,7 +102,7 @@ class Online(DrawnDrafter):
             self._lane.decoder, Learner
         ):  # a run that begins again begins with what was never taught
             self._lane.truncate(0)
-        self._lane.decoder = self._learner = Learner.of(self._lane.decoder, self.rate)
+        self._lane.decoder = self._learner = Learner.from_decoder(self._lane.decoder, self.learning_rate)
         self._places: list[tuple[int, Tensor]] = []  # position of the refused token, and p [V] there
         self._new = 0
         self._loss: float | None = None
@@ -93,12 +111,12 @@ class Online(DrawnDrafter):
 
     def propose(self, ctx: Context) -> Draft:
         self._text, self._position = ctx.tokens, ctx.position
-        draft = scheduled_chain(ctx, self.length)
+        draft = scheduled_chain(ctx, self.max_draft_tokens)
         if draft.tokens:
             draft.notes = {**(draft.notes or {}), "online": self._notes()}
         return draft
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         drafted, path = len(outcome.draft), outcome.verdict.path
         if not drafted or outcome.verdict.token is None:  # nothing was judged, or the text is at its end
             return
@@ -109,7 +127,7 @@ class Online(DrawnDrafter):
         row = (path[-1] if path else ROOT) + 1
         self._places.append((self._position + len(path), outcome.logits[row].softmax(-1)))
         self._new += 1
-        if self._new == self.every:
+        if self._new == self.update_interval:
             self._update()
 
     def _average(self, accepted: int, refused: bool) -> None:
@@ -124,7 +142,10 @@ class Online(DrawnDrafter):
         places = [(at, p) for at, p in self._places if at > start]
         rows, p = [at - 1 - start for at, _ in places], torch.stack([p for _, p in places])
         self._loss = self._learner.learn(self._text[start:last], start, rows, p, self.loss)
-        self._places, self._new = self._places[len(self._places) - self.keep :] if self.keep else [], 0
+        self._places, self._new = (
+            self._places[len(self._places) - self.replay_size :] if self.replay_size else [],
+            0,
+        )
         self._lane.truncate(0)  # its keys and values are those of the weights before
         self._lane.read(self._text[:-1])
         self._us = clock.elapsed_us(began, clock.mark())

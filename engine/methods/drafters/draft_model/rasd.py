@@ -15,11 +15,11 @@ from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 
-from ..shared.datastore import HELP, LARGEST, datastore
+from ..shared.datastore import HELP, LARGEST, load_datastore
 from ..shared.model_tree import ModelTree
 from ..shared.ngrams import SuffixIndex
-from ..shared.trees import Beam
-from ..shared.union import frequent_prefixes, union
+from ..shared.trees import BeamPool
+from ..shared.union import frequent_prefixes, merge_trees
 
 HITS = 1000  # places that are counted, of the datastore and of the text each
 
@@ -58,92 +58,102 @@ class RASD(Drafter):
         "pruned": Note("series", "pruned", "places", "whose next token the draft model does not like"),
     }
 
-    nodes: int = param(12, low=1, high=64, unit="nodes", help="size of the draft model's tree")
-    depth: int = param(4, low=1, high=11, unit="levels", help="deepest level of the draft model's tree")
+    nodes: int = param(12, low=1, high=64, unit="nodes", help="maximum size of the draft model's tree")
+    depth: int = param(4, low=1, high=11, unit="levels", help="maximum depth of the draft model's tree")
     width: int = param(
-        3, low=1, high=16, unit="nodes", help="best nodes of a level that go on, and continuations of each"
+        3,
+        low=1,
+        high=16,
+        unit="nodes",
+        help="nodes expanded per level of the draft model's tree, and continuations of each",
     )
-    retrieved: int = param(12, low=0, high=64, unit="nodes", help="size of the tree that the search gives")
-    length: int = param(8, low=1, high=32, unit="tokens", help="taken from each place that the search finds")
-    first: int = param(
-        8, low=1, high=64, unit="tokens", help="likeliest by the draft model, of which one must come first"
+    retrieved_nodes: int = param(
+        12, low=0, high=64, unit="nodes", help="maximum size of the retrieved tree; 0: no retrieval"
     )
-    longest: int = param(6, low=1, high=8, unit="tokens", help="longest suffix that is looked for")
-    shortest: int = param(2, low=1, high=8, unit="tokens", help="shortest suffix that is looked for")
+    retrieved_depth: int = param(
+        8, low=1, high=32, unit="tokens", help="length of the continuation copied from each match"
+    )
+    top_k: int = param(
+        8,
+        low=1,
+        high=64,
+        unit="tokens",
+        help="keep a match only if its next token is among this many likeliest of the draft model",
+    )
+    max_suffix: int = param(6, low=1, high=8, unit="tokens", help="longest suffix of the text to search for")
+    min_suffix: int = param(2, low=1, high=8, unit="tokens", help="shortest suffix of the text to search for")
     datastore: str = param("", file=True, most=LARGEST, help=HELP)
 
     @property
     def branches(self) -> bool:
-        return self.nodes + self.retrieved > 1
+        return self.nodes + self.retrieved_nodes > 1
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if self.shortest > self.longest:
-            return (
-                f"rasd.shortest = {self.shortest}: must not be above rasd.longest, which is {self.longest}."
-            )
+        if self.min_suffix > self.max_suffix:
+            return f"rasd.min_suffix = {self.min_suffix}: must not be above rasd.max_suffix, which is {self.max_suffix}."
         return None
 
     def begin(self, ctx: Context) -> None:
-        self._store = datastore(self.datastore, ctx.encode, ctx.target.decoder.vocab)
-        self._index = SuffixIndex(self.longest)
+        self._store = load_datastore(self.datastore, ctx.encode, ctx.target.decoder.vocab)
+        self._index = SuffixIndex(self.max_suffix)
 
     def propose(self, ctx: Context) -> Draft:
         if ctx.room == 0:
             return Draft()
-        own, law = self._model(ctx)
-        tree, notes = self._search(ctx, law)
-        tokens, parents, places = union([own, tree])
+        own, law = self._model_tree(ctx)
+        tree, notes = self._search_tree(ctx, law)
+        tokens, parents, places = merge_trees([own, tree])
         by = [set(at) for at in places]
         names = {(True, False): "model", (False, True): "retrieval", (True, True): "both"}
         origin = [names[node in by[0], node in by[1]] for node in range(len(tokens))]
         source = f"{ctx.lanes['draft'].decoder.spec.name} and what was found"
         return Draft(tokens, parents, source=source, notes={"origin": origin, **notes})
 
-    def _model(self, ctx: Context) -> tuple[tuple[list[int], list[int]], Tensor]:
+    def _model_tree(self, ctx: Context) -> tuple[tuple[list[int], list[int]], Tensor]:
         """The draft model's tree (tokens, parents), and its law [V] after the root."""
         tree = ModelTree(ctx)
-        beam = Beam(self.width)
+        beam = BeamPool(self.width)
         deepest = min(self.depth, ctx.room)
-        rows = tree.root()
+        rows = tree.read_root()
         at = {ROOT: ROOT}
         laws = []
         for level in range(1, deepest + 1):
             read = {node: i for i, node in enumerate(beam.open)}
             laws.append(tree.estimates([at[node] for node in read], rows))  # [R, V]
             beam.grow(laws[-1])
-            if level == deepest or beam.settled(self.nodes):
+            if level == deepest or beam.is_settled(self.nodes):
                 break
             for node in beam.open:
                 parent = beam.parents[node]
-                at[node] = tree.put(at[parent], beam.tokens[node], rows[read[parent]])
+                at[node] = tree.add_chosen(at[parent], beam.tokens[node], rows[read[parent]])
             rows = tree.read([at[node] for node in beam.open])
         tree.close()
         keep = sorted(beam.ranking()[: self.nodes])
         place = {ROOT: ROOT, **{node: i for i, node in enumerate(keep)}}
         return ([beam.tokens[x] for x in keep], [place[beam.parents[x]] for x in keep]), laws[0][0]
 
-    def _search(self, ctx: Context, law: Tensor) -> tuple[tuple[list[int], list[int]], dict[str, Any]]:
+    def _search_tree(self, ctx: Context, law: Tensor) -> tuple[tuple[list[int], list[int]], dict[str, Any]]:
         """The tree of what followed the text's end before and begins with a token that `law` [V] likes; and the notes."""
-        length, text = min(self.length, ctx.room), ctx.tokens
-        here, ends = self._earlier(text)
-        there, low, high = self._store.longest(text, self.longest, self.shortest)
+        length, text = min(self.retrieved_depth, ctx.room), ctx.tokens
+        here, ends = self._find_earlier(text)
+        there, low, high = self._store.find_longest(text, self.max_suffix, self.min_suffix)
         rows = np.full((len(ends), length), -1, dtype=np.int64)
         for row, end in zip(rows, ends, strict=True):
             row[: len(text) - end] = text[end : end + length]
         if there:
             places = self._store.order[np.linspace(low, high - 1, min(high - low, HITS)).astype(np.int64)]
             rows = np.concatenate([rows, self._store.windows(places, there, length)])
-        likely = law.topk(min(self.first, len(law))).indices.cpu().numpy()
+        likely = law.topk(min(self.top_k, len(law))).indices.cpu().numpy()
         kept = rows[np.isin(rows[:, 0], likely)]
         kept = kept[np.lexsort(kept.T[::-1])] if len(kept) else kept  # equal prefixes side by side
-        tokens, parents, _ = frequent_prefixes(kept, self.retrieved)
+        tokens, parents, _ = frequent_prefixes(kept, self.retrieved_nodes)
         pruned = int((rows[:, 0] >= 0).sum()) - len(kept)
         return (tokens, parents), {"suffix": [here, there], "hits": [len(ends), high - low], "pruned": pruned}
 
-    def _earlier(self, text: list[int]) -> tuple[int, list[int]]:
+    def _find_earlier(self, text: list[int]) -> tuple[int, list[int]]:
         """The length of the longest suffix that stood in the text before, 0 if none did, and where it ended, latest first."""
         self._index.extend(text)
-        for n in range(min(self.longest, len(text) - 1), self.shortest - 1, -1):
+        for n in range(min(self.max_suffix, len(text) - 1), self.min_suffix - 1, -1):
             ends = self._index.ends(text[-n:])
             if len(ends) > 1:
                 return n, list(ends[-2 : -2 - HITS : -1])  # the last of them is the suffix itself

@@ -12,7 +12,7 @@ from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 
-from ..shared.model_tree import MOST, ModelTree, unfit
+from ..shared.model_tree import MOST, ModelTree, tree_size_conflict
 
 
 @component
@@ -40,7 +40,7 @@ class RSDC(DrawnDrafter):
         high=MOST,
         most=MOST,
         unit="children",
-        help="of a node at each level from the root on, e.g. 3,2,1",
+        help="children of each node, one number per level from the root on, e.g. 3,2,1",
     )
 
     @property
@@ -48,18 +48,18 @@ class RSDC(DrawnDrafter):
         return any(x > 1 for x in self.branching)
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        return unfit(self.branching, "rsd_c.branching")
+        return tree_size_conflict(self.branching, "rsd_c.branching")
 
     def propose(self, ctx: Context) -> Draft:
         if ctx.room == 0:
             return Draft()
         tree, frontier = ModelTree(ctx), [ROOT]
         for level, width in enumerate(self.branching[: ctx.room]):
-            rows = tree.read(frontier) if level else tree.root()
+            rows = tree.read(frontier) if level else tree.read_root()
             frontier = [
                 child
-                for children in tree.spread(frontier, rows, [width] * len(frontier))
+                for children in tree.add_children(frontier, rows, [width] * len(frontier))
                 for child in children
             ]
         tree.close()
-        return tree.draft(self.proposes, notes={"branching": self.knobs()["branching"]})
+        return tree.to_draft(self.proposes, notes={"branching": self.knobs()["branching"]})

@@ -13,10 +13,10 @@ from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 
-from ..shared.model_tree import ModelTree, Siblings, families
+from ..shared.model_tree import ModelTree, Siblings, sibling_groups
 
 
-class _Slot(NamedTuple):
+class _BeamSlot(NamedTuple):
     """A child that may come next under a node of the level above: the best slot is the smallest tuple.
 
     least: minus its score G';  row: the node's place in the level;  phi: log probability of the node's sequence and of
@@ -57,8 +57,10 @@ class RSDS(DrawnDrafter):
         "phi": Note("node", "phi", "nats", "log-probability of the path", summed=True),
     }
 
-    width: int = param(4, low=1, high=16, unit="nodes", help="W, nodes of each level")
-    length: int = param(4, low=1, high=16, unit="levels", help="L, levels of the tree")
+    width: int = param(
+        4, low=1, high=16, unit="nodes", help="beam width: nodes in each level of the draft tree (W)"
+    )
+    depth: int = param(4, low=1, high=16, unit="levels", help="depth of the draft tree (L)")
 
     @property
     def branches(self) -> bool:
@@ -69,13 +71,14 @@ class RSDS(DrawnDrafter):
             return Draft()
         tree, frontier = ModelTree(ctx), [ROOT]
         phi, score = {ROOT: 0.0}, {ROOT: 0.0}
-        for level in range(min(self.length, ctx.room)):
-            rows = tree.read(frontier) if level else tree.root()
-            siblings = families(tree, frontier, rows, self.width)
+        for level in range(min(self.depth, ctx.room)):
+            rows = tree.read(frontier) if level else tree.read_root()
+            siblings = sibling_groups(tree, frontier, rows, self.width)
             scores = [
-                _best(phi[x], y) if tree.greedy else score[x] for x, y in zip(frontier, siblings, strict=True)
+                _best_log_probability(phi[x], y) if tree.greedy else score[x]
+                for x, y in zip(frontier, siblings, strict=True)
             ]
-            slots = [_Slot(-scores[i], i, phi[x], siblings[i]) for i, x in enumerate(frontier)]
+            slots = [_BeamSlot(-scores[i], i, phi[x], siblings[i]) for i, x in enumerate(frontier)]
             heapq.heapify(slots)
             level_nodes: list[int] = []
             while slots and len(level_nodes) < self.width:
@@ -83,28 +86,28 @@ class RSDS(DrawnDrafter):
                 node, taken = slot.siblings.grow()
                 phi[node], score[node] = slot.phi + math.log(taken), -slot.least
                 level_nodes.append(node)
-                if slot.siblings.more and taken < 1 and len(level_nodes) < self.width:
+                if slot.siblings.has_next and taken < 1 and len(level_nodes) < self.width:
                     left = slot.phi + math.log1p(-taken)
                     place = ctx.position + level
                     after = (
-                        _best(left, slot.siblings)
+                        _best_log_probability(left, slot.siblings)
                         if tree.greedy
-                        else lower(left, -slot.least, ctx.chance, place)
+                        else draw_gumbel_below(left, -slot.least, ctx.chance, place)
                     )
-                    heapq.heappush(slots, _Slot(-after, slot.row, left, slot.siblings))
+                    heapq.heappush(slots, _BeamSlot(-after, slot.row, left, slot.siblings))
             frontier = level_nodes
         tree.close()
         nodes = range(len(tree.tokens))
         notes = {"scores": [round(score[x], 4) for x in nodes], "phi": [round(phi[x], 4) for x in nodes]}
-        return tree.draft(self.proposes, notes=notes)
+        return tree.to_draft(self.proposes, notes=notes)
 
 
-def _best(phi: float, siblings: Siblings) -> float:
+def _best_log_probability(phi: float, siblings: Siblings) -> float:
     """Log probability of the likeliest continuation."""
-    return phi + math.log(siblings.likeliest)
+    return phi + math.log(siblings.next_probability)
 
 
-def lower(location: float, bound: float, chance: Chance, position: int) -> float:
+def draw_gumbel_below(location: float, bound: float, chance: Chance, position: int) -> float:
     """A Gumbel draw of `location` that is known to lie below `bound`: location - log(exp(location - bound) - log u)."""
     spread, above = -math.log(1.0 - chance.uniform(position, "draft")), location - bound
     if above < 0 < spread:

@@ -6,13 +6,13 @@ from typing import ClassVar
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.drafter import DrawnDrafter
 from decodescope.engine.decoding.shared.verify_cost import verify_costs
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 
 from ..shared.model_tree import ModelTree
-from ..shared.trees import SHAPED, Growth, SequoiaTable, Template, sequoia_tree
+from ..shared.trees import SHAPED, SequoiaTable, Template, TemplateGrowth, sequoia_tree
 
 # Probability that the first, second, ... child of a node is the accepted one: measured on the shipped pair lab and lab-draft
 # with trees of one level and 8 nodes, 670 places in 8 texts of 60 tokens, under greedy, T = 0.6 and T = 1 alike.
@@ -44,11 +44,15 @@ class Sequoia(DrawnDrafter):
     lanes = ("draft",)
     tells: ClassVar[dict[str, Note]] = SHAPED
 
-    nodes: int = param(24, low=1, high=128, unit="nodes", help="size of the tree")
-    depth: int = param(6, low=1, high=16, unit="levels", help="deepest level of the tree")
-    rates: str = param("fixed", choices=("fixed", "measured"), help="how often the b-th child is accepted")
-    fit: bool = param(
-        False, help="take the size and depth with the most tokens per microsecond on this device"
+    nodes: int = param(24, low=1, high=128, unit="nodes", help="maximum size of the draft tree")
+    depth: int = param(6, low=1, high=16, unit="levels", help="maximum depth of the draft tree")
+    acceptance_rates: str = param(
+        "fixed",
+        choices=("fixed", "measured"),
+        help="acceptance rate of the b-th child: built-in values, or measured during the run",
+    )
+    hardware_aware: bool = param(
+        False, help="choose the tree size and depth that give the most tokens per microsecond on this device"
     )
 
     @property
@@ -61,7 +65,7 @@ class Sequoia(DrawnDrafter):
             [PRIOR * rate for rate in RATES],
             0,
         )
-        if self.fit:
+        if self.hardware_aware:
             self.nodes, self.depth = self.best_size(ctx)
         self._template = self._plan()
 
@@ -71,7 +75,7 @@ class Sequoia(DrawnDrafter):
     @property
     def vector(self) -> tuple[float, ...]:
         """P, as known so far."""
-        if self.rates == "fixed":
+        if self.acceptance_rates == "fixed":
             return RATES
         return tuple(taken / seen for taken, seen in zip(self._taken, self._seen, strict=True))
 
@@ -86,23 +90,23 @@ class Sequoia(DrawnDrafter):
         costs = {
             (n, deep): cost + deep * draft for n, cost in zip(sizes, target, strict=True) for deep in levels
         }
-        return max(costs, key=lambda x: table.expected(*x) / costs[x])
+        return max(costs, key=lambda x: table.expected_tokens(*x) / costs[x])
 
     def propose(self, ctx: Context) -> Draft:
         if ctx.room == 0:
             return Draft()
-        growth, tree = Growth(self._template, ctx.room), ModelTree(ctx)
+        growth, tree = TemplateGrowth(self._template, ctx.room), ModelTree(ctx)
         while growth.open:
             at = [place.at for place in growth.open]
-            rows = tree.root() if at == [ROOT] else tree.read(at)
-            children = tree.spread(at, rows, [growth.wanted(place) for place in growth.open])
+            rows = tree.read_root() if at == [ROOT] else tree.read(at)
+            children = tree.add_children(at, rows, [growth.child_count(place) for place in growth.open])
             growth.grow([[tree.tokens[node] for node in nodes] for nodes in children])
         tree.close()
         notes = {"ranks": growth.ranks, "expected": round(self._template.expected, 4)}
-        return tree.draft(self.proposes, notes=notes)
+        return tree.to_draft(self.proposes, notes=notes)
 
-    def observe(self, outcome: Outcome) -> None:
-        if self.rates == "fixed":
+    def observe(self, outcome: DraftOutcome) -> None:
+        if self.acceptance_rates == "fixed":
             return
         path = outcome.verdict.path
         for place, accepted in zip([ROOT, *path], [*path, None], strict=True):

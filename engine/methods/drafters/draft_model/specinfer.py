@@ -15,8 +15,8 @@ from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.values.draft import ROOT, Draft, Proposal
 
-from ..shared.model_tree import MOST, ModelTree, unfit
-from ..shared.union import union
+from ..shared.model_tree import MOST, ModelTree, tree_size_conflict
+from ..shared.union import merge_trees
 
 
 @component
@@ -50,7 +50,7 @@ class SpecInfer(Drafter):
     }
 
     models: int = param(
-        1, low=1, high=3, help="m, draft models; further ones have the roles draft2 and draft3"
+        1, low=1, high=3, help="number of draft models (m); further ones have the roles draft2 and draft3"
     )
     branching: tuple[int, ...] = param(
         (1, 1, 2, 1),
@@ -58,7 +58,7 @@ class SpecInfer(Drafter):
         high=MOST,
         most=MOST,
         unit="children",
-        help="of a node at each level of one tree, e.g. 3,2,1",
+        help="children of each node in one model's tree, one number per level, e.g. 3,2,1",
     )
 
     @classmethod
@@ -80,13 +80,13 @@ class SpecInfer(Drafter):
         return self.models > 1 or any(x > 1 for x in self.branching)
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        return unfit(self.branching, "specinfer.branching", self.models)
+        return tree_size_conflict(self.branching, "specinfer.branching", self.models)
 
     def propose(self, ctx: Context) -> Draft:
         if ctx.room == 0:
             return Draft()
         trees = [self._expand(ctx, role) for role in self.lanes]
-        tokens, parents, places = union((tree.tokens, tree.parents) for tree in trees)
+        tokens, parents, places = merge_trees((tree.tokens, tree.parents) for tree in trees)
         who: list[list[int]] = [[] for _ in tokens]
         for number, at in enumerate(places, 1):
             for node in dict.fromkeys(at):
@@ -95,23 +95,23 @@ class SpecInfer(Drafter):
         source = " and ".join(tree.lane.decoder.spec.name for tree in trees)
         if ctx.sampler.greedy:
             return Draft(tokens, parents, source=source, notes=notes)
-        drafts = [tree.draft(self.proposes) for tree in trees]
+        drafts = [tree.to_draft(self.proposes) for tree in trees]
         notes["models"] = [who[node] for at in places for node in at]
         notes["drawn_by"] = [number for number, draft in enumerate(drafts, 1) for _ in draft.tokens]
-        return _side_by_side(drafts, self.proposes, source, notes)
+        return _concat_drafts(drafts, self.proposes, source, notes)
 
     def _expand(self, ctx: Context, role: str) -> ModelTree:
         """The tree of one model."""
         tree, frontier = ModelTree(ctx, role), [ROOT]
         for level, width in enumerate(self.branching[: ctx.room]):
-            rows = tree.read(frontier) if level else tree.root()
-            grown = tree.spread(frontier, rows, [width] * len(frontier), again=True)
+            rows = tree.read(frontier) if level else tree.read_root()
+            grown = tree.add_children(frontier, rows, [width] * len(frontier), again=True)
             frontier = [child for children in grown for child in children]
         tree.close()
         return tree
 
 
-def _side_by_side(drafts: list[Draft], kind: Proposal, source: str, notes: dict[str, Any]) -> Draft:
+def _concat_drafts(drafts: list[Draft], kind: Proposal, source: str, notes: dict[str, Any]) -> Draft:
     """Drawn drafts under one root, one after the other, nothing merged."""
     tokens: list[int] = []
     parents: list[int] = []

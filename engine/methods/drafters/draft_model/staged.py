@@ -9,7 +9,7 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.bases.acceptance import Cursor, match, one_by_one
+from decodescope.engine.decoding.bases.acceptance import Cursor, match_greedy, verify_tokenwise
 from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.values.chance import Chance, Draw, Purpose
@@ -47,15 +47,23 @@ class Staged(Drafter):
         "guessed": Note("series", "guessed", "tokens", "that the draft model read from the table"),
     }
 
-    length: int = param(8, low=1, high=32, unit="tokens", help="tokens drafted for the target per step")
-    guess: int = param(
-        4, low=0, high=16, unit="tokens", help="tokens that the table guesses at a time; 0: none"
+    max_draft_tokens: int = param(
+        8, low=1, high=32, unit="tokens", help="length of the draft that the target verifies"
+    )
+    max_table_tokens: int = param(
+        4,
+        low=0,
+        high=16,
+        unit="tokens",
+        help="maximum length of a guess from the table for the draft model; 0: no guesses",
     )
     table: str = param(
-        "ngram", choices=("ngram", "lookup"), help="most frequent follower, or the latest occurrence"
+        "ngram",
+        choices=("ngram", "lookup"),
+        help="what the table guesses: most frequent follower (ngram), or latest occurrence (lookup)",
     )
     ngram: int = param(
-        3, low=2, high=8, unit="tokens", help="longest n-gram of the table, the token after it included"
+        3, low=2, high=8, unit="tokens", help="longest n-gram of the table, including the guessed token"
     )
 
     def begin(self, ctx: Context) -> None:
@@ -63,11 +71,11 @@ class Staged(Drafter):
 
     def propose(self, ctx: Context) -> Draft:
         (self._counts if self.table == "ngram" else self._index).extend(ctx.tokens)
-        chain = _Chain(ctx)
-        length = min(self.length, ctx.room)
+        chain = _DraftChain(ctx)
+        length = min(self.max_draft_tokens, ctx.room)
         while len(chain.tokens) < length:
-            chain.step(self._guess(chain.text, min(self.guess, length - len(chain.tokens) - 1)))
-        return chain.draft()
+            chain.step(self._guess(chain.text, min(self.max_table_tokens, length - len(chain.tokens) - 1)))
+        return chain.to_draft()
 
     def _guess(self, text: list[int], count: int) -> list[int]:
         """Up to `count` tokens that may follow `text`, the last of which may be drafted."""
@@ -80,20 +88,20 @@ class Staged(Drafter):
             return []
         guesses: list[int] = []
         context = text[-(self.ngram - 1) :]
-        while len(guesses) < count and (follower := self._counts.after(context)) is not None:
+        while len(guesses) < count and (follower := self._counts.top_follower(context)) is not None:
             guesses.append(follower.token)
             context = [*context, follower.token][-(self.ngram - 1) :]
         return guesses
 
 
-class _Chain:
+class _DraftChain:
     """What the draft model has written since the root, step by step.
 
     text: committed tokens and those drafted;  state: the sampler's, after them;  laws: float [V] of each drafted token
     """
 
     def __init__(self, ctx: Context):
-        self.ctx, self.lane, self.chance = ctx, ctx.lanes["draft"], _Inside(ctx.chance)
+        self.ctx, self.lane, self.chance = ctx, ctx.lanes["draft"], _DraftChance(ctx.chance)
         self.text, self.state = list(ctx.tokens), ctx.state
         self.laws: list[Tensor] = []
         self.u: list[float | None] = []
@@ -108,18 +116,18 @@ class _Chain:
     def step(self, guess: list[int]) -> None:
         """One pass of the draft model over what it lacks of the text and the guess; what it keeps, and one token more."""
         lane, sampler = self.lane, self.ctx.sampler
-        read = min(lane.common(self.text), len(self.text) - 1)
+        read = min(lane.common_prefix_length(self.text), len(self.text) - 1)
         lane.truncate(read)
         fed, rows = [*self.text[read:], *guess], len(guess) + 1
-        logits = lane.forward(Feed.causal(fed, read, lane.decoder.device), "draft")[0, -rows:]
+        logits = lane.forward(Feed.causal_chain(fed, read, lane.decoder.device), "draft")[0, -rows:]
         at = Cursor(Draft.chain(guess), logits, lane.best[-rows:], sampler, self.state, len(self.text))
         # the rule `lossless`
-        verdict = match(at.draft, at) if at.greedy else one_by_one(at.draft, at, self.chance)
+        verdict = match_greedy(at.draft, at) if at.greedy else verify_tokenwise(at.draft, at, self.chance)
         assert verdict.token is not None
         lane.commit(list(range(len(fed) - len(guess) + len(verdict.path))), compress=False)
         for place, token in enumerate([*guess[: len(verdict.path)], verdict.token]):
             kept, law = place < len(verdict.path), verdict.places[place][1]
-            self.state = at.after(token)
+            self.state = at.state_after(token)
             at = at.descend(place) if kept else at
             self.text.append(token)
             self.stage.append(0 if kept else 1)
@@ -128,7 +136,7 @@ class _Chain:
                 self.u.append(None if kept else verdict.u)
         self.passes, self.guessed = self.passes + 1, self.guessed + len(guess)
 
-    def draft(self) -> Draft:
+    def to_draft(self) -> Draft:
         """The chain, each token drawn from the draft model's law at its place."""
         tokens, source = self.tokens, self.lane.decoder.spec.name
         notes = {"stage": self.stage, "passes": self.passes, "guessed": self.guessed} if tokens else None
@@ -140,7 +148,7 @@ class _Chain:
         )
 
 
-class _Inside(Chance):
+class _DraftChance(Chance):
     """The chance of a check within a draft: the first `token` draw at a position stays that of the text."""
 
     def __init__(self, chance: Chance):

@@ -9,8 +9,8 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.values.draft import Draft
 
-from ..shared.slotted import SLOTS, Slotted
-from ..shared.trees import SHAPED, Growth, shaped_tree
+from ..shared.slot_drafter import SLOTS, SlotDrafter
+from ..shared.trees import SHAPED, TemplateGrowth, shaped_tree
 
 # How often the guess of rank 0, 1, ... is right, by mask token, for a file that does not say.
 RATES = tuple(
@@ -20,7 +20,7 @@ RATES = tuple(
 
 
 @component
-class BiTA(Slotted):
+class BiTA(SlotDrafter):
     """Bi-directional tuning. Behind the root and behind every candidate hangs a group of m mask tokens; number k (from 0) is a
     row in which the target guesses the token k + 2 after its place. The group where the accepted path ends makes the next
     candidates, so every pass checks and drafts, whichever candidates are right: 1 + N candidates cost (1 + N)(1 + m) rows.
@@ -42,7 +42,11 @@ class BiTA(Slotted):
     tells: ClassVar[dict[str, Note]] = {"slots": SLOTS, **SHAPED}
 
     nodes: int = param(
-        5, low=1, high=32, unit="nodes", help="candidates of a tree, each with a group of mask tokens"
+        5,
+        low=1,
+        high=32,
+        unit="nodes",
+        help="size of the draft tree; a group of mask tokens follows every node",
     )
 
     @property
@@ -62,10 +66,10 @@ class BiTA(Slotted):
         if self._guessed is not None:
             ranks = min(max(self._template.ranks) + 1, self._guessed.shape[-1])
             guesses = self._guessed.topk(ranks).indices.tolist()
-        growth = Growth(self._template, min(ctx.room, len(guesses)))
+        growth = TemplateGrowth(self._template, min(ctx.room, len(guesses)))
         for level in guesses:
             growth.grow([level] * len(growth.open))
         draft = Draft(growth.tokens, growth.parents, source="mask tokens")
-        hung = self.hang(draft, [self._trained.shape["heads"]] * (len(draft) + 1), ctx.room)
+        hung = self.attach_slots(draft, [self._trained.shape["heads"]] * (len(draft) + 1), ctx.room)
         draft.notes = {"slots": hung, "ranks": growth.ranks, "expected": round(self._template.expected, 4)}
         return draft

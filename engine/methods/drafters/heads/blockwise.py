@@ -33,14 +33,18 @@ class Blockwise(HeadState):
         "sure": Note("node", "sure", what="probability that the head gives its likeliest token"),
     }
 
-    length: int = param(
-        16, low=1, high=16, unit="tokens", help="longest chain; the heads of the file bound it too"
+    max_draft_tokens: int = param(
+        16,
+        low=1,
+        high=16,
+        unit="tokens",
+        help="maximum length of a draft; the number of trained heads also limits it",
     )
 
     def propose(self, ctx: Context) -> Draft:
         if self._state is None or ctx.room == 0:
             return Draft()
         logits = self._heads.logits(self._heads(self._state), ctx.target.decoder)  # [K, V]
-        sure, tokens = logits[: min(ctx.room, self.length)].softmax(-1).max(-1)
+        sure, tokens = logits[: min(ctx.room, self.max_draft_tokens)].softmax(-1).max(-1)
         notes = {"sure": [round(x, 4) for x in sure.tolist()]}
         return Draft.chain(tokens.tolist(), source="blockwise heads", notes=notes)

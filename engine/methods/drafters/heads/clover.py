@@ -8,13 +8,13 @@ import torch
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.heads.drafting.clover import CloverHeads
 
 from ..shared.feature_walk import FeatureWalk
 from ..shared.head_tree import HeadTree
-from ..shared.trees import SHAPED, Growth
+from ..shared.trees import SHAPED, TemplateGrowth
 
 # How often the guess of rank 0, 1, ... is right, by head, for heads whose file does not say.
 RATES = tuple(
@@ -48,18 +48,18 @@ class Clover(HeadTree):
         "passes": Note("series", "passes", what="of the heads"),
     }
 
-    nodes: int = param(24, low=1, high=64, unit="nodes", help="size of the tree")
+    nodes: int = param(24, low=1, high=64, unit="nodes", help="size of the draft tree")
 
     def begin(self, ctx: Context) -> None:
         super().begin(ctx)
         self._net = cast(CloverHeads, self._heads)
         self._walk = FeatureWalk(ctx, self._net, ("final",))
 
-    def observe(self, outcome: Outcome) -> None:
-        self._walk.told(outcome)
+    def observe(self, outcome: DraftOutcome) -> None:
+        self._walk.note_accepted(outcome)
 
     def propose(self, ctx: Context) -> Draft:
-        state, growth = self._walk.root(), Growth(self._template, ctx.room)
+        state, growth = self._walk.read_root(), TemplateGrowth(self._template, ctx.room)
         if state is None or not growth.open:
             return Draft()
         features = self._net.feature(state)
@@ -69,7 +69,7 @@ class Clover(HeadTree):
         while True:
             logits = self._net.logits(features[None], ctx.target.decoder)[0]  # [R, V]
             row = {place.at: i for i, place in enumerate(growth.open)}
-            widest = min(max(map(growth.wanted, growth.open)), logits.shape[-1])
+            widest = min(max(map(growth.child_count, growth.open)), logits.shape[-1])
             growth.grow(logits.topk(widest).indices.tolist())
             for name in ("gates", "state"):
                 notes[name] += [None] * (len(growth.tokens) - len(notes[name]))

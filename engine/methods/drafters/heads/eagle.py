@@ -14,15 +14,15 @@ from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.drafter import DrawnDrafter
-from decodescope.engine.decoding.values.chance import Drawn, drawn_from, rests
+from decodescope.engine.decoding.values.chance import Drawn, remainders, remaining_distributions
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.heads.drafting.eagle import EagleLayer
-from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.heads.files import missing_reason
 
 from ..shared.feature_walk import FeatureWalk
-from ..shared.trees import PATH, SHAPED, Growth, shaped_tree
+from ..shared.trees import PATH, SHAPED, TemplateGrowth, shaped_tree
 
 # How often the guess of rank 0, 1, ... is right at any level, for a layer whose file does not say.
 RATES = ((0.6, 0.13, 0.06, 0.04, 0.025, 0.02, 0.015, 0.01),)
@@ -50,15 +50,15 @@ class Eagle(DrawnDrafter):
         "passes": Note("series", "passes", what="of the layer on guessed features"),
     }
 
-    nodes: int = param(25, low=1, high=64, unit="nodes", help="size of the tree")
-    depth: int = param(5, low=1, high=10, unit="levels", help="deepest level of the tree")
+    nodes: int = param(25, low=1, high=64, unit="nodes", help="size of the draft tree")
+    depth: int = param(5, low=1, high=10, unit="levels", help="maximum depth of the draft tree")
 
     @property
     def branches(self) -> bool:
         return self.nodes > 1
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        return missing("eagle", spec)
+        return missing_reason("eagle", spec)
 
     def begin(self, ctx: Context) -> None:
         layer = cast(EagleLayer, ctx.target.decoder.heads["eagle"])
@@ -68,7 +68,7 @@ class Eagle(DrawnDrafter):
         self._walk = FeatureWalk(ctx, layer, ("final",))
 
     def propose(self, ctx: Context) -> Draft:
-        growth, features = Growth(self._template, ctx.room, ctx.state), self._walk.root()
+        growth, features = TemplateGrowth(self._template, ctx.room, ctx.state), self._walk.read_root()
         if features is None or not growth.open:
             return Draft()
         laws: list[Drawn] = []
@@ -79,7 +79,7 @@ class Eagle(DrawnDrafter):
             if not growth.open:
                 break
             above = [row[growth.parents[place.at]] for place in growth.open]
-            features = self._walk.ahead(features, above, [place.path[-1] for place in growth.open])
+            features = self._walk.next_level(features, above, [place.path[-1] for place in growth.open])
         self._walk.close()
         passes = self._walk.level
         notes: dict[str, Any] = {
@@ -89,25 +89,29 @@ class Eagle(DrawnDrafter):
         }
         if ctx.sampler.greedy:
             return Draft(growth.tokens, growth.parents, source="EAGLE", notes=notes)
-        q, rows = drawn_from(laws), list(range(len(laws)))
-        notes["scores"] = scores(growth, q)
+        q, rows = remaining_distributions(laws), list(range(len(laws)))
+        notes["scores"] = path_scores(growth, q)
         return Draft(growth.tokens, growth.parents, self.proposes, q, rows, us, source="EAGLE", notes=notes)
 
     def _grow(
-        self, ctx: Context, growth: Growth, logits: Tensor, laws: list[Drawn], us: list[float | None]
+        self, ctx: Context, growth: TemplateGrowth, logits: Tensor, laws: list[Drawn], us: list[float | None]
     ) -> None:
         """Choose or draw the children of every open place from its row of logits [R, V]; note laws and uniforms."""
         sampler = ctx.sampler
-        wanted = [growth.wanted(place) for place in growth.open]
+        wanted = [growth.child_count(place) for place in growth.open]
         if sampler.greedy:
-            own = self._each(sampler.warp, growth, logits) if sampler.stateful else logits
+            own = self._map_open_rows(sampler.warp, growth, logits) if sampler.stateful else logits
             best = own.topk(min(max(wanted), own.shape[1])).indices.tolist()
             tokens = [x[:count] for x, count in zip(best, wanted, strict=True)]
         else:
             tokens, at = [], ctx.position + self._walk.level
-            own = self._each(ctx.law, growth, logits) if sampler.stateful else ctx.law(logits, ctx.state)
-            for rest, count in zip(rests(own), wanted, strict=True):
-                drawn = ctx.chance.distinct(rest, count, at)
+            own = (
+                self._map_open_rows(ctx.law, growth, logits)
+                if sampler.stateful
+                else ctx.law(logits, ctx.state)
+            )
+            for rest, count in zip(remainders(own), wanted, strict=True):
+                drawn = ctx.chance.draw_distinct(rest, count, at)
                 tokens.append([x.token for x in drawn])
                 laws += [(rest.law, rest.taken[:i]) for i in range(len(drawn))]
                 us += [x.u for x in drawn]
@@ -118,15 +122,17 @@ class Eagle(DrawnDrafter):
             tokens, [[sampler.update(place.state, token, row) for token in own] for place, own, row in rows]
         )
 
-    def _each(self, work: Callable[[Tensor, Any], Tensor], growth: Growth, logits: Tensor) -> Tensor:
+    def _map_open_rows(
+        self, work: Callable[[Tensor, Any], Tensor], growth: TemplateGrowth, logits: Tensor
+    ) -> Tensor:
         """float [R, V]: what is made of each open place's row of logits [R, V] under its own state."""
         return torch.stack([work(row, place.state) for row, place in zip(logits, growth.open, strict=True)])
 
-    def observe(self, outcome: Outcome) -> None:
-        self._walk.told(outcome)
+    def observe(self, outcome: DraftOutcome) -> None:
+        self._walk.note_accepted(outcome)
 
 
-def scores(growth: Growth, q: Tensor) -> list[float]:
+def path_scores(growth: TemplateGrowth, q: Tensor) -> list[float]:
     """Per node the sum of log q, in nats, over its path; q float [N, V], what each was drawn from."""
     scored: list[float] = []
     shares = q.gather(1, torch.tensor(growth.tokens, device=q.device)[:, None])[:, 0].tolist()

@@ -34,5 +34,5 @@ class Eagle2(BeamTree):
     needs = Needs(hidden=frozenset({"final"}))
     reads: ClassVar[str] = "eagle"
 
-    def places(self, spec: ModelSpec) -> Sequence[int | str]:
+    def feature_places(self, spec: ModelSpec) -> Sequence[int | str]:
         return ("final",)

@@ -32,12 +32,13 @@ class Eagle3(BeamTree):
     reads: ClassVar[str] = "eagle3"
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if not method.depth.exact:
-            return f"eagle3 reads states of all depths, {method.depth.name} may leave before; choose the depth all_layers."
+        if not method.adaptive_depth.exact:
+            rule = method.adaptive_depth.name
+            return f"eagle3 reads states of all depths, {rule} may leave before; choose adaptive_depth all_layers."
         return super().refuse(method, spec)
 
-    def asks(self, spec: ModelSpec) -> Needs:
+    def pass_needs(self, spec: ModelSpec) -> Needs:
         return Needs(hidden=frozenset(fused_layers(spec.n_layers)))
 
-    def places(self, spec: ModelSpec) -> Sequence[int | str]:
+    def feature_places(self, spec: ModelSpec) -> Sequence[int | str]:
         return fused_layers(spec.n_layers)

@@ -43,7 +43,7 @@ class Fspad(BeamTree):
         ),
     }
 
-    def places(self, spec: ModelSpec) -> Sequence[int | str]:
+    def feature_places(self, spec: ModelSpec) -> Sequence[int | str]:
         return ("final",)
 
     def propose(self, ctx: Context) -> Draft:

@@ -10,13 +10,13 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.policy import CHUNK
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.heads.drafting.hydra import HydraHeads
 
 from ..shared.head_tree import HeadTree
-from ..shared.trees import SHAPED, Growth
+from ..shared.trees import SHAPED, TemplateGrowth
 
 # How often the guess of rank 0, 1, ... is right, by head, for heads whose file does not say.
 RATES = tuple(
@@ -44,7 +44,7 @@ class Hydra(HeadTree):
     rates = RATES
     tells: ClassVar[dict[str, Note]] = {**SHAPED, "passes": Note("series", "passes", what="of the heads")}
 
-    nodes: int = param(24, low=1, high=64, unit="nodes", help="size of the tree")
+    nodes: int = param(24, low=1, high=64, unit="nodes", help="size of the draft tree")
 
     def begin(self, ctx: Context) -> None:
         super().begin(ctx)
@@ -52,7 +52,7 @@ class Hydra(HeadTree):
         self._store = None if self._prefix is None else self._prefix.attention.store()
         self._due: Tensor | None = None if ctx.target.probe is None else ctx.target.probe.hidden["final"][0]
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         super().observe(outcome)
         self._due = outcome.hidden["final"][0, [0, *(node + 1 for node in outcome.verdict.path)]]
 
@@ -70,7 +70,7 @@ class Hydra(HeadTree):
         if self._state is None or ctx.room == 0:
             return Draft()
         decoder = ctx.target.decoder
-        growth = Growth(self._template, ctx.room)
+        growth = TemplateGrowth(self._template, ctx.room)
         passes = 0
         while growth.open:
             tokens = [[ctx.tokens[-1], *place.path] for place in growth.open]
@@ -78,7 +78,7 @@ class Hydra(HeadTree):
             embedded = F.embedding(torch.tensor(tokens, device=decoder.device), table)  # [R, k + 1, d]
             features = self._heads(passes, self._state.expand(len(tokens), -1), embedded)
             logits = self._heads.logits(features[None], decoder, passes)[0]  # [R, V]
-            widest = min(max(map(growth.wanted, growth.open)), logits.shape[-1])
+            widest = min(max(map(growth.child_count, growth.open)), logits.shape[-1])
             growth.grow(logits.topk(widest).indices.tolist())
             passes += 1
         notes = {"ranks": growth.ranks, "expected": round(self._template.expected, 4), "passes": passes}

@@ -11,11 +11,11 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.values.draft import Draft
 
-from ..shared.slotted import SLOTS, Slotted
+from ..shared.slot_drafter import SLOTS, SlotDrafter
 
 
 @component
-class LookAheadTokens(Slotted):
+class LookAheadTokens(SlotDrafter):
     """Parallel speculative sampling, PaSS, which is no name that a module can have: the file is called after what is trained, L
     embeddings. Behind the root they are rows of a pass like any other; in number k (from 0) the target guesses the token k + 2
     after the root, while the root's own row says the next token.
@@ -42,20 +42,29 @@ class LookAheadTokens(Slotted):
         "sure": Note("node", "sure", what="the largest probability of the guess, before the sampler"),
     }
 
-    length: int = param(
-        3, low=1, high=16, unit="tokens", help="L, longest draft; the tokens of the file bound it too"
+    max_draft_tokens: int = param(
+        3,
+        low=1,
+        high=16,
+        unit="tokens",
+        help="maximum length of a draft (L); the number of trained tokens also limits it",
     )
-    where: str = param(
-        "alone", choices=("alone", "everywhere"), help="look-ahead tokens in passes without draft, or in all"
+    placement: str = param(
+        "alone",
+        choices=("alone", "everywhere"),
+        help="add look-ahead tokens only to passes without a draft (alone), or to all (everywhere)",
     )
 
     def propose(self, ctx: Context) -> Draft:
         if ctx.room == 0:
             return Draft()
         draft = self._chain(ctx)
-        asks = self.where == "everywhere" or not draft.tokens
-        most = min(self.length, self._trained.shape["heads"]) if asks else 0
-        draft.notes = {"slots": self.hang(draft, [most] * (len(draft) + 1), ctx.room), **(draft.notes or {})}
+        asks = self.placement == "everywhere" or not draft.tokens
+        most = min(self.max_draft_tokens, self._trained.shape["heads"]) if asks else 0
+        draft.notes = {
+            "slots": self.attach_slots(draft, [most] * (len(draft) + 1), ctx.room),
+            **(draft.notes or {}),
+        }
         return draft
 
     def _chain(self, ctx: Context) -> Draft:

@@ -7,7 +7,7 @@ from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.values.draft import Draft
 
 from ..shared.head_tree import HeadTree
-from ..shared.trees import Growth
+from ..shared.trees import TemplateGrowth
 
 # How often the guess of rank 0, 1, ... is right, by head, for heads whose file does not say.
 RATES = tuple(
@@ -35,12 +35,12 @@ class Medusa(HeadTree):
     reads = "medusa"
     rates = RATES
 
-    nodes: int = param(24, low=1, high=64, unit="nodes", help="size of the tree")
+    nodes: int = param(24, low=1, high=64, unit="nodes", help="size of the draft tree")
 
     def propose(self, ctx: Context) -> Draft:
         if self._state is None or ctx.room == 0:
             return Draft()
-        growth = Growth(self._template, ctx.room)
+        growth = TemplateGrowth(self._template, ctx.room)
         logits = self._heads.logits(self._heads(self._state), ctx.target.decoder)  # [K, V]
         guesses = logits.topk(min(max(self._template.ranks) + 1, logits.shape[-1])).indices.tolist()
         level = 0

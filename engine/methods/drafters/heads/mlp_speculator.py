@@ -13,12 +13,12 @@ from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.values.draft import Draft
-from decodescope.engine.model.heads.drafting.mlp_speculator import MLPSpeculator as Net
+from decodescope.engine.model.heads.drafting.mlp_speculator import MLPSpeculatorNet as Net
 from decodescope.engine.model.layers.faults import require_finite
 
 from ..shared.head_tree import HeadState
-from ..shared.model_tree import MOST, unfit
-from ..shared.union import union
+from ..shared.model_tree import MOST, tree_size_conflict
+from ..shared.union import merge_trees
 
 
 @component
@@ -47,16 +47,16 @@ class MLPSpeculator(HeadState):
         high=MOST,
         most=MOST,
         unit="tokens",
-        help="that a path goes on with at each level, e.g. 5,4,3",
+        help="continuations of each path, one number per level, e.g. 5,4,3",
     )
-    kept: int = param(5, low=1, high=32, unit="paths", help="likeliest paths that are drafted")
+    max_paths: int = param(5, low=1, high=32, unit="paths", help="number of likeliest paths to draft")
 
     @property
     def branches(self) -> bool:
-        return self.kept > 1
+        return self.max_paths > 1
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        return unfit(self.branching, "mlp_speculator.branching") or super().refuse(method, spec)
+        return tree_size_conflict(self.branching, "mlp_speculator.branching") or super().refuse(method, spec)
 
     def propose(self, ctx: Context) -> Draft:
         if self._state is None or ctx.room == 0:
@@ -78,8 +78,10 @@ class MLPSpeculator(HeadState):
             last = best.indices.flatten()
             paths = torch.cat([paths.repeat_interleave(n, 0), last[:, None]], 1)
             state = state.repeat_interleave(n, 0)
-        top = scores.topk(min(self.kept, len(scores)))
-        tokens, parents, _ = union((row, range(-1, len(row) - 1)) for row in paths[top.indices].tolist())
+        top = scores.topk(min(self.max_paths, len(scores)))
+        tokens, parents, _ = merge_trees(
+            (row, range(-1, len(row) - 1)) for row in paths[top.indices].tolist()
+        )
         notes = {
             "scores": [round(x, 4) for x in top.values.tolist()],
             "dropped": len(scores) - len(top.values),

@@ -43,17 +43,21 @@ class ParallelSpec(BeamTree):
         ),
     }
 
-    depth: int = param(6, low=1, high=11, unit="levels", help="deepest level of the tree")
-    k: int = param(
-        3, low=1, high=8, unit="tokens", help="guessed in a pass; no more than the layer was trained for"
+    depth: int = param(6, low=1, high=11, unit="levels", help="maximum depth of the draft tree")
+    tokens_per_pass: int = param(
+        3,
+        low=1,
+        high=8,
+        unit="tokens",
+        help="levels guessed in one pass of the draft layer (k); its training sets the upper limit",
     )
 
-    def places(self, spec: ModelSpec) -> Sequence[int | str]:
+    def feature_places(self, spec: ModelSpec) -> Sequence[int | str]:
         return ("final",)
 
     def begin(self, ctx: Context) -> None:
         layer = cast(ParallelSpecLayer, ctx.target.decoder.heads[self.reads])
-        self._k = min(self.k, layer.shape["masks"] + 1)
+        self._k = min(self.tokens_per_pass, layer.shape["masks"] + 1)
         self._walk = GroupWalk(ctx, layer, self._k)
 
     def propose(self, ctx: Context) -> Draft:

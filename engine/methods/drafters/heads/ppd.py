@@ -7,12 +7,12 @@ from typing import ClassVar
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.context import Context
-from decodescope.engine.decoding.shared.verify_cost import fastest
+from decodescope.engine.decoding.shared.verify_cost import fastest_row_count
 from decodescope.engine.decoding.values.draft import Draft
 
+from ..shared.slot_drafter import SLOTS, SlotDrafter
 from ..shared.slot_plan import slot_plan
-from ..shared.slotted import SLOTS, Slotted
-from ..shared.trees import SHAPED, Growth
+from ..shared.trees import SHAPED, TemplateGrowth
 
 SIZES = (8, 16, 24, 32, 48)
 # How often the guess of rank 0, 1, ... is right, by prompt token, for heads whose file does not say.
@@ -23,7 +23,7 @@ RATES = tuple(
 
 
 @component
-class PPD(Slotted):
+class PPD(SlotDrafter):
     """Parallel prompt decoding. Behind the root and behind candidates of the tree hang prompt tokens, one to three; number k
     behind a node is a row of the check in which the target guesses the token k + 2 after that node. The rows of the node where
     the accepted path ends make the next draft, so there is no net and no further pass: drafting costs rows of the check.
@@ -55,7 +55,7 @@ class PPD(Slotted):
         "auto",
         choices=("auto", *map(str, SIZES)),
         unit="rows",
-        help="of a check: candidates and prompt tokens",
+        help="size of a verification pass: root, candidates, prompt tokens; auto: fastest on this device",
     )
 
     @property
@@ -72,7 +72,7 @@ class PPD(Slotted):
         }
         if self.rows == "auto":
             tokens = {rows: plan.tokens for rows, plan in plans.items()}
-            self.rows = str(fastest(ctx.target.decoder, tokens, ctx.target.executor))
+            self.rows = str(fastest_row_count(ctx.target.decoder, tokens, ctx.target.executor))
         self._plan = plans[int(self.rows)]
 
     def propose(self, ctx: Context) -> Draft:
@@ -84,11 +84,13 @@ class PPD(Slotted):
         guessed = [] if best is None else best.indices.tolist()
         state = min(len(guessed), ctx.room)
         tree = self._plan.trees[state]
-        growth = Growth(tree.template, ctx.room)
+        growth = TemplateGrowth(tree.template, ctx.room)
         for guesses in guessed:
             growth.grow([guesses] * len(growth.open))
         draft = Draft(growth.tokens, growth.parents, source="prompt tokens")
-        counts = self.hang(draft, [tree.slots[0], *(tree.slots[x + 1] for x in growth.nodes)], ctx.room)
+        counts = self.attach_slots(
+            draft, [tree.slots[0], *(tree.slots[x + 1] for x in growth.nodes)], ctx.room
+        )
         expected = round(tree.template.expected, 4)
         draft.notes = {
             "state": state,

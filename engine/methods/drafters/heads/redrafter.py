@@ -11,11 +11,11 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
 from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.values.draft import Draft
-from decodescope.engine.model.heads.drafting.redrafter import ReDrafter as Net
+from decodescope.engine.model.heads.drafting.redrafter import ReDrafterNet as Net
 from decodescope.engine.model.layers.faults import require_finite
 
 from ..shared.head_tree import HeadState
-from ..shared.union import union
+from ..shared.union import merge_trees
 
 
 @component
@@ -47,14 +47,18 @@ class ReDrafter(HeadState):
         "merged": Note("series", "merged", "tokens", "that stand in the tree for another beam already"),
     }
 
-    width: int = param(10, low=1, high=64, unit="beams", help="beams that are kept")
-    length: int = param(3, low=1, high=16, unit="tokens", help="of each beam, the root left out")
-    top: int = param(
+    width: int = param(
+        10, low=1, high=64, unit="beams", help="number of beams kept after each step of the beam search"
+    )
+    depth: int = param(
+        3, low=1, high=16, unit="tokens", help="length of each beam, not counting the root token"
+    )
+    top_k: int = param(
         50,
         low=1,
         high=1024,
         unit="tokens",
-        help="likeliest tokens of a distribution that a beam may go on with",
+        help="likeliest next tokens considered for each beam at every step",
     )
 
     @property
@@ -71,16 +75,16 @@ class ReDrafter(HeadState):
         state = net.begin(h)  # [R, inner] for R beams
         last = torch.tensor([ctx.tokens[-1]], device=decoder.device)
         beams, scores = last.new_empty(1, 0), state.new_zeros(1)
-        for _ in range(min(self.length, ctx.room)):
+        for _ in range(min(self.depth, ctx.room)):
             state = net.step(state, F.embedding(last, decoder.embed))
             logits = decoder.unembed(net.feature(h.expand(len(state), -1), state))  # [R, V]
             logits = require_finite(logits, f"the heads {net.kind}")
-            likely = logits.topk(min(self.top, logits.shape[-1]))
+            likely = logits.topk(min(self.top_k, logits.shape[-1]))
             grown = (scores[:, None] + likely.values.log_softmax(-1)).flatten()
             scores, at = grown.topk(min(self.width, len(grown)))
             beam, last = at // likely.values.shape[1], likely.indices.flatten()[at]
             beams, state = torch.cat([beams[beam], last[:, None]], 1), state[beam]
-        tokens, parents, nodes = union((row, range(-1, len(row) - 1)) for row in beams.tolist())
+        tokens, parents, nodes = merge_trees((row, range(-1, len(row) - 1)) for row in beams.tolist())
         merged = sum(map(len, nodes)) - len(tokens)
         notes = {"scores": [round(x, 4) for x in scores.tolist()], "nodes": nodes, "merged": merged}
         return Draft(tokens, parents, source="ReDrafter beams", notes=notes)

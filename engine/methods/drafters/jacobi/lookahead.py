@@ -6,12 +6,12 @@ from typing import Any, ClassVar
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 
 from ..shared.comb import Comb
-from ..shared.union import union
+from ..shared.union import merge_trees
 
 
 @component
@@ -51,14 +51,20 @@ class Lookahead(Drafter):
         ),
     }
 
-    window: int = param(5, low=1, high=64, unit="columns", help="W, columns of the window")
+    window: int = param(5, low=1, high=64, unit="columns", help="width of the Jacobi window (W)")
     ngram: int = param(
-        4, low=2, high=16, unit="tokens", help="N, length of the n-grams; the window has N - 1 levels"
+        4, low=2, high=16, unit="tokens", help="length of the n-grams (N); the window has N - 1 levels"
     )
     guesses: int = param(
-        5, low=0, high=64, unit="n-grams", help="G, held for each first token and tried in a pass"
+        5,
+        low=0,
+        high=64,
+        unit="n-grams",
+        help="n-grams kept for each first token and tried in each pass (G); 0: none",
     )
-    from_prompt: bool = param(False, help="put the n-grams of prompt and text into the pool as well")
+    pool_from_prompt: bool = param(
+        False, help="also add the n-grams of the prompt and the generated text to the pool"
+    )
 
     @property
     def branches(self) -> bool:
@@ -74,13 +80,13 @@ class Lookahead(Drafter):
     def propose(self, ctx: Context) -> Draft:
         if ctx.room == 0:
             return Draft()
-        if self.from_prompt:
+        if self.pool_from_prompt:
             for end in range(max(self._read, self.ngram), len(ctx.tokens) + 1):
                 self._add(tuple(ctx.tokens[end - self.ngram : end]))
             self._read = len(ctx.tokens) + 1
         ngrams = self._pool.get(ctx.tokens[-1], {})
         chains = [list(x[: ctx.room]) for x in ngrams]
-        tokens, parents, _ = union((x, list(range(ROOT, len(x) - 1))) for x in chains)
+        tokens, parents, _ = merge_trees((x, list(range(ROOT, len(x) - 1))) for x in chains)
         self._comb.fit(ctx.room)
         first, (cells, above) = len(tokens), self._comb.tree()
         parents = parents + [ROOT if x == ROOT else first + x for x in above]
@@ -90,11 +96,11 @@ class Lookahead(Drafter):
         may = [True] * first + [False] * len(cells)
         return Draft(tokens + cells, parents, acceptable=may, source="pool and window", notes=notes)
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         draft, comb = outcome.draft, self._comb
         if not comb.levels or draft.notes is None:
             return
-        first = draft.drafted
+        first = draft.drafted_count
         new = [outcome.best[0 if end == ROOT else first + end + 1] for end in comb.ends()]
         if len(comb.levels) < self.ngram - 1:
             comb.grow(new)

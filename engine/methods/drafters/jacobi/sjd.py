@@ -9,7 +9,7 @@ from torch import Tensor
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.values.draft import Draft, Proposal
 
@@ -42,9 +42,11 @@ class SJD(Drafter):
         ),
     }
 
-    window: int = param(8, low=1, high=64, unit="tokens", help="W, tokens drafted (the authors: 16)")
-    refill: str = param(
-        "random", choices=("random", "repeat"), help="new places: uniform, or a copy of the left neighbour"
+    window: int = param(8, low=1, high=64, unit="tokens", help="length of the draft (W); the authors use 16")
+    initial_guess: str = param(
+        "random",
+        choices=("random", "repeat"),
+        help="first guess for a new place: a random token, or a repeat of the left neighbour",
     )
 
     def begin(self, ctx: Context) -> None:
@@ -69,7 +71,7 @@ class SJD(Drafter):
         u: list[float | None] = []
         for i in range(count):
             anew = i < len(rows)
-            if not anew and self.refill == "repeat":
+            if not anew and self.initial_guess == "repeat":
                 token = tokens[-1]
                 drawn_by = -1
                 by = None
@@ -98,7 +100,7 @@ class SJD(Drafter):
             chain.q = torch.stack(q) if q else self._uniform.new_empty(0, len(self._uniform))
         return chain
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         settled = len(outcome.verdict.path) + 1
         self._rows = outcome.logits[settled:]
         self._passes = [x + 1 for x in [*(outcome.draft.notes or {}).get("passes", []), 0][settled:]]

@@ -10,8 +10,8 @@ from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 
-from ..shared.datastore import HELP, LARGEST, datastore
-from ..shared.tree_search import Place, Weights, places, search, trigrams
+from ..shared.datastore import HELP, LARGEST, load_datastore
+from ..shared.tree_search import SearchNode, TrigramWeights, load_successor_table, search_tree, visited_nodes
 
 NODES = 64
 
@@ -40,29 +40,39 @@ class Aded(Drafter):
     }
 
     datastore: str = param("", file=True, most=LARGEST, help=HELP)
-    iterations: int = param(150, low=1, high=2000, help="searches before a draft")
+    iterations: int = param(150, low=1, high=2000, help="iterations of the tree search before each draft")
     depth: int = param(
-        3, low=1, high=16, unit="tokens", help="how far a search goes; drafts have one token more"
+        3,
+        low=1,
+        high=16,
+        unit="tokens",
+        help="maximum depth of the tree search; drafts may be one token longer",
     )
-    kept: int = param(24, low=1, high=64, unit="paths", help="most visited paths that are drafted")
+    max_paths: int = param(
+        24, low=1, high=64, unit="paths", help="number of most visited search paths to draft"
+    )
 
     @property
     def branches(self) -> bool:
         return True
 
     def begin(self, ctx: Context) -> None:
-        self._weights = Weights(trigrams(datastore(self.datastore, ctx.encode, ctx.target.decoder.vocab)))
+        self._weights = TrigramWeights(
+            load_successor_table(load_datastore(self.datastore, ctx.encode, ctx.target.decoder.vocab))
+        )
 
     def propose(self, ctx: Context) -> Draft:
-        self._weights.read(ctx.tokens)
+        self._weights.raise_recent(ctx.tokens)
         if len(ctx.tokens) < 2 or ctx.room == 0:
             return Draft()
-        root = search((ctx.tokens[-2], ctx.tokens[-1]), self._weights.after, self.depth, self.iterations)
+        root = search_tree(
+            (ctx.tokens[-2], ctx.tokens[-1]), self._weights.successor_weights, self.depth, self.iterations
+        )
         # a parent is visited no less than its children
-        kept = sorted(places(root), key=lambda x: -x.visits)[: self.kept]
-        ends = [self._likeliest(x) for x in kept]
+        kept = sorted(visited_nodes(root), key=lambda x: -x.visits)[: self.max_paths]
+        ends = [self._heaviest_child(x) for x in kept]
         at: dict[tuple[int, ...], int] = {(): ROOT}  # path -> node
-        nodes: list[Place] = []
+        nodes: list[SearchNode] = []
         for x in [*kept, *ends]:
             if x is not None and x.path not in at and len(nodes) < NODES and len(x.path) <= ctx.room:
                 at[x.path] = len(nodes)
@@ -76,9 +86,9 @@ class Aded(Drafter):
             [x.path[-1] for x in nodes], [at[x.path[:-1]] for x in nodes], source="tree search", notes=notes
         )
 
-    def _likeliest(self, at: Place) -> Place | None:
+    def _heaviest_child(self, at: SearchNode) -> SearchNode | None:
         """The heaviest continuation of a place, as the search left it if it came there."""
-        row = self._weights.after(at.pair)
+        row = self._weights.successor_weights(at.pair)
         if not row:
             return None
-        return at.visited[0] if at.visited else at.child(*row.heaviest[0])
+        return at.visited[0] if at.visited else at.child(*row.sorted_weights[0])

@@ -10,7 +10,7 @@ from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.values.draft import Draft
 
-from ..shared.copied import COPIED
+from ..shared.copy_note import COPIED
 from ..shared.ngrams import SuffixIndex
 
 
@@ -44,19 +44,31 @@ class Aggressive(Drafter):
         "copied": COPIED,
     }
 
-    length: int = param(32, low=1, high=512, unit="tokens", help="longest draft")
+    max_draft_tokens: int = param(32, low=1, high=512, unit="tokens", help="maximum length of a draft")
     ngram: int = param(
-        3, low=1, high=16, unit="tokens", help="longest end of the answer that may find its place"
+        3,
+        low=1,
+        high=16,
+        unit="tokens",
+        help="longest suffix of the answer to search for in the input after a mismatch",
     )
-    before: int = param(
-        0, low=0, high=1 << 20, unit="tokens", help="tokens of the prompt that stand before the input"
+    tokens_before_input: int = param(
+        0,
+        low=0,
+        high=1 << 20,
+        unit="tokens",
+        help="length of the part of the prompt before the input that the answer repeats",
     )
-    after: int = param(
-        0, low=0, high=1 << 20, unit="tokens", help="tokens of the prompt that stand after the input"
+    tokens_after_input: int = param(
+        0,
+        low=0,
+        high=1 << 20,
+        unit="tokens",
+        help="length of the part of the prompt after the input that the answer repeats",
     )
 
     def begin(self, ctx: Context) -> None:
-        self._input = ctx.tokens[self.before : max(0, ctx.prompt - self.after)]
+        self._input = ctx.tokens[self.tokens_before_input : max(0, ctx.prompt - self.tokens_after_input)]
         self._index = SuffixIndex(self.ngram)
         self._index.extend(self._input)
         self._cursor: int | None = 0
@@ -69,8 +81,8 @@ class Aggressive(Drafter):
         self._read = len(ctx.tokens)
         if self._cursor is None:
             return Draft()
-        copied = self._input[self._cursor : self._cursor + min(self.length, ctx.room)]
-        at = self.before + self._cursor
+        copied = self._input[self._cursor : self._cursor + min(self.max_draft_tokens, ctx.room)]
+        at = self.tokens_before_input + self._cursor
         notes = {
             "mode": "copy",
             "cursor": at,

@@ -38,9 +38,9 @@ class ANPD(Drafter):
         "counts": Note("node", "count", "times", "how often that n-gram was counted"),
     }
 
-    length: int = param(6, low=1, high=64, unit="tokens", help="longest draft")
+    max_draft_tokens: int = param(6, low=1, high=64, unit="tokens", help="maximum length of a draft")
     ngram: int = param(
-        5, low=2, high=8, unit="tokens", help="highest order: a context and the token after it"
+        5, low=2, high=8, unit="tokens", help="longest n-gram to count, including the predicted token"
     )
 
     def begin(self, ctx: Context) -> None:
@@ -50,8 +50,8 @@ class ANPD(Drafter):
         self._counts.extend(ctx.tokens)
         followers: list[Follower] = []
         context = ctx.tokens[-(self.ngram - 1) :]
-        while len(followers) < min(self.length, ctx.room):
-            follower = self._counts.after(context)
+        while len(followers) < min(self.max_draft_tokens, ctx.room):
+            follower = self._counts.top_follower(context)
             if follower is None:
                 break
             followers.append(follower)

@@ -12,7 +12,7 @@ from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.values.draft import Draft
 
-from ..shared.copied import COPIED
+from ..shared.copy_note import COPIED
 from ..shared.ngrams import SuffixIndex
 
 LONGEST = 1 << 18  # characters of a reference: in UTF-8 at most the 1 MiB that one text of a trace may have
@@ -42,18 +42,23 @@ class LLMA(Drafter):
         "copied": COPIED,
     }
 
-    length: int = param(19, low=1, high=255, unit="tokens", help="longest draft")
-    ngram: int = param(5, low=1, high=8, unit="tokens", help="longest end of the answer to match")
-    trigger: int = param(1, low=1, high=8, unit="tokens", help="shortest end of the answer to match")
-    reference: str = param("", lines=True, most=LONGEST, help="text to copy from; empty for the prompt")
+    max_draft_tokens: int = param(19, low=1, high=255, unit="tokens", help="maximum length of a draft")
+    ngram: int = param(
+        5, low=1, high=8, unit="tokens", help="longest suffix of the answer to search for in the reference"
+    )
+    min_ngram: int = param(
+        1, low=1, high=8, unit="tokens", help="shortest suffix of the answer to search for in the reference"
+    )
+    reference: str = param("", lines=True, most=LONGEST, help="text to copy from; empty: the prompt")
 
     @property
     def reads_text(self) -> bool:
         return bool(self.reference)
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if self.trigger > self.ngram:
-            return f"llma.trigger = {self.trigger} is above llma.ngram = {self.ngram}, so nothing matches; lower the trigger."
+        if self.min_ngram > self.ngram:
+            above = f"llma.min_ngram = {self.min_ngram} is above llma.ngram = {self.ngram}"
+            return f"{above}, so nothing matches; lower min_ngram."
         return None
 
     def begin(self, ctx: Context) -> None:
@@ -67,10 +72,10 @@ class LLMA(Drafter):
 
     def propose(self, ctx: Context) -> Draft:
         answer = ctx.tokens[max(ctx.prompt, len(ctx.tokens) - self.ngram) :]
-        for n in range(len(answer), self.trigger - 1, -1):
+        for n in range(len(answer), self.min_ngram - 1, -1):
             ends = self._index.ends(answer[-n:])
             if ends:
-                copied = self._text[ends[0] : ends[0] + min(self.length, ctx.room)]
+                copied = self._text[ends[0] : ends[0] + min(self.max_draft_tokens, ctx.room)]
                 where = "reference" if self.reference else "prompt"
                 notes: dict[str, Any] = {
                     "document": where,

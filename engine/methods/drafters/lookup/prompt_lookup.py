@@ -10,7 +10,7 @@ from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.values.draft import Draft
 
-from ..shared.copied import COPIED
+from ..shared.copy_note import COPIED
 from ..shared.ngrams import SuffixIndex
 
 
@@ -33,9 +33,11 @@ class PromptLookup(Drafter):
         "copied": COPIED,
     }
 
-    length: int = param(10, low=1, high=64, unit="tokens", help="longest draft")
-    ngram: int = param(3, low=1, high=8, unit="tokens", help="longest suffix to match")
-    match: str = param("latest", choices=("latest", "first"), help="which of several earlier occurrences")
+    max_draft_tokens: int = param(10, low=1, high=64, unit="tokens", help="maximum length of a draft")
+    ngram: int = param(3, low=1, high=8, unit="tokens", help="longest suffix of the text to search for")
+    match: str = param(
+        "latest", choices=("latest", "first"), help="which earlier occurrence of the suffix to copy from"
+    )
 
     def begin(self, ctx: Context) -> None:
         self._index = SuffixIndex(self.ngram)
@@ -47,7 +49,7 @@ class PromptLookup(Drafter):
             ends = self._index.ends(text[-n:])  # the last of them is the suffix itself
             if len(ends) > 1:
                 at = ends[-2] if self.match == "latest" else ends[0]
-                copied = text[at : at + min(self.length, ctx.room)]
+                copied = text[at : at + min(self.max_draft_tokens, ctx.room)]
                 notes = {"span": [at - n, at], "ngram": n, "matches": len(ends) - 1}
                 notes["copied"] = [*range(at, at + len(copied))]
                 return Draft.chain(copied, source="copied from the text", notes=notes)

@@ -14,7 +14,7 @@ from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.values.draft import Draft
 
-from ..shared.datastore import HELP, LARGEST, datastore
+from ..shared.datastore import HELP, LARGEST, load_datastore
 from ..shared.union import frequent_prefixes
 
 HITS = 5000  # places that are counted
@@ -40,7 +40,11 @@ class Rest(Drafter):
     source = "He et al. 2024, arXiv:2311.08252, section 3; FasterDecoding/REST, DraftRetriever/src/lib.rs"
     tells: ClassVar[dict[str, Note]] = {
         "suffix": Note(
-            "series", "suffix", "tokens", "length of the text's end that is in the datastore", line="longest"
+            "series",
+            "suffix",
+            "tokens",
+            "length of the text's end that is in the datastore",
+            line="max_suffix",
         ),
         "hits": Note("series", "hits", "places", "where it stands"),
         "offsets": Note("set", "places", "position", "the first of them, in the order of the suffix array"),
@@ -48,28 +52,32 @@ class Rest(Drafter):
     }
 
     datastore: str = param("", file=True, most=LARGEST, help=HELP)
-    length: int = param(10, low=1, high=32, unit="tokens", help="taken from each place")
-    nodes: int = param(64, low=1, high=256, unit="nodes", help="size of the tree")
-    longest: int = param(16, low=1, high=32, unit="tokens", help="longest suffix that is looked for")
-    shortest: int = param(2, low=1, high=32, unit="tokens", help="shortest suffix that is looked for")
+    depth: int = param(
+        10, low=1, high=32, unit="tokens", help="length of the continuation copied from each match"
+    )
+    nodes: int = param(64, low=1, high=256, unit="nodes", help="maximum size of the draft tree")
+    max_suffix: int = param(
+        16, low=1, high=32, unit="tokens", help="longest suffix of the text to search for"
+    )
+    min_suffix: int = param(
+        2, low=1, high=32, unit="tokens", help="shortest suffix of the text to search for"
+    )
 
     @property
     def branches(self) -> bool:
         return self.nodes > 1
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if self.shortest > self.longest:
-            return (
-                f"rest.shortest = {self.shortest}: must not be above rest.longest, which is {self.longest}."
-            )
+        if self.min_suffix > self.max_suffix:
+            return f"rest.min_suffix = {self.min_suffix}: must not be above rest.max_suffix, which is {self.max_suffix}."
         return None
 
     def begin(self, ctx: Context) -> None:
-        self._store = datastore(self.datastore, ctx.encode, ctx.target.decoder.vocab)
+        self._store = load_datastore(self.datastore, ctx.encode, ctx.target.decoder.vocab)
 
     def propose(self, ctx: Context) -> Draft:
-        length = min(self.length, ctx.room)
-        n, low, high = self._store.longest(ctx.tokens, self.longest, self.shortest)
+        length = min(self.depth, ctx.room)
+        n, low, high = self._store.find_longest(ctx.tokens, self.max_suffix, self.min_suffix)
         if n == 0 or length == 0:
             return Draft()
         rows = (

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from decodescope.engine.core.component import component, param
 from decodescope.engine.core.note import Note
-from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.drafter import Drafter
-from decodescope.engine.decoding.shared.verify_cost import fastest
+from decodescope.engine.decoding.shared.verify_cost import fastest_row_count
 from decodescope.engine.decoding.values.draft import Draft
 
 from ..shared.trees import Template, best_tree
@@ -43,9 +43,18 @@ class TokenRecycling(Drafter):
         "template": Note("series", "template", "nodes", "of the tree, were the table full"),
     }
 
-    nodes: str = param("auto", choices=("auto", "8", "16", "24", "80"), unit="nodes", help="size of the tree")
-    from_prompt: bool = param(True, help="begin with the successors that the prompt shows")
-    unread: str = param("stop", choices=("stop", "zero"), help="after a token without successors")
+    nodes: str = param(
+        "auto",
+        choices=("auto", "8", "16", "24", "80"),
+        unit="nodes",
+        help="size of the draft tree; auto: the fastest on this device",
+    )
+    table_from_prompt: bool = param(True, help="fill the table with the successors found in the prompt")
+    unseen_token: str = param(
+        "stop",
+        choices=("stop", "zero"),
+        help="after a token that the target has not read yet: end the branch (stop), or draft id 0",
+    )
 
     @property
     def branches(self) -> bool:
@@ -53,7 +62,7 @@ class TokenRecycling(Drafter):
 
     def begin(self, ctx: Context) -> None:
         self._table: dict[int, list[int]] = {}
-        if self.from_prompt:
+        if self.table_from_prompt:
             for token, successor in zip(ctx.tokens, ctx.tokens[1:], strict=False):
                 row = self._table.setdefault(token, [])
                 self._table[token] = [successor, *(x for x in row if x != successor)][: len(RATES)]
@@ -64,13 +73,13 @@ class TokenRecycling(Drafter):
     def best_size(self, ctx: Context) -> int:
         """The template size with the most expected tokens per microsecond of the target's pass."""
         tokens = {n + 1: best_tree(RATES, n).expected for n in SIZES}
-        return fastest(ctx.target.decoder, tokens, ctx.target.executor) - 1
+        return fastest_row_count(ctx.target.decoder, tokens, ctx.target.executor) - 1
 
     def propose(self, ctx: Context) -> Draft:
         tokens: list[int] = []
         parents: list[int] = []
         depths: list[int] = []
-        unread = [0] if self.unread == "zero" else []
+        unread = [0] if self.unseen_token == "zero" else []
         place: dict[int, int] = {-1: -1}  # node of the template -> node of the draft
         for i, (parent, rank) in enumerate(zip(self._template.parents, self._template.ranks, strict=True)):
             if parent not in place:
@@ -85,7 +94,7 @@ class TokenRecycling(Drafter):
                 depths.append(depth)
         return Draft(tokens, parents, source="recycled candidates", notes={"template": len(self._template)})
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         best = outcome.logits.topk(min(len(RATES), outcome.logits.shape[-1]), -1).indices.tolist()
         read = [outcome.root, *outcome.draft.tokens]
         accepted = {0, *(node + 1 for node in outcome.verdict.path)}

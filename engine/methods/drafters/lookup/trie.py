@@ -12,8 +12,8 @@ from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 
-from ..shared.copied import COPIED
-from ..shared.forest import Forest, Node
+from ..shared.copy_note import COPIED
+from ..shared.forest import Forest, TrieNode
 
 
 @component
@@ -47,14 +47,24 @@ class Trie(Drafter):
         "dropped": Note("series", "dropped", "nodes", "that decay took from the tries since the last draft"),
     }
 
-    nodes: int = param(64, low=1, high=256, unit="nodes", help="size of the tree (decoding length)")
-    length: int = param(12, low=1, high=32, unit="tokens", help="longest branch")
-    query: int = param(2, low=1, high=16, unit="tokens", help="longest suffix that is looked up")
-    weight: float = param(
-        1e-4, low=0.0, high=1.0, step=1e-4, help="of counts in the text; the rest is the prompt's"
+    nodes: int = param(
+        64, low=1, high=256, unit="nodes", help="maximum size of the draft tree (decoding length)"
     )
-    most: int = param(
-        512, low=1, high=65536, unit="nodes", help="of the text's in one trie, before its counts are halved"
+    depth: int = param(12, low=1, high=32, unit="tokens", help="maximum length of a branch (branch length)")
+    max_suffix: int = param(2, low=1, high=16, unit="tokens", help="longest suffix of the text to look up")
+    output_weight: float = param(
+        1e-4,
+        low=0.0,
+        high=1.0,
+        step=1e-4,
+        help="weight of counts in the generated text; counts in the prompt get the rest",
+    )
+    max_output_nodes: int = param(
+        512,
+        low=1,
+        high=65536,
+        unit="nodes",
+        help="limit on nodes per trie with counts from the generated text; above it counts are halved",
     )
 
     @property
@@ -62,37 +72,39 @@ class Trie(Drafter):
         return self.nodes > 1
 
     def begin(self, ctx: Context) -> None:
-        self._forest, self._said = Forest(self.length + 1, self.most), 0
+        self._forest, self._said = Forest(self.depth + 1, self.max_output_nodes), 0
         self._forest.extend(ctx.tokens, ctx.prompt)
 
     def propose(self, ctx: Context) -> Draft:
         text = ctx.tokens
-        deepest = min(self.length, ctx.room)
+        deepest = min(self.depth, ctx.room)
         draft = Draft()
         matched = 0
         self._forest.extend(text, ctx.prompt)
-        for n in range(min(self.query, len(text)), 0, -1):
-            place = self._forest.at(text[-n:])
-            below = Draft() if place is None else self._best(place, deepest)
+        for n in range(min(self.max_suffix, len(text)), 0, -1):
+            place = self._forest.find(text[-n:])
+            below = Draft() if place is None else self._best_nodes(place, deepest)
             if below:
                 draft, matched = below, n
-            if len(below) >= min(self.length, self.nodes):
+            if len(below) >= min(self.depth, self.nodes):
                 break
         if draft.notes is not None:
             draft.notes |= {"matched": text[-matched:], "dropped": self._forest.dropped - self._said}
             self._said = self._forest.dropped
         return draft
 
-    def _best(self, place: Node, deepest: int) -> Draft:
+    def _best_nodes(self, place: TrieNode, deepest: int) -> Draft:
         """The `nodes` best nodes below `place`, of at most `deepest` levels: best first out of a heap, then depth first."""
-        taken: list[tuple[int, Node, int]] = []  # token, node, its parent's place in this list
+        taken: list[tuple[int, TrieNode, int]] = []  # token, node, its parent's place in this list
         below: dict[int, list[int]] = {}
-        heap: list[tuple[float, int, int, int, int, Node]] = []  # (-score, depth, turn, token, parent, node)
+        heap: list[
+            tuple[float, int, int, int, int, TrieNode]
+        ] = []  # (-score, depth, turn, token, parent, node)
         turn = count()
 
-        def reach(node: Node, depth: int, parent: int) -> None:
+        def reach(node: TrieNode, depth: int, parent: int) -> None:
             for token, x in node.children.items() if depth <= deepest else ():
-                score = (1 - self.weight) * x.f_in + self.weight * x.f_out
+                score = (1 - self.output_weight) * x.f_in + self.output_weight * x.f_out
                 heapq.heappush(heap, (-score, depth, next(turn), token, parent, x))
 
         reach(place, 1, ROOT)

@@ -13,15 +13,15 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.context import Context, Drafted
-from decodescope.engine.decoding.bases.depth import Depth
+from decodescope.engine.decoding.bases.adaptive_depth import AdaptiveDepth
+from decodescope.engine.decoding.bases.context import Context, DraftedToken
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.records.exits import Exit
 
-from ..shared.exits import Watched, rule_of
+from ..shared.watched_depth import WatchedDepth, parse_depth_rule
 
 
 @component
@@ -54,36 +54,51 @@ class EarlyExit(Drafter):
         "kept": Note(
             "node", "kept", "layers", "of the pass that wrote the token, which the check need not run again"
         ),
-        "sure": Note("node", "sure", what="largest probability at the exit, before the sampler", line="stop"),
+        "sure": Note(
+            "node", "sure", what="largest probability at the exit, before the sampler", line="min_probability"
+        ),
         "layers": Note("span", "checked by", "layers", "where the check begins and ends"),
     }
 
-    length: int = param(6, low=1, high=16, unit="tokens", help="longest draft")
+    max_draft_tokens: int = param(6, low=1, high=16, unit="tokens", help="maximum length of a draft")
     layers: int = param(
-        2, low=1, high=512, unit="layers", help="E, layers that a drafted token runs if there is no criterion"
+        2,
+        low=1,
+        high=512,
+        unit="layers",
+        help="number of first layers that draft a token (E); not used with a criterion",
     )
     criterion: str = param(
-        "", help="rule of the kind depth and its knobs, e.g. 'confidence_exit threshold=0.7 first=1'"
+        "", help="early-exit rule with its knobs, e.g. 'confidence_exit threshold=0.7'; empty: fixed layers"
     )
-    stop: float = param(0.0, low=0.0, high=1.0, step=0.05, help="probability under which the draft ends")
+    min_probability: float = param(
+        0.0,
+        low=0.0,
+        high=1.0,
+        step=0.05,
+        help="the draft ends after a token whose largest probability is below this; 0: no limit",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self._rule()
 
     @property
-    def scheduled(self) -> bool:
+    def uses_schedule(self) -> bool:
         return True
 
-    def _rule(self) -> Depth | None:
+    def _rule(self) -> AdaptiveDepth | None:
         """The criterion; None: a fixed layer. Raises ParamError if there is no such rule or knob."""
-        return rule_of(self.criterion, "early_exit.criterion") if self.criterion.strip(" ,") else None
+        return (
+            parse_depth_rule(self.criterion, "early_exit.criterion") if self.criterion.strip(" ,") else None
+        )
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if not method.depth.exact:
+        if not method.adaptive_depth.exact:
             return (
-                f"early_exit checks from its exit layer on, {method.depth.name} may leave before; choose the depth all_layers, "
-                f"and {method.depth.name} as early_exit's criterion."
+                f"early_exit checks from its exit layer on, {method.adaptive_depth.name} may leave before; "
+                "choose adaptive_depth all_layers, "
+                f"and {method.adaptive_depth.name} as early_exit's criterion."
             )
         rule = self._rule()
         if rule is not None:
@@ -98,24 +113,24 @@ class EarlyExit(Drafter):
     def begin(self, ctx: Context) -> None:
         rule = self._rule()
         if rule is not None:
-            rule.meet(ctx.target)
+            rule.attach_lane(ctx.target)
             rule.begin(ctx.target.decoder.spec)
-        self._exits = None if rule is None else Watched(rule, ctx.target.decoder.spec.n_layers)
+        self._exits = None if rule is None else WatchedDepth(rule, ctx.target.decoder.spec.n_layers)
 
     def propose(self, ctx: Context) -> Draft:
         lane, sampler, device = ctx.target, ctx.sampler, ctx.target.decoder.device
         lane.rollback()
         tokens, laws, us, exits = [ctx.tokens[-1]], list[Tensor](), list[float | None](), list[Exit]()
         states, depths, sound, sure = list[dict[int, Tensor]](), list[int](), list[int](), list[float]()
-        state, longest, more = ctx.state, ctx.schedule.allow(ctx, self.length), True
+        state, longest, more = ctx.state, ctx.schedule.draft_limit(ctx, self.max_draft_tokens), True
         if longest == 0:
             return Draft()
         while more and len(tokens) <= longest:
-            feed = Feed.causal(tokens[-1:], ctx.position - 1 + len(states), device)
+            feed = Feed.causal_chain(tokens[-1:], ctx.position - 1 + len(states), device)
             logits, entering, left, whole = self._read(ctx, feed, len(states))
             states.append(entering)
             depths.append(left)
-            took = None if self._exits is None else self._exits.took()
+            took = None if self._exits is None else self._exits.take_exit()
             exits += [] if took is None else [replace(took, drafted=True)]
             sound.append(whole)
             if sampler.greedy:
@@ -125,12 +140,12 @@ class EarlyExit(Drafter):
                 token, u, *_ = ctx.chance.draw(laws[-1], ctx.position - 1 + len(states), "draft")
                 us.append(u)
             tokens.append(token)
-            drafted = Drafted(token, logits)
-            sure.append(drafted.sure)
-            more = ctx.schedule.more(drafted) and drafted.sure >= self.stop
+            drafted = DraftedToken(token, logits)
+            sure.append(drafted.confidence)
+            more = ctx.schedule.continue_drafting(drafted) and drafted.confidence >= self.min_probability
             state = sampler.update(state, token, logits) if sampler.stateful else state
         layers = lane.decoder.spec.n_layers
-        kept = self._kept(lane, [min(x, layers - 1) for x in sound])
+        kept = self._reusable_layers(lane, [min(x, layers - 1) for x in sound])
         enter = kept[-1]
         notes = {
             "exits": depths,
@@ -146,7 +161,9 @@ class EarlyExit(Drafter):
         for i, store in enumerate(lane.cache.layers):
             store.rollback(sum(x > i for x in kept))
         if enter:
-            last = lane.shallow(Feed.causal(tokens[-1:], ctx.position - 1 + len(states), device), enter)
+            last = lane.states_before(
+                Feed.causal_chain(tokens[-1:], ctx.position - 1 + len(states), device), enter
+            )
             draft.enter, draft.states = (
                 enter,
                 torch.cat([*(x[at] for x, at in zip(states, kept, strict=True)), last], 1),
@@ -155,7 +172,7 @@ class EarlyExit(Drafter):
         return draft
 
     @staticmethod
-    def _kept(lane: Lane, sound: list[int]) -> list[int]:
+    def _reusable_layers(lane: Lane, sound: list[int]) -> list[int]:
         """Layers of each drafting pass that the check need not repeat; sound: those that left nothing out."""
         if lane.needs.attends:
             return [0] * len(sound)
@@ -169,8 +186,8 @@ class EarlyExit(Drafter):
         first drafted."""
         lane = ctx.target
         if self._exits is None:
-            x = lane.shallow(feed, self.layers, logits=1)
-            return lane.decoder.answer(x)()[0, 0], {self.layers: x}, self.layers, self.layers
+            x = lane.states_before(feed, self.layers, logits=1)
+            return lane.decoder.lazy_logits(x)()[0, 0], {self.layers: x}, self.layers, self.layers
         skip = self._exits.plan(len(ctx.tokens) - ctx.prompt + depth, feed)
         logits = lane.forward(feed, "draft", skip=skip, depth=self._exits)[0, 0]
-        return logits, self._exits.entered, self._exits.left, self._exits.sound
+        return logits, self._exits.entered, self._exits.exit_layer, self._exits.sound

@@ -11,13 +11,13 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.bases.policy import CHUNK
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.drafting.kangaroo import KangarooAdapter
-from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.heads.files import missing_reason
 from decodescope.engine.model.layers.faults import require_finite
 
 
@@ -41,17 +41,26 @@ class Kangaroo(Drafter):
     proposes = "iid"
     tells: ClassVar[dict[str, Note]] = {
         "exit": Note("set", "ended by", what="what ended the draft"),
-        "sure": Note("node", "sure", what="the draft's largest probability, before the sampler", line="stop"),
+        "sure": Note(
+            "node", "sure", what="the draft's largest probability, before the sampler", line="min_probability"
+        ),
         "layers": Note("span", "checked by", "layers", "where the check begins and ends"),
     }
 
-    length: int = param(6, low=1, high=16, unit="tokens", help="gamma, longest draft")
-    stop: float = param(0.6, low=0.0, high=1.0, step=0.05, help="eta, probability under which the draft ends")
+    max_draft_tokens: int = param(6, low=1, high=16, unit="tokens", help="maximum length of a draft (gamma)")
+    min_probability: float = param(
+        0.6,
+        low=0.0,
+        high=1.0,
+        step=0.05,
+        help="the draft ends after a token whose largest probability is below this (eta); 0: no limit",
+    )
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if not method.depth.exact:
-            return f"kangaroo checks from its exit layer on, {method.depth.name} may leave before; choose the depth all_layers."
-        return missing("kangaroo", spec)
+        if not method.adaptive_depth.exact:
+            rule = method.adaptive_depth.name
+            return f"kangaroo checks from its exit layer on, {rule} may leave before; choose adaptive_depth all_layers."
+        return missing_reason("kangaroo", spec)
 
     def begin(self, ctx: Context) -> None:
         self._adapter = cast(KangarooAdapter, ctx.target.decoder.heads["kangaroo"])
@@ -62,8 +71,8 @@ class Kangaroo(Drafter):
             None  # [1, 1, d], the state of the last drafted token, which it reads only if accepted
         )
         if len(ctx.tokens) > 1:
-            feed = Feed.causal(ctx.tokens[:-1], 0, ctx.target.decoder.device)
-            self._due = ctx.target.shallow(feed, self._enter, "catch_up", alone=True)
+            feed = Feed.causal_chain(ctx.tokens[:-1], 0, ctx.target.decoder.device)
+            self._due = ctx.target.states_before(feed, self._enter, "catch_up", alone=True)
 
     def propose(self, ctx: Context) -> Draft:
         lane = ctx.target
@@ -78,10 +87,10 @@ class Kangaroo(Drafter):
         laws = list[Tensor]()
         sure = list[float]()
         us: list[float | None] = []
-        state, longest = ctx.state, min(self.length, ctx.room)
-        while len(tokens) <= longest and (not sure or sure[-1] >= self.stop):
-            feed = Feed.causal(tokens[-1:], position + len(states), lane.decoder.device)
-            x = lane.shallow(feed, self._enter, logits=1)
+        state, longest = ctx.state, min(self.max_draft_tokens, ctx.room)
+        while len(tokens) <= longest and (not sure or sure[-1] >= self.min_probability):
+            feed = Feed.causal_chain(tokens[-1:], position + len(states), lane.decoder.device)
+            x = lane.states_before(feed, self._enter, logits=1)
             states.append(x)
             feature = self._adapter(x, self._store.n + self._store.m, self._store)
             logits = require_finite(lane.decoder.unembed(feature), "the adapter kangaroo")[0, 0]
@@ -94,11 +103,11 @@ class Kangaroo(Drafter):
                 us.append(u)
             tokens.append(token)
             state = sampler.update(state, token, logits) if sampler.stateful else state
-        self._last = lane.shallow(
-            Feed.causal(tokens[-1:], position + len(states), lane.decoder.device), self._enter
+        self._last = lane.states_before(
+            Feed.causal_chain(tokens[-1:], position + len(states), lane.decoder.device), self._enter
         )
         notes = {
-            "exit": "threshold" if sure[-1] < self.stop else "length",
+            "exit": "threshold" if sure[-1] < self.min_probability else "length",
             "sure": [round(x, 4) for x in sure],
             "layers": [self._enter, lane.decoder.spec.n_layers],
         }
@@ -120,7 +129,7 @@ class Kangaroo(Drafter):
                 self._store.commit(range(rows.shape[1]))
             self._due = None
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         kept = len(outcome.verdict.path) + 1  # the root and what was accepted
         drafted = len(outcome.draft)
         self._store.commit(range(min(kept, drafted)))

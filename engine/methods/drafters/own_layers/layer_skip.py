@@ -8,12 +8,19 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.context import Context, Lengths
+from decodescope.engine.decoding.bases.context import Context, DraftLength
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.values.draft import Draft
-from decodescope.engine.model.layers.partial import Skip
+from decodescope.engine.model.layers.partial_pass import Skip
 
-from ..shared.skipping import SKIPPED, SubLayer, inner, skip_of, skipping_draft, spread
+from ..shared.layer_skipping import (
+    SKIPPED,
+    SubLayer,
+    inner_sub_layers,
+    skip_of,
+    skipping_draft,
+    spaced_sub_layers,
+)
 
 
 @component
@@ -34,22 +41,34 @@ class LayerSkip(Drafter):
     proposes = "iid"
     tells: ClassVar[dict[str, Note]] = SKIPPED
 
-    length: int = param(4, low=1, high=25, unit="tokens", help="longest draft")
-    ratio: float = param(0.45, low=0.0, high=0.9, step=0.05, help="share of the inner sub-layers left out")
-    stop: float = param(0.6, low=0.0, high=1.0, step=0.05, help="probability under which the draft ends")
-    skip: tuple[str, ...] = param(
+    max_draft_tokens: int = param(4, low=1, high=25, unit="tokens", help="maximum length of a draft")
+    skip_ratio: float = param(
+        0.45,
+        low=0.0,
+        high=0.9,
+        step=0.05,
+        help="share of attention and feed-forward blocks to skip; first and last layer always run",
+    )
+    min_probability: float = param(
+        0.6,
+        low=0.0,
+        high=1.0,
+        step=0.05,
+        help="the draft ends after a token with a probability below this; 0: no limit",
+    )
+    skip_sublayers: tuple[str, ...] = param(
         (),
         least=0,
-        help="sub-layers to leave out, e.g. a2,f3,f5 (attention 2, feed-forward 3, 5); empty: by ratio",
+        help="blocks to skip, e.g. a2,f3 (attention of layer 2, feed-forward of 3); empty: skip_ratio",
     )
-    siblings: bool = param(False, help="let alternatives to each chain token ride along (greedy)")
+    siblings: bool = param(False, help="also draft alternatives to each token; greedy sampling only")
 
     @property
     def branches(self) -> bool:
         return self.siblings
 
     @property
-    def scheduled(self) -> bool:
+    def uses_schedule(self) -> bool:
         return not self.siblings
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
@@ -62,31 +81,35 @@ class LayerSkip(Drafter):
     def skip_set(self, spec: ModelSpec) -> Skip:
         """The sub-layers left out: those named, or spread evenly over the inner ones. Raises ValueError if one is not
         an inner sub-layer."""
-        among = inner(spec)
-        if not self.skip:
-            return skip_of(spread(among, self.ratio))
-        return skip_of([_named(word, among, spec) for word in self.skip])
+        among = inner_sub_layers(spec)
+        if not self.skip_sublayers:
+            return skip_of(spaced_sub_layers(among, self.skip_ratio))
+        return skip_of([_parse_sub_layer(word, among, spec) for word in self.skip_sublayers])
 
     def begin(self, ctx: Context) -> None:
         self._skip = self.skip_set(ctx.target.decoder.spec)
 
     def propose(self, ctx: Context) -> Draft:
-        schedule = ctx.schedule if self.scheduled else Lengths()
-        longest = schedule.allow(ctx, self.length)
-        return skipping_draft(ctx, self._skip, longest, self.stop, self.siblings, schedule=schedule)
+        schedule = ctx.schedule if self.uses_schedule else DraftLength()
+        longest = schedule.draft_limit(ctx, self.max_draft_tokens)
+        return skipping_draft(
+            ctx, self._skip, longest, self.min_probability, self.siblings, schedule=schedule
+        )
 
 
-def _named(word: str, among: list[SubLayer], spec: ModelSpec) -> SubLayer:
+def _parse_sub_layer(word: str, among: list[SubLayer], spec: ModelSpec) -> SubLayer:
     kind, number = word[:1], word[1:]
     if not number.isdigit() or (kind, int(number)) not in among:
         last = spec.n_layers - 2
         if last < 1:
             raise ValueError(
-                f"layer_skip.skip names {word!r}: the first and the last layer always run, and {spec.name} has {spec.n_layers} "
+                f"layer_skip.skip_sublayers names {word!r}: the first and the last layer always run, "
+                f"and {spec.name} has {spec.n_layers} "
                 "in all; choose the drafter prompt_lookup."
             )
         raise ValueError(
-            f"layer_skip.skip names {word!r}: write a1 to a{last} for attention blocks and f1 to f{last} for feed-forward "
+            f"layer_skip.skip_sublayers names {word!r}: write a1 to a{last} for attention blocks "
+            f"and f1 to f{last} for feed-forward "
             f"blocks; the first and the last of the {spec.n_layers} layers always run."
         )
     return kind, int(number)

@@ -6,12 +6,12 @@ from typing import ClassVar, cast
 
 import torch
 
-from decodescope.engine.core.component import component, param, written
+from decodescope.engine.core.component import component, param, parse_component
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 
@@ -50,19 +50,28 @@ class ProPD(Drafter):
         ),
     }
 
-    tree: str = param(
-        "token_recycling nodes=24", help="drafter of the tree and its knobs, e.g. 'medusa nodes=24'"
+    tree_drafter: str = param(
+        "token_recycling nodes=24",
+        help="drafter that builds the tree, with its knobs, e.g. 'medusa nodes=24'",
     )
-    layers: int = param(2, low=1, high=512, unit="layers", help="that run before the tree is pruned")
-    top: int = param(64, low=1, high=4096, unit="tokens", help="of the early ranking at a place, that stay")
+    layers: int = param(
+        2, low=1, high=512, unit="layers", help="number of layers that run before the tree is pruned"
+    )
+    top_k: int = param(
+        64,
+        low=1,
+        high=4096,
+        unit="tokens",
+        help="keep a node only if its token is among this many likeliest ones after its parent",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._tree()
+        self._tree_drafter()
 
-    def _tree(self) -> Drafter:
+    def _tree_drafter(self) -> Drafter:
         """A new drafter of the tree; raises ParamError if there is none of that name or knob."""
-        return cast(Drafter, written("drafter", self.tree, "propd.tree"))
+        return cast(Drafter, parse_component("drafter", self.tree_drafter, "propd.tree_drafter"))
 
     @property
     def branches(self) -> bool:
@@ -70,24 +79,26 @@ class ProPD(Drafter):
 
     @property
     def reads_text(self) -> bool:
-        return self._tree().reads_text
+        return self._tree_drafter().reads_text
 
-    def asks(self, spec: ModelSpec) -> Needs:
-        return self._tree().asks(spec)
+    def pass_needs(self, spec: ModelSpec) -> Needs:
+        return self._tree_drafter().pass_needs(spec)
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        tree = self._tree()
+        tree = self._tree_drafter()
         if tree.proposes != "onehot" or tree.lanes or not tree.branches or tree.name == self.name:
             return (
-                f"propd.tree = {self.tree!r}: {tree.name}, as set, makes no tree that is chosen without chance and without a "
+                f"propd.tree_drafter = {self.tree_drafter!r}: {tree.name}, as set, makes no tree that is "
+                "chosen without chance and without a "
                 "draft model; choose token_recycling, trie, rest, medusa or hydra."
             )
-        if tree.files_named():
-            return f"propd.tree = {self.tree!r}: a file cannot be named here; leave it out, or use {tree.name} alone."
-        if not method.depth.exact:
+        if tree.file_knobs():
+            named = f"propd.tree_drafter = {self.tree_drafter!r}"
+            return f"{named}: a file cannot be named here; leave it out, or use {tree.name} alone."
+        if not method.adaptive_depth.exact:
             return (
-                f"propd checks from layer {self.layers} on, {method.depth.name} may leave before; "
-                "choose the depth all_layers."
+                f"propd checks from layer {self.layers} on, {method.adaptive_depth.name} may leave before; "
+                "choose adaptive_depth all_layers."
             )
         if self.layers >= spec.n_layers:
             return (
@@ -97,7 +108,7 @@ class ProPD(Drafter):
         return tree.refuse(method, spec)
 
     def begin(self, ctx: Context) -> None:
-        self._drafter = self._tree()
+        self._drafter = self._tree_drafter()
         self._drafter.begin(ctx)
 
     def propose(self, ctx: Context) -> Draft:
@@ -106,8 +117,10 @@ class ProPD(Drafter):
         whole = self._drafter.propose(ctx)
         if not whole.tokens:
             return whole
-        states = lane.shallow(whole.feed(ctx.tokens[-1], ctx.position - 1, lane.decoder.device), self.layers)
-        stay = self._likely(ctx, whole, states)
+        states = lane.states_before(
+            whole.build_feed(ctx.tokens[-1], ctx.position - 1, lane.decoder.device), self.layers
+        )
+        stay = self._likely_nodes(ctx, whole, states)
         at = {ROOT: ROOT, **{node: i for i, node in enumerate(stay)}}
         gone = [x for x in range(len(whole)) if x not in at]
         rim = [[at[whole.parents[x]], whole.tokens[x]] for x in gone if whole.parents[x] in at][:SHOWN]
@@ -124,17 +137,17 @@ class ProPD(Drafter):
         draft.enter, draft.states = self.layers, states[:, rows]
         return draft
 
-    def _likely(self, ctx: Context, whole: Draft, states: torch.Tensor) -> list[int]:
+    def _likely_nodes(self, ctx: Context, whole: Draft, states: torch.Tensor) -> list[int]:
         """The nodes of the tree, ascending, that the early ranking leaves; states [1, N + 1, d_model] enter the next layer."""
         decoder, inner = ctx.target.decoder, sorted(set(whole.parents))  # places with children
-        logits = decoder.answer(states[:, [place + 1 for place in inner]])()[0]  # [P, V]
+        logits = decoder.lazy_logits(states[:, [place + 1 for place in inner]])()[0]  # [P, V]
         ctx.target.passes[-1].logits = len(inner)
-        best = logits.topk(min(self.top, logits.shape[-1])).indices.tolist()
+        best = logits.topk(min(self.top_k, logits.shape[-1])).indices.tolist()
         likely, stay = {place: set(tokens) for place, tokens in zip(inner, best, strict=True)}, {ROOT}
         for node, (token, parent) in enumerate(zip(whole.tokens, whole.parents, strict=True)):
             if parent in stay and token in likely[parent]:
                 stay.add(node)
         return sorted(stay - {ROOT})
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         self._drafter.observe(outcome)

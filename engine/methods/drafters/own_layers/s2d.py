@@ -12,15 +12,15 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.context import Context, Drafted
+from decodescope.engine.decoding.bases.context import Context, DraftedToken
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.heads.exits import ExitHeads
-from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.heads.files import missing_reason
 from decodescope.engine.trace.records.exits import Exit
 
-from ..shared.nested import Nested
+from ..shared.nested_models import NestedModels
 
 
 @component
@@ -56,7 +56,7 @@ class S2D(Drafter):
         "layers": Note("span", "checked by", "layers", "where the check begins and ends"),
     }
 
-    length: int = param(5, low=1, high=16, unit="tokens", help="longest draft")
+    max_draft_tokens: int = param(5, low=1, high=16, unit="tokens", help="maximum length of a draft")
     exits: tuple[int, ...] = param(
         (),
         low=1,
@@ -64,7 +64,7 @@ class S2D(Drafter):
         least=0,
         most=16,
         unit="layers",
-        help="of the sub-models, rising; none: 1/4, 1/2 and 3/4 of all",
+        help="exit layers of the sub-models, ascending; empty: 1/4, 1/2 and 3/4 of all layers",
     )
     thresholds: tuple[float, ...] = param(
         (0.7,),
@@ -72,39 +72,42 @@ class S2D(Drafter):
         high=1.01,
         least=1,
         most=16,
-        help="probability from which an exit drafts; the last for those above",
+        help="minimum probability for each exit to draft; the last value applies to later exits too",
     )
     heads: str = param(
-        "none", choices=("none", "exits"), help="what reads an exit's state: the last norm, or trained exits"
+        "none",
+        choices=("none", "exits"),
+        help="how to read an exit's state: the final norm alone (none), or trained heads (exits)",
     )
 
     @property
-    def scheduled(self) -> bool:
+    def uses_schedule(self) -> bool:
         return True
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if not method.depth.exact:
-            return f"s2d checks from its exits on, {method.depth.name} may leave before; choose the depth all_layers."
+        if not method.adaptive_depth.exact:
+            rule = method.adaptive_depth.name
+            return f"s2d checks from its exits on, {rule} may leave before; choose adaptive_depth all_layers."
         if "select" in method.policy.does:
             chooses = f"{method.policy.name} chooses what the rows of a pass read"
             return f"s2d takes tokens deeper one after another, and {chooses}; choose the policy keep_all."
-        if self.heads != "none" and (no := missing("exits", spec, "s2d.heads = none")):
+        if self.heads != "none" and (no := missing_reason("exits", spec, "s2d.heads = none")):
             return no
-        exits = self.places(spec)
+        exits = self.sub_model_depths(spec)
         if exits[-1] < spec.n_layers and all(a < b for a, b in pairwise(exits)):
             return None
         named = ", ".join(map(str, exits))
         way = spec.choose_below("the drafter prompt_lookup")
         return f"s2d.exits = {named}: they have to rise, and {spec.name} has {spec.n_layers} layers; {way}."
 
-    def places(self, spec: ModelSpec) -> tuple[int, ...]:
+    def sub_model_depths(self, spec: ModelSpec) -> tuple[int, ...]:
         """The layers of each sub-model."""
         quarters = (spec.n_layers * i // 4 for i in (1, 2, 3))
         return self.exits or tuple(sorted({max(1, x) for x in quarters}))
 
     def begin(self, ctx: Context) -> None:
         decoder = ctx.target.decoder
-        exits = self.places(decoder.spec)
+        exits = self.sub_model_depths(decoder.spec)
         bounds = [self.thresholds[min(i, len(self.thresholds) - 1)] for i in range(len(exits) - 1)]
         self._exits = [*zip(exits, [*bounds, 0.0], strict=True)]  # the last one drafts in any case
         self._heads = None if self.heads == "none" else cast(ExitHeads, decoder.heads["exits"])
@@ -114,11 +117,11 @@ class S2D(Drafter):
         sampler = ctx.sampler
         state = ctx.state
         lane.rollback()
-        rows, token = Nested(lane, ctx.position - 1, self._heads), ctx.tokens[-1]
+        rows, token = NestedModels(lane, ctx.position - 1, self._heads), ctx.tokens[-1]
         laws = list[Tensor]()
         us = list[float | None]()
         left = list[Exit]()
-        longest, more = ctx.schedule.allow(ctx, self.length), True
+        longest, more = ctx.schedule.draft_limit(ctx, self.max_draft_tokens), True
         while more and len(left) < longest:
             rows.push(token)
             logits, exit = self._ask(rows)
@@ -129,7 +132,7 @@ class S2D(Drafter):
                 token, u, *_ = ctx.chance.draw(laws[-1], ctx.position + len(left), "draft")
                 us.append(u)
             left.append(exit)
-            more = ctx.schedule.more(Drafted(token, logits))
+            more = ctx.schedule.continue_drafting(DraftedToken(token, logits))
             state = sampler.update(state, token, logits) if sampler.stateful else state
         if not left:
             return Draft()
@@ -149,12 +152,14 @@ class S2D(Drafter):
         if not kept[-1]:
             lane.rollback()
             return draft
-        last = lane.shallow(Feed.causal([token], ctx.position - 1 + len(left), lane.decoder.device), kept[-1])
+        last = lane.states_before(
+            Feed.causal_chain([token], ctx.position - 1 + len(left), lane.decoder.device), kept[-1]
+        )
         draft.enter, draft.states = kept[-1], torch.cat([*rows.states, last], 1)
         draft.entries = [*kept, kept[-1]] if kept[0] > kept[-1] else None
         return draft
 
-    def _ask(self, rows: Nested) -> tuple[Tensor, Exit]:
+    def _ask(self, rows: NestedModels) -> tuple[Tensor, Exit]:
         """Logits [V] of the sub-model that drafts behind the last row, and what was asked up to it."""
         tests, best = list[list[float]](), list[int]()
         for layer, bound in self._exits:

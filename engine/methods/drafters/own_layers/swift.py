@@ -13,10 +13,10 @@ from decodescope.engine.decoding.bases.context import Context
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.layers.partial import Skip
+from decodescope.engine.model.layers.partial_pass import Skip
 
-from ..shared.skipping import SKIPPED, inner, skip_of, skipping_draft, spread
-from ..shared.subsets import most_promising
+from ..shared.layer_skipping import SKIPPED, inner_sub_layers, skip_of, skipping_draft, spaced_sub_layers
+from ..shared.subsets import propose_subset
 
 
 @component
@@ -45,52 +45,84 @@ class Swift(Drafter):
     proposes = "iid"
     tells: ClassVar[dict[str, Note]] = {
         **SKIPPED,
-        "match": Note("series", "matchness", what="score of the set in use", line="enough"),
+        "match": Note("series", "matchness", what="score of the set in use", line="target_matchness"),
         "candidate": Note("set", "candidate", what="how the set that this round scored was found"),
         "score": Note("series", "its score", what="matchness of the candidate", line="match"),
-        "rounds": Note("series", "rounds", what="of search so far", line="rounds"),
+        "rounds": Note("series", "rounds", what="of search so far", line="max_rounds"),
         "searching": Note("series", "searching", what="whether the search goes on"),
     }
 
-    length: int = param(25, low=1, high=25, unit="tokens", help="longest draft")
-    ratio: float = param(0.45, low=0.0, high=0.9, step=0.05, help="share of the inner sub-layers left out")
-    stop: float = param(0.8, low=0.0, high=1.0, step=0.05, help="probability under which the draft ends")
-    siblings: bool = param(True, help="let alternatives to each chain token ride along (greedy)")
-    window: int = param(32, low=2, high=512, unit="tokens", help="generated text that a set is scored on")
-    bayes: int = param(
-        25, low=0, high=1000, unit="rounds", help="rounds between two proposals of the process; 0: none"
+    max_draft_tokens: int = param(25, low=1, high=25, unit="tokens", help="maximum length of a draft")
+    skip_ratio: float = param(
+        0.45,
+        low=0.0,
+        high=0.9,
+        step=0.05,
+        help="share of attention and feed-forward blocks to skip; first and last layer always run",
     )
-    enough: float = param(0.95, low=0.0, high=1.0, step=0.01, help="matchness at which the search ends")
+    min_probability: float = param(
+        0.8,
+        low=0.0,
+        high=1.0,
+        step=0.05,
+        help="the draft ends after a token with a probability below this; 0: no limit",
+    )
+    siblings: bool = param(True, help="also draft alternatives to each token; greedy sampling only")
+    window: int = param(
+        32, low=2, high=512, unit="tokens", help="length of the generated text on which skip sets are scored"
+    )
+    bayes_interval: int = param(
+        25,
+        low=0,
+        high=1000,
+        unit="rounds",
+        help="interval between proposals of the Bayesian optimizer; 0: random search only",
+    )
+    target_matchness: float = param(
+        0.95,
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        help="stop the search when the skip set in use reaches this matchness",
+    )
     patience: int = param(
-        300, low=1, high=10_000, unit="rounds", help="rounds without gain after which the search ends"
+        300,
+        low=1,
+        high=10_000,
+        unit="rounds",
+        help="stop the search after this many rounds without improvement",
     )
-    rounds: int = param(1000, low=0, high=10_000, unit="rounds", help="longest search; 0: none")
+    max_rounds: int = param(
+        1000, low=0, high=10_000, unit="rounds", help="maximum length of the search; 0: no search"
+    )
 
     @property
     def branches(self) -> bool:
         return self.siblings
 
     def begin(self, ctx: Context) -> None:
-        self._inner = inner(ctx.target.decoder.spec)
-        used = spread(self._inner, self.ratio)
+        self._inner = inner_sub_layers(ctx.target.decoder.spec)
+        used = spaced_sub_layers(self._inner, self.skip_ratio)
         self._set = torch.tensor([x in used for x in self._inner], dtype=torch.bool)
         self._start = self._at = -1  # where the scored window begins; length of the text at the last round
         self._sets: list[Tensor] = []
         self._scores: list[float] = []
-        self._match, self._stale, self._searching = 0.0, 0, self.rounds > 0
+        self._match, self._stale, self._searching = 0.0, 0, self.max_rounds > 0
 
     def propose(self, ctx: Context) -> Draft:
         if ctx.room == 0:
             return Draft()
         ctx.target.rollback()
-        notes = {**self._round(ctx), "rounds": len(self._scores), "searching": self._searching}
-        return skipping_draft(ctx, self._skip(self._set), self.length, self.stop, self.siblings, notes)
+        notes = {**self._search_round(ctx), "rounds": len(self._scores), "searching": self._searching}
+        return skipping_draft(
+            ctx, self._as_skip(self._set), self.max_draft_tokens, self.min_probability, self.siblings, notes
+        )
 
-    def _skip(self, chosen: Tensor) -> Skip:
+    def _as_skip(self, chosen: Tensor) -> Skip:
         """What a set, bool [n] over the inner sub-layers, leaves out."""
         return skip_of([x for x, out in zip(self._inner, chosen.tolist(), strict=True) if out])
 
-    def _round(self, ctx: Context) -> dict[str, object]:
+    def _search_round(self, ctx: Context) -> dict[str, object]:
         """One round of search; figures for the trace: the candidate's kind and score, and the score of the set in use."""
         full = (len(ctx.tokens) - ctx.prompt) // self.window
         whole = all(store.in_order and store.n == len(ctx.tokens) - 1 for store in ctx.target.cache.layers)
@@ -110,14 +142,14 @@ class Swift(Drafter):
             self._set, self._match = candidate, score
         self._stale = 0 if better else self._stale + 1
         alone = int(self._set.sum()) in (0, len(self._set))
-        over = self._stale >= self.patience or len(self._scores) >= self.rounds
-        self._searching = not (alone or over or self._match >= self.enough)
+        over = self._stale >= self.patience or len(self._scores) >= self.max_rounds
+        self._searching = not (alone or over or self._match >= self.target_matchness)
         return {"match": round(self._match, 4), "candidate": kind, "score": round(score, 4)}
 
     def _candidate(self, ctx: Context) -> tuple[str, Tensor]:
         """How it came, and a set of the same size as the one in use."""
-        if self.bayes and (len(self._scores) + 1) % self.bayes == 0:
-            candidate = most_promising(torch.stack(self._sets), self._scores, self._set, self.window)
+        if self.bayes_interval and (len(self._scores) + 1) % self.bayes_interval == 0:
+            candidate = propose_subset(torch.stack(self._sets), self._scores, self._set, self.window)
             if candidate is not None:
                 return "bayes", candidate
         drawn = ctx.chance.shuffle(len(self._set), ctx.position)[: int(self._set.sum())]
@@ -126,9 +158,9 @@ class Swift(Drafter):
     def _score(self, ctx: Context, chosen: Tensor) -> float:
         """The matchness of a set: share of the window's places where its best token is the one that was written."""
         begin, end = self._start, self._start + self.window
-        feed = Feed.causal(ctx.tokens[begin:end], begin, ctx.target.decoder.device)
-        with ctx.target.cache.rewound(begin, self.window):
-            ctx.target.forward(feed, "search", skip=self._skip(chosen))
+        feed = Feed.causal_chain(ctx.tokens[begin:end], begin, ctx.target.decoder.device)
+        with ctx.target.cache.rewind(begin, self.window):
+            ctx.target.forward(feed, "search", skip=self._as_skip(chosen))
         return (
             sum(a == b for a, b in zip(ctx.target.best, ctx.tokens[begin + 1 : end + 1], strict=True))
             / self.window

@@ -12,13 +12,13 @@ from decodescope.engine.core.component import component, param
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.decoding.values.draft import ROOT, Draft
-from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.heads.files import missing_reason
 
 from .feature_walk import FeatureWalk
-from .trees import PATH, SHAPED, Beam
+from .trees import PATH, SHAPED, BeamPool
 
 SHOWN = 8  # dropped nodes in the trace
 
@@ -43,10 +43,22 @@ class BeamTree(Drafter):
         ),
     }
 
-    nodes: int = param(16, low=1, high=128, unit="nodes", help="kept of the tree; the paper's is 59")
-    depth: int = param(5, low=1, high=11, unit="levels", help="deepest level of the tree; the paper's is 8")
+    nodes: int = param(
+        16,
+        low=1,
+        high=128,
+        unit="nodes",
+        help="size of the draft tree after pruning; the EAGLE-2 paper uses 59",
+    )
+    depth: int = param(
+        5, low=1, high=11, unit="levels", help="maximum depth of the draft tree; the EAGLE-2 paper uses 8"
+    )
     width: int = param(
-        4, low=1, high=16, unit="nodes", help="k, best nodes of a level that go on, and continuations of each"
+        4,
+        low=1,
+        high=16,
+        unit="nodes",
+        help="nodes expanded per level, and continuations of each (k); the EAGLE-2 paper uses 10",
     )
 
     @property
@@ -54,25 +66,25 @@ class BeamTree(Drafter):
         return self.nodes > 1 and self.width > 1
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        return missing(self.reads, spec)
+        return missing_reason(self.reads, spec)
 
-    def places(self, spec: ModelSpec) -> Sequence[int | str]:
+    def feature_places(self, spec: ModelSpec) -> Sequence[int | str]:
         """Whose states of the target make a feature, one after the other."""
         raise NotImplementedError
 
     def begin(self, ctx: Context) -> None:
         layer: Any = ctx.target.decoder.heads[self.reads]
-        self._walk = FeatureWalk(ctx, layer, self.places(ctx.target.decoder.spec))
+        self._walk = FeatureWalk(ctx, layer, self.feature_places(ctx.target.decoder.spec))
 
     def propose(self, ctx: Context) -> Draft:
-        features, deepest = self._walk.root(), min(self.depth, ctx.room)
+        features, deepest = self._walk.read_root(), min(self.depth, ctx.room)
         if features is None or deepest == 0:
             return Draft()
-        beam, states = Beam(self.width), [ctx.state]
+        beam, states = BeamPool(self.width), [ctx.state]
         while True:
             read, logits = beam.open, self._walk.logits(features)
             beam.grow(self._laws(ctx, logits, states))
-            if self._walk.level + 1 == deepest or beam.settled(self.nodes):
+            if self._walk.level + 1 == deepest or beam.is_settled(self.nodes):
                 break
             row = {node: i for i, node in enumerate(read)}
             tokens, above = [beam.tokens[x] for x in beam.open], [row[beam.parents[x]] for x in beam.open]
@@ -80,9 +92,9 @@ class BeamTree(Drafter):
                 states = [
                     ctx.sampler.update(states[i], x, logits[i]) for i, x in zip(above, tokens, strict=True)
                 ]
-            features = self._walk.ahead(features, above, tokens)
+            features = self._walk.next_level(features, above, tokens)
         self._walk.close()
-        return self._kept(beam)
+        return self._best_draft(beam)
 
     def _laws(self, ctx: Context, logits: Tensor, states: Sequence[Any]) -> Tensor:
         """float [R, V]: q of the token after each open node, from its logits [R, V] and the sampler's state there."""
@@ -90,7 +102,7 @@ class BeamTree(Drafter):
             return ctx.estimate(logits, ctx.state)
         return torch.stack([ctx.estimate(row, state) for row, state in zip(logits, states, strict=True)])
 
-    def _kept(self, beam: Beam) -> Draft:
+    def _best_draft(self, beam: BeamPool) -> Draft:
         """The best nodes of the pool as a draft; the notes tell the scores and what was dropped."""
         ranking = beam.ranking()
         keep, dropped = sorted(ranking[: self.nodes]), ranking[self.nodes :]
@@ -115,5 +127,5 @@ class BeamTree(Drafter):
         tokens, parents = [beam.tokens[x] for x in keep], [at[beam.parents[x]] for x in keep]
         return Draft(tokens, parents, source=self.title, notes=notes)
 
-    def observe(self, outcome: Outcome) -> None:
-        self._walk.told(outcome)
+    def observe(self, outcome: DraftOutcome) -> None:
+        self._walk.note_accepted(outcome)

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.policy import CHUNK
-from decodescope.engine.decoding.values.draft import marks
+from decodescope.engine.decoding.values.draft import unpack_bit_rows
 from decodescope.engine.model.heads.drafting.pairs import PairHead
 
 
@@ -44,14 +44,14 @@ class FeatureWalk:
         """float [n, d]: the embeddings of tokens that the layer reads."""
         return F.embedding(torch.tensor(tokens, device=self.decoder.device), self._table)
 
-    def told(self, outcome: Outcome) -> None:
+    def note_accepted(self, outcome: DraftOutcome) -> None:
         """Note the true states of what the target has accepted; the next `root` reads them."""
         path, token = outcome.verdict.path, outcome.verdict.token
         emitted = [outcome.draft.tokens[node] for node in path] + ([] if token is None else [token])
         rows = [0, *(node + 1 for node in path)][: len(emitted)]
         self.due = self._states(outcome.hidden)[rows], emitted
 
-    def root(self) -> Tensor | None:
+    def read_root(self) -> Tensor | None:
         """Read what is due, in one pass, and keep it. The layer's output [1, d] after the root; None where nothing was read
         yet (a prompt of one token)."""
         self.store.rollback()
@@ -59,7 +59,7 @@ class FeatureWalk:
             states, tokens = self.due
             for at in range(0, len(tokens), CHUNK):
                 part = tokens[at : at + CHUNK]
-                self._next = self._after(self.layer.enter(states[at : at + CHUNK]), self.embed(part))
+                self._next = self._output_after(self.layer.enter(states[at : at + CHUNK]), self.embed(part))
                 self.store.commit(range(len(part)))
             self.due = None
         self._sees = [0]
@@ -67,11 +67,11 @@ class FeatureWalk:
         self.level = 0
         return self._next
 
-    def _after(self, features: Tensor, embedded: Tensor) -> Tensor:
+    def _output_after(self, features: Tensor, embedded: Tensor) -> Tensor:
         """The output [1, d] after the last of the pairs float [T, d], whose rows are the first that become pending."""
         return self.layer(features[None], embedded[None], self.store.n, self.store)[0, -1:]
 
-    def ahead(self, outputs: Tensor, above: Sequence[int], tokens: Sequence[int]) -> Tensor:
+    def next_level(self, outputs: Tensor, above: Sequence[int], tokens: Sequence[int]) -> Tensor:
         """The outputs [R, d] after `tokens`, one level further: token i follows row above[i] of the level before, whose
         `outputs` [.., d] stand in the place of true features. Each sees the text, its ancestors and itself."""
         device, n = self.decoder.device, self.store.n
@@ -82,7 +82,7 @@ class FeatureWalk:
         if self._pending == self.level + 1:  # a chain so far
             state = self.layer(*pairs, n + self.level, self.store)
         else:
-            visible = marks(tuple(self._sees), self._pending).to(device)
+            visible = unpack_bit_rows(tuple(self._sees), self._pending).to(device)
             state = self.layer(*pairs, n, self.store, self.level, visible)
         self.level += 1
         return state[0]

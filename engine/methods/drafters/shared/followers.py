@@ -9,7 +9,7 @@ import numpy as np
 from .suffix_array import SuffixArray
 
 
-def shares(store: SuffixArray, context: Sequence[int], tokens: np.ndarray) -> np.ndarray | None:
+def follower_shares(store: SuffixArray, context: Sequence[int], tokens: np.ndarray) -> np.ndarray | None:
     """float64 [n]: which share of the places where `context` stands and a token follows is followed by each of `tokens` (int
     [n], none twice); None where the context stands nowhere, or only at the ends of documents."""
     low, high = store.find(context)
@@ -20,27 +20,27 @@ def shares(store: SuffixArray, context: Sequence[int], tokens: np.ndarray) -> np
     return (behind[:, None] == tokens).sum(0) / len(behind) if len(behind) else None
 
 
-def interpolated(
+def interpolate_shares(
     store: SuffixArray, text: Sequence[int], tokens: np.ndarray, weights: Sequence[float]
 ) -> np.ndarray:
     """float64 [n]: sum over i of weights[i - 1] times the share of each of `tokens` behind the last i ids of `text`; a context
     that stands nowhere adds nothing."""
     q = np.zeros(len(tokens))
     for n, weight in enumerate(weights[: len(text)], 1):
-        share = shares(store, text[-n:], tokens)
+        share = follower_shares(store, text[-n:], tokens)
         if share is None:
             break  # nor does a longer context stand there
         q += weight * share
     return q
 
 
-def unigrams(store: SuffixArray, vocab: int) -> np.ndarray:
+def unigram_shares(store: SuffixArray, vocab: int) -> np.ndarray:
     """float64 [vocab]: the share of each id of all tokens of the store; all 0 where it holds none."""
     counts = np.bincount(store.ids[store.ids >= 0], minlength=vocab)[:vocab]
     return counts / max(1, counts.sum())
 
 
-def lift(store: SuffixArray, context: Sequence[int], alone: np.ndarray) -> np.ndarray | None:
+def follower_lift(store: SuffixArray, context: Sequence[int], alone: np.ndarray) -> np.ndarray | None:
     """float64 [V]: how much more often each id stands behind `context` than its share `alone` [V] of all tokens, 0 where it
     never does; None where the context stands nowhere, or only at the ends of documents."""
     low, high = store.find(context)

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 
 @dataclass(eq=False)
-class Node:
+class TrieNode:
     """The end of a path of tokens. f_in: how often the path stands in the prompt; f_out: in the text, halved now and then;
     last: where its token stood last."""
 
     f_in: int = 0
     f_out: float = 0.0
     last: int = -1
-    children: dict[int, Node] = field(default_factory=dict)
+    children: dict[int, TrieNode] = field(default_factory=dict)
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[TrieNode]:
         """The node and all below it."""
         yield self
         for child in self.children.values():
@@ -33,11 +33,11 @@ class Forest:
 
     def __init__(self, longest: int, most: int):
         self.longest, self.most = longest, most
-        self.roots: dict[int, Node] = {}
+        self.roots: dict[int, TrieNode] = {}
         self.sizes: dict[int, int] = {}
         self.dropped = 0
         self._open: list[
-            tuple[int, Node | None]
+            tuple[int, TrieNode | None]
         ] = []  # windows that grow, oldest first: first token, last node
         self._read = 0
 
@@ -52,9 +52,9 @@ class Forest:
 
     def _enter(self, token: int, at: int, out: bool) -> None:
         """Every window that grows takes one more token, the one at `at`, and a new one begins with it."""
-        grown: list[tuple[int, Node | None]] = []
-        for first, above in [*self._open, (token, Node(children=self.roots))]:
-            node = None if above is None else above.children.setdefault(token, Node())
+        grown: list[tuple[int, TrieNode | None]] = []
+        for first, above in [*self._open, (token, TrieNode(children=self.roots))]:
+            node = None if above is None else above.children.setdefault(token, TrieNode())
             if node is not None:
                 if out and node.f_out == 0:
                     self.sizes[first] = self.sizes.get(first, 0) + 1
@@ -62,9 +62,9 @@ class Forest:
             grown.append((first, node))
         self._open = grown[-self.longest + 1 :] if self.longest > 1 else []
         for first in {first for first, _ in grown if self.sizes.get(first, 0) > self.most}:
-            self._squeeze(first)
+            self._halve_counts(first)
 
-    def _squeeze(self, first: int) -> None:
+    def _halve_counts(self, first: int) -> None:
         """Halve what a trie counted in the text, 1 and less to 0; drop the nodes that have no count left. Its windows end:
         one that went on after its beginning was halved could lift a count above its parent's."""
         before = list(self.roots[first].walk())
@@ -77,9 +77,9 @@ class Forest:
         self.sizes[first] = sum(node.f_out > 0 for node in after)
         self._open = [(x, None if x == first else node) for x, node in self._open]
 
-    def at(self, path: Sequence[int]) -> Node | None:
+    def find(self, path: Sequence[int]) -> TrieNode | None:
         """The node at the end of a path; None if no window begins so."""
-        node: Node | None = Node(children=self.roots)
+        node: TrieNode | None = TrieNode(children=self.roots)
         for token in path:
             node = None if node is None else node.children.get(token)
         return node

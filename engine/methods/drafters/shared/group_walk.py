@@ -29,12 +29,12 @@ class GroupWalk(FeatureWalk):
     def passes(self) -> int:
         return self._grown
 
-    def _after(self, features: Tensor, embedded: Tensor) -> Tensor:
+    def _output_after(self, features: Tensor, embedded: Tensor) -> Tensor:
         self._first = self._net.group(features, embedded, self.store, self.k)
         return self._first[:1]
 
-    def root(self) -> Tensor | None:
-        output = super().root()
+    def read_root(self) -> Tensor | None:
+        output = super().read_root()
         if self._first is not None:
             self._group = self._first[None]  # [G, k, d]: what the last pass said
             # [G, m]: the pending pairs on the way to each group
@@ -43,7 +43,7 @@ class GroupWalk(FeatureWalk):
         self._grown = 0
         return output
 
-    def ahead(self, outputs: Tensor, above: Sequence[int], tokens: Sequence[int]) -> Tensor:
+    def next_level(self, outputs: Tensor, above: Sequence[int], tokens: Sequence[int]) -> Tensor:
         """The outputs [R, d] after `tokens`, one level further: token i follows row above[i] of the level before."""
         self._ways = [(*self._ways[row], token) for row, token in zip(above, tokens, strict=True)]
         self.level += 1
@@ -73,7 +73,7 @@ class GroupWalk(FeatureWalk):
             self.level - 1 + j for _ in ways for j in range(1, k)
         ]
         features, embedded = self._group[groups, places], self.embed([node[-1] for node in nodes])
-        outputs = self._net.further(features, embedded, R, k, self.store, depth, visible)
+        outputs = self._net.extend_leaves(features, embedded, R, k, self.store, depth, visible)
         self._group, self._pairs = (
             outputs[torch.tensor(rows, device=outputs.device)],
             visible[[row[way] for way in ways]],

@@ -10,10 +10,10 @@ from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.note import Note
 from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
-from decodescope.engine.decoding.bases.context import Context, Outcome
+from decodescope.engine.decoding.bases.context import Context, DraftOutcome
 from decodescope.engine.decoding.bases.drafter import Drafter
 from decodescope.engine.model.heads.base import Head
-from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.heads.files import missing_reason
 
 from .trees import SHAPED, shaped_tree
 
@@ -25,14 +25,14 @@ class HeadState(Drafter):
     reads: ClassVar[str]
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        return missing(self.reads, spec)
+        return missing_reason(self.reads, spec)
 
     def begin(self, ctx: Context) -> None:
         self._heads = cast(Head, ctx.target.decoder.heads[self.reads])
         probe = ctx.target.probe
         self._state: Tensor | None = None if probe is None else probe.hidden["final"][0, -1].clone()
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, outcome: DraftOutcome) -> None:
         last = outcome.verdict.path[-1] + 1 if outcome.verdict.path else 0
         self._state = outcome.hidden["final"][0, last]  # of the token before the next root
 

@@ -16,7 +16,7 @@ from decodescope.engine.model.forward.decoder import Decoder, Layer
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.matrix import unpack
-from decodescope.engine.model.layers.norm import single
+from decodescope.engine.model.layers.norm import single_weight
 
 MOST_BYTES = 2 << 30  # what a copy may take, with the optimiser's averages
 NORM = 1.0  # the gradient is scaled down to this norm
@@ -38,10 +38,10 @@ class Learner(Decoder):
         self.bytes = 0
         self._master: Decoder | None = None
         self._optimizer: torch.optim.AdamW | None = None
-        _teachable(origin)
+        _check_teachable(origin)
 
     @classmethod
-    def of(cls, decoder: Decoder, rate: float) -> Learner:
+    def from_decoder(cls, decoder: Decoder, rate: float) -> Learner:
         """A learner that has not learned yet, of a decoder or of what another learner was copied from.
 
         Raises EngineFault for a model that is too large to be copied, or that has no gradient here.
@@ -73,13 +73,15 @@ class Learner(Decoder):
             master, optimizer = self._master, self._optimizer
             assert master is not None and optimizer is not None
             probe = Probe(Needs(hidden=frozenset({"final"})))
-            master.forward(Feed.causal(list(tokens), start, self.device, logits="last"), None, probe)
+            master.forward(Feed.causal_chain(list(tokens), start, self.device, logits="last"), None, probe)
             z = F.linear(probe.hidden["final"][0, list(rows)], master.head)[:, : self.usable]
             cap = self.spec.logit_cap
-            value = divergence(p.clone().to(z.dtype), z if cap is None else cap * (z / cap).tanh(), loss)
+            value = distillation_loss(
+                p.clone().to(z.dtype), z if cap is None else cap * (z / cap).tanh(), loss
+            )
             optimizer.zero_grad()
             value.backward()
-            norm = torch.nn.utils.clip_grad_norm_(_tensors(master), NORM)
+            norm = torch.nn.utils.clip_grad_norm_(_all_weights(master), NORM)
             if not bool(torch.isfinite(norm) & torch.isfinite(value.detach())):
                 return None
             optimizer.step()
@@ -91,29 +93,29 @@ class Learner(Decoder):
         """A master of its own from `source`, and an optimiser that has seen nothing."""
         wide = torch.float64 if self.dtype == torch.float64 else torch.float32
         master = Decoder(
-            self.spec, *weights(source, lambda x: x.detach().to(wide, copy=True).requires_grad_())
+            self.spec, *map_weights(source, lambda x: x.detach().to(wide, copy=True).requires_grad_())
         )
         self._master, self._optimizer = (
             master,
-            torch.optim.AdamW(_tensors(master), lr=self.rate, weight_decay=0.0),
+            torch.optim.AdamW(_all_weights(master), lr=self.rate, weight_decay=0.0),
         )
-        self.bytes = _held(self.origin)
+        self.bytes = _memory_bytes(self.origin)
 
     def _renew(self) -> None:
         """The weights that passes read, from the master."""
         assert self._master is not None
         fresh = copy.copy(self._master)
-        fresh.embed, fresh.layers, fresh.norm, fresh.head = weights(
+        fresh.embed, fresh.layers, fresh.norm, fresh.head = map_weights(
             fresh, lambda x: x.detach().to(self.dtype, copy=True)
         )
         fresh.unembedding = fresh.head
         if self.origin.unembedding.is_mkldnn or len(self.origin.norm) != self.spec.d_model:
-            fresh = fresh.packed()
+            fresh = fresh.pack_weights()
         self.embed, self.layers, self.norm = fresh.embed, fresh.layers, fresh.norm
         self.head, self.unembedding = fresh.head, fresh.unembedding
 
 
-def divergence(p: Tensor, z: Tensor, loss: str) -> Tensor:
+def distillation_loss(p: Tensor, z: Tensor, loss: str) -> Tensor:
     """The mean over rows of the distance `loss` (see `Learner.learn`) of laws p [R, V] from softmax(z), z [R, V]."""
     q = z.log_softmax(-1)
     if loss == "forward":
@@ -126,7 +128,7 @@ def divergence(p: Tensor, z: Tensor, loss: str) -> Tensor:
     return ((p.exp() * (p - middle)).sum(-1) + (q.exp() * (q - middle)).sum(-1)).mean() / 2
 
 
-def weights(
+def map_weights(
     decoder: Decoder, change: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, list[Layer], Tensor, Tensor]:
     """Embedding, layers, norm and head with `change` applied to every weight, as plain rows; a tied head stays tied."""
@@ -134,41 +136,41 @@ def weights(
 
     def layer(one: Layer) -> Layer:
         tensors = {f.name: unpack(x) for f in fields(one) if (x := getattr(one, f.name)) is not None}
-        tensors |= {name: single(tensors[name], d) for name in ("attn_norm", "mlp_norm")}
+        tensors |= {name: single_weight(tensors[name], d) for name in ("attn_norm", "mlp_norm")}
         return Layer(**{name: change(x) for name, x in tensors.items()})
 
     embed = change(decoder.embed)
     head = embed if decoder.head is decoder.embed else change(unpack(decoder.head))
-    return embed, [layer(x) for x in decoder.layers], change(single(decoder.norm, d)), head
+    return embed, [layer(x) for x in decoder.layers], change(single_weight(decoder.norm, d)), head
 
 
-def _tensors(decoder: Decoder) -> list[Tensor]:
+def _all_weights(decoder: Decoder) -> list[Tensor]:
     """Every weight once."""
     tensors = [x for one in decoder.layers for f in fields(one) if (x := getattr(one, f.name)) is not None]
     return [decoder.embed, decoder.norm, *([] if decoder.head is decoder.embed else [decoder.head]), *tensors]
 
 
-def _held(origin: Decoder) -> int:
+def _memory_bytes(origin: Decoder) -> int:
     """Bytes that a learner of `origin` holds beside it: weights as they are read, the master, its gradient and AdamW's two
     averages."""
     size = origin.embed.element_size()
     return origin.spec.params * (size + 4 * max(size, 4))
 
 
-def _teachable(origin: Decoder) -> None:
+def _check_teachable(origin: Decoder) -> None:
     """Raise EngineFault for a model that cannot learn here."""
-    held, spec = _held(origin), origin.spec
+    held, spec = _memory_bytes(origin), origin.spec
     if held > MOST_BYTES:
         raise EngineFault(
             "out_of_memory",
             f"Learning {spec.name} ({spec.params:,} parameters) would take {held >> 20:,} MiB beside it; {MOST_BYTES >> 20:,} "
             "are the limit: choose a smaller draft model, or the drafter draft_model.",
         )
-    if (reason := capped(spec)) is not None:
+    if (reason := gradient_conflict(spec)) is not None:
         raise EngineFault("bad_input", reason)
 
 
-def capped(spec: ModelSpec) -> str | None:
+def gradient_conflict(spec: ModelSpec) -> str | None:
     """Why a model of this shape has no gradient here; None if it has one."""
     if spec.attn_cap is None:
         return None

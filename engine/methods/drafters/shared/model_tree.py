@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decodescope.engine.decoding.bases.context import Context, Drafted
-from decodescope.engine.decoding.shared.chained import write_on, writes_alone
-from decodescope.engine.decoding.values.chance import Drawn, Rest, drawn_from, rests
-from decodescope.engine.decoding.values.draft import ROOT, Draft, Proposal, marks
+from decodescope.engine.decoding.bases.context import Context, DraftedToken
+from decodescope.engine.decoding.shared.greedy_continuation import continue_greedily, is_unobserved
+from decodescope.engine.decoding.values.chance import Drawn, Remainder, remainders, remaining_distributions
+from decodescope.engine.decoding.values.draft import ROOT, Draft, Proposal, unpack_bit_rows
 from decodescope.engine.model.forward.feed import Feed
 
 MOST = 128  # nodes of a draft with a given number of children at each level
@@ -47,7 +47,7 @@ class ModelTree:
         ] = {}  # first node with the parent's text, token -> first node with this text
         self._first: list[int] = []  # per node, the first node that continues the text by the same tokens
 
-    def root(self) -> Tensor:
+    def read_root(self) -> Tensor:
         """float [1, V]: the draft model's logits after the root; what the lane lacks of the text is read first."""
         return self.lane.read(self.ctx.tokens)[None]
 
@@ -62,7 +62,7 @@ class ModelTree:
         if keep:
             (node,) = nodes
             logits = self.lane.forward(
-                Feed.causal([self.tokens[node]], start + self.depth[node], device), "draft"
+                Feed.causal_chain([self.tokens[node]], start + self.depth[node], device), "draft"
             )
             self.lane.commit([0], compress=False)
             return logits[0]
@@ -72,7 +72,7 @@ class ModelTree:
         places = [start + self.depth[node] for node in nodes]
         ids = [self.tokens[node] for node in nodes]
         fed, at = torch.tensor([ids, places], device=device).chunk(2)  # one copy up for both
-        visible = marks(tuple(self._sees[node] for node in nodes), self._pending)[None]
+        visible = unpack_bit_rows(tuple(self._sees[node] for node in nodes), self._pending)[None]
         logits = self.lane.forward(Feed(fed, at, visible.to(device), highest=max(places), ids=ids), "draft")[
             0
         ]
@@ -98,44 +98,44 @@ class ModelTree:
     def grow(self, parent: int, logits: Tensor, width: int) -> list[int]:
         """Up to `width` children under `parent`, whose logits are [V]; see `spread`."""
         if width > 1 or self.greedy:
-            return self.spread([parent], logits[None], [width])[0]
+            return self.add_children([parent], logits[None], [width])[0]
         law = self.law(parent, logits)
         drawn = self.ctx.chance.draw(law, self.ctx.position + self._level(parent), "draft")
         return self._add(parent, [drawn.token], logits, [(law, [])], [drawn.u])
 
-    def spread(
+    def add_children(
         self, parents: Sequence[int], rows: Tensor, widths: Sequence[int], again: bool = False
     ) -> list[list[int]]:
         """Up to widths[i] children under the i-th of `parents`, whose logits are `rows` [R, V]: drawn without replacement, or
         the likeliest. again: drawn with replacement, so that some may be equal."""
         if self.greedy:
-            best = self._likeliest(parents, rows, widths)
+            best = self._top_tokens(parents, rows, widths)
             return [self._add(x, own, row) for x, row, own in zip(parents, rows, best, strict=True)]
         grown: list[list[int]] = []
         chance, position = self.ctx.chance, self.ctx.position
         for parent, logits, rest, width in zip(
-            parents, rows, rests(self.estimates(parents, rows)), widths, strict=True
+            parents, rows, remainders(self.estimates(parents, rows)), widths, strict=True
         ):
             at = position + self._level(parent)
             draws = (
-                [chance.draw_left(rest, at) for _ in range(width)]
+                [chance.draw_remaining(rest, at) for _ in range(width)]
                 if again
-                else chance.distinct(rest, width, at)
+                else chance.draw_distinct(rest, width, at)
             )
             laws = [(rest.law, rest.taken[:i]) for i in range(len(draws))]
             grown.append(self._add(parent, [x.token for x in draws], logits, laws, [x.u for x in draws]))
         return grown
 
-    def draw(self, parent: int, rest: Rest, logits: Tensor) -> int:
+    def add_drawn(self, parent: int, rest: Remainder, logits: Tensor) -> int:
         """One child under `parent`, drawn from what is left of its law; logits [V] after the parent."""
-        drawn = self.ctx.chance.draw_left(rest, self.ctx.position + self._level(parent))
+        drawn = self.ctx.chance.draw_remaining(rest, self.ctx.position + self._level(parent))
         return self._add(parent, [drawn.token], logits, [(rest.law, rest.taken[:])], [drawn.u])[0]
 
-    def put(self, parent: int, token: int, logits: Tensor) -> int:
+    def add_chosen(self, parent: int, token: int, logits: Tensor) -> int:
         """One child under `parent`, chosen without chance; logits [V] after the parent."""
         return self._add(parent, [token], logits)[0]
 
-    def _likeliest(self, parents: Sequence[int], rows: Tensor, widths: Sequence[int]) -> list[list[int]]:
+    def _top_tokens(self, parents: Sequence[int], rows: Tensor, widths: Sequence[int]) -> list[list[int]]:
         """The widths[i] likeliest tokens after the i-th of `parents`, by its logits; what the sampler prefers first."""
         sampler, widest = self.ctx.sampler, min(max(widths), rows.shape[1])
         best = (rows.argmax(-1, keepdim=True) if widest == 1 else rows.topk(widest).indices).tolist()
@@ -179,7 +179,7 @@ class ModelTree:
             )
         return nodes
 
-    def draft(
+    def to_draft(
         self, kind: Proposal, keep: Sequence[int] | None = None, notes: dict[str, Any] | None = None
     ) -> Draft:
         """The finished draft, of all nodes or of those in `keep` (ascending, closed under parents)."""
@@ -189,39 +189,41 @@ class ModelTree:
         source = self.lane.decoder.spec.name
         if self.greedy or not tokens:
             return Draft(tokens, parents, source=source, notes=notes)
-        q, u = drawn_from([self.laws[x] for x in nodes]), [self.u[x] for x in nodes]
+        q, u = remaining_distributions([self.laws[x] for x in nodes]), [self.u[x] for x in nodes]
         return Draft(tokens, parents, kind, q, list(range(len(tokens))), u, source=source, notes=notes)
 
 
 def scheduled_chain(ctx: Context, length: int) -> Draft:
     """A chain of the draft model's, as long as the schedule lets it be; length: the drafter's own."""
-    longest = ctx.schedule.allow(ctx, length)
+    longest = ctx.schedule.draft_limit(ctx, length)
     if longest == 0:
         return Draft()
     lane, greedy = ctx.lanes["draft"], ctx.sampler.greedy and not ctx.sampler.stateful
     if (
-        greedy and not ctx.schedule.adapts and writes_alone(lane)
+        greedy and not ctx.schedule.adapts and is_unobserved(lane)
     ):  # nobody asks anything before the last token
         lane.read(ctx.tokens)
         first = lane.best[-1]
-        tokens = [first, *(write_on(lane, first, longest - 1) if longest > 1 else [])]
+        tokens = [first, *(continue_greedily(lane, first, longest - 1) if longest > 1 else [])]
         return Draft.chain(tokens, source=lane.decoder.spec.name, notes=ctx.schedule.notes() or None)
     tree = ModelTree(ctx)
-    logits = tree.root()
+    logits = tree.read_root()
     (node,) = tree.grow(ROOT, logits[0], 1)
-    while ctx.schedule.more(_drafted(tree, node, logits[0])) and len(tree.tokens) < longest:
+    while (
+        ctx.schedule.continue_drafting(_drafted_token(tree, node, logits[0])) and len(tree.tokens) < longest
+    ):
         logits = tree.read([node], keep=True)
         (node,) = tree.grow(node, logits[0], 1)
-    return tree.draft("iid", notes=ctx.schedule.notes() or None)
+    return tree.to_draft("iid", notes=ctx.schedule.notes() or None)
 
 
-def _drafted(tree: ModelTree, node: int, logits: Tensor) -> Drafted:
+def _drafted_token(tree: ModelTree, node: int, logits: Tensor) -> DraftedToken:
     """What a schedule sees of the last `node` of a chain, which was drafted from logits [V]."""
     probe = tree.lane.probe
-    return Drafted(tree.tokens[node], logits, None if probe is None else probe.hidden["final"][0, -1])
+    return DraftedToken(tree.tokens[node], logits, None if probe is None else probe.hidden["final"][0, -1])
 
 
-def unfit(branching: Sequence[int], knob: str, trees: int = 1) -> str | None:
+def tree_size_conflict(branching: Sequence[int], knob: str, trees: int = 1) -> str | None:
     """Why `trees` trees with these numbers of children at each level have too many nodes, in a sentence; None if they have
     not. knob: by its full name."""
     nodes = trees * sum(accumulate(branching, mul))
@@ -237,7 +239,12 @@ class Siblings:
     may be, and their probabilities."""
 
     def __init__(
-        self, tree: ModelTree, parent: int, logits: Tensor, rest: Rest | None, best: list[tuple[int, float]]
+        self,
+        tree: ModelTree,
+        parent: int,
+        logits: Tensor,
+        rest: Remainder | None,
+        best: list[tuple[int, float]],
     ):
         self._tree = tree
         self._parent = parent
@@ -246,12 +253,14 @@ class Siblings:
         self._best, self._left = best[::-1], 1.0
 
     @property
-    def more(self) -> bool:
+    def has_next(self) -> bool:
         """Whether there may be another child."""
-        return self._rest.left > 0 if self._rest is not None else bool(self._best) and self.likeliest > 0
+        return (
+            self._rest.total > 0 if self._rest is not None else bool(self._best) and self.next_probability > 0
+        )
 
     @property
-    def likeliest(self) -> float:
+    def next_probability(self) -> float:
         """Under a greedy sampler: the probability of the next child among what the earlier ones left."""
         return min(1.0, self._best[-1][1] / self._left) if self._left > 0 else 0.0
 
@@ -259,22 +268,22 @@ class Siblings:
         """The next child's node, and the probability it had among what the earlier ones left."""
         tree, rest = self._tree, self._rest
         if rest is None:
-            taken = self.likeliest
+            taken = self.next_probability
             token, share = self._best.pop()
             self._left -= share
-            return tree.put(self._parent, token, self._logits), taken
-        node = tree.draw(self._parent, rest, self._logits)
+            return tree.add_chosen(self._parent, token, self._logits), taken
+        node = tree.add_drawn(self._parent, rest, self._logits)
         # what is left was summed up, and rounded
-        taken = min(1.0, float(rest.p[tree.tokens[node]]) / rest.left)
+        taken = min(1.0, float(rest.p[tree.tokens[node]]) / rest.total)
         rest.take(tree.tokens[node])
         return node, taken
 
 
-def families(tree: ModelTree, nodes: Sequence[int], rows: Tensor, most: int) -> list[Siblings]:
+def sibling_groups(tree: ModelTree, nodes: Sequence[int], rows: Tensor, most: int) -> list[Siblings]:
     """The children of each of `nodes`, whose logits are `rows` [R, V]; at most `most` of a place under a greedy sampler."""
     laws = tree.estimates(nodes, rows)
     if not tree.greedy:
-        return [Siblings(tree, *place, []) for place in zip(nodes, rows, rests(laws), strict=True)]
+        return [Siblings(tree, *place, []) for place in zip(nodes, rows, remainders(laws), strict=True)]
     top = laws.topk(min(most, laws.shape[1]))
     best = [[*zip(*x, strict=True)] for x in zip(top.indices.tolist(), top.values.tolist(), strict=True)]
     return [

@@ -59,7 +59,7 @@ class NgramCounts:
                     self._best[context] = token
         self.length = len(tokens)
 
-    def after(self, context: Sequence[int]) -> Follower | None:
+    def top_follower(self, context: Sequence[int]) -> Follower | None:
         """What most often followed the longest known suffix of `context`; None if none was ever followed by a token."""
         for n in range(min(self.longest - 1, len(context)), 0, -1):
             suffix = tuple(context[-n:])

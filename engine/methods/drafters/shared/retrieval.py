@@ -8,21 +8,21 @@ from functools import lru_cache
 import numpy as np
 
 
-def retrieved(prompt: Sequence[int], budget: int, window: int, query: int) -> list[int]:
+def retrieve_positions(prompt: Sequence[int], budget: int, window: int, query: int) -> list[int]:
     """Positions, ascending, of at most `budget` tokens of `prompt`: all of them if they are no more. Else its first token, its
     last `query` ones, the question, and of what stands between, cut into windows of `window` tokens, those that the question's
     tokens are most peculiar to, the best first, each that still has room. Windows of the same score: the earlier first."""
-    return list(_retrieved(tuple(prompt), budget, window, query))
+    return list(_retrieve_positions(tuple(prompt), budget, window, query))
 
 
 @lru_cache(maxsize=4)
-def _retrieved(prompt: tuple[int, ...], budget: int, window: int, query: int) -> tuple[int, ...]:
+def _retrieve_positions(prompt: tuple[int, ...], budget: int, window: int, query: int) -> tuple[int, ...]:
     n = len(prompt)
     if n <= budget:
         return tuple(range(n))
     end = n - min(query, budget - 1)
     spans = [range(at, min(at + window, end)) for at in range(1, end, window)]
-    scores = relevance([prompt[x.start : x.stop] for x in spans], prompt[end:])
+    scores = bm25_scores([prompt[x.start : x.stop] for x in spans], prompt[end:])
     kept, room = [0, *range(end, n)], budget - 1 - (n - end)
     for i in np.argsort(-scores, kind="stable").tolist():
         if len(spans[i]) <= room:
@@ -31,7 +31,7 @@ def _retrieved(prompt: tuple[int, ...], budget: int, window: int, query: int) ->
     return tuple(sorted(kept))
 
 
-def relevance(windows: Sequence[Sequence[int]], query: Sequence[int]) -> np.ndarray:
+def bm25_scores(windows: Sequence[Sequence[int]], query: Sequence[int]) -> np.ndarray:
     """float32 [len(windows)]: the BM25 score of each window for the tokens of `query` (k1 = 1.5, b = 0.75)."""
     if not windows:
         return np.zeros(0, np.float32)

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from .trees import Template, falling, shaped_tree
+from .trees import Template, monotone_rates, shaped_tree
 
 ROUNDS = 50  # of policy iteration at most; a handful is enough
 RESTART = (
@@ -47,21 +47,27 @@ def slot_plan(rates: tuple[tuple[float, ...], ...], rows: int, ensemble: int = 1
     `shaped_tree` makes of the first s levels. Where the accepted path ends at a place with k prompt tokens, the next state is
     k. So the states are a Markov chain, and which tree to take in which state is a decision problem with few states: policy
     iteration finds the best tokens a step (Howard 1960), each state weighing every number of candidates against the prompt
-    tokens that are then left, which are dealt out exactly (`dealt`).
+    tokens that are then left, which are dealt out exactly (`distribute_slots`).
     """
-    sizes = [[_tree(rates[:s], count) for count in range(rows if s else 1)] for s in range(len(rates) + 1)]
-    plan, worth = evaluated(tuple(_best(some, np.arange(len(rates) + 1.0), rows, ensemble) for some in sizes))
+    sizes = [
+        [_tree_with_ends(rates[:s], count) for count in range(rows if s else 1)]
+        for s in range(len(rates) + 1)
+    ]
+    plan, worth = evaluate_trees(
+        tuple(_best_slot_tree(some, np.arange(len(rates) + 1.0), rows, ensemble) for some in sizes)
+    )
     for _ in range(ROUNDS):
         trees = tuple(
-            _best(some, worth, rows, ensemble, old) for some, old in zip(sizes, plan.trees, strict=True)
+            _best_slot_tree(some, worth, rows, ensemble, old)
+            for some, old in zip(sizes, plan.trees, strict=True)
         )
         if trees == plan.trees:
             break
-        plan, worth = evaluated(trees)
+        plan, worth = evaluate_trees(trees)
     return plan
 
 
-def evaluated(trees: tuple[SlotTree, ...]) -> tuple[SlotPlan, np.ndarray]:
+def evaluate_trees(trees: tuple[SlotTree, ...]) -> tuple[SlotPlan, np.ndarray]:
     """The plan of these trees, by state, and what it is worth to be in each state rather than in state 0, in tokens."""
     n = len(trees)
     chain = np.array(
@@ -79,7 +85,7 @@ def evaluated(trees: tuple[SlotTree, ...]) -> tuple[SlotPlan, np.ndarray]:
     return SlotPlan(trees, tuple((shares / shares.sum()).tolist()), float(solved[0])), worth
 
 
-def dealt(ends: Sequence[float], worth: np.ndarray, budget: int) -> tuple[float, tuple[int, ...]]:
+def distribute_slots(ends: Sequence[float], worth: np.ndarray, budget: int) -> tuple[float, tuple[int, ...]]:
     """How many of at most `budget` prompt tokens each place gets so that the sum of ends[v] worth[slots[v]] is largest, and
     that sum. Place by place over all numbers that may be spent: exact, whatever worth is."""
     most = len(worth) - 1
@@ -97,10 +103,10 @@ def dealt(ends: Sequence[float], worth: np.ndarray, budget: int) -> tuple[float,
     return float(best[budget]), tuple(reversed(slots))
 
 
-def _tree(rates: tuple[tuple[float, ...], ...], nodes: int) -> tuple[Template, tuple[float, ...]]:
+def _tree_with_ends(rates: tuple[tuple[float, ...], ...], nodes: int) -> tuple[Template, tuple[float, ...]]:
     """The best tree of so many nodes (or of all that there are), and the probability that the path ends at each place."""
     template = shaped_tree(rates, nodes) if nodes else Template((), (), 1.0)
-    sure = falling(rates)
+    sure = monotone_rates(rates)
     value = [1.0]
     depth = [0]
     ends = [1.0]
@@ -113,7 +119,7 @@ def _tree(rates: tuple[tuple[float, ...], ...], nodes: int) -> tuple[Template, t
     return template, tuple(max(x, 0.0) / whole for x in ends)
 
 
-def _best(
+def _best_slot_tree(
     sizes: Sequence[tuple[Template, tuple[float, ...]]],
     worth: np.ndarray,
     rows: int,
@@ -126,7 +132,7 @@ def _best(
         later = sum(e * worth[k] for e, k in zip(old.ends, old.slots, strict=True))
         most = old.template.expected + later
     for template, ends in sizes:
-        later, slots = dealt(ends, worth, max(0, rows - 1 - len(template)) // ensemble)
+        later, slots = distribute_slots(ends, worth, max(0, rows - 1 - len(template)) // ensemble)
         if template.expected + later > most + 1e-12:
             best, most = SlotTree(template, slots, ends), template.expected + later
     assert best is not None

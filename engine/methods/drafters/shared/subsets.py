@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 
-def most_promising(seen: Tensor, scores: list[float], used: Tensor, window: int) -> Tensor | None:
+def propose_subset(seen: Tensor, scores: list[float], used: Tensor, window: int) -> Tensor | None:
     """The unseen set one exchange away from `used` (bool [n]) with the highest upper confidence bound under a Gaussian process
     over `seen` (bool [R, n]) and their `scores`; None if all were seen.
 
@@ -19,7 +19,7 @@ def most_promising(seen: Tensor, scores: list[float], used: Tensor, window: int)
     )
     pool, rows = used.repeat(len(out), 1), torch.arange(len(out))
     pool[rows, out], pool[rows, come] = False, True
-    distance = _differ(pool, seen)  # [P, R]
+    distance = _count_differences(pool, seen)  # [P, R]
     new = distance.amin(1) > 0
     if not bool(new.any()):
         return None
@@ -29,14 +29,16 @@ def most_promising(seen: Tensor, scores: list[float], used: Tensor, window: int)
     reach = 2 * count * (n - count) / n
     signal = max(float(y.var(correction=0)), noise)
     near = signal * torch.exp(-distance / reach)
-    among = signal * torch.exp(-_differ(seen, seen) / reach) + noise * torch.eye(len(y), dtype=torch.float64)
+    among = signal * torch.exp(-_count_differences(seen, seen) / reach) + noise * torch.eye(
+        len(y), dtype=torch.float64
+    )
     weights = torch.cholesky_solve(near.mT, torch.linalg.cholesky(among)).mT  # [P, R]
     mean = y.mean() + weights @ (y - y.mean())
     deviation = (signal - (weights * near).sum(1)).clamp(min=0).sqrt()
     return pool[int((mean + 2.5 * deviation).argmax())]
 
 
-def _differ(a: Tensor, b: Tensor) -> Tensor:
+def _count_differences(a: Tensor, b: Tensor) -> Tensor:
     """float64 [A, B]: in how many places the rows of a (bool [A, n]) and b (bool [B, n]) differ."""
     x, y = a.double(), b.double()
     return x @ (1 - y).mT + (1 - x) @ y.mT

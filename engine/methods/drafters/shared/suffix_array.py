@@ -19,7 +19,7 @@ class SuffixArray:
 
     def __init__(self, ids: Sequence[int] | np.ndarray):
         self.ids = np.asarray(ids, dtype=np.int32).reshape(len(ids))
-        self.order = _ordered(self.ids)
+        self.order = _sort_places(self.ids)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -32,10 +32,10 @@ class SuffixArray:
         if not 0 < len(ngram) <= DEPTH:
             raise ValueError(f"an n-gram of {len(ngram)} tokens was looked for; it must have 1 to {DEPTH}.")
         wanted = list(ngram)
-        low = self._first(wanted, 0, after=False)
-        return low, self._first(wanted, low, after=True)
+        low = self._first_row(wanted, 0, after=False)
+        return low, self._first_row(wanted, low, after=True)
 
-    def _first(self, wanted: list[int], low: int, *, after: bool) -> int:
+    def _first_row(self, wanted: list[int], low: int, *, after: bool) -> int:
         """The first row of the order, from `low` on, whose text is not smaller than `wanted` (after: larger than all that
         begin with it)."""
         high = len(self.order)
@@ -49,7 +49,7 @@ class SuffixArray:
                 high = middle
         return low
 
-    def longest(self, text: Sequence[int], most: int, least: int = 1) -> tuple[int, int, int]:
+    def find_longest(self, text: Sequence[int], most: int, least: int = 1) -> tuple[int, int, int]:
         """(n, low, high) of the longest suffix of `text`, of `least` to `most` tokens, that stands in here; n = 0 if none.
 
         A suffix can only be found where the shorter ones are: its length is found by halving as well.
@@ -73,7 +73,7 @@ class SuffixArray:
         return np.where(np.logical_or.accumulate(ids < 0, axis=1), -1, ids)
 
 
-def _ordered(ids: np.ndarray) -> np.ndarray:
+def _sort_places(ids: np.ndarray) -> np.ndarray:
     """int32 [n]: places by their next DEPTH tokens, the end of the text being the smallest, then by place."""
     n = len(ids)
     order = np.argsort(ids, kind="stable")

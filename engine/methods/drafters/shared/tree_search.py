@@ -22,7 +22,7 @@ EXPLORE, GROWTH = 32.0, 8.0  # constants of the exploration term
 Pair = tuple[int, int]
 
 
-class Trigrams:
+class SuccessorTable:
     """For each pair of tokens the SUCCESSORS most frequent third ones of a text, with their probabilities. Read-only."""
 
     def __init__(self, ids: np.ndarray) -> None:
@@ -43,10 +43,10 @@ class Trigrams:
         self._third, self._counts = (codes % self.base)[order], counts[order]
         self._totals = np.add.reduceat(self._counts, self._first) if len(codes) else counts
 
-    def __deepcopy__(self, memo: object) -> Trigrams:
+    def __deepcopy__(self, memo: object) -> SuccessorTable:
         return self
 
-    def after(self, pair: Pair) -> dict[int, float]:
+    def followers(self, pair: Pair) -> dict[int, float]:
         """Successor -> its share of all that followed the pair, most frequent first; empty if the pair never came."""
         if not 0 <= max(pair) < self.base or not len(self._pairs):
             return {}
@@ -64,12 +64,12 @@ class Trigrams:
 
 
 @lru_cache(maxsize=4)
-def trigrams(store: SuffixArray) -> Trigrams:
+def load_successor_table(store: SuffixArray) -> SuccessorTable:
     """The trigrams of a datastore; the last few are kept."""
-    return Trigrams(store.ids)
+    return SuccessorTable(store.ids)
 
 
-class Row(dict[int, float]):
+class SuccessorWeights(dict[int, float]):
     """Successor of a pair -> weight. What a search asks of it is worked out once, until a weight changes."""
 
     _heaviest: list[tuple[int, float]] | None = None
@@ -77,55 +77,55 @@ class Row(dict[int, float]):
     _sums: list[float] | None = None
 
     @property
-    def heaviest(self) -> list[tuple[int, float]]:
+    def sorted_weights(self) -> list[tuple[int, float]]:
         """Successors and their weights, the heaviest first."""
         if self._heaviest is None:
             self._heaviest = sorted(self.items(), key=lambda x: -x[1])
         return self._heaviest
 
-    def drawn(self, u: float) -> int:
+    def draw(self, u: float) -> int:
         """The successor that the uniform u draws, in proportion to the weights."""
         if self._sums is None:
             self._ids, self._sums = list(self), list(accumulate(self.values()))
         return self._ids[bisect(self._sums, u * self._sums[-1], 0, len(self._sums) - 1)]
 
-    def lift(self, token: int) -> None:
+    def raise_weight(self, token: int) -> None:
         """Add BONUS to a weight, up to HIGHEST."""
         self[token] = min(HIGHEST, self.get(token, 0.0) + BONUS)
         self._heaviest = self._sums = None
 
 
-class Weights:
+class TrigramWeights:
     """Trigrams whose weights rise with the text: of probabilities they become scores, which need not add up to one."""
 
-    def __init__(self, table: Trigrams) -> None:
+    def __init__(self, table: SuccessorTable) -> None:
         self._table, self._length = table, 0
-        self._rows: dict[Pair, Row] = {}  # those that were asked for
+        self._rows: dict[Pair, SuccessorWeights] = {}  # those that were asked for
 
-    def read(self, tokens: list[int]) -> None:
+    def raise_recent(self, tokens: list[int]) -> None:
         """Add BONUS to every trigram of the last RECENT tokens, up to HIGHEST; once for a text."""
         if len(tokens) == self._length:
             return
         self._length, recent = len(tokens), tokens[-RECENT:]
         for a, b, c in zip(recent, recent[1:], recent[2:], strict=False):
-            self.after((a, b)).lift(c)
+            self.successor_weights((a, b)).raise_weight(c)
 
-    def after(self, pair: Pair) -> Row:
+    def successor_weights(self, pair: Pair) -> SuccessorWeights:
         """Successor -> weight."""
         row = self._rows.get(pair)
         if row is None:
-            row = self._rows[pair] = Row(self._table.after(pair))
+            row = self._rows[pair] = SuccessorWeights(self._table.followers(pair))
         return row
 
 
 @lru_cache(maxsize=2048)
-def pull(visits: int) -> float:
+def exploration_weight(visits: int) -> float:
     """How much exploring counts at a place with N visits: (EXPLORE + ln((N + GROWTH + 1) / GROWTH)) sqrt(N)."""
     return (EXPLORE + math.log((visits + GROWTH + 1) / GROWTH)) * math.sqrt(visits)
 
 
 @dataclass(eq=False, slots=True)
-class Place:
+class SearchNode:
     """A place in the search. pair: the last two tokens there;  prior: weight of the step to it;  path: tokens to it;
     visits: searches through it;  total, mean: of their rewards;  part: prior / (1 + visits);  row: its successors and their
     weights, the heaviest first, None before it was grown;  visited: the children that a search went to, the first of these"""
@@ -138,19 +138,19 @@ class Place:
     mean: float = 0.0
     part: float = 0.0
     row: list[tuple[int, float]] | None = None
-    visited: list[Place] = field(default_factory=list, repr=False)
+    visited: list[SearchNode] = field(default_factory=list, repr=False)
 
     @property
-    def children(self) -> list[Place]:
+    def children(self) -> list[SearchNode]:
         """Of all its successors, also those that no search went to."""
         row = self.row or []
         return self.visited + [self.child(*x) for x in row[len(self.visited) :]]
 
-    def child(self, token: int, weight: float) -> Place:
+    def child(self, token: int, weight: float) -> SearchNode:
         """The place behind it at `token`, which no search went to."""
-        return Place((self.pair[1], token), (*self.path, token), weight)
+        return SearchNode((self.pair[1], token), (*self.path, token), weight)
 
-    def best(self) -> Place:
+    def best_child(self) -> SearchNode:
         """The child with the largest mean + pull(N) prior / (1 + n), N being the visits here and n there; one that was never
         visited comes first, the heaviest of these."""
         assert self.row
@@ -158,35 +158,37 @@ class Place:
         if len(visited) < len(self.row):
             visited.append(self.child(*self.row[len(visited)]))
             return visited[-1]
-        towards = pull(self.visits)
+        towards = exploration_weight(self.visits)
         scores = [x.mean + towards * x.part for x in visited]
         return visited[scores.index(max(scores))]
 
 
-def search(start: Pair, after: Callable[[Pair], Row], depth: int, iterations: int, seed: int = 0) -> Place:
+def search_tree(
+    start: Pair, after: Callable[[Pair], SuccessorWeights], depth: int, iterations: int, seed: int = 0
+) -> SearchNode:
     """The root of a tree, searched from the pair `start` to at most `depth` tokens.
 
     Each iteration goes down by `Place.best`, grows all successors of the place where it ends and goes to the heaviest, from
     there draws successors in proportion to their weights as far as there are any, and adds the reward, 1 and the weights of
     all its steps, to every place on its way.
     """
-    chance, root = random.Random(seed).random, Place(start)
+    chance, root = random.Random(seed).random, SearchNode(start)
     for _ in range(iterations):
         at, way = root, [root]
         while at.row and len(way) <= depth:
-            at = at.best()
+            at = at.best_child()
             way.append(at)
         if at.row is None and len(way) <= depth:
-            at.row = after(at.pair).heaviest
+            at.row = after(at.pair).sorted_weights
             if at.row:
-                at = at.best()
+                at = at.best_child()
                 way.append(at)
         reward, pair = 1.0 + sum([x.prior for x in way]), at.pair
         for _ in range(depth + 1 - len(way)):
             onward = after(pair)
             if not onward:
                 break
-            token = onward.drawn(chance())
+            token = onward.draw(chance())
             reward, pair = reward + onward[token], (pair[1], token)
         for x in way:
             x.visits = n = x.visits + 1
@@ -195,7 +197,7 @@ def search(start: Pair, after: Callable[[Pair], Row], depth: int, iterations: in
     return root
 
 
-def places(root: Place) -> Iterator[Place]:
+def visited_nodes(root: SearchNode) -> Iterator[SearchNode]:
     """All visited places but the root, a parent before its children."""
     todo = [root]
     for place in todo:  # grows while it is walked

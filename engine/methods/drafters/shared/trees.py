@@ -54,7 +54,7 @@ def best_tree(rates: tuple[float, ...], nodes: int, depth: int = 16) -> Template
     return shaped_tree((tuple(rates),) * depth, nodes)
 
 
-def falling(rates: Sequence[Sequence[float]]) -> list[list[float]]:
+def monotone_rates(rates: Sequence[Sequence[float]]) -> list[list[float]]:
     """The rates, by level and rank, where those that rise from a rank to the next count as if they did not."""
     return [[min(row[: r + 1]) for r in range(len(row))] for row in rates]
 
@@ -68,7 +68,7 @@ def shaped_tree(rates: tuple[tuple[float, ...], ...], nodes: int) -> Template:
     A node's value is the product of the rates on its path. Children are never worth more than their parent, so taking
     the best open node again and again is optimal and keeps the tree closed (Cai et al. 2024, section 2.3.3).
     """
-    sure = falling(rates)
+    sure = monotone_rates(rates)
     parents: list[int] = []
     ranks: list[int] = []
     value = 1.0
@@ -123,11 +123,11 @@ class SequoiaTable:
             self._width.append(width.tolist())
             self._last.append(last)
 
-    def expected(self, nodes: int, depth: int) -> float:
+    def expected_tokens(self, nodes: int, depth: int) -> float:
         """Tokens of a step with the best tree of `nodes` nodes, the root left out; -inf: there is none."""
         return float(self.best[depth][nodes + 1])
 
-    def largest(self, nodes: int, depth: int) -> int:
+    def best_size(self, nodes: int, depth: int) -> int:
         """The number of nodes, up to `nodes`, with the most expected tokens; the fewest, if several."""
         return int(self.best[depth][1 : nodes + 2].argmax())
 
@@ -146,17 +146,17 @@ class SequoiaTable:
                 todo.append((len(parents), child, levels - 1))
                 parents.append(node)
                 ranks.append(rank)
-        return Template(tuple(parents), tuple(ranks), self.expected(nodes, depth))
+        return Template(tuple(parents), tuple(ranks), self.expected_tokens(nodes, depth))
 
 
 @lru_cache(64)
 def sequoia_tree(rates: tuple[float, ...], nodes: int, depth: int) -> Template:
     """The tree of at most `nodes` nodes and `depth` levels with the most expected tokens under `SequoiaTable`."""
     table = SequoiaTable(rates, nodes, depth)
-    return table.tree(table.largest(nodes, depth), depth)
+    return table.tree(table.best_size(nodes, depth), depth)
 
 
-class Place(NamedTuple):
+class OpenNode(NamedTuple):
     """A place in a growing draft. node: of the template; at: of the draft (ROOT: the root for both); path: tokens from the
     root, left out, down to it; state: the sampler's, after them."""
 
@@ -166,7 +166,7 @@ class Place(NamedTuple):
     state: Any
 
 
-class Growth:
+class TemplateGrowth:
     """A draft while it grows along a template, level by level: nodes, and the places that go on. `deepest`: levels that it
     may have."""
 
@@ -175,22 +175,22 @@ class Growth:
         self.tokens: list[int] = []
         self.parents: list[int] = []
         self.nodes: list[int] = []  # of the template
-        self.open = [Place(ROOT, ROOT, (), state)] if deepest > 0 and len(template) else []
+        self.open = [OpenNode(ROOT, ROOT, (), state)] if deepest > 0 and len(template) else []
 
-    def wanted(self, place: Place) -> int:
+    def child_count(self, place: OpenNode) -> int:
         """How many children the template gives to a place."""
         return len(self.template.children[place.node])
 
     def grow(self, tokens: Sequence[Sequence[int]], states: Sequence[Sequence[Any]] | None = None) -> None:
         """Put the next level under the open places: tokens[i], best or first drawn ones first, under the i-th of them; what
         the template has no room for is left out. states: the sampler's after each token; None: the place's own."""
-        grown: list[Place] = []
+        grown: list[OpenNode] = []
         children, deep = self.template.children, bool(self.open) and len(self.open[0].path) + 1 < self.deepest
         for i, place in enumerate(self.open):
             for rank, (node, token) in enumerate(zip(children[place.node], tokens[i], strict=False)):
                 if deep and node in children:
                     state = place.state if states is None else states[i][rank]
-                    grown.append(Place(node, len(self.tokens), (*place.path, token), state))
+                    grown.append(OpenNode(node, len(self.tokens), (*place.path, token), state))
                 self.tokens.append(token)
                 self.parents.append(place.at)
                 self.nodes.append(node)
@@ -202,7 +202,7 @@ class Growth:
         return [self.template.ranks[node] for node in self.nodes]
 
 
-class Beam:
+class BeamPool:
     """EAGLE-2's tree while it grows: a pool of nodes with scores, of which the best are kept in the end.
 
     tokens, parents, ranks, depth, scores: per node of the pool, level by level and so parents first; rank: its place among
@@ -244,7 +244,7 @@ class Beam:
         """All nodes, best score first; of equal ones, as where q is 1, the earlier, so that no child is before its parent."""
         return sorted(range(len(self)), key=self.scores.__getitem__, reverse=True)
 
-    def settled(self, nodes: int) -> bool:
+    def is_settled(self, nodes: int) -> bool:
         """Whether the best `nodes` nodes are known: nothing that can still come is better than the last of them."""
         if not self.open or len(self) < nodes:
             return not self.open

@@ -9,7 +9,7 @@ import numpy as np
 from decodescope.engine.decoding.values.draft import ROOT
 
 
-def union(
+def merge_trees(
     trees: Iterable[tuple[Sequence[int], Sequence[int]]],
 ) -> tuple[list[int], list[int], list[list[int]]]:
     """Tokens and parents of the tree whose paths from the root are those of all `trees` (tokens, parents), and for each of

@@ -13,18 +13,18 @@ from decodescope.engine.trace.records.events import Piece
 TEXT, SPECIAL, PUNCTUATION = range(3)
 
 
-class Sorts:
+class TokenTypes:
     """pieces: id -> piece of text, or None where there is no tokenizer;  marks: ids of special tokens"""
 
     def __init__(self, pieces: Callable[[int], Piece] | None, marks: Container[int]):
         self._pieces, self._marks, self._known = pieces, marks, dict[int, int]()
 
-    def of(self, tokens: Tensor) -> Tensor:
+    def classify(self, tokens: Tensor) -> Tensor:
         """uint8 [B, T] of tokens int64 [B, T]: TEXT, SPECIAL or PUNCTUATION, which is nothing but marks and signs."""
-        sorts = [[self._of(token) for token in row] for row in tokens.tolist()]
+        sorts = [[self._classify_token(token) for token in row] for row in tokens.tolist()]
         return torch.tensor(sorts, dtype=torch.uint8, device=tokens.device)
 
-    def _of(self, token: int) -> int:
+    def _classify_token(self, token: int) -> int:
         if token not in self._known:
             piece = "" if self._pieces is None else self._pieces(token)
             text = piece.strip() if isinstance(piece, str) else ""
@@ -38,11 +38,11 @@ class Sorts:
         return self._known[token]
 
 
-def own_part(kept: Tensor, chosen: Tensor) -> Tensor:
+def own_mask(kept: Tensor, chosen: Tensor) -> Tensor:
     """bool [B, H_kv, n]: of what the candidates keep (bool [C, B, H_kv, n]) that of each head's own (int64 [B, H_kv])."""
     return kept.gather(0, chosen.expand(kept.shape[1:3])[None, ..., None].expand(1, *kept.shape[1:]))[0]
 
 
-def by_head(values: Tensor) -> dict[str, float]:
+def values_by_head(values: Tensor) -> dict[str, float]:
     """Of [L, H_kv] by "layer.head"."""
     return {f"{i}.{h}": x for i, row in enumerate(values.tolist()) for h, x in enumerate(row)}

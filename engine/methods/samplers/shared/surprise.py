@@ -7,11 +7,11 @@ import math
 from torch import Tensor
 
 
-def bits(logits: Tensor, token: int) -> float:
+def surprise_bits(logits: Tensor, token: int) -> float:
     """-log2 p(token) under logits [V]."""
     return -float(logits.log_softmax(-1)[token]) / math.log(2)
 
 
-def steered(mu: float, seen: float, target: float, rate: float, least: float = 0.0) -> float:
+def update_mu(mu: float, seen: float, target: float, rate: float, least: float = 0.0) -> float:
     """mu - rate * (seen - target), within [least, 4 * target]: where the target cannot be reached mu would run away."""
     return min(max(mu - rate * (seen - target), least), 4 * target)

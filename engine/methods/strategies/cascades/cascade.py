@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from decodescope.engine.core.component import component
 from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.decoding.bases.answers import Candidate
-from decodescope.engine.decoding.bases.router import Question
+from decodescope.engine.decoding.bases.router import RouterQuestion
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.decoding.values.draft import Draft
-from decodescope.engine.trace.details.looked import Look
+from decodescope.engine.trace.details.looks import Look
 from decodescope.engine.trace.details.shapes import Detail
 from decodescope.engine.trace.records.events import EndReason
 
-from ..shared.answers import answered
-from ..shared.turns import misrouted, prepare, write
+from ..shared.answers import write_answers
+from ..shared.turns import prefill_model, router_conflict, write_token
 
 if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec
@@ -50,10 +50,10 @@ class Cascade(Strategy):
     changes = "a smaller model's answer may be kept"
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        return misrouted(self.name, method, "answer")
+        return router_conflict(self.name, method, "answer")
 
     def prefill(self, s: State) -> None:
-        prepare(s, "small")
+        prefill_model(s, "small")
 
     def begin(self, s: State) -> None:
         s.scratch = None  # the small model was not asked yet
@@ -67,12 +67,12 @@ class Cascade(Strategy):
             record = {"details": decision.details, "looks": decision.looks}
             if (answer := decision.answer) is not None:
                 s.tokens += answer.tokens
-                end: EndReason | None = "stop_token" if answer.ended else s.filled(0)
+                end: EndReason | None = "stop_token" if answer.ended else s.limit_reason(0)
                 us = clock.elapsed_us(started, clock.mark())
                 origins, state = ["draft"] * len(answer.tokens), s.sampler_state
                 return Move(list(answer.tokens), origins, end, draft_us=us, sampler_state=state, **record)
         drafted = clock.mark()
-        new = write(s, "large")
+        new = write_token(s, "large")
         token = new.verdict.token
         assert token is not None
         _, end = s.cut([token])
@@ -98,15 +98,17 @@ class Cascade(Strategy):
     def _decide(self, s: State) -> _Decision:
         """The small model's answers, and what the router makes of them."""
         small, router = s.lanes["draft"], s.router
-        question = Question(list(s.tokens), s.left, small, s.target, s.sampler, s.encode, s.piece)
+        question = RouterQuestion(
+            list(s.tokens), s.remaining_tokens, small, s.target, s.sampler, s.encode, s.piece
+        )
         answers: list[Candidate] = []
         forms = router.forms(question)
         for form, prompt in enumerate(forms):
             if form == 0:
-                answers += answered(s, small, prompt, router.copies, form, question.states)
+                answers += write_answers(s, small, prompt, router.copies, form, question.states)
                 continue
-            with s.target.beside("draft") as lane:
-                answers += answered(s, lane, prompt, router.copies, form)
+            with s.target.open_side_lane("draft") as lane:
+                answers += write_answers(s, lane, prompt, router.copies, form)
         judged = router.judge(answers, question)
         read = sum(x.tokens * x.batch for lane in (small, s.target) for x in lane.passes if x.lane == "draft")
         kept = bool(answers) and router.keeps(judged.score)

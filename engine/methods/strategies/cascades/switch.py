@@ -14,17 +14,17 @@ from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
 from decodescope.engine.decoding.values.draft import Draft
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.trace.details.looked import Look
-from decodescope.engine.trace.details.turns import LANES, ORIGINS, Size, kept_of
+from decodescope.engine.trace.details.looks import Look
+from decodescope.engine.trace.details.turns import LANES, ORIGINS, Size, kept_count
 
-from ..shared.turns import ahead, misrouted, prepare, write
+from ..shared.turns import prefill_model, router_conflict, write_ahead, write_token
 
 if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec
 
 
 @dataclass
-class _Turn:
+class _TurnState:
     """Whose turn it is, how many tokens it has made in a row, and the router's scores so far."""
 
     active: Size
@@ -48,23 +48,23 @@ class SwitchModels(Strategy):
     changes = "a smaller model writes tokens of it"
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        return misrouted(self.name, method, "token")
+        return router_conflict(self.name, method, "token")
 
     def prefill(self, s: State) -> None:
-        prepare(s, s.router.first)
+        prefill_model(s, s.router.opening_model)
 
     def begin(self, s: State) -> None:
-        s.scratch = _Turn(s.router.first)
+        s.scratch = _TurnState(s.router.opening_model)
 
     def step(self, s: State) -> Move:
-        return self._block(s) if s.router.judges else self._token(s)
+        return self._step_block(s) if s.router.judges else self._step_token(s)
 
-    def _token(self, s: State) -> Move:
+    def _step_token(self, s: State) -> Move:
         """A token of whose turn it is."""
-        turn: _Turn = s.scratch
+        turn: _TurnState = s.scratch
         wrote, clock = turn.active, s.target.executor
         started = clock.mark()
-        new = write(s, wrote)
+        new = write_token(s, wrote)
         token = new.verdict.token
         assert token is not None
         score = s.router.score(new.logits[0])
@@ -84,21 +84,21 @@ class SwitchModels(Strategy):
             sampler_state=new.before, details=details, looks=[Look("entropy", LANES[wrote], 1)],
         )  # fmt: skip
 
-    def _block(self, s: State) -> Move:
+    def _step_block(self, s: State) -> Move:
         """What the small model writes in a row, and the large one's pass over it, which may take some back."""
-        turn: _Turn = s.scratch
+        turn: _TurnState = s.scratch
         clock = s.target.executor
         position = len(s.tokens)
         started = clock.mark()
-        tokens, sure, caught = ahead(s) if turn.active == "small" else ([], [], 0)
+        tokens, sure, caught = write_ahead(s) if turn.active == "small" else ([], [], 0)
         drafted = clock.mark()
         logits = s.target.forward(
-            Feed.causal([s.tokens[-1], *tokens], position - 1, s.target.decoder.device)
+            Feed.causal_chain([s.tokens[-1], *tokens], position - 1, s.target.decoder.device)
         )[0]
         choice = s.target.best
         at = torch.tensor(tokens, dtype=torch.int64, device=logits.device)[:, None]
         loss = (-logits[:-1].double().log_softmax(-1).gather(1, at))[:, 0].tolist()
-        kept = kept_of(tokens, loss, choice, s.router.bar)
+        kept = kept_count(tokens, loss, choice, s.router.bar)
         verified = clock.mark()
         emitted = [*tokens[:kept], choice[kept]]
         count, end = s.cut(emitted)
@@ -106,7 +106,7 @@ class SwitchModels(Strategy):
         s.target.commit(list(range(count)))  # the root and all but the last: that is the next root
         s.tokens += emitted
         small = s.lanes[LANES["small"]]
-        small.truncate(small.common(s.tokens[:-1]))
+        small.truncate(small.common_prefix_length(s.tokens[:-1]))
         turn.active = "large" if kept < len(tokens) else "small"
         judged = JudgedBlock(tokens, sure, loss, choice[: len(tokens)], kept, choice[kept], caught)
         looks = [

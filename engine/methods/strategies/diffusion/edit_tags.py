@@ -14,11 +14,15 @@ from decodescope.engine.core.probe import Needs
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.plain_move import moved
-from decodescope.engine.decoding.shared.candidates import candidates, cannot_fill, remembers
+from decodescope.engine.decoding.record.plain_move import plain_move
+from decodescope.engine.decoding.shared.candidates import (
+    draw_candidates,
+    mask_fill_conflict,
+    sampler_order_conflict,
+)
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.heads.edit import EditTagger, Places
-from decodescope.engine.model.heads.files import missing
+from decodescope.engine.model.heads.edit import EditRows, EditTagger
+from decodescope.engine.model.heads.files import missing_reason
 from decodescope.engine.model.layers.faults import require_finite
 from decodescope.engine.trace.details.declarations import (
     DetailColumn,
@@ -39,7 +43,7 @@ from decodescope.engine.trace.values.edits import (
     place_tags,
 )
 
-from ..shared.written import ids_of
+from ..shared.strategy_text import ids_of
 
 NEAR = 0.1  # probability from which an edit that was not made is listed
 WHY: dict[Why, str] = {
@@ -63,12 +67,16 @@ EDITS = TallyForm(
         Sentence("→{behind}", given={"edit": "insert"}),  # before the first token
     ],
     outcomes={
-        "made": Outcome(True, "max(keep, sure)", [Sentence("pass {index}, place {k - 1}: {edit}")]),
-        "left": Outcome(False, "max(keep, sure)", UNMADE),
+        "made": Outcome(
+            True, "max(keep, min_probability)", [Sentence("pass {index}, place {k - 1}: {edit}")]
+        ),
+        "left": Outcome(False, "max(keep, min_probability)", UNMADE),
         "tie": Outcome(False, "", UNMADE, [Relation(f"{LIKELY} == keep")]),
     },
     lines=[
-        Sentence("A place gets its likeliest edit where that is likelier than keep and at least {sure:g}."),
+        Sentence(
+            "A place gets its likeliest edit where that is likelier than keep and at least {min_probability:g}."
+        ),
         *(
             Sentence(
                 f"{{hidden}} more stayed, with less than {NEAR:g} for any edit. {words}", given={"why": why}
@@ -143,21 +151,29 @@ class EditTags(Strategy):
     changes = "tokens of a draft are changed side by side"
     details: ClassVar = {"edits": EDITS}
 
-    rounds: int = param(4, low=1, high=64, unit="passes", help="that edit a draft, at most")
-    sure: float = param(
-        0.0, low=0.0, high=1.01, step=0.01, help="probability that an edit must have; above 1 none has"
+    max_rounds: int = param(
+        4, low=1, high=64, unit="passes", help="maximum number of edit passes over a draft"
     )
-    block: int = param(32, low=1, high=4096, unit="tokens", help="drafted at once")
+    min_probability: float = param(
+        0.0, low=0.0, high=1.01, step=0.01, help="minimum probability of an edit; above 1: no edit is made"
+    )
+    block: int = param(
+        32, low=1, high=4096, unit="tokens", help="number of tokens that the model drafts at once"
+    )
     draft: str = param(
         "",
         lines=True,
         most=4096,
-        help="what is edited first (ids for a model without a tokenizer); empty: the model's own",
+        help="text to edit first (ids for a model without a tokenizer); empty: the model's own draft",
     )
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        untrained = missing(EditTagger.kind, spec, "the strategy masked")
-        return cannot_fill(self.name, spec) or untrained or remembers(self.name, method.sampler)
+        untrained = missing_reason(EditTagger.kind, spec, "the strategy masked")
+        return (
+            mask_fill_conflict(self.name, spec)
+            or untrained
+            or sampler_order_conflict(self.name, method.sampler)
+        )
 
     def prefill(self, s: State) -> None:
         """Nothing: each pass reads prompt and draft together."""
@@ -170,25 +186,25 @@ class EditTags(Strategy):
         clock = s.target.executor
         started = clock.mark()
         given = ids_of(s, self.draft) if self.draft.strip() and len(s.tokens) == s.prompt else []
-        text, end = self._ended(given, s.stop.tokens) if given else self._drafted(s)
+        text, end = self._split_at_end(given, s.stop.tokens) if given else self._write_draft(s)
         if given and end is None:
             end = min(s.stop.tokens, default=None)
-        room = s.left
+        room = s.remaining_tokens
         text = text[:room]
         passes, seen, why = list[_Pass](), list[list[int]](), None
         drafted = clock.mark()
         while why is None:
-            passes.append(one := self._tagged(s, text, end))
+            passes.append(one := self._tag_draft(s, text, end))
             seen.append(text)
-            edited = apply_tags(text, place_tags(one.p, self.sure), one.words)
-            text, why = next_draft(text, edited, room, end, seen, self.rounds)
+            edited = apply_tags(text, place_tags(one.p, self.min_probability), one.words)
+            text, why = next_draft(text, edited, room, end, seen, self.max_rounds)
         verified = clock.mark()
         due = text if end is None else [*text, end]
         count, reason = s.cut(due)
         s.tokens += due[:count]
         s.chance.forget(len(s.tokens))
         details = self._details(passes, {"given": int(bool(given)), "room": room, "end": end, "why": why})
-        return moved(s, due[:count], reason, started, verified, drafted=drafted, details=details)
+        return plain_move(s, due[:count], reason, started, verified, drafted=drafted, details=details)
 
     def _details(self, passes: list[_Pass], shared: dict[str, Any]) -> list[TallyDetail]:
         """A tally for each pass. shared: values of all of them"""
@@ -200,7 +216,8 @@ class EditTags(Strategy):
             columns["instead"], columns["behind"] = map(list, zip(*one.words, strict=True))
             columns["edit"] = [TAGS[x] for x in likely]
             columns["outcome"] = [
-                edit_outcome(row[x], row[KEEP], self.sure) for row, x in zip(one.p, likely, strict=True)
+                edit_outcome(row[x], row[KEEP], self.min_probability)
+                for row, x in zip(one.p, likely, strict=True)
             ]
             details.append(TallyDetail("edits", columns, {"index": index, "passes": len(passes)}))
         changed = sum(detail.columns["outcome"].count("made") for detail in details)
@@ -209,47 +226,49 @@ class EditTags(Strategy):
         return details
 
     @staticmethod
-    def _ended(ids: list[int], ends: frozenset[int]) -> tuple[list[int], int | None]:
+    def _split_at_end(ids: list[int], ends: frozenset[int]) -> tuple[list[int], int | None]:
         """What stands before the first token that ends a text, and that token."""
         at = next((i for i, x in enumerate(ids) if x in ends), None)
         return (ids, None) if at is None else (ids[:at], ids[at])
 
-    def _drafted(self, s: State) -> tuple[list[int], int | None]:
+    def _write_draft(self, s: State) -> tuple[list[int], int | None]:
         """The sampler's token at each place of a block, by one pass over masks for all that may be written."""
         mask, start = s.target.decoder.spec.mask_token, len(s.tokens)
         assert mask is not None, "a model without a mask token was refused"
-        places = [*range(start, start + min(self.block, s.left))]
-        feed = Feed.causal([*s.tokens, *[mask] * s.left], 0, s.target.decoder.device, logits=places)
-        tokens, _ = candidates(s, places, self._without(s.target.forward(feed, "canvas")[0], [mask]))
+        places = [*range(start, start + min(self.block, s.remaining_tokens))]
+        feed = Feed.causal_chain(
+            [*s.tokens, *[mask] * s.remaining_tokens], 0, s.target.decoder.device, logits=places
+        )
+        tokens, _ = draw_candidates(s, places, self._mask_ids(s.target.forward(feed, "canvas")[0], [mask]))
         s.target.rollback()
-        return self._ended(tokens.tolist(), s.stop.tokens)
+        return self._split_at_end(tokens.tolist(), s.stop.tokens)
 
-    def _tagged(self, s: State, text: list[int], end: int | None) -> _Pass:
+    def _tag_draft(self, s: State, text: list[int], end: int | None) -> _Pass:
         """One pass over a draft."""
         decoder = s.target.decoder
         head = cast(EditTagger, s.scratch)
         lane = s.target
         mask, layer = decoder.spec.mask_token, head.shape["layer"]
         assert mask is not None, "a model without a mask token was refused"
-        at = Places(len(s.tokens), len(text), end is not None)
+        at = EditRows(len(s.tokens), len(text), end is not None)
         whole = [*s.tokens, *text, *([] if end is None else [end])]
         feed, asked = at.feed(torch.tensor([whole], device=decoder.device), mask), lane.needs
-        lane.ask(asked | Needs(hidden=frozenset({layer, "final"})))
+        lane.set_needs(asked | Needs(hidden=frozenset({layer, "final"})))
         logits = lane.forward(feed, "canvas")
         assert lane.probe is not None
         hidden = lane.probe.hidden
         lane.rollback()
-        lane.ask(asked)
+        lane.set_needs(asked)
         with torch.inference_mode():
             scores = at.scores(feed.tokens, logits)
             tags, features = head(decoder.embed_rows(feed), hidden[layer], hidden["final"], scores, at)
             corrected = require_finite(decoder.unembed(features[:, 0]), f"the head {head.kind}")
-            words = self._without(corrected, [mask, *s.stop.tokens]).argmax(-1).T.tolist()
+            words = self._mask_ids(corrected, [mask, *s.stop.tokens]).argmax(-1).T.tolist()
             p = tags[0].double().softmax(-1).tolist()
         return _Pass(text, p, words)
 
     @staticmethod
-    def _without(logits: Tensor, ids: list[int]) -> Tensor:
+    def _mask_ids(logits: Tensor, ids: list[int]) -> Tensor:
         """logits float [..., V] with minus infinity for these ids."""
         there = [x for x in ids if x < logits.shape[-1]]
         return logits.index_fill(-1, torch.tensor(there, device=logits.device), -torch.inf)

@@ -9,11 +9,11 @@ from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.plain_move import moved
-from decodescope.engine.decoding.shared.candidates import cannot_fill, remembers
+from decodescope.engine.decoding.record.plain_move import plain_move
+from decodescope.engine.decoding.shared.candidates import mask_fill_conflict, sampler_order_conflict
 from decodescope.engine.decoding.shared.canvas import CANVAS, Canvas
 from decodescope.engine.trace.details.shapes import CanvasDetail
-from decodescope.engine.trace.values.grammar import LONGEST, SHIPPED, GrammarError, grammar
+from decodescope.engine.trace.values.grammar import LONGEST, GrammarError, parse_grammar
 
 MOST = 4096  # places of a block
 
@@ -46,48 +46,55 @@ class Masked(Strategy):
         "LLaDA: Nie et al. 2025, arXiv:2502.09992, section 2.4; ML-GSAI/LLaDA, generate.py; caches: Fast-dLLM, Wu et al. 2025, "
         "arXiv:2505.22618, section 3.2; NVlabs/Fast-dLLM, llada/generate.py"
     )
-    uses = frozenset({"selector", "sampler"})
+    uses = frozenset({"unmasking", "sampler"})
     sides = "both"
     lossless = False
     changes = "places are filled in any order, several at once"
     details: ClassVar = {"canvas": CANVAS}
 
     block: int = param(
-        32, low=1, high=MOST, unit="places", help="places that are filled before those behind them"
+        32,
+        low=1,
+        high=MOST,
+        unit="places",
+        help="size of a block; each block is filled before the next one begins",
     )
     cache: str = param(
         "none",
         choices=("none", "prefix", "dual"),
-        help="whose entries a block's passes keep: left, or both sides",
+        help="cached entries that passes of a block reuse: none, left of it, or on both sides",
     )
     grammar: str = param(
         "",
         lines=True,
         most=LONGEST,
-        help=f"of the text: {', '.join(SHIPPED)}, or rules as Lark writes them; empty: any text",
+        help="grammar of the text: brackets, sums, lists, or Lark rules; empty: any text",
     )
 
-    def says(self) -> dict[str, Any]:
-        return {**super().says(), "places": self.block}
+    def describe(self) -> dict[str, Any]:
+        return {**super().describe(), "places": self.block}
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        if (no := cannot_fill(self.name, spec)) is not None:
+        if (no := mask_fill_conflict(self.name, spec)) is not None:
             return no
-        if self.cache == "dual" and method.selector.drops:
-            dropped = f"{method.selector.name}, as set, drops places whose entries the cache dual keeps"
-            return f"{dropped}: choose strategy.cache = prefix, or set selector.cut = false."
-        return remembers(self.name, method.sampler) or self._unreadable(method)
+        if self.cache == "dual" and method.unmasking.drops:
+            dropped = f"{method.unmasking.name}, as set, drops places whose entries the cache dual keeps"
+            return f"{dropped}: choose strategy.cache = prefix, or set unmasking.cut_after_end = false."
+        return sampler_order_conflict(self.name, method.sampler) or self._grammar_conflict(method)
 
-    def _unreadable(self, method: MethodView) -> str | None:
+    def _grammar_conflict(self, method: MethodView) -> str | None:
         """Why the grammar cannot be obeyed; None if it can."""
         if not self.grammar.strip():
             return None
-        if method.selector.reopens:
-            return f"{method.selector.name} masks places again, and a grammar holds for what stays: choose another selector."
-        if method.selector.drops:
-            return f"{method.selector.name}, as set, drops places that a grammar counts on: set selector.cut = false."
+        if method.unmasking.reopens:
+            return f"{method.unmasking.name} masks places again, and a grammar holds for what stays: choose another selector."
+        if method.unmasking.drops:
+            rule = method.unmasking.name
+            return (
+                f"{rule}, as set, drops places that a grammar counts on: set unmasking.cut_after_end = false."
+            )
         try:
-            grammar(self.grammar)
+            parse_grammar(self.grammar)
         except GrammarError as error:
             return f"masked.grammar: {error}"
         return None
@@ -96,19 +103,19 @@ class Masked(Strategy):
         """Nothing: what a prompt's entries hold depends on the canvas, and the first pass reads both."""
 
     def begin(self, s: State) -> None:
-        s.selector.begin(s.target.decoder)
-        s.scratch = Canvas.opened(s, self.block, self.cache, self.grammar.strip())
+        s.unmasking.begin(s.target.decoder)
+        s.scratch = Canvas.create(s, self.block, self.cache, self.grammar.strip())
 
     def step(self, s: State) -> Move:
         clock = s.target.executor
         started = clock.mark()
-        if s.scratch.full:  # a fork may write on
+        if s.scratch.is_full:  # a fork may write on
             self.begin(s)
         canvas: Canvas = s.scratch
-        length, stale, (places, logits) = len(canvas.text.tokens), canvas.stale, canvas.read(s)
-        view = canvas.offered(s, places, logits)
+        length, stale, (places, logits) = len(canvas.text.tokens), canvas.stale_passes, canvas.read(s)
+        view = canvas.view_for_selector(s, places, logits)
         verified = clock.mark()
-        choice = s.selector.select(view, s.chance)
+        choice = s.unmasking.select(view, s.chance)
         taken = canvas.commit(view, choice)
         canvas.explore(s, view, choice, logits)
         rules = canvas.grammar
@@ -140,7 +147,7 @@ class Masked(Strategy):
             explored=view.explored,
             vetoes=None if rules is None else rules.vetoes,
             witness=None if rules is None else rules.witness,
-            terminals=None if rules is None else rules.terminals(),
+            terminals=None if rules is None else rules.take_terminals(),
         )
         emitted, end = canvas.text.emit(s)
-        return moved(s, emitted, end, started, verified, details=[fill])
+        return plain_move(s, emitted, end, started, verified, details=[fill])

@@ -15,13 +15,13 @@ from decodescope.engine.core.roles import TARGET
 from decodescope.engine.core.spec import MOST_CELLS, ModelSpec
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.plain_move import moved
-from decodescope.engine.decoding.shared.candidates import remembers
+from decodescope.engine.decoding.record.plain_move import plain_move
+from decodescope.engine.decoding.shared.candidates import sampler_order_conflict
 from decodescope.engine.decoding.shared.cells import Cells, cells_form
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.details.declarations import CanvasWord, Sentence
-from decodescope.engine.trace.details.pictured import begins, group_sizes
+from decodescope.engine.trace.details.picture_passes import picture_start, randar_group_sizes
 
 
 @dataclass
@@ -74,34 +74,34 @@ class Randar(Strategy):
         low=1,
         high=MOST_CELLS**2,
         unit="passes",
-        help="over a picture; as many as cells draw one at a time",
+        help="number of passes for a picture; as many as it has cells: one cell per pass",
     )
     order: str = param(
-        "random", choices=("random", "raster"), help="in which cells are written: by chance, or row by row"
+        "random", choices=("random", "raster"), help="order in which cells are written: random, or row by row"
     )
 
-    def says(self) -> dict[str, object]:
-        return {**super().says(), "settles": "cells"}
+    def describe(self) -> dict[str, object]:
+        return {**super().describe(), "settles": "cells"}
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        return remembers(self.name, method.sampler)
+        return sampler_order_conflict(self.name, method.sampler)
 
     def prefill(self, s: State) -> None:
         """Read what stands before the picture, but for its last token: levels of the prompt are read with their
         instructions."""
         picture = s.target.decoder.spec.picture
         assert picture is not None, "a model that writes no pictures was refused"
-        before = s.tokens[: max(begins(s.tokens[: s.prompt], picture.levels) - 1, 0)]
+        before = s.tokens[: max(picture_start(s.tokens[: s.prompt], picture.levels) - 1, 0)]
         if len(before) > len(s.target.tokens):
-            s.target.read(before, "prefill", s.between(TARGET), compress=False)
+            s.target.read(before, "prefill", s.chunk_callback(TARGET), compress=False)
 
     def begin(self, s: State) -> None:
-        cells = Cells.opened(s)
+        cells = Cells.create(s)
         if cells.begin == 0:
             raise EngineFault(
                 "bad_input", "The prompt holds grey levels alone: put a token before the picture."
             )
-        most, due = s.target.decoder.spec.max_positions, cells.begin + 2 * cells.behind
+        most, due = s.target.decoder.spec.max_positions, cells.begin + 2 * cells.end_cell
         if due > most:
             raise EngineFault(
                 "bad_input",
@@ -109,10 +109,10 @@ class Randar(Strategy):
                 f"cell, and the model {s.target.decoder.spec.reading_limit}: shorten the prompt.",
             )
         s.target.truncate(cells.begin - 1)
-        places = list(range(cells.first, cells.behind))
+        places = list(range(cells.first, cells.end_cell))
         if self.order == "random":
             places = [places[i] for i in s.chance.shuffle(len(places), cells.text.start)]
-        sizes = group_sizes(len(places), self.steps)
+        sizes = randar_group_sizes(len(places), self.steps)
         ends = list(accumulate(sizes))
         groups = [places[end - size : end] for size, end in zip(sizes, ends, strict=True)]
         s.scratch = _Groups(cells, groups, list(range(cells.first)))
@@ -120,36 +120,36 @@ class Randar(Strategy):
     def step(self, s: State) -> Move:
         clock = s.target.executor
         started = clock.mark()
-        if s.scratch.cells.full:  # a fork may write on
+        if s.scratch.cells.is_full:  # a fork may write on
             self.begin(s)
         run: _Groups = s.scratch
         group = run.groups.pop(0)
-        read = self._read(s, run)
-        logits = s.target.forward(_asking(s, read, [run.cells.picture.cells[cell] for cell in group]))[
-            0, -len(group) :
-        ]
+        read = self._tokens_to_read(s, run)
+        logits = s.target.forward(
+            _instruction_feed(s, read, [run.cells.picture.cells[cell] for cell in group])
+        )[0, -len(group) :]
         verified = clock.mark()
         s.target.commit(list(range(len(read) + 1)))
         run.last, run.asked = group, True
         settled = run.cells.settle(s, group, logits, "group")
         settled.columns["order"] = np.array(group).argsort(kind="stable").astype(np.int32)
         emitted, end = run.cells.emit(s)
-        return moved(s, emitted, end, started, verified, details=[settled])
+        return plain_move(s, emitted, end, started, verified, details=[settled])
 
-    def _read(self, s: State, run: _Groups) -> list[int]:
+    def _tokens_to_read(self, s: State, run: _Groups) -> list[int]:
         """What a pass reads before it asks: the last group's levels behind their instructions, the first of which has been
         read; at the beginning what stands before the picture, and the cells that the prompt gives."""
         pairs = [x for cell in run.last for x in (run.cells.picture.cells[cell], run.cells.level(s, cell))]
         return pairs[1:] if run.asked else [s.tokens[run.cells.begin - 1], *pairs]
 
 
-def _asking(s: State, read: list[int], asked: list[int]) -> Feed:
+def _instruction_feed(s: State, read: list[int], asked: list[int]) -> Feed:
     """A chain behind what was read, and instructions that all stand behind it and do not see each other."""
     start = len(s.target.tokens)
     device = s.target.decoder.device
     chain = len(read)
     if len(asked) == 1:
-        return Feed.causal(read + asked, start, device)
+        return Feed.causal_chain(read + asked, start, device)
     at = torch.arange(chain + len(asked), device=device)
     visible = (at[:, None] >= at) & ((at < chain) | (at == at[:, None]))
     return Feed(

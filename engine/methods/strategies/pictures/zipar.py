@@ -14,17 +14,17 @@ from decodescope.engine.core.spec import MOST_CELLS, ModelSpec
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.state import Move, State
 from decodescope.engine.decoding.bases.strategy import Strategy
-from decodescope.engine.decoding.record.plain_move import moved
-from decodescope.engine.decoding.shared.candidates import remembers
+from decodescope.engine.decoding.record.plain_move import plain_move
+from decodescope.engine.decoding.shared.candidates import sampler_order_conflict
 from decodescope.engine.decoding.shared.cells import Cells, cells_form
-from decodescope.engine.decoding.shared.in_order import OPEN
+from decodescope.engine.decoding.shared.ordered_emission import OPEN
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.details.declarations import CanvasWord, Sentence
-from decodescope.engine.trace.details.pictured import waves
+from decodescope.engine.trace.details.picture_passes import zipar_passes
 
 
 @dataclass
-class _Rows:
+class _PictureRows:
     """passes: the cells of each to come;  waiting: cells whose entry is another token's"""
 
     cells: Cells
@@ -71,17 +71,17 @@ class Zipar(Strategy):
     changes = "rows are written side by side"
 
     window: int = param(
-        3, low=1, high=MOST_CELLS, unit="cells", help="of a row, behind which the next one begins"
+        3, low=1, high=MOST_CELLS, unit="cells", help="number of cells in a row before the next row starts"
     )
 
-    def says(self) -> dict[str, object]:
-        return {**super().says(), "settles": "rows"}
+    def describe(self) -> dict[str, object]:
+        return {**super().describe(), "settles": "rows"}
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
-        return remembers(self.name, method.sampler)
+        return sampler_order_conflict(self.name, method.sampler)
 
     def begin(self, s: State) -> None:
-        cells = Cells.opened(s)
+        cells = Cells.create(s)
         width = cells.picture.width
         if (
             len(s.target.tokens) != len(s.tokens) - 1 or not s.target.cache.layers[0].in_order
@@ -89,19 +89,19 @@ class Zipar(Strategy):
             s.target.truncate(0)
             if s.tokens[:-1]:
                 s.target.read(s.tokens[:-1], "catch_up")
-        passes = waves(cells.first, cells.behind, width, min(self.window, width))
-        s.scratch = _Rows(cells, passes)
+        passes = zipar_passes(cells.first, cells.end_cell, width, min(self.window, width))
+        s.scratch = _PictureRows(cells, passes)
 
     def step(self, s: State) -> Move:
         clock = s.target.executor
         started = clock.mark()
-        if s.scratch.cells.full:  # a fork may write on
+        if s.scratch.cells.is_full:  # a fork may write on
             self.begin(s)
-        rows: _Rows = s.scratch
+        rows: _PictureRows = s.scratch
         cells, due = rows.cells, rows.passes.pop(0)
         ready = [cell for cell in rows.waiting if cells.level(s, cell) != OPEN]
         for cell in ready:
-            _drop(s.target, cells.begin + cell)
+            _drop_entry(s.target, cells.begin + cell)
             rows.waiting.remove(cell)
         fed = {cell: cells.level(s, cell) for cell in [*ready, *(cell - 1 for cell in due)]}
         early = sorted(cell for cell, token in fed.items() if token == OPEN)
@@ -109,23 +109,23 @@ class Zipar(Strategy):
             fed[cell] = next(token for x in range(cell, -1, -1) if (token := cells.level(s, x)) != OPEN)
         rows.waiting += early
         order = sorted(fed)
-        logits = self._read(s, [fed[cell] for cell in order], [cells.begin + cell for cell in order])
+        logits = self._read_cells(s, [fed[cell] for cell in order], [cells.begin + cell for cell in order])
         asked = [order.index(cell - 1) for cell in due]
         verified = clock.mark()
         s.target.commit(list(range(len(order))))
         settled = cells.settle(s, due, logits[asked], "row")
         settled.standins = [[cells.begin + cell, fed[cell]] for cell in early] or None
         emitted, end = cells.emit(s)
-        return moved(s, emitted, end, started, verified, details=[settled])
+        return plain_move(s, emitted, end, started, verified, details=[settled])
 
-    def _read(self, s: State, tokens: list[int], places: list[int]) -> Tensor:
+    def _read_cells(self, s: State, tokens: list[int], places: list[int]) -> Tensor:
         """Logits float [T, V] of `tokens` at their `places`, ascending: each sees what stands before it. One row behind all
         that was read is the pass of plain decoding."""
         device = s.target.decoder.device
         if len(places) == 1 and s.target.cache.layers[0].in_order:
-            return s.target.forward(Feed.causal(tokens, places[0], device))[0]
+            return s.target.forward(Feed.causal_chain(tokens, places[0], device))[0]
         if s.target.cache.layers[0].in_order:
-            s.target.cache.unordered()
+            s.target.cache.track_positions()
         at = torch.tensor([places], device=device)
         visible = at[0] <= at[0][:, None]
         feed = Feed(
@@ -134,7 +134,7 @@ class Zipar(Strategy):
         return s.target.forward(feed)[0]
 
 
-def _drop(lane: Lane, place: int) -> None:
+def _drop_entry(lane: Lane, place: int) -> None:
     """Drop the entry of the token that was fed at `place` of the text for another one, as if it had never been read. The newest
     entry moves into its slot."""
     slot = int((lane.cache.layers[0].positions()[0, 0] == place).nonzero())

@@ -11,14 +11,14 @@ import torch
 from decodescope.engine.decoding.bases.answers import Candidate
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.state import State
-from decodescope.engine.decoding.shared.plain import drawn
+from decodescope.engine.decoding.shared.token_draw import draw_token
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.stores.shared_prefix import share
+from decodescope.engine.model.stores.shared_prefix import share_prefix
 
 
 @dataclass
-class _Writer:
+class _AnswerWriter:
     """An answer as it is written: its record, the sampler's state, its coins, and the states that wrote its tokens, where the
     lane's passes leave them."""
 
@@ -28,7 +28,7 @@ class _Writer:
     states: list[torch.Tensor] = field(default_factory=list)
 
 
-def answered(
+def write_answers(
     s: State, lane: Lane, prompt: list[int], copies: int, form: int, states: list[torch.Tensor] | None = None
 ) -> list[Candidate]:
     """`copies` answers to `prompt`, drawn by the run's sampler; answer i of form f has the coins of a run with the seed that is
@@ -36,27 +36,27 @@ def answered(
     each token the state's `between` is told how far it is, which may end the run. states: gets those
     that wrote each answer, float [A, d], where the lane's passes leave them."""
     if len(prompt) > 1 and len(lane.tokens) < len(prompt) - 1:
-        lane.read(prompt[:-1], "prefill", s.between(lane.name))
+        lane.read(prompt[:-1], "prefill", s.chunk_callback(lane.name))
     if copies > 1:
-        share(lane.cache, copies)
+        share_prefix(lane.cache, copies)
     chances = [Chance(s.chance.seed + copies * form + i) for i in range(copies)]
-    every = [_Writer(Candidate([], form), s.sampler_state, chance) for chance in chances]
-    alive, between = list(every), s.between(lane.name)
-    for written in range(s.left):
-        between(written, s.left)
-        _further(s, lane, prompt, alive)
+    every = [_AnswerWriter(Candidate([], form), s.sampler_state, chance) for chance in chances]
+    alive, between = list(every), s.chunk_callback(lane.name)
+    for written in range(s.remaining_tokens):
+        between(written, s.remaining_tokens)
+        _write_next_tokens(s, lane, prompt, alive)
         going = [i for i, x in enumerate(alive) if not x.answer.ended]
         if not going:
             break
         if len(going) < len(alive):
-            lane.cache.rows(torch.tensor(going, device=lane.decoder.device))
+            lane.cache.reorder(torch.tensor(going, device=lane.decoder.device))
             alive = [alive[i] for i in going]
     if states is not None:
         states += [torch.stack(x.states) for x in every if x.states]
     return [x.answer for x in every]
 
 
-def _further(s: State, lane: Lane, prompt: list[int], alive: list[_Writer]) -> None:
+def _write_next_tokens(s: State, lane: Lane, prompt: list[int], alive: list[_AnswerWriter]) -> None:
     """One token more for each answer that goes on, in one pass."""
     written, device = len(alive[0].answer.tokens), lane.decoder.device
     at = len(prompt) - 1 + written
@@ -72,7 +72,7 @@ def _further(s: State, lane: Lane, prompt: list[int], alive: list[_Writer]) -> N
     bits = (-(law.exp() * law.clamp_min(-1e4)).sum(-1) / math.log(2)).tolist()
     tokens = []
     for i, (x, best) in enumerate(zip(alive, logits.argmax(-1).tolist(), strict=True)):
-        token, x.state = drawn(logits[i : i + 1], best, s.sampler, x.state, x.chance, at + 1)
+        token, x.state = draw_token(logits[i : i + 1], best, s.sampler, x.state, x.chance, at + 1)
         tokens.append(token)
     logp = law.gather(1, torch.tensor(tokens, device=device)[:, None])[:, 0].tolist()
     left = None if lane.probe is None else lane.probe.hidden.get("final")
@@ -80,7 +80,7 @@ def _further(s: State, lane: Lane, prompt: list[int], alive: list[_Writer]) -> N
         answer = x.answer
         if left is not None:
             x.states.append(left[i, -1])
-        answer.ended = s.stop.at(answer.tokens, [token]) is not None
+        answer.ended = s.stop.find_stop(answer.tokens, [token]) is not None
         answer.tokens.append(token)
         answer.logp.append(sure)
         answer.bits.append(spread)

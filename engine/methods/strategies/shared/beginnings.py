@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.decoding.bases.state import State
-from decodescope.engine.decoding.shared.branches import Branch, Branches
+from decodescope.engine.decoding.shared.branches import TextBranch, TextBranches
 from decodescope.engine.trace.records.events import EndReason
 
 
@@ -21,7 +21,7 @@ class Beginning:
     parent: Beginning | None
     depth: int
     ends: EndReason | None = None
-    branch: Branch | None = None
+    branch: TextBranch | None = None
     offers: list[int] = field(default_factory=list)
     priors: list[float] = field(default_factory=list)
     next: dict[int, Beginning] = field(default_factory=dict)
@@ -37,18 +37,18 @@ class Beginnings:
 
     def __init__(self, s: State, k: int):
         self.s, self.k, self.prompt = s, k, len(s.tokens)
-        self.branches = Branches(s.target, s.tokens)
+        self.branches = TextBranches(s.target, s.tokens)
         self.read = 0
         self.root = Beginning(-1, None, 0)
         self.root.branch = self.branches.alive[0]
-        self._read(self.root)
+        self._read_last_token(self.root)
 
-    def behind(self, place: Beginning, token: int) -> Beginning:
+    def extend(self, place: Beginning, token: int) -> Beginning:
         """The beginning with one token more, read if nobody has done so and a text may go on there."""
         if token not in place.next:
-            stops = self.s.stop.at(place.tokens, [token]) is not None
+            stops = self.s.stop.find_stop(place.tokens, [token]) is not None
             longer = Beginning(
-                token, place, place.depth + 1, "stop_token" if stops else self.s.filled(place.depth + 1)
+                token, place, place.depth + 1, "stop_token" if stops else self.s.limit_reason(place.depth + 1)
             )
             place.next[token] = longer
             if longer.ends is None:
@@ -59,27 +59,27 @@ class Beginnings:
                 else:
                     own = self.branches.fork(own, held, [token])
                 longer.branch = own
-                self._read(longer)
+                self._read_last_token(longer)
         return place.next[token]
 
-    def _read(self, place: Beginning) -> None:
+    def _read_last_token(self, place: Beginning) -> None:
         """One pass over a beginning's last token: what may follow it."""
         assert place.branch is not None
         at = self.branches.alive.index(place.branch)
-        logits: Tensor = self.branches.scored()[at][-1]  # [V]
+        logits: Tensor = self.branches.step_all_logits()[at][-1]  # [V]
         self.read += 1
         order = torch.argsort(logits, descending=True, stable=True)[: self.k]
         order = order[logits[order].isfinite()]
         place.offers = order.tolist()
         place.priors = logits[order].double().softmax(0).tolist()
 
-    def completed(self, place: Beginning) -> Beginning:
+    def complete(self, place: Beginning) -> Beginning:
         """The greedy text behind a beginning."""
         while place.ends is None:
-            place = self.behind(place, place.offers[0])
+            place = self.extend(place, place.offers[0])
         return place
 
-    def leave(self, place: Beginning) -> None:
+    def keep_only(self, place: Beginning) -> None:
         """Hold the entries of one text alone."""
         at = place.parent
         assert at is not None and at.branch is not None and place.branch is None, (

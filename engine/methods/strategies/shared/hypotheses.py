@@ -40,9 +40,9 @@ FIGURES = [
     TOGETHER,
 ]
 COLUMNS = [
-    DetailColumn("token", "token", "counts"),
-    DetailColumn("score", "number", "counts"),
-    DetailColumn("outcome", "text", "counts"),
+    DetailColumn("token", "token", "summary"),
+    DetailColumn("score", "number", "summary"),
+    DetailColumn("outcome", "text", "summary"),
 ]
 BEST_STAY = (
     "Every hypothesis is extended by every token; the best sums of log-probabilities stay. Nothing is drawn."
@@ -82,7 +82,7 @@ Ending = tuple[int, list[int], float]  # the same, which hypothesis it went on f
 Extension = tuple[int, int, float]  # which hypothesis, by what token, and the sum with it
 
 
-def read(s: State, texts: list[list[int]]) -> Tensor:
+def read_hypotheses(s: State, texts: list[list[int]]) -> Tensor:
     """float [B, V]: the logits behind each text, whose last token is read, all in one pass; that is committed afterwards."""
     device, written = s.target.decoder.device, len(texts[0])
     roots = [text[-1] if text else s.tokens[-1] for text in texts]
@@ -92,7 +92,7 @@ def read(s: State, texts: list[list[int]]) -> Tensor:
 
 
 @dataclass
-class Chosen:
+class ExtensionChoice:
     """The extensions that go on, best first; those that ended before the last of them; and the next best, which were left."""
 
     alive: list[Extension] = field(default_factory=list)
@@ -119,9 +119,9 @@ def hypotheses_record(
     return TreeDetail(name, [row[0] for row in rows], columns, earlier=True)
 
 
-def chosen(
+def choose_extensions(
     s: State, texts: list[list[int]], scores: Tensor, width: int, worth: Tensor | None = None
-) -> Chosen:
+) -> ExtensionChoice:
     """Of all extensions by `scores` (float64 [B, V], sums of log-probabilities) the best `width` that go on; what ends a text
     counts where it is better than the last of them. worth: by what they are ranked, where that is not the score.
 
@@ -132,21 +132,23 @@ def chosen(
     count = min(width * (1 + max(1, len(s.stop.tokens))), len(rank))
     while True:
         best = rank.topk(count).indices
-        choice = _parted(s, texts, best.tolist(), scores.flatten()[best].tolist(), scores.shape[1], width)
+        choice = _split_extensions(
+            s, texts, best.tolist(), scores.flatten()[best].tolist(), scores.shape[1], width
+        )
         if len(choice.alive) == width or count == len(rank):
             return choice
         count = min(2 * count, len(rank))
 
 
-def _parted(
+def _split_extensions(
     s: State, texts: list[list[int]], best: list[int], scores: list[float], vocab: int, width: int
-) -> Chosen:
-    choice = Chosen()
+) -> ExtensionChoice:
+    choice = ExtensionChoice()
     for flat, score in zip(best, scores, strict=True):
         parent, token = divmod(flat, vocab)
         if len(choice.alive) == width:
             choice.pruned.append((parent, token, score))
-        elif s.stop.at(texts[parent], [token]) is not None:
+        elif s.stop.find_stop(texts[parent], [token]) is not None:
             choice.ended.append((parent, [*texts[parent], token], score))
         else:
             choice.alive.append((parent, token, score))

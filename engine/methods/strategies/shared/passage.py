@@ -7,10 +7,10 @@ import numpy as np
 from decodescope.engine.decoding.bases.state import State
 from decodescope.engine.model.forward.executor import EngineFault
 
-from .written import ids_of
+from .strategy_text import ids_of
 
 
-def passage_of(s: State, name: str, after: str, until: str) -> tuple[int, int]:
+def find_passage(s: State, name: str, after: str, until: str) -> tuple[int, int]:
     """The positions of the first whole token of the prompt behind the last `after` that stands before the last `until`, and of
     the one behind the last token before that. An empty text is not looked for. name: of the part whose knobs they are. Raises
     EngineFault."""
@@ -22,9 +22,16 @@ def passage_of(s: State, name: str, after: str, until: str) -> tuple[int, int]:
     text, edges = b"".join(units), np.cumsum([0, *map(len, units)])
     stop = text.rfind(ends) if until else len(text)
     start = text.rfind(begins, 0, max(stop, 0)) if after else 0
-    for knob, given, asked, at in (("until", until, ends, stop), ("after", after, begins, start)):
+    for knob, given, asked, at in (
+        ("passage_end", until, ends, stop),
+        ("passage_start", after, begins, start),
+    ):
         if at < 0 or (given and not asked):
-            where = "in the prompt" if knob == "until" or not until else "in the prompt before `until`"
+            where = (
+                "in the prompt"
+                if knob == "passage_end" or not until
+                else "in the prompt before `passage_end`"
+            )
             raise EngineFault("bad_input", f"{name}.{knob} does not stand {where}: give what stands there.")
     first, behind = (
         int(np.searchsorted(edges, start + len(begins))),
@@ -32,6 +39,7 @@ def passage_of(s: State, name: str, after: str, until: str) -> tuple[int, int]:
     )
     if first >= behind:
         raise EngineFault(
-            "bad_input", f"{name} finds no whole token between `after` and `until`: move them apart."
+            "bad_input",
+            f"{name} finds no whole token between `passage_start` and `passage_end`: move them apart.",
         )
     return first, behind

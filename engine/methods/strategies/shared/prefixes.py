@@ -12,7 +12,7 @@ from decodescope.engine.decoding.bases.sampler import Sampler
 
 
 @dataclass
-class Prefix:
+class GrammarPrefix:
     """A text whose next token's law is known.
 
     ids:  int64 [C], the tokens that may follow, ascending;  z: float [C], their logits;  total: the logarithm of the sum of exp
@@ -29,7 +29,7 @@ class Prefix:
     below: dict[int, int] = field(default_factory=dict)
 
 
-class Prefixes:
+class GrammarPrefixes:
     """All prefixes by number, 0 the empty one, and of each ln c~(u), an upper bound of the logarithm of the probability c(u)
     that what the model writes behind u is allowed to its end.
 
@@ -42,7 +42,7 @@ class Prefixes:
 
     def __init__(self) -> None:
         self.texts = 0
-        self.every: list[Prefix] = []
+        self.every: list[GrammarPrefix] = []
         self.bounds: list[float] = []  # ln c~, by number
         self._sets: dict[bytes, Tensor] = {}
 
@@ -55,33 +55,33 @@ class Prefixes:
         key = fits.cpu().numpy().tobytes()
         ids = self._sets.setdefault(key, fits.nonzero()[:, 0])
         number, total = len(self.every), float(logits.double().logsumexp(-1))
-        self.every.append(Prefix(ids, logits[ids], total, states, above))
+        self.every.append(GrammarPrefix(ids, logits[ids], total, states, above))
         self.bounds.append(0.0)
         if above >= 0:
             self.every[above].below[place] = number
-        self.bounds[number] = float(self.weights(number).logsumexp(-1))
+        self.bounds[number] = float(self.weighted_log_probs(number).logsumexp(-1))
         return number
 
-    def alone(self, number: int) -> Tensor:
+    def token_log_probs(self, number: int) -> Tensor:
         """float64 [C]: ln p(v|u) of the tokens v that may follow prefix u, which do not add up to 1."""
         prefix = self.every[number]
         return prefix.z.double() - prefix.total
 
-    def weights(self, number: int) -> Tensor:
+    def weighted_log_probs(self, number: int) -> Tensor:
         """float64 [C]: ln p(v|u) c~(uv) of the tokens v that may follow prefix u."""
-        logs, below = self.alone(number), self.every[number].below
+        logs, below = self.token_log_probs(number), self.every[number].below
         if below:
             bounds = logs.new_tensor([self.bounds[x] for x in below.values()])
             logs[torch.tensor([*below], device=logs.device)] += bounds
         return logs
 
-    def settle(self, number: int) -> None:
+    def update_bounds(self, number: int) -> None:
         """Work c~ out anew of a prefix and of all that it goes on from, the longest first."""
         while number >= 0:
-            self.bounds[number] = float(self.weights(number).logsumexp(-1))
+            self.bounds[number] = float(self.weighted_log_probs(number).logsumexp(-1))
             number = self.every[number].above
 
-    def number(self, above: int, place: int) -> int | None:
+    def find(self, above: int, place: int) -> int | None:
         """Of the prefix with token number `place` behind prefix `above`, -1: of the empty one; None where it is not known."""
         if above >= 0:
             return self.every[above].below.get(place)
@@ -95,13 +95,13 @@ class Prefixes:
         number = 0
         while len(self.every[number].ids) == 1 and (below := self.every[number].below):
             number = below[0]
-        alone, weighed = self.alone(number).softmax(-1), self.weights(number).softmax(-1)
+        alone, weighed = self.token_log_probs(number).softmax(-1), self.weighted_log_probs(number).softmax(-1)
         best = alone.topk(min(most, len(alone))).indices
         ids = self.every[number].ids[best].tolist()
         return list(zip(ids, alone[best].tolist(), weighed[best].tolist(), strict=True))
 
 
-def parted(stages: list[Sampler], states: list[Any], logits: Tensor) -> tuple[Tensor, Tensor]:
+def split_constraints(stages: list[Sampler], states: list[Any], logits: Tensor) -> tuple[Tensor, Tensor]:
     """logits [V] behind all stages that do not constrain, and bool [V]: what those that do leave."""
     fits = torch.zeros_like(logits)
     for stage, state in zip(stages, states, strict=True):

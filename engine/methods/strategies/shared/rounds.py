@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from decodescope.engine.decoding.bases.acceptance import Cursor, left_over
+from decodescope.engine.decoding.bases.acceptance import Cursor, residual_distribution
 from decodescope.engine.decoding.bases.state import State
-from decodescope.engine.decoding.shared.pass_time import Linear
+from decodescope.engine.decoding.shared.pass_time import LinearPassTime
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import ROOT, Draft, Proposal, Trial, Verdict
 from decodescope.engine.methods.drafters.shared.model_tree import ModelTree
@@ -20,7 +20,7 @@ from decodescope.engine.trace.records.events import Pass
 
 
 @dataclass
-class Block:
+class DraftBlock:
     """Drafted tokens that nobody has judged yet.
 
     laws, u: of each token, what it was drawn from and by which uniform; None: chosen without chance
@@ -32,9 +32,9 @@ class Block:
     u: list[float | None] = field(default_factory=list)
     state: Any = None
 
-    def rest(self) -> Block:
+    def without_first(self) -> DraftBlock:
         """Without its first token."""
-        return Block(self.tokens[1:], self.laws[1:], self.u[1:], self.state)
+        return DraftBlock(self.tokens[1:], self.laws[1:], self.u[1:], self.state)
 
 
 @dataclass
@@ -46,14 +46,14 @@ class Clocks:
     sim_us, real_us: both models' time so far, by the clocks and as it was
     """
 
-    costs: dict[str, Linear] = field(default_factory=dict)
-    ahead: Block = field(default_factory=Block)
+    costs: dict[str, LinearPassTime] = field(default_factory=dict)
+    ahead: DraftBlock = field(default_factory=DraftBlock)
     run: int = 0
     sim_us: float = 0.0
     real_us: float = 0.0
 
-    def round(
-        self, verdict: Verdict, block: Block, took: Mapping[str, Sequence[Pass]], real_us: float
+    def record_round(
+        self, verdict: Verdict, block: DraftBlock, took: Mapping[str, Sequence[Pass]], real_us: float
     ) -> dict[str, Any]:
         """Move on by a round that judged the block ahead and wrote `block`, by its passes; figures for the trace."""
         target_us, draft_us = (self._time(lane, took.get(lane, ())) for lane in ("target", "draft"))
@@ -75,7 +75,7 @@ class Clocks:
             "wall_us": round(self.real_us, 1),
         }
         self.run = 0 if refused else self.run
-        self.ahead = Block() if refused else block.rest()
+        self.ahead = DraftBlock() if refused else block.without_first()
         return said
 
     def _time(self, lane: str, passes: Sequence[Pass]) -> float:
@@ -85,7 +85,7 @@ class Clocks:
         )
 
 
-class Beside:
+class ParallelWork:
     """Runs `work` in a thread of its own while the body of the `with` runs in this one; waits for both, and raises what either
     raised."""
 
@@ -110,13 +110,13 @@ class Beside:
             raise self._error
 
 
-def write(s: State, ahead: Block, count: int) -> Block:
+def write_block(s: State, ahead: DraftBlock, count: int) -> DraftBlock:
     """`count` tokens of the draft model after the text and the block `ahead`."""
-    block = Block(state=ahead.state if ahead.tokens else s.sampler_state)
+    block = DraftBlock(state=ahead.state if ahead.tokens else s.sampler_state)
     if count < 1:
         return block
     tree = ModelTree(replace(s.context, tokens=[*s.tokens, *ahead.tokens], state=block.state))
-    node, logits = ROOT, tree.root()[0]
+    node, logits = ROOT, tree.read_root()[0]
     while True:
         (node,) = tree.grow(node, logits, 1)
         if s.sampler.stateful:
@@ -131,7 +131,7 @@ def write(s: State, ahead: Block, count: int) -> Block:
     return block
 
 
-def joined(ahead: Block, block: Block, source: str) -> Draft:
+def join_blocks(ahead: DraftBlock, block: DraftBlock, source: str) -> Draft:
     """What a round judges: the block ahead and the first new token. They may have been written under different samplers."""
     tokens = [*ahead.tokens, *block.tokens[:1]]
     laws = [*ahead.laws, *block.laws[:1]]
@@ -145,7 +145,7 @@ def joined(ahead: Block, block: Block, source: str) -> Draft:
     return Draft.chain(tokens, kind=kind, q=torch.stack(drawn), q_row=rows, u=u, source=source)
 
 
-def judge(draft: Draft, at: Cursor, chance: Chance) -> Verdict:
+def judge_draft(draft: Draft, at: Cursor, chance: Chance) -> Verdict:
     """Leviathan's test, of siblings one after the other against what is left, without a token of the target's own where a leaf
     is accepted: `at` needs no row of a leaf. Exact matching under a greedy law."""
     verdict = Verdict([], None, "bonus")
@@ -153,7 +153,7 @@ def judge(draft: Draft, at: Cursor, chance: Chance) -> Verdict:
         r = None if at.greedy else at.probs
         verdict.places.append((at.node, r))
         for node in children:
-            trial, r = _tried(draft, node, at, r, chance)
+            trial, r = _test_node(draft, node, at, r, chance)
             verdict.trials.append(trial)
             if trial.ok:
                 break
@@ -169,7 +169,7 @@ def judge(draft: Draft, at: Cursor, chance: Chance) -> Verdict:
     return verdict
 
 
-def _tried(
+def _test_node(
     draft: Draft, node: int, at: Cursor, r: Tensor | None, chance: Chance
 ) -> tuple[Trial, Tensor | None]:
     """The test of a node against what is left of the target's law, r [V] (None: the law is greedy), and what is left then."""
@@ -181,4 +181,4 @@ def _tried(
     r_x, q_x = float(r[x]), 1.0 if q is None else float(q[x])
     ok, u = chance.accept(r_x, q_x, at.position)
     trial = Trial(node, float(at.probs[x]), r_x, q_x, u, r_x / q_x if q_x > 0 else 0.0, ok)
-    return trial, r if ok else left_over(r, q, x)
+    return trial, r if ok else residual_distribution(r, q, x)

@@ -18,7 +18,7 @@ class Suffixes:
         self.losses = np.full((n, longest), np.nan)
         self.likely, self.closes = np.full((2, n, longest), -1)
 
-    def enter(
+    def add_rows(
         self, rows: Tensor, tokens: Tensor, at: tuple[Tensor, Tensor], first: Tensor, over: Tensor
     ) -> None:
         """What a pass says. rows: logits [R, V] of `tokens` [R], whose suffix and place in it are `at`, suffix by suffix
@@ -38,7 +38,7 @@ class Suffixes:
         ):
             table[i, k] = values.cpu().numpy()
 
-    def greedy(self, token: int, passage: list[int], ends: frozenset[int]) -> tuple[int, int] | None:
+    def greedy_span(self, token: int, passage: list[int], ends: frozenset[int]) -> tuple[int, int] | None:
         """(first, tokens) of the span that is greedy decoding's answer, whose first token is `token`; None: it leaves the
         passage, or is longer than spans may be."""
         length, begun = 0, list(range(len(passage)))

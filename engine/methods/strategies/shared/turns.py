@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from decodescope.engine.core.method_view import MethodView
-from decodescope.engine.decoding.bases.acceptance import Cursor, match, one_by_one
+from decodescope.engine.decoding.bases.acceptance import Cursor, match_greedy, verify_tokenwise
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.decoding.bases.state import State
 from decodescope.engine.decoding.values.draft import Draft, Verdict
@@ -20,26 +20,26 @@ def lane_of(s: State, size: Size) -> Lane:
     return s.target if size == "large" else s.lanes[LANES[size]]
 
 
-def prepare(s: State, size: Size) -> None:
+def prefill_model(s: State, size: Size) -> None:
     """Let one model read the prompt, up to the root."""
     lane = lane_of(s, size)
     if s.prompt > 1:
-        lane.read(s.tokens[:-1], "prefill", s.between(lane.name))
+        lane.read(s.tokens[:-1], "prefill", s.chunk_callback(lane.name))
 
 
-def asked(lane: Lane, tokens: list[int]) -> tuple[Tensor, int]:
+def ask_lane(lane: Lane, tokens: list[int]) -> tuple[Tensor, int]:
     """The logits float [V] that a lane gives behind `tokens`, which begin with what it has read, and how many rows it had to
     catch up on: all but the last token's, in one block."""
     missed = len(tokens) - 1 - len(lane.tokens)
     if missed:
         return lane.read(tokens), missed
-    feed = Feed.causal(tokens[-1:], len(tokens) - 1, lane.decoder.device)
+    feed = Feed.causal_chain(tokens[-1:], len(tokens) - 1, lane.decoder.device)
     logits = lane.forward(feed, "verify" if lane.name == "target" else "draft")[0, 0]
     lane.commit([0])
     return logits, 0
 
 
-class Written(NamedTuple):
+class TurnToken(NamedTuple):
     """A token of one model: logits float [1, V], how it was chosen, rows caught up on, the sampler's state before it, and the
     mark of the clock behind the pass."""
 
@@ -50,21 +50,21 @@ class Written(NamedTuple):
     at: Any
 
 
-def write(s: State, size: Size) -> Written:
+def write_token(s: State, size: Size) -> TurnToken:
     """The next token, as plain decoding by one of the models draws it, not yet part of the text."""
     lane = lane_of(s, size)
-    row, caught = asked(lane, s.tokens)
+    row, caught = ask_lane(lane, s.tokens)
     logits = row[None]
     cursor = Cursor(Draft(), logits, lane.best[-1:], s.sampler, s.sampler_state, len(s.tokens))
-    verdict = match(Draft(), cursor) if cursor.greedy else one_by_one(Draft(), cursor, s.chance)
+    verdict = match_greedy(Draft(), cursor) if cursor.greedy else verify_tokenwise(Draft(), cursor, s.chance)
     before = s.sampler_state
     assert verdict.token is not None
-    s.sampler_state = cursor.after(verdict.token)
+    s.sampler_state = cursor.state_after(verdict.token)
     verdict.origin = "target" if size == "large" else "draft"
-    return Written(logits, verdict, caught, before, s.target.executor.mark())
+    return TurnToken(logits, verdict, caught, before, s.target.executor.mark())
 
 
-def ahead(s: State) -> tuple[list[int], list[float], int]:
+def write_ahead(s: State) -> tuple[list[int], list[float], int]:
     """What the small model writes in a row, greedily, until it is not sure enough, the text ends, or the router's reach is:
     its tokens, its largest probability at each place that it was asked about, and the rows that it had to catch up on."""
     lane = lane_of(s, "small")
@@ -72,14 +72,14 @@ def ahead(s: State) -> tuple[list[int], list[float], int]:
     before = 0
     tokens: list[int] = []
     sure: list[float] = []
-    for _ in range(min(s.router.reach, s.left)):
-        logits, missed = asked(lane, text)
+    for _ in range(min(s.router.reach, s.remaining_tokens)):
+        logits, missed = ask_lane(lane, text)
         before += missed
         sure.append(float(logits.double().softmax(-1).amax()))
         if sure[-1] < s.router.tau:
             break
         token = lane.best[-1]
-        ends = s.stop.at(text[s.prompt :], [token]) is not None
+        ends = s.stop.find_stop(text[s.prompt :], [token]) is not None
         tokens.append(token)
         text.append(token)
         if ends:
@@ -87,7 +87,7 @@ def ahead(s: State) -> tuple[list[int], list[float], int]:
     return tokens, sure, before
 
 
-def misrouted(name: str, method: MethodView, what: str) -> str | None:
+def router_conflict(name: str, method: MethodView, what: str) -> str | None:
     """Why a router cannot decide for the strategy `name` about a token or an answer; None if it can."""
     router = method.router
     if what in router.of:

@@ -27,7 +27,7 @@ def soft_top(r: Tensor, k: int, heat: float) -> Tensor:
     return mask
 
 
-def gumbel(like: Tensor, g: torch.Generator) -> Tensor:
+def gumbel_noise(like: Tensor, g: torch.Generator) -> Tensor:
     """Noise of the Gumbel law in that shape."""
     u = torch.rand(like.shape, generator=g, dtype=like.dtype).clamp_(1e-300, 1 - 1e-16)
     return -(-u.log()).log()
@@ -44,7 +44,7 @@ def probability_open(log_a: Tensor, heat: float = HEAT) -> Tensor:
     return torch.sigmoid(log_a - heat * torch.log(torch.tensor(-LOW / HIGH, dtype=log_a.dtype)))
 
 
-def train(
+def train_tables(
     tables: list[Tensor],
     objective: Callable[[Tensor, int], Tensor],
     rows: Tensor,

@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from decodescope.engine.decoding.bases.weights import Place
-from decodescope.engine.model.layers.compressed_matrices import Codes, Int4
+from decodescope.engine.decoding.bases.weights import MatrixPlace
+from decodescope.engine.model.layers.compressed_matrices import CodeMatrix, Int4Matrix
 from decodescope.engine.model.layers.matrix import Matrix
 
-from .rounding import by_groups
+from .rounding import quantise_groups
 
 FALL = 0.95  # of the mean of squares that a code's step is divided by
 
 
 @dataclass(frozen=True)
-class Step:
+class TuningStep:
     """What a step of tuning did. loss: before it, on its text;  changed: codes by matrix;
     judged: after it, where it was looked at"""
 
     loss: float
-    changed: Mapping[Place, int]
+    changed: Mapping[MatrixPlace, int]
     judged: float | None
 
 
@@ -48,25 +48,25 @@ class Grid:
         self.square = torch.zeros_like(self.q)
 
     @classmethod
-    def of(cls, weight: Tensor, group: int, k: int, dtype: torch.dtype) -> Grid:
+    def from_weight(cls, weight: Tensor, group: int, k: int, dtype: torch.dtype) -> Grid:
         """The rounded `weight` [out, in], to be tuned in `dtype`."""
-        codes, scale, zero = by_groups(weight, group, k, _middle(k))
+        codes, scale, zero = quantise_groups(weight, group, k, _middle_code(k))
         q = codes.to(dtype).unflatten(1, (-1, group))
         scale = scale.to(dtype)[..., None]
         zero = zero.to(dtype)[..., None]
-        lost = weight.to(dtype).view_as(q) - torch.addcmul(zero, q - _middle(k), scale)
+        lost = weight.to(dtype).view_as(q) - torch.addcmul(zero, q - _middle_code(k), scale)
         return cls(q, scale, zero, k, lost / torch.where(scale > 0, scale, 1.0))
 
     @property
-    def middle(self) -> int:
+    def middle_code(self) -> int:
         """The code that is read as z."""
-        return _middle(self.k)
+        return _middle_code(self.k)
 
     def weight(self) -> Tensor:
         """[out, in], with a gradient where scale and offset have one."""
-        return torch.addcmul(self.zero, self.q - self.middle, self.scale).flatten(1)
+        return torch.addcmul(self.zero, self.q - self.middle_code, self.scale).flatten(1)
 
-    def stepped(self, slope: Tensor, rate: float, share: float) -> int:
+    def step(self, slope: Tensor, rate: float, share: float) -> int:
         """Let codes follow the slope of the loss at the weights, [out, in]: every wish moves by about `rate` steps of the grid,
         the slope being divided by its usual size; of the codes that are no longer the nearest to what is wished the `share` of
         all weights that are furthest away change. How many did."""
@@ -90,18 +90,22 @@ class Grid:
         self.q.view(-1)[at] = new
         return len(at)
 
-    def rounded(self, dtype: torch.dtype) -> Grid:
+    def round_scales(self, dtype: torch.dtype) -> Grid:
         """A copy whose scale and offset are numbers of `dtype`, as they are stored."""
         scale, zero = (x.detach().to(dtype).to(x.dtype) for x in (self.scale, self.zero))
         return Grid(self.q.clone(), scale, zero, self.k, self.wish.clone())
 
-    def stored(self, dtype: torch.dtype) -> Matrix:
+    def to_matrix(self, dtype: torch.dtype) -> Matrix:
         """As a matrix in so few bits."""
         q = self.q.flatten(1).to(torch.uint8)
         scale = self.scale[..., 0].to(dtype)
         zero = self.zero[..., 0].to(dtype)
-        return Codes.stored(q, scale, zero, self.k) if self.k < 4 else Int4.stored(q, scale, zero)
+        return (
+            CodeMatrix.from_codes(q, scale, zero, self.k)
+            if self.k < 4
+            else Int4Matrix.from_codes(q, scale, zero)
+        )
 
 
-def _middle(k: int) -> int:
+def _middle_code(k: int) -> int:
     return 8 if k == 4 else 0

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.bases.weights import Place
+from decodescope.engine.decoding.bases.weights import MatrixPlace
 from decodescope.engine.model.layers.levels import find_levels, fit_scale
 
 
-def by_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
+def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     """q int8 and scale of rows [out, in]: scale = max|w| / 127 in the weight's type, q = round(w / scale). |w - q scale| is at
     most half a scale."""
     wide = weight.double()
@@ -19,7 +19,7 @@ def by_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
     return find_levels(wide, scale.double()[:, None]).clamp_(-127, 127).to(torch.int8), scale
 
 
-def by_groups(weight: Tensor, group: int, k: int, middle: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+def quantise_groups(weight: Tensor, group: int, k: int, middle: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """q uint8 in 0..2^k - 1 [out, in], scale and zero [out, in / group], with w = (q - middle) scale + zero: from the smallest
     to the largest number of a group in equal steps. Scale and zero are numbers of the weight's type, and q is rounded to
     these: w is off by half a scale at most. A group of equal numbers has scale 0, and they are its zero."""
@@ -32,7 +32,7 @@ def by_groups(weight: Tensor, group: int, k: int, middle: int = 0) -> tuple[Tens
     return q.flatten(1).to(torch.uint8), scale, zero
 
 
-def checked(group: int, weight: Tensor, place: Place, owner: str) -> int:
+def check_group(group: int, weight: Tensor, place: MatrixPlace, owner: str) -> int:
     """`group`, where it divides the inputs of a matrix. Raises ParamError."""
     if weight.shape[1] % group:
         raise ParamError(

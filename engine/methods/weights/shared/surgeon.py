@@ -9,16 +9,16 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.model.forward.slicing import gated
+from decodescope.engine.model.forward.slicing import apply_gates
 from decodescope.engine.model.layers.gates import Gates
 
-from .texts import logits
+from .texts import text_logits
 
 RIDGE = 0.01  # of the mean of the diagonal, added to it
 
 
 @dataclass(frozen=True)
-class Level:
+class PruningLevel:
     """A matrix with some structures gone. gone: their numbers, in the order in which they went;  inputs: those that stay;
     left: [out, inputs], what it became;  error: what its products are off on the text, as a share of what they would be without
     the whole matrix"""
@@ -36,28 +36,28 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Fit:
+class LatencyResult:
     """What was chosen. levels: by layer, of attention and feed-forward block;  us: microseconds of a pass, predicted;  before:
     of one of the whole model;  kl: to the whole model's law on the text;  tried: other plans that were looked at"""
 
-    levels: list[tuple[Level, Level]]
+    levels: list[tuple[PruningLevel, PruningLevel]]
     us: float
     before: float
     kl: float
     tried: int
 
 
-def grams(model: Decoder, rows: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+def input_grams(model: Decoder, rows: Tensor) -> tuple[list[Tensor], list[Tensor]]:
     """By layer, X^T X of what enters the output projections [H D, H D] and the projections down [F, F], of texts int64 [N, T],
     in double precision."""
-    watching = _Watching()
+    watching = _GramGates()
     with torch.no_grad():
         for row in rows.split(4):
-            logits(gated(model, watching), row)
+            text_logits(apply_gates(model, watching), row)
     return ([watching.sums[i, block] for i in range(model.spec.n_layers)] for block in range(2))  # type: ignore[return-value] # two
 
 
-class _Watching(Gates):
+class _GramGates(Gates):
     """Open gates that add up what passes them."""
 
     def __init__(self) -> None:
@@ -66,52 +66,52 @@ class _Watching(Gates):
 
     sums: dict[tuple[int, int], Tensor]
 
-    def heads(self, i: int, y: Tensor) -> Tensor:
-        return self._seen(i, 0, y)
+    def gate_heads(self, i: int, y: Tensor) -> Tensor:
+        return self._add_gram(i, 0, y)
 
-    def columns(self, i: int, y: Tensor) -> Tensor:
-        return self._seen(i, 1, y)
+    def gate_columns(self, i: int, y: Tensor) -> Tensor:
+        return self._add_gram(i, 1, y)
 
-    def _seen(self, i: int, block: int, y: Tensor) -> Tensor:
+    def _add_gram(self, i: int, block: int, y: Tensor) -> Tensor:
         x = y.reshape(y.shape[0] * y.shape[1], -1)
         gram = (x.t() @ x).double()
         self.sums[i, block] = gram if (i, block) not in self.sums else self.sums[i, block] + gram
         return y
 
 
-def levels(weight: Tensor, gram: Tensor, width: int, counts: Sequence[int]) -> list[Level]:
+def pruning_levels(weight: Tensor, gram: Tensor, width: int, counts: Sequence[int]) -> list[PruningLevel]:
     """Of a matrix [out, in] whose structures are `width` inputs side by side: what is left when so many are gone, for each of
     `counts`, ascending. H = X^T X + ridge. The structure S goes for which tr(W_S (H^-1_SS)^-1 W_S^T) is smallest, and
     W -= W_S (H^-1_SS)^-1 H^-1_S: is what loses least without it."""
     full, many = weight.double(), weight.shape[1] // width
     ridge = RIDGE * gram.diagonal().mean().clamp_min(1e-12)
     inverse = torch.linalg.inv(gram + ridge * torch.eye(len(gram), dtype=gram.dtype, device=gram.device))
-    whole = _energy(full, gram).clamp_min(1e-300)
+    whole = _squared_output(full, gram).clamp_min(1e-300)
     w = full.clone()
     there = [*range(many)]
     gone = list[int]()
-    came = list[Level]()
+    came = list[PruningLevel]()
     for count in counts:
         while len(gone) < count:
-            at = _cheapest(w, inverse, width)
-            w, inverse = _without(w, inverse, width, at)
+            at = _cheapest_structure(w, inverse, width)
+            w, inverse = _remove_structure(w, inverse, width, at)
             gone.append(there.pop(at))
-        level = Level(tuple(gone), _inputs(there, width), w.to(weight.dtype), 0.0)
-        off = _energy(level.weight(weight.shape[1]).double() - full, gram) / whole
+        level = PruningLevel(tuple(gone), _input_columns(there, width), w.to(weight.dtype), 0.0)
+        off = _squared_output(level.weight(weight.shape[1]).double() - full, gram) / whole
         came.append(replace(level, error=float(off)))
     return came
 
 
-def _energy(w: Tensor, gram: Tensor) -> Tensor:
+def _squared_output(w: Tensor, gram: Tensor) -> Tensor:
     """The sum of squares of the products of w with what gave the gram."""
     return (w @ gram * w).sum()
 
 
-def _inputs(structures: Sequence[int], width: int) -> list[int]:
+def _input_columns(structures: Sequence[int], width: int) -> list[int]:
     return [x for s in structures for x in range(s * width, (s + 1) * width)]
 
 
-def scores(w: Tensor, inverse: Tensor, width: int) -> Tensor:
+def removal_errors(w: Tensor, inverse: Tensor, width: int) -> Tensor:
     """float64 [structures]: what the products of w would be off without each of them, at best, in squares."""
     if width == 1:
         return w.square().sum(0) / inverse.diagonal()
@@ -122,11 +122,11 @@ def scores(w: Tensor, inverse: Tensor, width: int) -> Tensor:
     return (torch.linalg.solve(blocks, parts.transpose(1, 2)) * parts.transpose(1, 2)).sum((1, 2))
 
 
-def _cheapest(w: Tensor, inverse: Tensor, width: int) -> int:
-    return int(scores(w, inverse, width).argmin())
+def _cheapest_structure(w: Tensor, inverse: Tensor, width: int) -> int:
+    return int(removal_errors(w, inverse, width).argmin())
 
 
-def _without(w: Tensor, inverse: Tensor, width: int, at: int) -> tuple[Tensor, Tensor]:
+def _remove_structure(w: Tensor, inverse: Tensor, width: int, at: int) -> tuple[Tensor, Tensor]:
     """Both without structure `at`, the rest made up for it."""
     s = slice(at * width, (at + 1) * width)
     half = torch.linalg.solve(inverse[s, s], inverse[s])  # (H^-1_SS)^-1 H^-1_S:

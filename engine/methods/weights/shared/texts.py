@@ -7,15 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from decodescope.engine.core.params import ParamError
-from decodescope.engine.decoding.bases.weights import Calibration
+from decodescope.engine.decoding.bases.weights import CalibrationData
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.feed import Feed
-from decodescope.engine.model.layers.partial import NOTHING, Skip
+from decodescope.engine.model.layers.partial_pass import NOTHING, Skip
 
 LENGTH = 256  # tokens of a text
 
 
-def texts(calibration: Calibration, tokens: int) -> Tensor:
+def calibration_texts(calibration: CalibrationData, tokens: int) -> Tensor:
     """int64 [N, T]: the first `tokens` of the text in pieces. Raises ParamError where there are none."""
     length = max(2, min(LENGTH, tokens))
     pieces = (
@@ -28,24 +28,26 @@ def texts(calibration: Calibration, tokens: int) -> Tensor:
     return pieces
 
 
-def logits(model: Decoder, rows: Tensor, skip: Skip = NOTHING) -> Tensor:
+def text_logits(model: Decoder, rows: Tensor, skip: Skip = NOTHING) -> Tensor:
     """float [N, T, V] of texts int64 [N, T], wherever they lie, read at once without a cache."""
     rows, (n, length) = rows.to(model.device), rows.shape
     feed = Feed(rows, torch.arange(length, device=rows.device).expand(n, length), highest=length - 1)
     return model.forward(feed, None, skip=skip)
 
 
-def loss(model: Decoder, rows: Tensor) -> Tensor:
+def text_loss(model: Decoder, rows: Tensor) -> Tensor:
     """Mean negative logarithm, in nats, of each token's probability after those before it; texts int64 [N, T]."""
-    return F.cross_entropy(logits(model, rows)[:, :-1].flatten(0, 1), rows[:, 1:].flatten().to(model.device))
+    return F.cross_entropy(
+        text_logits(model, rows)[:, :-1].flatten(0, 1), rows[:, 1:].flatten().to(model.device)
+    )
 
 
-def divergence(dense: Tensor, other: Tensor) -> float:
+def kl_divergence(dense: Tensor, other: Tensor) -> float:
     """KL(dense | other) in nats, the mean over all places, of logits [N, T, V]."""
-    return float(parting(dense.double(), other.double()))
+    return float(kl_loss(dense.double(), other.double()))
 
 
-def parting(dense: Tensor, other: Tensor) -> Tensor:
-    """`divergence` in the type of the logits, with a gradient."""
+def kl_loss(dense: Tensor, other: Tensor) -> Tensor:
+    """`kl_divergence` in the type of the logits, with a gradient."""
     log_p, log_q = dense.log_softmax(-1), other.log_softmax(-1)
     return (log_p.exp() * (log_p - log_q)).sum(-1).mean()

@@ -12,12 +12,12 @@ from decodescope.engine.core.spec import ModelSpec, Rope
 
 from ...layers.rope import RopeTable, rotate_
 from ...stores.cache import LayerStore
-from ..base import Linear, Rotating
+from ..base import HeadLinear, RotaryPart
 
 THETA = 10_000
 
 
-class Attention(Rotating):
+class DraftAttention(RotaryPart):
     """Causal attention with rotary positions; H query heads share H_kv KV heads. It reads states [B, T, width] (d, where
     `width` is 0) and gives [B, T, d]. bias: queries, keys and values have one;  theta: base of the rotation."""
 
@@ -35,10 +35,10 @@ class Attention(Rotating):
     ) -> None:
         super().__init__()
         self.sizes, self.rope = (n_heads, n_kv_heads, head_dim), Rope(theta, head_dim)
-        self.q = Linear(width or d, n_heads * head_dim, bias=bias)
-        self.k = Linear(width or d, n_kv_heads * head_dim, bias=bias)
-        self.v = Linear(width or d, n_kv_heads * head_dim, bias=bias)
-        self.out = Linear(n_heads * head_dim, d, bias=False)
+        self.q = HeadLinear(width or d, n_heads * head_dim, bias=bias)
+        self.k = HeadLinear(width or d, n_kv_heads * head_dim, bias=bias)
+        self.v = HeadLinear(width or d, n_kv_heads * head_dim, bias=bias)
+        self.out = HeadLinear(n_heads * head_dim, d, bias=False)
         self._tables: dict[tuple[torch.dtype, torch.device], RopeTable] = {}
 
     def store(self) -> LayerStore:
@@ -54,7 +54,7 @@ class Attention(Rotating):
         key = x.dtype, x.device
         if key not in self._tables:
             self._tables[key] = RopeTable(self.rope, 256, *key)
-        qkv = self.joined(x).view(B, T, H + 2 * G, D)
+        qkv = self.project_all(x).view(B, T, H + 2 * G, D)
         rotate_(qkv[:, :, : H + G], *self._tables[key].at(positions, highest))
         kv = qkv[:, :, H:].view(B, T, 2, G, D).permute(2, 0, 3, 1, 4)
         return qkv[:, :, :H].transpose(1, 2), kv

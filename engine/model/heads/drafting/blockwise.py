@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..base import Head, Linear
+from ..base import Head, HeadLinear
 
 
 class BlockwiseHeads(Head):
@@ -18,8 +18,8 @@ class BlockwiseHeads(Head):
 
     def __init__(self, d: int, heads: int, hidden: int) -> None:
         super().__init__(d=d, heads=heads, hidden=hidden)
-        self.shared = Linear(d, hidden)
-        self.steps = Linear(hidden, heads * d)
+        self.shared = HeadLinear(d, hidden)
+        self.steps = HeadLinear(hidden, heads * d)
         for p in self.steps.parameters():
             nn.init.zeros_(p)
 

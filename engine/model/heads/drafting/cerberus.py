@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ..base import Head, Linear
+from ..base import Head, HeadLinear
 
 
 class CerberusGate(Head):
@@ -19,12 +19,12 @@ class CerberusGate(Head):
 
     def __init__(self, d: int) -> None:
         super().__init__(d=d)
-        self.weigh = Linear(2, 1)
+        self.weigh = HeadLinear(2, 1)
         for p in self.parameters():
             nn.init.zeros_(p)
 
     @staticmethod
-    def looks(logits: Tensor) -> Tensor:
+    def distribution_features(logits: Tensor) -> Tensor:
         """float [..., 2]: entropy in nats, and the largest probability, of the law with logits [..., V]."""
         logs = logits.log_softmax(-1)
         p = logs.exp()
@@ -32,4 +32,4 @@ class CerberusGate(Head):
 
     def chance(self, logits: Tensor) -> Tensor:
         """float [...]: the chance that the first guess is right, for the target's logits [..., V] of the token before it."""
-        return self.weigh(self.looks(logits).to(self.dtype))[..., 0].float().sigmoid()
+        return self.weigh(self.distribution_features(logits).to(self.dtype))[..., 0].float().sigmoid()

@@ -7,15 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...stores.cache import LayerStore
-from ..base import Joins, Linear, normed
-from .attention import Attention
+from ..base import FusedLinears, HeadLinear, unit_rms_norm
+from .attention import DraftAttention
 from .eagle import GatedBlock
 from .pairs import PairHead
 
 EPS = 1e-5
 
 
-class AttentionDecoder(Joins):
+class AttentionDecoder(FusedLinears):
     """s + O [c_1 v_1; ...; c_G v_G], c_g = cos(q_g, k_g), for a state s [..., d] and a token's embedding e [..., d]: attention
     to the token alone, in which a cosine for each of `gates` heads stands where softmax over one key would always say 1.
     q = Q norm(s), k = K e and v = V e are [gates, size] each, without a bias; O begins at zero."""
@@ -25,14 +25,14 @@ class AttentionDecoder(Joins):
     def __init__(self, d: int, gates: int, size: int) -> None:
         super().__init__()
         self.sizes, self.norm = (gates, size), nn.Parameter(torch.ones(d))
-        self.q, self.k, self.v = (Linear(d, gates * size, bias=False) for _ in range(3))
-        self.out = Linear(gates * size, d, bias=False)
+        self.q, self.k, self.v = (HeadLinear(d, gates * size, bias=False) for _ in range(3))
+        self.out = HeadLinear(gates * size, d, bias=False)
         nn.init.zeros_(self.out.weight)
 
     def parts(self, state: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
         """The cosines [..., gates] and the values [..., gates, size]."""
-        q = self.q(normed(state, self.norm)).unflatten(-1, self.sizes)
-        k, v = (x.unflatten(-1, self.sizes) for x in self.joined(normed(embedded)).chunk(2, -1))
+        q = self.q(unit_rms_norm(state, self.norm)).unflatten(-1, self.sizes)
+        k, v = (x.unflatten(-1, self.sizes) for x in self.project_all(unit_rms_norm(embedded)).chunk(2, -1))
         return F.cosine_similarity(q, k, -1, EPS), v
 
     def forward(self, state: Tensor, embedded: Tensor) -> Tensor:
@@ -75,10 +75,10 @@ class CloverHeads(PairHead):
         )  # fmt: skip
         self.before, self.after = AttentionDecoder(d, gates, gate_dim), AttentionDecoder(d, gates, gate_dim)
         self.norm = nn.Parameter(torch.ones(d))
-        self.attention = Attention(d, n_heads, n_kv_heads, head_dim)
+        self.attention = DraftAttention(d, n_heads, n_kv_heads, head_dim)
         self.block = GatedBlock(d, d_ff, EPS)
-        self.first_down, self.first_up = Linear(d, rank, bias=False), Linear(rank, d, bias=False)
-        self.later_down, self.later_up = Linear(2 * d, rank, bias=False), Linear(rank, d, bias=False)
+        self.first_down, self.first_up = HeadLinear(d, rank, bias=False), HeadLinear(rank, d, bias=False)
+        self.later_down, self.later_up = HeadLinear(2 * d, rank, bias=False), HeadLinear(rank, d, bias=False)
         for last in (self.attention.out, self.block.down, self.first_up, self.later_up):
             nn.init.zeros_(last.weight)
 
@@ -93,7 +93,7 @@ class CloverHeads(PairHead):
     ) -> Tensor:
         """The states s_0 [B, T, d] for features and embeddings [B, T, d]; the rest is `Attention.forward`'s."""
         x = self.before(features, embedded)
-        return self.block(x + self.attention(normed(x, self.norm), start, store, depth, visible))
+        return self.block(x + self.attention(unit_rms_norm(x, self.norm), start, store, depth, visible))
 
     def step(self, state: Tensor, embedded: Tensor) -> Tensor:
         """The state [..., d] after one more token, of its embedding [..., d]."""
@@ -104,9 +104,9 @@ class CloverHeads(PairHead):
         for s_0."""
         if embedded is None:
             return state + self.first_up(self.first_down(state))
-        return state + self.later_up(self.later_down(torch.cat([state, normed(embedded)], -1)))
+        return state + self.later_up(self.later_down(torch.cat([state, unit_rms_norm(embedded)], -1)))
 
-    def unrolled(self, features: Tensor, embedded: list[Tensor]) -> list[Tensor]:
+    def unroll(self, features: Tensor, embedded: list[Tensor]) -> list[Tensor]:
         """The features [B, rows_k, d] of every head for whole texts at once. features: [B, T, d];  embedded[k]: [B, rows_k,
         d], of the token before the one that head k guesses, rows_k falling from T."""
         state = self(features, embedded[0])

@@ -9,14 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...stores.cache import LayerStore
-from ..base import Joins, Linear, normed
-from .attention import THETA, Attention
+from ..base import FusedLinears, HeadLinear, unit_rms_norm
+from .attention import THETA, DraftAttention
 from .pairs import PairHead
 
 EPS = 10_000  # in 1e-9, as the shape of a net has whole numbers
 
 
-class GatedBlock(Joins):
+class GatedBlock(FusedLinears):
     """x + down(SiLU(gate y) * up y) with y = norm(x), for x [..., d]: the feed-forward block of a decoder layer."""
 
     joins = ("gate", "up")
@@ -24,12 +24,12 @@ class GatedBlock(Joins):
     def __init__(self, d: int, d_ff: int, eps: float) -> None:
         super().__init__()
         self.norm, self.eps = nn.Parameter(torch.ones(d)), eps
-        self.gate, self.up = Linear(d, d_ff, bias=False), Linear(d, d_ff, bias=False)
-        self.down = Linear(d_ff, d, bias=False)
+        self.gate, self.up = HeadLinear(d, d_ff, bias=False), HeadLinear(d, d_ff, bias=False)
+        self.down = HeadLinear(d_ff, d, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """float [..., d]."""
-        gate, up = self.joined(normed(x, self.norm, self.eps)).chunk(2, -1)
+        gate, up = self.project_all(unit_rms_norm(x, self.norm, self.eps)).chunk(2, -1)
         return x + self.down(F.silu(gate) * up)
 
 
@@ -55,8 +55,8 @@ class EagleLayer(PairHead):
             plain=plain, unbiased=unbiased, qkv_bias=qkv_bias, theta=theta, eps=eps, own_embed=own_embed,
         )  # fmt: skip
         self.own_embed = nn.Parameter(torch.zeros(own_embed, d)) if own_embed else None
-        self.fuse = Linear(2 * d, d, bias=not unbiased)
-        self.attention = Attention(d, n_heads, n_kv_heads, head_dim, bias=bool(qkv_bias), theta=theta)
+        self.fuse = HeadLinear(2 * d, d, bias=not unbiased)
+        self.attention = DraftAttention(d, n_heads, n_kv_heads, head_dim, bias=bool(qkv_bias), theta=theta)
         self.block = GatedBlock(d, d_ff, eps * 1e-9)
 
     def forward(
@@ -69,14 +69,14 @@ class EagleLayer(PairHead):
         visible: Tensor | None = None,
     ) -> Tensor:
         """The next features [B, T, d] for features and embeddings [B, T, d]; the rest is `Attention.forward`'s."""
-        return self.read(self.fused(features, embedded), start, store, depth, visible)
+        return self.next_features(self.fuse_inputs(features, embedded), start, store, depth, visible)
 
-    def fused(self, features: Tensor, embedded: Tensor) -> Tensor:
+    def fuse_inputs(self, features: Tensor, embedded: Tensor) -> Tensor:
         """What enters the layer [..., d] for features and embeddings [..., d]."""
-        e = embedded if self.shape["plain"] else normed(embedded)
+        e = embedded if self.shape["plain"] else unit_rms_norm(embedded)
         return self.fuse(torch.cat([features, e], -1))
 
-    def read(
+    def next_features(
         self, x: Tensor, start: int, store: LayerStore | None = None, depth: int | Sequence[int] = 0,
         visible: Tensor | None = None,
     ) -> Tensor:  # fmt: skip

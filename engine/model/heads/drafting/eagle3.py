@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from ...layers.matrix import linear, pack, unpack
 from ...layers.vocabulary import Vocabulary
 from ...stores.cache import LayerStore
-from ..base import Linear, normed
-from .attention import THETA, Attention
+from ..base import HeadLinear, unit_rms_norm
+from .attention import THETA, DraftAttention
 from .eagle import EPS, GatedBlock
 from .pairs import PairHead
 
@@ -63,18 +63,18 @@ class Eagle3Layer(PairHead):
         # of the three states together
         self.input_norm = nn.Parameter(torch.ones(3 * d)) if norm_before_fc else None
         self.state_norms = nn.Parameter(torch.ones(3, d)) if fc_norm else None  # of each of the three
-        self.down = Linear(3 * d, rank, bias=False) if rank else None
-        self.fuse = Linear(rank or 3 * d, d, bias=False)
+        self.down = HeadLinear(3 * d, rank, bias=False) if rank else None
+        self.fuse = HeadLinear(rank or 3 * d, d, bias=False)
         self.first, self.second = nn.Parameter(torch.ones(d)), nn.Parameter(torch.ones(d))  # norms of e and f
-        self.attention = Attention(d, n_heads, n_kv_heads, head_dim, width=2 * d, theta=theta)
+        self.attention = DraftAttention(d, n_heads, n_kv_heads, head_dim, width=2 * d, theta=theta)
         self.block = GatedBlock(d, d_ff, self.eps)
         self.last = nn.Parameter(torch.ones(d))
-        self.words = nn.ModuleList([Linear(d, kept, bias=False)]) if own else None
+        self.words = nn.ModuleList([HeadLinear(d, kept, bias=False)]) if own else None
         self.mask: Tensor
         self.register_buffer("mask", (torch.arange(vocab) < kept).float())
         self._words: tuple[tuple[Tensor, int], Tensor, Tensor] | None = None
 
-    def keep(self, ids: Sequence[int]) -> None:
+    def set_draft_vocabulary(self, ids: Sequence[int]) -> None:
         """Make `ids`, `kept` different ones, the draft vocabulary."""
         self.mask.zero_()[list(ids)] = 1
         assert int(self.mask.sum()) == self.shape["kept"], "the shape says how many ids are kept"
@@ -87,22 +87,22 @@ class Eagle3Layer(PairHead):
     def enter(self, states: Tensor) -> Tensor:
         """The features [..., d] of states [..., 3 d], the low one first."""
         if self.input_norm is not None:
-            states = normed(states, self.input_norm, self.eps)
+            states = unit_rms_norm(states, self.input_norm, self.eps)
         if self.state_norms is not None:
             apart = states.unflatten(-1, (3, -1))  # [..., 3, d]
-            states = (normed(apart, None, self.eps) * self.state_norms.to(apart.dtype)).flatten(-2)
+            states = (unit_rms_norm(apart, None, self.eps) * self.state_norms.to(apart.dtype)).flatten(-2)
         return self.fuse(states if self.down is None else self.down(states))
 
     def _pair(self, features: Tensor, embedded: Tensor) -> tuple[Tensor, Tensor]:
         """x [..., 2 d] for features and embeddings [..., d], and what the attention's output is added to, [..., d]."""
-        f = normed(features, self.second, self.eps)
-        x = torch.cat([normed(embedded, self.first, self.eps), f], -1)
+        f = unit_rms_norm(features, self.second, self.eps)
+        x = torch.cat([unit_rms_norm(embedded, self.first, self.eps), f], -1)
         return x, f if self.shape["norm_before_residual"] else features
 
     def _output(self, y: Tensor) -> Tensor:
         """What is fed back, and says the next token, for y [..., d]."""
         g = self.block(y)
-        return normed(g, self.last, self.eps) if self.shape["norm_output"] else g
+        return unit_rms_norm(g, self.last, self.eps) if self.shape["norm_output"] else g
 
     def forward(
         self,
@@ -117,7 +117,7 @@ class Eagle3Layer(PairHead):
         x, residual = self._pair(features, embedded)
         return self._output(residual + self.attention(x, start, store, depth, visible))
 
-    def unrolled(self, features: Tensor, embedded: Sequence[Tensor]) -> list[Tensor]:
+    def unroll(self, features: Tensor, embedded: Sequence[Tensor]) -> list[Tensor]:
         """The outputs of every level of drafts that begin at all places of whole texts at once, as training sees them.
 
         features: [B, T, d] of the texts;  embedded[k]: [B, rows_k, d], what slot t + k of the draft that begins at t reads,
@@ -146,7 +146,9 @@ class Eagle3Layer(PairHead):
 
     def choices(self, features: Tensor, words: Tensor) -> Tensor:
         """Logits [..., kept] of outputs [..., d], words being rows of the unembedding [kept, d]."""
-        return linear(features if self.shape["norm_output"] else normed(features, self.last, self.eps), words)
+        return linear(
+            features if self.shape["norm_output"] else unit_rms_norm(features, self.last, self.eps), words
+        )
 
     def rows(self, decoder: Vocabulary) -> tuple[Tensor, Tensor]:
         """int64 [K] and float [K, d]: the ids of the draft vocabulary that the target may write, and their rows of the
@@ -155,25 +157,25 @@ class Eagle3Layer(PairHead):
         if self._words is None or self._words[0][0] is not key[0] or self._words[0][1] != key[1]:
             ids = self.ids
             usable = ids < decoder.vocab
-            table = unpack(decoder.head)[ids[usable]] if self.words is None else self.own[usable]
+            table = unpack(decoder.head)[ids[usable]] if self.words is None else self.own_vocabulary[usable]
             self._words = key, ids[usable], pack(table)
         return self._words[1:]
 
     @property
-    def own(self) -> Tensor:
+    def own_vocabulary(self) -> Tensor:
         """float [kept, d]: the rows of its own vocabulary matrix, if it has one."""
         assert self.words is not None
-        return unpack(cast(Linear, self.words[0]).weight)
+        return unpack(cast(HeadLinear, self.words[0]).weight)
 
     def _logits(self, features: Tensor, decoder: Vocabulary, first: int) -> Tensor:
         """Logits [..., V] of outputs [..., d], -inf for what is not in the draft vocabulary; half types come out as float32."""
         ids, words = self.rows(decoder)
         logits = self.choices(features, words)
-        return spread(
+        return scatter_logits(
             logits if logits.dtype in (torch.float32, torch.float64) else logits.float(), ids, decoder.vocab
         )
 
 
-def spread(logits: Tensor, ids: Tensor, vocab: int) -> Tensor:
+def scatter_logits(logits: Tensor, ids: Tensor, vocab: int) -> Tensor:
     """Logits [..., vocab] that are `logits` [..., K] at `ids` (int64 [K]) and -inf elsewhere."""
     return logits.new_full((*logits.shape[:-1], vocab), -torch.inf).index_copy_(-1, ids, logits)

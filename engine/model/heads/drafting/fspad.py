@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from ...stores.cache import LayerStore
-from ..base import Linear, normed
-from .attention import Attention
+from ..base import HeadLinear, unit_rms_norm
+from .attention import DraftAttention
 from .eagle import EagleLayer
 from .pairs import PairHead
 
@@ -29,32 +29,32 @@ class FspadLayer(PairHead):
     """
 
     kind = "fspad"
-    works = ("spoken", "gate")
+    works = ("unembedding_input", "gate")
 
     def __init__(self, d: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int, rank: int) -> None:
         super().__init__(d=d, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim, d_ff=d_ff, rank=rank)
         self.layer = EagleLayer(d, n_heads, n_kv_heads, head_dim, d_ff)
         self.came, self.factor, self.shift = (
-            Linear(d, rank, bias=False), Linear(rank, d, bias=False), Linear(rank, d, bias=False),
+            HeadLinear(d, rank, bias=False), HeadLinear(rank, d, bias=False), HeadLinear(rank, d, bias=False),
         )  # fmt: skip
-        self.apart, self.words_only = Linear(d, rank, bias=False), Linear(rank, d, bias=False)
+        self.apart, self.words_only = HeadLinear(d, rank, bias=False), HeadLinear(rank, d, bias=False)
         for late in (self.factor, self.shift, self.words_only):
             nn.init.zeros_(late.weight)
 
     @property
-    def attention(self) -> Attention:  # type: ignore[override] # a property where the others have a net of their own
+    def attention(self) -> DraftAttention:  # type: ignore[override] # a property where the others have a net of their own
         """The layer's attention, with the cache of a text."""
         return self.layer.attention
 
     def gate(self, embedded: Tensor) -> Tensor:
         """The factors [..., d], from 0 to 2, that tokens of these embeddings [..., d] put on the feature before them."""
-        return 2 * torch.sigmoid(self.factor(self.came(normed(embedded))))
+        return 2 * torch.sigmoid(self.factor(self.came(unit_rms_norm(embedded))))
 
-    def sampled(self, features: Tensor, embedded: Tensor) -> Tensor:
+    def condition_on_token(self, features: Tensor, embedded: Tensor) -> Tensor:
         """The features [..., d] once it is known which token, of the embeddings [..., d], came after them."""
-        return features * self.gate(embedded) + self.shift(self.came(normed(embedded)))
+        return features * self.gate(embedded) + self.shift(self.came(unit_rms_norm(embedded)))
 
-    def spoken(self, features: Tensor) -> Tensor:
+    def unembedding_input(self, features: Tensor) -> Tensor:
         """What the unembedding reads [..., d] of the guessed features [..., d]."""
         return features + self.words_only(self.apart(features))
 
@@ -68,4 +68,4 @@ class FspadLayer(PairHead):
         visible: Tensor | None = None,
     ) -> Tensor:
         """The next features [B, T, d] for features and embeddings [B, T, d]; the rest is `Attention.forward`'s."""
-        return self.layer(self.sampled(features, embedded), embedded, start, store, depth, visible)
+        return self.layer(self.condition_on_token(features, embedded), embedded, start, store, depth, visible)

@@ -7,12 +7,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ...stores.cache import LayerStore
-from ..base import Head, Linear, normed
-from .attention import THETA, Attention
+from ..base import Head, HeadLinear, unit_rms_norm
+from .attention import THETA, DraftAttention
 from .eagle import EPS, GatedBlock
 
 
-class Prefix(nn.Module):
+class HydraPrefixLayer(nn.Module):
     """Hydra++'s layer before the heads, with a cache of its own: x + attention(norm(x)), the feed-forward block, and a norm,
     over the target's final features, whose row of token t then stands for h."""
 
@@ -22,13 +22,13 @@ class Prefix(nn.Module):
         super().__init__()
         self.eps = eps
         self.first, self.last = nn.Parameter(torch.ones(d)), nn.Parameter(torch.ones(d))
-        self.attention = Attention(d, n_heads, n_kv_heads, head_dim, theta=theta)
+        self.attention = DraftAttention(d, n_heads, n_kv_heads, head_dim, theta=theta)
         self.block = GatedBlock(d, d_ff, eps)
 
     def forward(self, x: Tensor, start: int = 0, store: LayerStore | None = None) -> Tensor:
         """float [B, T, d] for final features x [B, T, d], whose first row stands at position `start`."""
-        x = x + self.attention(normed(x, self.first, self.eps), start, store)
-        return normed(self.block(x), self.last, self.eps)
+        x = x + self.attention(unit_rms_norm(x, self.first, self.eps), start, store)
+        return unit_rms_norm(self.block(x), self.last, self.eps)
 
 
 class HydraHeads(Head):
@@ -59,19 +59,21 @@ class HydraHeads(Head):
         )  # fmt: skip
         self.own_embed = nn.Parameter(torch.zeros(own_embed, d)) if own_embed else None
         widths = [(k + 2) * d for k in range(heads)]
-        self.down = nn.ModuleList(Linear(n, rank, bias=False) for n in widths) if rank else None
-        self.up = nn.ModuleList(Linear(rank or n, d) for n in widths)
-        self.more = nn.ModuleList(Linear(d, d) for _ in range(heads * (layers - 1)))  # head by head
+        self.down = nn.ModuleList(HeadLinear(n, rank, bias=False) for n in widths) if rank else None
+        self.up = nn.ModuleList(HeadLinear(rank or n, d) for n in widths)
+        self.more = nn.ModuleList(HeadLinear(d, d) for _ in range(heads * (layers - 1)))  # head by head
         for p in [*self.up.parameters(), *self.more.parameters()]:
             nn.init.zeros_(p)
-        self.skip = nn.ModuleList(Linear(n, d) for n in widths) if learnt else None
-        self.prefix = Prefix(d, n_heads, n_kv_heads, head_dim, prefix, theta, eps * 1e-9) if prefix else None
+        self.skip = nn.ModuleList(HeadLinear(n, d) for n in widths) if learnt else None
+        self.prefix = (
+            HydraPrefixLayer(d, n_heads, n_kv_heads, head_dim, prefix, theta, eps * 1e-9) if prefix else None
+        )
         if vocab:
-            self.words = nn.ModuleList(Linear(d, vocab) for _ in range(heads))
+            self.words = nn.ModuleList(HeadLinear(d, vocab) for _ in range(heads))
 
     def forward(self, k: int, h: Tensor, embedded: Tensor) -> Tensor:
         """The feature [..., d] of head k for h [..., d] and the embeddings [..., k + 1, d] of the tokens after it."""
-        prefix = embedded if self.shape["plain"] else normed(embedded)
+        prefix = embedded if self.shape["plain"] else unit_rms_norm(embedded)
         x = torch.cat([h, prefix.flatten(-2)], -1)  # [..., (k + 2) d]
         state = h if self.skip is None else self.skip[k](x)
         state = state + F.silu(self.up[k](x if self.down is None else self.down[k](x)))

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from ...stores.cache import LayerStore
-from ..base import Head, normed
-from .attention import Attention
+from ..base import Head, unit_rms_norm
+from .attention import DraftAttention
 
 
 class KangarooAdapter(Head):
@@ -20,10 +20,10 @@ class KangarooAdapter(Head):
     def __init__(self, d: int, layer: int, n_heads: int, n_kv_heads: int, head_dim: int) -> None:
         super().__init__(d=d, layer=layer, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim)
         self.first = nn.Parameter(torch.ones(d))
-        self.attention = Attention(d, n_heads, n_kv_heads, head_dim)
+        self.attention = DraftAttention(d, n_heads, n_kv_heads, head_dim)
         self.last = nn.Parameter(torch.ones(d))
 
     def forward(self, x: Tensor, start: int = 0, store: LayerStore | None = None) -> Tensor:
         """Features [B, T, d] of states x [B, T, d], whose first row stands at position `start`."""
-        x = normed(x)
-        return normed(x + self.attention(normed(x, self.first), start, store), self.last)
+        x = unit_rms_norm(x)
+        return unit_rms_norm(x + self.attention(unit_rms_norm(x, self.first), start, store), self.last)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from .slot_tokens import SlotTokens
 
 
-class LookAheadTokens(SlotTokens):
+class LookAheadTokensNet(SlotTokens):
     """`heads` look-ahead tokens, each with one embedding, and nothing else that is trained."""
 
     kind = "look_ahead_tokens"

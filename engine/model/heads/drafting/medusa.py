@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..base import Head, Linear
+from ..base import Head, HeadLinear
 
 
 class MedusaHeads(Head):
@@ -21,11 +21,11 @@ class MedusaHeads(Head):
 
     def __init__(self, d: int, heads: int, layers: int = 1, vocab: int = 0) -> None:
         super().__init__(d=d, heads=heads, layers=layers, vocab=vocab)
-        self.blocks = nn.ModuleList(Linear(d, d) for _ in range(heads * layers))  # head by head
+        self.blocks = nn.ModuleList(HeadLinear(d, d) for _ in range(heads * layers))  # head by head
         for p in self.parameters():
             nn.init.zeros_(p)
         if vocab:
-            self.words = nn.ModuleList(Linear(d, vocab, bias=False) for _ in range(heads))
+            self.words = nn.ModuleList(HeadLinear(d, vocab, bias=False) for _ in range(heads))
 
     def head(self, k: int, h: Tensor) -> Tensor:
         """The feature [..., d] of head k for h [..., d]."""

@@ -8,10 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..base import Head, Linear, normed
+from ..base import Head, HeadLinear, unit_rms_norm
 
 
-class MLPSpeculator(Head):
+class MLPSpeculatorNet(Head):
     """State s_k = GELU(LN(P_k s_{k-1} + w E e(t+1+k))), e being the embedding of the token before the one that head k (from
     0) guesses, t + 2 + k; s_{-1} is the target's final feature of token t at zero mean and unit variance, over sqrt(2). The
     feature is U s_k. w = sqrt((1 - r^2) / 2) / r with r = 0.5^(1 / 2K) leaves half of the last state's size to the first.
@@ -26,8 +26,8 @@ class MLPSpeculator(Head):
 
     def __init__(self, d: int, heads: int, inner: int) -> None:
         super().__init__(d=d, heads=heads, inner=inner)
-        self.first, self.later = Linear(d, inner, bias=False), Linear(inner, inner, bias=False)
-        self.told, self.out = Linear(d, inner, bias=False), Linear(inner, d, bias=False)
+        self.first, self.later = HeadLinear(d, inner, bias=False), HeadLinear(inner, inner, bias=False)
+        self.told, self.out = HeadLinear(d, inner, bias=False), HeadLinear(inner, d, bias=False)
         self.norm = nn.LayerNorm(inner)
         for layer in (self.first, self.later, self.told, self.out):
             nn.init.normal_(layer.weight, 0, layer.in_features**-0.5)
@@ -41,7 +41,7 @@ class MLPSpeculator(Head):
     def step(self, k: int, state: Tensor, embedded: Tensor) -> Tensor:
         """The state [..., inner] of head k, of the one before it and the embedding [..., d] of the token before its guess."""
         came = self.later(state) if k else self.first(state)
-        return F.gelu(self.norm(came + self.weight * self.told(normed(embedded))))
+        return F.gelu(self.norm(came + self.weight * self.told(unit_rms_norm(embedded))))
 
     def feature(self, state: Tensor) -> Tensor:
         """What the unembedding reads, [..., d], of a head's state [..., inner]."""

@@ -6,14 +6,14 @@ from torch import Tensor
 
 from ...stores.cache import LayerStore
 from ..base import Head
-from .attention import Attention
+from .attention import DraftAttention
 
 
 class PairHead(Head):
     """Base of nets that read along: slot t holds what the target's state of token t comes to, and the embedding of the token
     after it; `attention` has the cache of a text."""
 
-    attention: Attention
+    attention: DraftAttention
 
     def enter(self, states: Tensor) -> Tensor:
         """What a slot reads of the target's state [..., d]: the state itself."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ...stores.cache import LayerStore
-from .attention import Attention
+from .attention import DraftAttention
 from .eagle import EagleLayer
 from .pairs import PairHead
 
@@ -24,7 +24,7 @@ class ParallelSpecLayer(PairHead):
     """
 
     kind = "parallelspec"
-    works = ("group", "further")
+    works = ("group", "extend_leaves")
 
     def __init__(self, d: int, masks: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int) -> None:
         super().__init__(
@@ -34,7 +34,7 @@ class ParallelSpecLayer(PairHead):
         self.masks = nn.Parameter(torch.randn(masks, d) * 0.1)
 
     @property
-    def attention(self) -> Attention:  # type: ignore[override] # a property where the others have a net of their own
+    def attention(self) -> DraftAttention:  # type: ignore[override] # a property where the others have a net of their own
         """The layer's attention, with the cache of a text."""
         return self.layer.attention
 
@@ -53,10 +53,10 @@ class ParallelSpecLayer(PairHead):
     def group(self, features: Tensor, embedded: Tensor, store: LayerStore, k: int) -> Tensor:
         """The outputs [k, d] after the last of the pairs float [T, d], which go on in the store; the rows of its k - 1 masks
         stand in it behind theirs, all of them pending."""
-        x = torch.cat([self.layer.fused(features, embedded), self.masks[: k - 1]])
-        return self.layer.read(x[None], store.n, store)[0, len(features) - 1 :]
+        x = torch.cat([self.layer.fuse_inputs(features, embedded), self.masks[: k - 1]])
+        return self.layer.next_features(x[None], store.n, store)[0, len(features) - 1 :]
 
-    def further(
+    def extend_leaves(
         self,
         features: Tensor,
         embedded: Tensor,
@@ -68,10 +68,10 @@ class ParallelSpecLayer(PairHead):
     ) -> Tensor:
         """The outputs [T, d] of pairs float [P, d], and behind them of k - 1 masks for each of `leaves` pairs, leaf by leaf: T
         rows, which stand at `depth` behind the text and see the pending ones `visible` (bool [T, m + T])."""
-        x = torch.cat([self.layer.fused(features, embedded), self.masks[: k - 1].repeat(leaves, 1)])
-        return self.layer.read(x[None], store.n, store, depth, visible)[0]
+        x = torch.cat([self.layer.fuse_inputs(features, embedded), self.masks[: k - 1].repeat(leaves, 1)])
+        return self.layer.next_features(x[None], store.n, store, depth, visible)[0]
 
-    def grouped(self, features: Tensor, embedded: Tensor, rows: Sequence[int]) -> list[Tensor]:
+    def unroll_groups(self, features: Tensor, embedded: Tensor, rows: Sequence[int]) -> list[Tensor]:
         """The outputs of a group behind every slot of whole texts at once, as training sees them.
 
         features, embedded: [B, rows[0], d], the pairs;  rows: of each place of a group, for how many slots, falling.
@@ -80,7 +80,7 @@ class ParallelSpecLayer(PairHead):
         """
         B, device = len(features), features.device
         masks = [self.masks[j].expand(B, R, -1) for j, R in enumerate(rows[1:])]
-        x = torch.cat([self.layer.fused(features, embedded), *masks], 1)
+        x = torch.cat([self.layer.fuse_inputs(features, embedded), *masks], 1)
         slots = torch.cat([torch.arange(R, device=device) for R in rows])
         place = torch.repeat_interleave(
             torch.arange(len(rows), device=device), torch.tensor(rows, device=device)

@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..base import Head, Linear, normed
+from ..base import Head, HeadLinear, unit_rms_norm
 
 
-class ReDrafter(Head):
+class ReDrafterNet(Head):
     """State s_k = SiLU(W e(t+1+k) + U s_{k-1} + b), e being the embedding of the token before the one that step k (from 0)
     guesses, t + 2 + k; s_{-1} = 0. The feature of step k is h + O y, where h is the target's final feature of token t, the same
     for every step, and y is [h; s_k] brought to width `inner` by a linear map and then by `blocks` residual blocks,
@@ -25,9 +25,9 @@ class ReDrafter(Head):
 
     def __init__(self, d: int, heads: int, inner: int, blocks: int) -> None:
         super().__init__(d=d, heads=heads, inner=inner, blocks=blocks)
-        self.told, self.kept = Linear(d, inner, bias=False), Linear(inner, inner)
-        self.enter, self.out = Linear(d + inner, inner), Linear(inner, d, bias=False)
-        self.blocks = nn.ModuleList(Linear(inner, inner) for _ in range(blocks))
+        self.told, self.kept = HeadLinear(d, inner, bias=False), HeadLinear(inner, inner)
+        self.enter, self.out = HeadLinear(d + inner, inner), HeadLinear(inner, d, bias=False)
+        self.blocks = nn.ModuleList(HeadLinear(inner, inner) for _ in range(blocks))
         nn.init.normal_(self.told.weight, 0, d**-0.5)
         nn.init.zeros_(self.out.weight)
 
@@ -37,7 +37,7 @@ class ReDrafter(Head):
 
     def step(self, state: Tensor, embedded: Tensor) -> Tensor:
         """The state [..., inner] after one more token, of its embedding [..., d]."""
-        return F.silu(self.told(normed(embedded)) + self.kept(state))
+        return F.silu(self.told(unit_rms_norm(embedded)) + self.kept(state))
 
     def feature(self, h: Tensor, state: Tensor) -> Tensor:
         """The feature [..., d] of the next token, for h [..., d] and the state [..., inner]."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Shift:
+class HeadShift:
     """Offsets from t, the token whose state of the target a head reads.
 
     reads: offsets of the tokens whose embeddings it reads too;  known: the last token that is certain, or drafted before,
@@ -28,16 +28,16 @@ class Shift:
         """How many t of a text of `length` tokens have their token t + says in it."""
         return max(0, length - self.says)
 
-    def at(self, x: Tensor, offset: int) -> Tensor:
+    def align(self, x: Tensor, offset: int) -> Tensor:
         """What belongs to token t + offset, for every such t: x [B, T, ...] -> [B, rows, ...]."""
         return x[:, offset : offset + self.rows(x.shape[1])]
 
-    def law(self, x: Tensor) -> Tensor:
+    def align_target(self, x: Tensor) -> Tensor:
         """What the target computed where its law of token t + says stands, in the row before: [B, T, ...] -> [B, rows, ...]."""
-        return self.at(x, self.says - 1)
+        return self.align(x, self.says - 1)
 
 
-def shifts(kind: str, heads: int = 1) -> list[Shift]:
+def head_shifts(kind: str, heads: int = 1) -> list[HeadShift]:
     """The table, one line for each head, the k-th (from 0) being that of the draft's level k.
 
     When the heads of Medusa, Hydra, Clover, EAGLE, blockwise decoding, ReDrafter and the MLP speculator are asked, the target
@@ -47,17 +47,17 @@ def shifts(kind: str, heads: int = 1) -> list[Shift]:
     ParallelSpec's masks see the slot of t, which holds the root.
     """
     if kind in ("medusa", "blockwise", "ppd", "look_ahead_tokens", "bita"):
-        return [Shift((), 1, 2 + k) for k in range(heads)]
+        return [HeadShift((), 1, 2 + k) for k in range(heads)]
     if kind in ("hydra", "mlp_speculator", "redrafter", "clover"):
-        return [Shift(tuple(range(1, k + 2)), k + 1, 2 + k) for k in range(heads)]
+        return [HeadShift(tuple(range(1, k + 2)), k + 1, 2 + k) for k in range(heads)]
     if kind in ("eagle", "fspad"):
-        return [Shift((1,), 1, 2)]
+        return [HeadShift((1,), 1, 2)]
     if kind == "parallelspec":
-        return [Shift((1,), 1, 2 + k) for k in range(heads)]
+        return [HeadShift((1,), 1, 2 + k) for k in range(heads)]
     if kind == "eagle3":
-        return [Shift((k + 1,), k + 1, 2 + k) for k in range(heads)]
+        return [HeadShift((k + 1,), k + 1, 2 + k) for k in range(heads)]
     if kind == "kangaroo":
-        return [Shift((), 0, 1)]
+        return [HeadShift((), 0, 1)]
     known = (
         "medusa, hydra, eagle, eagle3, kangaroo, blockwise, mlp_speculator, redrafter, fspad, parallelspec, clover, ppd, "
         "look_ahead_tokens, bita"

@@ -37,12 +37,12 @@ class SlotTokens(Head):
         """float [S, d]: what enters the target's first layer in the rows [3, S]."""
         return self.embeds[rows[1], rows[2]]
 
-    def averaged(self, logits: Tensor) -> Tensor:
+    def average_members(self, logits: Tensor) -> Tensor:
         """float [S / members, V]: the mean of the members' logits [S, V]."""
         return logits.unflatten(0, (-1, self.embeds.shape[1])).mean(1)
 
 
-def visible(rows: Tensor) -> Tensor:
+def slot_mask(rows: Tensor) -> Tensor:
     """bool [S, S]: which of each other the rows [3, S] see: of one place and member, themselves and those before."""
     place, number, member = rows
     return (place[:, None] == place) & (member[:, None] == member) & (number <= number[:, None])

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..base import Head, Linear
+from ..base import Head, HeadLinear
 
 
 class AcceptanceHead(Head):
@@ -21,8 +21,8 @@ class AcceptanceHead(Head):
 
     def __init__(self, d: int, blocks: int) -> None:
         super().__init__(d=d, blocks=blocks)
-        self.blocks = nn.ModuleList(Linear(d, d) for _ in range(blocks))
-        self.says = Linear(d, 2)
+        self.blocks = nn.ModuleList(HeadLinear(d, d) for _ in range(blocks))
+        self.says = HeadLinear(d, 2)
         for p in self.parameters():
             nn.init.zeros_(p)
 
@@ -32,6 +32,6 @@ class AcceptanceHead(Head):
             x = x + F.silu(block(x))
         return self.says(x)
 
-    def accepted(self, x: Tensor) -> Tensor:
+    def acceptance_probability(self, x: Tensor) -> Tensor:
         """float [...]: the probability that the token with state x [..., d] is accepted."""
         return torch.softmax(self(x).float(), -1)[..., 1]

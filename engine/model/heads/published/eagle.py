@@ -9,13 +9,13 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import Rope
 
-from ...checkpoint.config import quantised, read_rope
-from ...checkpoint.folder import printable
+from ...checkpoint.config import quantisation_key, read_rope
+from ...checkpoint.folder import escape_unprintable
 from ...checkpoint.weights import Shape
 from ..drafting.attention import THETA
 from ..drafting.eagle import EagleLayer
 from ..drafting.eagle3 import DEEP, Eagle3Layer, fused_layers
-from .stored import Layer, Stored
+from .published_folder import LayerMapping, PublishedFolder
 
 STEMS = ("model", "pytorch_model")
 MOST = 1 << 16  # heads, width of the feed-forward block
@@ -55,7 +55,7 @@ NORMS = (
 LAYER_IDS = ("eagle_aux_hidden_state_layer_ids", "aux_hidden_state_layer_ids", "target_layer_ids")
 
 
-def eagle(stored: Stored) -> EagleLayer:
+def convert_eagle(stored: PublishedFolder) -> EagleLayer:
     """EAGLE-1 and EAGLE-2, which have one layer: `fc` joins the embedding and the feature, in this order; `layers.0` is a
     Llama layer without its first norm. Whether `fc` and the queries, keys and values have biases is seen from the names. The
     embedding that it reads tokens by may lie in the file too.
@@ -65,16 +65,16 @@ def eagle(stored: Stored) -> EagleLayer:
     d, (shape, rope) = stored.spec.d_model, _sizes(stored)
     biased, qkv = "fc.bias" in stored.shapes, "layers.0.self_attn.q_proj.bias" in stored.shapes
     stored.expect({"bias": (biased,), "qkv_bias": (qkv,), "attention_bias": (qkv,)})
-    layers = [Layer("fuse", "fc", (d, 2 * d), biased), *_layer("layers.0", shape, d, qkv)]
-    tensors = stored.linear(layers, _embedding(stored))
+    layers = [LayerMapping("fuse", "fc", (d, 2 * d), biased), *_layer("layers.0", shape, d, qkv)]
+    tensors = stored.linear_tensors(layers, _embedding(stored))
     tensors["fuse.weight"] = tensors["fuse.weight"].roll(d, 1)  # [e; f] -> [f; e]
     shape |= dict(plain=1, unbiased=int(not biased), qkv_bias=int(qkv))
-    head = EagleLayer.around(*_with_embedding(stored, shape, tensors))
+    head = EagleLayer.from_tensors(*_with_embedding(stored, shape, tensors))
     head.attention.rope = rope
     return head
 
 
-def eagle3(stored: Stored) -> Eagle3Layer:
+def convert_eagle3(stored: PublishedFolder) -> Eagle3Layer:
     """EAGLE-3: `fc` joins the states of three layers, `midlayer` (`layers.0` in copies for servers) has norms for embedding and
     feature, `norm` and `lm_head` say the ids of the draft vocabulary, of which number i is the target's id i + d2t[i]. t2d
     marks the same ids; both may be left out where the draft vocabulary is the whole. With norm_before_fc there is `input_norm`,
@@ -90,7 +90,9 @@ def eagle3(stored: Stored) -> Eagle3Layer:
     stored.expect(PLAIN3, stored.table("eagle_config"))
     if stored.flag("tie_word_embeddings"):
         what = f"The config.json of {stored.folder} gives tie_word_embeddings = true"
-        stored.remarks.append(printable(f"{what}, its file of weights has lm_head.weight: the file counts."))
+        stored.remarks.append(
+            escape_unprintable(f"{what}, its file of weights has lm_head.weight: the file counts.")
+        )
     kept = stored.number("draft_vocab_size", vocab, vocab)
     if kept < vocab and "d2t" not in stored.shapes:
         raise stored.refusal(
@@ -98,37 +100,44 @@ def eagle3(stored: Stored) -> Eagle3Layer:
         )
     middle = "layers.0" if "layers.0.hidden_norm.weight" in stored.shapes else "midlayer"
     norms = {"first": f"{middle}.input_layernorm", "second": f"{middle}.hidden_norm", "last": "norm"}
-    layers = [Layer("fuse", "fc", (d, 3 * d), False), Layer("words.0", "lm_head", (kept, d), False)]
+    layers = [
+        LayerMapping("fuse", "fc", (d, 3 * d), False),
+        LayerMapping("words.0", "lm_head", (kept, d), False),
+    ]
     layers += [
         *_layer(middle, shape, 2 * d),
-        *(Layer(ours, theirs, (d,), False) for ours, theirs in norms.items()),
+        *(LayerMapping(ours, theirs, (d,), False) for ours, theirs in norms.items()),
     ]
-    layers += [Layer("input_norm", "input_norm", (3 * d,), False)] if shape["norm_before_fc"] else []
+    layers += [LayerMapping("input_norm", "input_norm", (3 * d,), False)] if shape["norm_before_fc"] else []
     layers += (
-        [Layer(f"state_norms.{i}", f"fc_norm.{i}", (d,), False) for i in range(3)] if shape["fc_norm"] else []
+        [LayerMapping(f"state_norms.{i}", f"fc_norm.{i}", (d,), False) for i in range(3)]
+        if shape["fc_norm"]
+        else []
     )
-    tensors = stored.linear(layers, {**_embedding(stored), "d2t": (kept,), "t2d": (vocab,)})
+    tensors = stored.linear_tensors(layers, {**_embedding(stored), "d2t": (kept,), "t2d": (vocab,)})
     if shape["fc_norm"]:
         tensors["state_norms"] = torch.stack([tensors.pop(f"state_norms.{i}") for i in range(3)])
     ids = _draft_ids(stored, kept)
     tensors["words.0.weight"] = tensors["words.0.weight"][ids.argsort()]  # our rows stand by id
     tensors["mask"] = torch.zeros(vocab).index_fill_(0, ids, 1.0)
-    head = Eagle3Layer.around(*_with_embedding(stored, shape | dict(vocab=vocab, kept=kept, own=1), tensors))
+    head = Eagle3Layer.from_tensors(
+        *_with_embedding(stored, shape | dict(vocab=vocab, kept=kept, own=1), tensors)
+    )
     head.attention.rope = rope
     return head
 
 
-def _draft_ids(stored: Stored, kept: int) -> Tensor:
+def _draft_ids(stored: PublishedFolder, kept: int) -> Tensor:
     """int64 [kept]: the target's ids of the draft vocabulary, in the order of its rows."""
     spec, ids = stored.spec, torch.arange(kept)
     if "d2t" in stored.shapes:
-        ids = ids + stored.whole("d2t")
+        ids = ids + stored.take_integers("d2t")
     if not ((ids >= 0) & (ids < spec.vocab)).all() or len(ids.unique()) < kept:
         raise stored.refusal(
             f"maps its draft vocabulary to ids that {spec.name} does not have, or to one twice (d2t)."
         )
     if "t2d" in stored.shapes:
-        marked = stored.whole("t2d").nonzero()[:, 0]
+        marked = stored.take_integers("t2d").nonzero()[:, 0]
         if not torch.equal(marked, ids.sort().values):
             raise stored.refusal(
                 "has two lists of its draft vocabulary that differ (d2t, t2d); download it again."
@@ -136,7 +145,7 @@ def _draft_ids(stored: Stored, kept: int) -> Tensor:
     return ids
 
 
-def _sizes(stored: Stored) -> tuple[dict[str, int], Rope]:
+def _sizes(stored: PublishedFolder) -> tuple[dict[str, int], Rope]:
     """What config.json says of the layer, as far as both kinds have it, and its rotation."""
     config = stored.config
     d = stored.spec.d_model
@@ -147,7 +156,7 @@ def _sizes(stored: Stored) -> tuple[dict[str, int], Rope]:
     if (size := stored.number("vocab_size", spec.vocab, 1 << 24)) != spec.vocab:
         what = f"was made for a vocabulary of {size} ids (vocab_size)"
         raise stored.refusal(f"{what}, {spec.name} has {spec.vocab}; give another.")
-    if (key := quantised(config)) is not None:
+    if (key := quantisation_key(config)) is not None:
         raise stored.refusal(f"is quantised ({key}), which cannot be read; give the layer in a float type.")
     stored.expect(PLAIN)
     _no_window(stored)
@@ -159,7 +168,7 @@ def _sizes(stored: Stored) -> tuple[dict[str, int], Rope]:
             "has numbers of heads that do not go into each other (num_attention_heads, num_key_value_heads)."
         )
     rope = read_rope(config, str(stored.folder), float(THETA), head_dim, _positions(stored))
-    eps = stored.real("rms_norm_eps", 1e-6, 1.0) * 1e9
+    eps = stored.positive_number("rms_norm_eps", 1e-6, 1.0) * 1e9
     if abs(round(eps) - eps) > 1e-3 * eps:
         raise stored.refusal(
             f"says rms_norm_eps = {config['rms_norm_eps']}, which must be a multiple of 1e-9."
@@ -171,17 +180,19 @@ def _sizes(stored: Stored) -> tuple[dict[str, int], Rope]:
     return sizes, rope
 
 
-def _positions(stored: Stored) -> int:
+def _positions(stored: PublishedFolder) -> int:
     """The positions that the layer was trained for, with a remark where the target reads more."""
     most = stored.spec.max_positions
     positions = stored.number("max_position_embeddings", most, 1 << 24)
     if positions < most:
         what = f"{stored.folder} was trained for {positions} positions (max_position_embeddings), {stored.spec.name} reads"
-        stored.remarks.append(printable(f"{what} {most}: beyond {positions} its guesses may be worse."))
+        stored.remarks.append(
+            escape_unprintable(f"{what} {most}: beyond {positions} its guesses may be worse.")
+        )
     return max(positions, 1)
 
 
-def _no_window(stored: Stored) -> None:
+def _no_window(stored: PublishedFolder) -> None:
     """LoadError if the layer sees a window of the text: ours sees all of it."""
     config = stored.config
     types, window = config.get("layer_types"), config.get("sliding_window")
@@ -194,7 +205,7 @@ def _no_window(stored: Stored) -> None:
         )
 
 
-def _norms(stored: Stored) -> dict[str, int]:
+def _norms(stored: PublishedFolder) -> dict[str, int]:
     """The further norms of an EAGLE-3 layer; the table eagle_config wins over the same key at the top, as in vLLM."""
     nested = stored.table("eagle_config")
     flags = {key: stored.flag(key, stored.flag(key), nested) for key in NORMS}
@@ -205,7 +216,7 @@ def _norms(stored: Stored) -> dict[str, int]:
     return {key: int(x) for key, x in flags.items()}
 
 
-def _layer(place: str, shape: dict[str, int], width: int, bias: bool = False) -> list[Layer]:
+def _layer(place: str, shape: dict[str, int], width: int, bias: bool = False) -> list[LayerMapping]:
     """A decoder layer without the norms before its attention, which reads states of this `width`; bias: of queries, keys and
     values."""
     d = shape["d"]
@@ -214,21 +225,22 @@ def _layer(place: str, shape: dict[str, int], width: int, bias: bool = False) ->
     f = shape["d_ff"]
     heads = {"q": q, "k": kv, "v": kv}
     layers = [
-        Layer(f"attention.{x}", f"{place}.self_attn.{x}_proj", (n, width), bias) for x, n in heads.items()
+        LayerMapping(f"attention.{x}", f"{place}.self_attn.{x}_proj", (n, width), bias)
+        for x, n in heads.items()
     ]
-    layers.append(Layer("attention.out", f"{place}.self_attn.o_proj", (d, q), False))
+    layers.append(LayerMapping("attention.out", f"{place}.self_attn.o_proj", (d, q), False))
     ffn = {"gate": (f, d), "up": (f, d), "down": (d, f)}
-    layers += [Layer(f"block.{x}", f"{place}.mlp.{x}_proj", size, False) for x, size in ffn.items()]
-    return [*layers, Layer("block.norm", f"{place}.post_attention_layernorm", (d,), False)]
+    layers += [LayerMapping(f"block.{x}", f"{place}.mlp.{x}_proj", size, False) for x, size in ffn.items()]
+    return [*layers, LayerMapping("block.norm", f"{place}.post_attention_layernorm", (d,), False)]
 
 
-def _embedding(stored: Stored) -> dict[str, Shape]:
+def _embedding(stored: PublishedFolder) -> dict[str, Shape]:
     """The tensor of an embedding of its own, which may lie in the file."""
     return {EMBEDDING: (stored.spec.vocab, stored.spec.d_model)}
 
 
 def _with_embedding(
-    stored: Stored, shape: dict[str, int], tensors: dict[str, Tensor]
+    stored: PublishedFolder, shape: dict[str, int], tensors: dict[str, Tensor]
 ) -> tuple[dict[str, int], dict[str, Tensor]]:
     """Shape and tensors with those of the embedding in the file, if there is one."""
     if EMBEDDING not in stored.shapes:
@@ -236,7 +248,7 @@ def _with_embedding(
     return shape | {"own_embed": stored.spec.vocab}, tensors | {"own_embed": stored.take(EMBEDDING)}
 
 
-def _same_layers(stored: Stored) -> None:
+def _same_layers(stored: PublishedFolder) -> None:
     """LoadError if it reads other layers of the target than we hand over, wherever its config names them."""
     spec = stored.spec
     if spec.n_layers < DEEP:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 
 from ..drafting.hydra import HydraHeads
-from .stored import Layer, Stored
+from .published_folder import LayerMapping, PublishedFolder
 
 MOST = 16  # heads, and blocks of a head
 PREFIX = "prefix_embeding_layer"  # the authors' spelling
 EMBEDDING = "input_embed_fn"
 
 
-def hydra(stored: Stored) -> HydraHeads:
+def convert_hydra(stored: PublishedFolder) -> HydraHeads:
     """Names: `hydra_mlp.k.j.linear` is block j of head k, `hydra_mlp.k.0.res_connection` the learnt skip path of the first,
     `hydra_lm_head.k` its own vocabulary matrix; where there is none the target's unembedding serves. In Hydra++
     (hydra_head_arch is prefix-mlp) a dropout stands before every layer, so that block j is called 2 j + 1 and the
@@ -32,31 +32,33 @@ def hydra(stored: Stored) -> HydraHeads:
     plus, shapes, d, vocab = arch == "prefix-mlp", stored.shapes, stored.spec.d_model, stored.spec.vocab
     stored.config.agree("hidden_act", "silu")
     stored.expect({"hidden_size": (d,), "vocab_size": (vocab,), "grounded_heads": (True,)})
-    if not _has(stored, _block(plus, 0, 0)):
-        what = f"names no Hydra heads of the form {arch} (hydra_head_arch) in its file of weights ({_block(plus, 0, 0)}.linear)"
-        raise stored.refusal(f"{what}; download it again.")
-    heads = next((k for k in range(MOST) if not _has(stored, _block(plus, k, 0))), MOST)
-    if f"{_block(plus, 0, 0)}.res_connection.weight" not in shapes:
+    if not _has_block(stored, _block_name(plus, 0, 0)):
+        what = f"names no Hydra heads of the form {arch} (hydra_head_arch) in its weights"
+        raise stored.refusal(f"{what} ({_block_name(plus, 0, 0)}.linear); download it again.")
+    heads = next((k for k in range(MOST) if not _has_block(stored, _block_name(plus, k, 0))), MOST)
+    if f"{_block_name(plus, 0, 0)}.res_connection.weight" not in shapes:
         raise stored.refusal(
             "holds heads that read no drafted tokens (grounded_heads is false); give grounded Hydra heads."
         )
-    there = next((j for j in range(1, MOST) if not _has(stored, _block(plus, 0, j))), MOST)
+    there = next((j for j in range(1, MOST) if not _has_block(stored, _block_name(plus, 0, j))), MOST)
     layers = max(there, stored.number("hydra_num_layers", there, MOST)) if there > 1 else 1
     word = "hydra_lm_head.{}.1" if plus else "hydra_lm_head.{}"
     own = f"{word.format(0)}.weight" in shapes
     parts = []
     for k in range(heads):
-        first, wide = _block(plus, k, 0), (d, (k + 2) * d)
+        first, wide = _block_name(plus, k, 0), (d, (k + 2) * d)
         parts += [
-            Layer(f"up.{k}", f"{first}.linear", wide),
-            Layer(f"skip.{k}", f"{first}.res_connection", wide),
+            LayerMapping(f"up.{k}", f"{first}.linear", wide),
+            LayerMapping(f"skip.{k}", f"{first}.res_connection", wide),
         ]
         for j, block in enumerate(
-            stored.repeated([f"{_block(plus, k, j)}.linear" for j in range(1, layers)])
+            stored.repeated_names([f"{_block_name(plus, k, j)}.linear" for j in range(1, layers)])
         ):
-            parts.append(Layer(f"more.{k * (layers - 1) + j}", block, (d, d)))
+            parts.append(LayerMapping(f"more.{k * (layers - 1) + j}", block, (d, d)))
         if own:
-            parts.append(Layer(f"words.{k}", word.format(k), (vocab, d), f"{word.format(k)}.bias" in shapes))
+            parts.append(
+                LayerMapping(f"words.{k}", word.format(k), (vocab, d), f"{word.format(k)}.bias" in shapes)
+            )
     shape = dict(d=d, heads=heads, layers=layers, vocab=vocab if own else 0, learnt=1, plain=1)
     if plus:
         parts += _prefix(stored)
@@ -65,25 +67,25 @@ def hydra(stored: Stored) -> HydraHeads:
         shape |= dict(theta=round(s.rope.theta), eps=round(s.norm_eps * 1e9))
     # a Llama model has an embedding; its layer is fed with features, so the authors' code never looks into it
     spare = (EMBEDDING, *([f"{PREFIX}.embed_tokens"] if plus else []))
-    tensors = stored.linear(parts, {f"{x}.weight": (vocab, d) for x in spare})
+    tensors = stored.linear_tensors(parts, {f"{x}.weight": (vocab, d) for x in spare})
     if own:
         tensors = {f"words.{k}.bias": torch.zeros(vocab) for k in range(heads)} | tensors
     if f"{EMBEDDING}.weight" in shapes:
         tensors["own_embed"], shape["own_embed"] = stored.take(f"{EMBEDDING}.weight"), vocab
-    stored.same("hydra_num_heads", heads)
-    stored.same("hydra_num_layers", layers)
-    return HydraHeads.around(shape, tensors)
+    stored.remark_mismatch("hydra_num_heads", heads)
+    stored.remark_mismatch("hydra_num_layers", layers)
+    return HydraHeads.from_tensors(shape, tensors)
 
 
-def _has(stored: Stored, block: str) -> bool:
+def _has_block(stored: PublishedFolder, block: str) -> bool:
     return f"{block}.linear.weight" in stored.shapes
 
 
-def _block(plus: bool, k: int, j: int) -> str:
+def _block_name(plus: bool, k: int, j: int) -> str:
     return f"hydra_mlp.{k}.{2 * j + 1 if plus else j}"
 
 
-def _prefix(stored: Stored) -> list[Layer]:
+def _prefix(stored: PublishedFolder) -> list[LayerMapping]:
     """The tensors of Hydra++'s layer, which is one of the target: as wide, with as many heads, rotated alike."""
     s = stored.spec
     if s.family != "llama" or s.rope.kind != "default" or s.qkv_bias or s.out_bias or s.mlp_bias:
@@ -110,8 +112,10 @@ def _prefix(stored: Stored) -> list[Layer]:
     ]
     parts += [(f"block.{x}", f"layers.0.mlp.{x}_proj", shape) for x, shape in ffn.items()]
     layers = [
-        Layer(f"prefix.{ours}", f"{PREFIX}.{theirs}", shape, bias=False) for ours, theirs, shape in parts
+        LayerMapping(f"prefix.{ours}", f"{PREFIX}.{theirs}", shape, bias=False)
+        for ours, theirs, shape in parts
     ]
     return layers + [
-        Layer(f"prefix.{ours}", f"{PREFIX}.{theirs}", (d,), bias=False) for ours, theirs in norms.items()
+        LayerMapping(f"prefix.{ours}", f"{PREFIX}.{theirs}", (d,), bias=False)
+        for ours, theirs in norms.items()
     ]

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from ..drafting.medusa import MedusaHeads
-from .stored import Layer, Stored
+from .published_folder import LayerMapping, PublishedFolder
 
 MOST = 16  # heads, and blocks of a head
 
 
-def medusa(stored: Stored) -> MedusaHeads:
+def convert_medusa(stored: PublishedFolder) -> MedusaHeads:
     """Names: `k.j.linear` is block j of head k, and `k.L`, behind its L blocks, its own vocabulary matrix. The numbers of heads
     and blocks are the file's: published configs speak of two heads where there are five.
 
@@ -23,11 +23,13 @@ def medusa(stored: Stored) -> MedusaHeads:
         raise stored.refusal(
             "names no Medusa heads in its file of weights (0.0.linear.weight, 0.1.weight); download it again."
         )
-    stored.same("medusa_num_heads", heads)
-    stored.same("medusa_num_layers", layers)
+    stored.remark_mismatch("medusa_num_heads", heads)
+    stored.remark_mismatch("medusa_num_layers", layers)
     parts = []
     for k in range(heads):
-        parts.append(Layer(f"words.{k}", f"{k}.{layers}", (vocab, d), bias=False))
-        for j, block in enumerate(stored.repeated([f"{k}.{j}.linear" for j in range(layers)])):
-            parts.append(Layer(f"blocks.{k * layers + j}", block, (d, d)))
-    return MedusaHeads.around(dict(d=d, heads=heads, layers=layers, vocab=vocab), stored.linear(parts))
+        parts.append(LayerMapping(f"words.{k}", f"{k}.{layers}", (vocab, d), bias=False))
+        for j, block in enumerate(stored.repeated_names([f"{k}.{j}.linear" for j in range(layers)])):
+            parts.append(LayerMapping(f"blocks.{k * layers + j}", block, (d, d)))
+    return MedusaHeads.from_tensors(
+        dict(d=d, heads=heads, layers=layers, vocab=vocab), stored.linear_tensors(parts)
+    )

@@ -1,0 +1,63 @@
+"""Library: the page's library without what it does for editors and notebooks while it is imported."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import LazyLoader
+from types import ModuleType
+
+STUBS = (
+    "gradio.component_meta",
+    "create_or_modify_pyi",
+)  # the module and its function that writes an editor's stubs
+UNUSED = ("IPython",)  # it asks for them where they are installed, and is content without
+LATER = ("pandas",)  # it names them on import, and needs them for inputs that the page does not have
+
+
+class _ImportFinder(MetaPathFinder):
+    """Refuses what is unused, puts off what is needed later, and keeps the module that writes stubs from writing any."""
+
+    def __init__(self) -> None:
+        self.written: tuple[ModuleType, object] | None = None
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """No spec, and so the next finder's, for all but those three."""
+        if name in UNUSED:
+            raise ModuleNotFoundError(f"{name} is not needed here", name=name)
+        spec = PathFinder.find_spec(name, path) if name in (STUBS[0], *LATER) else None
+        if spec is None or spec.loader is None:
+            return None
+        if name in LATER:
+            spec.loader = LazyLoader(spec.loader)
+            return spec
+        execute = spec.loader.exec_module
+
+        def spared(module: ModuleType) -> None:
+            execute(module)
+            self.written = module, getattr(module, STUBS[1])
+            setattr(module, STUBS[1], lambda *given: None)
+
+        spec.loader.exec_module = spared  # type: ignore[method-assign] # of this one spec's own loader
+        return spec
+
+
+@contextmanager
+def skip_unused_imports() -> Iterator[None]:
+    """While the library is imported, and a page is made with it: what that would do for nobody is left out, and nothing of
+    this stays. It reads the source of each of its inputs and compares it with the stub that stands beside it for editors,
+    which takes a quarter of the time until a page answers."""
+    finder = _ImportFinder()
+    sys.meta_path.insert(0, finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(finder)
+        if finder.written is not None:
+            module, function = finder.written
+            setattr(module, STUBS[1], function)

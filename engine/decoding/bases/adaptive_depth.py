@@ -1,0 +1,118 @@
+"""Depth: which layers a pass of the target runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, ClassVar, Protocol
+
+from torch import Tensor
+
+from decodescope.engine.core.activity import Activity
+from decodescope.engine.core.component import Component
+from decodescope.engine.core.probe import Probe
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.partial_pass import NOTHING, Block, Skip
+from decodescope.engine.trace.records.events import Exit
+
+
+class DepthLane(Protocol):
+    """The lane whose passes a rule decides, as the rule sees it."""
+
+    decoder: Decoder
+    tokens: list[int]
+
+    def forward(self, feed: Feed, phase: str = ...) -> Tensor:
+        """Run `feed`; its rows are pending. Logits [B, T, V]."""
+        ...
+
+    def states_before(
+        self, feed: Feed, until: int, phase: str = ..., alone: bool = ..., by: Decoder | None = ...
+    ) -> Tensor:
+        """The states [B, T, d_model] that enter layer `until`; alone: of a whole text, without the cache."""
+        ...
+
+    def rollback(self) -> None:
+        """Drop what is pending."""
+        ...
+
+    @property
+    def deferred_tokens(self) -> int:
+        """Tokens that wait in front of a layer."""
+        ...
+
+
+class AdaptiveDepth(Component):
+    """Base of every depth rule, which has four hooks: `plan` before a pass, `gate`, `leave` and `rows` inside it.
+
+    exact: all layers run for every token
+    gap:   what stands in the cache of layers that a pass which leaves early does not run, and of a row whose attention was left
+           out; a plan says it of itself
+    routes: it is asked for the `rows` of each sub-layer; of what it asks about attention (`needs`) it gets there what the
+           layers below have left, `Probe.received` for one
+    reads: prompts are read under it as well, and the text so far where it is read again
+    """
+
+    kind = "adaptive_depth"
+    exact: ClassVar[bool] = False
+    routes: ClassVar[bool] = False
+    reads: ClassVar[bool] = False
+    shown = False  # whether somebody records what passes decide
+    skipped_kv: str = "propagate"
+
+    def describe(self) -> dict[str, Any]:
+        return {"exact": self.exact}
+
+    @property
+    def defer_layer(self) -> int | None:
+        """The layer in front of which tokens wait until they go on together; None: none wait."""
+        return None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the layers above an exit run all the same, for their entries alone."""
+        return False
+
+    def attach_lane(self, lane: DepthLane) -> None:
+        """The lane whose passes it decides, told once before `begin`: its model's heads, and passes of the rule's own."""
+
+    def begin(self, spec: ModelSpec) -> None:
+        """Called once before the run."""
+
+    def plan(self, position: int, feed: Feed) -> Skip:
+        """What the decoding pass over `feed` leaves out, asked before it; position: of the first token that it decides, counted
+        from the end of the prompt, below 0 while a rule that `reads` reads that."""
+        return NOTHING
+
+    def rows(self, layer: int, block: Block, x: Tensor, probe: Probe | None) -> Tensor | None:
+        """The rows that run the attention or feed-forward block of `layer`, asked in front of it, x float [B, T, d_model]
+        entering it: bool [T], or their numbers, int64 [R], ascending; None: all. The others are in no product of it: their
+        state passes by. What layer `layer` holds of a row whose attention is left out says `gap`, "propagate" or "absent"."""
+        return None
+
+    def gate(self, layer: int, before: Tensor, after: Tensor) -> Collection[int]:
+        """The feed-forward blocks above `layer` that the pass leaves out, asked behind that of `layer`, which made `after` of
+        `before`, float [B, T, d_model] each."""
+        return ()
+
+    def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
+        """Whether to stop before `layer`; x float [B, T, d_model] enters it, read() gives the logits [B, T, V] from x."""
+        return False
+
+    def idle_reason(self, did: Activity) -> str:
+        if self.exact or self.whole or did.short or not did.steps:
+            return ""
+        return (
+            f"{self.name} ran all {did.layers} layers in each of {did.passes} passes: its rule left none out."
+        )
+
+    def take_exit(self) -> Exit | None:
+        """What the last pass decided, for the trace."""
+        return None
+
+
+class FlushDepth(AdaptiveDepth):
+    """No rule: what waits goes on to the last layer."""
+
+    skipped_kv = "defer"

@@ -1,0 +1,171 @@
+"""Codec: how the committed entries of a cache are stored."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, cast
+
+from torch import Tensor
+
+from decodescope.engine.core.activity import Activity
+from decodescope.engine.core.component import Component
+from decodescope.engine.core.method_view import MethodView
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.model.stores.cache import KVCache, LayerStore
+from decodescope.engine.model.stores.packed_store import PackedStore, Parts, Side
+from decodescope.engine.trace.records.events import Packed
+
+
+class KVCompression(Component):
+    """Base of every codec, and the one that stores entries as they are.
+
+    It acts where a cache policy does, behind a commit: so the prompt is read exactly, and what is pending is never packed.
+
+    does: what becomes of entries, in a policy's words ("pack": stored in fewer bits); nothing: they stay as they are
+    """
+
+    kind = "kv_compression"
+    does: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the target's distribution is unchanged."""
+        return not self.does
+
+    def describe(self) -> dict[str, Any]:
+        return {"does": sorted(self.does)}
+
+    def sizes(self, spec: ModelSpec, bits: int) -> dict[str, Any]:
+        """What a trace's header says of it besides, for a model of shape `spec` whose numbers have so many bits."""
+        return {}
+
+    def room(self, spec: ModelSpec, bits: int, prompt: int, entries: int) -> int:
+        """Entries of numbers of `bits` bits that take as much memory as `entries` of a run do at most, stored its way; `prompt`
+        of them are there before it acts for the first time."""
+        return entries
+
+    def store(self, spec: ModelSpec, layer: int, **options: Any) -> LayerStore:
+        """What holds the entries of a layer; options: as of LayerStore."""
+        return LayerStore(spec, layer, **options)
+
+    def pack(self, cache: KVCache) -> None:
+        """Called after each commit behind the prompt, when the policy has acted: may store committed entries otherwise."""
+
+    def take_packed(self, cache: KVCache) -> Packed | None:
+        """What was packed since the last call, for the trace; None: nothing."""
+        return None
+
+    def kept_bytes(self, cache: KVCache) -> int | None:
+        """Bytes of the entries that are held, free room in pages not counted; None where their number says it."""
+        return None
+
+
+class PackingCodec(KVCompression):
+    """Base of codecs that store older entries in fewer bits: `whole` says when, `encode` and `decode` how
+    (engine/model/stores/packed_store.py says what they are given). Entries that are packed stay so; the newest stand in
+    full precision.
+
+    A policy that evicts, or chooses what is read, is refused: what leaves would have to be unpacked first, as groups of entries
+    share their scales.
+    """
+
+    does = frozenset({"pack"})
+    tells: ClassVar[dict[str, Note]] = {
+        "range": Note(
+            "span", "packed now", "positions", "the first and the last position that went into fewer bits"
+        ),
+        "key_error": Note(
+            "series", "largest key error", what="of a number of a key, against what it is unpacked to"
+        ),
+        "value_error": Note(
+            "series", "largest value error", what="of a number of a value, against what it is unpacked to"
+        ),
+    }
+
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
+        if not method.policy.does:
+            return None
+        deed = "take single ones out" if "evict" in method.policy.does else "read single ones"
+        return (
+            f"{self.name} packs entries together, and {method.policy.name} would {deed}: choose the policy keep_all, or the "
+            "kv_compression unpacked."
+        )
+
+    def idle_reason(self, did: Activity) -> str:
+        return (
+            ""
+            if did.packed
+            else f"{self.name} packed none of the {did.held} entries: it packs {self.pack_size} at a time."
+        )
+
+    @property
+    def pack_size(self) -> int:
+        """Entries that are packed at a time; until so many have come together they are whole."""
+        raise NotImplementedError
+
+    def mean_stored_bits(self, spec: ModelSpec, bits: int) -> float:
+        """Bits of a packed number on average, all that belongs to it included, where a number in full precision has `bits`."""
+        raise NotImplementedError
+
+    def mean_read_bits(self, spec: ModelSpec, bits: int) -> float:
+        """Bits that a pass reads of a packed number on average: more than are stored where layers share some."""
+        return self.mean_stored_bits(spec, bits)
+
+    def sizes(self, spec: ModelSpec, bits: int) -> dict[str, Any]:
+        stored, read = self.mean_stored_bits(spec, bits), self.mean_read_bits(spec, bits)
+        return {
+            "bits": float(stored),
+            "whole": self.pack_size,
+            **({} if read == stored else {"reads": float(read)}),
+        }
+
+    def room(self, spec: ModelSpec, bits: int, prompt: int, entries: int) -> int:
+        """The prompt stands as it is until all of it is packed; behind that `whole` entries do, and are packed together."""
+        packed = self.mean_stored_bits(spec, bits) / bits
+        return math.ceil(max(prompt * (1 + packed), entries * packed + self.pack_size))
+
+    def store(self, spec: ModelSpec, layer: int, **options: Any) -> LayerStore:
+        return PackedStore(self, spec, layer, **options)
+
+    def pack(self, cache: KVCache) -> None:
+        for store in _packed_stores(cache):
+            store.pack()
+
+    def take_packed(self, cache: KVCache) -> Packed | None:
+        packings = [x for store in _packed_stores(cache) for x in store.packings]
+        if not packings:
+            return None
+        notes = self.packing_notes(cache)
+        for store in _packed_stores(cache):
+            store.packings = []
+        first, stop = min(x.first for x in packings), max(x.stop for x in packings)
+        keys, values = (max(x.errors[side] for x in packings) for side in (0, 1))
+        return Packed(first, stop, sum(x.nbytes for x in packings), keys, values, notes)
+
+    def packing_notes(self, cache: KVCache) -> dict[str, Any] | None:
+        """What is told of the stores' `packings`, besides the notes of every codec that packs."""
+        return None
+
+    def kept_bytes(self, cache: KVCache) -> int | None:
+        return sum(store.committed_bytes for store in _packed_stores(cache))
+
+    def count_due(self, dense: int) -> int:
+        """How many of the `dense` entries in full precision, the oldest, are to be packed now."""
+        return dense - dense % self.pack_size
+
+    def encode(self, x: Tensor, side: Side) -> Parts:
+        """x: float [B, H_kv, T, D], keys or values of T entries that follow each other."""
+        raise NotImplementedError
+
+    def decode(self, parts: Parts, side: Side) -> Tensor:
+        """float [B, H_kv, T, D]: about what was encoded."""
+        raise NotImplementedError
+
+    def concat_parts(self, a: Parts, b: Parts, side: Side) -> Parts | None:
+        """Entries packed one after the other as if packed at once; None where that is not possible."""
+        return None
+
+
+def _packed_stores(cache: KVCache) -> list[PackedStore]:
+    return [cast(PackedStore, store) for store in cache.layers]

@@ -1,0 +1,54 @@
+"""Entropy exit: leave where the answer of an early layer is uncertain by few nats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.bases.exit_rule import ExitRule
+
+from .shared.entropy import OVER, entropy
+
+
+@component
+class EntropyExit(ExitRule):
+    """BranchyNet and DeeBERT: leave in front of the first layer at which the entropy H(p) of what the target would answer
+    there, in nats, is under the threshold. Their answers are few classes; here they are a vocabulary, so the threshold means
+    little across models. `over` = "top" takes the 16 likeliest tokens alone, renormalised.
+
+    `thresholds`, if any are given, are those of the exits one by one, in order; the last stands for all further ones, as
+    BranchyNet has one for each branch. A threshold of 0 never leaves. Lossy.
+    """
+
+    title = "Entropy exit (BranchyNet, DeeBERT)"
+    source = (
+        "Teerapittayanon et al. 2016, arXiv:1709.01686, algorithm 1; Xin et al. 2020, arXiv:2004.12993; castorini/DeeBERT, "
+        "modeling_highway_bert.py"
+    )
+    below: ClassVar[bool] = True
+
+    threshold: float = param(
+        0.5, low=0.0, high=16.0, step=0.05, unit="nats", help="entropy below which the pass exits; 0: never"
+    )
+    thresholds: tuple[float, ...] = param(
+        (),
+        low=0.0,
+        high=16.0,
+        unit="nats",
+        help="thresholds of the exits, the last one for all further exits; empty: one for all",
+        least=0,
+    )
+    entropy_over: str = param(
+        "vocabulary",
+        choices=OVER,
+        help="tokens whose entropy is measured: the whole vocabulary, or the 16 most likely (top)",
+    )
+
+    def bound(self, layer: int) -> float:
+        return self.exit_bound(layer, self.thresholds, self.threshold)
+
+    def score(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> Tensor | None:
+        return entropy(read(), self.entropy_over)[0]

@@ -1,0 +1,70 @@
+"""Slotted: what drafters share for which the target guesses, in slots of the pass that checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, cast
+
+from torch import Tensor
+
+from decodescope.engine.core.method_view import MethodView
+from decodescope.engine.core.note import Note
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.bases.context import Context, DraftOutcome
+from decodescope.engine.decoding.bases.drafter import Drafter
+from decodescope.engine.decoding.values.draft import ROOT, Draft, Slots
+from decodescope.engine.model.heads.drafting.slot_tokens import SlotTokens, slot_mask
+from decodescope.engine.model.heads.files import missing_reason
+
+SLOTS = Note("node", "slots", "rows", "trained tokens behind the root and each node")
+
+
+class SlotDrafter(Drafter):
+    """Base. Trained tokens, those of `reads`, hang behind the root or behind nodes of the tree; number k (from 0) behind a node
+    is a row of the check in which the target guesses the token k + 2 after that node. Those of the node where the accepted path
+    ends make the next draft, so there is no net and no further pass.
+
+    A slot sees the text, its node, the node's ancestors, the slots before it behind that node, and the prefix if one was
+    trained. Nothing sees a slot, so the logits of root and nodes are those of the check without them; they are never matched,
+    never kept.
+    """
+
+    reads: ClassVar[str]
+
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
+        if not method.adaptive_depth.exact:
+            return (
+                f"{self.name} puts trained tokens into the check, "
+                f"and {method.adaptive_depth.name} would ask them too before it leaves; "
+                "choose adaptive_depth all_layers."
+            )
+        return missing_reason(self.reads, spec)
+
+    def begin(self, ctx: Context) -> None:
+        self._trained = cast(SlotTokens, ctx.target.decoder.heads[self.reads])
+        self._guessed: Tensor | None = (
+            None  # float [k, V], the target's logits of the tokens that come after the next root
+        )
+
+    def attach_slots(self, draft: Draft, counts: Sequence[int], room: int) -> list[int]:
+        """Hang the first counts[0] trained tokens behind the root and the first counts[i + 1] behind node i of `draft`. One
+        whose guess would be of a token that can no longer be drafted is left out; how many each place got."""
+        hung = [
+            max(0, min(count, room - 1 - depth))
+            for count, depth in zip(counts, [0, *draft.depth], strict=True)
+        ]
+        if any(hung):
+            rows = self._trained.rows(hung)
+            at, steps = (rows[0] + ROOT).tolist(), (rows[1] + 1).tolist()
+            draft.slots = Slots(at, steps, slot_mask(rows), self._trained(rows), self._trained.prefix_kv)
+        return hung
+
+    def observe(self, outcome: DraftOutcome) -> None:
+        slots, path = outcome.draft.slots, outcome.verdict.path
+        self._guessed = None
+        if slots is None or outcome.slots is None:
+            return
+        last = path[-1] if path else ROOT
+        mine = [i for i, node in enumerate(slots.at) if node == last]
+        if mine:
+            self._guessed = self._trained.average_members(outcome.slots[mine])

@@ -1,0 +1,15 @@
+"""The target's own law: nothing stands in its place."""
+
+from __future__ import annotations
+
+from decodescope.engine.core.component import component
+from decodescope.engine.decoding.bases.guidance import Guidance
+
+
+@component
+class Own(Guidance):
+    """The target's logits as they come. It costs nothing: nobody calls it."""
+
+    title = "The target's own law"
+    source = "ancestral sampling"
+    own = True

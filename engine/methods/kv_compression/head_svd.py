@@ -1,0 +1,92 @@
+"""SVD of KV heads: the heads of a group keep the coordinates of their entries along a few directions that they share."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.bases.kv_compression import PackingCodec
+from decodescope.engine.model.stores.cache import LayerStore
+from decodescope.engine.model.stores.low_rank import LowRankCoder, LowRankStore
+
+
+@component
+class HeadSVD(PackingCodec):
+    """Make one KV head of several. The keys of the `together` heads of a group, one behind the other, are a vector of
+    together * D numbers; V holds the right singular vectors of those of many tokens, and an entry is stored by its coordinates
+    along the best of them, a share `directions`: with 2 heads and a half, two heads take what one took. Values likewise, with
+    directions of their own. All directions kept is the model itself, up to rounding.
+
+    Keys are turned back before their rotation, since directions of rotated keys would depend on the position; they are
+    decompressed, rotated again, and forgotten when they are read. Values are summed by their coordinates, and the sum is
+    decompressed, once a query and not once an entry: the place where the authors fold V into the output product, whose matrix
+    is not touched here.
+
+    The authors find directions offline, over calibration texts, on caches (SVD-a), and mend the model by training; there is
+    no code of theirs. Here they are found in the run's own first entries, of which the prompt has most, and nothing is
+    trained: so no file belongs to it, and a text unlike its prompt is kept less well.
+    """
+
+    title = "SVD of KV heads"
+    source = "Yu et al. 2024, arXiv:2406.07056, SVD-a; recalled"
+
+    heads_per_group: int = param(
+        2,
+        low=1,
+        high=64,
+        unit="heads",
+        help="number of KV heads in a group; the heads of a group share directions",
+    )
+    direction_share: float = param(
+        0.5,
+        low=0.01,
+        high=1.0,
+        step=0.05,
+        help="share of a group's directions that is kept, rounded up; 1: all",
+    )
+    min_entries: int = param(
+        64,
+        low=1,
+        high=65_536,
+        unit="entries",
+        help="minimum number of entries before the directions are computed",
+    )
+    buffer: int = param(
+        16,
+        low=1,
+        high=1024,
+        unit="entries",
+        help="size of a block that is packed at once; until it is full it stays as it is",
+    )
+
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
+        if spec.n_kv_heads % self.heads_per_group:
+            fits = ", ".join(str(n) for n in range(1, spec.n_kv_heads + 1) if spec.n_kv_heads % n == 0)
+            heads = f"the {spec.n_kv_heads} KV heads of {spec.name}"
+            return f"head_svd.heads_per_group = {self.heads_per_group} does not divide {heads}: set it to {fits}."
+        return super().refuse(method, spec)
+
+    @property
+    def pack_size(self) -> int:
+        return self.buffer
+
+    def rank(self, spec: ModelSpec) -> int:
+        """Directions that a group keeps."""
+        return math.ceil(self.direction_share * self.heads_per_group * spec.head_dim)
+
+    def mean_stored_bits(self, spec: ModelSpec, bits: int) -> float:
+        wide = self.heads_per_group * spec.head_dim
+        # and the position of a key
+        return bits * self.rank(spec) / wide + 16 / (spec.n_kv_heads * spec.head_dim)
+
+    def store(self, spec: ModelSpec, layer: int, **options: Any) -> LayerStore:
+        where = {"dtype": options.get("dtype", torch.float32), "device": options.get("device", "cpu")}
+        directions = LowRankCoder(
+            spec, layer, self.heads_per_group, self.rank(spec), self.buffer, self.min_entries, **where
+        )
+        return LowRankStore(directions, spec, layer, **options)

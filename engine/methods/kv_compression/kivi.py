@@ -1,0 +1,79 @@
+"""KIVI: keys by channel and values by token in integers of a few bits, the newest entries in full precision."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.bases.kv_compression import PackingCodec
+from decodescope.engine.model.stores.packed_store import Parts, Side
+
+from .shared.groups import dequantise_entries, group_size_conflict, quantise_entries, stored_bits
+
+
+@component
+class Kivi(PackingCodec):
+    """Quantise keys per channel, `group` tokens of one channel together, since some channels are large for all tokens, and
+    values per token, `group` channels together. A group runs from its minimum to its maximum in 2^bits - 1 steps, so an
+    entry is at most half a step off, before it is rounded to its type. Keys are packed after their rotation.
+
+    Whenever `residual` entries stand in full precision they are packed at once, so n mod `residual` are left; the prompt is
+    read exactly, and packed when its last token is committed. Packed: bits / 8 bytes a number, and per group a scale and a
+    minimum in the model's type.
+
+    The authors' code (jy-yuan/KIVI, models/llama_kivi.py) packs its keys so, and its values one by one, of which it keeps
+    the newest `residual` whole; here values are packed with their keys, so that about half as many are whole. It packs into
+    words of 32 bits, we into bytes; and it multiplies with packed integers in kernels of its own, where we unpack at most
+    512 entries of a layer at a time and forget them again.
+    """
+
+    title = "KIVI"
+    source = "Liu et al. 2024, arXiv:2402.02750, section 3 and algorithm 1; jy-yuan/KIVI"
+
+    bits: str = param(
+        "2",
+        choices=("2", "4"),
+        unit="bits",
+        help="precision of a quantised number; scales and minima are stored in addition",
+    )
+    group: int = param(
+        32,
+        low=4,
+        high=128,
+        step=4,
+        unit="numbers",
+        help="numbers that share a scale: along tokens for keys, along channels for values",
+    )
+    buffer: int = param(
+        32,
+        low=4,
+        high=1024,
+        step=4,
+        unit="entries",
+        help="size of a block that is packed at once; until it is full it stays as it is",
+    )
+
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
+        return group_size_conflict(
+            self.name, "buffer", self.buffer, self.group, int(self.bits), spec
+        ) or super().refuse(method, spec)
+
+    @property
+    def pack_size(self) -> int:
+        return self.buffer
+
+    def mean_stored_bits(self, spec: ModelSpec, bits: int) -> float:
+        return stored_bits(spec, self.group, int(self.bits), bits)
+
+    def encode(self, x: Tensor, side: Side) -> Parts:
+        return quantise_entries(x, side, self.group, int(self.bits))
+
+    def decode(self, parts: Parts, side: Side) -> Tensor:
+        return dequantise_entries(parts, side, int(self.bits))
+
+    def concat_parts(self, a: Parts, b: Parts, side: Side) -> Parts | None:
+        axis = 3 if side == "keys" else 2  # that of the tokens
+        return {name: torch.cat([x, b[name]], axis) for name, x in a.items()}

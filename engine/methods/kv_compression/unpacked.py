@@ -1,0 +1,14 @@
+"""Full precision: the reference codec."""
+
+from __future__ import annotations
+
+from decodescope.engine.core.component import component
+from decodescope.engine.decoding.bases.kv_compression import KVCompression
+
+
+@component
+class Unpacked(KVCompression):
+    """Store keys and values as the pass wrote them, in the model's own type. It costs nothing."""
+
+    title = "Full precision"
+    source = "the plain KV cache"

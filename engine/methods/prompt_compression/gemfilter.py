@@ -1,0 +1,100 @@
+"""GemFilter: an early layer says which tokens of the prompt matter, and the model reads those alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.core.method_view import MethodView
+from decodescope.engine.core.roles import TARGET
+from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.decoding.bases.prompt_compression import (
+    PromptCompression,
+    UnreadPrompt,
+    share_knob,
+    tokens_from_share,
+)
+from decodescope.engine.trace.records.events import Cut
+from decodescope.engine.trace.records.prompt_cut import shorten
+
+from .shared.pooling import pool_scores
+
+
+@component
+class GemFilter(PromptCompression):
+    """Read the prompt twice: first through the layers below r alone, then the `keep` tokens that r finds, through all.
+
+    At layer r the last token's queries [H, D] meet the keys of all tokens [H_kv, n, D], rotated: inner products, neither scaled
+    nor put through a softmax, summed over all query heads and averaged over `kernel` neighbours. The best tokens, in the order
+    of the text, are the prompt of the second pass, at places that follow each other; the cache of the first is gone by then.
+    So memory is the larger of both passes and not their sum: n entries in r + 1 layers, then `keep` in all.
+
+    Beside the authors' code: the last token is always kept, where theirs leaves that to its score; of layer r only queries,
+    keys and values are made, since nothing reads what it would say; a prompt of at most `keep` tokens is read once. Nothing
+    about positions is told to the second pass, as there: how far apart two tokens stood is lost.
+    """
+
+    title = "GemFilter"
+    source = "Shi et al. 2024, arXiv:2409.17422, algorithm 1; SalesforceAIResearch/GemFilter, my_baseline/GemFilter"
+
+    prompt_budget: int = param(
+        64, low=1, high=65_536, unit="tokens", help="number of prompt tokens that the target reads (k)"
+    )
+    layer: int = param(
+        0,
+        low=0,
+        high=511,
+        help="layer whose keys score the tokens (r); 0: the last layer of the model's lower half",
+    )
+    kernel: int = param(
+        5,
+        low=1,
+        high=255,
+        step=2,
+        unit="tokens",
+        help="number of neighbouring scores averaged into one; must be odd",
+    )
+    budget_share: float = share_knob()
+
+    def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
+        if self.layer >= spec.n_layers:
+            return f"gemfilter.layer = {self.layer}: {spec.name} has the layers 0 to {spec.n_layers - 1}; choose one of them."
+        return (
+            None
+            if self.kernel % 2
+            else f"gemfilter.kernel = {self.kernel}: choose an odd number, so that it has a middle."
+        )
+
+    @property
+    def budget(self) -> int:
+        return self.prompt_budget
+
+    def begin(self, prompt: int) -> None:
+        if self.budget_share:
+            self.prompt_budget = tokens_from_share(self.budget_share, prompt)
+
+    def filter_layer(self, spec: ModelSpec) -> int:
+        """The layer r of a model of this shape."""
+        return self.layer or (spec.n_layers + 1) // 2 - 1
+
+    def cut(self, reading: UnreadPrompt) -> Cut | None:
+        if len(reading.tokens) <= self.prompt_budget:
+            return None
+        with reading.lane(TARGET) as lane:
+            layer = self.filter_layer(lane.decoder.spec)
+            queries = lane.read_to_layer(reading.tokens, layer, reading.between(TARGET))
+            scores = self.scores(queries, lane.cache.layers[layer].k[0])
+        last = np.arange(len(scores)) == len(scores) - 1
+        return shorten(scores.float().cpu().numpy(), last, self.prompt_budget, layers=[layer])
+
+    def scores(self, queries: Tensor, keys: Tensor) -> Tensor:
+        """float [n]: what each token is worth, for the last one's queries [H, D] and all keys [H_kv, n, D]; half types are
+        summed as float32."""
+        H_kv, _, D = keys.shape
+        wide = torch.promote_types(keys.dtype, torch.float32)
+        # heads that share their keys ask as one: the sum is the same
+        asked = queries.to(wide).view(H_kv, -1, D).sum(1)
+        products = torch.einsum("hd,hnd->n", asked, keys.to(wide))
+        return pool_scores(products, self.kernel, "mean")

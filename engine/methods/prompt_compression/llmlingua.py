@@ -1,0 +1,124 @@
+"""LLMLingua: paragraphs first, then token by token, each judged behind what was already kept."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.bases.lane import Lane
+from decodescope.engine.decoding.bases.prompt_compression import UnreadPrompt
+from decodescope.engine.trace.records.events import Cut
+from decodescope.engine.trace.records.prompt_cut import part_budgets, shorten
+
+from .shared.scoring_context import ScoringContext, scorer_knob
+from .shared.surprise import surprise_by_piece, token_surprise
+from .shared.units import PromptText, question_knob, tokens_to_read
+
+
+@component
+class LLMLingua(ScoringContext):
+    """A scorer compresses the prompt in two stages. Coarse: paragraphs, which stand between blank lines, are read alone and
+    ranked by their perplexity; the highest stay until they are `slack` times the budget, the others go. Fine: what is left is
+    cut into segments of `segment` tokens. Each is read behind the compressed ones before it, and of its tokens those stay
+    whose loss -ln p is highest, as many as its share of the budget, to a token. Then the scorer forgets those that went.
+
+    `rate` is the share that stays of the tokens that may go; marks of a chat, the last token and the question may not, and no
+    paragraph of theirs. It costs a prefill of the scorer with all its logits, and the compressed prefix again. With one
+    segment and no coarse stage the tokens are those of Selective Context by tokens, the prompt read as a whole.
+
+    Beside the authors' code: there a caller says what instruction, demonstrations and question are, here blank lines and marks
+    do; demonstrations get the rest of the budget by rank, here each segment gets its share; scores are not conditioned on the
+    question (that is LongLLMLingua).
+    """
+
+    title = "LLMLingua"
+    source = "Jiang et al. 2023, arXiv:2310.05736; microsoft/LLMLingua, llmlingua/prompt_compressor.py"
+
+    keep_rate: float = param(
+        0.5,
+        low=0.0,
+        high=1.0,
+        step=0.01,
+        unit="of the tokens",
+        help="share of the removable prompt that the target reads; 1: all of it",
+    )
+    segment: int = param(
+        200,
+        low=8,
+        high=65_536,
+        unit="tokens",
+        help="length of the segments that are compressed one after another",
+    )
+    drop_paragraphs: bool = param(True, help="first leave out the paragraphs that are easiest to predict")
+    paragraph_budget: float = param(
+        1.4,
+        low=1.0,
+        high=10.0,
+        step=0.1,
+        unit="x",
+        help="how much text the paragraph stage leaves, as a multiple of the budget",
+    )
+    scorer: str = scorer_knob()
+    keep_question: str = question_knob()
+
+    def cut(self, reading: UnreadPrompt) -> Cut | None:
+        text = PromptText(reading)
+        stays = text.protected_mask(self.keep_question)
+        due = tokens_to_read(stays, 1 - self.keep_rate)
+        if due == text.n:
+            return None
+        with reading.lane(self.scorer) as lane:
+            scores, out = (
+                self._coarse_stage(lane, reading, text, stays, due)
+                if self.drop_paragraphs
+                else _nothing_cut(text.n)
+            )
+            return self._fine_stage(lane, reading, scores, stays, out, due)
+
+    def _coarse_stage(
+        self, lane: Lane, reading: UnreadPrompt, text: PromptText, stays: np.ndarray, due: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """float32 [n], the loss of each token in its paragraph read alone; bool [n], the tokens of paragraphs that go."""
+        starts = text.unit_starts("paragraph")
+        if len(starts) == 1:
+            return _nothing_cut(text.n)
+        scores = surprise_by_piece(lane, reading.front, reading.tokens, starts, reading.between(self.scorer))
+        spans = list(zip(starts, [*starts[1:], text.n], strict=True))
+        mean = [float(np.nanmean(scores[a:b])) if not np.isnan(scores[a:b]).all() else 0.0 for a, b in spans]
+        fixed = [bool(stays[a:b].any()) for a, b in spans]
+        left = self.paragraph_budget * due - sum(b - a for (a, b), x in zip(spans, fixed, strict=True) if x)
+        out = np.zeros(text.n, bool)
+        for i in sorted((i for i, x in enumerate(fixed) if not x), key=lambda i: -mean[i]):
+            a, b = spans[i]
+            out[a:b] = left <= 0  # the one that passes the bound still stays
+            left -= b - a
+        return scores, out
+
+    def _fine_stage(
+        self,
+        lane: Lane,
+        reading: UnreadPrompt,
+        scores: np.ndarray,
+        stays: np.ndarray,
+        out: np.ndarray,
+        due: int,
+    ) -> Cut:
+        """The cut: each segment's tokens by their loss behind what was kept of those before it."""
+        here = np.flatnonzero(~out)
+        parts = [0, *here[self.segment :: self.segment].tolist()]
+        counts = part_budgets(~stays & ~out, parts, due - int(stays.sum()))
+        kept, between = list(reading.front), reading.between(self.scorer)
+        for first, behind, count in zip(parts, [*parts[1:], len(out)], counts, strict=True):
+            between(first, len(out))
+            at = here[(here >= first) & (here < behind)]
+            losses = token_surprise(lane, kept, [reading.tokens[i] for i in at.tolist()])
+            scores[at] = np.nan_to_num(losses)  # of a first token, which stays
+            free = at[~stays[at]]
+            best = free[np.argsort(-scores[free], kind="stable")[:count]]
+            kept += [reading.tokens[i] for i in sorted({*best.tolist(), *at[stays[at]].tolist()})]
+        return shorten(np.nan_to_num(scores), stays, due, out=out, parts=np.array(parts, np.int32))
+
+
+def _nothing_cut(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """No score, and nothing that goes."""
+    return np.zeros(n, np.float32), np.zeros(n, bool)

@@ -1,0 +1,40 @@
+"""Mask-Predict: all places are written at once, and those that the model is least sure of are masked and written again."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.bases.unmasking import CanvasView, SelectorChoice, Unmasking
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.trace.details.canvas_fill import least_confident_places, remask_count
+from decodescope.engine.trace.details.declarations import CanvasWord, Sentence
+
+
+@component
+class MaskPredict(Unmasking):
+    """Write every open place of a block; then mask the k least confident of all its places again, whenever they were written,
+    for the pass to come: k = floor(m (1 - t / T)) of m places before pass t, at least 1. A place that is not masked again keeps
+    its token and the confidence that it was written with. After T passes the block stands, and is emitted; one pass writes it
+    in one shot.
+
+    The authors predict the length of the text, and take the best of several lengths; here a text is as long as its canvas, up
+    to a token that ends it. They fill the whole text at once: that is a block as long as the canvas.
+    """
+
+    title = "Mask-Predict"
+    source = "Ghazvininejad et al. 2019, arXiv:1904.09324, section 3; facebookresearch/Mask-Predict, mask_predict.py"
+    commits = "revise"
+    words: ClassVar = {"written": CanvasWord("•", "written", [Sentence("It was settled: written.")])}
+    reopens = True
+
+    steps: int = param(10, low=1, high=1024, unit="passes", help="number of passes that fill a block (T)")
+
+    def select(self, view: CanvasView, chance: Chance) -> SelectorChoice:
+        first, behind = view.block
+        confidence = {
+            **view.written,
+            **dict(zip(view.places.tolist(), view.confidence.tolist(), strict=True)),
+        }
+        again = least_confident_places(confidence, remask_count(behind - first, self.steps, view.passes))
+        return SelectorChoice(len(view.places), ["written"] * len(view.places), reopened=again)

@@ -1,0 +1,66 @@
+"""Threshold: every place that the model is sure of is committed, and always the one that it is surest of."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from decodescope.engine.core.component import component, param
+from decodescope.engine.decoding.bases.unmasking import CanvasView, SelectorChoice, Unmasking
+from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.trace.details.canvas_fill import factor_count
+from decodescope.engine.trace.details.declarations import CanvasWord, Sentence
+
+from .shared.words import BEST, SURE
+
+
+@component
+class Threshold(Unmasking):
+    """Commit the most confident candidate of a block, and every other whose confidence reaches tau; so a block takes as many
+    passes as it needs. A tau above 1 commits one place a pass.
+
+    Why several at once may be right: if n candidates each have a probability of more than 1 - e, and (n + 1) e <= 1, the most
+    likely text of all n is made of the candidates, whatever they have to do with each other (theorem 1). `factor` f goes by
+    that: the n most confident are committed, for the largest n with (n + 1) (1 - c_n) < f, c_n being the least of their
+    confidences; 0: go by tau. (The rule as recalled of later versions; the code named below has tau alone.)
+    """
+
+    title = "Confidence threshold"
+    source = "Fast-dLLM: Wu et al. 2025, arXiv:2505.22618, section 3.3; NVlabs/Fast-dLLM, llada/generate.py"
+    commits = "bar"
+    words: ClassVar = {
+        "best": BEST,
+        "sure": SURE,
+        "factor": CanvasWord(
+            "ƒ",
+            "factor rule",
+            [
+                Sentence(
+                    "The {count} surest places: the largest n for which (n + 1)(1 − c) stays below the factor."
+                )
+            ],
+        ),
+    }
+
+    tau: float = param(
+        0.9,
+        low=0.0,
+        high=1.01,
+        step=0.01,
+        help="confidence needed to commit a place (tau); above 1: one place per pass",
+    )
+    factor: float = param(
+        0.0,
+        low=0.0,
+        high=4.0,
+        step=0.1,
+        help="factor of the rule that replaces the confidence threshold (f); 0: use tau",
+    )
+
+    def select(self, view: CanvasView, chance: Chance) -> SelectorChoice:
+        if self.factor > 0:
+            count = factor_count(view.confidence, self.factor)
+            return SelectorChoice(count, ["factor" if count > 1 else "best"] * len(view.places))
+        bars = np.full(len(view.places), self.tau, np.float32)
+        return SelectorChoice(1, ["sure" if sure else "best" for sure in view.confidence >= bars], bars)

@@ -1,0 +1,196 @@
+"""Partial: which sub-layers a pass leaves out, what decides so inside it, and which it ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from torch import Tensor
+
+from decodescope.engine.core.probe import Probe
+from decodescope.engine.core.spec import ModelSpec
+
+from .deferred import DeferredTokens
+from .faults import require_finite
+
+Block = Literal["attn", "ffn"]
+
+# What stands in a layer's cache for a row whose attention does not run there: keys and values of the state that passes by
+# ("propagate"), or those of the layer below once more ("copy"); nothing, and no later row runs that layer ("monotone"), or
+# later rows read fewer ("absent"); nothing until the row goes on from where it stopped ("defer").
+GAPS = ("propagate", "copy", "monotone", "absent", "defer")
+
+
+@dataclass(frozen=True)
+class Skip:
+    """Sub-layers that a pass leaves out: attention and feed-forward blocks by layer number. gap: what stands in the cache of a
+    layer whose attention is left out; rows of a draft, which are dropped, need nothing there."""
+
+    attn: frozenset[int] = frozenset()
+    ffn: frozenset[int] = frozenset()
+    gap: str = "absent"
+
+
+NOTHING = Skip()
+WORDS = {"a": "a", "f": "f", "l": "af"}  # what a word of a plan begins with -> the blocks that it names
+
+
+def parse_skip(words: Collection[str], spec: ModelSpec, where: str, gap: str = "absent") -> Skip:
+    """A list such as a2, f3, l5 (attention 2, feed-forward 3, both of layer 5) as what a pass leaves out; `where` it stands.
+    Raises ValueError if a word of it names no block."""
+    out: dict[str, set[int]] = {"a": set(), "f": set()}
+    for word in words:
+        kinds, number = WORDS[word[0]] if word[:1] in WORDS else "", word[1:]
+        if not kinds or not (number.isascii() and number.isdigit()) or int(number) >= spec.n_layers:
+            last = spec.n_layers - 1
+            raise ValueError(
+                f"{where} names {word!r}: write a0 to a{last} for attention blocks, f0 to f{last} for feed-forward "
+                f"blocks and l0 to l{last} for both; {spec.name} has {spec.n_layers} layers."
+            )
+        for kind in kinds:
+            out[kind].add(int(number))
+    return Skip(frozenset(out["a"]), frozenset(out["f"]), gap)
+
+
+class DepthRule(Protocol):
+    """What decides, inside a pass, how much of it runs.
+
+    whole: whether the layers above an exit run all the same, for their entries alone: the answer is that of the exit
+    skipped_kv: what stands in the cache of the layers above the one that it leaves in front of, and of a row whose attention it
+           leaves out
+    routes: whether it is asked for the `rows` of each sub-layer
+    """
+
+    @property
+    def whole(self) -> bool:
+        """See above."""
+        ...
+
+    @property
+    def routes(self) -> bool:
+        """See above."""
+        ...
+
+    def rows(self, layer: int, block: Block, x: Tensor, probe: Probe | None) -> Tensor | None:
+        """Asked in front of a sub-layer, x float [B, T, d_model] entering it: the rows that run it, bool [T] or their numbers,
+        int64 [R], ascending; None: all. probe: what the layers below have left behind, where somebody asks for that."""
+        ...
+
+    @property
+    def skipped_kv(self) -> str:
+        """One of GAPS."""
+        ...
+
+    def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
+        """Asked before `layer` runs, x float [B, T, d_model] entering it; read() gives logits [B, T, V] from x."""
+        ...
+
+    def gate(self, layer: int, before: Tensor, after: Tensor) -> Collection[int]:
+        """Asked behind the feed-forward block of `layer`, which made `after` of `before`, both float [B, T, d_model]: the
+        feed-forward blocks further up that this pass leaves out."""
+        ...
+
+
+@dataclass
+class ExecutedLayers:
+    """The sub-layers that a pass ran, entered where they run.
+
+    filled:  layers that got keys and values of a state, without attention;  copied: those of the layer below
+    pending: layer -> which rows of the pass are pending there, ascending, where it is not all of them alone; -1: one that had
+             waited
+    fed:     rows that were fed;  joined: layer -> tokens that had waited in front of it and went along from there
+    left:    the rows, and what had joined them, where they wait now
+    rows:    how many ran in a layer, where not all did that were fed
+    some:    (layer, sub-layer) -> the rows that ran it, where a rule left some out
+    gap:     what became of layers whose attention did not run; "": there were none
+    """
+
+    attn: list[int] = field(default_factory=list)
+    ffn: list[int] = field(default_factory=list)
+    filled: list[int] = field(default_factory=list)
+    copied: list[int] = field(default_factory=list)
+    pending: dict[int, list[int]] = field(default_factory=dict)
+    gap: str = ""
+    fed: int = 0
+    joined: dict[int, int] = field(default_factory=dict)
+    left: DeferredTokens | None = None
+    rows: dict[int, int] = field(default_factory=dict)
+    some: dict[tuple[int, Block], list[int]] = field(default_factory=dict)
+
+    def enter_all(self, fed: int, layers: range) -> None:
+        """All `fed` rows of a pass ran both blocks of these layers."""
+        self.fed, self.attn, self.ffn = fed, [*layers], [*layers]
+
+    def enter_rows(self, layer: int, block: Block, rows: Tensor) -> None:
+        """Of a sub-layer that a rule was asked about `rows` (int64 [R]) run alone."""
+        self.some[layer, block] = rows.tolist()
+        if len(rows):
+            (self.attn if block == "attn" else self.ffn).append(layer)
+
+    def row_routes(self, layers: int) -> list[str] | None:
+        """By layer what each row ran of it, a letter each, as a pass records it; None: no row was left out."""
+        if not self.some:
+            return None
+        every, signs = [*range(self.fed)], list[str]()
+        for i in range(layers):
+            attn, ffn = (set(self.some.get((i, x), every if i in ran else [])) for x, ran in self._blocks)
+            signs.append(
+                "".join(
+                    "r" if k in attn & ffn else "a" if k in attn else "f" if k in ffn else "-" for k in every
+                )
+            )
+        return signs
+
+    @property
+    def _blocks(self) -> tuple[tuple[Block, list[int]], ...]:
+        return ("attn", self.attn), ("ffn", self.ffn)
+
+    def by_layer(self, fed: int, layers: int) -> list[int] | None:
+        """How many rows ran each layer, of so many that were fed; None: all of them, wherever it ran."""
+        if not self.rows:
+            return None
+        whole = {*self.attn, *self.ffn}
+        return [self.rows.get(i, fed if i in whole else 0) for i in range(layers)]
+
+    def kept_rows(self, layer: int, rows: Sequence[int]) -> list[int]:
+        """Which of the rows pending in `layer` stay when `rows` of the pass do, by number among the pending ones."""
+        if layer not in self.pending:
+            return list(rows)
+        stays = {-1, *rows}
+        return [at for at, row in enumerate(self.pending[layer]) if row in stays]
+
+
+class LazyLogits:
+    """The logits [B, T, V] of the states x [B, T, d_model], worked out once, however often they are asked for. model: its name.
+    Who asks for them inside a pass gets finite ones, or an EngineFault."""
+
+    def __init__(
+        self, x: Tensor, normed: Callable[[Tensor], Tensor], unembed: Callable[[Tensor], Tensor], model: str
+    ):
+        self._x = x
+        self._normed = normed
+        self._unembed = unembed
+        self._model = model
+        self._feature: Tensor | None = None
+        self._logits: Tensor | None = None
+
+    def use_norm(self, normed: Callable[[Tensor], Tensor]) -> None:
+        """From now on `normed` makes the feature, in the place of the model's last norm; nothing was asked yet."""
+        self._normed = normed
+
+    @property
+    def feature(self) -> Tensor:
+        """What the unembedding reads, float [B, T, d_model]."""
+        if self._feature is None:
+            self._feature = self._normed(self._x)
+        return self._feature
+
+    def __call__(self) -> Tensor:
+        if self._logits is None:
+            self._logits = require_finite(self._unembed(self.feature), f"an exit of {self._model}")
+        return self._logits
+
+    def logits(self, rows: slice | list[int]) -> Tensor:
+        """Those of `rows`, with which a pass ends: who runs it looks whether they are finite. The rest is not worked out."""
+        return self._unembed(self.feature[:, rows]) if self._logits is None else self._logits[:, rows]

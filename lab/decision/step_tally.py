@@ -1,0 +1,41 @@
+"""Tallies: what a card lists of a step that tried things by itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class TallyRow:
+    """One thing that was tried. text: what it is;  number, bar: it holds where number >= bar, None: that did not decide
+    holds: what the record says of it;  word: what became of it"""
+
+    text: str
+    number: float | None
+    bar: float | None
+    holds: bool
+    word: str
+
+    @property
+    def is_consistent(self) -> bool:
+        """Whether number and bar give what the record says."""
+        return self.bar is None or (self.number is not None and bool(self.number >= self.bar) == self.holds)
+
+
+@dataclass
+class StepTally:
+    """What one step tried. title, says: of a card, and of a step, in a clause;  number, bar: what the rows' numbers are
+    rows: one each thing that was tried;  lines: sentences on how it is decided;  at: the row where a reader looks first
+    account: paragraphs for a notebook, each with what is listed below it; none: rows and lines
+    where: what a notebook names beside the title, "": `says`;  rule: by what it was decided"""
+
+    title: str
+    says: str
+    number: str
+    bar: str
+    rows: list[TallyRow] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+    at: int = 0
+    account: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    where: str = ""
+    rule: str = "tally"

@@ -1,0 +1,33 @@
+"""Asked: sentences that say how prompts were put to a model, and which turns of them were not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def template_sentence(templated: int, count: int) -> str:
+    """How `count` prompts were put, of which so many went through the model's chat template."""
+    if not templated:
+        return "The prompts were put as raw text, without a chat template."
+    if templated < count:
+        what = f"{templated} of {count} prompts were put as a user's turn, through the model's chat template"
+        return f"{what}; the others as raw text."
+    return "Every prompt was put as a user's turn, through the model's chat template."
+
+
+def skipped_turns_sentence(turns: int, having: int, count: int) -> str:
+    """That only first turns were asked, and how many `turns` were not: those of so many prompts of `count`; "" if of none."""
+    if not turns:
+        return ""
+    more = "1 later turn" if turns == 1 else f"{turns} later turns"
+    return f"Only first turns were asked. Left out: {more}, of {having} of {count} prompts."
+
+
+def prompt_sentences(templated: int, later: Sequence[int]) -> list[str]:
+    """Both sentences, of prompts with so many turns each behind the first, which were not asked."""
+    return [x for x in (template_sentence(templated, len(later)), summarize_skipped_turns(later)) if x]
+
+
+def summarize_skipped_turns(later: Sequence[int]) -> str:
+    """`skipped_turns_sentence` of prompts with so many turns each behind the first."""
+    return skipped_turns_sentence(sum(later), sum(x > 0 for x in later), len(later))

@@ -1,0 +1,29 @@
+"""Shown: a report as a notebook shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from decodescope.engine.trace.file.named_trace import trace_of
+from decodescope.lab.views.export import SandboxFrame
+
+from .page import page
+from .report import AcceptanceReport
+from .report import count_report as counted
+
+HIGH = 900  # px of its frame
+
+
+class NotebookReport(AcceptanceReport):
+    """A report that a notebook shows as its page."""
+
+    def _repr_html_(self) -> str:
+        return SandboxFrame(page(self), HIGH)._repr_html_()
+
+
+def report(given: Any) -> NotebookReport:
+    """Where the drafts of these runs died, and what to try next: one or several traces, runs, or paths. Raises TraceError where
+    they were not made by one method on one model, do not hold decisions, or hold no draft."""
+    several = isinstance(given, Iterable) and not isinstance(given, str | Mapping)
+    return NotebookReport(**vars(counted([trace_of(x) for x in given] if several else trace_of(given))))

@@ -1,0 +1,30 @@
+"""Deaths: the places at which drafts were rejected, one by one, so that each can be looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LISTED = 1000  # of a report; further ones are counted alone
+
+
+@dataclass(frozen=True)
+class Rejection:
+    """A place at which every guess was rejected. run: number of the run, from 0;  node: the first guess there, as a node of the
+    draft, from 0;  depth: of that guess, from 1;  kind: of that guess
+    entropy: label of the target's entropy there, "" where the record holds no distribution
+    believed: label of the range of q, "" where the guess has none
+    drafted, came: tokens as they are shown;  before: text before them;  p, q: of the guess, None where there is no such number
+    """
+
+    run: int
+    step: int
+    node: int
+    depth: int
+    kind: str
+    entropy: str
+    believed: str
+    drafted: str
+    came: str
+    before: str
+    p: float | None
+    q: float | None

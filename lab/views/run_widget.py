@@ -1,0 +1,116 @@
+"""Watched: a run in the background as a notebook widget: its picture, which grows, a Stop, and one line on how it stands."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import ipywidgets
+
+from decodescope.engine.cost.hardware import HardwareProfile
+from decodescope.engine.trace import Record, Step, Trace
+from decodescope.engine.trace.query.summary import summarise
+
+from .scope import VIEWS, Scope
+
+WORDS = {
+    "queued": "waits for the run before it",
+    "running": "decoding",
+    "paused": "paused",
+    "done": "done",
+    "failed": "failed",
+}
+
+
+@runtime_checkable
+class LiveRun(Protocol):
+    """What a run in the background offers; `engine.start` gives one."""
+
+    trace: Trace
+
+    @property
+    def method(self) -> Any:
+        """What decodes, with `record()` and `from_record(record)`."""
+        ...
+
+    @property
+    def status(self) -> str:
+        """queued, running, paused, done, cancelled or failed."""
+        ...
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no step will come any more."""
+        ...
+
+    @property
+    def message(self) -> str:
+        """Why it ended, where that is more than one word."""
+        ...
+
+    def stop(self) -> None:
+        """End it soon; what was recorded stays."""
+        ...
+
+    def records(self) -> Iterator[Record]:
+        """Its records as they come, from the header to the end."""
+        ...
+
+    def rerun(self, method: Any = None) -> LiveRun:
+        """The same run from the beginning, with another method where one is given."""
+        ...
+
+
+class RunWidget(ipywidgets.VBox):
+    """A run while it goes.
+
+    scope: its picture, with all that a Scope offers;  running: the run, which another may take the place of (`follow`)
+    """
+
+    def __init__(
+        self, running: LiveRun, views: Sequence[str] = VIEWS, profile: HardwareProfile | None = None
+    ):
+        self.scope = Scope(views=views, profile=profile)
+        self._stop = ipywidgets.Button(description="Stop", tooltip="End the run; the steps so far stay")
+        self._line = ipywidgets.Label()
+        self._stop.on_click(lambda _: self.running.stop())
+        super().__init__([self.scope, ipywidgets.HBox([self._stop, self._line])])
+        self.follow(running)
+
+    def follow(self, running: LiveRun) -> RunWidget:
+        """Show this run from its beginning on, in the place of the one before, which is not stopped."""
+        self.running = running
+        self._stop.disabled = False
+        self._say(WORDS.get(running.status, running.status))
+        reader = threading.Thread(target=self._read, args=(running,), name="decodescope-watched", daemon=True)
+        reader.start()
+        self._reader = reader  # not before it goes: another thread may wait for it
+        return self
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until all of the run is shown, at most `timeout` s."""
+        self._reader.join(timeout)
+
+    def _read(self, running: LiveRun) -> None:
+        """Hand the run's records to the picture until it is over, or another run is shown."""
+        for record in running.records():
+            if self.running is not running:
+                return
+            self.scope.write(record)
+            if isinstance(record, Step):
+                self._say(f"{WORDS['running']}, step {record.step}")
+        if self.running is running:
+            self._stop.disabled = True
+            self._say(running.message or self._figures(running))
+
+    def _figures(self, running: LiveRun) -> str:
+        """One line of a run that is over."""
+        s = summarise(running.trace)
+        ended = "stopped" if running.status == "cancelled" else "done"
+        return (
+            f"{ended}: {s.tokens} tokens, {s.tau:.2f} per pass of the target, {s.tokens_per_s:.0f} a second"
+        )
+
+    def _say(self, words: str) -> None:
+        self._line.value = words

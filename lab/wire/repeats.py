@@ -1,0 +1,45 @@
+"""Again: what a view is told of a step whose tokens say again what the text has said."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from decodescope.engine.trace.query.repeats import RepeatTracker, emitted_probabilities, loop_rounds
+from decodescope.engine.trace.records.events import Header, Step
+
+from .single_precision import single_precision
+
+
+class RepeatEncoder:
+    """Follows the text that a run writes. `learn` must see every step once, in order."""
+
+    def __init__(self, header: Header):
+        self._following: RepeatTracker | None = None if "picture" in header.model else RepeatTracker()
+        self._laws: list[tuple[float, bool] | None] = []
+        self._due = 0, 1  # where the last loop begins, and its next round
+
+    def learn(self, step: Step) -> dict[str, Any]:
+        """again: [[where it begins in what was written, period, tokens so far], ...], stretches that this step began or went on
+        with; rounds: [[where the loop begins, which round, TP, IP, WR], ...], of a text that goes round those that are whole
+        now; of those whose laws are not recorded the first alone, with null. Nothing where nothing is said again."""
+        if self._following is None:
+            return {}
+        self._laws += emitted_probabilities(step)
+        stretches: dict[int, list[int]] = {}
+        gone: list[list[float | int | None]] = []
+        for token in step.emitted:
+            if (now := self._following.take(token)) is None:
+                continue
+            stretches[now.at] = [now.at, now.period, now.lasts]
+            at, first = self._due
+            for one in loop_rounds(now, self._laws, first if at == now.at else 1):
+                if one.tp is not None or one.n == 1:
+                    gone.append(
+                        [
+                            now.at,
+                            one.n,
+                            *(None if x is None else single_precision(x) for x in (one.tp, one.ip, one.wr)),
+                        ]
+                    )
+                self._due = now.at, one.n + 1
+        return ({"again": [*stretches.values()]} if stretches else {}) | ({"rounds": gone} if gone else {})
