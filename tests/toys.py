@@ -140,6 +140,8 @@ from decodescope.testing.toys import (
     transformed_decoder as transformed_decoder,
 )
 
+helpers = helper_models  # its name in version 0.1, which scripts use
+
 TIMES = str(Path(__file__).resolve().parent / "methods" / "times.json")  # of blocks of the toy, made up
 # ids: what the lively target wrote, and noise
 DATASTORE = str(Path(__file__).resolve().parent / "methods" / "datastore.txt")
