@@ -53,9 +53,8 @@ class Parser(argparse.ArgumentParser):
 
 
 def option(name: str) -> str:
-    """The command-line option that sets `name`: words are joined by hyphens there, by underscores in Python. What Python calls
-    `level` is `--trace-level` there."""
-    return "--trace-level" if name == "level" else f"--{name.replace('_', '-')}"
+    """The command-line option that sets `name`: words are joined by hyphens there, by underscores in Python."""
+    return f"--{name.replace('_', '-')}"
 
 
 def with_path_type(options: dict[str, Any]) -> dict[str, Any]:

@@ -588,7 +588,6 @@ def _add_decoding_options(sub: Parser) -> None:
     sub.add_argument("--trace", metavar="OUT", help="record the run to this file")
     sub.add_argument(
         "--trace-level",
-        dest="level",
         choices=LEVELS,
         metavar="LEVEL",
         help=f"of --trace: {', '.join(LEVELS)} (default: decisions)",
@@ -629,7 +628,6 @@ def _add_batch_options(sub: Parser) -> None:
     )
     sub.add_argument(
         "--trace-level",
-        dest="level",
         choices=LEVELS,
         metavar="LEVEL",
         help="of --traces, as for run (default: decisions)",
@@ -859,7 +857,6 @@ def _add_bench_options(sub: Parser) -> None:
     sub.add_argument("--prompt-file", metavar="F", help="decode: a prompt of yours in the place of ours")
     sub.add_argument(
         "--trace-level",
-        dest="level",
         choices=("none", *LEVELS),
         metavar="LEVEL",
         help="decode: what our side records (default: summary)",

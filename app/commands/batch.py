@@ -178,7 +178,7 @@ def _build_sampler(args: argparse.Namespace) -> Any:
     if idle := [*further_models(args), *(f"{name} heads" for name, _ in args.head or ())]:
         what = f"A batch without a method is decoded plainly and reads no {idle[0]}"
         raise Refusal(f"{what}: name a part that does, or leave it out.")
-    if args.level is not None:
+    if args.trace_level is not None:
         raise Refusal("--trace-level says what --traces DIR records: give that too, or leave it out.")
     return Method.from_names(names, settings).sampler
 

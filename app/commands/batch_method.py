@@ -132,7 +132,7 @@ class MethodBatch:
                 stop_texts=self.args.stop,
                 chat=self.chat[i],
                 turn=self.prompts[i].text if self.chat[i] else "",
-                level="summary" if self.folder is None else self.args.level or "decisions",
+                level="summary" if self.folder is None else self.args.trace_level or "decisions",
                 executor=SharedExecutor(self.model.decoder.device),
             )
         except MethodError as error:

@@ -28,7 +28,7 @@ def _run_many(args: argparse.Namespace) -> int:
     if args.trace is None:
         for text in one.recording_option_notes(args):
             print_note(text)
-        args.level = None
+        args.trace_level = None
     more = {
         "prompts": args.prompt_file,
         "texts": TEXTS,

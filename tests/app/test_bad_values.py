@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import builtins
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 import uvicorn
+from command_parsers import command_parsers
 from sizes import sizes
 
 from decodescope.app.basis.arguments import (
@@ -21,7 +22,6 @@ from decodescope.app.basis.arguments import (
     path_argument,
     role_and_model,
 )
-from decodescope.app.basis.parser import build_parser
 from decodescope.engine.core.paths import shorten_path
 from decodescope.engine.trace.file.named_trace import EXAMPLES
 
@@ -74,17 +74,7 @@ BENCH = {"prompt_file": ("decode",)}  # what an option belongs to, where it is n
 MEASURING = "Measuring this machine where that was not done before; this takes some seconds.\n"
 
 
-def commands(of: argparse.ArgumentParser, name: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
-    """Every command that can be called, with its parser."""
-    below = [x for x in of._actions if isinstance(x, argparse._SubParsersAction)]
-    if not below:
-        yield name, of
-    for action in below:
-        for word, sub in action.choices.items():
-            yield from commands(sub, f"{name} {word}".strip())
-
-
-COMMANDS = dict(commands(build_parser()))
+COMMANDS = command_parsers()
 ACTIONS = [(name, x) for name, sub in COMMANDS.items() for x in sub._actions]
 
 

@@ -14,10 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_parsers import command_parsers
 from waiting import eventually
 
-from decodescope.app.basis.arguments import Parser
-from decodescope.app.basis.parser import build_parser
 from decodescope.app.cli import main
 from decodescope.engine.core import files
 from decodescope.engine.core.exactness import VALUES
@@ -703,28 +702,12 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 # ---- the page of documentation
 
 
-def commands() -> dict[str, Parser]:
-    """Words of a command -> its parser."""
-    found: dict[str, Parser] = {}
-
-    def walk(made: Parser, words: tuple[str, ...]) -> None:
-        for action in made._actions:
-            if isinstance(action.choices, dict):
-                for name, inner in action.choices.items():
-                    walk(inner, (*words, name))
-                return
-        found[" ".join(words)] = made
-
-    walk(build_parser(), ())
-    return found
-
-
 def test_the_documentation_names_every_command_and_option_and_no_other() -> None:
     text = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
     parts = re.split(r"(?m)^## decodescope (.+)$", text)
     sections = dict(zip(parts[1::2], parts[2::2], strict=True))
-    assert set(sections) == set(commands())
-    for words, made in commands().items():
+    assert set(sections) == set(command_parsers())
+    for words, made in command_parsers().items():
         has = {
             x.option_strings[0]: x for x in made._actions if x.option_strings and x.option_strings[0] != "-h"
         }

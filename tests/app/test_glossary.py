@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections import Counter
 from dataclasses import fields
 from pathlib import Path
 
+from command_parsers import command_parsers
+
 from decodescope.app.basis.arguments import option
-from decodescope.app.basis.parser import build_parser
 from decodescope.app.page import layout
 from decodescope.app.runs.catalogue.titles import TITLES
 from decodescope.app.runs.run_service import RunChoice
@@ -28,8 +28,7 @@ def table(title: str) -> list[list[str]]:
 
 def run_options() -> set[str]:
     """The options of the command `run`."""
-    help_text = build_parser()._subparsers._group_actions[0].choices["run"].format_help()  # type: ignore[union-attr]
-    return set(re.findall(r"--[\w-]+", help_text))
+    return {word for action in command_parsers()["run"]._actions for word in action.option_strings}
 
 
 def test_every_kind_of_part_has_one_name_in_glossary_page_and_command_line() -> None:

@@ -6,9 +6,8 @@ import ast
 import re
 from collections import defaultdict
 
-from source import ROOT
+from source import ROOT, modules, parsed
 
-PACKAGES = ("engine", "lab", "app", "testing", "training")
 PARTICIPLE = re.compile(r"_?[a-z]+(ed|own)$")
 PLAIN = {"embed", "unembed", "feed", "seed", "need", "speed"}  # nouns and verbs that end as participles do
 RIDDLES = frozenset(
@@ -51,11 +50,11 @@ RIDDLES = frozenset(
 
 def definitions(kind: type[ast.stmt]) -> list[tuple[str, str]]:
     """(name, place) of every definition of that kind at the top of a module."""
+    paths = [*modules().values(), *sorted((ROOT / "training").rglob("*.py"))]
     return [
         (node.name, f"{path.relative_to(ROOT)}:{node.lineno}")  # type: ignore[attr-defined]
-        for package in PACKAGES
-        for path in sorted((ROOT / package).rglob("*.py"))
-        for node in ast.parse(path.read_text("utf-8")).body
+        for path in paths
+        for node in parsed(path).body
         if isinstance(node, kind)
     ]
 

@@ -16,7 +16,13 @@ ON_QUESTIONS = {
     "role": None,
 }  # fmt: skip
 USUAL: dict[str, dict[str, Any]] = {
-    "decode": {"new_tokens": 128, "repeats": 5, "prompt_file": None, "level": "summary", "compile": False},
+    "decode": {
+        "new_tokens": 128,
+        "repeats": 5,
+        "prompt_file": None,
+        "trace_level": "summary",
+        "compile": False,
+    },
     "labbench": {**ON_QUESTIONS, "new_tokens": None, "temperature": 0.0, "batch": 1},
     "speculation": {**ON_QUESTIONS, "new_tokens": 40, "repeats": 3, "temperature": 0.8},
     "kv": {

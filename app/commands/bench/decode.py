@@ -28,7 +28,7 @@ def decode(args: argparse.Namespace) -> int:
         new_tokens=args.new_tokens,
         repeats=args.repeats,
         prompts=prompts,
-        level=None if args.level == "none" else args.level,
+        level=None if args.trace_level == "none" else args.trace_level,
         say=progress_printer(args.json),
         compile=bool(args.compile),
     )

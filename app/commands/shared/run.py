@@ -104,7 +104,7 @@ def decode_prompt(
         )
     notes = [] if target is not None else recording_option_notes(args)
     reference = target is not None and (getattr(args, "reference", None) or False)
-    if reference and args.level == "summary":
+    if reference and args.trace_level == "summary":
         what = "the model that reads along" if reference == "model" else "a full cache beside the target's"
         raise Refusal(
             f"--trace-level summary records nothing of {what}: leave --reference or --trace-level out."
@@ -131,7 +131,7 @@ def decode_prompt(
         chat=chat,
         turn=prompt if chat else "",
         saved=saved,
-        level="summary" if target is None else args.level or "decisions",
+        level="summary" if target is None else args.trace_level or "decisions",
         layers=None if target is None else args.layers,
         reference=reference,
     )
@@ -141,7 +141,7 @@ def decode_prompt(
 
 def recording_option_notes(args: argparse.Namespace) -> list[str]:
     """Notes on the options that say what is recorded, where nothing is."""
-    asked = [x for x in ("level", "layers", "reference") if getattr(args, x, None) not in (None, False)]
+    asked = [x for x in ("trace_level", "layers", "reference") if getattr(args, x, None) not in (None, False)]
     return [f"Note: nothing is recorded without --trace OUT, so {option(x)} is ignored." for x in asked]
 
 
