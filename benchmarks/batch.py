@@ -8,11 +8,11 @@ The first turns of LabBench's questions as raw text, without a chat template, sp
 is asked for; greedy, no stop token.
 There are as many as the largest batch, or as --prompts says, so that a table can be made in pieces with the same texts.
 The time is that of the whole call, the prompts included. Sessions that go together
-(`engine/session/batch/shared_passes.py`) write
-plainly, with `prompt_lookup` and with `draft_model` (4 tokens); "prefix" is `decodescope batch` without a method, which pads
-and shares what prompts begin with; `generate` gets them padded on the left, and uses no setting of the model's folder. "same
-text" counts the texts of `generate` that equal those of plain sessions; for the others the times of two texts are compared.
-After a warm-up all take turns at every batch, `--rounds` times, and the median counts.
+(`engine/session/batch/shared_passes.py`) write plainly, with `prompt_lookup` and with `draft_model` (4 tokens); "prefix" is
+`decodescope batch` without a method, which pads and shares what prompts begin with; `generate` gets them padded on the
+left, and uses no setting of the model's folder. "same text" counts the texts of `generate` that equal those of plain
+sessions; for the others the times of two texts are compared. After a warm-up all take turns at every batch, `--rounds`
+times, and the median counts.
 
 Beside that, where drafting stops paying: its measured gain over plain sessions of the same batch, and SmartSpec's goodput. That
 is tokens by time, (1 - a^(k + 1)) / (1 - a) / (t(rows) + k t_draft), with the share `a` that was accepted in these runs, and

@@ -2,8 +2,8 @@
 
     python -m decodescope.training.rebuild                    what there is, and whether it was made for these weights
     python -m decodescope.training.rebuild make               make what is missing, one piece after the other
-    python -m decodescope.training.rebuild make eagle hydra   some of it
-    python -m decodescope.training.rebuild rehearse           run every command with a tiny budget, put back what it wrote
+    python -m decodescope.training.rebuild make eagle hydra   some of it python -m decodescope.training.rebuild rehearse
+    run every command with a tiny budget, put back what it wrote
 
 A piece is made by the commands that stand beside it, which write it into the model's folder, or where else the repository
 keeps it. What was made for which weights is kept in `build/training/followed.json`, piece by piece, so that the same command

@@ -98,8 +98,8 @@ class MethodControls:
         }
 
     def read(self, values: Sequence[Any]) -> tuple[dict[str, Any], dict[str, Values]]:
-        """Names and settings for Method.from_names, of what is shown; the rest is left out.
-        Raises RequestRefusal for what is no name."""
+        """Names and settings for Method.from_names, of what is shown; the rest is left out. Raises RequestRefusal for what
+        is no name."""
         names = dict(zip(self.parts, values, strict=False))
         uses = used_kinds(names)
         names = {kind: chosen for kind, chosen in names.items() if kind in uses and chosen}

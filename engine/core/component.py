@@ -326,9 +326,8 @@ def _resolve_note(note: Note, name: str, cls: type[Component], record: Mapping[s
 
 def parse_component(kind: str, text: str, where: str) -> Component:
     """The component that `text` names, e.g. "confidence_exit threshold=0.7 min_layers=1"; what follows a value without a
-    name is a
-    further item of it, "rsd_c branching=3,2,1". `where` stands in messages. Raises ParamError if there is no such component or
-    knob."""
+    name is a further item of it, "rsd_c branching=3,2,1". `where` stands in messages. Raises ParamError if there is no such
+    component or knob."""
     name, *words = text.replace(",", " ").split() or [""]
     knobs: dict[str, str] = {}
     for word in words:

@@ -123,8 +123,8 @@ class Method:
         """Compose by name: names maps a kind to a component's name; for "sampler" a list of names makes a chain.
 
         settings maps a kind, or the name of a chained sampler, to knobs; values may be text as typed on a command line, and
-        {"drafter.max_draft_tokens": 6} is {"drafter": {"max_draft_tokens": 6}}.
-        Raises ParamError for names, knobs or values that do not exist, MethodError for settings of a part not chosen.
+        {"drafter.max_draft_tokens": 6} is {"drafter": {"max_draft_tokens": 6}}. Raises ParamError for names, knobs or
+        values that do not exist, MethodError for settings of a part not chosen.
         """
         names, settings = dict(names or {}), _knobs(settings or {})
         parts: dict[str, Any] = {}

@@ -102,9 +102,8 @@ def spec_bench_figures(
     rows: Sequence[TimedRow], against: Mapping[str, str], theirs: bool
 ) -> dict[str, dict[str, Any]]:
     """Method -> its figures: `rate_ratio` by group and `overall` over plain decoding, `tokens_per_s`, `accepted`; None
-    where nothing
-    was timed. against: method -> the plain decoding that it is compared with;  theirs: whether the groups are Spec-Bench's
-    tasks, else they are the kinds of the file"""
+    where nothing was timed. against: method -> the plain decoding that it is compared with;  theirs: whether the groups are
+    Spec-Bench's tasks, else they are the kinds of the file"""
     asked = [row for row in rows if not row.fault and row.seconds]
     groups = {row.kind: TASK_OF[row.kind] if theirs else row.kind for row in asked}
     names = list(TASKS) if theirs else list(groups)

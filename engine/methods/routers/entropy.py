@@ -102,14 +102,13 @@ class Entropy(Router):
     """Entropy Adaptive Decoding, by token: H_t is the entropy in bits of the law that the writing model gives the next token,
     before the sampler, and the mean of the last `window` of them decides whose turn it is, once the writer has made
     `min_turn_tokens` tokens in a row: above tau the large model's, else the small one's. A model that takes over first
-    reads, in one block,
-    what the other one wrote. The trace charges that, which the paper's cost, parameters per token, leaves out.
+    reads, in one block, what the other one wrote. The trace charges that, which the paper's cost, parameters per token,
+    leaves out.
 
     The entropies of two models are not on one scale: `large_tau_offset` is added to tau while the large one writes.
-    `first_model`, what
-    becomes of the window at a change (`reset_window`) and the minimum stay are not stated in what could be read of the paper;
-    10 is ours. With tau at its highest and the small model first the text is the small model's, with tau below 0 and the
-    large one first the large's.
+    `first_model`, what becomes of the window at a change (`reset_window`) and the minimum stay are not stated in what could
+    be read of the paper; 10 is ours. With tau at its highest and the small model first the text is the small model's, with
+    tau below 0 and the large one first the large's.
 
     By answer (strategy cascade) the window is the whole answer: the small model's is kept where its tokens have up to tau
     bits on average. That form is ours.

@@ -104,10 +104,10 @@ BLOCK = TallyForm(
 class Fallback(Router):
     """Big Little Decoder: both models decode greedily. The small one writes until its largest probability falls below tau,
     whose token is discarded, or it has written `max_draft_tokens` tokens; then the large one reads all of them in one pass.
-    Of the
-    first token with -ln p above `rollback_threshold` and another one likelier the rest is taken back, the large model's choice
-    stands there instead, and the large model goes on alone for a token, as in the authors' code; else its next token
-    follows the block. A step is a block and the pass that judges it, so that what is taken back was never emitted.
+    Of the first token with -ln p above `rollback_threshold` and another one likelier the rest is taken back, the large
+    model's choice stands there instead, and the large model goes on alone for a token, as in the authors' code; else its
+    next token follows the block. A step is a block and the pass that judges it, so that what is taken back was never
+    emitted.
 
     The authors look at the earliest token above the bar alone and cancel the rollback where that one is the likeliest
     anyway, so that it hides a later one; here both conditions are asked of each token, and with rollback = 0 the text is the

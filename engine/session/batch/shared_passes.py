@@ -278,8 +278,8 @@ def decode_together(
     halted: Callable[[], bool] = lambda: False,
 ) -> SharedPassStats:
     """Decode sessions to their ends, at most `most` at a time, each made with a `SharedExecutor` for its executor; where
-    one ends, the
-    next takes its place; a None among them says that none can begin until one ends. Each decodes as it would alone, to
+    one ends, the next takes its place; a None among them says that none can begin until one ends. Each decodes as it would
+    alone, to
     rounding, whatever the others do: with its own method, seed, caches and trace, so their methods may differ too.
 
     The sessions run by turns until all wait for a pass; those over one model are then run as one
