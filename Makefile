@@ -6,7 +6,7 @@ ARGS ?=
 ENVIRONMENT := $(PYTHON) scripts/environment.py
 IN := $(ENVIRONMENT) python
 
-.PHONY: help app test check lint notebooks bench nightly release soak identity gpu models clean
+.PHONY: help app test check lint notebooks bench nightly release soak identity gpu models lock clean
 
 help:
 	@echo 'make app        open the lab at http://127.0.0.1:7860     ARGS="--model FOLDER --port 8000"'
@@ -21,6 +21,7 @@ help:
 	@echo 'make soak       hours of runs, stops and faults'
 	@echo 'make gpu        the tests that need a CUDA device'
 	@echo 'make models     train the shipped models again'
+	@echo 'make lock       the lock files of constraints.txt again, from PyPI; needs uv'
 	@echo 'make clean      remove the environment, caches and build folders'
 
 app:
@@ -61,6 +62,9 @@ models:
 	@$(IN) -m decodescope.training.heads medusa hydra eagle eagle3 kangaroo blockwise mlp_speculator
 	@$(IN) -m decodescope.training.evaluate
 	@$(IN) -m decodescope.training.infill_card
+
+lock:
+	@$(PYTHON) scripts/lock.py
 
 # build/training stays: it holds the checkpoints of trainings that were interrupted
 clean:

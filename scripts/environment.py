@@ -7,10 +7,12 @@
     python scripts/environment.py lint
     python scripts/environment.py python [arguments of python]
     python scripts/environment.py install
+    python scripts/environment.py browser
 
-Each command first sees to it that `.venv` holds the package and the versions in `constraints.txt`. That takes minutes
-once and no time afterwards: a stamp in `.venv` tells whether anything has changed. If the Python that runs this script
-has torch 2.9 or newer, that torch is used instead of a second one. `make` calls this script; so can you, on any system.
+`browser` prints the browser that the tests would use, and exits with 1 if there is none. Each other command first sees to it
+that `.venv` holds the package and the versions in `constraints.txt`. That takes minutes once and no time afterwards: a stamp in
+`.venv` tells whether anything has changed. If the Python that runs this script has torch 2.9 or newer, that torch is used
+instead of a second one. `make` calls this script; so can you, on any system. It installs nothing outside of `.venv`.
 """
 
 from __future__ import annotations
@@ -42,14 +44,23 @@ class Refusal(Exception):
 
 def main(arguments: list[str]) -> int:
     """Run one of the commands of this file's docstring; returns the exit status."""
-    commands = {"app": app, "test": test, "check": check, "lint": lint, "python": python, "install": install}
+    commands = {
+        "app": app,
+        "test": test,
+        "check": check,
+        "lint": lint,
+        "python": python,
+        "install": install,
+        "browser": browser,
+    }
     if not arguments or arguments[0] not in commands:
         print(__doc__)
         return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
     if sys.version_info < OLDEST_PYTHON:
         return with_newer_python(arguments)
     try:
-        install([])
+        if arguments[0] != "browser":  # CI asks for it before there is an environment
+            install([])
         return commands[arguments[0]](arguments[1:])
     except Refusal as reason:
         print(f"\n{reason}", file=sys.stderr)
@@ -81,18 +92,18 @@ def lint(arguments: list[str]) -> int:
 
 def test(arguments: list[str]) -> int:
     """Run ruff, mypy and pytest, browser tests included; all three run even if one of them fails."""
-    browser, not_run = browser_for_tests()
+    program, not_run = browser_for_tests()
     # one more than cores: tests of the page wait a third of their time, and each worker collects all tests
     workers = min(4, (os.cpu_count() or 1) + 1)
     env = {
         "HF_HUB_OFFLINE": "1",  # everything the tests read is in the repository
         "GRADIO_ANALYTICS_ENABLED": "False",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # one core for each pytest worker
-        "DECODESCOPE_BROWSER": browser,
+        "DECODESCOPE_BROWSER": program,
         "PYTHONDONTWRITEBYTECODE": "",  # else each worker compiles every test anew in each run, which takes it 20 s
     }
     command = [str(PYTHON), "-m", "pytest", "-n", str(workers), "--dist", "loadgroup"]
-    if not browser:
+    if not program:
         command += ["-m", f"{default_markers()} and not browser"]
     compiling = None if (ROOT / "tests" / "__pycache__").exists() else compile_tests(env)
     with tempfile.TemporaryFile() as output:
@@ -131,6 +142,13 @@ def check(arguments: list[str]) -> int:
     if methods:
         status = call([*pytest, *BY_NAME, "-k", " or ".join(methods)], env=env) or status
     return status or unread
+
+
+def browser(arguments: list[str]) -> int:
+    """Print the browser that the tests would use."""
+    found = find_browser()
+    print(found or "There is no Chromium or Chrome here.")
+    return 0 if found else 1
 
 
 def compile_tests(env: dict[str, str]) -> subprocess.Popen[bytes]:
@@ -212,10 +230,9 @@ def make_venv() -> None:
         command.insert(3, "--system-site-packages")
     if subprocess.run([sys.executable, "-c", "import ensurepip"], capture_output=True).returncode:
         package = f"python{sys.version_info[0]}.{sys.version_info[1]}-venv"
-        if not (root_on_debian() and sys.executable.startswith("/usr/bin/") and apt_install(package)):
-            raise Refusal(
-                f"{sys.executable} cannot make virtual environments; on Debian or Ubuntu, install {package}."
-            )
+        raise Refusal(
+            f"{sys.executable} cannot make virtual environments: on Debian or Ubuntu, run `apt-get install {package}`."
+        )
     if call(command):
         raise Refusal(f"{sys.executable} could not create {HOME}; its message stands above.")
 
@@ -328,28 +345,7 @@ def starts(browser: str) -> bool:
         return False
 
 
-# ---- the system
-
-
-def root_on_debian() -> bool:
-    """Whether we may install Debian packages: nobody is asked for a password."""
-    release = Path("/etc/os-release")
-    debian = release.exists() and re.search(r'(?m)^ID="?debian"?$', release.read_text(encoding="utf-8"))
-    return bool(debian and shutil.which("apt-get") and os.geteuid() == 0)
-
-
-def apt_install(*packages: str) -> bool:
-    """Install Debian packages without a question and without their chatter; True if that worked."""
-    env = {"DEBIAN_FRONTEND": "noninteractive"}
-    steps = (["update"], ["install", "-y", "--no-install-recommends", *packages])
-    for step in steps:
-        done = subprocess.run(
-            ["apt-get", "-qq", *step], env={**os.environ, **env}, capture_output=True, text=True
-        )
-        if done.returncode:
-            print(done.stderr.strip(), file=sys.stderr)
-            return False
-    return True
+# ---- processes
 
 
 def call(command: list[str], env: dict[str, str] | None = None, folder: Path = ROOT) -> int:

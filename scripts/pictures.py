@@ -4,15 +4,13 @@ and write docs/pictures/NAME.png, with few colours so that they stay small.
 
     python scripts/environment.py python scripts/pictures.py [NAME ...]
 
-Needs playwright, Pillow and Chromium, which DECODESCOPE_BROWSER names or the path holds. Traces are written to a folder that
+Needs playwright, Pillow and the browser that the tests use. Traces are written to a folder that
 goes away again.
 """
 
 from __future__ import annotations
 
 import io
-import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -22,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from environment import find_browser
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
@@ -136,15 +135,8 @@ WANTED: dict[str, tuple[int, int, bool, Callable[[Page], Any]]] = {
 
 def program() -> str:
     """The browser."""
-    names = (
-        os.environ.get("DECODESCOPE_BROWSER", ""),
-        "chromium",
-        "chromium-browser",
-        "google-chrome",
-        "chrome",
-    )
-    found = next((path for name in names if name and (path := shutil.which(name))), None)
-    if found is None:
+    found = find_browser()
+    if not found:
         raise SystemExit("No Chromium here: install one, or set DECODESCOPE_BROWSER.")
     return found
 

@@ -38,7 +38,7 @@ KINDS = (
     "guidance",
     "sampler",
 )  # of parts, as engine/core/component.py has them, which needs more to be imported
-NEW_KINDS = ("acceptance", "drafter", "policy", "sampler", "strategy")  # that have templates
+ALL_KINDS = (*KINDS, "weights")  # with those of a model's parts
 DTYPES = ("float32", "bfloat16", "float16", "float64")
 LEVELS = ("summary", "decisions", "full")
 HOWS = ("tested", "naive", "static", "independent", "shared")  # how a calibration chooses
@@ -233,7 +233,9 @@ def build_parser() -> Parser:  # noqa: PLR0915
 
 def _add_check_options(sub: Parser) -> None:
     sub.add_argument("name", metavar="NAME", help="a part, such as prompt_lookup; see decodescope methods")
-    sub.add_argument("--kind", choices=KINDS, metavar="KIND", help="where parts of two kinds have that name")
+    sub.add_argument(
+        "--kind", choices=ALL_KINDS, metavar="KIND", help="where parts of two kinds have that name"
+    )
     sub.add_argument(
         "--set", action="append", default=[], metavar="KNOB=VALUE", help="set a knob of the part; repeatable"
     )
@@ -241,7 +243,7 @@ def _add_check_options(sub: Parser) -> None:
 
 
 def _add_new_options(sub: Parser) -> None:
-    sub.add_argument("kind", choices=NEW_KINDS, metavar="KIND", help=", ".join(NEW_KINDS))
+    sub.add_argument("kind", choices=ALL_KINDS, metavar="KIND", help=", ".join(ALL_KINDS))
     sub.add_argument("name", metavar="NAME", help="what the part and its file are called, such as my_drafter")
     sub.add_argument("--into", metavar="DIR", help="the folder (default: here, or its places in a checkout)")
     _add_json_option(sub)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 
-from decodescope.engine.core.component import KINDS, build, registry
+from decodescope.engine.core.component import FOLDERS, build, registry
 from decodescope.engine.core.params import ParamError, did_you_mean
 from decodescope.testing.contracts import contracts
 from decodescope.testing.contracts.exact_law import NotCounted
@@ -48,12 +48,12 @@ def check(args: argparse.Namespace) -> int:
 
 def _find_kind(name: str, kind: str | None) -> str:
     """The kind of the part that a name means."""
-    kinds = [kind] if kind else [x for x in KINDS if name in registry(x)]
+    kinds = [kind] if kind else [x for x in FOLDERS if name in registry(x)]
     if len(kinds) == 1 and name in registry(kinds[0]):
         return kinds[0]
     if len(kinds) > 1:
         raise ParamError(f"{name!r} is the name of a {' and of a '.join(kinds)}: say which with --kind.")
-    every = [part for x in KINDS for part in registry(x)]
+    every = [part for x in FOLDERS for part in registry(x)]
     raise ParamError(
         f"There is no part called {name[:40]!r}.{did_you_mean(name, every)} `decodescope methods` lists them."
     )

@@ -14,7 +14,6 @@ from decodescope.engine.core.refusal import Refusal
 from .shared.output import print_json
 
 TEMPLATES = Path(__file__).with_name("templates")
-KINDS = tuple(sorted(x.stem.removesuffix("_test") for x in TEMPLATES.glob("*_test.txt")))
 ROOT = Path(__file__).resolve().parents[2]  # of a checkout
 ROOM = {"drafter": "lookup"}  # of a family's folder, for kinds whose parts lie in rooms
 NAME = re.compile(r"[a-z][a-z0-9_]{1,39}")
@@ -89,17 +88,17 @@ def _test_source(kind: str, name: str, inside: bool) -> str:
     lines = [
         *others,
         "",
-        *core,
         *([] if inside else ["from decodescope.engine import load_parts"]),
+        *core,
         *tools,
         *contract,
+        "",
     ]
     if not inside:
         lines = [
             "from pathlib import Path",
             "",
             *lines,
-            "",
             f'load_parts(Path(__file__).with_name("{name}.py"))',
         ]
     text = _fill_template("test.txt", name).replace("@KIND@", kind)

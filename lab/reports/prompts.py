@@ -20,7 +20,7 @@ def page(record: Mapping[str, Any]) -> str:
         f"{len(record['lines'])} prompts, {'; '.join(names)}.",
         "Ratios are of tokens a second of decoding, against A on the same prompt, from one run each. An interval "
         f"({100 * record['sure']:.0f} %, percentile bootstrap) is over the prompts; one that holds 1 is marked.",
-        *record.get("asked", []),  # older records do not say
+        *record["asked"],
     ]
     count = len(record["methods"])
     head = (

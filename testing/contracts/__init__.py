@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from . import any_part, drafters, exact_law, policies
+from decodescope.engine.core.component import OF_MODEL
+
+from . import any_part, drafters, exact_law, policies, weights
 
 
 class Contract(NamedTuple):
@@ -24,7 +26,7 @@ def contracts(kind: str, name: str, settings: dict[str, Any] | None = None) -> l
     Raises ParamError for a part or knob that there is not.
     """
     own = dict(settings or {})
-    general = [(one, (kind, name, own)) for one in _ANY]
+    general = [(one, (kind, name, own)) for one in (*_ANY, *(() if kind in OF_MODEL else _OF_METHOD))]
     special = [(one, (name, own)) for one in _OF_KIND.get(kind, ())]
     if kind == "drafter" and drafters.proposes_by_draft_model(name, own):
         special.append((drafters.draws_from_draft_model, (name, own)))
@@ -39,6 +41,8 @@ def contracts(kind: str, name: str, settings: dict[str, Any] | None = None) -> l
 _ANY: tuple[Callable[..., None], ...] = (
     any_part.says_what_it_is,
     any_part.knobs_have_help_and_bounds,
+)
+_OF_METHOD: tuple[Callable[..., None], ...] = (
     any_part.runs_agree_at_every_level,
     any_part.same_seed_gives_the_same_trace,
     any_part.text_agrees_with_its_exactness,
@@ -58,6 +62,13 @@ _OF_KIND: dict[str, tuple[Callable[..., None], ...]] = {
         policies.evicted_entries_free_their_memory,
         policies.zones_bound_what_is_held,
         policies.newest_entry_stays,
+    ),
+    "weights": (
+        weights.given_model_stays_as_it_was,
+        weights.same_model_comes_out_twice,
+        weights.run_agrees_with_itself,
+        weights.text_has_one_distribution,
+        weights.findings_are_those_declared,
     ),
 }
 

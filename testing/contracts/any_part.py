@@ -37,7 +37,7 @@ def says_what_it_is(kind: str, name: str, settings: Settings) -> None:
 
 
 def knobs_have_help_and_bounds(kind: str, name: str, settings: Settings) -> None:
-    """Each knob has help; a number has bounds, its default lies within, and what lies outside is refused in a sentence."""
+    """Each knob has help; a number has bounds or choices, its default is one of these, any other is refused in a sentence."""
     for knob in registry(kind)[name].params():
         where = f"{name}.{knob.name}"
         assert knob.help and not knob.help.endswith("."), f"{where} needs a help text without a full stop"
@@ -45,7 +45,7 @@ def knobs_have_help_and_bounds(kind: str, name: str, settings: Settings) -> None
         assert knob.parse(knob.spell(knob.default), name) == knob.default, (
             f"the default of {where} cannot be typed"
         )
-        if knob.type not in (int, float):
+        if knob.type not in (int, float) or knob.choices:
             continue
         assert knob.low is not None and knob.high is not None and knob.low < knob.high, (
             f"{where} has no bounds"

@@ -13,36 +13,14 @@ from decodescope.engine.core.component import KINDS, OF_MODEL, build, registry
 from decodescope.engine.core.params import ParamError
 from decodescope.engine.decoding.bases.weights import (
     MATRICES,
-    CalibrationData,
-    WeightTransform,
     bits_of,
     format_transform_list,
     parse_transform_list,
 )
-from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.layers.matrix import Matrix, unpack
-from decodescope.engine.model.stores.cache import KVCache
+from decodescope.testing.contracts import weights
 
 EVERY = toys.variants("weights")
-TEXT = CalibrationData(
-    lambda: torch.randint(toys.SPEC.vocab, (4096,), generator=torch.Generator().manual_seed(3))
-)
-
-
-def transformed(
-    name: str, settings: dict[str, Any], dtype: torch.dtype = torch.float32
-) -> tuple[Decoder, Decoder]:
-    """The toy, and what the transform makes of it."""
-    before = toys.decoder(dtype=dtype).pack_weights()
-    one = build("weights", name, settings)
-    assert isinstance(one, WeightTransform)
-    return before, one.transform(before, TEXT)
-
-
-def logits(decoder: Decoder, tokens: list[int]) -> torch.Tensor:
-    """Of one pass over a text without a cache."""
-    return decoder.forward(Feed.causal_chain(tokens, 0), None)
 
 
 def test_kinds_of_a_model_are_none_of_a_method() -> None:
@@ -51,38 +29,25 @@ def test_kinds_of_a_model_are_none_of_a_method() -> None:
 
 @pytest.mark.parametrize(("name", "settings"), first_settings(EVERY))
 def test_the_model_that_it_was_made_of_stays_as_it_was(name: str, settings: dict[str, Any]) -> None:
-    fresh = toys.decoder().pack_weights()
-    before, after = transformed(name, settings)
-    for one, other in zip(before.layers, fresh.layers, strict=True):
-        assert all(torch.equal(unpack(getattr(one, x)), unpack(getattr(other, x))) for x in MATRICES)
-    assert torch.equal(logits(before, toys.PROMPT), logits(fresh, toys.PROMPT))
-    assert not torch.equal(logits(after, toys.PROMPT), logits(before, toys.PROMPT)), "it is another model"
+    before, after = weights.transformed_toy(name, settings)
+    weights.check_untouched(before)
+    logits = [weights.prompt_logits(x) for x in (before, after)]
+    assert not torch.equal(*logits), "it is another model"
     assert before.embed is after.embed or after.embed.shape != before.embed.shape
 
 
 @pytest.mark.parametrize(
     ("name", "settings", "dtype"), first_settings(EVERY, [torch.float32, torch.bfloat16, torch.float64])
 )
-def test_a_text_has_one_law_however_it_is_read(
+def test_a_text_has_one_distribution_however_it_is_read(
     name: str, settings: dict[str, Any], dtype: torch.dtype
 ) -> None:
-    """At once, token by token behind a cache, and by the same weights as plain tensors."""
-    _, after = transformed(name, settings, dtype)
-    once = logits(after, toys.PROMPT)[0]
-    cache = KVCache(after.spec, dtype=dtype)
-    rows = []
-    for i, token in enumerate(toys.PROMPT):
-        rows.append(after.forward(Feed.causal_chain([token], i), cache)[0])
-        cache.commit([0])
-    slack = 0.3 if dtype == torch.bfloat16 else 1e-4
-    assert torch.allclose(torch.cat(rows), once, atol=slack)
-    assert after.to(dtype).spec == after.spec
-    assert torch.allclose(logits(after.to(dtype), toys.PROMPT)[0], once, atol=slack), "moved"
+    weights.text_has_one_distribution(name, settings, dtype, 0.3 if dtype == torch.bfloat16 else 1e-4)
 
 
 @pytest.mark.parametrize(("name", "settings"), first_settings(EVERY))
 def test_bits_are_counted_from_storages(name: str, settings: dict[str, Any]) -> None:
-    _, after = transformed(name, settings)
+    _, after = weights.transformed_toy(name, settings)
     said = bits_of(after)
     if not said:  # its matrices are plain
         assert not any(isinstance(getattr(layer, x), Matrix) for layer in after.layers for x in MATRICES)
@@ -102,13 +67,10 @@ def test_bits_are_counted_from_storages(name: str, settings: dict[str, Any]) -> 
 def test_what_it_tells_has_the_shape_of_the_model_that_it_was_given(
     name: str, settings: dict[str, Any]
 ) -> None:
-    TEXT.take_findings()
-    before, after = transformed(name, settings)
-    findings, spec = TEXT.take_findings(), before.spec
-    assert findings.keys() == registry("weights")[name].finds.keys(), "it tells what it declares"  # type: ignore[attr-defined] # as above
-    for finding in findings.values():
-        assert finding.word and finding.what and finding.shape_problem(spec.n_layers, spec.n_heads) is None
-        assert finding.values and not finding.what.endswith(".")
+    text = weights.random_text()
+    before, after = weights.transformed_toy(name, settings, calibration=text)
+    findings, spec = text.take_findings(), before.spec
+    weights.check_findings(name, findings, spec)
     if "stays" in findings:
         assert [sum(row) for row in findings["stays"].values] == [
             after.spec.heads_at(i) for i in range(spec.n_layers)

@@ -1,8 +1,9 @@
-"""What `make test` does where no browser is: it installs nothing, says so, and CI refuses to begin."""
+"""What `make test` does where something is missing: it installs nothing into the system, says so, and CI refuses to begin."""
 
 from __future__ import annotations
 
 import importlib.util
+import subprocess
 from types import ModuleType
 
 import pytest
@@ -40,3 +41,27 @@ def test_ci_refuses_to_begin_without_a_browser(
     monkeypatch.setenv("CI", "true")
     with pytest.raises(environment.Refusal, match=r"none was found\. Install one with: .* install chromium$"):
         environment.browser_for_tests()
+
+
+def test_the_browser_is_printed_and_without_one_the_command_fails(
+    environment: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert environment.main(["browser"]) == 1
+    assert capsys.readouterr().out == "There is no Chromium or Chrome here.\n"
+    monkeypatch.setattr(environment, "find_browser", lambda: "/usr/bin/chromium")
+    assert environment.main(["browser"]) == 0 and capsys.readouterr().out == "/usr/bin/chromium\n"
+
+
+def test_a_python_without_venv_is_refused_with_the_command_that_installs_it(
+    environment: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = []
+
+    def run(command: list[str], **more: object) -> subprocess.CompletedProcess[str]:
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 1, "", "")
+
+    monkeypatch.setattr(environment.subprocess, "run", run)
+    with pytest.raises(environment.Refusal, match=r"run `apt-get install python3\.\d+-venv`\.$"):
+        environment.make_venv()
+    assert commands and all("apt-get" not in command for command in commands)

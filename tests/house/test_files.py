@@ -156,7 +156,7 @@ def functions(node: ast.Module | ast.ClassDef) -> list[ast.FunctionDef | ast.Asy
 
 
 # Functions above a limit of complexity in pyproject.toml: (rule, how many there are). The numbers may only fall.
-MOST_COMPLEX = {"C901": 14, "PLR0913": 22, "PLR0915": 12}
+MOST_COMPLEX = {"C901": 13, "PLR0913": 22, "PLR0915": 12}
 WAIVED = re.compile(r"# noqa: ([A-Z0-9, ]+)")
 
 

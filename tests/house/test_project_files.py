@@ -44,13 +44,11 @@ def test_the_workflow_runs_the_commands_of_the_readme_and_may_write_nothing() ->
     assert any(step.get("with", {}).get("cache") == "pip" for step in steps)
 
 
-def test_the_workflow_asks_the_script_for_a_browser() -> None:
-    """The function that its one line of Python calls."""
-    text = (ROOT / "scripts" / "environment.py").read_text(encoding="utf-8")
-    assert (
-        "environment.find_browser()" in WORKFLOW.read_text(encoding="utf-8")
-        and "\ndef find_browser() -> str:" in text
-    )
+@pytest.mark.parametrize("path", [WORKFLOW, ROOT / ".ci" / "run"], ids=lambda path: path.name)
+def test_ci_asks_the_script_for_a_browser(path: Path) -> None:
+    """Only the script knows what browsers are called."""
+    text = path.read_text(encoding="utf-8")
+    assert "scripts/environment.py browser" in text and "google-chrome" not in text
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)

@@ -275,7 +275,7 @@ def later_turns(folder: Path, runs: Sequence[str]) -> list[int]:
     `folder`; 0 for a run of none."""
     kept = RecordFolder(folder / BATCHES)
     rows = [row for name in kept.names() for row in (kept.read(name) or {}).get("rows", ())]
-    later = {row["run"]: row.get("later", 0) for row in rows}  # older records do not say
+    later = {row["run"]: row["later"] for row in rows}
     return [later.get(run, 0) for run in runs]
 
 

@@ -14,7 +14,6 @@ from decodescope.engine.decoding.bases.router import Router, RouterQuestion, Tur
 from decodescope.engine.trace.details.declarations import (
     BesideForm,
     DetailColumn,
-    LaneForm,
     LookForm,
     Outcome,
     Relation,
@@ -22,7 +21,7 @@ from decodescope.engine.trace.details.declarations import (
     TallyForm,
 )
 from decodescope.engine.trace.details.shapes import Detail, TallyDetail
-from decodescope.engine.trace.details.turns import LANE_WORDS, LANES, Size, next_writer, turn_outcome
+from decodescope.engine.trace.details.turns import LANES, WRITER_LANES, Size, next_writer, turn_outcome
 
 _LARGE, _SMALL = "the large model goes on", "the small model goes on"
 _SHORT = ": {turn} of at least {min_turn_tokens} in a row"
@@ -73,17 +72,13 @@ TURN = TallyForm(
     check="turns",
     part="router",
     beside=BesideForm("Whose turn it is then:", Sentence("{mean:3} bits on average")),
-    lanes=LaneForm(
-        "lane",
-        LANE_WORDS,
-        "Two lanes",
-        "who wrote each token",
+    lanes=replace(
+        WRITER_LANES,
         number="bits",
         what="entropy of the writer's law, bits",
         head="bits",
         bar="bar",
         mean="mean",
-        caught="caught",
     ),
     looks=[LookForm("entropy", role, given={"lane": lane}) for lane, role in LANES.items()],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from decodescope.engine.core.component import component, param
@@ -9,7 +10,6 @@ from decodescope.engine.core.method_view import MethodView
 from decodescope.engine.decoding.bases.router import JudgedBlock, Router
 from decodescope.engine.trace.details.declarations import (
     DetailColumn,
-    LaneForm,
     LookForm,
     Outcome,
     Relation,
@@ -17,7 +17,7 @@ from decodescope.engine.trace.details.declarations import (
     TallyForm,
 )
 from decodescope.engine.trace.details.shapes import Detail, TallyDetail
-from decodescope.engine.trace.details.turns import LANE_WORDS
+from decodescope.engine.trace.details.turns import WRITER_LANES
 
 if TYPE_CHECKING:
     from decodescope.engine.core.spec import ModelSpec
@@ -81,17 +81,13 @@ BLOCK = TallyForm(
     listed="k <= written",
     check="blocks",
     part="router",
-    lanes=LaneForm(
-        "lane",
-        LANE_WORDS,
-        "Two lanes",
-        "who wrote each token",
+    lanes=replace(
+        WRITER_LANES,
         number="sure",
         what="the small model's largest probability",
         head="p",
         bar="tau",
         most=1.0,
-        caught="caught",
         # what stays and stands behind the end of the text is left out
         drawn="min(k - emitted, kept + 1 - k) <= 0",
         back="taken back",

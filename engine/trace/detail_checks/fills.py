@@ -134,37 +134,17 @@ class FillValidator:
         if fill.open.tolist() != due:
             yield f"it says that {fill.open.tolist()} are open, and the fills before it leave {due}"
 
-    def _check_choice(self, step: Step, fill: CanvasDetail, canvas: _CanvasState) -> Iterator[str]:  # noqa: C901
+    def _check_choice(self, step: Step, fill: CanvasDetail, canvas: _CanvasState) -> Iterator[str]:
         """What is committed follows from ranks and bars, these from the selector's knobs, and tokens are the candidates."""
-        taken = recorded_mask(fill) & ~np.isin(fill.open, [*fill.refused_places])
-        if fill.reopened is not None and len(fill.places) < len(fill.open):
-            yield "it masks places again and leaves others open"
-        if fill.places != fill.open[taken].tolist():
-            yield f"it commits {fill.places}, but count, bars and confidences give {fill.open[taken].tolist()}"
-        elif fill.tokens != fill.candidate[taken].tolist():
-            yield f"it commits the tokens {fill.tokens}, but the candidates are {fill.candidate[taken].tolist()}"
-        order = _as_list(fill.columns.get("order"))
-        if order is not None and sorted(order) != list(range(len(fill))):
-            yield "its order is no order of the open places"
-        knobs, due = (
-            _part_record(self._header, "unmasking", step.step),
-            _DUE.get(self._part_word("unmasking", "commits", step)),
-        )
+        yield from _check_commit(fill)
+        knobs = _part_record(self._header, "unmasking", step.step)
+        due = _DUE.get(self._part_word("unmasking", "commits", step))
         if due is None or not self._whole:
             self.underived += 1
             return
         derive, takes = due
         numbers = {x: knobs[x] for x in takes if type(knobs.get(x)) in (int, float)}
-        whole = {
-            x: numbers[x]
-            for x in ("steps", "anchor_radius", "parallel_blocks", "candidates", "min_sure_places")
-            if x in numbers
-        }
-        counted = {
-            type(x) is int and x >= (name in ("steps", "parallel_blocks", "candidates"))
-            for name, x in whole.items()
-        }
-        if len(numbers) < len(takes) or False in counted:
+        if len(numbers) < len(takes) or not _are_counts(numbers):
             yield "the header's unmasking lacks the knobs from which its choice follows"
             return
         count, bars, anchors = derive(numbers, fill, canvas.passes)
@@ -184,6 +164,25 @@ class FillValidator:
             yield f"it masks {fill.reopened} again, and by its selector {again} are due"
         if derive is _tries_due or fill.explored is not None:
             yield from exploration_problems(numbers, fill, canvas.last, self._header.stop_tokens)
+
+
+def _check_commit(fill: CanvasDetail) -> Iterator[str]:
+    """Places and tokens are those that the recorded count, bars, order and candidates give."""
+    taken = recorded_mask(fill) & ~np.isin(fill.open, [*fill.refused_places])
+    if fill.reopened is not None and len(fill.places) < len(fill.open):
+        yield "it masks places again and leaves others open"
+    if fill.places != fill.open[taken].tolist():
+        yield f"it commits {fill.places}, but count, bars and confidences give {fill.open[taken].tolist()}"
+    elif fill.tokens != fill.candidate[taken].tolist():
+        yield f"it commits the tokens {fill.tokens}, but the candidates are {fill.candidate[taken].tolist()}"
+    order = _as_list(fill.columns.get("order"))
+    if order is not None and sorted(order) != list(range(len(fill))):
+        yield "its order is no order of the open places"
+
+
+def _are_counts(knobs: Mapping[str, Any]) -> bool:
+    """Whether each knob that counts something is a whole number, and not below the least that it may be."""
+    return all(type(knobs[x]) is int and knobs[x] >= least for x, least in _LEAST_COUNT.items() if x in knobs)
 
 
 def _as_list(column: np.ndarray | None) -> list[float] | None:
@@ -290,6 +289,8 @@ def _places_to_remask(knobs: Mapping[str, Any], fill: CanvasDetail, canvas: _Can
     return least_confident_places(confidence, remask_count(behind - first, knobs["steps"], canvas.passes))
 
 
+# knobs that count something, and the least that each may be
+_LEAST_COUNT = {"steps": 1, "parallel_blocks": 1, "candidates": 1, "anchor_radius": 0, "min_sure_places": 0}
 # how a choice follows, by the selector's word, and the knobs that it takes
 _DUE: dict[str, tuple[Callable[[Mapping[str, Any], CanvasDetail, int], Due], set[str]]] = {
     "schedule": (_schedule_due, {"steps"}),

@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from .declarations import LaneWords
+from .declarations import LaneForm, LaneWords
 
 Size = Literal["small", "large"]
 LANES: dict[Size, str] = {"small": "draft", "large": "target"}
-LANE_WORDS = {
-    "large": LaneWords("M", "large model", LANES["large"]),
-    "small": LaneWords("S", "small model", LANES["small"]),
-}  # the lanes in which a tally's rows are drawn
+WRITER_LANES = LaneForm(
+    column="lane",
+    lanes={
+        "large": LaneWords("M", "large model", LANES["large"]),
+        "small": LaneWords("S", "small model", LANES["small"]),
+    },
+    title="Two lanes",
+    says="who wrote each token",
+    number="",
+    what="",
+    head="",
+    bar="",
+    caught="caught",
+)  # how the rows of a router's tally are drawn; the router says its number and its bar
 ORIGINS: dict[Size, str] = {"small": "draft", "large": "target"}
 
 

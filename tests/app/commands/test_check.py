@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,12 +12,12 @@ from pathlib import Path
 import pytest
 import toys
 
+from decodescope.app.basis.parser import ALL_KINDS
 from decodescope.app.basis.parser import KINDS as PARSER_KINDS
-from decodescope.app.basis.parser import NEW_KINDS
 from decodescope.app.cli import main
 from decodescope.app.commands import new
 from decodescope.engine.core import component as components
-from decodescope.engine.core.component import KINDS, registry
+from decodescope.engine.core.component import FOLDERS, KINDS, registry
 from decodescope.engine.session import own_parts
 from decodescope.testing.contracts import contracts
 from decodescope.testing.contracts.exact_law import NotCounted
@@ -32,7 +33,12 @@ def unloaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_the_parser_knows_the_kinds_without_loading_them() -> None:
-    assert PARSER_KINDS == KINDS and NEW_KINDS == new.KINDS
+    assert PARSER_KINDS == KINDS and tuple(FOLDERS) == ALL_KINDS
+
+
+def test_every_kind_has_templates_of_a_part_and_its_test() -> None:
+    names = {path.stem for path in new.TEMPLATES.iterdir()}
+    assert names == {"test", *FOLDERS, *(f"{kind}_test" for kind in FOLDERS)}
 
 
 def checked(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, dict]]:
@@ -43,7 +49,7 @@ def checked(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[s
     return code, {row["contract"]: row for row in found["contracts"]}
 
 
-@pytest.mark.parametrize("kind", NEW_KINDS)
+@pytest.mark.parametrize("kind", ALL_KINDS)
 def test_a_new_part_keeps_what_its_kind_keeps(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -56,12 +62,61 @@ def test_a_new_part_keeps_what_its_kind_keeps(
     assert "already" in capsys.readouterr().err
 
 
+def run_own_tests(folder: Path, chosen: str) -> str:
+    """What pytest prints of the chosen tests in a folder."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+    return done.stdout + done.stderr
+
+
 def test_its_test_passes_as_it_is_written(tmp_path: Path) -> None:
-    for kind in ("drafter", "strategy"):
+    for kind in ALL_KINDS:
         assert main(["new", kind, f"my_{kind}", "--into", str(tmp_path)]) == 0
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0 and " passed" in done.stdout, done.stdout + done.stderr
+    # the contracts of every kind are kept above
+    printed = run_own_tests(tmp_path, "drafter or strategy or not it_keeps")
+    assert re.search(r"(?m)^\d+ passed", printed) and " failed" not in printed, printed
+
+
+def test_its_files_are_written_as_the_check_of_the_code_wants_them(tmp_path: Path) -> None:
+    for kind in ALL_KINDS:
+        assert main(["new", kind, f"my_{kind}", "--into", str(tmp_path)]) == 0
+    config = ["--config", str(new.ROOT / "pyproject.toml"), str(tmp_path)]
+    for command in (["check"], ["format", "--check"]):
+        done = subprocess.run(
+            [sys.executable, "-m", "ruff", *command, *config], capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+# kind -> what a part of it does, and the same undone
+IDLE = {
+    "strategy": ('self.price else "dear"', '2 else "dear"'),
+    "drafter": ("context.tokens[-self.max_draft_tokens :]", "context.tokens[:0]"),
+    "schedule": ("if self._rejected else", "if False else"),
+    "acceptance": ("r * self.gain", "r"),
+    "prompt_compression": ("if len(place) <= self.budget", "if True"),
+    "policy": ("keep=self.recent", "keep=10_000"),
+    "kv_compression": ('{"codes": (x / scale).round().to(torch.int8)', '{"codes": (x / scale)'),
+    "adaptive_depth": ("if position % self.interval else NOTHING", "if False else NOTHING"),
+    "unmasking": ("min(self.places, open_places)", "1"),
+    "router": ("float(len(answers[0].tokens))", "0.0"),
+    "guidance": ("logits + self.bonus * asked", "logits + 0 * asked"),
+    "sampler": ("logits < cut", "logits < -torch.inf"),
+    "weights": ("smallest, 0.0", "smallest[:0], 0.0"),
+}
+
+
+def test_its_test_fails_where_the_part_does_nothing(tmp_path: Path) -> None:
+    assert IDLE.keys() == {*ALL_KINDS}
+    for kind, (does, undone) in IDLE.items():
+        assert main(["new", kind, f"my_{kind}", "--into", str(tmp_path)]) == 0
+        path = tmp_path / f"my_{kind}.py"
+        text = path.read_text(encoding="utf-8")
+        assert does in text
+        path.write_text(text.replace(does, undone), encoding="utf-8")
+    printed = run_own_tests(tmp_path, "not it_keeps")
+    failed = {x for x in ALL_KINDS if f"FAILED test_my_{x}.py" in printed}
+    assert failed == {*ALL_KINDS} and " passed" not in printed, printed
 
 
 BUGS = {
@@ -70,7 +125,7 @@ BUGS = {
     ),
     "a drafter that draws beside the chance": (
         "drafter",
-        "Draft.chain(context.tokens[-self.max_draft_tokens :][: context.room]",
+        "Draft.chain(newest[: context.room]",
         "Draft.chain([__import__('random').randrange(9)] * min(2, context.room)",
         "Two drawn runs with one seed",
     ),
@@ -120,7 +175,7 @@ def test_a_name_that_is_none_is_refused(capsys: pytest.CaptureFixture[str], tmp_
         (["check", "prompt_lookup", "--set", "max_draft_tokens=9999"], "must lie in"),
         (["new", "drafter", "prompt_lookup", "--into", str(tmp_path)], "already"),
         (["new", "drafter", "My-Part", "--into", str(tmp_path)], "cannot name a part"),
-        (["new", "router", "mine"], "invalid choice"),
+        (["new", "rooter", "mine"], "invalid choice"),
     ):
         assert main(arguments) == 2
         said = capsys.readouterr().err
