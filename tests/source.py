@@ -133,5 +133,5 @@ WEB = ROOT / "lab" / "web"
 
 
 def scripts() -> dict[str, Path]:
-    """Dotted name below lab/web -> file: debugger.forks is debugger/forks.js."""
+    """Dotted name below lab/web -> file: debugger.search is debugger/search.js."""
     return {".".join(p.relative_to(WEB).with_suffix("").parts): p for p in sorted(WEB.rglob("*.js"))}

@@ -1,4 +1,4 @@
-"""Bundle: the modules of web/scope as one script without imports, for the page, the notebook and the exported file.
+"""Bundle: scope.js and the modules of scope/ as one script without imports, for the page, the notebook and the exported file.
 
 The modules are named ones: `import { a, b } from "./folder/file.js";` at the top, `export` before a declaration. Their text is
 put one after the other, what is needed first, so their names share one scope; a name that stands twice is refused.
@@ -23,7 +23,7 @@ from .script import strip_spaces
 
 WEB = Path(__file__).resolve().parent.parent / "web"
 ENTRY = "scope.js"
-# what of a step asks for which part; the same as in web/scope/extras.js
+# what of a step asks for which part; the same as in web/scope/shared/extras.js
 ASKS = {
     "canvas": "canvas", "branches": "trees", "tree": "trees", "threads": "threads", "depth": "depth", "lanes": "turns",
     "scale": "scale", "rounds": "repeats", "survey": "survey",
@@ -74,7 +74,7 @@ def requested_parts(message: Mapping[str, Any]) -> set[str]:
 @cache
 def bundle(parts: frozenset[str] = frozenset(PARTS)) -> str:
     """The drawing module with these parts as one script that imports nothing; its exports are those of its entries."""
-    return join_modules(WEB / "scope", ENTRY, *(part_module(part) for part in sorted(parts)))
+    return join_modules(WEB, ENTRY, *(part_module(part) for part in sorted(parts)))
 
 
 @cache
@@ -90,9 +90,9 @@ def part_script(name: str) -> str:
 
 @cache
 def part_module(name: str) -> str:
-    """The module that a part begins with, as its path in the folder of the modules."""
+    """The module that a part begins with, as its path in the folder of the scripts."""
     (path,) = (WEB / "scope").rglob(f"{name}.js")
-    return path.relative_to(WEB / "scope").as_posix()
+    return path.relative_to(WEB).as_posix()
 
 
 def join_modules(folder: Path, entry: str, *more: str) -> str:
@@ -109,7 +109,7 @@ def join_modules(folder: Path, entry: str, *more: str) -> str:
 @cache
 def _split_core() -> tuple[str, dict[str, str]]:
     """The core, and the parts by name."""
-    modules = _Modules(WEB / "scope", ENTRY)
+    modules = _Modules(WEB, ENTRY)
     modules.take(ENTRY)
     base = list(modules.texts)
     kit = set(modules.passed)
@@ -123,7 +123,7 @@ def _split_core() -> tuple[str, dict[str, str]]:
             raise BundleError(f"{name} and another part need {', '.join(shared)}; import it in the core too.")
         taken = sorted({x for x, other in wanted if other in base})
         kit.update(taken)
-        core = posixpath.relpath(f"../{ENTRY}", posixpath.dirname(first) or ".")
+        core = posixpath.relpath(ENTRY, posixpath.dirname(first))
         head = f'import {{ {", ".join(taken)} }} from "{core}";\n'
         parts[name] = head + modules.text(own, modules.exports[first])
     return modules.text(base, kit), parts

@@ -1,6 +1,6 @@
 /* tabs: the pages of the app, one at a time. Switching hides and shows and loads nothing again, so each keeps its
  * state. */
-import { LAB, PAGES, current, go, onPageChange } from "./address.js";
+import { LAB, PAGES, current, go, onPageChange } from "./shared/address.js";
 import { button, h, tips } from "./scope.js";
 
 /** Fetches the module of a page when it is first looked at; it exports page(element), which fills the element and may
@@ -93,7 +93,7 @@ const serverAnswers = () => fetch("/ds/state", { cache: "no-store" }).then((answ
 
 /** Load the sheet of a page behind the others, so that what is drawn has its styles. */
 function sheet(name) {
-  const link = h("link", { rel: "stylesheet", href: `/ds/web/${name}.css` });
+  const link = h("link", { rel: "stylesheet", href: `/ds/web/styles/${name}.css` });
   const done = new Promise((loaded, failed) => (link.addEventListener("load", loaded),
       link.addEventListener("error", () => (link.remove(), failed(new Error("its styles did not come.")))))
   );

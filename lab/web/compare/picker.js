@@ -1,6 +1,6 @@
 /* picker: a run to add to a comparison: of this page, of the library, or an example. */
 import { button, formatCount, h, plural } from "../scope.js";
-import { ask, shown as lab, errorText, runTitle } from "../runs.js";
+import { ask, shown as lab, errorText, runTitle } from "../runs/runs.js";
 
 const DRAWN = 100; // rows that are drawn at once
 

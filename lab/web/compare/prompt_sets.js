@@ -1,7 +1,7 @@
 /* prompt_sets: methods on a set of prompts: what each is against the first, over all, by kind, and prompt by prompt. */
 import { button, h, plural, formatFixed } from "../scope.js";
-import { ask } from "../runs.js";
-import { current } from "../address.js";
+import { ask } from "../runs/runs.js";
+import { current } from "../shared/address.js";
 import { isSignificant } from "./baseline.js";
 import { LETTERS } from "./letters.js";
 

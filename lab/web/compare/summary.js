@@ -1,6 +1,6 @@
 /* summary: the figures of the compared runs, asked for when steps have come: at once when all is there, else now and
  * then. */
-import { ask } from "../runs.js";
+import { ask } from "../runs/runs.js";
 
 const FRESH = 3000; // ms between two looks at the figures of runs that go on
 

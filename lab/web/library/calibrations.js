@@ -1,7 +1,7 @@
 /* calibrations: those of decodescope calibrate that lie on this machine, each with its curve. */
-import { ask } from "../runs.js";
+import { ask } from "../runs/runs.js";
 import { button, formatCount, h } from "../scope.js";
-import { calibration } from "../calibration.js";
+import { calibration } from "../run_form/calibration.js";
 
 /** The list; nothing is seen of it where there is none. */
 export function calibrations() {

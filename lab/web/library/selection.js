@@ -1,7 +1,7 @@
 /* selection: the runs that are chosen to stand beside each other: their letters, what is said of them, and the way to
  * Compare. */
 import { button } from "../scope.js";
-import { fragment, panel } from "../address.js";
+import { fragment, panel } from "../shared/address.js";
 import { FEWEST, LETTERS, MOST } from "../compare/letters.js";
 import { listedTitle } from "./trace_list.js";
 

@@ -1,7 +1,7 @@
 /* upload: traces that are brought here as files, chosen or dropped: each is sent, and what became of it is said. */
 import { button, h } from "../scope.js";
-import { ask } from "../runs.js";
-import { current } from "../address.js";
+import { ask } from "../runs/runs.js";
+import { current } from "../shared/address.js";
 
 const LARGEST = 64; // MiB of a file that is added
 

@@ -1,5 +1,5 @@
 /* The messages of one run, by number, and what follows from them. */
-import { CacheMap, leaveWord } from "./cache_map.js";
+import { CacheMap, leaveWord } from "./cache/cache_map.js";
 
 const ROW = ["parent", "text", "token", "q", "p", "u", "status", "r", "threshold", "num", "den"];
 
