@@ -129,7 +129,7 @@ export function pictureView(context) {
       const listed = [...rows].sort((a, b) => a - b).join(", "), form = fill?.form;
       const stand = fed(i).map(([place]) => `row ${Math.floor((place - begin) / width) + 1}`).join(", ");
       say(status, `Pass ${i}: ${plural(fresh.length, "cell")}`
-        + sayAll(form?.cells ?? [], (name) => ({ rows: rows.size, listed })[name] ?? null)
+        + sayAll(form?.cells ?? [], (name) => ({ rows: rows.size, listed })[name] ?? null, String)
         + (stand ? `; a stand-in for the last of ${stand}` : "")
         + (refused.size ? `; refused in ${plural(refused.size, "cell")}` : "") + ".");
       const marks = ["Framed: came in this pass.", "Dotted: open.", form?.standins,

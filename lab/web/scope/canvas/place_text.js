@@ -10,8 +10,8 @@ const BEFORE = 8; // passes that are listed
 function why(one, { form, anchors, at: [start] }) {
   const where = (anchors ?? []).map((x) => `place ${x - start + 1}`).join(", ");
   const names = (name) => (name === "anchors" ? where : one.names(name));
-  if (!one.rule) return sayAll(form.stays ?? [], names);
-  return sayAll(form.words?.[one.rule]?.[2] ?? [], names) || `It was settled: ${one.rule}.`;
+  if (!one.rule) return sayAll(form.stays ?? [], names, String);
+  return sayAll(form.words?.[one.rule]?.[2] ?? [], names, String) || `It was settled: ${one.rule}.`;
 }
 
 /** The candidates of a place in all passes up to step i: [{step, token, text, c}]. */

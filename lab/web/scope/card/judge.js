@@ -1,12 +1,9 @@
 /* Verdicts judged again from the numbers of the record, by what the rule says of itself: the head's `telling`, or the
  * step's. */
 import { agrees } from "../canvas/fills.js";
-import { holds, evaluate } from "../details/formulas.js";
-import { prob } from "../shared/numbers.js";
+import { evaluate, holds, saySentence, writeNumber } from "../details/formulas.js";
 import { nodesOf } from "../store.js";
 import { tallyAgrees } from "./tally.js";
-
-const formatNumber = (x, form) => (form === "g" ? String(x) : form ? x.toFixed(form) : prob(x));
 
 /** What the rule of a step says of itself; null where that is not known. */
 export const tellingOf = (step, head) => (step.telling === undefined ? head?.telling : step.telling) ?? null;
@@ -48,13 +45,7 @@ export function testsOf(step, head) {
     return typeof value === "number" ? value : null;
   };
   /** A sentence with the numbers of a trial; null where one is missing. */
-  function said(i, parts) {
-    const all = parts.map((part) =>
-      (typeof part === "string" ? part
-      : ((x) => (x === null ? null : formatNumber(x, part[1])))(evaluate(part[0], names(i))))
-    );
-    return all.includes(null) ? null : all.join("");
-  }
+  const said = (i, parts) => saySentence([parts], names(i), (x, form) => writeNumber(x, form || "p"));
   const given = (wanted) => Object.entries(wanted).every(([name, value]) => knobs[name] === value);
   /** Whether what the rule says must hold of its record does. */
   const sound = () =>

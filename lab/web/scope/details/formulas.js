@@ -1,4 +1,5 @@
 /* Formulas, relations and sentences of a declaration, worked out with the numbers of a record. All come in parts. */
+import { prob } from "../shared/numbers.js";
 
 const DOES = { "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b, "/": (a, b) => a / b,
   "**": (a, b) => a ** b, min: Math.min, max: Math.max, exp: Math.exp, log: Math.log };
@@ -22,9 +23,33 @@ export function holds([left, sign, right, within = 1e-9], names) {
   return a === null || b === null ? null : HOLDS[sign](a, b, within * Math.max(1, Math.abs(a), Math.abs(b)));
 }
 
-/** The sentences that are due and lack no number, one behind the other. Each is [its parts, what names must be, the
- *  relation that must hold or null]; a part is a text, or [a formula, its form]. */
-export const sayAll = (sentences, names) => sentences.filter(([, given, where]) => (!where || holds(where, names))
-  && Object.entries(given).every(([name, value]) => names(name) === value))
-  .map(([parts]) => parts.map((part) => (typeof part === "string" ? part : evaluate(part[0], names))))
-  .filter((parts) => !parts.includes(null)).flat().join("");
+/** The numbers of names: what is true is 1, and a text has none. */
+export const numbersOf = (names) => (name, before) => {
+  const x = names(name, before);
+  return typeof x === "number" ? x : typeof x === "boolean" ? Number(x) : null;
+};
+
+/** A number of a sentence in a form: "g" as it is, "p" as a probability, or a count of decimals. Without a form a whole
+ *  number is written as it is, any other as a probability. */
+export const writeNumber = (x, form) => (form === "g" || (!form && Number.isInteger(x)) ? String(x)
+  : form && form !== "p" ? x.toFixed(form) : prob(x));
+
+/** What a sentence says; null where it does not apply, or lacks something. It is [its parts, what names must be: a
+ *  value or one of several, the relation that must hold or null]; a part is a text, or [a formula or a text's name, its
+ *  form]. names(name, before): number, text or null; write(number, form): the number as text.
+ *  @param {any[]} sentence */
+export function saySentence([parts, given = {}, where], names, write = writeNumber) {
+  const numbers = numbersOf(names);
+  const due = Object.entries(given).every(([name, wanted]) => [wanted].flat().includes(names(name)));
+  if (!due || (where && !holds(where, numbers))) return null;
+  const words = parts.map((part) => {
+    if (typeof part === "string") return part;
+    const [what, form] = part, text = typeof what === "string" && names(what), x = evaluate(what, numbers);
+    return typeof text === "string" ? text : x === null ? null : write(x, form);
+  });
+  return words.includes(null) ? null : words.join("");
+}
+
+/** What sentences say, one behind the other. */
+export const sayAll = (sentences, names, write) =>
+  sentences.map((one) => saySentence(one, names, write)).join("");

@@ -2,7 +2,7 @@
  * the rows of its tally. */
 import { h, inks, pool, rgb, say, see, set, sheet } from "../shared/elements.js";
 import { bring } from "../shared/extras.js";
-import { holds, evaluate } from "./formulas.js";
+import { evaluate, sayAll } from "./formulas.js";
 import { formatCount } from "../shared/numbers.js";
 import { textParts, visibleText } from "../shared/tokens.js";
 
@@ -49,23 +49,15 @@ function matrixCells(survey) {
   return result;
 }
 
-/** Sentences one behind the other. names: what their formulas name; label(name): the text of a label, else null. */
-const joinSentences = (sentences, names, label) =>
-  sentences.filter(([, where]) => !where || holds(where, names)).map(([parts]) => {
-    const said = parts.map((part) => {
-      if (typeof part === "string") return part;
-      const number = label(part[0]) === null ? evaluate(part[0], names) : null;
-      return label(part[0]) ?? (number === null ? null : formNumber(number, part[1]));
-    });
-    return said.includes(null) ? "" : said.join("");
-  }).join("");
-const noName = () => null;
+/** Sentences one behind the other. names: what their formulas name, numbers and texts. */
+const joinSentences = (sentences, names) =>
+  sayAll(sentences.map(([parts, where]) => [parts, {}, where]), names, formNumber);
 
 /** The chosen cell in words. */
 function surveyCellText(survey, row, column) {
   const names = matrixCells(survey).names(row, column), reach = evaluate(survey.reach ?? 1, names) ?? 1;
-  return joinSentences(survey.cell, names, (name) => {
-    if (typeof name !== "string" || !Object.hasOwn(survey.labels, name)) return null;
+  return joinSentences(survey.cell, (name) => {
+    if (!Object.hasOwn(survey.labels, name)) return names(name);
     const [ofRows, texts] = survey.labels[name];
     return (ofRows ? texts.slice(row, row + reach) : texts.slice(column, column + 1)).map(visibleText).join("");
   });
@@ -79,6 +71,11 @@ function shadesOf(element) {
   return { ...ink, shade };
 }
 /** A frame around a cell, also seen on its own colour. */
+/** @param pen
+ *  @param ink
+ *  @param {number[]} frame
+ *  @param {string} colour
+ *  @param {number[]} dash */
 function strokeFrame(pen, ink, [x, y, wide, high], colour, dash = []) {
   pen.setLineDash([]);
   Object.assign(pen, { lineWidth: 4, strokeStyle: ink.bg });
@@ -234,7 +231,7 @@ function rowMap(context) {
       });
       rows.trim(survey.order.length);
       paint(survey, width);
-      return pair === null ? joinSentences(survey.rows[at]?.[5] ?? [], noName, noName)
+      return pair === null ? joinSentences(survey.rows[at]?.[5] ?? [], () => null)
         : surveyCellText(survey, at, pair);
     },
   };
