@@ -168,7 +168,7 @@ export function page(element) {
       return build(idsOf()), refuse("The runs of this address cannot be read: it takes two to four numbers of 16 "
         + "digits, with commas between them.");
     Object.assign(now, { named: true, way, base: Math.min(ids.length - 1, base) });
-    if (ids.join() === idsOf().join()) now.both?.against(now.base), bar.base(now.base), now.both?.align(way);
+    if (String(ids) === String(idsOf())) now.both?.against(now.base), bar.base(now.base), now.both?.align(way);
     else build(ids);
     if (repeat) table.repeats.restore(repeat);
     if (now.both && at !== null)

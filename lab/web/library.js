@@ -25,7 +25,9 @@ function show(run) {
   open(run);
   if (exampleOf(run)) shown.put?.(exampleOf(run).settings); // Run repeats it
   go("lab");
-  document.querySelector(".ds-places .ds")?.focus({ preventScroll: true });
+  /** @type {HTMLElement} */
+  const view = document.querySelector(".ds-places .ds");
+  view?.focus({ preventScroll: true });
 }
 
 export function page(element) {

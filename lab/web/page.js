@@ -450,11 +450,11 @@ export function showHeader(element) {
   const logo = document.createElementNS(ns, "svg");
   const draw = (tag, props) => {
     const node = document.createElementNS(ns, tag);
-    for (const [name, value] of Object.entries(props)) node.setAttribute(name, value);
+    for (const [name, value] of Object.entries(props)) node.setAttribute(name, String(value));
     logo.append(node);
   };
   for (const [name, value] of Object.entries({ viewBox: "0 0 30 22", width: 30, height: 22, class: "ds-logo",
-    "aria-hidden": "true" })) logo.setAttribute(name, value);
+    "aria-hidden": "true" })) logo.setAttribute(name, String(value));
   draw("path", { class: "off", d: "M4,6H24" });
   draw("path", { class: "on", d: "M4,6H9Q12,6 12,9V14Q12,17 15,17H25" });
   draw("rect", { class: "root", x: 1, y: 3, width: 6, height: 6 });

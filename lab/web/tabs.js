@@ -13,6 +13,10 @@ const LOADS = {
   hardware: () => import("./hardware.js"),
   library: () => import("./library.js"),
 };
+/** @typedef {{shown?: () => void, hidden?: () => void}} Page */
+/** @typedef {{name: string, word: string, load?: () => Promise<any>, loading?: Promise<any>, wait?: number,
+ *    button?: HTMLElement, panel?: HTMLElement, module?: Page}} Tab */
+/** @type {Tab[]} */
 const TABS = Object.entries(PAGES).map(([name, word]) => ({ name, word, load: LOADS[name] }));
 
 const WAIT = 500; // ms before a page that did not come is asked for again; twice as long each time
@@ -31,7 +35,7 @@ function turn(name, before) {
   root.dataset.dsTab = name;
   entitle(tab);
   for (const one of TABS) {
-    one.button.setAttribute("aria-selected", one === tab);
+    one.button.setAttribute("aria-selected", String(one === tab));
     one.button.tabIndex = one === tab ? 0 : -1;
   }
   if (bar.contains(document.activeElement)) tab.button.focus();

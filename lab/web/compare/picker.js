@@ -21,7 +21,7 @@ export function picker({ add, letter, full }) {
           `${runTitle(row)} ${about(row)} ${row.text || ""} ${row.run}`.toLowerCase().includes(part)
         )
       );
-    const was = document.activeElement?.dataset?.run;
+    const was = /** @type {HTMLElement} */ (document.activeElement)?.dataset?.run;
     list.replaceChildren(...fitting.slice(0, DRAWN).map((row) => {
       const there = letter(row.run), off = !!there || full();
       const inside = [h("b", null, runTitle(row)), h("span", { class: "quiet" }, about(row)),

@@ -28,7 +28,7 @@ export function summaryPoll(now, { drawn, again, refuse }) {
   }
   return () => {
     const over = now.runs.every((run) => run.end);
-    if (timer && over && !soon) timer = clearTimeout(timer) || 0; // all is there now
+    if (timer && over && !soon) clearTimeout(timer), (timer = 0); // all is there now
     if (stand() === asked || timer) return drawn();
     soon = over;
     timer = setTimeout(read, over ? 50 : Math.max(50, FRESH - (performance.now() - last)));

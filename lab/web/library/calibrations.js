@@ -35,7 +35,8 @@ export function calibrations() {
       const answer = await ask("/ds/calibrations").catch(() => null);
       if (!answer) return;
       element.hidden = !answer.rows.length;
-      const held = document.activeElement?.closest?.(".calibrations button")?.dataset.name;
+      /** @type {HTMLElement} */
+      const focused = document.activeElement?.closest?.(".calibrations button"), held = focused?.dataset.name;
       rows.replaceChildren(...answer.rows.map(row));
       if (held) [...rows.querySelectorAll("button")].find((x) => x.dataset.name === held)?.focus();
       marked();

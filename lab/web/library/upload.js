@@ -46,7 +46,7 @@ export function uploadArea({ page, shelf, show, say, refuse }) {
 
   file.addEventListener("change", () => (add([...file.files]), (file.value = "")));
   for (const kind of ["dragenter", "dragover"])
-    document.addEventListener(kind, (event) => {
+    document.addEventListener(kind, (/** @type {DragEvent} */ event) => {
       if (current() !== "library" || ![...event.dataTransfer.types].includes("Files")) return;
       event.preventDefault();
       page.classList.add("over");

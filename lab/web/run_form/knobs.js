@@ -91,7 +91,7 @@ export function show(parts) {
 
 function panelIn(host, { kind, shown }) {
   // open: the names that are shown; said: what stands there until the knobs are declared
-  let held = {}, set = () => {}, open = null, groups = [], rows = [], parts = null, said = "Reading the settings…";
+  let held = {}, set = (_) => {}, open = null, groups = [], rows = [], parts = null, said = "Reading the settings…";
   const value = (name, knob) => (knob.name in (held[name] || {}) ? held[name][knob.name] : knob.value);
   const change = (name, knob) => (next) => {
     const all = Object.fromEntries(parts[name].knobs.map((x) => [x.name, value(name, x)]));

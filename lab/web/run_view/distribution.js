@@ -53,6 +53,10 @@ function chooser(changed) {
   return { element, pane, draw };
 }
 
+/** A place of the text, with its distribution where it was recorded.
+ *  @typedef {{view: any, i: number, step: any, nodes?: any[], places?: any[], place?: number, drawn?: any,
+ *    sampler?: any, tops?: any}} Place */
+
 /** Why there is no distribution. */
 function absenceReason({ view, i, step }) {
   const { levels } = view.store.head;
@@ -97,7 +101,8 @@ export function showDistribution(host) {
     for (const [name, one] of Object.entries(sliders)) one.put(valueOf(name));
     draw();
   }
-  /** What is shown of the run: its step, the chosen place, and what was written there. */
+  /** What is shown of the run: its step, the chosen place, and what was written there.
+   *  @returns {Place} */
   function here() {
     const view = pane()?.view, i = view?.at ?? -1, step = view?.store.steps[i], nodes = view?.store.nodes(i);
     if (!step || !view.store.head) return null;
@@ -141,7 +146,8 @@ export function showDistribution(host) {
     if (!now.tops) return void (answer.textContent = absenceReason(now));
     begin(now);
   }
-  /** Take up the distribution of another place. */
+  /** Take up the distribution of another place.
+   *  @param {Place} now */
   function begin({ view, step, sampler, tops, drawn }) {
     const { head } = view.store, [u, low, high] = step.verdict.extra ?? [null, 0, 1];
     const own = drawn && ["bonus", "target"].includes(drawn.status) && u !== null;
@@ -179,7 +185,8 @@ export function showDistribution(host) {
       : now.drawn ? [tokenOf(now.drawn.text, 16), " was written; it is not among the recorded tokens of this place"]
       : ["No token was written here."]));
   }
-  /** token -> how it came out here: {status, word, drawn}; null where it was not tried. */
+  /** token -> how it came out here: {status, word, drawn}; null where it was not tried.
+   *  @param {Place} now */
   function markOf({ view, nodes, place, drawn }) {
     const tried = nodes.filter((n) => n.parent === place && n.status === "reject").map((n) => n.token);
     const word = (status) => statusWord(status, draws(view.store.head));

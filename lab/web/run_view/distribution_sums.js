@@ -52,7 +52,10 @@ export function others({ count, most, sum, spread }, power, top) {
 
 /** The distribution of `base` (as `recorded` gives it) when its logits are divided by `temperature` in the place of
  *  `heat`; then the `k` likeliest tokens stay, of these the shortest list that holds the mass `p`, of these all with at
- *  least `share` of the likeliest one's probability. Each row gets a range, and so do all others together. */
+ *  least `share` of the likeliest one's probability. Each row gets a range, and so do all others together.
+ *  @param base
+ *  @param {{temperature?: number, k?: number, p?: number, share?: number}} setting
+ *  @param heat */
 export function reshaped(base, { temperature, k = Infinity, p = 1, share = 0 }, heat) {
   const { rows, known, most, cuts } = base, top = rows[0].p;
   if (temperature === 0) return { rows: rows.map((_, i) => (i ? [0, 0] : [1, 1])), rest: [0, 0] };
@@ -72,6 +75,7 @@ export function reshaped(base, { temperature, k = Infinity, p = 1, share = 0 }, 
     rest = (most / top) ** power < share ? [0, 0] : [0, rest[1]];
   }
   const all = [...weights, rest], [least, largest] = [0, 1].map((end) => total(all.map((w) => w[end])));
+  /** @param {number[]} range */
   const part = ([a, b]) => [a > 0 ? a / (largest - b + a) : 0, b > 0 ? b / (least - a + b) : 0];
   return { rows: weights.map(part), rest: part(rest) };
 }

@@ -7,7 +7,8 @@ const LOOK = 2000; // ms between two looks
 const WORDS = { queued: "waits", running: "is running", paused: "is paused" };
 
 /** A list that stands while `wanted()` and there are such runs; `said` stands above it, `those` chooses them, and
- *  show(id) opens one. */
+ *  show(id) opens one.
+ *  @param {{said: string, wanted: () => boolean, show: (id: string) => void, those?: (row: any) => boolean}} how */
 export function activeRuns({ said, wanted, show, those = () => true }) {
   const list = h("ul");
   const element = h("section", { class: "ds-trouble ds-going", "aria-label": said, hidden: "" },

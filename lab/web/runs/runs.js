@@ -46,7 +46,8 @@ export const hasFailed = (pane) => !!pane?.end && !GOOD.includes(pane.end.reason
 /** What plays, pauses and seeks: the pair, or the one view. */
 export const activePlayer = () => shown.both || panes[0]?.view;
 
-/** What a run is called: as its file was renamed, else by its method and the first words of its prompt. */
+/** What a run is called: as its file was renamed, else by its method and the first words of its prompt.
+ *  @param {{title?: string, named?: string, run: string}} row */
 export const runTitle = ({ title, named, run }) => title || named || `run ${run.slice(0, 8)}`;
 /** The same of a run that is shown. */
 export const paneTitle = ({ id, view, named }) =>
@@ -127,7 +128,7 @@ function writeAddress() {
 
 /** Show a run from its beginning and follow it, and another beside it; `quiet`: the address does not name them. */
 export function open(id, { quiet = false, other = null, own = false } = {}) {
-  const wish = (wanted = {});
+  const wish = (wanted = { id: null });
   if (other && !extra("pair")) {
     wish.id = id;
     const now = () => wanted === wish && open(id, { quiet, other, own });

@@ -5,7 +5,7 @@ import { percent, plural, formatFixed } from "./shared/numbers.js";
 import { addTerm } from "./shared/terms.js";
 
 /** "Step 14: 7 tokens from one pass", and the figures of the run so far at the right end. */
-export function headline(context) {
+export function headline() {
   const title = h("h1"), lead = h("span", { class: "lead" }), bold = h("b"), rest = h("span");
   lead.append(bold, rest);
   const sums = figures();

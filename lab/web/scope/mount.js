@@ -34,7 +34,7 @@ function fill(root, context, chosen, outcome, extras) {
   if (chosen.includes("tree")) {
     const section = h("section", { class: "tree-pane" });
     root.append(section);
-    const head = headline(context);
+    const head = headline();
     section.append(head.element, outcome);
     tree = add(treeView(context), section, now);
     add(slotsView(context), section, now);
@@ -49,7 +49,7 @@ function fill(root, context, chosen, outcome, extras) {
   }
   if (chosen.includes("text")) {
     add(lateView("picture", ({ pictureView }) => pictureView(context)));
-    add(lateView("prompt_compression", ({ compressionView }) => compressionView(context)));
+    add(lateView("prompt_compression", ({ compressionView }) => compressionView()));
     add(textView(context));
   }
   if (chosen.includes("cache")) add(cacheView(context));

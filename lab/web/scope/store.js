@@ -37,8 +37,8 @@ export class Store {
 
   note({ refused, kv, dt }) {
     this.come++;
-    this.refused += refused > 0;
-    this.evicted += kv.some((x) => x.lane === "target" && x.evicted > 0);
+    if (refused > 0) this.refused++;
+    if (kv.some((x) => x.lane === "target" && x.evicted > 0)) this.evicted++;
     this.longest = Math.max(this.longest, dt.all);
   }
 

@@ -5,7 +5,8 @@ import { add, list, numberOf, remove, turn } from "./breakpoints.js";
 /** Set a breakpoint there, or take it away; on a line of the list: turn that one on or off. */
 export function toggleBreakpoint({ mine, store, chosen }, tell) {
   tell("");
-  const held = document.activeElement?.closest?.(".breaks li")?.dataset.text;
+  /** @type {HTMLElement} */
+  const line = document.activeElement?.closest?.(".breaks li"), held = line?.dataset.text;
   if (held) return turn(held, !list.find((one) => one.text === held)?.on);
   if (mine.at < 0) return tell(NONE);
   const row = store().steps[mine.at]?.nodes?.[chosen()],

@@ -1,6 +1,6 @@
 /* breakpoints: the conditions at which a run is stopped. They are kept in this browser. A run that is going pauses at
  * them; in a recorded one they are places to go to. */
-import { ask, isOver, onChange, panes, errorText } from "../../runs/runs.js";
+import { ask, isOver, onChange, panes } from "../../runs/runs.js";
 
 const KEPT = "decodescope-breakpoints";
 export const MOST = 32; // conditions that a run takes

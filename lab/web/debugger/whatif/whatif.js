@@ -15,7 +15,8 @@ function temperatureOf(method) {
     ?? (chain.some((one) => one.name === "greedy") ? 0 : null);
 }
 
-/** Why nothing can be asked of a node; empty if something can. */
+/** Why nothing can be asked of a node; empty if something can.
+ *  @param {{pane?: any, store?: any, step?: any, node?: number}} here */
 function whyUnable({ pane, store, step, node }) {
   if (!pane?.id || !step) return "Open a run first.";
   if (store.head?.levels && !store.head.levels.includes("decisions"))

@@ -9,9 +9,18 @@ export const leaveWord = ({ parts }) =>
  *  evicted never comes back, so one number per entry answers for every step: kept at step i if it is above i.
  *  went: what is said of those that left. */
 export class CacheMap {
+  room = 256;
+  upto = -1;
+  untold = false;
+  wants = null;
+  lengths = [];
+  first = Infinity;
+
   constructor(layers, heads, went) {
-    Object.assign(this, { layers, heads, went, rows: layers * heads, room: 256, upto: -1, untold: false, wants: null,
-      lengths: [], first: Infinity });
+    this.layers = layers;
+    this.heads = heads;
+    this.went = went;
+    this.rows = layers * heads;
     this.at = new Int32Array(this.rows * this.room).fill(KEPT);
   }
 
@@ -66,7 +75,7 @@ export class CacheMap {
     if (!this.any(i)) return `${this.length(i)} kept in each row`;
     for (let row = 0; row < this.rows; row++) {
       let held = 0;
-      for (let p = row * this.room, end = p + this.length(i); p < end; p++) held += this.at[p] > i;
+      for (let p = row * this.room, end = p + this.length(i); p < end; p++) if (this.at[p] > i) held++;
       least = Math.min(least, held);
       most = Math.max(most, held);
     }

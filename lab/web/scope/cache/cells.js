@@ -5,6 +5,7 @@ import { inks, rgb } from "../shared/elements.js";
 export function mapInks(element) {
   const all = inks(element, "mass-low", "mass-high", "gone", "ink", "bg", "muted", "branch"),
     of = (name) => all[name];
+  /** @param {number[]} colour */
   const pixel = ([r, g, b]) => (255 << 24) | (b << 16) | (g << 8) | r;
   const low = rgb(of("mass-low")), high = rgb(of("mass-high"));
   const ramp = Uint32Array.from({ length: 256 },

@@ -5,7 +5,7 @@ import { grid, h, pool, say, set } from "../shared/elements.js";
 import { bring } from "../shared/extras.js";
 import { emittedCount, openPlaces, settledAt, waitingPlaces } from "./fills.js";
 import { tokenOf } from "../shared/marks.js";
-import { plural, prob, formatFixed } from "../shared/numbers.js";
+import { prob, formatFixed } from "../shared/numbers.js";
 import { passesView, SIDES } from "./passes.js";
 import { fedText, placeText } from "./place_text.js";
 import { textParts, visibleText } from "../shared/tokens.js";
@@ -52,7 +52,7 @@ export function canvasView(context) {
   const element = h("div", { class: "canvas-box" }, table.element, key, list);
 
   function draw(store, i, chosen, width) {
-    const step = store.steps[i], { at, among } = step.canvas, [start, length] = at, place = start + chosen - 1;
+    const step = store.steps[i], { at, among } = step.canvas, [start] = at, place = start + chosen - 1;
     [first, places] = at;
     const passes = store.steps.slice(Math.max(0, Math.min(i - (ROWS >> 1), store.count - ROWS)))
       .filter((x) => x?.canvas).slice(0, ROWS);
@@ -68,7 +68,7 @@ export function canvasView(context) {
   }
   /** The places after the pass: tokens, those that wait for others before them, and masks. */
   function text(store, i, chosen) {
-    const { canvas: fill } = store.steps[i], [start, length] = fill.at, out = start + emittedCount(store.steps[i]);
+    const { canvas: fill } = store.steps[i], [start] = fill.at, out = start + emittedCount(store.steps[i]);
     const all = settledAt(store, i), open = openPlaces(fill), places = around(fill.at, SHOWN, fill.among[0]);
     const waits = new Set(waitingPlaces(store, i).map(({ place }) => place));
     const held = list.contains(document.activeElement);

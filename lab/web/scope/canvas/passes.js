@@ -18,7 +18,11 @@ export function passesView({ seek, choose, label }) {
     /** rows: [{of: its record, step, cell(place) -> {kind, shade, word, title} or nothing, after: [words, title]}],
      *  made once for a record, these places and `upto`, the steps that a cell's words know of; every: so many places
      *  have a number, counted from `from`; at, place: what is chosen; wide: px of a column, else as its words need;
-     *  end: the head of what stands after the cells; bring: whether the cells of pass `at` are scrolled to. */
+     *  end: the head of what stands after the cells; bring: whether the cells of pass `at` are scrolled to.
+     *  @param places
+     *  @param rows
+     *  @param {{every: number, from: number, at: number, place: number, wide?: number, end: string, upto?: string,
+     *    bring: boolean}} how */
     draw(places, rows, { every, from, at, place, wide, end, upto, bring }) {
       const as = [places[0], places.length, every, from, wide, upto].join();
       if (as !== rowsFor) {

@@ -6,7 +6,7 @@ import { extra } from "../shared/extras.js";
 import { fixedOf, rederives } from "./judge.js";
 import { glyph, tokenOf, statusWord } from "../shared/marks.js";
 import { nodeNotes } from "../notes/note_text.js";
-import { formatApart, plural, prob } from "../shared/numbers.js";
+import { formatApart, prob } from "../shared/numbers.js";
 import { tallyOf, tallyAgrees } from "./tally.js";
 
 function derivedMark(decided) {
@@ -158,7 +158,7 @@ export function cardView(context) {
     focus: () => element.focus(),
     look: () => (wide = element.clientWidth),
     restyle: () => (drawn = null),
-    draw(store, i, width) {
+    draw(store, i) {
       const step = store.steps[i], at = context.chosen(store, i);
       see(element, store.count);
       if (!step)

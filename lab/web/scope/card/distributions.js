@@ -48,6 +48,6 @@ export function distributionsAt(step, place, refused = [], most = 5) {
     tried: tried.includes(ids[k]) })
   );
   rows.push({ token: null, text: "", p: sum(other.map((k) => p[k])) + rest[0], q: sum(other.map((k) => q[k])) + rest[1],
-    left: left && Math.max(0, 1 - sum(order.map((k) => left[k]))) });
+    left: left && Math.max(0, 1 - sum(order.map((k) => left[k]))), tried: false });
   return { entropy, rows, total, drawn: sum(q) + rest[1] > SURE, left: !!left };
 }

@@ -78,7 +78,7 @@ export function turnsView(context) {
     let [mine, all, passes, of, read, back] = [0, 0, 0, 0, 0, 0];
     for (const step of store.steps.slice(0, i + 1)) {
       const { tried = [], passes: [first, ...rest] = [0, 0], caught = 0 } = step?.lanes ?? {};
-      for (const [who, , , , stays] of tried) stays ? (all++, mine += who === upper) : back++;
+      for (const [who, , , , stays] of tried) stays ? (all++, mine += Number(who === upper)) : back++;
       [passes, of, read] = [passes + first, rest.reduce((sum, n) => sum + n, of + first), read + caught];
     }
     sums.tell([[percent(mine / (all || 1)), ` of tokens by ${upper}`],

@@ -18,7 +18,9 @@ const laneTop = (k) => LANES.top + k * LANES.each;
 function stepParts(c, colours, { draft, verify, all }, x, y, w) {
   const a = all > 0 ? Math.min(1, draft / all) : 0, b = all > 0 ? Math.min(1 - a, verify / all) : 1;
   let from = x;
-  for (const [name, share] of [["time-1", a], ["time-2", b], ["time-3", 1 - a - b]]) {
+  /** @type {[string, number][]} */
+  const shares = [["time-1", a], ["time-2", b], ["time-3", 1 - a - b]];
+  for (const [name, share] of shares) {
     const wide = w * share;
     if (wide <= 0) continue;
     c.fillStyle = colours[name];

@@ -64,6 +64,7 @@ export function runSync(place, views, options, request) {
     Object.assign(place, { token: Math.max(1, step.tokens), seconds: step.start, following: false });
     show();
   }
+  /** @param {{token?: number, seconds?: number}} wanted */
   function seek({ token, seconds }) {
     replay.play(false);
     if (token !== undefined) place.token = Math.max(1, token);

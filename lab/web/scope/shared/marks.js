@@ -20,10 +20,12 @@ export const WORDS = { root: "root", accept: "accepted", reject: "rejected", unr
 export const statusWord = (status, drawn) => (status === "resample" && !drawn ? "correction" : WORDS[status]);
 /** Whether the sampler of a run draws. */
 export const draws = (head) => !head?.parts?.sampler?.greedy;
-/** Whether a drafter is at work in a run. */
+/** Whether a drafter is at work in a run.
+ *  @param {{parts?: Record<string, any>}} head */
 export const drafts = ({ parts: { strategy, drafter } = {} }) =>
   (strategy?.uses ?? ["drafter"]).includes("drafter") && drafter?.drafts !== false;
-/** Whether a router chooses between two models in a run. */
+/** Whether a router chooses between two models in a run.
+ *  @param {{parts?: Record<string, any>}} head */
 export const routes = ({ parts: { strategy } = {} }) => !!strategy?.uses?.includes("router");
 export const radius = (n) => (n.status === "unreached" ? 2.5
   : n.status === "root" ? 4

@@ -7,8 +7,10 @@ export const percent = (x) => (100 * x).toFixed(0) + " %";
 export const formatTime = (s) =>
   s >= 1 ? s.toFixed(1) + " s" : (s * 1000 >= 100 ? (s * 1000).toFixed(0) : (s * 1000).toFixed(1)) + " ms";
 export const plural = (n, word) => `${formatCount(n)} ${word}${n === 1 ? "" : "s"}`;
+/** @type {[number, string][]} */
+export const PREFIXES = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]];
 export function formatShort(number) {
-  for (const [limit, unit] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]])
+  for (const [limit, unit] of PREFIXES.slice(1))
     if (number >= limit) return (number / limit).toFixed(1) + " " + unit;
   return String(number);
 }

@@ -1,5 +1,5 @@
 /* Copies: where in the text a token stands of which another one is a copy, and the marks that join both. */
-import { button, h, say, see } from "../shared/elements.js";
+import { button, say, see } from "../shared/elements.js";
 import { textParts } from "../shared/tokens.js";
 
 const SHOWN_RUNS = 2; // stretches that are said of a step

@@ -55,7 +55,7 @@ function ranksOf(scores) {
 const clockText = (s) => (s === null ? "" : formatTime(s));
 
 /** The whole prompt, what was left out struck through, tinted by score; shown where a context left tokens out. */
-export function compressionView(context) {
+export function compressionView() {
   const sums = figures(), body = h("div", { class: "text cut", tabindex: 0, "aria-label": "prompt" });
   const why = h("p", { class: "took", role: "status" });
   const range = h("input", { type: "range", step: 1, "aria-label": "tokens to be read" }), due = h("output");

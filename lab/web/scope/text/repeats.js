@@ -7,6 +7,7 @@ import { percent, plural, prob } from "../shared/numbers.js";
 const GRAM = 4; // tokens that stand further in front already; the same as in engine/trace/query/repeats.py
 const ARCS = { bar: 12, foot: 16, rise: 84 }, CURVES = { tall: 132, left: 34 }; // px
 const DRAWN_TOKENS = 400, WORDS_OF_LOOP = 40; // of the text, the newest ones; of a loop, the first ones
+/** @type {[string, string, string, number[]][]} */
 const ROUND_LINES = [["TP", "mean probability of a token", "accept", []],
   ["IP", "tokens more likely than in the first round", "target", [6, 4]],
   ["WR", "tokens that are the likeliest", "ink", [2, 3]]];

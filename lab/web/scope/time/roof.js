@@ -1,10 +1,10 @@
 /* The roofline: what the machine can do at best, and where the passes of the step stand under it. */
 import { grid, h, inks, say, see, set, sheet, toggle } from "../shared/elements.js";
-import { formatCount, formatTime } from "../shared/numbers.js";
+import { PREFIXES, formatCount, formatTime } from "../shared/numbers.js";
 
 /** A number with its prefix, two figures where it is small: 2.6 G. */
 export function formatScaled(x) {
-  for (const [limit, unit] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"]])
+  for (const [limit, unit] of PREFIXES)
     if (x >= limit) return `${(x / limit).toFixed(x / limit >= 99.5 ? 0 : x / limit >= 9.95 ? 1 : 2)} ${unit}`;
   return `${x.toFixed(x >= 10 ? 0 : 2)} `;
 }
@@ -90,7 +90,7 @@ function roofAxes(c, at, to, { low, high, down, up, span, tall }) {
 /** Names beside the marks, where they touch none that was written before; that of `last` first. */
 function nameMarks(c, marks, last, { span, tall }) {
   const taken = marks.map(({ x, y }) => [x - 9, y - 7, 18, 14]);
-  for (const { row, x, y } of [...marks].sort((a, b) => (b.row === last) - (a.row === last))) {
+  for (const { row, x, y } of [...marks].sort((a, b) => Number(b.row === last) - Number(a.row === last))) {
     const word = passWord(row), long = c.measureText(word).width;
     for (const [left, middle] of [[x + 13, y + 9], [x + 13, y - 7], [x - 13 - long, y + 9], [x - 13 - long, y - 7]]) {
       const box = [left, middle - 6, long, 12];

@@ -128,7 +128,7 @@ export function timeView(context) {
     eviction = jump("next eviction", "e", () => context.find("evicted", 1));
   const live = button("● live", () => context.follow(true), { class: "live" });
   const rate = h("span", { class: "quiet" }), box = h("div", { class: "lane-box" }, canvas, slider);
-  let colours = null, width = 0, painted = "", hint = () => "";
+  let colours = null, width = 0, painted = "", hint = (_) => "";
   box.addEventListener("pointermove",
     ({ clientX }) => set(box, { title: hint(clientX - box.getBoundingClientRect().left) || null }));
   const stretch = zoom(box, { least: SHORTEST, edges: () => [0, width], what: "steps in time", request: context.redraw,

@@ -162,7 +162,11 @@ function stepView(choose) {
     },
   };
 }
-/** Which node is the text, and its number. */
+/** Which node is the text, and its number.
+ *  @param store
+ *  @param {number} i
+ *  @param {{rank?: number, ended?: any}} node
+ *  @param {number} count */
 function winnerText(store, i, { rank, ended }, count) {
   const { noun, won } = formAt(store, i);
   const which = ended ? `the ${noun} that ended in step ${ended.step}` : `${noun} ${rank + 1}`;
@@ -227,8 +231,8 @@ function branchesOf({ nodes, before, steps }, won, over) {
   for (let at = won; at; at = at.parent) best.add(at);
   for (const node of [...nodes].reverse())
     deep.set(node, Math.max(node.step, ...node.kids.map((kid) => deep.get(kid))));
-  const first = (a, b) => best.has(b) - best.has(a) || deep.get(b) - deep.get(a) || !!a.left - !!b.left
-    || b.score - a.score;
+  const first = (a, b) => Number(best.has(b)) - Number(best.has(a)) || deep.get(b) - deep.get(a)
+    || Number(!!a.left) - Number(!!b.left) || b.score - a.score;
   const alive = new Set(before), due = [], rows = [];
   const roots = nodes.filter((node) => !node.parent).sort((a, b) => (b.group ?? 0) - (a.group ?? 0) || first(b, a));
   roots.forEach((node) => due.push({ node, from: null }));
@@ -252,7 +256,7 @@ function branchesOf({ nodes, before, steps }, won, over) {
 /** The rows that are drawn: those that lived longest, each with the one that it leaves. */
 function longestRows(rows) {
   if (rows.length <= MOST_BRANCHES) return rows;
-  const order = [...rows].sort((a, b) => (b.kind === "won") - (a.kind === "won") || b.end - a.end
+  const order = [...rows].sort((a, b) => Number(b.kind === "won") - Number(a.kind === "won") || b.end - a.end
     || a.nodes[0].step - b.nodes[0].step);
   const kept = new Set(order.slice(0, MOST_BRANCHES));
   return rows.filter((row) => kept.has(row));
