@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -42,6 +43,15 @@ def test_the_workflow_runs_the_commands_of_the_readme_and_may_write_nothing() ->
     assert "\n    make test " in readme and "\n    python3 scripts/environment.py test\n" in readme
     assert workflow["permissions"] == {"contents": "read"} and "permissions" not in workflow["jobs"]["test"]
     assert any(step.get("with", {}).get("cache") == "pip" for step in steps)
+
+
+def test_the_workflow_checks_the_page_s_scripts_with_pinned_tools() -> None:
+    assert "make lint-js" in [step.get("run") for step in read_yaml(WORKFLOW)["jobs"]["scripts"]["steps"]]
+    tools = json.loads((ROOT / "package.json").read_text(encoding="utf-8"))["devDependencies"]
+    locked = json.loads((ROOT / "package-lock.json").read_text(encoding="utf-8"))["packages"]
+    assert tools == {name: locked[f"node_modules/{name}"]["version"] for name in tools}
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page for name in tools)
 
 
 def test_the_workflow_asks_the_script_for_a_browser() -> None:
