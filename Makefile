@@ -6,13 +6,14 @@ ARGS ?=
 ENVIRONMENT := $(PYTHON) scripts/environment.py
 IN := $(ENVIRONMENT) python
 
-.PHONY: help app test check lint notebooks bench nightly release soak identity gpu models lock clean
+.PHONY: help app test check lint lint-js notebooks bench nightly release soak identity gpu models lock clean
 
 help:
 	@echo 'make app        open the lab at http://127.0.0.1:7860     ARGS="--model FOLDER --port 8000"'
 	@echo 'make test       ruff, mypy and all tests of a commit      ARGS="-k h2o", BROWSER=none'
 	@echo 'make check      ruff, mypy and the tests that the changed files ask for: a minute or so'
 	@echo 'make lint       ruff and mypy only'
+	@echo 'make lint-js    types and mistakes in the scripts of the page; needs Node'
 	@echo 'make notebooks  the notebooks, in JupyterLab'
 	@echo 'make bench      measure the methods on this machine'
 	@echo 'make nightly    the tests that make test leaves out: two hours on two cores'
@@ -35,6 +36,13 @@ check:
 
 lint:
 	@$(ENVIRONMENT) lint
+
+lint-js: node_modules/.package-lock.json
+	@npm run --silent lint
+
+node_modules/.package-lock.json: package.json package-lock.json
+	@npm ci --no-audit --no-fund
+	@touch $@
 
 notebooks:
 	@$(IN) -m jupyterlab notebooks $(ARGS)
@@ -68,5 +76,5 @@ lock:
 
 # build/training stays: it holds the checkpoints of trainings that were interrupted
 clean:
-	rm -rf .venv .hypothesis .pytest_cache .ruff_cache .mypy_cache build/lib build/bdist.* build/types dist *.egg-info
+	rm -rf .venv node_modules .hypothesis .pytest_cache .ruff_cache .mypy_cache build/lib build/bdist.* build/types dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -123,7 +123,7 @@ def files() -> list[Path]:
         found = [ROOT / name for name in listed if name]
     except (OSError, subprocess.CalledProcessError):
         away = re.compile(
-            r"(^|/)(\.venv|\.git|\.hypothesis|build|dist|runs|__pycache__|\.\w+_cache|[^/]*\.egg-info)(/|$)"
+            r"(^|/)(\.venv|node_modules|\.git|\.hypothesis|build|dist|runs|__pycache__|\.\w+_cache|[^/]*\.egg-info)(/|$)"
         )
         found = [p for p in ROOT.rglob("*") if not away.search(p.relative_to(ROOT).as_posix())]
     return [p for p in found if p.is_file() and not p.is_symlink()]
@@ -133,5 +133,5 @@ WEB = ROOT / "lab" / "web"
 
 
 def scripts() -> dict[str, Path]:
-    """Dotted name below lab/web -> file: debugger.forks is debugger/forks.js."""
+    """Dotted name below lab/web -> file: debugger.search is debugger/search.js."""
     return {".".join(p.relative_to(WEB).with_suffix("").parts): p for p in sorted(WEB.rglob("*.js"))}

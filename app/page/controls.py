@@ -24,9 +24,9 @@ from decodescope.engine.session.method import default_part
 
 # the preset that the controls begin with, and the one whose drafter they begin with where no draft model is there
 FIRST, ALONE = declarations.FIRST, "lookup"
-# The knobs of the parts of a kind, drawn by lab/web/knobs.js, which asks for what they declare and holds what was set: {part:
-# {knob: value}}. One input for all of them: the page library looks through all inputs of a page for each of them, before the
-# page answers. What is shown comes as a text: the library takes each quoted word of a script for an event.
+# The knobs of the parts of a kind, drawn by lab/web/run_form/knobs.js, which asks for what they declare and holds what was
+# set: {part: {knob: value}}. One input for all of them: the page library looks through all inputs of a page for each of them,
+# before the page answers. What is shown comes as a text: the library takes each quoted word of a script for an event.
 KNOBS = """
 const parts = JSON.parse(%s);
 const tell = () => window.decodescope((page) => page.showKnobPanel(element, parts, props.value, set));

@@ -8,17 +8,17 @@ from decodescope.app.http.guard import App, Receive, Scope, Send
 from decodescope.lab.views.bundle import WEB
 
 HEAD = b"""
-<link rel="stylesheet" href="/ds/web/scope.css">
-<link rel="stylesheet" href="/ds/web/page.css">
-<link rel="stylesheet" href="/ds/web/walk.css">
+<link rel="stylesheet" href="/ds/web/styles/scope.css">
+<link rel="stylesheet" href="/ds/web/styles/page.css">
+<link rel="stylesheet" href="/ds/web/styles/walk.css">
 <link rel="modulepreload" href="/ds/web/scope.js">
-<link rel="modulepreload" href="/ds/web/address.js">
-<link rel="modulepreload" href="/ds/web/runs.js">
+<link rel="modulepreload" href="/ds/web/shared/address.js">
+<link rel="modulepreload" href="/ds/web/runs/runs.js">
 <link rel="modulepreload" href="/ds/web/tabs.js">
-<link rel="modulepreload" href="/ds/web/tour.js">
-<link rel="modulepreload" href="/ds/web/walk.js">
-<link rel="modulepreload" href="/ds/web/landing.js">
-<link rel="modulepreload" href="/ds/web/save.js">
+<link rel="modulepreload" href="/ds/web/tour/tour.js">
+<link rel="modulepreload" href="/ds/web/tour/walk.js">
+<link rel="modulepreload" href="/ds/web/runs/landing.js">
+<link rel="modulepreload" href="/ds/web/export/save.js">
 <script>
 %s</script>
 """ % (WEB / "boot.js").read_bytes()

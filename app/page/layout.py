@@ -28,9 +28,9 @@ from . import controls
 
 # Again behind the library's own styles, so that ours win; the first time they come with head.py.
 STYLES = """
-<link rel="stylesheet" href="/ds/web/scope.css">
-<link rel="stylesheet" href="/ds/web/page.css">
-<link rel="stylesheet" href="/ds/web/walk.css">
+<link rel="stylesheet" href="/ds/web/styles/scope.css">
+<link rel="stylesheet" href="/ds/web/styles/page.css">
+<link rel="stylesheet" href="/ds/web/styles/walk.css">
 """
 # The scripts of the parts below: each hands its element to the page module, which lab/web/boot.js gives out. `value` is
 # JSON, put in by textContent.

@@ -10,7 +10,7 @@ from fastapi.responses import FileResponse, Response
 
 from decodescope.app.runs.catalogue.knobs import knob_declarations
 from decodescope.app.runs.run_service import RunService
-from decodescope.lab.views.bundle import PARTS, core_script, part_script
+from decodescope.lab.views.bundle import ENTRY, PARTS, core_script, part_module, part_script
 
 from .catalogue import query_models
 from .hardware import json_response
@@ -19,9 +19,9 @@ WEB = Path(__file__).resolve().parents[2] / "lab" / "web"
 KINDS = {".js": "text/javascript", ".css": "text/css"}
 # address below /ds/web/ -> kind; the folder `scope` is handed out as one script, and one for each part that few runs need
 FILES = {x.relative_to(WEB).as_posix(): KINDS[x.suffix] for x in WEB.rglob("*.*") if x.suffix in KINDS}
-SCRIPTS = {f"scope/{name}.js": name for name in PARTS}
+SCRIPTS = {part_module(name): name for name in PARTS}
 FILES = {name: kind for name, kind in FILES.items() if not name.startswith("scope/")}
-FILES |= dict.fromkeys(("scope.js", *SCRIPTS), KINDS[".js"])
+FILES |= dict.fromkeys((ENTRY, *SCRIPTS), KINDS[".js"])
 
 
 def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response]) -> None:
@@ -32,7 +32,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
     def web(name: str) -> Response:
         if name not in FILES:
             return refused(404, "There is no such file.")
-        if name == "scope.js":
+        if name == ENTRY:
             return Response(core_script(), media_type=FILES[name], headers=fresh)
         if name in SCRIPTS:
             return Response(part_script(SCRIPTS[name]), media_type=FILES[name], headers=fresh)

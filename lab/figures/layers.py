@@ -17,7 +17,7 @@ from decodescope.lab.wire.depths import count_resumed_rows, exit_pass_indices, l
 from .chart import INK, chart, escape_label
 
 # letter -> as a map shows it, a word, its colour, its pattern, and which part of a cell it fills, from above; as the page's
-# lab/web/scope/depth.js has them
+# lab/web/scope/model/depth.js has them
 DID: dict[str, tuple[str, str, str, str, tuple[float, float]]] = {
     "r": ("R", "ran", "time-3", "", (0.0, 1.0)),
     "a": ("A", "attention alone", "time-2", "", (0.0, 0.5)),

@@ -1,8 +1,8 @@
-"""Style: colours, words and number formats, the same in every view. The page's own copy stands in web/scope.css."""
+"""Style: colours, words and number formats, the same in every view. The page's own copy stands in web/styles/scope.css."""
 
 from __future__ import annotations
 
-# Tokens of colour; web/scope.css declares the same values for the drawing module, and a test compares them.
+# Tokens of colour; web/styles/scope.css declares the same values for the drawing module, and a test compares them.
 LIGHT = {
     "bg": "#ffffff",
     "panel": "#f6f8fa",

@@ -1,4 +1,4 @@
-"""Tokens as text in Python's views: the same symbols as in web/scope/tokens.js, and none of it markup."""
+"""Tokens as text in Python's views: the same symbols as in web/scope/shared/tokens.js, and none of it markup."""
 
 from __future__ import annotations
 

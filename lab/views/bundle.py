@@ -1,6 +1,6 @@
-"""Bundle: the modules of web/scope as one script without imports, for the page, the notebook and the exported file.
+"""Bundle: scope.js and the modules of scope/ as one script without imports, for the page, the notebook and the exported file.
 
-The modules are named ones: `import { a, b } from "./file.js";` at the top, `export` before a declaration. Their text is
+The modules are named ones: `import { a, b } from "./folder/file.js";` at the top, `export` before a declaration. Their text is
 put one after the other, what is needed first, so their names share one scope; a name that stands twice is refused.
 Comments stay behind, and so do the spaces that lines begin with: they are a quarter of what would travel.
 
@@ -12,6 +12,7 @@ A browser loads no module from a file on disk, so a gallery's pages get the same
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -22,7 +23,7 @@ from .script import strip_spaces
 
 WEB = Path(__file__).resolve().parent.parent / "web"
 ENTRY = "scope.js"
-# what of a step asks for which part; the same as in web/scope/extras.js
+# what of a step asks for which part; the same as in web/scope/shared/extras.js
 ASKS = {
     "canvas": "canvas", "branches": "trees", "tree": "trees", "threads": "threads", "depth": "depth", "lanes": "turns",
     "scale": "scale", "rounds": "repeats", "survey": "survey",
@@ -30,11 +31,9 @@ ASKS = {
 # named after the module that each begins with
 PARTS = tuple(sorted({*ASKS.values(), "pair", "picture", "prompt_compression", "model"}))
 SINGLE = frozenset(PARTS) - {"pair"}  # what one run can ask for
-_IMPORT = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
-_PASSED = re.compile(r'^export \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([\w-]+\.js)";\n', re.MULTILINE)
-_BESIDE = re.compile(
-    r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "(?:\./|\.\./)([\w-]+\.js)";\n', re.MULTILINE
-)
+_FROM = r'\{\s*(\w+(?:,\s*\w+)*),?\s*\} from "(\.{1,2}/[\w./-]+\.js)";\n'
+_IMPORT = re.compile("^import " + _FROM, re.MULTILINE)
+_PASSED = re.compile("^export " + _FROM, re.MULTILINE)
 _EXPORTED = re.compile(r"^export \{ ([\w, ]+) \};\n", re.MULTILINE)
 _DECLARED = re.compile(r"^(export )?(?:async )?(?:const|let|class|function\*?) (\w+)", re.MULTILINE)
 _COMMENT = re.compile(r"^[ \t]*(?:/\*(?s:.*?)\*/[ \t]*|//.*)\n", re.MULTILINE)
@@ -75,7 +74,7 @@ def requested_parts(message: Mapping[str, Any]) -> set[str]:
 @cache
 def bundle(parts: frozenset[str] = frozenset(PARTS)) -> str:
     """The drawing module with these parts as one script that imports nothing; its exports are those of its entries."""
-    return join_modules(WEB / "scope", ENTRY, *(f"{part}.js" for part in sorted(parts)))
+    return join_modules(WEB, ENTRY, *(part_module(part) for part in sorted(parts)))
 
 
 @cache
@@ -85,8 +84,15 @@ def core_script() -> str:
 
 
 def part_script(name: str) -> str:
-    """A part as a script that imports from the core, which lies a folder above it as scope.js."""
+    """A part as a script that imports from the core, scope.js."""
     return _split_core()[1][name]
+
+
+@cache
+def part_module(name: str) -> str:
+    """The module that a part begins with, as its path in the folder of the scripts."""
+    (path,) = (WEB / "scope").rglob(f"{name}.js")
+    return path.relative_to(WEB).as_posix()
 
 
 def join_modules(folder: Path, entry: str, *more: str) -> str:
@@ -103,27 +109,28 @@ def join_modules(folder: Path, entry: str, *more: str) -> str:
 @cache
 def _split_core() -> tuple[str, dict[str, str]]:
     """The core, and the parts by name."""
-    modules = _Modules(WEB / "scope", ENTRY)
+    modules = _Modules(WEB, ENTRY)
     modules.take(ENTRY)
     base = list(modules.texts)
     kit = set(modules.passed)
     parts = {}
     for name in PARTS:
-        before = set(modules.texts)
-        modules.take(f"{name}.js")
+        before, first = set(modules.texts), part_module(name)
+        modules.take(first)
         own = [x for x in modules.texts if x not in before]
         wanted = [(x, other) for module in own for names, other in modules.wanted[module] for x in names]
         if shared := sorted({other for _, other in wanted if other not in (*base, *own)}):
             raise BundleError(f"{name} and another part need {', '.join(shared)}; import it in the core too.")
         taken = sorted({x for x, other in wanted if other in base})
         kit.update(taken)
-        head = f'import {{ {", ".join(taken)} }} from "../{ENTRY}";\n'
-        parts[name] = head + modules.text(own, modules.exports[f"{name}.js"])
+        core = posixpath.relpath(ENTRY, posixpath.dirname(first))
+        head = f'import {{ {", ".join(taken)} }} from "{core}";\n'
+        parts[name] = head + modules.text(own, modules.exports[first])
     return modules.text(base, kit), parts
 
 
 class _Modules:
-    """Modules of a folder, in the order in which they run: name -> text without imports, what it exports and imports.
+    """Modules of a folder, in the order in which they run: path in it -> text without imports, what it exports and imports.
 
     passed: what the entry exports, its own and what it passes on
     """
@@ -145,14 +152,14 @@ class _Modules:
         if name in self.texts:
             return
         path = self.folder / name
-        if not path.is_file():
+        if name.startswith("../") or not path.is_file():
             raise BundleError(
                 f"{above[-1] if above else 'the bundle'} imports {name}, which is not in {self.folder.name}."
             )
         text = strip_comments(path.read_text(encoding="utf-8"))
-        wanted = self.wanted[name] = [(_parse_names(match[1]), match[2]) for match in _IMPORT.finditer(text)]
+        wanted = self.wanted[name] = _read_imports(_IMPORT, text, name)
         if name == self.entry:
-            wanted += [(_parse_names(match[1]), match[2]) for match in _PASSED.finditer(text)]
+            wanted += _read_imports(_PASSED, text, name)
             self.passed.extend(x for match in _PASSED.finditer(text) for x in _parse_names(match[1]))
             text = _PASSED.sub("", text)
         text = _IMPORT.sub("", text)
@@ -180,7 +187,7 @@ class _Modules:
 
     def text(self, names: Iterable[str], exports: Iterable[str]) -> str:
         """These modules as one text that ends with its exports."""
-        parts = [f"// ---- {name}\n{minify_script(self.texts[name])}\n" for name in names]
+        parts = [f"// ---- {posixpath.basename(x)}\n{minify_script(self.texts[x])}\n" for x in names]
         return "\n".join([*parts, f"export {{ {', '.join(sorted(exports))} }};\n"])
 
 
@@ -202,25 +209,29 @@ def declared_names(text: str) -> list[str]:
 
 def classic_script(*scripts: Path, parts: frozenset[str] = frozenset(PARTS)) -> str:
     """The drawing module with these parts and, behind it, these scripts as one that is no module: it imports and exports
-    nothing and leaves no name. They import by name from scope.js, beside or above them, and from those named before. Raises
-    BundleError."""
+    nothing and leaves no name. They import by name from scope.js and from those named before. Raises BundleError."""
     module = bundle(parts)
-    known = {ENTRY: {x for match in _EXPORTED.finditer(module) for x in _parse_names(match[1])}}
+    known = {
+        (WEB / ENTRY).as_posix(): {x for match in _EXPORTED.finditer(module) for x in _parse_names(match[1])}
+    }
     owners: dict[str, str] = {}
     texts = []
     for path in scripts:
         text = strip_comments(path.read_text(encoding="utf-8"))
-        for match in _BESIDE.finditer(text):
-            if match[2] not in known:
-                raise BundleError(f"{path.name} imports {match[2]}, which is not named before it.")
-            if missing := [x for x in _parse_names(match[1]) if x not in known[match[2]]]:
+        for names, other in _read_imports(_IMPORT, text, path.as_posix()):
+            if other not in known:
                 raise BundleError(
-                    f"{path.name} imports {', '.join(missing)} from {match[2]}, which does not export it."
+                    f"{path.name} imports {posixpath.basename(other)}, which is not named before it."
                 )
-        text = _BESIDE.sub("", text)
-        if other := _OTHER.search(text):
-            raise BundleError(f'{path.name}: "{other[0][:60]}" cannot be joined; import and export by name.')
-        known[path.name] = {match[2] for match in _DECLARED.finditer(text) if match[1]}
+            if missing := [x for x in names if x not in known[other]]:
+                raise BundleError(
+                    f"{path.name} imports {', '.join(missing)} from {posixpath.basename(other)}, "
+                    "which does not export it."
+                )
+        text = _IMPORT.sub("", text)
+        if unread := _OTHER.search(text):
+            raise BundleError(f'{path.name}: "{unread[0][:60]}" cannot be joined; import and export by name.')
+        known[path.as_posix()] = {match[2] for match in _DECLARED.finditer(text) if match[1]}
         for match in _DECLARED.finditer(text):
             if (first := owners.setdefault(match[2], path.name)) != path.name:
                 raise BundleError(
@@ -232,6 +243,15 @@ def classic_script(*scripts: Path, parts: frozenset[str] = frozenset(PARTS)) -> 
     whole = _EXPORTED.sub("", re.sub(r"^export default\b ?", "void ", module, flags=re.MULTILINE))
     # a name of the scripts may stand in the module too: they have a scope of their own inside of its
     return "\n".join(['(() => {\n"use strict";', whole, "(() => {", *texts, "})();", "})();\n"])
+
+
+def _read_imports(form: re.Pattern[str], text: str, path: str) -> list[tuple[list[str], str]]:
+    """The names that a module at this path imports in this form, each time with the path of the other module."""
+    folder = posixpath.dirname(path)
+    return [
+        (_parse_names(match[1]), posixpath.normpath(posixpath.join(folder, match[2])))
+        for match in form.finditer(text)
+    ]
 
 
 def _parse_names(listed: str) -> list[str]:

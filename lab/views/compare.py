@@ -41,7 +41,7 @@ class Comparison(anywidget.AnyWidget):
     """
 
     _esm = property(lambda self: bundle(self._parts))  # read once, when the widget is made
-    _css = WEB / "scope.css"
+    _css = WEB / "styles/scope.css"
     runs: Any = traitlets.List([]).tag(sync=True)  # the messages of both: a reopened notebook draws from them
     views = traitlets.List(traitlets.Unicode(), default_value=list(VIEWS)).tag(sync=True)
     token = traitlets.Int(1).tag(sync=True)

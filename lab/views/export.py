@@ -73,7 +73,7 @@ def export_html(  # noqa: PLR0913
     parts = {
         "POLICY": POLICY,
         "TITLE": escape_html("DecodeScope: " + title),
-        "STYLE": (WEB / "scope.css").read_text(encoding="utf-8") + _STYLE + RUN_STYLE,
+        "STYLE": (WEB / "styles/scope.css").read_text(encoding="utf-8") + _STYLE + RUN_STYLE,
         "CARD": cards,
         "TABLE": steps_table(trace, last, text),
         "DATA": embed_json(shown),

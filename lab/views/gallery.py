@@ -37,6 +37,7 @@ TREES = 1 << 20  # bytes of steps with their trees; those behind come with text 
 ROOM = 1 << 17  # bytes of a page that are kept for all but the steps
 PARTS = "web"  # the folder of what all pages share
 COURSE = "course-"  # how the names of the pages of notebooks begin
+SHEETS = ("scope.css", "walk.css", "gallery.css")
 SCRIPTS = ("theme.js", "index.js")  # beside pages.js, in which the drawing module is
 FOUND = 2000  # characters of a run's text that the search looks through
 
@@ -124,7 +125,7 @@ def _live_messages(shown: Mapping[str, Any]) -> list[list[dict[str, Any]]]:
 
 def _shared_files(parts: frozenset[str]) -> Iterator[tuple[str, str]]:
     """Name and text of the files that all pages share; parts: of the drawing, those that a page asks for."""
-    sheets = [(WEB / name).read_text(encoding="utf-8") for name in ("scope.css", "walk.css", "gallery.css")]
+    sheets = [(WEB / "styles" / name).read_text(encoding="utf-8") for name in SHEETS]
     yield "style.css", "".join([*sheets, RUN_STYLE])
     for name in SCRIPTS:
         yield (
@@ -132,7 +133,7 @@ def _shared_files(parts: frozenset[str]) -> Iterator[tuple[str, str]]:
             f"(() => {{\n{strip_comments((WEB / 'gallery' / name).read_text(encoding='utf-8'))}}})();\n",
         )
     own = (WEB / "gallery" / x for x in ("trace.js", "course.js", "pages.js"))
-    yield "pages.js", classic_script(WEB / "walk.js", *own, parts=parts)
+    yield "pages.js", classic_script(WEB / "tour/walk.js", *own, parts=parts)
 
 
 # ---- the page of a run

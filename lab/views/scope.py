@@ -36,7 +36,7 @@ class Scope(anywidget.AnyWidget):
     """
 
     _esm: Any = property(lambda self: bundle(self._parts))  # read once, when the widget is made
-    _css = WEB / "scope.css"
+    _css = WEB / "styles/scope.css"
     views = traitlets.List(traitlets.Unicode(), default_value=list(VIEWS)).tag(sync=True)
     # a finished trace, set once: a reopened notebook draws from it
     messages: Any = traitlets.List([]).tag(sync=True)

@@ -13,7 +13,7 @@ from typing import Any
 from decodescope.lab.formatting.tokens import escape_html
 
 WIDE, HIGH = 240, 120  # of the picture
-FRAMES = 8  # at most; the sheet web/gallery.css moves as many
+FRAMES = 8  # at most; the sheet web/styles/gallery.css moves as many
 ROWS, COLUMNS = 7, 8  # of a tree: branches and depth
 MOST = 120  # entries, tokens or passes in one picture
 Message = dict[str, Any]

@@ -12,7 +12,8 @@
     try {
       return JSON.parse(sessionStorage.getItem(KEPT) || "[]").filter((time) => Date.now() - time < SPAN);
     } catch {
-      return performance.getEntriesByType("navigation")[0]?.type === "reload" ? Array(MOST).fill(0) : [];
+      const [visit] = /** @type {PerformanceNavigationTiming[]} */ (performance.getEntriesByType("navigation"));
+      return visit?.type === "reload" ? Array(MOST).fill(0) : [];
     }
   };
   function tell(sentence) {
@@ -40,15 +41,19 @@
   const part = (event) => event.target.matches?.("script[src], link[rel=stylesheet]") && again();
   window.addEventListener("error", part, true);
   // a sheet that came again goes the first time, which only costs then
-  document.addEventListener("load", ({ target: { href, sheet } }) => {
-    const same = [...document.querySelectorAll("link[rel=stylesheet]")].filter((link) => sheet && link.href === href);
+  document.addEventListener("load", ({ target }) => {
+    const { href, sheet } = /** @type {HTMLLinkElement} */ (target);
+    /** @type {NodeListOf<HTMLLinkElement>} */
+    const links = document.querySelectorAll("link[rel=stylesheet]");
+    const same = [...links].filter((link) => sheet && link.href === href);
     for (const link of same.slice(0, -1)) link.remove();
   }, true);
   window.addEventListener("vite:preloadError", again);
   window.addEventListener("unhandledrejection", (event) => LOST.test(event.reason?.message) && again());
   /** Do something with the module of the page, when it has come. */
-  window.decodescope = (act) =>
+  const decodescope = (act) =>
     (coming ??= import("/ds/web/page.js").catch(() => (again(), new Promise(() => {})))).then(act);
-  window.decodescope((page) =>
+  Object.assign(window, { decodescope });
+  decodescope((page) =>
     (document.body ? page.drawEarly() : document.addEventListener("DOMContentLoaded", page.drawEarly)));
 })();

@@ -2,8 +2,8 @@
  * where a piece of the text was lost, what two runs keep alike, and what a step looked at. The server counts; this
  * draws. Each section is a file of cache/. */
 import { button, h, icon } from "./scope.js";
-import { onChange, panes, onStep, noStepReason } from "./runs.js";
-import { current, fragment } from "./address.js";
+import { onChange, panes, onStep, noStepReason } from "./runs/runs.js";
+import { current, fragment } from "./shared/address.js";
 import { attentionView } from "./cache/attention.js";
 import { overlapView } from "./cache/overlap.js";
 import { headView } from "./cache/head.js";

@@ -1,8 +1,8 @@
 /* catalogue: all methods in one list, to be searched, read about and put into the controls. Opened from beside the
  * method. */
 import { describe } from "./catalogue/details.js";
-import { label } from "./exactness.js";
-import { ask, withModels } from "./runs.js";
+import { label } from "./shared/exactness.js";
+import { ask, withModels } from "./runs/runs.js";
 import { button, h, formatFixed } from "./scope.js";
 
 const NEEDS = [
@@ -27,7 +27,7 @@ let sheet = null;
 /** The styles, which come behind the page library's own; loaded once. */
 function loadSheet() {
   sheet ??= new Promise((done) => {
-    const link = h("link", { rel: "stylesheet", href: "/ds/web/catalogue.css" });
+    const link = h("link", { rel: "stylesheet", href: "/ds/web/styles/catalogue.css" });
     for (const kind of ["load", "error"]) link.addEventListener(kind, done);
     document.head.append(link);
   });

@@ -1,8 +1,8 @@
 /* compare: two to four runs beside each other, as they go or as they were recorded: one scrubber, one clock,
  * one table. Each part is a file of compare/. */
 import { h } from "./scope.js";
-import { open, panes as inLab } from "./runs.js";
-import { current, go } from "./address.js";
+import { open, panes as inLab } from "./runs/runs.js";
+import { current, go } from "./shared/address.js";
 import { againstBaseline } from "./compare/baseline.js";
 import { announce } from "./compare/announce.js";
 import { FEWEST, LETTERS, MOST } from "./compare/letters.js";
@@ -17,8 +17,8 @@ import { emptyState } from "./compare/empty_state.js";
 import { stream } from "./compare/stream.js";
 import { summaryPoll } from "./compare/summary.js";
 import { toolsOf } from "./compare/tools.js";
-import { activeRuns } from "./active_runs.js";
-import { createNotice } from "./notice.js";
+import { activeRuns } from "./runs/active_runs.js";
+import { createNotice } from "./shared/notice.js";
 
 const LATER = 400; // ms after the last move until the address has it: to write it takes the page some ms
 const VIEWS = [
@@ -168,7 +168,7 @@ export function page(element) {
       return build(idsOf()), refuse("The runs of this address cannot be read: it takes two to four numbers of 16 "
         + "digits, with commas between them.");
     Object.assign(now, { named: true, way, base: Math.min(ids.length - 1, base) });
-    if (ids.join() === idsOf().join()) now.both?.against(now.base), bar.base(now.base), now.both?.align(way);
+    if (String(ids) === String(idsOf())) now.both?.against(now.base), bar.base(now.base), now.both?.align(way);
     else build(ids);
     if (repeat) table.repeats.restore(repeat);
     if (now.both && at !== null)

@@ -3,20 +3,20 @@
  * never changed. Each part is a file of debugger/. */
 import { h, mount } from "./scope.js";
 import { loads } from "./parts.js";
-import { NONE, ask, onChange, onStep } from "./runs.js";
-import { current } from "./address.js";
-import { breakpointList } from "./debugger/breakpoint_list.js";
-import { onBreakpoints } from "./debugger/breakpoints.js";
+import { NONE, ask, onChange, onStep } from "./runs/runs.js";
+import { current } from "./shared/address.js";
+import { breakpointList } from "./debugger/breakpoints/breakpoint_list.js";
+import { onBreakpoints } from "./debugger/breakpoints/breakpoints.js";
 import { labSync } from "./debugger/lab_sync.js";
 import { heading } from "./debugger/heading.js";
-import { toggleBreakpoint } from "./debugger/breakpoint_toggle.js";
-import { whatifPath } from "./debugger/whatif_path.js";
+import { toggleBreakpoint } from "./debugger/breakpoints/breakpoint_toggle.js";
+import { whatifPath } from "./debugger/whatif/whatif_path.js";
 import { stepAddress } from "./debugger/step_address.js";
 import { debuggerState } from "./debugger/state.js";
 import { navigation } from "./debugger/navigation.js";
-import { watches } from "./debugger/watches.js";
+import { watches } from "./debugger/watches/watches.js";
 import { keyList, keys, toolbar } from "./debugger/toolbar.js";
-import { whatif } from "./debugger/whatif.js";
+import { whatif } from "./debugger/whatif/whatif.js";
 
 export function page(element) {
   const shared = debuggerState(), place = stepAddress(shared);

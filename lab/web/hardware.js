@@ -1,9 +1,9 @@
 /* hardware: the passes of the shown run under its machine's roof, and the same run priced elsewhere. What was measured
  * is filled, what the cost model says is hollow, and no line joins the two. */
 import { button, decides, h, icon, passName, roofPoint, formatScaled } from "./scope.js";
-import { ask, onChange, panes, paneTitle, onStep, errorText, noStepReason } from "./runs.js";
-import { saveMenu } from "./save.js";
-import { current } from "./address.js";
+import { ask, onChange, panes, paneTitle, onStep, errorText, noStepReason } from "./runs/runs.js";
+import { saveMenu } from "./export/save.js";
+import { current } from "./shared/address.js";
 import { operatorsTable } from "./hardware/operators.js";
 import { compiledOf, errorOf, passesTable, threadsOf, tokenBars, verdictOf, workedOf } from "./hardware/prices.js";
 import { drawRoofline, phaseIcon } from "./hardware/roofline.js";

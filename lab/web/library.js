@@ -1,16 +1,16 @@
 /* library: the traces in the folder of this machine, and the examples: open, filter, name, keep, delete, compare, add,
  * save. Each part is a file of library/. */
 import { formatCount, h, size } from "./scope.js";
-import { exampleOf, open, shown } from "./runs.js";
-import { current, go } from "./address.js";
-import { activeRuns } from "./active_runs.js";
+import { exampleOf, open, shown } from "./runs/runs.js";
+import { current, go } from "./shared/address.js";
+import { activeRuns } from "./runs/active_runs.js";
 import { uploadArea } from "./library/upload.js";
 import { calibrations } from "./library/calibrations.js";
 import { cards } from "./library/cards.js";
 import { createSelection } from "./library/selection.js";
 import { createTraceList } from "./library/trace_list.js";
 import { traces } from "./library/table.js";
-import { createNotice } from "./notice.js";
+import { createNotice } from "./shared/notice.js";
 
 const LOWEST = 4; // tokens per step that the highest column of small ones stands for at least
 
@@ -25,7 +25,9 @@ function show(run) {
   open(run);
   if (exampleOf(run)) shown.put?.(exampleOf(run).settings); // Run repeats it
   go("lab");
-  document.querySelector(".ds-places .ds")?.focus({ preventScroll: true });
+  /** @type {HTMLElement} */
+  const view = document.querySelector(".ds-places .ds");
+  view?.focus({ preventScroll: true });
 }
 
 export function page(element) {

@@ -1,20 +1,20 @@
 /* page: what stands around the pictures on the app's page: examples, buttons, refusals, models, and what went wrong.
  * Each export is handed the element of one part of the page; the parts share the runs of runs.js. */
-import { panel } from "./address.js";
-import { keepFocus } from "./focus.js";
-import { grid } from "./grid.js";
-import { knobDeclarations, panel as knobPanel, show as showKnobs } from "./knobs.js";
-import { stepLink, followStepLinks } from "./landing.js";
-import { checkSettings, copyText, copyButtons, settingsBanner } from "./settings_diff.js";
-import { breakpointBanner } from "./breakpoint_banner.js";
-import { showPromptNotes, placePromptNotes } from "./prompt_notes.js";
-import { copyButton, forms, saveMenu, viewsOf } from "./save.js";
+import { panel } from "./shared/address.js";
+import { keepFocus } from "./shared/focus.js";
+import { grid } from "./run_view/grid.js";
+import { knobDeclarations, panel as knobPanel, show as showKnobs } from "./run_form/knobs.js";
+import { stepLink, followStepLinks } from "./runs/landing.js";
+import { checkSettings, copyText, copyButtons, settingsBanner } from "./run_form/settings_diff.js";
+import { breakpointBanner } from "./run_view/breakpoint_banner.js";
+import { showPromptNotes, placePromptNotes } from "./run_form/prompt_notes.js";
+import { copyButton, forms, saveMenu, viewsOf } from "./export/save.js";
 import { button, h, icon } from "./scope.js";
 import { activePane, activePlayer, allOver, ask, beginRuns, errorText, exampleOf, hasFailed, isOver, notify, onChange,
-  open, panes, paneTitle, shown, withModels } from "./runs.js";
+  open, panes, paneTitle, shown, withModels } from "./runs/runs.js";
 import { pages, tabs } from "./tabs.js";
-import { tour } from "./tour.js";
-import { activeRuns } from "./active_runs.js";
+import { tour } from "./tour/tour.js";
+import { activeRuns } from "./runs/active_runs.js";
 
 const THEME = "decodescope-theme";
 const SIZE = "decodescope-size";
@@ -66,7 +66,7 @@ function picture() {
   const places = beginRuns();
   followStepLinks();
   // they act on every run that goes, whichever page is looked at
-  if (readStored(BREAKS)) import("./debugger/breakpoints.js");
+  if (readStored(BREAKS)) import("./debugger/breakpoints/breakpoints.js");
   return (frame = h("div", { class: "ds-frame" }, runBar(), breakpointBanner(), tour(), settingsBanner(), emptyState(),
     failurePanel(), queueList(), sliders, risks, grid(), places));
 }
@@ -80,7 +80,7 @@ function distributionButton() {
   const one = button("Distribution", async () => {
     sliders.hidden = !sliders.hidden;
     one.setAttribute("aria-expanded", !sliders.hidden);
-    loading ??= import("./distribution.js").then(({ showDistribution }) => showDistribution(sliders));
+    loading ??= import("./run_view/distribution.js").then(({ showDistribution }) => showDistribution(sliders));
     await loading.catch((error) => {
       loading = null;
       sliders.replaceChildren(h("p", { class: "ds-refusal", role: "alert" }, errorText(error)));
@@ -104,7 +104,7 @@ function calibrationButton() {
     if (risks.hidden || as === drawn) return;
     drawn = as;
     try {
-      const { calibration } = await import("./calibration.js");
+      const { calibration } = await import("./run_form/calibration.js");
       if (as !== drawn) return;
       views = all.map(() => calibration());
       risks.replaceChildren(...views.map((x) => x.element));
@@ -450,11 +450,11 @@ export function showHeader(element) {
   const logo = document.createElementNS(ns, "svg");
   const draw = (tag, props) => {
     const node = document.createElementNS(ns, tag);
-    for (const [name, value] of Object.entries(props)) node.setAttribute(name, value);
+    for (const [name, value] of Object.entries(props)) node.setAttribute(name, String(value));
     logo.append(node);
   };
   for (const [name, value] of Object.entries({ viewBox: "0 0 30 22", width: 30, height: 22, class: "ds-logo",
-    "aria-hidden": "true" })) logo.setAttribute(name, value);
+    "aria-hidden": "true" })) logo.setAttribute(name, String(value));
   draw("path", { class: "off", d: "M4,6H24" });
   draw("path", { class: "on", d: "M4,6H9Q12,6 12,9V14Q12,17 15,17H25" });
   draw("rect", { class: "root", x: 1, y: 3, width: 6, height: 6 });

@@ -1,9 +1,9 @@
 /* report: where the drafts of recorded runs died. Runs of one method are counted together; the server makes
  * the tables. */
 import { button, h, plural } from "./scope.js";
-import { ask, panes, runTitle } from "./runs.js";
-import { current, fragment } from "./address.js";
-import { createNotice } from "./notice.js";
+import { ask, panes, runTitle } from "./runs/runs.js";
+import { current, fragment } from "./shared/address.js";
+import { createNotice } from "./shared/notice.js";
 import { batch } from "./report/batch.js";
 import { reportComparison } from "./report/comparison.js";
 import { rejections, table } from "./report/tables.js";

@@ -1,6 +1,6 @@
 /* tabs: the pages of the app, one at a time. Switching hides and shows and loads nothing again, so each keeps its
  * state. */
-import { LAB, PAGES, current, go, onPageChange } from "./address.js";
+import { LAB, PAGES, current, go, onPageChange } from "./shared/address.js";
 import { button, h, tips } from "./scope.js";
 
 /** Fetches the module of a page when it is first looked at; it exports page(element), which fills the element and may
@@ -13,6 +13,10 @@ const LOADS = {
   hardware: () => import("./hardware.js"),
   library: () => import("./library.js"),
 };
+/** @typedef {{shown?: () => void, hidden?: () => void}} Page */
+/** @typedef {{name: string, word: string, load?: () => Promise<any>, loading?: Promise<any>, wait?: number,
+ *    button?: HTMLElement, panel?: HTMLElement, module?: Page}} Tab */
+/** @type {Tab[]} */
 const TABS = Object.entries(PAGES).map(([name, word]) => ({ name, word, load: LOADS[name] }));
 
 const WAIT = 500; // ms before a page that did not come is asked for again; twice as long each time
@@ -31,7 +35,7 @@ function turn(name, before) {
   root.dataset.dsTab = name;
   entitle(tab);
   for (const one of TABS) {
-    one.button.setAttribute("aria-selected", one === tab);
+    one.button.setAttribute("aria-selected", String(one === tab));
     one.button.tabIndex = one === tab ? 0 : -1;
   }
   if (bar.contains(document.activeElement)) tab.button.focus();
@@ -93,7 +97,7 @@ const serverAnswers = () => fetch("/ds/state", { cache: "no-store" }).then((answ
 
 /** Load the sheet of a page behind the others, so that what is drawn has its styles. */
 function sheet(name) {
-  const link = h("link", { rel: "stylesheet", href: `/ds/web/${name}.css` });
+  const link = h("link", { rel: "stylesheet", href: `/ds/web/styles/${name}.css` });
   const done = new Promise((loaded, failed) => (link.addEventListener("load", loaded),
       link.addEventListener("error", () => (link.remove(), failed(new Error("its styles did not come.")))))
   );

@@ -49,7 +49,7 @@ def losing(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
 
 # part of the page -> how often it is lost
 LOST = {
-    "/ds/web/runs.js": 2,
+    "/ds/web/runs/runs.js": 2,
     "/ds/web/page.js": 1,
     "/assets/index-": 1,
     "/ds/examples": 3,

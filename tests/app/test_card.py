@@ -46,7 +46,7 @@ class Scope:
         self.troubles: list[str] = []
         self.page.on("pageerror", lambda error: self.troubles.append(str(error)))
         self.page.route("http://scope.test/", lambda r: r.fulfill(body=PAGE, content_type="text/html"))
-        sheet = (WEB / "scope.css").read_text(encoding="utf-8")
+        sheet = (WEB / "styles/scope.css").read_text(encoding="utf-8")
         for name, kind, body in (("scope.js", "text/javascript", bundle()), ("scope.css", "text/css", sheet)):
             self.page.route(f"http://scope.test/{name}", served(body, kind))
         self.page.goto("http://scope.test/")

@@ -233,9 +233,9 @@ def test_web_files_are_three_scripts_and_two_sheets(client: TestClient) -> None:
     for name, kind in [
         ("scope.js", "text/javascript"),
         ("page.js", "text/javascript"),
-        ("runs.js", "text/javascript"),
-        ("scope.css", "text/css"),
-        ("page.css", "text/css"),
+        ("runs/runs.js", "text/javascript"),
+        ("styles/scope.css", "text/css"),
+        ("styles/page.css", "text/css"),
     ]:
         answer = client.get(f"/ds/web/{name}")
         assert answer.status_code == 200 and answer.headers["content-type"].startswith(kind)

@@ -22,7 +22,7 @@ NAMES_METHODS = {
     "engine/model/heads/": "a head's net is called like the drafter that it was made for",
     "engine/methods/drafters/heads/eagle2.py": "reads the heads of another drafter",
     "testing/": "sizes of toy heads, and usual parts beside the one that is looked at",
-    "lab/web/debugger/whatif.js": "a temperature is asked for",
+    "lab/web/debugger/whatif/whatif.js": "a temperature is asked for",
 }
 # names that are words too: found where they are compared with a part's name, or chosen as a part
 WORDS = {

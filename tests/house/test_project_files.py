@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -49,6 +50,15 @@ def test_ci_asks_the_script_for_a_browser(path: Path) -> None:
     """Only the script knows what browsers are called."""
     text = path.read_text(encoding="utf-8")
     assert "scripts/environment.py browser" in text and "google-chrome" not in text
+
+
+def test_the_workflow_checks_the_page_s_scripts_with_pinned_tools() -> None:
+    assert "make lint-js" in [step.get("run") for step in read_yaml(WORKFLOW)["jobs"]["scripts"]["steps"]]
+    tools = json.loads((ROOT / "package.json").read_text(encoding="utf-8"))["devDependencies"]
+    locked = json.loads((ROOT / "package-lock.json").read_text(encoding="utf-8"))["packages"]
+    assert tools == {name: locked[f"node_modules/{name}"]["version"] for name in tools}
+    page = (ROOT / "docs" / "dependencies.md").read_text(encoding="utf-8")
+    assert all(f"`{name}`" in page for name in tools)
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)

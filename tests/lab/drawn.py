@@ -34,7 +34,7 @@ class Drawn:
         kept = {
             "": ("text/html", PAGE),
             "scope.js": ("text/javascript", bundle()),
-            "scope.css": ("text/css", (WEB / "scope.css").read_text(encoding="utf-8")),
+            "scope.css": ("text/css", (WEB / "styles/scope.css").read_text(encoding="utf-8")),
         }
         for name, (kind, body) in kept.items():
             self.page.route(f"http://scope.test/{name}", answer(kind, body))

@@ -28,6 +28,7 @@ from decodescope.lab.views.bundle import (
     join_modules,
     minify_script,
     needed_parts,
+    part_module,
     part_script,
     requested_parts,
     strip_comments,
@@ -38,7 +39,7 @@ from decodescope.lab.wire.wire import encode
 
 from .runs import TEXTS, known
 
-MODULES = sorted((WEB / "scope").glob("*.js"))
+MODULES = [WEB / ENTRY, *sorted((WEB / "scope").rglob("*.js"))]
 OUTSIDE = re.compile(r"^\s*import\b|\bimport\(|https?://(?!www\.w3\.org/2000/svg)", re.MULTILINE)
 
 
@@ -64,18 +65,20 @@ def test_a_part_holds_what_the_core_does_not() -> None:
     assert exported
     for name in PARTS:
         (line,) = re.findall(r"^import \{ (.*) \} from \"(.*)\";$", part_script(name), re.MULTILINE)
-        assert line[1] == "../scope.js" and {*line[0].split(", ")} <= {*exported[1].split(", ")}, name
+        assert line[1] == "../../scope.js" and {*line[0].split(", ")} <= {*exported[1].split(", ")}, name
         assert f'bring("{name}",' in part_script(name) and f"{name}.js" in holds[name]
 
 
 def test_page_and_package_know_the_same_parts() -> None:
     (table,) = re.findall(
-        r"^const ASKS = \{(.*?)\};", (WEB / "scope/extras.js").read_text(encoding="utf-8"), re.M | re.DOTALL
+        r"^const ASKS = \{(.*?)\};",
+        (WEB / "scope/shared/extras.js").read_text(encoding="utf-8"),
+        re.M | re.DOTALL,
     )
     assert dict(re.findall(r'(\w+): "(\w+)"', table)) == ASKS
     loads = (WEB / "parts.js").read_text(encoding="utf-8")
-    assert dict(re.findall(r'(\w+): \(\) => import\("\./scope/(\w+)\.js"\)', loads)) == {
-        name: name for name in PARTS
+    assert dict(re.findall(r'(\w+): \(\) => import\("\./(scope/[\w/]+\.js)"\)', loads)) == {
+        name: part_module(name) for name in PARTS
     }
 
 
@@ -176,7 +179,8 @@ def test_what_cannot_be_joined_is_refused_in_a_sentence(name: str, tmp_path: Pat
 
 HOST = """<!doctype html><body><div id="place" style="width:1200px"></div><script type="module">
 import { mount } from "/scope.js"; window.come = [];
-const loads = Object.fromEntries(%s.map((name) => [name, () => import(`/%s${name}.js`).then(() => come.push(name))]));
+const loads = Object.fromEntries(Object.entries(%s).map(([name, path]) =>
+  [name, () => import(`/${path}`).then(() => come.push(name))]));
 window.view = mount(document.getElementById("place"), { loads });</script>"""
 
 SEEN = "[...view.root.children].filter((x) => !x.matches('.aloud') && x.checkVisibility()).map((x) => x.innerText).join()"
@@ -192,23 +196,19 @@ def hosted(driver: Any, way: str) -> tuple[Any, list[str]]:
     page = driver.new_context(viewport={"width": 1280, "height": 4000}).new_page()
     troubles: list[str] = []
     page.on("pageerror", lambda error: troubles.append(str(error)))
-    folder = "scope/" if way == "parts" else ""
+    paths = {part_module(name): name for name in PARTS}
 
     def answer(route: Any) -> None:
         name = route.request.url.removeprefix("http://scope.test/")
         if not name:
-            route.fulfill(body=HOST % (json.dumps(PARTS), folder), content_type="text/html")
-        elif way == "modules":
             route.fulfill(
-                body=(WEB / "scope" / name).read_text(encoding="utf-8"), content_type="text/javascript"
+                body=HOST % json.dumps({name: path for path, name in paths.items()}), content_type="text/html"
             )
+        elif way == "modules":
+            route.fulfill(body=(WEB / name).read_text(encoding="utf-8"), content_type="text/javascript")
         else:
             text = (
-                bundle()
-                if way == "bundle"
-                else core_script()
-                if name == ENTRY
-                else part_script(name[len(folder) : -3])
+                bundle() if way == "bundle" else core_script() if name == ENTRY else part_script(paths[name])
             )
             route.fulfill(body=text, content_type="text/javascript")
 
@@ -291,7 +291,7 @@ def test_the_modules_draw_the_same_by_themselves_as_joined(driver: Any) -> None:
 def test_nothing_is_drawn_before_its_part_is_there_and_a_lost_part_comes_later(driver: Any) -> None:
     page, troubles = hosted(driver, "parts")
     waiting: list[Any] = []
-    page.route("http://scope.test/scope/trees.js", lambda route: waiting.append(route))
+    page.route("http://scope.test/scope/tree/trees.js", lambda route: waiting.append(route))
     data = encode(list(messages(known("beam")))).decode()
     with page.expect_request("**/trees.js"):
         page.evaluate("data => (JSON.parse(data).forEach((one) => view.push(one)), view.seek(2))", data)
@@ -300,7 +300,7 @@ def test_nothing_is_drawn_before_its_part_is_there_and_a_lost_part_comes_later(d
     waiting.pop().abort()
     page.locator("h1", has_text="Step 2").wait_for()
     assert "fetching what draws this step" in page.locator(".tree-box").inner_text()
-    page.unroute("http://scope.test/scope/trees.js")
+    page.unroute("http://scope.test/scope/tree/trees.js")
     page.locator(".beams li").first.wait_for()
     assert (
         "fetching" not in page.locator(".tree-box").inner_text() and page.locator(".decision h2").is_visible()

@@ -40,7 +40,7 @@ STAGES = {
 @pytest.fixture
 def sums(drawn: Drawn) -> Drawn:
     """A page with the module of the sums."""
-    text = (WEB / "distribution" / "sums.js").read_text(encoding="utf-8")
+    text = (WEB / "run_view" / "distribution_sums.js").read_text(encoding="utf-8")
     drawn.page.route("http://scope.test/sums.js", answer("text/javascript", text))
     drawn.page.evaluate("async () => { window.sums = await import('/sums.js'); }")
     return drawn

@@ -121,7 +121,7 @@ def test_a_thumbnail_of_plain_decoding_has_a_bar_for_each_pass() -> None:
 
 
 def test_a_plain_script_has_no_name_and_no_import_left() -> None:
-    text = classic_script(*(module.WEB / x for x in ("walk.js", "gallery/trace.js")))
+    text = classic_script(*(module.WEB / x for x in ("tour/walk.js", "gallery/trace.js")))
     assert not re.search(r"^(import|export)\b", text, re.MULTILINE)
     assert (
         text.startswith("(() => {") and text.rstrip().endswith("})();") and text.count("function mount(") == 1
@@ -133,8 +133,9 @@ def test_a_plain_script_has_no_name_and_no_import_left() -> None:
 def test_no_name_of_the_joined_scripts_hides_one_of_the_browser_s(driver: Any) -> None:
     """A function of ours that is called `history` or `stop` would be found wherever a script means the browser's."""
     paths = [
-        *(module.WEB / "scope").glob("*.js"),
-        module.WEB / "walk.js",
+        module.WEB / "scope.js",
+        *(module.WEB / "scope").rglob("*.js"),
+        module.WEB / "tour/walk.js",
         *(module.WEB / "gallery").glob("*.js"),
     ]
     names = sorted({x for path in paths for x in declared_names(path.read_text(encoding="utf-8"))})

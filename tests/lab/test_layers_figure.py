@@ -95,7 +95,7 @@ def test_a_diamond_stands_where_an_oracle_left() -> None:
 
 
 def test_letters_and_words_are_the_pages() -> None:
-    script = (ROOT / "lab" / "web" / "scope" / "depth.js").read_text(encoding="utf-8")
+    script = (ROOT / "lab" / "web" / "scope" / "model" / "depth.js").read_text(encoding="utf-8")
     theirs = re.findall(r'"?([a-z-])"?: \["(\w?)", "([^"]+)", "\w*"\]', script)
     assert len(theirs) == len(DID) and {x: (sign, word) for x, sign, word in theirs} == {
         x: DID[x][:2] for x in DID

@@ -123,7 +123,7 @@ AROUND = """async (head, brief, whole, end) => { window.asked = [];
 def test_steps_around_the_one_that_stands_are_there_before_somebody_goes_to_them(drawn: Drawn) -> None:
     drawn.page.route(
         "http://scope.test/prefetch.js",
-        answer("text/javascript", (WEB / "prefetch.js").read_text(encoding="utf-8")),
+        answer("text/javascript", (WEB / "runs/prefetch.js").read_text(encoding="utf-8")),
     )
     trace = known("tree")
     wire, step = build_wire(trace), trace.steps[2]
@@ -422,7 +422,7 @@ def test_a_fork_is_no_run_of_the_same_settings(drawn: Drawn, plain: Trace) -> No
 
 # Steps of 0 to 3 tokens come to two stores in any order, with holes; after each the answer is compared with one that reads all.
 PARTINGS = """async () => {
-  const { divergenceOf } = await import("/scope/alignment.js");
+  const { divergenceOf } = await import("/scope/pair/alignment.js");
   let seed = 7;
   const chance = (n) => (seed = (seed * 48271) % 2147483647) % n;
   const store = () => ({ steps: [], count: 0, end: null });
@@ -464,7 +464,7 @@ PARTINGS = """async () => {
 
 
 def test_where_texts_part_is_found_as_they_come(drawn: Drawn) -> None:
-    for name in ("alignment", "numbers", "tokens"):
+    for name in ("pair/alignment", "shared/numbers", "shared/tokens"):
         body = (WEB / "scope" / f"{name}.js").read_text(encoding="utf-8")
         drawn.page.route(f"http://scope.test/scope/{name}.js", answer("text/javascript", body))
     wrong, seen = drawn.run(PARTINGS)

@@ -11,7 +11,7 @@ import pytest
 from decodescope.lab.formatting import style
 from decodescope.lab.views.bundle import bundle
 
-CSS = (Path(style.__file__).parent.parent / "web" / "scope.css").read_text(encoding="utf-8")
+CSS = (Path(style.__file__).parent.parent / "web" / "styles" / "scope.css").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("block", "palette"), [(0, style.LIGHT), (1, style.DARK)], ids=["light", "dark"])
@@ -31,7 +31,7 @@ def contrast(a: str, b: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-SHEETS = sorted(Path(style.__file__).parent.parent.joinpath("web").glob("*.css"))
+SHEETS = sorted(Path(style.__file__).parent.parent.joinpath("web", "styles").glob("*.css"))
 TEXT = ("ink", "muted", "accept", "reject", "target-text")
 MARKS = ("ink", "muted", "accept", "reject", "target", "faint", "branch", "ring", "time-3")
 SYSTEM = {

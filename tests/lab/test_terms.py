@@ -49,7 +49,7 @@ def test_symbols_and_words_can_be_asked_with_the_pointer_and_the_keyboard(shown:
 
 
 def test_no_text_of_a_term_stands_twice() -> None:
-    text = (WEB / "scope" / "terms.js").read_text(encoding="utf-8")
+    text = (WEB / "scope" / "shared" / "terms.js").read_text(encoding="utf-8")
     sentences = re.findall(r'^  \w+: "(.+)",$', text, re.MULTILINE)
     others = " ".join(p.read_text(encoding="utf-8") for p in WEB.rglob("*.js") if p.name != "terms.js")
     assert len(sentences) > 15 and len(set(sentences)) == len(sentences)

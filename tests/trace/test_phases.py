@@ -42,6 +42,6 @@ def test_no_reader_names_the_phases_that_decide_by_itself() -> None:
 
 def test_the_page_knows_the_same_phases() -> None:
     (named,) = re.findall(
-        r"^const DECIDES = \[(.*)\];", (ROOT / "lab/web/scope/roof.js").read_text(encoding="utf-8"), re.M
+        r"^const DECIDES = \[(.*)\];", (ROOT / "lab/web/scope/time/roof.js").read_text(encoding="utf-8"), re.M
     )
     assert re.findall(r'"(\w+)"', named) == list(DECIDES)

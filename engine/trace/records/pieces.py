@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from .events import Piece
 
-_SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\x7f": "␡"}  # the same as in lab/web/scope/tokens.js
+_SIGNS = {" ": "␣", "\n": "⏎", "\t": "⇥", "\x7f": "␡"}  # the same as in lab/web/scope/shared/tokens.js
 _HIDDEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"}
 
 

@@ -1,7 +1,7 @@
 /* attention: the rows of attention that a step's tokens gave in one layer and head; where none are recorded, the way to
  * record them. */
 import { h, plural, visibleText, toggle } from "../scope.js";
-import { ask, open } from "../runs.js";
+import { ask, open } from "../runs/runs.js";
 import { grid } from "./grids.js";
 import { statusLine, canvas, quiet, refuse, section, share, table, token } from "./parts.js";
 import { question } from "./question.js";

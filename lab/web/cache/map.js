@@ -1,6 +1,6 @@
 /* map: which positions each layer and head keeps after the step, as a picture to walk in, and as a table. */
 import { formatRange, formatCount, h, plural, size, visibleText, toggle } from "../scope.js";
-import { panes } from "../runs.js";
+import { panes } from "../runs/runs.js";
 import { grid, unpackBytes } from "./grids.js";
 import { positionTable } from "./position_table.js";
 import { statusLine, canvas, quiet, refuse, section, share } from "./parts.js";

@@ -1,6 +1,6 @@
 /* overlap: what two runs of one prompt keep alike, head by head. */
 import { formatCount, h, plural } from "../scope.js";
-import { ask, exampleOf, runTitle } from "../runs.js";
+import { ask, exampleOf, runTitle } from "../runs/runs.js";
 import { statusLine, refuse, section, table } from "./parts.js";
 import { question } from "./question.js";
 

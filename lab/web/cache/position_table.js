@@ -1,6 +1,6 @@
 /* position_table: the table beside the map: when each position came, who keeps it, and why it left. */
 import { button, formatCount, h } from "../scope.js";
-import { ask, panes } from "../runs.js";
+import { ask, panes } from "../runs/runs.js";
 import { refuse, table, token } from "./parts.js";
 
 const LINES = 64; // of the table

@@ -1,5 +1,5 @@
 /* question: what a section asks of the server. */
-import { ask, errorText } from "../runs.js";
+import { ask, errorText } from "../runs/runs.js";
 
 const WAIT = 90; // ms in which questions are gathered into one
 

@@ -1,7 +1,7 @@
 /* state: what the sections of the cache page have in common: the run and the step that are looked at, the map as the
  * server counted it, and the row and position that are chosen. */
-import { current } from "../address.js";
-import { panes } from "../runs.js";
+import { current } from "../shared/address.js";
+import { panes } from "../runs/runs.js";
 import { gridColours } from "./grids.js";
 
 const CELL = 28; // px of a position in the picture of one head

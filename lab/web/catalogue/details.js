@@ -1,6 +1,6 @@
 /* details: one method of the catalogue in words: what it does, needs and keeps, its source, what was measured. */
-import { label } from "../exactness.js";
-import { copyButton } from "../save.js";
+import { label } from "../shared/exactness.js";
+import { copyButton } from "../export/save.js";
 import { button, h, formatFixed } from "../scope.js";
 
 /** Fill `about` with what is known of `x`, a part or a preset. command: that measured; take(x): use it; any: whether

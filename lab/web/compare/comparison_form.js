@@ -1,7 +1,7 @@
 /* comparison_form: two to four methods that are to run on one prompt, or on a set of prompts, and their start. */
 import { h } from "../scope.js";
-import { ask, withModels, shown as lab } from "../runs.js";
-import { prompts } from "../prompts.js";
+import { ask, withModels, shown as lab } from "../runs/runs.js";
+import { prompts } from "../run_form/prompts.js";
 import { LETTERS } from "./letters.js";
 
 const FIRST = ["plain", "chain", "lookup", ""];

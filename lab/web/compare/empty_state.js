@@ -1,7 +1,7 @@
 /* empty_state: what stands on the page while fewer than two runs are compared: the one that is chosen, and two
  * examples to begin with. */
 import { button, h } from "../scope.js";
-import { ask, exampleOf, paneTitle, shown } from "../runs.js";
+import { ask, exampleOf, paneTitle, shown } from "../runs/runs.js";
 import { LETTERS } from "./letters.js";
 
 /** Two examples of one prompt, seed and sampling, so that their speeds and texts say something about each other. */

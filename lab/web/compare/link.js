@@ -1,5 +1,5 @@
 /* link: what the address of the Compare page says, read and written. */
-import { fragment } from "../address.js";
+import { fragment } from "../shared/address.js";
 import { LETTERS } from "./letters.js";
 
 const RUNS = /^[0-9a-f]{16}(,[0-9a-f]{16}){0,3}$/;

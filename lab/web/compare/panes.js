@@ -1,10 +1,10 @@
 /* panes: the pictures of the compared runs under one slider, and the switcher where they do not fit beside each
  * other. */
 import { button, h } from "../scope.js";
-import { pair } from "../scope/pair.js";
-import { prefetch } from "../prefetch.js";
+import { pair } from "../scope/pair/pair.js";
+import { prefetch } from "../runs/prefetch.js";
 import { loads } from "../parts.js";
-import { fetchSteps } from "../runs.js";
+import { fetchSteps } from "../runs/runs.js";
 import { LETTERS } from "./letters.js";
 
 const EMPTY = "No step of this run has come yet.";

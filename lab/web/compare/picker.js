@@ -1,6 +1,6 @@
 /* picker: a run to add to a comparison: of this page, of the library, or an example. */
 import { button, formatCount, h, plural } from "../scope.js";
-import { ask, shown as lab, errorText, runTitle } from "../runs.js";
+import { ask, shown as lab, errorText, runTitle } from "../runs/runs.js";
 
 const DRAWN = 100; // rows that are drawn at once
 
@@ -21,7 +21,7 @@ export function picker({ add, letter, full }) {
           `${runTitle(row)} ${about(row)} ${row.text || ""} ${row.run}`.toLowerCase().includes(part)
         )
       );
-    const was = document.activeElement?.dataset?.run;
+    const was = /** @type {HTMLElement} */ (document.activeElement)?.dataset?.run;
     list.replaceChildren(...fitting.slice(0, DRAWN).map((row) => {
       const there = letter(row.run), off = !!there || full();
       const inside = [h("b", null, runTitle(row)), h("span", { class: "quiet" }, about(row)),

@@ -1,7 +1,7 @@
 /* prompt_sets: methods on a set of prompts: what each is against the first, over all, by kind, and prompt by prompt. */
 import { button, h, plural, formatFixed } from "../scope.js";
-import { ask } from "../runs.js";
-import { current } from "../address.js";
+import { ask } from "../runs/runs.js";
+import { current } from "../shared/address.js";
 import { isSignificant } from "./baseline.js";
 import { LETTERS } from "./letters.js";
 
@@ -91,9 +91,10 @@ export function setTable({ open, refuse, changed }) {
     if (value)
       fitting.sort((a, b) => {
         const [x, y] = [value(a), value(b)];
-        return x === null || y === null ? (x === null) - (y === null) : (x < y ? -1 : x > y ? 1 : 0) * (down ? -1 : 1);
+        return x === null || y === null ? Number(x === null) - Number(y === null)
+          : (x < y ? -1 : x > y ? 1 : 0) * (down ? -1 : 1);
       });
-    const focused = document.activeElement?.dataset?.column;
+    const focused = /** @type {HTMLElement} */ (document.activeElement)?.dataset?.column;
     const head = (word) => {
       const order = by === word ? (down ? "descending" : "ascending") : null;
       const turnTo = () => ((down = by === word && !down), (by = word), listed());

@@ -1,6 +1,6 @@
 /* repeats: the compared runs decoded several times more, so that a ratio of their speeds has an interval. */
 import { button, formatCount, h, plural } from "../scope.js";
-import { ask } from "../runs.js";
+import { ask } from "../runs/runs.js";
 
 const LOOK = 500; // ms between two looks at repeats that go on
 

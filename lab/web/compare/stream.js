@@ -1,6 +1,6 @@
 /* stream: the steps of the runs that go on, from one stream of the server; one that is refused is asked for again. */
-import { phase } from "../phase.js";
-import { ask, isUnreachable, isOver, GONE } from "../runs.js";
+import { phase } from "../runs/phase.js";
+import { ask, isUnreachable, isOver, GONE } from "../runs/runs.js";
 
 const WAIT = 500; // ms before a stream that was refused is asked for again; twice as long each time
 

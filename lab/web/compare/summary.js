@@ -1,6 +1,6 @@
 /* summary: the figures of the compared runs, asked for when steps have come: at once when all is there, else now and
  * then. */
-import { ask } from "../runs.js";
+import { ask } from "../runs/runs.js";
 
 const FRESH = 3000; // ms between two looks at the figures of runs that go on
 
@@ -28,7 +28,7 @@ export function summaryPoll(now, { drawn, again, refuse }) {
   }
   return () => {
     const over = now.runs.every((run) => run.end);
-    if (timer && over && !soon) timer = clearTimeout(timer) || 0; // all is there now
+    if (timer && over && !soon) clearTimeout(timer), (timer = 0); // all is there now
     if (stand() === asked || timer) return drawn();
     soon = over;
     timer = setTimeout(read, over ? 50 : Math.max(50, FRESH - (performance.now() - last)));

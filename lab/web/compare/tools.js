@@ -1,8 +1,8 @@
 /* tools: what can be done with one of the compared runs, at its head, and which run it goes on from. */
 import { button, h } from "../scope.js";
-import { ask, isOver, open, paneTitle } from "../runs.js";
-import { go } from "../address.js";
-import { forms, saveMenu, viewsOf } from "../save.js";
+import { ask, isOver, open, paneTitle } from "../runs/runs.js";
+import { go } from "../shared/address.js";
+import { forms, saveMenu, viewsOf } from "../export/save.js";
 import { LETTERS } from "./letters.js";
 
 /** runs(): those that are compared; root(): the picture of all; refuse(error); choose(ids): compare these. Its answer

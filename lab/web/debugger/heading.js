@@ -1,7 +1,7 @@
 /* heading: which run is shown and in which state, and where it was stopped and why. */
 import { h } from "../scope.js";
-import { paneTitle, noStepReason } from "../runs.js";
-import { numberOf } from "./breakpoints.js";
+import { paneTitle, noStepReason } from "../runs/runs.js";
+import { numberOf } from "./breakpoints/breakpoints.js";
 
 /** nothing: the element of the view that is read while the run has no step. */
 export function heading(shared, nothing) {

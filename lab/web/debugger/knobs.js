@@ -1,7 +1,7 @@
 /* knobs: those of a part in a form that is sent. */
 import { h } from "../scope.js";
-import { fileKnob } from "../file_knob.js";
-import { boxOf, boxText, setBox } from "../knobs.js";
+import { fileKnob } from "../run_form/file_knob.js";
+import { boxOf, boxText, setBox } from "../run_form/knobs.js";
 
 /** {element, read(), wrong()} of a knob that stands at `value`; wrong: why it says nothing that can be sent, or "". */
 function knobInput(knob, value, word, event, changed) {

@@ -1,7 +1,7 @@
 /* lab_sync: the Debugger shows the same run at the same step as the Lab: what comes there is taken over, and where the
  * reader goes here the Lab goes too. */
-import { ask, panes } from "../runs.js";
-import { current } from "../address.js";
+import { ask, panes } from "../runs/runs.js";
+import { current } from "../shared/address.js";
 import { firstHit } from "./search.js";
 
 /** begun(): another run is shown from now on; moved(): the reader has gone somewhere; draw(): something has come. */

@@ -1,6 +1,6 @@
 /* navigation: through a run: to where a breakpoint is met, to the next step, from decision to decision. */
-import { NONE, ask, errorText } from "../runs.js";
-import { enabledConditions, list } from "./breakpoints.js";
+import { NONE, ask, errorText } from "../runs/runs.js";
+import { enabledConditions, list } from "./breakpoints/breakpoints.js";
 import { nearest } from "./search.js";
 
 /** Nodes of a step in the order in which they were decided. */

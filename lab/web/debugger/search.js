@@ -1,5 +1,5 @@
 /* search: where in a run a condition holds, as the server finds it. */
-import { ask } from "../runs.js";
+import { ask } from "../runs/runs.js";
 
 /** What the server says of the first step from `first` on (way 1), or backwards (-1), at which a condition holds:
  *  {step, node, why}; step null: none, or {more, next}: none as far as it has looked. */

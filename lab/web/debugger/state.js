@@ -1,7 +1,7 @@
 /* state: what the parts of the Debugger have in common: the run as the Lab has it, the Debugger's own view of it, and
  * where it was stopped. */
 import { firstOf } from "../scope.js";
-import { isOver } from "../runs.js";
+import { isOver } from "../runs/runs.js";
 
 /** State that the page hands to its parts. It adds `mine`, the view that it has mounted. */
 export function debuggerState() {

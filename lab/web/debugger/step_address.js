@@ -1,6 +1,6 @@
 /* step_address: the step and the node that are looked at, as the address names them. */
-import { current, fragment } from "../address.js";
-import { stepLink } from "../landing.js";
+import { current, fragment } from "../shared/address.js";
+import { stepLink } from "../runs/landing.js";
 
 const SETTLE = 150; // ms without a move after which the address names the step
 

@@ -1,6 +1,11 @@
 /* index: the search of a gallery. #find=words names what is looked for. */
-const field = document.getElementById("find"), none = document.getElementById("none");
-const runs = [...document.querySelectorAll("[data-find]")], families = [...document.querySelectorAll(".family")];
+const field = /** @type {HTMLInputElement} */ (document.getElementById("find"));
+const none = document.getElementById("none");
+/** @type {NodeListOf<HTMLElement>} */
+const runList = document.querySelectorAll("[data-find]");
+/** @type {NodeListOf<HTMLElement>} */
+const families = document.querySelectorAll(".family");
+const runs = [...runList];
 
 /** Show what has every word, and name the words in the address. */
 function look() {
@@ -31,6 +36,6 @@ addEventListener("keydown", (event) => {
 const moving = document.getElementById("moving");
 moving.addEventListener("click", () => {
   const still = document.documentElement.classList.toggle("still");
-  moving.setAttribute("aria-pressed", still);
+  moving.setAttribute("aria-pressed", String(still));
 });
 read();

@@ -1,6 +1,6 @@
 /* trace: one recorded run on a page of a gallery: its picture, its tour, and the place that the address names. */
 import { mount } from "../scope.js";
-import { walk } from "../walk.js";
+import { walk } from "../tour/walk.js";
 
 /** Draw the run of `given` ({messages, views, without, stops}); shade() says light or dark. The result draws it light
  *  or dark anew. */

@@ -1,7 +1,7 @@
 /* calibrations: those of decodescope calibrate that lie on this machine, each with its curve. */
-import { ask } from "../runs.js";
+import { ask } from "../runs/runs.js";
 import { button, formatCount, h } from "../scope.js";
-import { calibration } from "../calibration.js";
+import { calibration } from "../run_form/calibration.js";
 
 /** The list; nothing is seen of it where there is none. */
 export function calibrations() {
@@ -35,7 +35,8 @@ export function calibrations() {
       const answer = await ask("/ds/calibrations").catch(() => null);
       if (!answer) return;
       element.hidden = !answer.rows.length;
-      const held = document.activeElement?.closest?.(".calibrations button")?.dataset.name;
+      /** @type {HTMLElement} */
+      const focused = document.activeElement?.closest?.(".calibrations button"), held = focused?.dataset.name;
       rows.replaceChildren(...answer.rows.map(row));
       if (held) [...rows.querySelectorAll("button")].find((x) => x.dataset.name === held)?.focus();
       marked();

@@ -1,7 +1,7 @@
 /* cards: the examples, each opened by its card, with its guided tour and its button for Compare. */
 import { button, h, plural } from "../scope.js";
-import { exampleOf } from "../runs.js";
-import { guide } from "../tour.js";
+import { exampleOf } from "../runs/runs.js";
+import { guide } from "../tour/tour.js";
 import { bars } from "./bars.js";
 
 /** show(run); choice: of runs to compare. */

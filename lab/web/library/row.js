@@ -1,7 +1,7 @@
 /* row: a trace as a row of the table: its name, its figures, and what can be done with it. */
-import { label } from "../exactness.js";
+import { label } from "../shared/exactness.js";
 import { button, formatCount, h, size, formatFixed } from "../scope.js";
-import { timestamp } from "../timestamp.js";
+import { timestamp } from "../shared/timestamp.js";
 import { bars } from "./bars.js";
 import { menu } from "./menu.js";
 import { listedTitle } from "./trace_list.js";

@@ -1,12 +1,13 @@
 /* selection: the runs that are chosen to stand beside each other: their letters, what is said of them, and the way to
  * Compare. */
 import { button } from "../scope.js";
-import { fragment, panel } from "../address.js";
+import { fragment, panel } from "../shared/address.js";
 import { FEWEST, LETTERS, MOST } from "../compare/letters.js";
 import { listedTitle } from "./trace_list.js";
 
 /** find(run): its row, or nothing; say(words, ...ways); changed(): others are chosen; left(): none, by "Not now". */
 export function createSelection({ find, say, changed, left }) {
+  /** @type {string[]} */
   let chosen = [];
 
   /** Choose a run for the comparison, or take it out again. */
@@ -37,7 +38,8 @@ export function createSelection({ find, say, changed, left }) {
     setTimeout(() => panel()?.focus({ preventScroll: true })); // behind the change of the page
   }
   /** Keep those runs for which `wanted` holds. */
-  const keep = (wanted) => chosen.every(wanted) || choose(chosen.filter(wanted));
+  const keep = (/** @type {(run: string) => boolean} */ wanted) =>
+    chosen.every(wanted) || choose(chosen.filter(wanted));
   return {
     runs: () => chosen,
     keep,

@@ -1,7 +1,7 @@
 /* trace_list: the traces of this machine and the examples, as the server lists them, and what it is told to do with
  * one. */
-import { ask, runTitle } from "../runs.js";
-import { current } from "../address.js";
+import { ask, runTitle } from "../runs/runs.js";
+import { current } from "../shared/address.js";
 
 const AGAIN = 400; // ms until rows that have no figures yet are asked for again
 

@@ -1,7 +1,7 @@
 /* upload: traces that are brought here as files, chosen or dropped: each is sent, and what became of it is said. */
 import { button, h } from "../scope.js";
-import { ask } from "../runs.js";
-import { current } from "../address.js";
+import { ask } from "../runs/runs.js";
+import { current } from "../shared/address.js";
 
 const LARGEST = 64; // MiB of a file that is added
 
@@ -46,7 +46,7 @@ export function uploadArea({ page, shelf, show, say, refuse }) {
 
   file.addEventListener("change", () => (add([...file.files]), (file.value = "")));
   for (const kind of ["dragenter", "dragover"])
-    document.addEventListener(kind, (event) => {
+    document.addEventListener(kind, (/** @type {DragEvent} */ event) => {
       if (current() !== "library" || ![...event.dataTransfer.types].includes("Files")) return;
       event.preventDefault();
       page.classList.add("over");

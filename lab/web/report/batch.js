@@ -1,9 +1,9 @@
 /* batch: one method on a set of prompts: what to run, how far it is, and what was refused. The runs are queued by the
  * server one at a time, or several in step; it goes on when this page is left. */
 import { button, h, plural } from "../scope.js";
-import { ask, errorText, withModels, shown as lab } from "../runs.js";
-import { current, fragment } from "../address.js";
-import { prompts } from "../prompts.js";
+import { ask, errorText, withModels, shown as lab } from "../runs/runs.js";
+import { current, fragment } from "../shared/address.js";
+import { prompts } from "../run_form/prompts.js";
 import { batchList } from "./batch_list.js";
 
 const AGAIN = 500; // ms between two looks at how far it is

@@ -1,8 +1,8 @@
 /* batch_list: the batches that there are, also those of a server before this one, each with the report over its
  * runs. */
 import { button, h, plural } from "../scope.js";
-import { ask } from "../runs.js";
-import { timestamp } from "../timestamp.js";
+import { ask } from "../runs/runs.js";
+import { timestamp } from "../shared/timestamp.js";
 
 /** The list; reported(runs): show the report over the runs of one. */
 export function batchList(reported) {

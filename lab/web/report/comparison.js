@@ -1,7 +1,7 @@
 /* comparison: the report that is shown beside that on the runs of another method: the figures of both, and what
  * changed. */
 import { h, plural } from "../scope.js";
-import { ask, errorText } from "../runs.js";
+import { ask, errorText } from "../runs/runs.js";
 import { table } from "./tables.js";
 
 /** What stands under the report on `runs`, ids as the address has them. others: the runs of the second report, "" for

@@ -1,7 +1,7 @@
 /* tables: a report as tables, and the places at which drafts were rejected one by one: each row opens the Debugger
  * there. */
 import { button, h, plural, prob, s, addTerm } from "../scope.js";
-import { fragment } from "../address.js";
+import { fragment } from "../shared/address.js";
 
 const WIDE = 140, HIGH = 10; // px of a bar
 const LONG = 24; // letters of a cell that may be broken into lines

@@ -1,5 +1,5 @@
 /* Cursor: where a view stands in a run: its step, whether it follows the newest, what is selected; and its replay. */
-import { firstOf } from "./decision.js";
+import { firstOf } from "./card/decision.js";
 import { player } from "./player.js";
 
 /** The context that the views of a run share. request(): ask for a drawing; ask(from, to): ask for steps;

@@ -1,5 +1,5 @@
 /* Why a run ended, and which parts did nothing in it, in sentences. */
-import { plural } from "./numbers.js";
+import { plural } from "./shared/numbers.js";
 import { spaced } from "./strip.js";
 
 const ENDS = {

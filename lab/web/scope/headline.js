@@ -1,11 +1,11 @@
 /* What came out of the step, and the figures of the run so far. */
-import { figures, h, say, see } from "./elements.js";
-import { rederives } from "./judge.js";
-import { percent, plural, formatFixed } from "./numbers.js";
-import { addTerm } from "./terms.js";
+import { figures, h, say, see } from "./shared/elements.js";
+import { rederives } from "./card/judge.js";
+import { percent, plural, formatFixed } from "./shared/numbers.js";
+import { addTerm } from "./shared/terms.js";
 
 /** "Step 14: 7 tokens from one pass", and the figures of the run so far at the right end. */
-export function headline(context) {
+export function headline() {
   const title = h("h1"), lead = h("span", { class: "lead" }), bold = h("b"), rest = h("span");
   lead.append(bold, rest);
   const sums = figures();

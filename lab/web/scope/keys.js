@@ -1,6 +1,6 @@
 /* Keys: what the keys do on a run, and the list of them and of the terms. */
-import { button, h } from "./elements.js";
-import { TERMS } from "./terms.js";
+import { button, h } from "./shared/elements.js";
+import { TERMS } from "./shared/terms.js";
 
 const KEYS = [
   ["← →", "step back, on; with Shift ten"],

@@ -1,25 +1,25 @@
 /* Mount: puts the views of one run into an element, with cursor, keys and theme. */
-import { cacheView } from "./cache.js";
-import { cardView } from "./card.js";
+import { cacheView } from "./cache/cache.js";
+import { cardView } from "./card/card.js";
 import { cursor } from "./cursor.js";
-import { button, h, say, see, toggle } from "./elements.js";
+import { button, h, say, see, toggle } from "./shared/elements.js";
 import { endText } from "./ends.js";
-import { partFetcher, lateView } from "./extras.js";
-import { cancelDraw, requestDraw } from "./frame.js";
+import { partFetcher, lateView } from "./shared/extras.js";
+import { cancelDraw, requestDraw } from "./shared/frame.js";
 import { headline } from "./headline.js";
 import { keyList, runKey } from "./keys.js";
-import { modelLink } from "./model_link.js";
-import { notesView } from "./notes.js";
-import { plural } from "./numbers.js";
-import { roofView } from "./roof.js";
-import { slotsView } from "./slots.js";
+import { modelLink } from "./model/model_link.js";
+import { notesView } from "./notes/notes.js";
+import { plural } from "./shared/numbers.js";
+import { roofView } from "./time/roof.js";
+import { slotsView } from "./tree/slots.js";
 import { Store } from "./store.js";
 import { stripView } from "./strip.js";
-import { tips } from "./terms.js";
-import { textView } from "./text.js";
-import { watchTheme } from "./theme.js";
-import { timeView } from "./time.js";
-import { legend, treeView } from "./tree.js";
+import { tips } from "./shared/terms.js";
+import { textView } from "./text/text.js";
+import { watchTheme } from "./shared/theme.js";
+import { timeView } from "./time/time.js";
+import { legend, treeView } from "./tree/tree.js";
 
 const VIEWS = ["strip", "tree", "card", "depth", "text", "cache", "notes", "model", "time", "roof"];
 const PLAIN_ENDS = ["stop_token", "max_new_tokens", "stopped_by_user", "picture_full"]; // nothing went wrong
@@ -34,7 +34,7 @@ function fill(root, context, chosen, outcome, extras) {
   if (chosen.includes("tree")) {
     const section = h("section", { class: "tree-pane" });
     root.append(section);
-    const head = headline(context);
+    const head = headline();
     section.append(head.element, outcome);
     tree = add(treeView(context), section, now);
     add(slotsView(context), section, now);
@@ -49,7 +49,7 @@ function fill(root, context, chosen, outcome, extras) {
   }
   if (chosen.includes("text")) {
     add(lateView("picture", ({ pictureView }) => pictureView(context)));
-    add(lateView("prompt_compression", ({ compressionView }) => compressionView(context)));
+    add(lateView("prompt_compression", ({ compressionView }) => compressionView()));
     add(textView(context));
   }
   if (chosen.includes("cache")) add(cacheView(context));

@@ -1,5 +1,5 @@
 /* The messages of one run, by number, and what follows from them. */
-import { CacheMap, leaveWord } from "./cache_map.js";
+import { CacheMap, leaveWord } from "./cache/cache_map.js";
 
 const ROW = ["parent", "text", "token", "q", "p", "u", "status", "r", "threshold", "num", "den"];
 
@@ -37,8 +37,8 @@ export class Store {
 
   note({ refused, kv, dt }) {
     this.come++;
-    this.refused += refused > 0;
-    this.evicted += kv.some((x) => x.lane === "target" && x.evicted > 0);
+    if (refused > 0) this.refused++;
+    if (kv.some((x) => x.lane === "target" && x.evicted > 0)) this.evicted++;
     this.longest = Math.max(this.longest, dt.all);
   }
 

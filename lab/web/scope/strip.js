@@ -1,6 +1,6 @@
 /* The method as a row of stations. */
-import { h, pool, say, see, set } from "./elements.js";
-import { formatTime, formatShort } from "./numbers.js";
+import { h, pool, say, see, set } from "./shared/elements.js";
+import { formatTime, formatShort } from "./shared/numbers.js";
 import { nodesOf } from "./store.js";
 
 const STATIONS = [

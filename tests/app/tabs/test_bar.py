@@ -121,13 +121,13 @@ def test_no_page_scrolls_sideways(lab: Lab, width: int, scheme: str) -> None:
 
 def test_a_page_that_does_not_come_is_a_sentence_and_can_be_asked_for_again(lab: Lab) -> None:
     page = lab.open()
-    page.route("**/ds/web/library.css", lambda route: route.abort())
+    page.route("**/ds/web/styles/library.css", lambda route: route.abort())
     # by itself the page asks again after half a second: here only who presses the button asks
     later = "const later = setTimeout; window.setTimeout = (f, ms, ...x) => later(f, ms === 500 ? 1e6 : ms, ...x);"
     page.evaluate(f"() => {{ {later} }}")
     page.click("#ds-tab-library")
     page.wait_for_selector("#ds-page-library .ds-refusal >> text=could not be loaded")
-    page.unroute("**/ds/web/library.css")
+    page.unroute("**/ds/web/styles/library.css")
     page.click("#ds-page-library >> text=Try again")
     page.wait_for_selector("#ds-page-library h1")
 
@@ -135,7 +135,7 @@ def test_a_page_that_does_not_come_is_a_sentence_and_can_be_asked_for_again(lab:
 @pytest.mark.nightly
 def test_a_page_that_is_on_its_way_is_a_sentence(lab: Lab) -> None:
     page, held = lab.open(), []
-    page.route("**/ds/web/library.css", lambda route: held.append(route))
+    page.route("**/ds/web/styles/library.css", lambda route: held.append(route))
     page.click("#ds-tab-library")
     page.wait_for_selector("#ds-page-library >> text=Library is on its way…")
     for route in held:

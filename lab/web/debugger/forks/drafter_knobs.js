@@ -1,0 +1,29 @@
+/* drafter_knobs: the drafter's own knobs, which a fork may change: another depth, tree or draft. */
+import { h } from "../../scope.js";
+import { ask } from "../../runs/runs.js";
+import { knobSet } from "../knobs.js";
+
+/** changed(): told when one of them is another. */
+export function drafterKnobs(changed) {
+  const knobs = knobSet("input", changed),
+    element = h("details", { class: "shape", hidden: "" }, h("summary", null, "Another depth, tree or draft"),
+      knobs.element);
+  let asked = 0;
+  return {
+    element,
+    /** Ask for those of the run of this id, "": there is none; they stand as they did in it. */
+    async fill(run) {
+      const mine = ++asked, put = (all, path) => ((element.hidden = !all.length), knobs.fill(all, path), changed());
+      put([]);
+      if (!run) return;
+      const answer = await ask(`/ds/run/${run}/knobs`).catch(() => null); // of a part that is not known here
+      if (answer && mine === asked) put(answer.knobs, `/ds/files/drafter/${answer.drafter}`);
+    },
+    /** What they were changed to, as parts of a change; empty: nothing. */
+    change() {
+      const drafter = knobs.values(true);
+      return Object.keys(drafter).length ? { drafter } : {};
+    },
+    wrong: knobs.wrong,
+  };
+}

@@ -1,0 +1,39 @@
+/* slider: a number that begins where the run was, and goes back there. */
+import { button, h } from "../../scope.js";
+
+/** What a choice is called that leaves it as it was. */
+export const SAME = "as recorded";
+
+/** word: what it is called; from 0 to `high`, or to what was recorded if that is more, by `fine`; asks(): told when it
+ *  is moved. */
+export function slider(word, high, fine, asks) {
+  const box = h("input", { type: "range", min: 0, max: high, step: fine, value: 0, "aria-label": word }), was = h("s"),
+    now = h("b");
+  const mark = h("i", { class: "was", "aria-hidden": "true" }),
+    undo = button("reset", () => ((slide.value = null), box.focus(), asks()), {
+      class: "small",
+      "aria-label": `${word} ${SAME}`,
+    });
+  const element = h("div", { class: "slide" }, h("span", null, word), h("span", { class: "track" }, mark, box),
+    h("output", null, was, now), undo);
+  const slide = {
+    element,
+    value: null, // what was chosen; null: as recorded
+    draw(recorded) {
+      element.hidden = recorded === null || recorded === undefined;
+      if (element.hidden) slide.value = null;
+      if (element.hidden) return;
+      box.max = Math.max(high, recorded);
+      const at = slide.value ?? recorded;
+      if (Number(box.value) !== at) box.value = at;
+      was.textContent = slide.value === null ? "" : recorded.toFixed(3);
+      now.textContent = at.toFixed(3);
+      undo.hidden = slide.value === null;
+      mark.style.left = `calc(8px + (100% - 16px) * ${recorded / Number(box.max)})`;
+      box.setAttribute("aria-valuetext",
+        at.toFixed(3) + (slide.value === null ? `, ${SAME}` : `, recorded ${recorded.toFixed(3)}`));
+    },
+  };
+  box.addEventListener("input", () => ((slide.value = Number(box.value)), asks()));
+  return slide;
+}

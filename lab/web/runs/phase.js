@@ -1,0 +1,27 @@
+/* phase: what stands over the picture of a run before its first step: behind how many it waits, what it loads, how far
+ * its prompt is read, and for how long. */
+import { formatCount, plural } from "../scope.js";
+
+const TICK = 1000; // ms between two looks at the clock
+const clocks = new WeakMap(); // view -> the timer that tells its seconds
+
+/** What the run of this state does, in words; "" where its steps say that. */
+function phaseText({ status, steps, ahead, doing: now }, whose) {
+  if (status === "queued") return ahead ? `${plural(ahead, "run")} before ${whose}` : "";
+  if (status !== "running" || steps) return "";
+  if (now?.phase) return now.phase[0].toUpperCase() + now.phase.slice(1);
+  if (now?.read === undefined) return "Reading the prompt";
+  return `Reading the prompt: ${formatCount(now.read)} of ${formatCount(now.of)} tokens`
+    + (now.role === "target" ? "" : `, ${now.role} model`);
+}
+
+/** Say it of a run's state as the server sends it; without a state nothing is said any more. */
+export function phase(view, state = null, whose = "this one") {
+  clearInterval(clocks.get(view));
+  clocks.delete(view);
+  const words = state ? phaseText(state, whose) : "", since = performance.now() - TICK * (state?.seconds || 0);
+  const tell = () => view.note(`${words}, ${Math.round((performance.now() - since) / TICK)} s`);
+  if (!words || state.status === "queued") return view.note(words);
+  clocks.set(view, setInterval(tell, TICK));
+  tell();
+}

@@ -1,0 +1,261 @@
+/* runs: the runs that the page shows, one or two side by side, and their streams. page.js draws what stands around
+ * them. */
+import { button, extra, h, mount } from "../scope.js";
+import { current, fragment } from "../shared/address.js";
+import { prefetch } from "./prefetch.js";
+import { loads } from "../parts.js";
+import { phase } from "./phase.js";
+
+export const panes = []; // what is shown: one run, or two; the first one is the page's own
+// the pair of two; the last run of one's own, and all; what puts settings into the controls, once they are there; what
+// the controls of this page say, as text, and the models that they name: role -> model
+export const shown = { both: null, mine: null, own: [], examples: [], align: "token", put: null, settings: "",
+  models: null };
+const listeners = new Set();
+const places = h("div", { class: "ds-places" }); // the element that holds their pictures
+const ALONE = ["strip", "tree", "card", "depth", "text", "cache", "notes", "model", "time", "roof"];
+const BESIDE = ["tree", "text"];
+const GOOD = ["stop_token", "max_new_tokens", "picture_full", "stopped_by_user"];
+const WAIT = 500; // ms before a stream that was refused is asked for again; twice as long each time
+const READ = 10000; // ms that the first decision of an example stands still
+/** What stands over a run whose server has been away for some seconds. */
+export const GONE = "The server does not answer: start it again, and this page goes on by itself.";
+/** What a page without a run says to do. */
+export const NONE = "No run is shown: press Run in the Lab, or open a trace of the Library.";
+const EMPTY = "Choose a method and press Run: every step is shown here while the model decodes.";
+const COMING = "The first step of this run is drawn here as soon as it is made.";
+
+/** Be told whenever something about the runs has changed, and now. */
+export function onChange(listener) {
+  listeners.add(listener);
+  listener();
+}
+let wanted = {}; // what was to be shown last: what two runs need may come after another wish
+const followers = new Set();
+/** Be told whenever another step is shown, or has come. */
+export const onStep = (follower) => followers.add(follower);
+const notifyStep = () => followers.forEach((follower) => follower());
+export const notify = () => listeners.forEach((listener) => listener());
+export const isOver = (pane) => !pane || ["", "done", "cancelled", "failed"].includes(pane.status);
+export const allOver = () => panes.every(isOver);
+/** The run that works, or will: the one that the buttons are for. */
+export const activePane = () => panes.find((pane) => !isOver(pane)) || panes[0];
+export const exampleOf = (id) => shown.examples.find((x) => x.run === id);
+/** Whether the run ended in a way that nobody wanted. */
+export const hasFailed = (pane) => !!pane?.end && !GOOD.includes(pane.end.reason);
+/** What plays, pauses and seeks: the pair, or the one view. */
+export const activePlayer = () => shown.both || panes[0]?.view;
+
+/** What a run is called: as its file was renamed, else by its method and the first words of its prompt.
+ *  @param {{title?: string, named?: string, run: string}} row */
+export const runTitle = ({ title, named, run }) => title || named || `run ${run.slice(0, 8)}`;
+/** The same of a run that is shown. */
+export const paneTitle = ({ id, view, named }) =>
+  runTitle({ title: exampleOf(id)?.title, named: view?.store.head?.named || named, run: id });
+
+export async function ask(path, options) {
+  const answer = await fetch(path, options);
+  const body = await answer.json().catch(() => ({}));
+  if (!answer.ok)
+    throw Object.assign(new Error(body.error || `The server answered ${answer.status}.`), { status: answer.status });
+  return body;
+}
+
+/** An address that asks for the models of this page. */
+export const withModels = (path) => (shown.models ? `${path}?${new URLSearchParams(shown.models)}` : path);
+
+/** Whether a question went wrong because no server is there, or it is still starting. */
+export const isUnreachable = (error) => error instanceof TypeError || error.status === 503;
+/** What went wrong with a question, as a sentence. */
+export const errorText = (error) =>
+  (error instanceof TypeError ? "The server does not answer: start it again, then open this page once more."
+  : String(error.message || error));
+
+/** What a page says that has no step to show: why, such as that the run which the address names is gone, and what to do
+ *  next. */
+export const noStepReason = () => (panes[0]?.id ? `This run has made no step${isOver(panes[0]) ? "" : " yet"}.`
+  : [panes[0]?.trouble, NONE].filter(Boolean).join(" "));
+
+/** Make the place of the pictures, and open the run that the address names, else the first example. */
+export function beginRuns() {
+  panes.push(createPane(null));
+  window.addEventListener("hashchange", openLinkedRuns);
+  openLinkedRuns();
+  if (!panes[0].id && !wanted.id && /(?:^#|&)run=/.test(location.hash))
+    panes[0].trouble =
+      "The run of this link cannot be read, it takes a number of 16 digits: copy the link again from the page that "
+      + "made it.";
+  loadExamples();
+  return places;
+}
+
+/** The examples; the first one is shown if the address names no run. A server that does not answer yet is
+ *  asked again. */
+async function loadExamples(wait = WAIT) {
+  try {
+    shown.examples = await ask("/ds/examples");
+  } catch {
+    return setTimeout(loadExamples, wait, Math.min(2 * wait, 15000));
+  }
+  const free = !panes[0].id && !wanted.id && !panes[0].trouble;
+  if (free && shown.examples.length) open(shown.examples[0].run, { quiet: true });
+  else panes.forEach(rewindExample), notify();
+}
+
+/** An example is shown from its beginning, whether its steps or the list of examples came first. */
+function rewindExample({ id, view }) {
+  if (exampleOf(id) && view.following && view.store.steps[0]) view.seek(0);
+}
+
+function openLinkedRuns() {
+  const [id, other] = ["run", "with"].map((name) =>
+    new RegExp(`(?:^#|&)${name}=([0-9a-f]{16})(?:&|$)`).exec(location.hash)?.[1]
+  );
+  if (/&align=clock(&|$)/.test(location.hash)) shown.align = "clock";
+  if (id && (id !== panes[0].id || (other || null) !== (panes[1]?.id || null))) open(id, { other });
+}
+
+/** Name the runs in the address. What other pages keep there stays, but a step and its node are of their run. */
+function writeAddress() {
+  const [id, other] = panes.map((x) => x.id),
+    before = location.hash.slice(1).split("&").filter((part) => part.includes("="));
+  const same = before.includes(`run=${id}`),
+    kept = before.filter((part) => !/^(run|with|align|set)=/.test(part) && (same || !/^(step|node)=/.test(part)));
+  history.replaceState(null, "",
+    fragment([`run=${id}`, ...(other ? [`with=${other}`] : []),
+      ...(other && shown.align === "clock" ? ["align=clock"] : []), ...kept]));
+}
+
+/** Show a run from its beginning and follow it, and another beside it; `quiet`: the address does not name them. */
+export function open(id, { quiet = false, other = null, own = false } = {}) {
+  const wish = (wanted = { id: null });
+  if (other && !extra("pair")) {
+    wish.id = id;
+    const now = () => wanted === wish && open(id, { quiet, other, own });
+    return void loads.pair().then(now, () => setTimeout(now, WAIT));
+  }
+  const focused = places.contains(document.activeElement);
+  if (shown.both) shown.both.destroy();
+  else panes.forEach((x) => x.view.destroy());
+  shown.both = null;
+  for (const old of panes.splice(0)) old.source?.close(), phase(old.view);
+  if (own) (shown.mine = { id, other }), shown.own.unshift(...[id, other].filter((x) => x && !shown.own.includes(x)));
+  if (other) createPair(id, other);
+  else panes.push(createPane(id));
+  if (!quiet) writeAddress();
+  panes.forEach(connect);
+  if (focused) panes[0].view.root.focus({ preventScroll: true }); // it was on what is gone
+  notify();
+}
+
+const blankPane = (id) => ({ id, status: id ? "queued" : "", last: -1, source: null, end: null, trouble: "",
+  wait: WAIT });
+
+function createPane(id) {
+  const pane = blankPane(id), host = h("div");
+  places.replaceChildren(host);
+  pane.view = mount(host, { views: ALONE, label: "the run", empty: id ? COMING : EMPTY, pace: "1/s",
+    onPlay: notify, onMove: notifyStep, onGap: (from, to) => fetchSteps(pane, from, to), loads });
+  return pane;
+}
+
+function createPair(...ids) {
+  const fresh = ids.map(blankPane), host = h("div");
+  const beside = button("Open in Compare",
+    () => (location.hash = fragment([`run=${ids[0]}`, `with=${ids[1]}`, `runs=${ids}`,
+      ...(shown.align === "clock" ? ["align=clock"] : [])], "compare")));
+  places.replaceChildren(beside, host);
+  shown.both = extra("pair").pair(host, { views: BESIDE, align: shown.align, onPlay: notify, onMove: notifyStep,
+    name: (k) => fresh[k].named, loads,
+    onGap: (which, from, to) => fetchSteps(fresh[which], from, to),
+    onAlign: (way) => ((shown.align = way), writeAddress()) });
+  fresh.forEach((x, k) => (x.view = shown.both.views[k]));
+  panes.push(...fresh);
+}
+
+function connect(pane) {
+  const { id, view } = pane;
+  if (!id) return;
+  const source = (pane.source = new EventSource(`/ds/run/${id}/events?after=${pane.last}`));
+  source.addEventListener("head", (event) => view.push(JSON.parse(event.data)));
+  source.addEventListener("step", (event) => {
+    const step = JSON.parse(event.data);
+    pane.last = Math.max(pane.last, step.i);
+    phase(view);
+    view.push(step);
+    if (step.i === 0) rewindExample(pane);
+  });
+  source.addEventListener("state", (event) => {
+    const state = JSON.parse(event.data);
+    Object.assign(pane, { status: state.status, broke: state.broke || null, named: state.named, wait: WAIT });
+    view.expect(state.of || 0);
+    phase(view, state, panes[0] === pane ? "yours" : "this one");
+    shown.both?.against(); // a run that waits has a name
+    notify();
+  });
+  source.addEventListener("end", (event) => {
+    source.close();
+    pane.end = JSON.parse(event.data);
+    if (!isOver(pane)) pane.status = "done";
+    phase(view);
+    view.push(pane.end);
+    notify();
+    if (exampleOf(id)) fetchSteps(pane, 0, view.store.count).then(() => play(pane));
+  });
+  source.onerror = () => {
+    if (!panes.includes(pane) || isOver(pane)) return;
+    phase(view);
+    view.note(pane.wait > 4 * WAIT ? GONE : pane.last < 0 ? "reconnecting…" : `reconnecting, last step ${pane.last}`);
+    if (source.readyState === EventSource.CLOSED) setTimeout(reopen, pane.wait, pane);
+    pane.wait = Math.min(2 * pane.wait, 15000);
+  };
+}
+
+/** An example plays by itself when its first decision could be read, unless somebody does something with it before, or
+ *  wants no motion. */
+function play(pane) {
+  const still = matchMedia("(prefers-reduced-motion: reduce)").matches;
+  let touched = false;
+  for (const kind of ["pointerdown", "keydown", "wheel", "touchmove"])
+    document.addEventListener(kind, () => (touched = true), { once: true, passive: true });
+  places.addEventListener("pointermove", () => (touched = true), { once: true }); // read with the pointer
+  setTimeout(
+    () =>
+      panes[0] === pane && current() === "lab" && !still && !touched && !/[#&]step=/.test(location.hash)
+      && pane.view.at === 0 && pane.view.play(true),
+    READ
+  );
+}
+
+/** The stream was refused: ask whether the run is still there, and go on with it. */
+async function reopen(pane) {
+  try {
+    if (panes.includes(pane)) await ask(`/ds/run/${pane.id}`);
+    if (panes.includes(pane)) connect(pane);
+  } catch (error) {
+    if (!panes.includes(pane)) return;
+    if (isUnreachable(error)) {
+      pane.view.note(GONE);
+      return setTimeout(reopen, pane.wait = Math.min(2 * pane.wait, 15000), pane);
+    }
+    Object.assign(pane, { id: null, status: "", trouble: String(error.message) });
+    history.replaceState(null, "", location.pathname + (current() === "lab" ? "" : fragment([])));
+    pane.view.note("");
+    notify();
+  }
+}
+
+/** Ask for steps that are missing or not whole, as long as somebody wants them. */
+export async function fetchSteps(pane, from, to, wanted = () => panes.includes(pane)) {
+  try {
+    while (from < to && wanted()) {
+      const part = await ask(`/ds/run/${pane.id}/range?from=${from}&to=${to}`);
+      for (const step of part.steps) pane.view.push(step);
+      if (part.next <= from) break;
+      from = part.next;
+    }
+  } catch {
+    setTimeout(() => wanted() && pane.view.retry(), 2000);
+  }
+}
+onStep(prefetch({ panes: () => panes, fetch: fetchSteps }));

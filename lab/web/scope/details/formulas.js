@@ -1,0 +1,55 @@
+/* Formulas, relations and sentences of a declaration, worked out with the numbers of a record. All come in parts. */
+import { prob } from "../shared/numbers.js";
+
+const DOES = { "+": (a, b) => a + b, "-": (a, b) => a - b, "*": (a, b) => a * b, "/": (a, b) => a / b,
+  "**": (a, b) => a ** b, min: Math.min, max: Math.max, exp: Math.exp, log: Math.log };
+const HOLDS = { "==": (a, b, within) => Math.abs(a - b) <= within,
+  "!=": (a, b, within) => Math.abs(a - b) > within, "<=": (a, b, within) => a <= b + within,
+  ">=": (a, b, within) => a >= b - within };
+
+/** The number that a formula gives (a number, a name, or what is done and to what); null where one is not recorded. */
+export function evaluate(formula, names) {
+  if (typeof formula !== "object") return typeof formula === "number" ? formula : names(formula);
+  const [does, ...parts] = formula;
+  if (does === "before") return names(parts[0], true);
+  const numbers = parts.map((part) => evaluate(part, names)),
+    result = numbers.includes(null) ? null : DOES[does]?.(...numbers);
+  return Number.isFinite(result) ? result : null;
+}
+
+/** Whether a relation, [formula, sign, formula, how far they may be apart], holds; null where a number is missing. */
+export function holds([left, sign, right, within = 1e-9], names) {
+  const a = evaluate(left, names), b = evaluate(right, names);
+  return a === null || b === null ? null : HOLDS[sign](a, b, within * Math.max(1, Math.abs(a), Math.abs(b)));
+}
+
+/** The numbers of names: what is true is 1, and a text has none. */
+export const numbersOf = (names) => (name, before) => {
+  const x = names(name, before);
+  return typeof x === "number" ? x : typeof x === "boolean" ? Number(x) : null;
+};
+
+/** A number of a sentence in a form: "g" as it is, "p" as a probability, or a count of decimals. Without a form a whole
+ *  number is written as it is, any other as a probability. */
+export const writeNumber = (x, form) => (form === "g" || (!form && Number.isInteger(x)) ? String(x)
+  : form && form !== "p" ? x.toFixed(form) : prob(x));
+
+/** What a sentence says; null where it does not apply, or lacks something. It is [its parts, what names must be: a
+ *  value or one of several, the relation that must hold or null]; a part is a text, or [a formula or a text's name, its
+ *  form]. names(name, before): number, text or null; write(number, form): the number as text.
+ *  @param {any[]} sentence */
+export function saySentence([parts, given = {}, where], names, write = writeNumber) {
+  const numbers = numbersOf(names);
+  const due = Object.entries(given).every(([name, wanted]) => [wanted].flat().includes(names(name)));
+  if (!due || (where && !holds(where, numbers))) return null;
+  const words = parts.map((part) => {
+    if (typeof part === "string") return part;
+    const [what, form] = part, text = typeof what === "string" && names(what), x = evaluate(what, numbers);
+    return typeof text === "string" ? text : x === null ? null : write(x, form);
+  });
+  return words.includes(null) ? null : words.join("");
+}
+
+/** What sentences say, one behind the other. */
+export const sayAll = (sentences, names, write) =>
+  sentences.map((one) => saySentence(one, names, write)).join("");
