@@ -401,10 +401,10 @@ def test_any_run_can_be_what_the_others_are_measured_against(
 def test_a_setting_that_one_run_has_alone_is_listed_apart(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
     open_pair(drawn, plain, guessed)
     known, alone = plain.header.method["drafter"], guessed.header.method["drafter"]
-    assert known["name"] == "none" and "length" in alone
+    assert known["name"] == "none" and "max_draft_tokens" in alone
     summary, apart = drawn.text(".differs summary"), drawn.text(".differs p")
-    assert "drafter" in summary and "length" not in summary and "draft model" not in summary
-    assert apart.startswith("Only B: draft model") and f"draft model: length {alone['length']}" in apart
+    assert "drafter" in summary and "max_draft_tokens" not in summary and "draft model" not in summary
+    assert apart.startswith("Only B: draft model") and f"draft model: max_draft_tokens {alone['max_draft_tokens']}" in apart
     assert "–" not in drawn.text(".differs table"), "both have what is said to differ"
 
 
