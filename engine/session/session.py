@@ -79,6 +79,9 @@ class SessionStopped(Exception):
 class Session(State):
     """Decodes one prompt with one method.
 
+    A session is a State because strategies and the recorder lie below this room: State is the interface through which
+    they read and change the run, and they never see what starts, records or branches it.
+
     header: the trace's first record, ready before anything was computed;  end: the last one, once there is one
     length: how long prompt and text may become together, and the model that sets that
     sink:   gets every record before it is shown to anybody; None: nobody keeps them
