@@ -126,7 +126,11 @@ def fork_method(play: RunService, header: Header, step: int, change: Any) -> Met
         )
     before = choice_from_header(replace(header, method=method_at(header, step)))
     after = merge_change(before, change)
-    return None if after == before else play.method(replace(after, models={**play.names, **before.models}))
+    return (
+        None
+        if after == before
+        else play.method(replace(after, models={**play.models.names, **before.models}))
+    )
 
 
 def merge_change(before: RunChoice, change: Mapping[str, Any]) -> RunChoice:

@@ -250,7 +250,7 @@ class PromptBatch(SequentialRuns):
             or any(x.channel is not None and x.channel.is_active for x in self.rows)
         ):
             return ""
-        return "queued" if self._job.status == "queued" else self.play.phase
+        return "queued" if self._job.status == "queued" else self.play.models.phase
 
     def record(self) -> dict[str, Any]:
         """Where the batch stands. of: prompts;  done: those that are over;  runs: the ids of the runs that a report can be on,

@@ -76,7 +76,7 @@ class RepeatMeasurement:
         self._field: list[Contestant] = []
         names = {letter: _model_keys(play, header, letter) for letter, header in self._headers.items()}
         if all(
-            play.acquire(one) is not None for one in names.values()
+            play.models.acquire(one) is not None for one in names.values()
         ):  # what stands against it is told at once
             self._make_contestants()
         self._began = 0.0
@@ -189,7 +189,7 @@ class RepeatMeasurement:
         record["over"] = self.over
         record["status"] = "queued" if job is None else job.status
         record["message"] = "" if job is None else job.message
-        record["phase"] = "" if self._field else self._play.phase  # while models are loaded
+        record["phase"] = "" if self._field else self._play.models.phase  # while models are loaded
         record["runs"] = [
             {"run": run, "same_text": same, **(middle(rates) if whole else {})} for run, rates, same in each
         ]
@@ -251,7 +251,7 @@ def _model_keys(play: RunService, header: Header, name: str) -> dict[str, str]:
     """Role -> key of the models of a run, for which there is room. Raises Refused."""
     try:
         names = play.find_recorded_models(header)
-        play.admit(names)
+        play.models.admit(names)
     except ValueError as error:
         raise RequestRefusal(f"Run {name} cannot be repeated: {explain_error(error)}") from None
     return names
@@ -260,7 +260,7 @@ def _model_keys(play: RunService, header: Header, name: str) -> dict[str, str]:
 def _load_models(play: RunService, header: Header, name: str) -> dict[str, Model]:
     """Role -> model of a run, with the very weights that it had. Raises Refused."""
     try:
-        models = play.ensure_loaded(_model_keys(play, header, name))
+        models = play.models.ensure_loaded(_model_keys(play, header, name))
     except RequestRefusal:
         raise
     except ValueError as error:
