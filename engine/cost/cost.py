@@ -48,7 +48,9 @@ SIZES = ("batch", "weight_bits", "act_bits", "kv_bits", "dequant", "logits", "he
 
 def pass_ops(spec: ModelSpec, shape: PassShape) -> list[Op]:
     """Every operator of one pass, in order of execution. Raises ValueError for a shape that the model cannot have."""
-    tokens, into, layers = shape.tokens, shape.entering, range(spec.n_layers)
+    tokens = shape.tokens
+    into = shape.entering
+    layers = range(spec.n_layers)
     _check_at_least_one(tokens, shape.batch)
     sub_layers = _SubLayers.of(spec, shape)
     run = _each_layer("rows", tokens if shape.rows is None else shape.rows, spec)

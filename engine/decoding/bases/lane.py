@@ -64,7 +64,9 @@ class Lane:
         batch: int = 1,
         executor: Executor | None = None,
     ):
-        self.name, self.decoder, self.policy = name, decoder, policy
+        self.name = name
+        self.decoder = decoder
+        self.policy = policy
         self.kv_compression = kv_compression or KVCompression()
         self.needs = (needs or Needs()) | policy.needs
         self.prompt: PromptAttention | None = PromptAttention(decoder, self.needs)
@@ -116,7 +118,9 @@ class Lane:
         """From now on keep the positions that leave each layer, and what they became part of, until they are taken; scores:
         also what the entries were worth, where the policy ranks them."""
         for store in self.cache.layers:
-            store.evicted, store.merged, store.ranked = [], [], [] if scores else None
+            store.evicted = []
+            store.merged = []
+            store.ranked = [] if scores else None
 
     def forward(
         self, feed: Feed, phase: str = "verify", skip: Skip | None = None, depth: AdaptiveDepth | None = None
@@ -155,10 +159,8 @@ class Lane:
         left = None if depth is None else depth.take_exit()
         if left is not None and left.asks:
             record.record_exit_tests(left)
-        record.instrumented, record.together = (
-            True if self.probe is not None else None,
-            self.executor.together,
-        )
+        record.instrumented = True if self.probe is not None else None
+        record.together = self.executor.together
         self.board = feed.board
         self.passes.append(record)
         return logits
@@ -197,7 +199,9 @@ class Lane:
         us = self.executor.elapsed_us(start, self.executor.mark())
         ran = [*range(feed.enter, until)] if feed.enter else until
         record = Pass(self.name, phase, feed.length, held, us, batch=feed.tokens.shape[0], attn=ran, ffn=ran)
-        record.aside, self.board, record.logits = feed.shift or None, feed.board, logits
+        record.aside = feed.shift or None
+        self.board = feed.board
+        record.logits = logits
         note_read(record, feed, self.cache)
         if not alone:
             note_pending(record, self.cache)
@@ -277,7 +281,9 @@ class Lane:
         first = self.cache.waiting.pop(min(self.cache.waiting))  # whom the others join
         kept = self.probe, self.best, self._feed, self._ran, self.board
         feed = Feed(first.tokens, first.positions, logits=[], enter=first.layer, states=first.states)
-        self._feed, self._ran, self.probe = feed, ExecutedLayers(), Probe(self.needs) if self.needs else None
+        self._feed = feed
+        self._ran = ExecutedLayers()
+        self.probe = Probe(self.needs) if self.needs else None
         before, held = [store.n for store in self.cache.layers], self.cache.lengths()
         self._prepare_masks(feed)
         start = self.executor.mark()
@@ -482,11 +488,9 @@ class Lane:
                 return
             rows = torch.ones(len(x.rows), dtype=torch.bool, device=self.decoder.device)
             feed = Feed.causal_chain([0] * len(x.rows), x.at, self.decoder.device, logits="last")
-            feed.embeds, feed.embed_rows, feed.shift = (
-                x.rows[None].to(self.decoder.device),
-                rows,
-                self.cache.extra_entries,
-            )
+            feed.embeds = x.rows[None].to(self.decoder.device)
+            feed.embed_rows = rows
+            feed.shift = self.cache.extra_entries
             held, start = self.cache.lengths(), self.executor.mark()
             logits = self.executor.run(self.decoder, feed, self.cache, None, None, None)
             require_finite(logits, f"a prefill pass of {self.name} ({self.decoder.spec.name})")

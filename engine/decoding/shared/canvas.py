@@ -181,10 +181,8 @@ class Canvas:
         """
         explored = None
         if self.tries is not None:
-            explored, self.tries = (
-                self.tries.judge_canvases(s.unmasking, logits, places, self.edge, s.stop.tokens),
-                None,
-            )
+            explored = self.tries.judge_canvases(s.unmasking, logits, places, self.edge, s.stop.tokens)
+            self.tries = None
         logits = logits[0 if explored is None else explored.won]
         candidate, confidence = draw_candidates(s, places, logits)
         if self.grammar is not None:

@@ -120,7 +120,9 @@ class ExecutedLayers:
 
     def enter_all(self, fed: int, layers: range) -> None:
         """All `fed` rows of a pass ran both blocks of these layers."""
-        self.fed, self.attn, self.ffn = fed, [*layers], [*layers]
+        self.fed = fed
+        self.attn = [*layers]
+        self.ffn = [*layers]
 
     def enter_rows(self, layer: int, block: Block, rows: Tensor) -> None:
         """Of a sub-layer that a rule was asked about `rows` (int64 [R]) run alone."""

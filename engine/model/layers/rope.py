@@ -26,10 +26,8 @@ def rope_frequencies(rope: Rope) -> Tensor:
         blend = ((rope.original_positions / wavelength - low) / (high - low)).clamp(0, 1)
         return inv * blend + inv / rope.factor * (1 - blend)
     if rope.kind == "yarn":
-        low, high = (
-            max(_pair(rope, rope.beta_fast), 0),
-            min(_pair(rope, rope.beta_slow, up=True), rope.dim - 1),
-        )
+        low = max(_pair(rope, rope.beta_fast), 0)
+        high = min(_pair(rope, rope.beta_slow, up=True), rope.dim - 1)
         ramp = torch.arange(rope.dim // 2, dtype=torch.float64) - low
         blend = 1 - (ramp / (high - low if high != low else 0.001)).clamp(0, 1)  # as above
         return inv * blend + inv / rope.factor * (1 - blend)
@@ -59,7 +57,10 @@ class RopeTable:
         device: torch.device | str,
         most: int | None = None,
     ):
-        self.rope, self.dtype, self.device, self.most = rope, dtype, torch.device(device), most
+        self.rope = rope
+        self.dtype = dtype
+        self.device = torch.device(device)
+        self.most = most
         self._frequencies = rope_frequencies(rope)
         self._here = self._frequencies.to(self.device)
         self._build(positions)

@@ -165,13 +165,18 @@ class _SavedTokens:
         passed = 0
         while passed < len(self.bends) and tokens + slope * (self.bends[passed][0] - depth) < least:
             at, growth = self.bends[passed]
-            depth, tokens, slope, passed = at, tokens + slope * (at - depth), slope + growth, passed + 1
+            tokens += slope * (at - depth)
+            depth = at
+            slope += growth
+            passed += 1
         first = depth - (tokens - least) // slope
         step = tokens + slope * (first - depth) - least
         new = [(first - 1, step), (first, slope - step)] if step else [(first, slope)]
         self._count(self.bends[:passed], -1)
         self._count(new)
-        self.low, self.slope, self.bends[:passed] = least, 0, new
+        self.low = least
+        self.slope = 0
+        self.bends[:passed] = new
         return first
 
     def _count(self, bends: Sequence[tuple[int, int]], sign: int = 1) -> None:

@@ -79,10 +79,8 @@ class FillValidator:
         if fill is None:
             return
         if self._canvas is None or len(self._canvas.tokens) == self._canvas.length:
-            self._canvas, self._vetoes = (
-                _CanvasState(fill.start, fill.length, {}),
-                VetoValidator(self._header),
-            )
+            self._canvas = _CanvasState(fill.start, fill.length, {})
+            self._vetoes = VetoValidator(self._header)
             if self._whole and fill.start != step.n:
                 yield f"its canvas begins at {fill.start}, behind a text of {step.n} tokens"
         canvas = self._canvas
@@ -146,10 +144,8 @@ class FillValidator:
         order = _as_list(fill.columns.get("order"))
         if order is not None and sorted(order) != list(range(len(fill))):
             yield "its order is no order of the open places"
-        knobs, due = (
-            _part_record(self._header, "unmasking", step.step),
-            _DUE.get(self._part_word("unmasking", "commits", step)),
-        )
+        knobs = _part_record(self._header, "unmasking", step.step)
+        due = _DUE.get(self._part_word("unmasking", "commits", step))
         if due is None or not self._whole:
             self.underived += 1
             return
