@@ -223,10 +223,8 @@ def check_storage(args: argparse.Namespace) -> Iterator[DoctorFinding]:
         yield DoctorFinding("data", "bad", str(error).rstrip("."))
         return
     used = format_bytes(sum(x.stat().st_size for x in folder.rglob("*") if x.is_file()))
-    enough, lacks = (
-        room >= FREE_BYTES,
-        f"; the lab needs {format_bytes(FREE_BYTES)} to accept runs, or a lower --free",
-    )
+    enough = room >= FREE_BYTES
+    lacks = f"; the lab needs {format_bytes(FREE_BYTES)} to accept runs, or a lower --free"
     words = f"{folder} can be written, holds {used}, and {format_bytes(room)} are free"
     yield DoctorFinding("data", "good" if enough else "bad", words + ("" if enough else lacks))
 

@@ -131,7 +131,7 @@ def build_page(play: RunService) -> gr.Blocks:
                         apply_default_css=False,
                     )
                     seed, new = _number_inputs(begin)
-                    level, reference, whole = _level_input(begin.level), *_reference_inputs(begin.reference)
+                    level, reference, whole = _record_inputs(begin)
                     with gr.Row(elem_id="ds-choose"):
                         offers = play.models.offers()  # once: it reads a config for each
                         lists = {
@@ -220,6 +220,13 @@ def _level_input(begin: str) -> gr.Dropdown:
     """What is recorded of a run, with what it costs."""
     more: Any = dict(filterable=False, interactive=True, elem_id="ds-level")
     return gr.Dropdown(list(LEVELS), value=begin, label="Trace level", info=RECORDED, **more)
+
+
+def _record_inputs(begin: RunChoice) -> tuple[gr.Dropdown, gr.Checkbox, gr.Checkbox]:
+    """How much is recorded, and who reads along."""
+    level = _level_input(begin.level)
+    cache, whole = _reference_inputs(begin.reference)
+    return level, cache, whole
 
 
 def _reference_inputs(begin: Along) -> tuple[gr.Checkbox, gr.Checkbox]:
@@ -470,10 +477,8 @@ def _settings_summary(play: RunService, composed: Composition) -> dict[str, Any]
 
 def _chat_update(play: RunService, choice: RunChoice) -> dict[str, Any]:
     """What becomes of the switch for the chat template: off and disabled, with the reason, where the target has none."""
-    reader, there = (
-        play.models.reader(play.model_keys(choice).get(TARGET, "")),
-        has_chat_template(play, play.model_keys(choice)),
-    )
+    reader = play.models.reader(play.model_keys(choice).get(TARGET, ""))
+    there = has_chat_template(play, play.model_keys(choice))
     if there or reader is None:
         return gr.update(interactive=True, info=None)
     return gr.update(value=False, interactive=False, info=controls.escape_markup(f"{no_template(reader)}."))

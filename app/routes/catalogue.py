@@ -97,10 +97,8 @@ def preset_rows(play: RunService, beside: Mapping[str, str]) -> list[dict[str, A
         said = []
         for kind, chosen in x.names.items():
             for one in [chosen] if isinstance(chosen, str) else chosen:
-                more, word = (
-                    knobs.get(one if kind == "sampler" else kind, ""),
-                    registry(kind)[str(one)].title or str(one),
-                )
+                more = knobs.get(one if kind == "sampler" else kind, "")
+                word = registry(kind)[str(one)].title or str(one)
                 said += [f"{word} ({more})" if more else word] * ((kind, one) != ("drafter", nothing))
         composed = play.compose(apply_preset(replace(choice, models=beside), name, play.models.names))
         method = composed.method

@@ -148,10 +148,8 @@ def _add_search_routes(api: FastAPI, refused: Callable[[int, str], Response], of
         asked = request.query_params
 
         def work(channel: RecordStream) -> dict[str, Any]:
-            first, last = (
-                _int_param(asked.get("from"), "from", 0),
-                _int_param(asked.get("to"), "to", channel.count),
-            )
+            first = _int_param(asked.get("from"), "from", 0)
+            last = _int_param(asked.get("to"), "to", channel.count)
             if last < first:
                 raise RequestRefusal(f"from = {first} lies behind to = {last}.")
             return step_values(

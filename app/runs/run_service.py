@@ -80,7 +80,9 @@ class RunService:
         further: Mapping[str, str] | None = None,
     ):
         self.models = ModelPool(target, draft, more, further, holder=self)
-        self.folder, self.files, self.limits = folder, UploadedFiles(folder / "files"), limits or LabLimits()
+        self.folder = folder
+        self.files = UploadedFiles(folder / "files")
+        self.limits = limits or LabLimits()
         self._runner: Runner | None = None
         self._channels: OrderedDict[str, RecordStream] = OrderedDict()
         self._jobs: dict[str, RunnerJob | BatchMember] = {}
@@ -140,10 +142,8 @@ class RunService:
         names, method = names or self.model_keys(choice), method or method_or_none(choice)
         read = self.encode_prompt(choice, names)
         about = -(-len(choice.prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
-        prompt, new = (
-            about if read is None or read.why else len(read.ids),
-            min(MOST_NEW, max(0, choice.max_new)),
-        )
+        prompt = about if read is None or read.why else len(read.ids)
+        new = min(MOST_NEW, max(0, choice.max_new))
         if method is None:
             return self.models.estimate(
                 names, prompt + new, full_cache_tokens(prompt + new, choice.reference is True)

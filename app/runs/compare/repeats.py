@@ -62,7 +62,9 @@ class RepeatMeasurement:
             raise RequestRefusal(
                 "The prompts of these runs differ, so their times cannot be compared: run them on one prompt first."
             )
-        self.run_id, self.times, self.rounds = secrets.token_hex(8), times, 0
+        self.run_id = secrets.token_hex(8)
+        self.times = times
+        self.rounds = 0
         self.runs = [channel.run for channel in channels]
         self.end: End | None = None
         self.stopping = False
@@ -204,10 +206,8 @@ class Repeats:
     """The repeats of a lab."""
 
     def __init__(self, play: RunService):
-        self._play, self._works = (
-            play,
-            Measurements[RepeatMeasurement](RecordFolder(play.folder / "repeats"), REMEMBERED),
-        )
+        self._play = play
+        self._works = Measurements[RepeatMeasurement](RecordFolder(play.folder / "repeats"), REMEMBERED)
 
     def start(self, channels: Sequence[RecordStream], times: int) -> RepeatMeasurement:
         """Queue repeats of these runs. Raises Refused."""
