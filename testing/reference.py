@@ -38,7 +38,9 @@ def top_k(z: list[float], text: list[int], k: int) -> list[float]:
 
 def top_p(z: list[float], text: list[int], p: float) -> list[float]:
     """Only the fewest tokens stay that have the mass p together."""
-    law, mass, kept = softmax(z), 0.0, set()
+    law = softmax(z)
+    mass = 0.0
+    kept = set()
     for x in sorted(range(len(z)), key=lambda x: -law[x]):
         if mass < p:
             kept.add(x)
