@@ -74,17 +74,17 @@ def pass_ops(spec: ModelSpec, shape: PassShape) -> list[Op]:
         if i in sub_layers.ffn:
             ops += prices[ffn_run[i]].ffn(i)
     if shape.logits:
-        sizes = spec.d_model, spec.vocab
         ops.append(
-            prices[tokens].linear("lm_head", None, *sizes, rows=shape.logits, weight_bits=shape.head_bits)
+            prices[tokens].linear(
+                "lm_head", None, spec.d_model, spec.vocab, rows=shape.logits, weight_bits=shape.head_bits
+            )
         )
     return ops
 
 
 def _operator_prices(spec: ModelSpec, rows: int, shape: PassShape) -> OperatorPrices:
     """The prices of operators on so many rows."""
-    bits = shape.weight_bits, shape.act_bits, shape.kv_bits
-    return prices_of(spec, rows, shape.batch, *bits, shape.dequant)
+    return prices_of(spec, rows, shape.batch, shape.weight_bits, shape.act_bits, shape.kv_bits, shape.dequant)
 
 
 def _check_at_least_one(tokens: int, batch: int) -> None:

@@ -104,8 +104,14 @@ class Lane:
         """From now on, before anything was read, keep a full cache beside this one: of the same model, or of a `whole` one,
         whose weights take so many bytes beside."""
         batch = self.cache.layers[0].k.shape[0]
-        about = self.policy.needs_reference, whole is not None, weight_bytes
-        self.reference = self.reference or ReferenceCache(whole or self.decoder, self.executor, batch, *about)
+        self.reference = self.reference or ReferenceCache(
+            whole or self.decoder,
+            self.executor,
+            batch,
+            columns=self.policy.needs_reference,
+            whole=whole is not None,
+            weight_bytes=weight_bytes,
+        )
         self.cache.reference = self.reference.cache
 
     def set_depth_rule(self, rule: AdaptiveDepth) -> None:
