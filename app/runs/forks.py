@@ -139,9 +139,8 @@ def merge_change(before: RunChoice, change: Mapping[str, Any]) -> RunChoice:
     settings = {part: dict(knobs) for part, knobs in before.settings.items()}
     for kind, name in _mapping_field(change, "names").items():
         if kind == "sampler":
-            chosen = (
-                [name] if isinstance(name, str) else [str(x) for x in name] if isinstance(name, list) else []
-            )
+            listed = [name] if isinstance(name, str) else name
+            chosen = [str(x) for x in listed] if isinstance(listed, list) else []
             for stage in [x for x in names.get("sampler", []) if x not in chosen]:
                 settings.pop(stage, None)
             names["sampler"] = chosen

@@ -37,7 +37,9 @@ def rope_frequencies(rope: Rope) -> Tensor:
 def _pair(rope: Rope, turns: float, *, up: bool = False) -> float:
     """The feature pair, counted from 0, that makes so many turns over the original length."""
     pair = rope.dim * math.log(rope.original_positions / (turns * 2 * math.pi)) / (2 * math.log(rope.theta))
-    return (math.ceil(pair) if up else math.floor(pair)) if rope.whole else pair
+    if not rope.whole:
+        return pair
+    return math.ceil(pair) if up else math.floor(pair)
 
 
 class RopeTable:

@@ -59,8 +59,9 @@ def plan_batch(prompts: Sequence[Sequence[int]]) -> BatchPlan:
     alone: list[int] = []
     group_of: list[int | None] = []  # by node: its nearest chosen one, itself included
     for i, node in enumerate(nodes):
-        group_of.append(i if opened[i] else None if node.parent < 0 else group_of[node.parent])
-        of = group_of[i]
+        above = None if node.parent < 0 else group_of[node.parent]
+        of = i if opened[i] else above
+        group_of.append(of)
         (alone if of is None else members.setdefault(of, [])).extend(node.own)
     groups = [PrefixGroup(nodes[i].depth, tuple(sorted(each))) for i, each in members.items()]
     groups += [PrefixGroup(0, tuple(sorted(alone)))] if alone else []
