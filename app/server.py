@@ -200,8 +200,8 @@ def serve(  # noqa: PLR0913, PLR0915
         address += f"?token={token}"
 
     play = RunService(model, draft, kept, folder, limits, further)
-    play.choose_threads(threads)
-    play.compile = compile
+    play.models.choose_threads(threads)
+    play.models.compile = compile
 
     def build() -> FastAPI:
         try:
@@ -212,7 +212,7 @@ def serve(  # noqa: PLR0913, PLR0915
         finally:
             gc.freeze()  # modules, routes and the page stay: what collects later need not look through them
             gc.enable()
-            play.load()
+            play.models.load()
 
     late = StartupApp(build)
     guard = Guard(late, number, names, token, play.limits.upload << 20)

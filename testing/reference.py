@@ -38,7 +38,9 @@ def top_k(z: list[float], text: list[int], k: int) -> list[float]:
 
 def top_p(z: list[float], text: list[int], p: float) -> list[float]:
     """Only the fewest tokens stay that have the mass p together."""
-    law, mass, kept = softmax(z), 0.0, set()
+    law = softmax(z)
+    mass = 0.0
+    kept = set()
     for x in sorted(range(len(z)), key=lambda x: -law[x]):
         if mass < p:
             kept.add(x)
@@ -48,7 +50,8 @@ def top_p(z: list[float], text: list[int], p: float) -> list[float]:
 
 def repetition_penalty(z: list[float], text: list[int], penalty: float) -> list[float]:
     """Logits of tokens in the text are divided by the penalty, those below 0 multiplied."""
-    return [(v / penalty if v > 0 else v * penalty) if x in text else v for x, v in enumerate(z)]
+    penalised = [v / penalty if v > 0 else v * penalty for v in z]
+    return [penalised[x] if x in text else v for x, v in enumerate(z)]
 
 
 def mirostat_cut(z: list[float], mu: float) -> list[float]:

@@ -97,7 +97,9 @@ class TableDecoder(Decoder):
     ) -> Tensor:
         """float64 [1, T, V], or [1, 1, V] of the last row."""
         look = self.logits if skip is None or self.skipped is None else self.skipped
-        n, before, T = cache.layers[0].n, cache.layers[0].m, feed.length
+        n = cache.layers[0].n
+        before = cache.layers[0].m
+        T = feed.length
         for store in cache.layers:
             store.append(
                 torch.stack([feed.tokens, feed.positions]).double().view(2, 1, 1, T, 1), feed.positions

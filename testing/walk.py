@@ -67,7 +67,10 @@ class Walk:
             executor=executor,
         )
         self.s.start()
-        self.prompt, self.first, self.chance, self.paths = prompt, self.s.sampler_state, chance, 0
+        self.prompt = prompt
+        self.first = self.s.sampler_state
+        self.chance = chance
+        self.paths = 0
         self.kept = self.refused = 0
         self.until: float | None = None
 

@@ -82,7 +82,7 @@ def toy_play(folder: Path, texts: list[str] | None = None) -> ToyPlay:
     target.tokenizer = draft.tokenizer = Words(texts)
     draft.fingerprint = "1" * 16  # its weights are others
     made = ToyPlay("toy", "toy-draft", folder)
-    made.put(target=target, draft=draft)
+    made.models.put(target=target, draft=draft)
     return made
 
 

@@ -38,7 +38,9 @@ class Adversary:
     def __init__(
         self, vocabulary: int, weight: float, width: int = 64, lr: float = 1e-3, seed: int = 0
     ) -> None:
-        self.net, self.weight, self.rate = Discriminator(vocabulary, width, seed), weight, 0.5
+        self.net = Discriminator(vocabulary, width, seed)
+        self.weight = weight
+        self.rate = 0.5
         self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=lr, betas=(0.5, 0.9), weight_decay=0.0)
         self.shown: list[tuple[Tensor, Tensor]] = []
 

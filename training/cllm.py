@@ -32,10 +32,8 @@ BLOCK = 16
 WINDOWS, ROWS = 8, 64  # texts a step, and texts that are written or iterated together
 TEXTS = 320  # written for training
 KEEP = 10.0  # weight of staying the model
-HELD_OUT, MENDED = (
-    48,
-    0.5,
-)  # texts for measuring; share of texts of a step in which wrong guesses are corrected
+HELD_OUT = 48  # texts for measuring
+MENDED = 0.5  # share of texts of a step in which wrong guesses are corrected
 
 
 def mask(prompt: int, new: int, block: int) -> Tensor:

@@ -37,11 +37,9 @@ DRAWS = 4  # short versions of each prompt
 ASKED = ("qa", "retrieval", "summary")  # kinds with a passage
 LENGTH = 500  # tokens of a prompt, at most
 RANK = 8
-PRICE, GAP, BETA = (
-    0.5,
-    0.05,
-    1.0,
-)  # nats for the whole passage; nats by which two versions must differ; DPO's beta
+PRICE = 0.5  # nats for the whole passage
+GAP = 0.05  # nats by which two versions must differ
+BETA = 1.0  # DPO's beta
 
 
 def select_ids(one: Episode, stays: Tensor) -> list[int]:

@@ -92,10 +92,8 @@ def step_loss(
 ) -> tuple[Tensor, float]:
     """The loss whose gradient is REINFORCE's, of DRAWS draws of actions, and their mean reward."""
     e = embed_text(decoder, one.prompt)
-    by_shot, by_token = (
-        head.shots(e, e[one.first :], one.spans).float(),
-        head.tokens(e, e[one.first :], one.spans),
-    )
+    by_shot = head.shots(e, e[one.first :], one.spans).float()
+    by_token = head.tokens(e, e[one.first :], one.spans)
     may_go = sum(b - a for a, b in one.spans)
     rewards = []
     logs = []

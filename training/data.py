@@ -198,7 +198,8 @@ def groups(
     """Name in `mixture` -> the kinds that it stands for."""
     out: dict[str, list[str]] = {}
     for kind, text in texts.items():
-        out.setdefault(kind if kind in mixture else "tasks" if text.chat else "stories", []).append(kind)
+        group = "tasks" if text.chat else "stories"
+        out.setdefault(kind if kind in mixture else group, []).append(kind)
     return out
 
 

@@ -181,7 +181,9 @@ def main() -> None:
     parser.add_argument("--fresh", action="store_true", help="forget the checkpoints")
     parser.add_argument("--trial", action="store_true", help="read and write no checkpoint and no folder")
     args = parser.parse_args()
-    args.as_name, args.cooldown, cells = args.as_name or args.name, None, args.name.endswith("any")
+    args.as_name = args.as_name or args.name
+    args.cooldown = None
+    cells = args.name.endswith("any")
     torch.set_num_threads(args.threads)
     torch.manual_seed(args.seed)
     some, held_out = pictures.load_pictures(args.pictures)

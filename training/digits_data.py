@@ -177,10 +177,8 @@ def counted_baselines(train: Pictures, held_out: Pictures) -> dict[str, float]:
             return torch.zeros_like(x)
         if by == "place":
             return some.classes[:, None, None] * CELLS + torch.arange(CELLS).view(SIDE, SIDE)
-        left, above = (
-            torch.full_like(x, LEVELS),
-            torch.full_like(x, LEVELS),
-        )  # beyond the edge: a level of its own
+        left = torch.full_like(x, LEVELS)  # beyond the edge: a level of its own
+        above = torch.full_like(x, LEVELS)
         left[:, :, 1:], above[:, 1:] = x[:, :, :-1], x[:, :-1]
         return left * (LEVELS + 1) + above
 

@@ -95,10 +95,8 @@ class DittoAdapter(AdapterTraining):
             self.known[i] for i in torch.randint(len(self.known), (COPIED,), generator=self.draw).tolist()
         ]
         ids, back = repeat_sentences(some, self.length)
-        fades, stay = (
-            copy_penalty(token_probabilities(self.net(ids).float(), ids), back),
-            self.retention_loss(),
-        )
+        fades = copy_penalty(token_probabilities(self.net(ids).float(), ids), back)
+        stay = self.retention_loss()
         self.count((COPIED + self.corpus_windows) * self.length, fades=fades, stays=stay)
         return fades + KEEP * stay
 

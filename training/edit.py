@@ -123,7 +123,9 @@ class Drafts:
 
     def __init__(self, model: Model, net: Net) -> None:
         assert model.tokenizer is not None and model.stop_tokens
-        self.tokenizer, self.net, self.end = model.tokenizer, net, min(model.stop_tokens)
+        self.tokenizer = model.tokenizer
+        self.net = net
+        self.end = min(model.stop_tokens)
         self.ids = {name: self.tokenizer.encode(f" {name}")[0] for name in NAMES}
 
     def make_drafts(
@@ -292,10 +294,8 @@ def main(words: Sequence[str] | None = None) -> None:
     head.made_for = fingerprint(args.model)
     notes: dict[str, Any] = {"made_with": {"drafts": args.drafts, "epochs": args.epochs, "seed": args.seed}}
     write_head(head, folder, notes)
-    model, asked = (
-        load(args.model, heads={EditTagger.kind: folder}),
-        make_questions(LISTS, args.questions, UNSEEN, LENGTHS),
-    )
+    model = load(args.model, heads={EditTagger.kind: folder})
+    asked = make_questions(LISTS, args.questions, UNSEEN, LENGTHS)
     own, others = (edit_accuracy(model, drafts, asked, x, args.rounds) for x in (True, False))
     measured = {"tags of unseen drafts": tag_accuracy(head, unseen), "rounds": args.rounds}
     measured |= {"its own drafts": own, "drafts with mistakes": others}

@@ -199,11 +199,9 @@ def main(words: Sequence[str] | None = None) -> None:
         held_out, judge = held_out_windows(LENGTH, 64), JUDGED
         count = max(ROWS, int(args.tokens * 1e6) // LENGTH)
         corpus = windows_of(training_stream(), count, args.seed + 1)
-        head, text, steps = (
-            new_head(net),
-            shuffle_batches(corpus, args.seed + 2, "cpu", WINDOWS),
-            count // WINDOWS,
-        )
+        head = new_head(net)
+        text = shuffle_batches(corpus, args.seed + 2, "cpu", WINDOWS)
+        steps = count // WINDOWS
     print(f"{sum(p.numel() for p in head.parameters()):,} parameters; {steps} steps", flush=True)
     before = measure(net, head, held_out)
     earlier = {"from": load_weights(head, args.source)} if args.source else {}
@@ -228,8 +226,10 @@ def main(words: Sequence[str] | None = None) -> None:
             f"{row['diverges']:.2f} | {row['tells']:.3f} |"
         )
     head.made_for = fingerprint(folder, args.adapter or "")
-    made_with = {k: vars(args)[k] for k in ("adapter", "tokens", "lr", "seed")} | earlier
-    notes: dict[str, Any] = {"held_out": table, "made_with": made_with}
+    notes: dict[str, Any] = {
+        "held_out": table,
+        "made_with": {k: vars(args)[k] for k in ("adapter", "tokens", "lr", "seed")} | earlier,
+    }
     write_head(head, (args.into or folder / "heads") / head.kind, notes)
 
 

@@ -121,11 +121,9 @@ class GatesPart:
     def __init__(self, net: Net, seed: int) -> None:
         s = net.shape
         self.net, self.head = net, DuoAttentionGates(s.width, s.layers, s.kv_heads)
-        self.seen, self.windows, self.seed = (
-            streaming_mask(LENGTH, SINKS, RECENT),
-            windows(seed, "train"),
-            seed,
-        )
+        self.seen = streaming_mask(LENGTH, SINKS, RECENT)
+        self.windows = windows(seed, "train")
+        self.seed = seed
 
     def loss(self) -> Tensor:
         """Of the next window."""

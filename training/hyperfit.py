@@ -24,11 +24,9 @@ from .data import held_out_windows, load
 from .lowrank import enable_deltas
 from .net import Net
 
-LENGTH, SHARE, BATCH = (
-    128,
-    4,
-    8,
-)  # tokens of a sequence; so many of the command's texts for one of them; sequences a step
+LENGTH = 128  # tokens of a sequence
+SHARE = 4  # so many of the command's texts for one of them
+BATCH = 8  # sequences a step
 GRAM = 8  # tokens of a stretch that counts as being of the sequences
 
 

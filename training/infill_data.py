@@ -24,10 +24,8 @@ from .tasks.task import split_sentences, story
 HARD = {"sort": 3, "insert_index": 2, "replace_index": 2, "replace_random": 2, "shuffle": 2}
 WEIGHTS = [HARD.get(task, 1) for task in LISTS]
 TRIES = 40  # draws of a kind before another is taken
-FILL, SPARSE = (
-    6,
-    0.15,
-)  # so many <|end|> close an answer at most, but in this share of the windows, which may have any number
+FILL = 6  # so many <|end|> close an answer at most
+SPARSE = 0.15  # share of the windows in which any number may close it
 Pair = tuple[list[int], list[int]]  # ids of the prompt and of the answer, without <|end|>
 
 

@@ -36,10 +36,8 @@ from .heads import MODELS, ROWS
 from .net import Net
 
 LENGTH = 256  # tokens of a conversation at most
-LIKELY, UNLIKELY = (
-    0.2,
-    0.05,
-)  # of the model's likeliest token, what a right and a wrong replacement have at least, and below
+LIKELY = 0.2  # of the model's likeliest token, what a right replacement has at least
+UNLIKELY = 0.05  # of the same, what a wrong one has less than
 THRESHOLDS = (0.3, 0.5, 0.7, 0.9, 0.97)
 
 

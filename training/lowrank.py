@@ -35,7 +35,9 @@ class EmbeddingRows(nn.Module):
 
     def __init__(self, frozen: nn.Embedding, ids: Sequence[int]) -> None:
         super().__init__()
-        self.frozen, self.ids, self.on = (frozen.weight.detach(),), torch.tensor(ids), True
+        self.frozen = (frozen.weight.detach(),)
+        self.ids = torch.tensor(ids)
+        self.on = True
         self.rows = nn.Parameter(frozen.weight.detach()[self.ids].clone())
 
     @property

@@ -29,11 +29,9 @@ PROMPT = 96
 NEW = 96
 PADS = 4
 EVERY = 3  # places from one group to the next
-WINDOWS, PLAIN, ROWS = (
-    6,
-    3,
-    64,
-)  # the model's texts and windows of the training text a step; texts that are written together
+WINDOWS = 6  # of the model's texts, in a step
+PLAIN = 3  # windows of the training text, in a step
+ROWS = 64  # texts that are written together
 KEEP = 6.0  # weight of staying the model
 HELD_OUT = 48  # texts for measuring
 BARS = (0.9, 0.8, 0.7, 0.6)

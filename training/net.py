@@ -228,10 +228,8 @@ class Net(nn.Module):
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        config, said = (
-            self.shape.config() | (more or {}),
-            dict(eos_token_id=0, pad_token_id=1, transformers_version="5.23.0"),
-        )
+        config = self.shape.config() | (more or {})
+        said = dict(eos_token_id=0, pad_token_id=1, transformers_version="5.23.0")
         for name, content in (("config.json", config), ("generation_config.json", said)):
             (folder / f"{name}.partial").write_text(
                 json.dumps(dict(sorted(content.items())), indent=2) + "\n"
@@ -279,10 +277,8 @@ class Net(nn.Module):
 
         Fewer where every row has drawn the token `stop`; what a row says after its own means nothing.
         """
-        past, ended = (
-            Past(self.shape, len(ids), ids.shape[1] + new, self.cosine),
-            ids.new_zeros(len(ids), dtype=torch.bool),
-        )
+        past = Past(self.shape, len(ids), ids.shape[1] + new, self.cosine)
+        ended = ids.new_zeros(len(ids), dtype=torch.bool)
         fed = ids
         for _ in range(new):
             logits = self.head(self.states(fed, past)[-1][:, -1]).float()  # [B, V]

@@ -104,10 +104,8 @@ def fit_classifiers(
     best, made = likeliest_tokens(net, net.model.norm(found[-1])), []
     for layer in range(1, len(found)):
         with torch.no_grad():
-            agrees, told = (
-                likeliest_tokens(net, reading(found[layer - 1], layer)) == best,
-                classifier_inputs(head, found, layer),
-            )
+            agrees = likeliest_tokens(net, reading(found[layer - 1], layer)) == best
+            told = classifier_inputs(head, found, layer)
         says = {
             name: fit_judge(JudgeExamples(x, agrees, torch.zeros_like(agrees))).says
             for name, x in told.items()

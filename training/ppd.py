@@ -46,10 +46,8 @@ def loss_of(net: Net, head: PromptTokens, ids: Tensor, places: Tensor) -> Tensor
 
 def new_head(net: Net, ensemble: int, seed: int = 0, heads: int = HEADS) -> PromptTokens:
     """Fresh prompt tokens: embeddings of random ids."""
-    head, draw = (
-        PromptTokens(d=net.shape.width, heads=heads, ensemble=ensemble),
-        torch.Generator().manual_seed(seed),
-    )
+    head = PromptTokens(d=net.shape.width, heads=heads, ensemble=ensemble)
+    draw = torch.Generator().manual_seed(seed)
     ids = torch.randint(net.shape.vocabulary, (heads, ensemble), generator=draw)
     with torch.no_grad():
         head.embeds.copy_(net.model.embed_tokens.weight[ids])

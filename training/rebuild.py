@@ -217,10 +217,8 @@ def run_commands(name: str, words: Iterable[list[str]]) -> None:
 def make(names: list[str], threads: int) -> None:
     """Make what is missing of these pieces, in order, and note each. SystemExit at the first that fails: others may read it."""
     for name in names:
-        began, made_for = (
-            time.time(),
-            weights_mark(name),
-        )  # now: a piece before it may be a draft that it reads
+        began = time.time()
+        made_for = weights_mark(name)  # now: a piece before it may be a draft that it reads
         if read_notes()["made"].get(name) == made_for:
             continue
         fresh = read_notes()["begun"].get(name) != made_for

@@ -52,10 +52,8 @@ def forward_gated(
     x = net.model.embed_tokens(ids)
     s = net.shape
     gates = list[Tensor]()
-    turn, before = (
-        (net.cosine[: ids.shape[1]], net.sine[: ids.shape[1]]),
-        torch.ones(ids.shape[1], ids.shape[1]).bool().tril(),
-    )
+    turn = (net.cosine[: ids.shape[1]], net.sine[: ids.shape[1]])
+    before = torch.ones(ids.shape[1], ids.shape[1]).bool().tril()
     for i, layer in enumerate(net.model.layers):
         g = gate(x, 2 * i)
         y = layer.input_layernorm(x)
@@ -235,11 +233,11 @@ def main(words: Sequence[str] | None = None) -> None:  # noqa: PLR0915
     args = parser.parse_args(words)
     if args.threads:
         torch.set_num_threads(args.threads)
-    folder, kept, begun = MODELS / args.model, BUILD / f"skip_layer-{args.model}.pt", 0.0
-    part, made_with = (
-        SkipLayerAdapter(Net.from_folder(folder).requires_grad_(False), args.seed),
-        dict[str, Any](),
-    )
+    folder = MODELS / args.model
+    kept = BUILD / f"skip_layer-{args.model}.pt"
+    begun = 0.0
+    part = SkipLayerAdapter(Net.from_folder(folder).requires_grad_(False), args.seed)
+    made_with: dict[str, Any] = {}
     if args.source:
         part.load(load_file(args.source / "adapters" / "skip_layer" / "model.safetensors"))
         made_with, begun = {"from": load_weights(part.routers, args.source / "heads")}, 0.5

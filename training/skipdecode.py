@@ -23,10 +23,8 @@ from .lowrank import enable_deltas
 from .net import Net
 
 LEAST = 3  # fewest layers that a batch draws
-PROMPTS, SHORTEST = (
-    (16, 96),
-    32,
-)  # first and last end of a prompt; tokens over which the layers fall, at least
+PROMPTS = (16, 96)  # first and last end of a prompt
+SHORTEST = 32  # tokens over which the layers fall, at least
 WARMUP = 1
 MEASURED = 64, 64  # tokens of prompt and of decay by which it is measured
 

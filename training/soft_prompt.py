@@ -30,7 +30,9 @@ class SoftPromptPart:
     lr = 1e-2
 
     def __init__(self, net: Net, seed: int, tokens: int = TOKENS, codec: Kivi | None = None) -> None:
-        self.net, self.codec, self.seed = net, codec or Kivi(), seed
+        self.net = net
+        self.codec = codec or Kivi()
+        self.seed = seed
         self.head = SoftPrompt(d=net.shape.width, tokens=tokens)
         mark = net.model.embed_tokens.weight[END]  # texts begin behind it
         noise = torch.randn(self.head.embeds.shape, generator=torch.Generator().manual_seed(seed))
@@ -85,10 +87,8 @@ class SoftPromptPart:
     @torch.no_grad()
     def measure(self) -> dict[str, Any]:
         """Nats a token of unseen windows: the full cache and the packed one, each without the soft tokens and with them."""
-        windows, cases = (
-            held_out_windows(LENGTH + 1, UNSEEN),
-            [(x, y) for y in (False, True) for x in (False, True)],
-        )
+        windows = held_out_windows(LENGTH + 1, UNSEEN)
+        cases = [(x, y) for y in (False, True) for x in (False, True)]
         found = np.zeros(len(cases))
         for ids in windows.split(8):
             found += [

@@ -82,10 +82,9 @@ def examples(
 ) -> AcceptanceExamples:
     """Tokens drawn from the draft at each place of the target's text ids int64 [B, T], and what the draft makes of them.
     mixed: share of places at which it reads the target's token instead."""
-    p, q = (
-        next_distribution(target, ids)[:, :-1],
-        next_distribution(draft, ids)[:, :-1],
-    )  # [B, T - 1, V], of the tokens from the second on
+    # both [B, T - 1, V], of the tokens from the second on
+    p = next_distribution(target, ids)[:, :-1]
+    q = next_distribution(draft, ids)[:, :-1]
     y = torch.multinomial(q.flatten(0, 1), 1, generator=draw).view(len(ids), -1, 1)
     labels = (p.gather(2, y) / q.gather(2, y)).clamp(max=1)[:, :, 0]
     drawn = torch.rand(labels.shape, generator=draw, device=ids.device) >= mixed
@@ -246,10 +245,8 @@ def calibrate(target: str, draft: str, folder: Path, each: int, seed: int) -> No
     """Choose the threshold of the head in `folder`, and keep it in its config."""
     from .correctness import prompts
 
-    big, small = (
-        load(str(MODELS / target), "float32", "cpu"),
-        load(str(MODELS / draft), "float32", "cpu", {"specdec": folder}),
-    )
+    big = load(str(MODELS / target), "float32", "cpu")
+    small = load(str(MODELS / draft), "float32", "cpu", {"specdec": folder})
     found = choose_threshold(big, small, [ids for _, ids in prompts(big, "valid", each, seed)])
     head, config = load_head(folder, small.spec, "specdec"), json.loads((folder / "config.json").read_text())
     head.threshold = found.threshold

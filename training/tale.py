@@ -281,8 +281,10 @@ class Tale:
             kind = r.choice(BEASTS)
             while any(kind in p.kind for p in self.people.values()):
                 kind = r.choice(BEASTS)
+        elif young:
+            kind = "girl" if she else "boy"
         else:
-            kind = ("girl" if she else "boy") if young else ("woman" if she else "man")
+            kind = "woman" if she else "man"
         taken = {p.job for p in self.people.values()}
         job = r.choice([j for j in JOBS if j not in taken])
         person = Person(name, she, kind, job, r.choice(TRAITS))

@@ -177,10 +177,8 @@ class Trainer:
         self.cooldown = self.cooled = 0  # tokens; a steady training has no cooldown
         self.long = 1.0  # of a cooldown, its end that is spent in its own windows
         self.minutes, self.history = 0.0, []
-        self.origin, self.source = (
-            uuid.uuid4().hex,
-            None,
-        )  # tells this training from others; the folder it began with
+        self.origin = uuid.uuid4().hex  # tells this training from others
+        self.source = None  # the folder it began with
         self.worker, self.coming = ThreadPoolExecutor(1), None
 
     def batch(self, step: int, cooling: bool) -> tuple[Any, object]:

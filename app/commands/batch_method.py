@@ -70,7 +70,9 @@ class MethodBatch:
     """
 
     def __init__(self, args: argparse.Namespace, prompts: list[PromptEntry]):
-        self.args, self.prompts, self.folder = args, prompts, make_traces_folder(args.traces)
+        self.args = args
+        self.prompts = prompts
+        self.folder = make_traces_folder(args.traces)
         self.method = build_method(args)
         self.notes = unused_model_notes(args, self.method) + calibration_notes(self.method)
         self.model, self.others = load_models(args, self.method)

@@ -42,6 +42,7 @@ NEEDED = (
     "platformdirs",
     "tqdm",
 )
+MARKS = {"bad": "NOT OK", "good": "ok"}  # of a finding's state; of any other: note
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome", "microsoft-edge", "firefox", "safari")
 WORTH = 1.2  # times as fast as in float32, from which bfloat16 is recommended
 FREE_BYTES = LabLimits().free << 20  # under this the lab accepts no runs, unless --free says otherwise
@@ -63,9 +64,7 @@ def doctor(args: argparse.Namespace) -> int:
         print_json({"ok": ok, "findings": [x._asdict() for x in checks]})
         return 0 if ok else 1
     for x in checks:
-        print(
-            f"{'NOT OK' if x.state == 'bad' else 'ok' if x.state == 'good' else 'note':>6}  {x.what}: {x.words}"
-        )
+        print(f"{MARKS.get(x.state, 'note'):>6}  {x.what}: {x.words}")
     print(
         "\nEverything that the lab needs is here."
         if ok
@@ -223,10 +222,8 @@ def check_storage(args: argparse.Namespace) -> Iterator[DoctorFinding]:
         yield DoctorFinding("data", "bad", str(error).rstrip("."))
         return
     used = format_bytes(sum(x.stat().st_size for x in folder.rglob("*") if x.is_file()))
-    enough, lacks = (
-        room >= FREE_BYTES,
-        f"; the lab needs {format_bytes(FREE_BYTES)} to accept runs, or a lower --free",
-    )
+    enough = room >= FREE_BYTES
+    lacks = f"; the lab needs {format_bytes(FREE_BYTES)} to accept runs, or a lower --free"
     words = f"{folder} can be written, holds {used}, and {format_bytes(room)} are free"
     yield DoctorFinding("data", "good" if enough else "bad", words + ("" if enough else lacks))
 

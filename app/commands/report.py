@@ -130,11 +130,9 @@ class DecodedRuns:
     """The runs of a method on every prompt. stopped: whether an interrupt ended them early."""
 
     def __init__(self, args: argparse.Namespace):
-        self.args, self.stopped, self.decoded = (
-            args,
-            False,
-            list[int](),
-        )  # numbers of the prompts that have a trace
+        self.args = args
+        self.stopped = False
+        self.decoded: list[int] = []  # numbers of the prompts that have a trace
         if args.model is None:
             raise Refusal("--prompts needs a model to decode with: give --model lab, a folder or a hub id.")
         self.folder = None if args.traces is None else _make_traces_folder(args.traces)

@@ -97,7 +97,7 @@ def build_page(play: RunService) -> gr.Blocks:
                     with gr.Row(elem_id="ds-presets"):
                         preset = gr.Dropdown(
                             [*presets, ("Custom", OWN)],
-                            value=controls.FIRST if "draft" in play.names else OWN,
+                            value=controls.FIRST if "draft" in play.models.names else OWN,
                             label="Method",
                             filterable=False,
                             interactive=True,
@@ -131,9 +131,9 @@ def build_page(play: RunService) -> gr.Blocks:
                         apply_default_css=False,
                     )
                     seed, new = _number_inputs(begin)
-                    level, reference, whole = _level_input(begin.level), *_reference_inputs(begin.reference)
+                    level, reference, whole = _record_inputs(begin)
                     with gr.Row(elem_id="ds-choose"):
-                        offers = play.offers()  # once: it reads a config for each
+                        offers = play.models.offers()  # once: it reads a config for each
                         lists = {
                             TARGET: _model_dropdown(
                                 _base_model(play, TARGET),
@@ -143,7 +143,7 @@ def build_page(play: RunService) -> gr.Blocks:
                             )
                         }
                         for role in [
-                            x for x in dict.fromkeys((*SHOWN, *roles(), *play.names)) if x != TARGET
+                            x for x in dict.fromkeys((*SHOWN, *roles(), *play.models.names)) if x != TARGET
                         ]:
                             name, shown = _base_model(play, role), role in SHOWN
                             lists[role] = _model_dropdown(
@@ -165,7 +165,7 @@ def build_page(play: RunService) -> gr.Blocks:
                         apply_default_css=False,
                     )
                 with gr.Column(elem_id="ds-method"):
-                    table = controls.build(draft="draft" in play.names)
+                    table = controls.build(draft="draft" in play.models.names)
                     table.models, table.weights = lists, weights
         gr.HTML(elem_id="ds-others", html_template=EMPTY, js_on_load=OTHERS, apply_default_css=False)
         kept = gr.Textbox("", elem_id="ds-kept", container=False, visible=False)
@@ -222,6 +222,13 @@ def _level_input(begin: str) -> gr.Dropdown:
     return gr.Dropdown(list(LEVELS), value=begin, label="Trace level", info=RECORDED, **more)
 
 
+def _record_inputs(begin: RunChoice) -> tuple[gr.Dropdown, gr.Checkbox, gr.Checkbox]:
+    """How much is recorded, and who reads along."""
+    level = _level_input(begin.level)
+    cache, whole = _reference_inputs(begin.reference)
+    return level, cache, whole
+
+
 def _reference_inputs(begin: Along) -> tuple[gr.Checkbox, gr.Checkbox]:
     """Whether a full cache is kept beside the target's, and whether the model that it was made of reads along."""
     more: Any = dict(interactive=True, container=False, min_width=120)
@@ -245,14 +252,14 @@ def _model_rows(
     """The rows of a list of models: those that are offered, and those of the command line even where they are not. causal: only
     those with a causal mask, or without one, as a role beside a target asks for."""
     rows = [(x.label, x.key) for x in offers if causal in (None, x.spec.causal)]
-    others = {_base_model(play, role) for role in play.names} - {x.key for x in offers}
+    others = {_base_model(play, role) for role in play.models.names} - {x.key for x in offers}
     return rows + [(name.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1], name) for name in sorted(others)]
 
 
 def _base_model(play: RunService, role: str) -> str:
     """The model that the page begins with in a role, without what is made of it; empty where there is none. A list without a
     box for that has it whole."""
-    name = play.names.get(role, "")
+    name = play.models.names.get(role, "")
     return str(without_weights(name)[0]) if role in (TARGET, *SHOWN) else name
 
 
@@ -278,7 +285,7 @@ def _weight_dropdowns(play: RunService) -> dict[str, gr.Dropdown]:
         return {
             role: gr.Dropdown(
                 rows,
-                value=without_weights(play.names.get(role, ""))[1],
+                value=without_weights(play.models.names.get(role, ""))[1],
                 label=f"Weight compression of the {role_title(role).lower()}",
                 elem_id=f"ds-{role}-weights",
                 **more,
@@ -303,7 +310,7 @@ def _connect_run(
             choice, visitor = table.choice(*values), str(request.session_hash or "")
             if second not in PRESETS:
                 return {"run": play.start(choice, visitor).run, "at": time.monotonic()}
-            channels = play.start_two(choice, apply_preset(choice, second, play.names), visitor)
+            channels = play.start_two(choice, apply_preset(choice, second, play.models.names), visitor)
             return {"run": channels[0].run, "with": channels[1].run}
         except RunInProgress as no:
             return {"refused": str(no), "going": no.run, "at": time.monotonic()}
@@ -339,7 +346,7 @@ def _connect_settings(  # noqa: PLR0913
             choice = table.choice(*values)
             composed = play.compose(choice)
             shown = [
-                gr.update(visible=role in {*composed.further_roles, *play.names, *choice.models})
+                gr.update(visible=role in {*composed.further_roles, *play.models.names, *choice.models})
                 for role in further
             ]
             answer = {
@@ -384,7 +391,7 @@ def _connect_settings(  # noqa: PLR0913
         ]
         return [
             *said_so,
-            *table.model_updates(choice.models, play.nearest_key),
+            *table.model_updates(choice.models, play.models.nearest_key),
             *table.part_updates(choice),
             gr.skip(),
         ]
@@ -432,18 +439,20 @@ def _preset_updates(
     preset = PRESETS.get(name)
     if preset is None:
         return [gr.skip()] * count
-    if gone := [x for x in preset.models.values() if play.nearest_key(x) is None]:
+    if gone := [x for x in preset.models.values() if play.models.nearest_key(x) is None]:
         why = f"{preset.title} is made for the model {gone[0]}, which is not here: choose another method."
         return [gr.skip()] * (count - 1) + [{"refused": why, "at": time.monotonic()}]
     text, chat, *names = values
     now = RunChoice(text if isinstance(text, str) else "", models=table.model_names(names), chat=chat is True)
-    choice = apply_preset_prompt(apply_preset(now, name, play.names), name, initial_choice())
+    choice = apply_preset_prompt(apply_preset(now, name, play.models.names), name, initial_choice())
     written = [
         gr.skip() if new == old else new
         for new, old in ((choice.prompt, now.prompt), (choice.chat, now.chat))
     ]
     lists = zip(
-        [*table.models, *table.weights], table.model_updates(choice.models, play.nearest_key), strict=True
+        [*table.models, *table.weights],
+        table.model_updates(choice.models, play.models.nearest_key),
+        strict=True,
     )
     models = [
         gr.skip() if choice.models.get(role) == now.models.get(role) else become for role, become in lists
@@ -468,10 +477,8 @@ def _settings_summary(play: RunService, composed: Composition) -> dict[str, Any]
 
 def _chat_update(play: RunService, choice: RunChoice) -> dict[str, Any]:
     """What becomes of the switch for the chat template: off and disabled, with the reason, where the target has none."""
-    reader, there = (
-        play.reader(play.model_keys(choice).get(TARGET, "")),
-        has_chat_template(play, play.model_keys(choice)),
-    )
+    reader = play.models.reader(play.model_keys(choice).get(TARGET, ""))
+    there = has_chat_template(play, play.model_keys(choice))
     if there or reader is None:
         return gr.update(interactive=True, info=None)
     return gr.update(value=False, interactive=False, info=controls.escape_markup(f"{no_template(reader)}."))

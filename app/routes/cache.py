@@ -260,10 +260,8 @@ def _heavy_hitters(request: Request, channel: RecordStream, lives: EntryLifetime
         if step.fields is None
         else received_attention(step.fields, lives.rows, lives.heads, lives.length[i])
     )
-    measured, recorded = (
-        ("mass" if mass is not None else "step" if seen is not None else ""),
-        list(range(lives.rows)),
-    )
+    measured = "mass" if mass is not None else "step" if seen is not None else ""
+    recorded = list(range(lives.rows))
     if mass is not None:
         worth = np.zeros(held.shape)
         part = mass_fractions(mass)[:, : held.shape[1]]

@@ -97,15 +97,13 @@ def preset_rows(play: RunService, beside: Mapping[str, str]) -> list[dict[str, A
         said = []
         for kind, chosen in x.names.items():
             for one in [chosen] if isinstance(chosen, str) else chosen:
-                more, word = (
-                    knobs.get(one if kind == "sampler" else kind, ""),
-                    registry(kind)[str(one)].title or str(one),
-                )
+                more = knobs.get(one if kind == "sampler" else kind, "")
+                word = registry(kind)[str(one)].title or str(one)
                 said += [f"{word} ({more})" if more else word] * ((kind, one) != ("drafter", nothing))
-        composed = play.compose(apply_preset(replace(choice, models=beside), name, play.names))
+        composed = play.compose(apply_preset(replace(choice, models=beside), name, play.models.names))
         method = composed.method
         assert method is not None, "a preset makes a method"
-        target = requested_changes((composed.choice.models or play.names).get(TARGET, ""))
+        target = requested_changes((composed.choice.models or play.models.names).get(TARGET, ""))
         trained = sorted({word for part in method.parts().values() for word in heads(part)})
         row: dict[str, Any] = {
             "kind": "preset",
@@ -120,7 +118,7 @@ def preset_rows(play: RunService, beside: Mapping[str, str]) -> list[dict[str, A
             "measured": None,
             "needs": role_titles(method.lanes) + [f"trained heads ({word})" for word in trained],
             "why": composed.why,
-            "link": recipe(choice, play.names, "link"),
+            "link": recipe(choice, play.models.names, "link"),
         }
         rows.append(row)
     return rows

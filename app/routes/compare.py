@@ -40,10 +40,10 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
     def choices(request: Request) -> Response:
         begin = replace(initial_choice(), models=query_models(request))
         rows = [
-            {"key": key, "title": x.title, "why": play.check(apply_preset(begin, key, play.names))}
+            {"key": key, "title": x.title, "why": play.check(apply_preset(begin, key, play.models.names))}
             for key, x in PRESETS.items()
         ]
-        of = play.state(query_models(request))["models"]
+        of = play.models.state(query_models(request))["models"]
         return json_response(
             {"presets": rows, "models": of, "prompt": begin.prompt, "seed": begin.seed, "new": begin.max_new}
         )

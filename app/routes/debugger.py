@@ -148,10 +148,8 @@ def _add_search_routes(api: FastAPI, refused: Callable[[int, str], Response], of
         asked = request.query_params
 
         def work(channel: RecordStream) -> dict[str, Any]:
-            first, last = (
-                _int_param(asked.get("from"), "from", 0),
-                _int_param(asked.get("to"), "to", channel.count),
-            )
+            first = _int_param(asked.get("from"), "from", 0)
+            last = _int_param(asked.get("to"), "to", channel.count)
             if last < first:
                 raise RequestRefusal(f"from = {first} lies behind to = {last}.")
             return step_values(
@@ -220,9 +218,8 @@ def find_nearest_hit(channel: RecordStream, condition: Condition, first: int, wa
         first = min(first, count - 1)
     best: tuple[Step, ConditionResult] | None = None
     last = first
-    for step, hit in watch_steps(
-        channel, condition, first if way > 0 else 0 if condition.running else first, way
-    ):
+    begin = 0 if condition.running and way <= 0 else first
+    for step, hit in watch_steps(channel, condition, begin, way):
         if not condition.running or way > 0 or step.step <= first:
             searched += 1
         if hit.value is True and (step.step >= first if way > 0 else step.step <= first):

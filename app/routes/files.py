@@ -20,10 +20,8 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
     @api.post("/ds/files/{kind}/{name}/{knob}")
     async def taken(kind: str, name: str, knob: str, request: Request) -> Response:
         """Keep the body, a text file that is called ?name=..., and answer with what the knob holds from now on."""
-        declared, called = (
-            find_file_knob(kind, name, knob),
-            request.query_params.get("name", "")[:200] or "file",
-        )
+        declared = find_file_knob(kind, name, knob)
+        called = request.query_params.get("name", "")[:200] or "file"
         try:
             await asyncio.to_thread(play.check_disk)
             text = await read_body(request, declared.most or 0, f"{name}.{knob}: the file")

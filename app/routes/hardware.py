@@ -63,8 +63,8 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
         asked = {
             name: request.query_params.get(name, "")[:80] for name in ("device", "target", "draft", *FIGURES)
         }
-        threads = None if play.threads is None else play.threads.record()
-        here = {"threads": threads, "compiled": play.compile_notes}
+        threads = None if play.models.threads is None else play.models.threads.record()
+        here = {"threads": threads, "compiled": play.models.compile_notes}
         return await of(run, lambda x: {**prices.price(x, {k: v for k, v in asked.items() if v}), **here})
 
     @api.get("/ds/run/{run}/operators")
@@ -93,7 +93,7 @@ class RunPrices:
 
     def shapes(self) -> dict[str, ModelSpec]:
         """Name -> shape of the models that a run can be priced with."""
-        return {**{x.name: x.spec for x in self._play.offers()}, **SHAPES}
+        return {**{x.name: x.spec for x in self._play.models.offers()}, **SHAPES}
 
     def price(self, channel: RecordStream, asked: Mapping[str, str]) -> dict[str, Any]:
         """The prices of a run for a question as plain data. Raises Refused, ParamError."""

@@ -44,7 +44,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
         def work(channel: RecordStream) -> dict[str, Any]:
             choice = choice_of_run(play, channel)
             return {
-                "text": recipe(choice, play.names, _check_way(way)),
+                "text": recipe(choice, play.models.names, _check_way(way)),
                 "way": way,
                 "note": _rerun_note(channel, choice),
             }
@@ -69,7 +69,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
         def work() -> dict[str, Any]:
             return {
-                "text": recipe(from_json(str(body.get("settings") or "")), play.names, way),
+                "text": recipe(from_json(str(body.get("settings") or "")), play.models.names, way),
                 "way": way,
                 "note": "",
             }

@@ -53,7 +53,7 @@ def add(api: FastAPI, play: RunService, refused: Callable[[int, str], Response])
 
     @api.get("/ds/state")
     def state(request: Request) -> Response:
-        return json_response(play.state(query_models(request)))
+        return json_response(play.models.state(query_models(request)))
 
     @api.get("/ds/limits")
     def limits() -> Response:

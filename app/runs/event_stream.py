@@ -83,7 +83,9 @@ class EventReader:
         if self.far is not None:
             if not self.far.done():
                 return []
-            part, count, self.far = self.far.result(), self._count, None
+            part = self.far.result()
+            count = self._count
+            self.far = None
         elif (
             wire is None or not self._headed or count <= first
         ):  # what came since we looked for a head waits for it

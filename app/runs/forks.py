@@ -126,7 +126,11 @@ def fork_method(play: RunService, header: Header, step: int, change: Any) -> Met
         )
     before = choice_from_header(replace(header, method=method_at(header, step)))
     after = merge_change(before, change)
-    return None if after == before else play.method(replace(after, models={**play.names, **before.models}))
+    return (
+        None
+        if after == before
+        else play.method(replace(after, models={**play.models.names, **before.models}))
+    )
 
 
 def merge_change(before: RunChoice, change: Mapping[str, Any]) -> RunChoice:
@@ -135,9 +139,8 @@ def merge_change(before: RunChoice, change: Mapping[str, Any]) -> RunChoice:
     settings = {part: dict(knobs) for part, knobs in before.settings.items()}
     for kind, name in _mapping_field(change, "names").items():
         if kind == "sampler":
-            chosen = (
-                [name] if isinstance(name, str) else [str(x) for x in name] if isinstance(name, list) else []
-            )
+            listed = [name] if isinstance(name, str) else name
+            chosen = [str(x) for x in listed] if isinstance(listed, list) else []
             for stage in [x for x in names.get("sampler", []) if x not in chosen]:
                 settings.pop(stage, None)
             names["sampler"] = chosen

@@ -41,10 +41,8 @@ LONGEST = 80  # characters of a name
 TEXT = 2000  # characters of a trace's text that the filter looks through
 BARS = 48  # columns of the small picture of tokens per step
 SUMMED = 64 << 20  # bytes of a trace that is summed up for its row; of a larger one only the header is read
-STEP_TEXT, RUN_TEXT = (
-    1 << 20,
-    64 << 20,
-)  # characters of the tokens of a step, and of all, in a trace from anywhere
+STEP_TEXT = 1 << 20  # characters of the tokens of a step, in a trace from anywhere
+RUN_TEXT = 64 << 20  # the same of all steps
 AT_ONCE_S = 1.0  # seconds of reading for one answer; the rest comes with the next
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from decodescope.app.basis.refusal import RequestRefusal, explain_error
 from decodescope.engine.core.params import ParamError
@@ -83,6 +83,18 @@ class Offer:
         )
 
 
+class ModelHolder(Protocol):
+    """Who holds models of a pool, and is asked before one goes and told when it does."""
+
+    def keys_in_use(self) -> set[str]:
+        """The keys of the models that must stay."""
+        ...
+
+    def release_model(self, key: str) -> None:
+        """Hold the model of that key no longer: it has left the pool."""
+        ...
+
+
 class ModelPool:
     """The models behind the page: offered, loading, loaded. Every run names its own, by role; those that are not loaded are
     when its turn comes.
@@ -90,6 +102,7 @@ class ModelPool:
     target, draft: names or folders of those that a page begins with, `further`: of more, by role; `load` reads them in the
     background
     more: a folder whose subfolders are offered too
+    holder: who holds models of the pool besides; None: nobody
     threads: who has the number of threads, once a model is loaded; None: torch alone
     compile: whether the models that are loaded from here on run compiled
     """
@@ -100,9 +113,11 @@ class ModelPool:
         draft: str | None,
         more: Path | None = None,
         further: Mapping[str, str] | None = None,
+        holder: ModelHolder | None = None,
     ):
         self.names = {TARGET: target, **({"draft": draft} if draft else {}), **(further or {})}
         self.more = more
+        self.holder = holder
         # key -> a loaded model, the one that was wanted last at the end
         self.present: OrderedDict[str, Model] = OrderedDict()
         self.trouble = ""  # why those that a page begins with could not be loaded
@@ -115,13 +130,9 @@ class ModelPool:
         self.compile = False
         self._threading: Callable[[], ThreadCount] | None = None
 
-    @property
-    def models(self) -> dict[str, Model]:
-        """Role -> model of those that a page begins with, as far as they are loaded."""
-        return self.loaded_models(self.names)
-
-    def loaded_models(self, names: Mapping[str, str]) -> dict[str, Model]:
-        """Role -> model of these (role -> key) that are loaded."""
+    def loaded_models(self, names: Mapping[str, str] | None = None) -> dict[str, Model]:
+        """Role -> model of these (role -> key), or of those that a page begins with, that are loaded."""
+        names = self.names if names is None else names
         return {role: model for role, key in names.items() if (model := self.present.get(key)) is not None}
 
     def acquire(self, names: Mapping[str, str]) -> dict[str, Model] | None:
@@ -133,10 +144,9 @@ class ModelPool:
             self.present.move_to_end(key)
         return models
 
-    def put(self, **models: Model) -> Any:
+    def put(self, **models: Model) -> None:
         """Take models that are loaded already, by the roles in which a page begins with them."""
         self.present |= {self.names[role]: model for role, model in models.items()}
-        return self
 
     @property
     def compile_notes(self) -> list[str]:
@@ -193,6 +203,11 @@ class ModelPool:
                 return self.loaded_models(names)
             finally:
                 self._phase = ""
+
+    def close(self) -> None:
+        """Wait for what is read in the background."""
+        if self._loading is not None:
+            self._loading.join(15)  # cut off inside a library's import, it would end the process with a fault
 
     @property
     def phase(self) -> str:
@@ -345,17 +360,9 @@ class ModelPool:
                 f"model{', or fewer new tokens' if wanted.tokens else ''}."
             )
 
-    def keys_in_use(self) -> set[str]:
-        """The keys of the models that runs need which are not over."""
-        return set()
-
-    def release_model(self, key: str) -> None:
-        """Nothing is to hold the model of that key any more."""
-        self.present.pop(key)
-
     def _spare_models(self, names: Mapping[str, str]) -> dict[str, Model]:
         """The models that could go so that these have room."""
-        needed = {*names.values(), *self.keys_in_use()}
+        needed = {*names.values(), *(() if self.holder is None else self.holder.keys_in_use())}
         return {key: model for key, model in self.present.items() if key not in needed}
 
     def _make_room(self, names: Mapping[str, str]) -> None:
@@ -364,7 +371,9 @@ class ModelPool:
         for key in self._spare_models(names):
             if self.estimate(names, 0).fits:
                 return
-            self.release_model(key)
+            self.present.pop(key)
+            if self.holder is not None:
+                self.holder.release_model(key)
             gc.collect()
             _release_memory()
 

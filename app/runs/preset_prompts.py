@@ -31,10 +31,8 @@ NESTED = PresetPrompt(
     "Write as an expression: the product of the difference of the sum of 14 and 2 and the product of 5 and 3 and "
     "the sum of the sum of 7 and 15 and the difference of 11 and 9"
 )
-SHUFFLED, DIGIT = (
-    PresetPrompt("shuffle: Ada Ben Clara Finn Hugo ->", chat=False),
-    PresetPrompt("3", chat=False),
-)
+SHUFFLED = PresetPrompt("shuffle: Ada Ben Clara Finn Hugo ->", chat=False)
+DIGIT = PresetPrompt("3", chat=False)
 NEEDLE = PresetPrompt(  # the question of the examples `needle-kept` and `needle-lost`
     "There once was a cheerful girl named Ruby. Ruby and Will had been friends since the first day of school. On "
     "the last day of the holidays there was to be a dancing contest in the village. The prize was a book with "

@@ -97,7 +97,10 @@ def _python_code(
 ) -> str:
     target, lanes = models[TARGET], {role: name for role, name in models.items() if role != TARGET}
     values = {part: {knob.name: value for knob, value in knobs} for part, knobs in settings.items()}
-    said = [f"    {dict(x)!r},\n" for x in ((parts, values) if values else (parts,) if parts else ())]
+    arguments: list[Mapping[str, Any]] = [parts] if parts or values else []
+    if values:
+        arguments.append(values)
+    said = [f"    {dict(x)!r},\n" for x in arguments]
     method = "Method.from_names(\n" + "".join(said) + ")" if said else "Method()"
     loads = ", ".join(f"{role!r}: load({name!r})" for role, name in lanes.items())
     if [*lanes] == ["draft"]:

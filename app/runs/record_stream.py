@@ -147,7 +147,9 @@ class RecordStream:
     def release_job(self) -> None:
         """Let go of the job, which is over, and of what it holds."""
         if self.job is not None:
-            self._settled, self.job, self.doing = self.job.status, None, lambda: None
+            self._settled = self.job.status
+            self.job = None
+            self.doing = lambda: None
 
     def track_prompt(self, session: Any) -> None:
         """Say before the first step how far this session has read its prompt. The channel outlives it, and does not hold it."""

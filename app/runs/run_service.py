@@ -64,10 +64,10 @@ class RunInProgress(RequestRefusal):
         self.run = run
 
 
-class RunService(ModelPool):
+class RunService:
     """Models, worker and runs behind the page.
 
-    folder: where traces go;  limits: what a run may take;  the other arguments are those of ModelPool
+    models: those that runs read, made of the other arguments;  folder: where traces go;  limits: what a run may take
     """
 
     def __init__(
@@ -79,8 +79,10 @@ class RunService(ModelPool):
         limits: LabLimits | None = None,
         further: Mapping[str, str] | None = None,
     ):
-        super().__init__(target, draft, more, further)
-        self.folder, self.files, self.limits = folder, UploadedFiles(folder / "files"), limits or LabLimits()
+        self.models = ModelPool(target, draft, more, further, holder=self)
+        self.folder = folder
+        self.files = UploadedFiles(folder / "files")
+        self.limits = limits or LabLimits()
         self._runner: Runner | None = None
         self._channels: OrderedDict[str, RecordStream] = OrderedDict()
         self._jobs: dict[str, RunnerJob | BatchMember] = {}
@@ -99,12 +101,12 @@ class RunService(ModelPool):
             method = Method.from_names(choice.names, choice.settings)
             admit_reference(choice, method)
             names = self.lanes(choice, method)
-            self.admit(names, self.estimate_memory(choice, names, method))
+            self.models.admit(names, self.estimate_memory(choice, names, method))
             if choice.chat and (read := self.encode_prompt(choice, names)) is not None and read.why:
                 raise RequestRefusal(read.why)
-            if trouble := next(filter(None, map(self.trouble_of, names.values())), ""):
+            if trouble := next(filter(None, map(self.models.trouble_of, names.values())), ""):
                 raise RequestRefusal(trouble)
-            readers = self.readers(names)
+            readers = self.models.readers(names)
             if len(readers) == len(names):
                 pair_unloaded_models(method, readers.pop(TARGET), readers)
         except ValueError as error:
@@ -117,7 +119,11 @@ class RunService(ModelPool):
 
     def model_keys(self, choice: RunChoice) -> dict[str, str]:
         """Role -> key of the models of a choice: those that it names, or those that a page begins with."""
-        return {role: self.key(name) or name for role, name in (choice.models or self.names).items() if name}
+        return {
+            role: self.models.key(name) or name
+            for role, name in (choice.models or self.models.names).items()
+            if name
+        }
 
     def lanes(self, choice: RunChoice, method: Method) -> dict[str, str]:
         """Role -> key of the models that a run of this choice reads. Raises Refused where a role has none, or the method opens
@@ -126,7 +132,7 @@ class RunService(ModelPool):
         self.files.admit(method.parts().values())
         check_roles(method, names)
         return {role: names[role] for role in (TARGET, *method.lanes)} | reference_model(
-            choice, names[TARGET], self.key
+            choice, names[TARGET], self.models.key
         )
 
     def estimate_memory(
@@ -136,15 +142,13 @@ class RunService(ModelPool):
         names, method = names or self.model_keys(choice), method or method_or_none(choice)
         read = self.encode_prompt(choice, names)
         about = -(-len(choice.prompt.encode("utf-8", "replace")) // BYTES_A_TOKEN)
-        prompt, new = (
-            about if read is None or read.why else len(read.ids),
-            min(MOST_NEW, max(0, choice.max_new)),
-        )
+        prompt = about if read is None or read.why else len(read.ids)
+        new = min(MOST_NEW, max(0, choice.max_new))
         if method is None:
-            return self.estimate(
+            return self.models.estimate(
                 names, prompt + new, full_cache_tokens(prompt + new, choice.reference is True)
             )
-        return self.estimate(
+        return self.models.estimate(
             names,
             *cache_tokens(method, prompt, new, choice.reference is True or method.policy.needs_reference),
         )
@@ -155,7 +159,7 @@ class RunService(ModelPool):
         """What the target reads of the prompt of a choice; None for a long one, and where nothing is known of the target
         or its tokenizer cannot be read."""
         key = (names or self.model_keys(choice)).get(TARGET, "")
-        reader = None if self.trouble_of(key) else self.reader(key)
+        reader = None if self.models.trouble_of(key) else self.models.reader(key)
         if reader is None or reader.tokenizer is None or len(choice.prompt) > COUNTED:
             return None
         return encode_prompt(reader, choice)
@@ -218,7 +222,7 @@ class RunService(ModelPool):
             names,
             lambda models: make_session(choice, method, models),
             visitor,
-            outline=lambda run: pending_header(run, choice, method, names, self.readers(names)),
+            outline=lambda run: pending_header(run, choice, method, names, self.models.readers(names)),
         )
         channel.named = pending_title(method, choice.prompt)
         return channel
@@ -242,7 +246,7 @@ class RunService(ModelPool):
 
         try:
             self.check_disk()
-            models = self.acquire(names)
+            models = self.models.acquire(names)
             session: Steppable
             if models is not None:
                 session = own = make(models)
@@ -251,7 +255,7 @@ class RunService(ModelPool):
                 if any(x.is_active for x in self._channels.values()):
                     writer.announce(own.outline)
             else:
-                self.admit(names)
+                self.models.admit(names)
 
                 def ended(end: End) -> None:
                     writer.withdraw()
@@ -283,8 +287,8 @@ class RunService(ModelPool):
 
     def _make_session(self, names: Mapping[str, str], make: Make, channel: RecordStream) -> Session:
         """The session of a run whose turn has come, once its models are loaded. Raises Refused, LoadError, MethodError."""
-        channel.doing = lambda: {"phase": self.phase} if self.phase else None
-        session = make(self.ensure_loaded(names))
+        channel.doing = lambda: {"phase": self.models.phase} if self.models.phase else None
+        session = make(self.models.ensure_loaded(names))
         self._watch(session, channel, names)
         return session
 
@@ -294,7 +298,7 @@ class RunService(ModelPool):
         from decodescope.engine.session.run import LazyWriter, Tee
 
         channel.estimate = self.check_memory(session, names).sentence
-        session.threads = self.threads
+        session.threads = self.models.threads
         writer = LazyWriter(channel.path, overwrite=True)  # what was announced
         channel.track_prompt(session)
         session.sink = Tee(writer, channel, RetentionSink(self.folder, self.limits.keep))
@@ -355,8 +359,7 @@ class RunService(ModelPool):
         }
 
     def release_model(self, key: str) -> None:
-        """Nothing is to hold the model of that key any more: the runs that are over neither."""
-        super().release_model(key)
+        """Let the runs that are over hold the model of that key no longer."""
         for run, channel in self.channels().items():
             if key in channel.models.values() and not channel.is_active:
                 channel.release_job()
@@ -370,7 +373,9 @@ class RunService(ModelPool):
         method = session.method
         prompt = session.prompt
         new = session.max_new
-        wanted = self.estimate(names, *cache_tokens(method, prompt, new, session.reference_kind is True))
+        wanted = self.models.estimate(
+            names, *cache_tokens(method, prompt, new, session.reference_kind is True)
+        )
         if not wanted.fits:
             raise RequestRefusal(
                 f"The cache of {wanted.tokens} tokens would take {format_count(wanted.cache)}B "
@@ -435,9 +440,9 @@ class RunService(ModelPool):
         names = {}
         for role, recorded in {TARGET: header.model, **header.lanes}.items():
             mark, name = recorded.get("fingerprint"), str(recorded.get("name", "?"))
-            key = next((key for key, x in self.present.items() if x.fingerprint == mark), None) or self.key(
-                name
-            )
+            key = next(
+                (key for key, x in self.models.present.items() if x.fingerprint == mark), None
+            ) or self.models.key(name)
             if key is None:
                 raise RequestRefusal(
                     f"The run was made with {name[:80]} as its {role_title(role).lower()}, which is not offered here: "
@@ -445,7 +450,7 @@ class RunService(ModelPool):
                     "with --models and the folder that holds it."
                 )
             names[role] = key
-        return {role: self.names[role] for role in roles if role in self.names} | names
+        return {role: self.models.names[role] for role in roles if role in self.models.names} | names
 
     def active_runs(self) -> list[dict[str, Any]]:
         """The runs that are not over, whoever began them, the oldest first: number, state, steps, what it is called, and runs
@@ -486,10 +491,7 @@ class RunService(ModelPool):
         """End every run and the worker."""
         if self._runner is not None:
             self._runner.close()
-        if (
-            self._loading is not None
-        ):  # a thread that is cut off inside a library's import ends the process with a fault
-            self._loading.join(15)
+        self.models.close()
 
 
 __all__ = [

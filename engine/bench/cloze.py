@@ -115,7 +115,9 @@ class ClozeBench:
             raise LabBenchError(
                 f"bench cloze asks for a mask to be filled, and {spec.name} knows none: choose lab-mdm+cloze."
             )
-        self.model, self.asked, self.heads = model, list(asked), "exits" in spec.heads
+        self.model = model
+        self.asked = list(asked)
+        self.heads = "exits" in spec.heads
         self.lane = Lane("target", model.decoder, CachePolicy())
         end = [model.stop_tokens[0]] if model.stop_tokens else [0]
         self._labels = {label: text.encode(f" {label}") for q in self.asked for label in q.labels}
@@ -174,10 +176,8 @@ class ClozeBench:
             flops = sum(cost_of(decoder.spec, x).flops for x in passes)
             row.flops, took["flops"] = row.flops + flops, flops
             row.answers.append(AnswerCost(name, took))
-            row.fed, row.rows = (
-                row.fed + passes[-1].tokens * layers,
-                row.rows + _attention_rows(passes[-1], layers),
-            )
+            row.fed += passes[-1].tokens * layers
+            row.rows += _attention_rows(passes[-1], layers)
             left = rule.take_exit()
             if left is not None and left.known is not None:
                 row.looked, row.hits = row.looked + len(left.known), row.hits + sum(left.known)

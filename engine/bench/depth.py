@@ -15,6 +15,7 @@ from decodescope.engine.decoding.bases.adaptive_depth import AdaptiveDepth
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method, MethodError
 from decodescope.engine.trace.records.events import Pass, Step
+from decodescope.engine.trace.records.passes import resolve_layers
 from decodescope.engine.trace.records.phases import is_deciding_pass
 
 from .figures.depth import CHECKED, STAIRS, DepthResult, DepthRow
@@ -133,10 +134,7 @@ class DepthBench(Bench):
 def layer_rows(spec: ModelSpec, one: Pass) -> float:
     """Rows times layers that a pass ran, an attention or a feed-forward block for a half."""
     rows = one.rows or [one.tokens] * spec.n_layers
-    ran = [
-        range(spec.n_layers) if x is None else range(x) if isinstance(x, int) else x
-        for x in (one.attn, one.ffn)
-    ]
+    ran = [resolve_layers(x, range(spec.n_layers)) for x in (one.attn, one.ffn)]
     return sum(rows[i] for part in ran for i in part) / 2
 
 

@@ -178,9 +178,21 @@ class KVBench:
             nats = -mine.logp.gather(1, words[:, None]).mean()
             kl = (full.logp.exp() * (full.logp - mine.logp)).sum(-1).mean()
             same = (full.logp.argmax(-1) == mine.logp.argmax(-1)).double().mean()
-            figures = (float(nats), max(0.0, float(kl)), float(same))
-            sizes = (mine.held, full.held, mine.kv_bytes, full.kv_bytes)
-            return KVRow(text.id, text.kind, name, share, len(words), *figures, *sizes, spent=mine.spent)
+            return KVRow(
+                text.id,
+                text.kind,
+                name,
+                share,
+                tokens=len(words),
+                nats=float(nats),
+                kl=max(0.0, float(kl)),
+                same=float(same),
+                held=mine.held,
+                full=full.held,
+                kv_bytes=mine.kv_bytes,
+                full_bytes=full.kv_bytes,
+                spent=mine.spent,
+            )
 
         return row
 
@@ -192,10 +204,18 @@ class KVBench:
 
         def row(name: str, share: float | None, method: Method) -> KVRow:
             mine = full if method == PLAIN else self.answer(method, prompt, key)
-            sizes = (mine.held, full.held, mine.kv_bytes, full.kv_bytes)
-            right = score(scorer, mine.said, key) == 1
             return KVRow(
-                text.id, text.kind, name, share, mine.tokens, None, None, None, *sizes, right, mine.said
+                text.id,
+                text.kind,
+                name,
+                share,
+                tokens=mine.tokens,
+                held=mine.held,
+                full=full.held,
+                kv_bytes=mine.kv_bytes,
+                full_bytes=full.kv_bytes,
+                right=score(scorer, mine.said, key) == 1,
+                said=mine.said,
             )
 
         return row

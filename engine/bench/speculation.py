@@ -142,7 +142,9 @@ class SpeculationBench:
         temperature: float = DRAWN,
         seed: int = 0,
     ):
-        self.model, self.drafts, self.reference = model, dict(drafts or {}), reference
+        self.model = model
+        self.drafts = dict(drafts or {})
+        self.reference = reference
         self.new_tokens = new_tokens
         self.repeats = repeats
         self.temperature = temperature
@@ -158,10 +160,8 @@ class SpeculationBench:
 
     def _bench(self, temperature: float) -> Bench:
         given = dict(seed=self.seed, new_tokens=self.new_tokens)
-        first, further = (
-            self.drafts.get("draft"),
-            {role: x for role, x in self.drafts.items() if role != "draft"},
-        )
+        first = self.drafts.get("draft")
+        further = {role: x for role, x in self.drafts.items() if role != "draft"}
         return Bench(self.model, {}, first, temperature=temperature, further=further, **given)
 
     def _add_entries(self, bench: Bench, methods: Mapping[str, Method]) -> None:
@@ -344,10 +344,8 @@ def sum_by_round(turns: Sequence[Sequence[float]]) -> list[float]:
 def _timed_cost(answer: TurnAnswer, timed: Contestant, turn: str) -> Spent:
     """What an answer took, with the medians of the rounds in the place of the times of the one that was counted; of
     transformers, whose passes nobody sees, what there is."""
-    whole, steps = (
-        statistics.median(timed.seconds[turn]),
-        [x.decode_s for x in timed.calls[turn] if x.decode_s],
-    )
+    whole = statistics.median(timed.seconds[turn])
+    steps = [x.decode_s for x in timed.calls[turn] if x.decode_s]
     blank: Spent = {"tokens": len(answer.tokens), "flops": None, "kv_bytes": None, "joules": None}
     return {
         **blank,

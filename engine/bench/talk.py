@@ -111,11 +111,9 @@ class Talk:
     """
 
     def __init__(self, bench: PromptRenderer, question: BenchQuestion, longest: int | None = None):
-        self.bench, self.question, self.longest = (
-            bench,
-            question,
-            longest or bench.max_answer_tokens(question),
-        )
+        self.bench = bench
+        self.question = question
+        self.longest = longest or bench.max_answer_tokens(question)
         self.said: list[dict[str, str]] = []
         self.answers: list[TurnAnswer] = []
         self.prompt: list[int] | None = None
@@ -144,7 +142,9 @@ class AnswerWriter:
     """An answer while its session writes it."""
 
     def __init__(self, answer: TurnAnswer, session: Session):
-        self.answer, self.session, self.began = answer, session, time.perf_counter()
+        self.answer = answer
+        self.session = session
+        self.began = time.perf_counter()
         self.meter = Meter(session.header)
 
     def add(self, step: Step) -> None:
@@ -159,7 +159,5 @@ class AnswerWriter:
     def finish(self) -> None:
         """Say why it ended, and what it took."""
         assert self.session.end is not None
-        self.answer.end, self.answer.spent = (
-            self.session.end.reason,
-            self.meter.totals(len(self.answer.tokens)),
-        )
+        self.answer.end = self.session.end.reason
+        self.answer.spent = self.meter.totals(len(self.answer.tokens))

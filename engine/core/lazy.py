@@ -13,7 +13,9 @@ class lazy(Generic[T]):
     work out."""
 
     def __init__(self, work: Callable[[Any], T]):
-        self._work, self._name, self.__doc__ = work, "", work.__doc__
+        self._work = work
+        self._name = ""
+        self.__doc__ = work.__doc__
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name

@@ -56,7 +56,9 @@ class Progress:
 
     def at(self, done: float, total: float | None = None, phase: str = "") -> None:
         """So much was done in all, of `total` where that was not known before, in this phase where it is another one."""
-        self.done, self.total, self.phase = done, self.total if total is None else total, phase or self.phase
+        self.done = done
+        self.total = self.total if total is None else total
+        self.phase = phase or self.phase
         if not self._shown or time.perf_counter() - self._began < SILENT_S:
             return
         if self._bar is None:

@@ -48,7 +48,9 @@ SIZES = ("batch", "weight_bits", "act_bits", "kv_bits", "dequant", "logits", "he
 
 def pass_ops(spec: ModelSpec, shape: PassShape) -> list[Op]:
     """Every operator of one pass, in order of execution. Raises ValueError for a shape that the model cannot have."""
-    tokens, into, layers = shape.tokens, shape.entering, range(spec.n_layers)
+    tokens = shape.tokens
+    into = shape.entering
+    layers = range(spec.n_layers)
     _check_at_least_one(tokens, shape.batch)
     sub_layers = _SubLayers.of(spec, shape)
     run = _each_layer("rows", tokens if shape.rows is None else shape.rows, spec)
@@ -72,17 +74,17 @@ def pass_ops(spec: ModelSpec, shape: PassShape) -> list[Op]:
         if i in sub_layers.ffn:
             ops += prices[ffn_run[i]].ffn(i)
     if shape.logits:
-        sizes = spec.d_model, spec.vocab
         ops.append(
-            prices[tokens].linear("lm_head", None, *sizes, rows=shape.logits, weight_bits=shape.head_bits)
+            prices[tokens].linear(
+                "lm_head", None, spec.d_model, spec.vocab, rows=shape.logits, weight_bits=shape.head_bits
+            )
         )
     return ops
 
 
 def _operator_prices(spec: ModelSpec, rows: int, shape: PassShape) -> OperatorPrices:
     """The prices of operators on so many rows."""
-    bits = shape.weight_bits, shape.act_bits, shape.kv_bits
-    return prices_of(spec, rows, shape.batch, *bits, shape.dequant)
+    return prices_of(spec, rows, shape.batch, shape.weight_bits, shape.act_bits, shape.kv_bits, shape.dequant)
 
 
 def _check_at_least_one(tokens: int, batch: int) -> None:

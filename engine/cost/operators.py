@@ -174,7 +174,9 @@ class OperatorPrices:
     def attention(self, scores: AttentionScores, entering: int | None = None, pages: int = 0) -> list[Op]:
         """The attention sub-layer: norm, projections, scores, residual add. entering: rows that get keys and values, where they
         are more than those that attend;  pages: how many have bounds that are read first"""
-        layer, heads, kv_heads = scores.layer, scores.heads, scores.kv_heads
+        layer = scores.layer
+        heads = scores.heads
+        kv_heads = scores.kv_heads
         before, behind = self._around_scores(layer, heads, kv_heads, entering)
         chosen = [self.bounds(layer, heads, kv_heads, pages, self._read_bits(scores))] if pages else []
         return [*before, *chosen, self.scores(scores), *behind]

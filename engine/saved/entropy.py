@@ -18,10 +18,8 @@ _LOW = np.uint64(1 << 31)  # a state is never below
 _WORD, _BITS = np.uint64(32), np.uint64(PRECISION)
 _MASK, _REST = np.uint64((1 << 32) - 1), np.uint64((1 << PRECISION) - 1)
 _ROOM = np.uint64(63 - PRECISION)
-_EACH, _LANES = (
-    4096,
-    1024,
-)  # symbols of a lane at least, so that its state of 8 bytes does not count; lanes at most
+_EACH = 4096  # symbols of a lane at least, so that its state of 8 bytes does not count
+_LANES = 1024  # lanes at most
 
 
 class EntropyError(ValueError):

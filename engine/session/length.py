@@ -43,10 +43,8 @@ class LengthLimit:
 def length_limit(method: Method, models: Mapping[str, Model], prompt: int) -> LengthLimit:
     """How many tokens all of the models of a run, by role, read. The target's own limit is none where the policy is endless.
     Raises MethodError where a prompt of `prompt` tokens leaves no room for an answer."""
-    own, others = (
-        _target_limit(method, models[TARGET]),
-        [_role_limit(role, x) for role, x in models.items() if role != TARGET],
-    )
+    own = _target_limit(method, models[TARGET])
+    others = [_role_limit(role, x) for role, x in models.items() if role != TARGET]
     endless = method.policy.can_exceed_context(models[TARGET].spec, prompt)
     tightest = min(
         [*([] if endless else [own]), *others], key=lambda x: x.tokens, default=LengthLimit(ENDLESS)

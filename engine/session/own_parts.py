@@ -150,6 +150,8 @@ def _error_summary(error: Exception, path: Path | None = None) -> str:
         for x in traceback.extract_tb(error.__traceback__)
         if path is not None and x.filename == str(path)
     ]
-    line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
+    line = lines[-1] if lines else None
+    if isinstance(error, SyntaxError):
+        line = error.lineno
     words = " ".join(f"{type(error).__name__}: {error}".split())[:200].rstrip(".")
     return words + (f" (line {line})" if line and "line" not in words else "")

@@ -79,6 +79,9 @@ class SessionStopped(Exception):
 class Session(State):
     """Decodes one prompt with one method.
 
+    A session is a State because strategies and the recorder lie below this room: State is the interface through which
+    they read and change the run, and they never see what starts, records or branches it.
+
     header: the trace's first record, ready before anything was computed;  end: the last one, once there is one
     length: how long prompt and text may become together, and the model that sets that
     sink:   gets every record before it is shown to anybody; None: nobody keeps them
@@ -128,36 +131,26 @@ class Session(State):
     ):
         prompt, stop_texts = check_ids(prompt, "prompt"), check_texts(stop_texts, "stop_texts")
         layers = layers if layers is None else check_ids(layers, "layers")
-        max_new_tokens, seed = (
-            check_whole_number(max_new_tokens, "max_new_tokens"),
-            check_whole_number(seed, "seed", 0, SEEDS),
-        )
+        max_new_tokens = check_whole_number(max_new_tokens, "max_new_tokens")
+        seed = check_whole_number(seed, "seed", 0, SEEDS)
         check_choice(level, "level", LEVELS)
         self.method = m = copy.deepcopy(Method.of(method))
-        model, others = (
-            ensure_loaded(model),
-            {role: ensure_loaded(x, role) for role, x in models_by_role(models).items()},
-        )
+        model = ensure_loaded(model)
+        others = {role: ensure_loaded(x, role) for role, x in models_by_role(models).items()}
         self._models = pair_models(m, model, others) | reference_models(
             m, model, check_reference_kind(reference), others
         )
         m.mark_files()
-        self._saved, self._loaded = (
-            check_saved_cache(m, model, saved, prompt),
-            None if saved is None else saved.record(),
-        )
+        self._saved = check_saved_cache(m, model, saved, prompt)
+        self._loaded = None if saved is None else saved.record()
         vocab = common_vocabulary(self._models)
         self.recorder = Recorder(level, None if model.tokenizer is None else model.tokenizer.piece, layers)
         self.recorder.forms = m.details
-        lanes, stop, self.run_id = (
-            self._lanes(vocab, executor),
-            stop_condition(model, stop_tokens, stop_texts),
-            secrets.token_hex(8),
-        )
-        alphabet, self.length = (
-            model.alphabet(vocab, stop.tokens),
-            self._length(prompt, max_new_tokens, vocab),
-        )
+        lanes = self._lanes(vocab, executor)
+        stop = stop_condition(model, stop_tokens, stop_texts)
+        self.run_id = secrets.token_hex(8)
+        alphabet = model.alphabet(vocab, stop.tokens)
+        self.length = self._length(prompt, max_new_tokens, vocab)
         super().__init__(
             tokens=prompt,
             prompt=len(prompt),
@@ -188,10 +181,8 @@ class Session(State):
         self._stop_texts = stop_texts
         self._chat = chat
         self._user_turn = turn
-        self._whole, self._begin = (
-            list(prompt),
-            len(prompt),
-        )  # the prompt that is told, and where the trace begins behind it
+        self._whole = list(prompt)  # the prompt that is told
+        self._begin = len(prompt)  # where the trace begins behind it
 
     def _length(self, prompt: Sequence[int], max_new: int, vocab: int) -> LengthLimit:
         """How long text and prompt may become together; raises MethodError where the prompt leaves no room, or is none."""
@@ -255,10 +246,8 @@ class Session(State):
         policy, context = self.method.policy, self.method.prompt_compression
         policy.settled = None  # of another run
         policy.attach_heads(model.decoder.heads)
-        piece, marks = (
-            getattr(model.tokenizer, "piece", None),
-            getattr(model.tokenizer, "marks", frozenset[int]()),
-        )
+        piece = getattr(model.tokenizer, "piece", None)
+        marks = getattr(model.tokenizer, "marks", frozenset[int]())
         policy.begin(model.spec, count, piece, marks)
         context.begin(count)
         sinks, aside = policy.sink_places, context.extra_entries(model.decoder)
@@ -469,7 +458,10 @@ class Session(State):
         twin = copy.deepcopy(self, memo)
         twin.sink, twin.run_id = None, secrets.token_hex(8)
         twin._parent = {"run": self.run_id, "step": self.steps}
-        twin._header, twin._opened, twin._begin, twin.steps = None, False, len(twin.tokens), 0
+        twin._header = None
+        twin._opened = False
+        twin._begin = len(twin.tokens)
+        twin.steps = 0
         twin._whole = list(twin.tokens)
         twin.recorder.forget()
         return twin

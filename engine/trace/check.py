@@ -107,19 +107,17 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
         read = len(prompt)
         if trace.prefill is not None:
             _check_prefill(report, trace.prefill, trace.header, books, read)
-        texts, threads, fills = (
-            SharingValidator(trace.header, read),
-            ThreadValidator(trace.header.stop_tokens, read),
-            FillValidator(trace.header),
-        )
+        texts = SharingValidator(trace.header, read)
+        threads = ThreadValidator(trace.header.stop_tokens, read)
+        fills = FillValidator(trace.header)
         lines, switches = LineValidator(trace.header, prompt), SwitchValidator(trace.header, trace.prefill)
-        drawn, searches, trees = (
-            DrawnTextValidator(trace.header),
-            SearchValidator(trace.header, trace.prefill is not None),
-            TreeValidator(trace.header, trace.prefill is not None),
-        )
+        drawn = DrawnTextValidator(trace.header)
+        searches = SearchValidator(trace.header, trace.prefill is not None)
+        trees = TreeValidator(trace.header, trace.prefill is not None)
         n: int | None = read
-        anew, grown, ticks = reread_steps(trace.header), 0, TickValidator(trace.header)
+        anew = reread_steps(trace.header)
+        grown = 0
+        ticks = TickValidator(trace.header)
         for index, step in enumerate(trace.steps):
             where = f"step {index}"
             validate_step(step, index, vocab, trace.header.details)

@@ -140,13 +140,8 @@ class EntryLifetimes:
             ("evicted", "evicted_count"),
         ]:
             series = getattr(self, name)
-            series.append(
-                getattr(change, value)
-                if change is not None
-                else series[-1]
-                if series and name != "evicted"
-                else 0
-            )
+            last = series[-1] if series and name != "evicted" else 0
+            series.append(last if change is None else getattr(change, value))
         self.missed.learn(None if change is None else change.reference)
         before = self._kept[-1:] or [0]
         self._kept += before if change is None else [change.kept_bytes(self._read)]

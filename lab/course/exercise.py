@@ -54,7 +54,9 @@ class Exercise:
             raise ValueError(
                 f"{question!r} knows {len(wrong)} wrong answers: give three at least, each with its hint."
             )
-        self.question, self.right, self.wrong = question, right, tuple(wrong)
+        self.question = question
+        self.right = right
+        self.wrong = tuple(wrong)
         self.same = same or _equal_answers
         self.because, self.otherwise = because, otherwise
 

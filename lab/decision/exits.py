@@ -118,10 +118,8 @@ def _explain_gates(trace: Trace, step: Step, left: Exit) -> Explanation:
 
 def _explain_lookup(trace: Trace, step: Step, left: Exit, known: list[bool]) -> Explanation:
     """Where a pass had the states from that entered its first layer."""
-    layers, token = (
-        int(trace.header.model.get("n_layers", 0)),
-        visible_token(step.emitted[-1], trace.pieces) if step.emitted else "",
-    )
+    layers = int(trace.header.model.get("n_layers", 0))
+    token = visible_token(step.emitted[-1], trace.pieces) if step.emitted else ""
     title = f"{sum(known)} of {len(known)} states found in the table"
     why = Explanation("target", title, token, f"step {step.step}", _exit_rule_name(trace, left.criterion))
     first = layers - left.depth
@@ -141,10 +139,8 @@ def _explain_lookup(trace: Trace, step: Step, left: Exit, known: list[bool]) -> 
 
 def _explain_plan(trace: Trace, step: Step, last: Pass) -> Explanation:
     """What a pass left out that asked nothing."""
-    layers, token = (
-        int(trace.header.model.get("n_layers", 0)),
-        visible_token(step.emitted[-1], trace.pieces) if step.emitted else "",
-    )
+    layers = int(trace.header.model.get("n_layers", 0))
+    token = visible_token(step.emitted[-1], trace.pieces) if step.emitted else ""
     out = [
         [i for i in range(layers) if i not in resolve_layers(ran, range(layers))]
         for ran in (last.attn, last.ffn)

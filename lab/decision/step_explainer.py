@@ -109,10 +109,8 @@ class StepExplainer:
             words = f"The run drew u, evenly between 0 and 1. The guess stays if u·q is below {name}."
             why.lines.append(ExplanationLine(words, sums))
         if ok:
-            why.rows, why.rows_title = (
-                distribution_rows(self.trace, self.step, self._parent_of(node)),
-                "Both distributions at this place",
-            )
+            why.rows = distribution_rows(self.trace, self.step, self._parent_of(node))
+            why.rows_title = "Both distributions at this place"
         else:
             self._add_residual(why, i)
         why.then = self._describe_next_trial(i)
@@ -141,10 +139,8 @@ class StepExplainer:
         ok = self._trials().ok[i]
         assert self.step.draft is not None, "a trial is of a draft"
         why.agrees = ok == (t.p[i] == 1.0)
-        rows, token = (
-            distribution_rows(self.trace, self.step, self._parent_of(node), plain=True),
-            self.step.draft.tokens[node],
-        )
+        rows = distribution_rows(self.trace, self.step, self._parent_of(node), plain=True)
+        token = self.step.draft.tokens[node]
         own = [("model, before it", "p(x)", row.p) for row in rows if row.token == token]
         why.numbers = [("after the sampler", "p(x)", t.p[i]), *own]
         best = max((row for row in rows if row.token is not None), key=lambda row: row.p, default=None)
@@ -174,7 +170,8 @@ class StepExplainer:
         t = self._trials()
         why = self._begin_explanation(node, i)
         telling = tests.telling
-        num, den, u, ok, kept = tests.num(i), tests.den(i), t.u[i], t.ok[i], node in (self.step.path or [])
+        ok = t.ok[i]
+        kept = node in (self.step.path or [])
         bounded, whole = tests.has_bound(i), tests.path == "last"
         why.numbers = self._rule_numbers(tests, i)
         if bounded:
@@ -190,19 +187,8 @@ class StepExplainer:
         why.agrees = tests.stays(i) == ok
         if whole:
             self._add_chain_verdict(why, tests, i, kept)
-        elif u is None:
-            sign = ">" if tests.test_passes(i) else "≤"
-            why.test = f"{telling.num} {sign} {telling.den if bounded else 0}:  {f(num)} {sign} {f(den) if bounded else 0}"
-            why.lines.append(ExplanationLine("It passes." if ok else "It does not pass.", (why.test,)))
         else:
-            why.box, why.against = (num, den, u), telling.threshold_text()
-            sign = "<" if u * den < num else "≥"
-            why.test = f"{self._scaled_draw(telling)} {sign} {telling.num}:  {f(u * den)} {sign} {f(num)}"
-            why.lines.append(
-                ExplanationLine(
-                    "The run drew u, evenly between 0 and 1.", (why.test, "accepted" if ok else "rejected")
-                )
-            )
+            self._add_token_verdict(why, tests, i)
         if tests.path == "longest" and ok and not kept:
             why.lines.append(
                 ExplanationLine(
@@ -215,16 +201,36 @@ class StepExplainer:
         if telling.close:
             why.lines.append(ExplanationLine(tests.format_sentence(i, telling.close, FORMS) or telling.close))
         place = tests.last_success - 1 if whole and not kept else self._parent_of(node)
-        why.rows, why.rows_title = (
-            distribution_rows(self.trace, self.step, place),
-            "Both distributions at this place",
-        )
+        why.rows = distribution_rows(self.trace, self.step, place)
+        why.rows_title = "Both distributions at this place"
         if bounded:
             why.rows_title = "The target's distribution at this place"
         elif whole and not kept:
             why.rows_title = "Both distributions where the block ends"
         why.then = self._describe_extra_token() if whole else self._describe_next_trial(i)
         return why
+
+    def _add_token_verdict(self, why: Explanation, tests: StepTrials, i: int) -> None:
+        """Of a test that decides alone: against a draw, or without one against a bound or 0."""
+        telling = tests.telling
+        num = tests.num(i)
+        den = tests.den(i)
+        u = self._trials().u[i]
+        ok = self._trials().ok[i]
+        if u is None:
+            bounded = tests.has_bound(i)
+            sign = ">" if tests.test_passes(i) else "≤"
+            why.test = f"{telling.num} {sign} {telling.den if bounded else 0}:  {f(num)} {sign} {f(den) if bounded else 0}"
+            why.lines.append(ExplanationLine("It passes." if ok else "It does not pass.", (why.test,)))
+        else:
+            why.box, why.against = (num, den, u), telling.threshold_text()
+            sign = "<" if u * den < num else "≥"
+            why.test = f"{self._scaled_draw(telling)} {sign} {telling.num}:  {f(u * den)} {sign} {f(num)}"
+            why.lines.append(
+                ExplanationLine(
+                    "The run drew u, evenly between 0 and 1.", (why.test, "accepted" if ok else "rejected")
+                )
+            )
 
     def _add_chain_verdict(self, why: Explanation, tests: StepTrials, i: int, kept: bool) -> None:
         """Of a chain on which the tests decide together."""
@@ -316,10 +322,8 @@ class StepExplainer:
                 f"How {self.rule or 'its rule'} decides is not in the record: the verdict stands as recorded."
             )
         )
-        why.rows, why.rows_title = (
-            distribution_rows(self.trace, self.step, self._parent_of(node)),
-            "Both distributions at this place",
-        )
+        why.rows = distribution_rows(self.trace, self.step, self._parent_of(node))
+        why.rows_title = "Both distributions at this place"
         why.then = self._describe_next_trial(i)
         return why
 
@@ -369,10 +373,8 @@ class StepExplainer:
                 "This verdict was forced in a fork: nothing was tested, and the text follows no distribution."
             )
         )
-        why.rows, why.rows_title = (
-            distribution_rows(self.trace, self.step, self._parent_of(node)),
-            "Both distributions at this place",
-        )
+        why.rows = distribution_rows(self.trace, self.step, self._parent_of(node))
+        why.rows_title = "Both distributions at this place"
         why.then = self._describe_next_trial(i)
         return why
 

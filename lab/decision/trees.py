@@ -75,8 +75,10 @@ def _open_node_line(trace: Trace, reading: TreeReading, rank: int, node: int) ->
 def _node_line(trace: Trace, reading: TreeReading, node: int) -> str:
     """A node: its token, behind which it comes, and what is said of it."""
     parent = reading.detail.parents[node]
-    number = parent + 1 if reading.detail.earlier else reading.number_of(parent) if parent >= 0 else 0
-    behind = f"{reading.form.noun} {number}" if parent >= 0 else "the text"
+    behind = "the text"
+    if parent >= 0:
+        number = parent + 1 if reading.detail.earlier else reading.number_of(parent)
+        behind = f"{reading.form.noun} {number}"
     return f"{_format_token(trace, reading, node)}   behind {behind}, {_node_remarks(reading, node)}"
 
 

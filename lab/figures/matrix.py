@@ -21,7 +21,9 @@ from decodescope.lab.wire.survey import row_order
 
 from .chart import ACCEPT, REJECT, chart, escape_label
 
-CELL, ROW, TEXT = 15, 24, 32  # px of a row, of one that is a text, and characters of that which are shown
+CELL = 15  # px of a row
+ROW = 24  # px of a row that is a text
+TEXT = 32  # characters of such a text that are shown
 NAMED = 120  # rows up to which each has its label at the side
 LOOKS = {"accept": (ACCEPT, "star"), "reject": (REJECT, "circle-open")}  # of marks
 
@@ -94,10 +96,8 @@ def _heatmap_with_tally(trace: Trace, read: MatrixReading, tally: TallyReading) 
     shades = _heatmap_cells(read, across, places, rows, own, texts, ["row_text", "column_text"])
     marks = []
     if tally.focus_row is not None:
-        at, word = (
-            order.index(tally.focus_row) + 1,
-            tally.rows[tally.focus_row].say_first(tally.outcomes[tally.focus_row].words),
-        )
+        at = order.index(tally.focus_row) + 1
+        word = tally.rows[tally.focus_row].say_first(tally.outcomes[tally.focus_row].words)
         look = dict(symbol="star", size=12, color=ACCEPT)
         marks = [go.Scatter(x=[at], y=[at], name=escape_label(word), mode="markers", marker=look)]
     drawing = chart(

@@ -165,7 +165,8 @@ def _head_squares(model: dict[str, Any]) -> Iterator[go.Scatter]:
     scored = any(x.score is not None for x in squares)
     for there, name, symbol in ((True, "query head", "square"), (False, "query head, gone", "x-thin-open")):
         own = [x for x in squares if x.there is there]
-        tint = [x.score for x in own] if scored and there else INK if there else REJECT
+        plain = INK if there else REJECT
+        tint = [x.score for x in own] if scored and there else plain
         if own:
             yield go.Scatter(
                 x=[x.x for x in own],

@@ -40,7 +40,8 @@ def figure(trace: Trace) -> go.Figure:
         chosen = bool(outcome.bar)
         names.append(f"{k + 1}: {name}" if scope.entry(form.tokens) is not None else name)
         scores.append(scope.value(form.value))
-        colours.append((ACCEPT if outcome.holds else REJECT) if chosen else MUTED)
+        verdict = ACCEPT if outcome.holds else REJECT
+        colours.append(verdict if chosen else MUTED)
         shapes.append("/" if chosen and not outcome.holds else "")
         said.append(
             "<br>".join(

@@ -157,7 +157,9 @@ def _written_path(held: list[Held]) -> set[tuple[int, int]]:
     ways: list[tuple[list[int], list[tuple[int, int]]]] = [([], [])]
     emitted = held[-1][0].emitted
     for depth, (_, detail, form) in enumerate(held, 1):
-        reading, before, ways = TreeReading(detail, form, {}, ()), ways, []
+        reading = TreeReading(detail, form, {}, ())
+        before = ways
+        ways = []
         for node, (parent, outcome) in enumerate(zip(detail.parents, reading.outcomes, strict=True)):
             if outcome.fate == "left" or not 0 <= parent < len(before):
                 continue

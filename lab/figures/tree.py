@@ -67,14 +67,15 @@ def figure(trace: Trace, step: int | None = None) -> go.Figure:
 
 def _node_statuses(step: Step) -> list[str]:
     """Of each node of a step's draft."""
-    tried = [] if step.trials is None else step.trials.node
-    kept = set(step.path or [])
     assert step.draft is not None
-    rode = set(step.draft.passengers or ())
-    return [
-        PASSENGER if n in rode else "accept" if n in kept else "reject" if n in tried else "unreached"
-        for n in range(len(step.draft.tokens))
-    ]
+    statuses = ["unreached"] * len(step.draft.tokens)
+    for node in [] if step.trials is None else step.trials.node:
+        statuses[node] = "reject"
+    for node in step.path or []:
+        statuses[node] = "accept"
+    for node in step.draft.passengers or ():
+        statuses[node] = PASSENGER
+    return statuses
 
 
 def branch_rows(parents: list[int]) -> list[int]:

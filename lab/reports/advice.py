@@ -140,10 +140,8 @@ class Clock:
         )
 
     def _pass_us(self, rows: int) -> float:
-        below, above = (
-            max((n for n in self.seen if n <= rows), default=None),
-            min((n for n in self.seen if n >= rows), default=None),
-        )
+        below = max((n for n in self.seen if n <= rows), default=None)
+        above = min((n for n in self.seen if n >= rows), default=None)
         if below is not None and above is not None:
             share = 0.0 if above == below else (rows - below) / (above - below)
             return self.seen[below] * (1 - share) + self.seen[above] * share

@@ -202,8 +202,12 @@ class DraftTally:
         rows = sum(p.tokens for p in step.passes if is_deciding_pass(p))
         own = any(p.phase == "draft" or p.lane != "target" for p in step.passes)
         nodes = tuple(levels.count(k) for k in range(1, deep + 1))
-        spent = (step.draft_us, step.verify_us, rest + step.policy_us)
-        self.seen.cycles.append(StepCost(deep, nodes, len(step.path or []), rows, own, *spent))
+        path = len(step.path or [])
+        self.seen.cycles.append(
+            StepCost(
+                deep, nodes, path, rows, own, step.draft_us, step.verify_us, rest_us=rest + step.policy_us
+            )
+        )
         self.seen.held.append(step.n)
         if not levels:
             self.fates["none"] += 1
@@ -258,9 +262,21 @@ class DraftTally:
             kind, law = _token_kind(trace, first.token, before), place.law
             entropy = "" if law is None else self.entropy[bisect_right(ENTROPY, law.entropy)].label
             believed = "" if first.q is None else self.bins[min(int(first.q * BINS), BINS - 1)].label
-            where = (self.runs, step.step, first.node, place.depth)
             self.deaths.append(
-                Rejection(*where, kind, entropy, believed, *pair, before[-SHOWN:], first.p, first.q)
+                Rejection(
+                    run=self.runs,
+                    step=step.step,
+                    node=first.node,
+                    depth=place.depth,
+                    kind=kind,
+                    entropy=entropy,
+                    believed=believed,
+                    drafted=pair[0],
+                    came=pair[1],
+                    before=before[-SHOWN:],
+                    p=first.p,
+                    q=first.q,
+                )
             )
         if first.token == came:
             self.again += 1

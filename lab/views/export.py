@@ -51,10 +51,8 @@ def export_html(  # noqa: PLR0913
         raise ValueError(
             "A file of two runs holds all their steps: leave first, last and step out, or export one run."
         )
-    first, last = (
-        max(0, first or 0),
-        len(trace.steps) - 1 if last is None else min(last, len(trace.steps) - 1),
-    )
+    first = max(0, first or 0)
+    last = len(trace.steps) - 1 if last is None else min(last, len(trace.steps) - 1)
     title = f"{trace.header.model.get('name', 'model')}, {method_label(trace.header)}"
     sent = list(messages(trace, first=first, last=last, text=text, profile=profile))
     shown: dict[str, Any] = {

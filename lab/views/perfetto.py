@@ -10,7 +10,10 @@ from decodescope.engine.trace.records.events import Pass
 from decodescope.engine.trace.records.phases import DECIDES
 
 PHASES = ("draft", "verify", "commit", "policy")
-_STEPS, _PHASES, _LANES = 1, 2, 3  # threads; each lane of the cache has one more
+# numbers of threads
+_STEPS = 1
+_PHASES = 2
+_LANES = 3  # the first of them; each lane of the cache has one more
 
 
 def export_perfetto(given: Any) -> dict[str, Any]:

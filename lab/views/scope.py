@@ -127,7 +127,9 @@ class Scope(anywidget.AnyWidget):
     def _begin(self, header: Header) -> None:
         self._waiting.clear()
         self._add_parts(SINGLE)
-        self.trace, self._growing, self._wire = None, Trace([header]), Wire(header, self.profile)
+        self.trace = None
+        self._growing = Trace([header])
+        self._wire = Wire(header, self.profile)
         self.messages = []
         self.send({"kind": "clear"})
         if header is not _UNTOLD:
@@ -193,10 +195,8 @@ class Scope(anywidget.AnyWidget):
             from decodescope.lab.wire.messages import build_wire
 
             wire = self._wire = build_wire(trace, profile=self.profile)
-        first, last = (
-            max(0, int(content.get("from", 0))),
-            min(int(content.get("to", 0)), len(trace.steps), wire.count),
-        )
+        first = max(0, int(content.get("from", 0)))
+        last = min(int(content.get("to", 0)), len(trace.steps), wire.count)
         self._waiting.extend(
             wire.step(step, whole=True) for step in trace.steps[first : min(last, first + 64)]
         )

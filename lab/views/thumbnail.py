@@ -23,17 +23,13 @@ def thumbnail(messages: Sequence[Message]) -> str:
     """An `svg` element of the steps in these messages (`lab/wire/messages.py`); its title says what it shows."""
     steps = [x for x in messages if x["kind"] == "step"]
     if any("chain" in x for x in steps):
-        title, frames = (
-            "A block of tokens, pass after pass",
-            _block_frames([x for x in steps if "chain" in x]),
-        )
+        title = "A block of tokens, pass after pass"
+        frames = _block_frames([x for x in steps if "chain" in x])
     elif any(row["evicted"] for x in steps for row in _target_rows(x)):
         title, frames = "The entries of one head: kept and evicted", _cache_frames(steps)
     elif any(x["drafted"] for x in steps):
-        title, frames = (
-            "Draft trees, step after step",
-            _tree_frames([x for x in steps if len(x.get("nodes", ())) > 1]),
-        )
+        title = "Draft trees, step after step"
+        frames = _tree_frames([x for x in steps if len(x.get("nodes", ())) > 1])
     else:
         title, frames = "The compute of each pass", _pass_frames(steps)
     still = max(range(len(frames)), key=lambda i: len(frames[i])) if frames else 0

@@ -19,14 +19,14 @@ def layer_letters(one: Pass, layers: int) -> str:
     rest = [x for x in range(layers) if x not in attn]
     filled, copied = (resolve_layers(x or 0, rest) for x in (one.propagated, one.copied))
     none = "w" if one.gap == "defer" else "-"
-    each = [
-        ("r" if x in ffn else "a")
-        if x in attn
-        else "f"
-        if x in ffn
-        else _absent_letter(x in filled, x in copied, none)
-        for x in range(layers)
-    ]
+    each = []
+    for x in range(layers):
+        if x in attn:
+            each.append("r" if x in ffn else "a")
+        elif x in ffn:
+            each.append("f")
+        else:
+            each.append(_absent_letter(x in filled, x in copied, none))
     rows = one.routed or []
     return "".join(
         "s" if len({*signs}) > 1 else sign for sign, signs in zip_longest(each, rows, fillvalue="")

@@ -69,7 +69,9 @@ def _encode_scale_rows(
     for index in read.listed_rows:
         scope, outcome = read.rows[index], read.outcomes[index]
         decided = "kept" if outcome.holds else "lost"
-        kind = ("other" if not outcome.bar else decided) if form.value else "voted"
+        if not outcome.bar:
+            decided = "other"
+        kind = decided if form.value else "voted"
         ids = scope.entry(form.tokens) if form.tokens else None
         name = scope.say_first(read.form.row) if ids is None else text(ids)[:LONGEST]
         number = scope.value(form.value) if form.value else None

@@ -200,7 +200,9 @@ def _first_node(header: Header, step: Step, reading: TreeReading) -> int:
 
 def _encode_grown_tree(reading: TreeReading, text: Text) -> dict[str, Any]:
     """A tree that grew within a step, node by node."""
-    nodes, columns, growth = range(len(reading)), reading.detail.columns, reading.form.growth
+    nodes = range(len(reading))
+    columns = reading.detail.columns
+    growth = reading.form.growth
     judged = reading.judged
     numbers = {name: columns[name] for name in _number_columns(reading)}
     rest = [""] * len(reading)

@@ -120,10 +120,8 @@ class Wire:
             self.prefill = self._passes.learn(record)
             return
         self.pieces.update(record.pieces or {})
-        passes, tried = (
-            sum(map(is_deciding_pass, record.passes)),
-            [] if record.trials is None else record.trials.ok,
-        )
+        passes = sum(map(is_deciding_pass, record.passes))
+        tried = [] if record.trials is None else record.trials.ok
         new = (
             len(record.emitted),
             passes,

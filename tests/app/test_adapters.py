@@ -39,7 +39,7 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_both_are_offered_and_loaded_as_two_models(mine: Path, tmp_path: Path) -> None:
     play = RunService("lab-draft", None, tmp_path, more=mine.parent)
-    keys = {x.name: x.key for x in play.offers() if x.source == "folder"}
+    keys = {x.name: x.key for x in play.models.offers() if x.source == "folder"}
     assert keys == {"mine": str(mine.resolve()), "mine+more": f"{mine.resolve()}+more"}
     runs = [
         play.start(RunChoice("Once upon", max_new=8, models={"target": keys[x]}))
@@ -49,11 +49,13 @@ def test_both_are_offered_and_loaded_as_two_models(mine: Path, tmp_path: Path) -
         assert play._jobs[run.run].wait(300) and run.status == "done", run.state()
     texts = [[token for step in run.steps(0, run.count) for token in step.emitted] for run in runs]
     assert texts[0] == texts[2] != texts[1]
-    assert sorted(x.name for x in play.present.values()) == ["mine", "mine+more"], "each is read once"
+    assert sorted(x.name for x in play.models.present.values()) == ["mine", "mine+more"], "each is read once"
     headers = [run.wire.header for run in runs if run.wire is not None]
     assert [x.model.get("adapter") for x in headers] == ["more", None, "more"]
     assert [play.find_recorded_models(x)["target"] for x in headers[:2]] == [keys["mine+more"], keys["mine"]]
-    assert play.nearest_key("/elsewhere/mine+more") == keys["mine+more"], "of a link from another machine"
+    assert play.models.nearest_key("/elsewhere/mine+more") == keys["mine+more"], (
+        "of a link from another machine"
+    )
     with pytest.raises(RequestRefusal, match="not offered here"):
         play.start(RunChoice("Once", models={"target": keys["mine"] + "+other"}))
     play.close()

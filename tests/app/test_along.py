@@ -23,7 +23,7 @@ def test_the_page_loads_what_its_target_was_made_of_and_lets_it_read_along(tmp_p
     try:
         alone = replace(CHOICE, reference=False)
         names = play.lanes(CHOICE, play.method(CHOICE))
-        assert names == {"target": play.names["target"], WHOLE: play.key("lab-draft")}
+        assert names == {"target": play.models.names["target"], WHOLE: play.models.key("lab-draft")}
         more, less = play.estimate_memory(CHOICE, names), play.estimate_memory(alone)
         assert sum(more.weights.values()) > 1.5 * sum(less.weights.values()) and more.cache == 2 * less.cache
         channel = play.start(CHOICE)
@@ -42,9 +42,9 @@ def test_the_page_loads_what_its_target_was_made_of_and_lets_it_read_along(tmp_p
         assert differences(play, header, own, replace(own, reference=False)) == [
             "without the model that it was made of beside"
         ]
-        assert "--reference model" in recipe(own, play.names, "command") and "reference='model'" in recipe(
-            own, play.names, "python"
-        )
+        assert "--reference model" in recipe(
+            own, play.models.names, "command"
+        ) and "reference='model'" in recipe(own, play.models.names, "python")
         assert from_json(as_json(own)).reference == "model"
         assert set(play.find_recorded_models(header)) == {"target", WHOLE}
         with pytest.raises(RequestRefusal, match="summary records nothing of the model that reads along"):

@@ -20,7 +20,6 @@ from waiting import eventually
 from decodescope.app.cli import main
 from decodescope.engine.core import files
 from decodescope.engine.core.exactness import VALUES
-from decodescope.engine.decoding.bases import lane_reader
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.session.load import SHIPPED, load
 from decodescope.engine.trace import open_trace
@@ -671,7 +670,7 @@ def test_an_interrupt_ends_the_run_and_seals_its_trace(tmp_path: Path) -> None:
 def test_the_first_interrupt_ends_the_reading_of_a_prompt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(lane_reader, "CHUNK", 2)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.lane.CHUNK", 2)
     place, forward, passes = tmp_path / "run.dstrace", Lane.forward, []
 
     def interrupted(*args: Any) -> Any:

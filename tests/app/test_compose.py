@@ -97,7 +97,7 @@ def test_a_preset_whose_model_is_not_here_is_refused_in_a_sentence(
     play: RunService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put, _ = handler(play, "composed")
-    monkeypatch.setattr(type(play), "nearest_key", lambda self, name: None)
+    monkeypatch.setattr(play.models, "nearest_key", lambda name: None)
     *rest, said = put("canvas", "toy")
     assert said["refused"].endswith(
         "is made for the model lab-mdm, which is not here: choose another method."

@@ -53,7 +53,7 @@ def test_the_page_opens_on_an_example_that_plays_before_a_model_is_there(bare: L
     page.wait_for_selector(".ds .node:visible")
     drawn = time.monotonic() - begin
     page.wait_for_function(f"{STEP} >= 2")
-    assert bare.play.models == {}
+    assert bare.play.models.loaded_models() == {}
     assert drawn < 10, f"{drawn:.1f} s; on an idle machine it takes less than 2"
     assert page.evaluate("location.hash") == "", "the address stays as it is"
     shown = page.locator(".ds-shown select").evaluate("x => x.selectedOptions[0].textContent")
@@ -179,7 +179,7 @@ def test_copied_text_is_the_recipe_of_what_is_set(bare: Lab) -> None:
     for way in ("command", "python"):
         page.click(f"#ds-copy-next-{way}")
         page.wait_for_selector(f"#ds-copied textarea[aria-label={way}]")
-        assert page.input_value("#ds-copied textarea") == recipe(choice, bare.play.names, way)
+        assert page.input_value("#ds-copied textarea") == recipe(choice, bare.play.models.names, way)
     page.click("#ds-copy-next-link")
     page.wait_for_selector("#ds-copied textarea[aria-label=link]")
     link = page.input_value("#ds-copied textarea")
@@ -203,7 +203,7 @@ def test_a_model_that_does_not_fit_is_refused_with_its_sentence(bare: Lab) -> No
     page.wait_for_selector(
         "#ds-answer .ds-refusal >> text=other cannot be the draft model of lab: their tokenizers differ"
     )
-    assert bare.play.models == {}
+    assert bare.play.models.loaded_models() == {}
 
 
 @pytest.mark.parametrize("width", first_of(390, 900, 1440))

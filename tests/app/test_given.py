@@ -79,8 +79,12 @@ def test_a_model_without_a_template_refuses_a_turn(play: RunService) -> None:
         RequestRefusal, match=r"^toy has no chat template: leave it out, or choose a model that has one\.$"
     ):
         play.start(RunChoice("abc", chat=True))
-    header = run(play.models["target"], Method(), [1, 2], max_new_tokens=2).trace.header
-    assert not header.chat and header.turn == "" and isinstance(play.models["target"].tokenizer, Words)
+    header = run(play.models.loaded_models()["target"], Method(), [1, 2], max_new_tokens=2).trace.header
+    assert (
+        not header.chat
+        and header.turn == ""
+        and isinstance(play.models.loaded_models()["target"].tokenizer, Words)
+    )
 
 
 def test_the_page_has_notes_on_special_tokens_in_a_prompt(play: RunService, tmp_path: Path) -> None:
@@ -90,7 +94,7 @@ def test_the_page_has_notes_on_special_tokens_in_a_prompt(play: RunService, tmp_
         assert notes(shipped, RunChoice("a<|end|>")) == [f"{what}: the switch Chat template writes them."]
         assert notes(shipped, RunChoice("a<|end|>", chat=True)) == [f"{what}."]
         assert notes(shipped, RunChoice("a", chat=True)) == notes(play, RunChoice("a<|end|>")) == []
-        shipped.reader("lab-draft").tokenizer.remarks.append("x is not followed.")
+        shipped.models.reader("lab-draft").tokenizer.remarks.append("x is not followed.")
         assert notes(shipped, RunChoice("a")) == ["lab-draft: x is not followed."]
     finally:
         shipped.close()

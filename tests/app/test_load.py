@@ -73,7 +73,7 @@ class Going:
 
 def busy(play: RunService, folder: Path) -> tuple[RecordStream, list[Step]]:
     """A channel of a run that goes, and a step of a tree that it is told again and again, under new numbers."""
-    models = dict(target=play.models["target"], draft=play.models["draft"])
+    models = dict(target=play.models.loaded_models()["target"], draft=play.models.loaded_models()["draft"])
     method = toys.method(drafter=("draft_model", {"max_draft_tokens": 3, "width": 2}))
     session = Session(
         models["target"], method, [1, 2, 3], models={"draft": models["draft"]}, max_new_tokens=40

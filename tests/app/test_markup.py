@@ -90,7 +90,7 @@ DROP = """(name) => {
 def hostile(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     play = toy_play(tmp_path_factory.mktemp("markup"), WORDS)
     for k, model in enumerate(
-        play.models.values()
+        play.models.loaded_models().values()
     ):  # what a folder of a model is called, and its config says
         model.name, model.spec = NAMES[k], replace(model.spec, name=NAMES[k])
     with served(lambda port: Guard(build_app(play), port)) as address:

@@ -65,7 +65,7 @@ def test_copies_are_of_the_run(play: RunService, client: TestClient) -> None:
     assert "--chat" in (said := client.get(f"/ds/run/{run.run}/recipe").json())["text"] and not said["note"]
     choice = speculative(max_new=9)
     written = client.post("/ds/recipe", json={"settings": as_json(choice), "way": "command"}).json()
-    assert written["text"] == recipe(choice, play.names, "command")
+    assert written["text"] == recipe(choice, play.models.names, "command")
     assert client.post("/ds/recipe", json={"settings": as_json(choice), "way": "verse"}).status_code == 422
 
 

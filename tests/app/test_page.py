@@ -28,8 +28,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 @pytest.fixture(scope="module")
 def hostile(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     play = toy_play(tmp_path_factory.mktemp("hostile"), HOSTILE)
-    play.more = tmp_path_factory.mktemp("models")
-    shutil.copytree(SHIPPED / "lab-draft", play.more / EVIL)
+    play.models.more = tmp_path_factory.mktemp("models")
+    shutil.copytree(SHIPPED / "lab-draft", play.models.more / EVIL)
     with served(lambda port: Guard(build_app(play), port)) as address:
         yield Lab(driver, address, play)
         play.close()
@@ -170,7 +170,7 @@ def test_a_hostile_name_of_a_model_stays_text(hostile: Lab) -> None:
 
 @pytest.mark.nightly
 def test_what_of_a_models_files_is_not_read_is_shown_as_text(hostile: Lab) -> None:
-    remarks = hostile.play.models["target"].remarks
+    remarks = hostile.play.models.loaded_models()["target"].remarks
     remarks.append(f"The config.json of toy gives {EVIL} = 1, which is not read.")
     page = hostile.open()
     page.wait_for_function(

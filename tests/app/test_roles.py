@@ -68,7 +68,7 @@ def test_the_page_asks_for_the_model_estimates_it_runs_with_it_and_forks(tmp_pat
     chosen = replace(CHOICE, models=names)
     before, plain = play.estimate_memory(chosen), play.estimate_memory(CHOICE)
     assert [*before.weights] == ["lab-draft", "lab"] and before.cache > plain.cache
-    assert play.check(chosen) == "" and {x["role"] for x in play.state(names)["models"]} == {
+    assert play.check(chosen) == "" and {x["role"] for x in play.models.state(names)["models"]} == {
         "target",
         "large",
     }
@@ -83,7 +83,7 @@ def test_the_page_asks_for_the_model_estimates_it_runs_with_it_and_forks(tmp_pat
 
 def test_a_model_may_be_given_to_a_role_from_the_start(tmp_path: Path) -> None:
     play = RunService("lab", None, tmp_path, further={"large": "lab-draft"})
-    assert play.names == {"target": "lab", "large": "lab-draft"}
+    assert play.models.names == {"target": "lab", "large": "lab-draft"}
     boxes = {x.elem_id: x for x in layout.build_page(play).blocks.values()}
     assert (
         boxes["ds-large"].value == "lab-draft"

@@ -123,7 +123,7 @@ def test_no_route_that_changes_anything_answers_another_page(play: RunService) -
 def test_what_goes_wrong_inside_is_told_without_a_stack_trace(
     play: RunService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(play, "state", lambda names: 1 / 0)
+    monkeypatch.setattr(play.models, "state", lambda names: 1 / 0)
     with TestClient(guarded(play), base_url=HERE, raise_server_exceptions=False) as client:
         answer = client.get("/ds/state")
     assert answer.status_code == 500 and "Traceback" not in answer.text

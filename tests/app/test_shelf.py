@@ -37,7 +37,7 @@ def test_shipped_models_and_those_of_the_folder_are_offered(tmp_path: Path) -> N
     (tmp_path / "broken" / "config.json").write_text("{")
     (tmp_path / "broken" / "model.safetensors").write_text("")
     (tmp_path / "broken" / "tokenizer.json").write_text("{}")
-    offers = {x.name: x for x in RunService("lab", None, tmp_path, more=tmp_path).offers()}
+    offers = {x.name: x for x in RunService("lab", None, tmp_path, more=tmp_path).models.offers()}
     assert {"lab", "lab-draft", "mine"} <= offers.keys() and not {"empty", "broken"} & offers.keys()
     assert "M" in offers["lab"].label and "(folder)" in offers["mine"].label
     assert offers["mine"].size >= offers["mine"].spec.params * 2
@@ -51,14 +51,14 @@ def test_a_link_that_leads_out_of_the_folder_is_not_offered(tmp_path: Path) -> N
     (root / "out").symlink_to(other)
     (root / "in").symlink_to(root / "mine")
     play = RunService("lab", None, tmp_path, more=root)
-    assert {x.name for x in play.offers() if x.source == "folder"} == {"mine", "in"}
+    assert {x.name for x in play.models.offers() if x.source == "folder"} == {"mine", "in"}
     with pytest.raises(RequestRefusal, match="not offered here"):
         play.start(RunChoice("Once", models={"target": str(other)}))
 
 
 def named(play: RunService) -> list[str]:
     """The names of the models that are loaded, the one that was wanted last at the end."""
-    return [model.name for model in play.present.values()]
+    return [model.name for model in play.models.present.values()]
 
 
 def test_a_run_reads_the_models_that_it_names_whatever_another_named(tmp_path: Path) -> None:
@@ -80,7 +80,9 @@ def test_a_run_reads_the_models_that_it_names_whatever_another_named(tmp_path: P
     assert sorted(named(play)) == ["lab", "lab-draft", "mine"], (
         "they stay while there is room, and are read once"
     )
-    assert play.state()["ready"] and [x["name"] for x in play.state({"target": "lab"})["models"]] == ["lab"]
+    assert play.models.state()["ready"] and [
+        x["name"] for x in play.models.state({"target": "lab"})["models"]
+    ] == ["lab"]
     play.close()
 
 
@@ -90,12 +92,12 @@ def test_models_that_no_run_needs_go_where_others_have_no_room(
     play = RunService("lab-draft", None, tmp_path)
     first = play.start(RunChoice("Once", max_new=2))
     assert play._jobs[first.run].wait(300)
-    size = {x.key: x.size for x in play.offers()}
-    gone = weakref.ref(play.present["lab-draft"])
+    size = {x.key: x.size for x in play.models.offers()}
+    gone = weakref.ref(play.models.present["lab-draft"])
     room = size["lab"] * 1.15  # for one of them
     monkeypatch.setattr(
         "decodescope.app.runs.model_pool.free_memory",
-        lambda: int(room - sum(size[key] for key in play.present)),
+        lambda: int(room - sum(size[key] for key in play.models.present)),
     )
     second = play.start(RunChoice("Once", max_new=2, models={"target": "lab"}))
     assert play._jobs[second.run].wait(300) and second.status == "done", second.state()
@@ -120,7 +122,7 @@ def test_further_draft_models_are_loaded_for_a_method_that_reads_several(tmp_pat
     assert play._jobs[channel.run].wait(300) and channel.status == "done"
     assert set(channel.wire.header.lanes) == {"draft", "draft2"}  # type: ignore[union-attr] # it has begun
     assert named(play) == ["lab-draft"], "a model that plays several parts is read once"
-    one, three = play.estimate({"target": "lab-draft"}, 100), play.estimate(names, 100)
+    one, three = play.models.estimate({"target": "lab-draft"}, 100), play.models.estimate(names, 100)
     assert three.held == one.held and three.cache == 3 * one.cache, (
         "its weights count once, its caches as often as it plays"
     )
@@ -144,24 +146,24 @@ def test_a_model_that_is_not_offered_or_does_not_fit_is_refused(
     ) as no:
         play.start(both)
     assert "cache of 100 tokens" in str(no.value) and str(no.value).endswith(", or fewer new tokens.")
-    assert play.models == {} and not play.trouble and not play.channels()
+    assert play.models.loaded_models() == {} and not play.models.trouble and not play.channels()
 
 
 def test_the_estimate_counts_weights_and_whole_pages_of_cache(tmp_path: Path) -> None:
     play = RunService("lab", "lab-draft", tmp_path)
-    specs = {x.name: x.spec for x in play.offers() if x.name in play.names.values()}
-    before = play.estimate(play.names, 100)
+    specs = {x.name: x.spec for x in play.models.offers() if x.name in play.models.names.values()}
+    before = play.models.estimate(play.models.names, 100)
     assert (
         before.weights == {name: specs[name].params * 4 for name in ("lab", "lab-draft")} and before.held == 0
     )
     assert (
         before.cache == sum(x.kv_bytes(112, 4) for x in specs.values()) and before.needed_bytes > before.cache
     )
-    assert play.estimate(play.names, 10**9).cache == sum(
+    assert play.models.estimate(play.models.names, 10**9).cache == sum(
         x.kv_bytes(x.max_positions, 4) for x in specs.values()
     )
-    play.ensure_loaded(play.names)
-    after = play.estimate(play.names, 100)
+    play.models.ensure_loaded(play.models.names)
+    after = play.models.estimate(play.models.names, 100)
     assert after.weights == {} and after.held == sum(before.weights.values()) and after.cache == before.cache
     # what is told is what the engine then holds, but for the room that growth by half makes
     channel = finished(play, prompt="Once", max_new=90)
@@ -185,7 +187,7 @@ def test_a_draft_with_other_tokens_is_refused_before_it_is_loaded(tmp_path: Path
     names = {"target": "lab", "draft": str(other.resolve())}
     why = play.check(RunChoice("Once", PRESETS["chain"].names, models=names))
     assert why.startswith("other cannot be the draft model of lab: their tokenizers differ at id 300 ")
-    assert not play.present
+    assert not play.models.present
 
 
 @pytest.mark.parametrize(
@@ -209,20 +211,25 @@ def test_a_model_says_of_itself_that_its_tokenizer_is_damaged(
     spoil(bad / "tokenizer.json")
     key = str(bad.resolve())
     play = RunService(key, None, tmp_path, more=tmp_path)
-    assert key in [x.key for x in play.offers()]
+    assert key in [x.key for x in play.models.offers()]
     assert play.estimate_memory(RunChoice("Once")).sentence, "a page that opens asks for it"
-    (row,) = play.state()["models"]
+    (row,) = play.models.state()["models"]
     for sentence in (row["trouble"], play.check(RunChoice("Once", chat=True))):
         assert re.search(says, sentence) and sentence.endswith(".") and "\n" not in sentence, sentence
     with pytest.raises(RequestRefusal, match=says):
         play.start(RunChoice("Once"))
-    assert play.check(RunChoice("Once", models={"target": "lab"})) == "" and not play.trouble_of("lab")
+    assert play.check(RunChoice("Once", models={"target": "lab"})) == "" and not play.models.trouble_of("lab")
 
 
 def test_the_page_is_told_what_of_a_models_files_is_not_read(tmp_path: Path) -> None:
     play = toy_play(tmp_path)
-    play.models["target"].remarks.append("The config.json of toy gives logit_scale = 0.5, which is not read.")
-    assert [x["remarks"] for x in play.state()["models"]] == [play.models["target"].remarks, []]
+    play.models.loaded_models()["target"].remarks.append(
+        "The config.json of toy gives logit_scale = 0.5, which is not read."
+    )
+    assert [x["remarks"] for x in play.models.state()["models"]] == [
+        play.models.loaded_models()["target"].remarks,
+        [],
+    ]
 
 
 def test_the_page_opens_where_its_model_has_a_damaged_tokenizer(tmp_path: Path) -> None:
@@ -240,7 +247,7 @@ def test_a_model_that_cannot_be_read_leaves_the_present_ones(tmp_path: Path) -> 
     shutil.copytree(SHIPPED / "lab-draft", bad)
     (bad / "model.safetensors").write_bytes(b"\0" * 64)
     play = RunService("lab-draft", None, tmp_path, more=tmp_path)
-    play.load()
+    play.models.load()
     channel = play.start(RunChoice("Once", max_new=2, models={"target": str(bad.resolve())}))
     assert play._jobs[channel.run].wait(300) and channel.over and channel.end is not None
     assert (
@@ -248,7 +255,7 @@ def test_a_model_that_cannot_be_read_leaves_the_present_ones(tmp_path: Path) -> 
         and "model.safetensors" in channel.end.message
         and "\n" not in channel.end.message
     )
-    assert named(play) == ["lab-draft"] and not play.trouble
+    assert named(play) == ["lab-draft"] and not play.models.trouble
     assert play.start(RunChoice("Once", max_new=2)).is_active
     play.close()
 
@@ -258,9 +265,9 @@ def test_a_hub_snapshot_keeps_its_name(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "models--no--thing").mkdir()
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     play = RunService("lab", None, tmp_path)
-    (offer,) = [x for x in play.offers() if x.source == "hub"]
+    (offer,) = [x for x in play.models.offers() if x.source == "hub"]
     assert offer.name == "some/tiny"
-    play.ensure_loaded({"target": offer.key})
+    play.models.ensure_loaded({"target": offer.key})
     assert named(play) == ["some/tiny"]
 
 
@@ -284,7 +291,7 @@ def test_examples_open_agree_with_themselves_and_are_small() -> None:
 def test_an_example_is_found_like_a_run_and_needs_no_model(tmp_path: Path) -> None:
     play = RunService("lab", "lab-draft", tmp_path)
     channel = play.find(examples()[0].run)
-    assert channel is not None and channel.over and channel.count > 3 and not play.models
+    assert channel is not None and channel.over and channel.count > 3 and not play.models.loaded_models()
     assert not play.act(channel, "stop")
 
 
@@ -333,7 +340,7 @@ def test_sizes_are_short() -> None:
 
 
 def test_the_estimate_of_a_run_knows_what_is_packed_and_who_looks_at_the_prompt(tmp_path: Path) -> None:
-    spec = next(x.spec for x in RunService("lab", None, tmp_path).offers() if x.name == "lab")
+    spec = next(x.spec for x in RunService("lab", None, tmp_path).models.offers() if x.name == "lab")
 
     def held(role: str, **names: Any) -> int:
         return memory.tokens_held(Method.from_names(names), 1000, 600, 0, role, spec, 4)

@@ -56,13 +56,13 @@ def lab(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def test_loading_is_told_in_words_and_seconds(lab: Lab) -> None:
-    lab.play._phase, lab.play._since = "loading target big", time.monotonic() - 3
+    lab.play.models._phase, lab.play.models._since = "loading target big", time.monotonic() - 3
     try:
         page = lab.open(width=390)
         page.wait_for_selector("#ds-models >> text=/loading target big, ([3-9]|[1-9][0-9]+) s/")
         assert "%" not in page.inner_text("#ds-models")
     finally:
-        lab.play._phase = ""
+        lab.play.models._phase = ""
     page.wait_for_selector("#ds-models", state="hidden")
 
 
@@ -90,22 +90,22 @@ def test_what_a_run_does_before_its_first_step_is_told_with_its_seconds(lab: Lab
     page.wait_for_function(f"{STEP} >= 0")
     page.wait_for_selector(".ds .veil", state="hidden")
     # the same of a run whose model is loaded first
-    bring, gone = lab.play.ensure_loaded, lab.play.present.pop("toy")
+    bring, gone = lab.play.models.ensure_loaded, lab.play.models.present.pop("toy")
 
     def coming(names: Mapping[str, str]) -> dict[str, Model]:
-        lab.play._phase = "loading the model big"
+        lab.play.models._phase = "loading the model big"
         assert loaded.wait(60)
-        lab.play._phase, lab.play.present["toy"] = "", gone
+        lab.play.models._phase, lab.play.models.present["toy"] = "", gone
         return lab.play.loaded(names)
 
-    lab.play.ensure_loaded = coming
+    lab.play.models.ensure_loaded = coming
     try:
         page.goto(f"{lab.address}/#run={lab.play.launch({'target': 'toy'}, slow).run}")
         page.wait_for_selector(".ds .veil >> text=/Loading the model big, [0-9]+ s/")
         loaded.set()
         page.wait_for_function(f"{STEP} >= 0")
     finally:
-        lab.play.ensure_loaded = bring
+        lab.play.models.ensure_loaded = bring
 
 
 @pytest.mark.nightly

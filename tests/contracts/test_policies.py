@@ -186,7 +186,7 @@ def test_prompt_read_in_chunks_leaves_the_same_entries(
 ) -> None:
     kept = []
     for chunk in (512, 7):
-        monkeypatch.setattr("decodescope.engine.decoding.bases.lane_reader.CHUNK", chunk)
+        monkeypatch.setattr("decodescope.engine.decoding.bases.lane.CHUNK", chunk)
         made = lane(name, settings)
         logits = made.read(READ)
         kept.append(([positions(made, layer) for layer in range(3)], logits))
@@ -206,7 +206,7 @@ def test_any_sharing_of_keys_among_heads_will_do(
     decoder = toys.decoder(toys.toy_spec(**SHARING[sharing]), toys.LIVELY, torch.float64)
     lanes = []
     for chunk in (512, 7):
-        monkeypatch.setattr("decodescope.engine.decoding.bases.lane_reader.CHUNK", chunk)
+        monkeypatch.setattr("decodescope.engine.decoding.bases.lane.CHUNK", chunk)
         lanes.append(lane(name, settings, decoder))
         lanes[-1].read(READ)
     for token in toys.prompts(1, 12, seed=9)[0]:

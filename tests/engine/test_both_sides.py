@@ -11,7 +11,6 @@ from brute import brute
 
 from decodescope.engine import MethodError
 from decodescope.engine.core.probe import Needs, Probe
-from decodescope.engine.decoding.bases import lane_reader
 from decodescope.engine.decoding.bases.lane import Lane
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.forward.feed import Feed
@@ -59,7 +58,7 @@ def test_rows_behind_a_cache_see_it_and_each_other() -> None:
 
 @torch.inference_mode()
 def test_a_lane_reads_a_text_in_one_piece_and_anew_when_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane_reader, "CHUNK", 4)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.lane.CHUNK", 4)
     whole = DECODER.forward(Feed.causal_chain(TEXT, 0), None)[0, -1]
     one, calls = lane(), list[Any]()
     close(one.read(TEXT, between=lambda *x: calls.append(x)), whole)

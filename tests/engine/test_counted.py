@@ -47,7 +47,7 @@ UNTOLD = {"tree of a draft model": "draft"}
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_recorded_pass_costs_what_torch_counts(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("decodescope.engine.decoding.bases.lane_reader.CHUNK", 6)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.lane.CHUNK", 6)
     ran = counted.counting(monkeypatch)
     session = toys.decode(toys.method(**CASES[case]), count=9)
     agree(counted.compared(session, ran), UNTOLD.get(case))

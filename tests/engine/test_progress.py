@@ -12,7 +12,6 @@ import toys
 from decodescope.engine.core import progress as core
 from decodescope.engine.core.progress import SETTING, Progress
 from decodescope.engine.core.refusal import Refusal
-from decodescope.engine.decoding.bases import lane_reader
 from decodescope.engine.session.load import load
 from decodescope.engine.session.method import Method
 from decodescope.engine.session.replay.exact_distribution import exact_distribution, sample_texts
@@ -49,7 +48,7 @@ def test_long_work_says_its_phase_how_far_it_is_and_for_how_long(
     work: Callable[[], object], says: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core, "SILENT_S", 0.0)
-    monkeypatch.setattr(lane_reader, "CHUNK", 2)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.lane.CHUNK", 2)
     work()
     assert capsys.readouterr() == ("", ""), "standard error is no terminal here"
     monkeypatch.setenv(SETTING, "1")

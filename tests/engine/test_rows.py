@@ -33,7 +33,7 @@ TEXT = [*toys.PROMPT, 3, 9, 1, 12, 6, 2, 11, 5, 8, 10]
 @pytest.fixture(autouse=True)
 def known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry("adaptive_depth"), "choosing", Choosing)
-    monkeypatch.setattr("decodescope.engine.decoding.bases.lane_reader.CHUNK", 4)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.lane.CHUNK", 4)
 
 
 def under(decoder: Decoder, gap: str, **knobs) -> tuple[Lane, Choosing]:

@@ -10,7 +10,6 @@ import torch
 import toys
 
 from decodescope.engine import Session
-from decodescope.engine.decoding.bases import lane_reader
 from decodescope.engine.session.runner import PAUSED, QueueFull, Runner, RunnerJob
 from decodescope.engine.trace import Trace, check
 
@@ -93,7 +92,7 @@ def test_cancelled_run_keeps_its_steps(runner: Runner) -> None:
 
 
 def test_a_run_is_cancelled_while_its_prompt_is_read(runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane_reader, "CHUNK", 4)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.lane.CHUNK", 4)
     begun = session()
     forward, passes = begun.target.decoder.forward, []
 

@@ -11,7 +11,6 @@ import torch
 import toys
 
 from decodescope.engine import Method, MethodError, Session, run
-from decodescope.engine.decoding.bases import lane_reader
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.executor import EngineFault
 from decodescope.engine.session import session as sessions
@@ -289,7 +288,7 @@ def test_refusals_come_before_anything_is_computed() -> None:
 
 
 def test_the_reading_of_a_prompt_stops_between_two_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lane_reader, "CHUNK", 4)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.lane.CHUNK", 4)
     session, places = started(METHODS["draft_model"], toys.PROMPT[:11]), []
 
     def halted() -> bool:

@@ -9,7 +9,7 @@ from collections import Counter
 import pytest
 from javascript import code
 from javascript import functions as script_functions
-from source import ROOT, broken, files, method_modules, modules, parsed, scripts
+from source import ROOMS, ROOT, broken, files, method_modules, modules, parsed, scripts
 
 # Errors that only a mistake in a program raises. Where they may be met: a stream that is not of Python's own
 # kind, and a contract that a part breaks.
@@ -78,6 +78,41 @@ def test_variables_are_named_after_what_they_hold() -> None:
 )
 def test_a_planted_empty_name_is_found(planted: str) -> None:
     assert empty_names(ast.parse(planted))
+
+
+def crowded_assignments(tree: ast.Module) -> list[int]:
+    """Lines of the assignments that give names to three listed values or more, or to values on several lines."""
+    return [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Assign)
+        and isinstance(node.value, ast.Tuple)
+        and any(isinstance(x, (ast.Tuple, ast.List)) for x in node.targets)
+        and (len(node.value.elts) > 2 or node.end_lineno != node.lineno)
+    ]
+
+
+def test_values_are_assigned_one_by_one() -> None:
+    """Two short values may share a line, such as a swap; what a call returns may be unpacked into any number of names."""
+    bad = [
+        f"{path.relative_to(ROOT)}:{line}"
+        for path in files()
+        if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in (*ROOMS, "training")
+        for line in crowded_assignments(parsed(path))
+    ]
+    assert not bad, broken(bad)
+
+
+@pytest.mark.parametrize(
+    "planted", ["a, b, c = 1, f(2), 3", "self.a, (b, c), d = 1, x, 3", "a, b = (\n    1,\n    2,\n)"]
+)
+def test_a_planted_crowded_assignment_is_found(planted: str) -> None:
+    assert crowded_assignments(ast.parse(planted))
+
+
+@pytest.mark.parametrize("planted", ["a, b = b, a", "a, b, c = f()", "x = 1, 2, 3", "a, b = f(\n    1,\n)"])
+def test_a_swap_and_what_is_returned_are_no_crowd(planted: str) -> None:
+    assert not crowded_assignments(ast.parse(planted))
 
 
 @pytest.mark.parametrize("module", method_modules())

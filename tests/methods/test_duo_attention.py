@@ -44,7 +44,7 @@ def test_it_equals_a_mask_by_head_over_a_full_cache(
     decoder: Any, share: float, needs: Needs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Token by token, in chunks, and in drafts: all rows see the same entries."""
-    monkeypatch.setattr("decodescope.engine.decoding.bases.lane_reader.CHUNK", 7)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.lane.CHUNK", 7)
     made = lane(decoder, needs=needs, streaming_share=share, sink_tokens=2, recent=6)
     streams, prompt = streaming(made), toys.PROMPT * 3
     keeps: list[list[Keep]] = [
@@ -83,7 +83,7 @@ def test_pages_of_streaming_heads_are_returned_while_the_prompt_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """So they never hold more than their budget and a chunk, in pages."""
-    monkeypatch.setattr("decodescope.engine.decoding.bases.lane_reader.CHUNK", 32)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.lane.CHUNK", 32)
     made, most = lane(streaming_share=0.5, sink_tokens=4, recent=12), 0
     streams = streaming(made)
     page = 2 * PAGE * 8 * 8  # keys and values of 8 numbers of 8 bytes

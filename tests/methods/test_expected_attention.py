@@ -75,7 +75,7 @@ def caught(
 def test_worth_and_kept_set_are_those_of_the_whole_prompts_queries(
     chunk: int, layout: int, monkeypatch
 ) -> None:
-    monkeypatch.setattr("decodescope.engine.decoding.bases.lane_reader.CHUNK", chunk)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.lane.CHUNK", chunk)
     decoder, text = sharp(by=0.5, n_kv_heads=layout), toys.prompts(1, N)[0]
     made, scale = lane(decoder), 8**-0.5
     worths, stores = caught(made, text, monkeypatch)

@@ -38,7 +38,7 @@ def test_kept_set_is_that_of_the_full_maps(
     """However the prompt is cut into chunks, and with its last token in a pass of its own."""
     spread = set()
     for seed, length, chunk, pool in product(range(seeds), lengths, (512, 3), ("mean", "max")):
-        monkeypatch.setattr("decodescope.engine.decoding.bases.lane_reader.CHUNK", chunk)
+        monkeypatch.setattr("decodescope.engine.decoding.bases.lane.CHUNK", chunk)
         decoder = sharp(seed, n_kv_heads=layout)
         text = toys.prompts(1, length, seed)[0]
         lane = snapkv(decoder, pool=pool, pool_radius=seed % 3 + 1)

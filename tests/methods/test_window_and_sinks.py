@@ -114,7 +114,7 @@ def test_a_prompt_beyond_the_context_is_read_in_constant_memory(
     needs: Needs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In chunks, which no logit tells; places stay below those of a cache and a chunk, and memory does too."""
-    monkeypatch.setattr("decodescope.engine.decoding.bases.lane_reader.CHUNK", 64)
+    monkeypatch.setattr("decodescope.engine.decoding.bases.lane.CHUNK", 64)
     decoder = toys.decoder(toys.toy_spec(max_positions=32), toys.LIVELY, torch.float64)
     made = Lane(
         "target", decoder, build("policy", "streaming_llm", dict(sink_tokens=2, recent=20)), needs=needs

@@ -8,7 +8,10 @@ import re
 import sys
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from decodescope.engine.session.method import Method
 
 BOOK = Path(__file__).resolve().parents[3] / "assets" / "methods.json"
 
@@ -38,9 +41,7 @@ def parts() -> list[dict[str, Any]]:
                     **_description(kind, name, cls),
                     "measured": dict(zip(("tau", "ratio"), figures.get(kind, {}).get(name, ()), strict=False))
                     or None,
-                    "exactness": ("lossless" if part.lossless else "lossy")
-                    if kind == "acceptance"
-                    else method.exactness,
+                    "exactness": _exactness(kind, part, method),
                     "params": [knob_record(p) for p in cls.params()],
                     "needs": {
                         "attention": part.needs.attention,
@@ -53,6 +54,13 @@ def parts() -> list[dict[str, Any]]:
                 }
             )
     return rows
+
+
+def _exactness(kind: str, part: Any, method: Method) -> str:
+    """Of a method that differs from plain decoding in this part; an acceptance rule is judged by what it says itself."""
+    if kind == "acceptance":
+        return "lossless" if part.lossless else "lossy"
+    return method.exactness
 
 
 def transforms() -> list[dict[str, Any]]:

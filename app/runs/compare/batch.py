@@ -81,7 +81,10 @@ class SequentialRuns:
     """Runs that are queued one after the other, each when the one before it is over; the record is kept with every one."""
 
     def __init__(self, play: RunService, rows: Sequence[BatchRow], kept: RecordFolder):
-        self.id, self.play, self.rows, self.kept = secrets.token_hex(8), play, [*rows], kept
+        self.id = secrets.token_hex(8)
+        self.play = play
+        self.rows = [*rows]
+        self.kept = kept
         self.over = False
         self._halt = threading.Event()
         self._going = threading.Lock()  # whoever begins a run, or ends it
@@ -250,7 +253,7 @@ class PromptBatch(SequentialRuns):
             or any(x.channel is not None and x.channel.is_active for x in self.rows)
         ):
             return ""
-        return "queued" if self._job.status == "queued" else self.play.phase
+        return "queued" if self._job.status == "queued" else self.play.models.phase
 
     def record(self) -> dict[str, Any]:
         """Where the batch stands. of: prompts;  done: those that are over;  runs: the ids of the runs that a report can be on,
@@ -283,10 +286,8 @@ class PromptBatches:
     """The batches of a lab."""
 
     def __init__(self, play: RunService):
-        self._play, self._works = (
-            play,
-            Measurements[PromptBatch](RecordFolder(play.folder / BATCHES), REMEMBERED),
-        )
+        self._play = play
+        self._works = Measurements[PromptBatch](RecordFolder(play.folder / BATCHES), REMEMBERED)
 
     def start(self, choice: RunChoice, prompts: Sequence[PromptEntry], most: int = 1) -> PromptBatch:
         """Begin a batch, at most `most` prompts at a time. Raises Refused."""

@@ -90,7 +90,7 @@ class Lockstep(Generic[Row]):
         from decodescope.engine.session.session import SessionStopped
 
         try:
-            self._models = self._play.ensure_loaded(self._names)
+            self._models = self._play.models.ensure_loaded(self._names)
         except (ValueError, OSError) as error:
             for row in self._rows:
                 self._report(row, explain_error(error))

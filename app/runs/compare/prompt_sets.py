@@ -164,10 +164,8 @@ class PromptSets:
     """The sets of a lab."""
 
     def __init__(self, play: RunService):
-        self._play, self._works = (
-            play,
-            Measurements[PromptSet](RecordFolder(play.folder / "sets"), REMEMBERED),
-        )
+        self._play = play
+        self._works = Measurements[PromptSet](RecordFolder(play.folder / "sets"), REMEMBERED)
 
     def start(self, choices: Sequence[RunChoice], prompts: Sequence[PromptEntry]) -> PromptSet:
         """Begin a set. Raises Refused."""

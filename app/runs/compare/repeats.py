@@ -62,7 +62,9 @@ class RepeatMeasurement:
             raise RequestRefusal(
                 "The prompts of these runs differ, so their times cannot be compared: run them on one prompt first."
             )
-        self.run_id, self.times, self.rounds = secrets.token_hex(8), times, 0
+        self.run_id = secrets.token_hex(8)
+        self.times = times
+        self.rounds = 0
         self.runs = [channel.run for channel in channels]
         self.end: End | None = None
         self.stopping = False
@@ -76,7 +78,7 @@ class RepeatMeasurement:
         self._field: list[Contestant] = []
         names = {letter: _model_keys(play, header, letter) for letter, header in self._headers.items()}
         if all(
-            play.acquire(one) is not None for one in names.values()
+            play.models.acquire(one) is not None for one in names.values()
         ):  # what stands against it is told at once
             self._make_contestants()
         self._began = 0.0
@@ -189,7 +191,7 @@ class RepeatMeasurement:
         record["over"] = self.over
         record["status"] = "queued" if job is None else job.status
         record["message"] = "" if job is None else job.message
-        record["phase"] = "" if self._field else self._play.phase  # while models are loaded
+        record["phase"] = "" if self._field else self._play.models.phase  # while models are loaded
         record["runs"] = [
             {"run": run, "same_text": same, **(middle(rates) if whole else {})} for run, rates, same in each
         ]
@@ -204,10 +206,8 @@ class Repeats:
     """The repeats of a lab."""
 
     def __init__(self, play: RunService):
-        self._play, self._works = (
-            play,
-            Measurements[RepeatMeasurement](RecordFolder(play.folder / "repeats"), REMEMBERED),
-        )
+        self._play = play
+        self._works = Measurements[RepeatMeasurement](RecordFolder(play.folder / "repeats"), REMEMBERED)
 
     def start(self, channels: Sequence[RecordStream], times: int) -> RepeatMeasurement:
         """Queue repeats of these runs. Raises Refused."""
@@ -251,7 +251,7 @@ def _model_keys(play: RunService, header: Header, name: str) -> dict[str, str]:
     """Role -> key of the models of a run, for which there is room. Raises Refused."""
     try:
         names = play.find_recorded_models(header)
-        play.admit(names)
+        play.models.admit(names)
     except ValueError as error:
         raise RequestRefusal(f"Run {name} cannot be repeated: {explain_error(error)}") from None
     return names
@@ -260,7 +260,7 @@ def _model_keys(play: RunService, header: Header, name: str) -> dict[str, str]:
 def _load_models(play: RunService, header: Header, name: str) -> dict[str, Model]:
     """Role -> model of a run, with the very weights that it had. Raises Refused."""
     try:
-        models = play.ensure_loaded(_model_keys(play, header, name))
+        models = play.models.ensure_loaded(_model_keys(play, header, name))
     except RequestRefusal:
         raise
     except ValueError as error:

@@ -29,7 +29,7 @@ def choice_of_run(play: RunService, channel: RecordStream) -> RunChoice:
         raise RequestRefusal("The run has not begun yet: copy it when its prompt has been read.")
     choice = choice_from_header(channel.wire.header)
     models = {role: x for role, x in channel.models.items() if role != WHOLE}
-    models = models or {role: play.key(name) or name for role, name in choice.models.items()}
+    models = models or {role: play.models.key(name) or name for role, name in choice.models.items()}
     return replace(choice, models=models, ignore_eos=choice.ignore_eos and has_end_token(play, models))
 
 
@@ -54,7 +54,7 @@ def notes(play: RunService, choice: RunChoice) -> list[str]:
 def _target_reader(play: RunService, models: Mapping[str, str]) -> Model | Offer | None:
     """What is known of the target; None also where its tokenizer cannot be read."""
     key = models.get(TARGET, "")
-    return None if play.trouble_of(key) else play.reader(key)
+    return None if play.models.trouble_of(key) else play.models.reader(key)
 
 
 def differences(play: RunService, header: Header, run: RunChoice, now: RunChoice) -> list[str]:

@@ -135,10 +135,8 @@ def all_contestants(
     model: Model, draft: Model | None, theirs: Reference, new: int, level: Level | None
 ) -> list[Contestant]:
     """Everyone who takes part."""
-    plain, lookup = (
-        Method(),
-        Method.from_names({"drafter": "prompt_lookup"}, {"drafter": {"max_draft_tokens": COPIED}}),
-    )
+    plain = Method()
+    lookup = Method.from_names({"drafter": "prompt_lookup"}, {"drafter": {"max_draft_tokens": COPIED}})
     alike = Method.from_names(
         {"drafter": "prompt_lookup"}, {"drafter": {"max_draft_tokens": COPIED, "ngram": 2, "match": "first"}}
     )

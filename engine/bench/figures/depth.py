@@ -89,10 +89,8 @@ def _figures(
         for row in whole
         if row.question in plain and _has_times(row)
     ]
-    flops, plain_flops = (
-        sum(row.flops for row in whole),
-        [plain[row.question] for row in whole if row.question in plain],
-    )
+    flops = sum(row.flops for row in whole)
+    plain_flops = [plain[row.question] for row in whole if row.question in plain]
     each = sum(row.flops for row in plain_flops) / max(1, sum(row.tokens for row in plain_flops))
     return {
         "faults": [row.fault for row in rows if row.fault],

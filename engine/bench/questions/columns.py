@@ -39,7 +39,10 @@ class Meter:
 
     def __init__(self, header: Header):
         self._prices, self._before = PassPricer(header), read_joules()
-        self._worked, self._kv, self._prefill_s, self._decode_s = Utilization(), 0, 0.0, 0.0
+        self._worked = Utilization()
+        self._kv = 0
+        self._prefill_s = 0.0
+        self._decode_s = 0.0
 
     def add_prompt(self, began: Prefill) -> None:
         """Count what the prompt took."""

@@ -108,7 +108,9 @@ class ResultFile:
     """The file of a measurement: `out`.partial, one line a question under a line of settings, and in the end `out`."""
 
     def __init__(self, out: Path, result: BenchResult[Any], resume: bool):
-        self.out, self.part, self.result = out, out.with_name(out.name + ".partial"), result
+        self.out = out
+        self.part = out.with_name(out.name + ".partial")
+        self.result = result
         check_output(out, resume)
         try:
             good = self._read() if resume else 0

@@ -83,10 +83,8 @@ def levenshtein(a: str, b: str) -> int:
     for letter in b:
         same = rows_of.get(letter, 0)
         free = ((same & up) + up) ^ up | same | down
-        right, left = (
-            down | ~(free | up) & all_rows,
-            up & free,
-        )  # rows where the table grows or falls to the right
+        right = down | ~(free | up) & all_rows  # rows where the table grows to the right
+        left = up & free  # rows where it falls
         count += bool(right & last) - bool(left & last)
         right, left = right << 1 | 1, left << 1
         up, down = (left | ~(same | down | right)) & all_rows, right & (same | down) & all_rows

@@ -92,8 +92,17 @@ class Cursor:
     def descend(self, child: int) -> Cursor:
         """The place at node `child`, which continues this one."""
         state = self.state_after(self.draft.tokens[child])
-        more = child, self.hidden, self._laws
-        return Cursor(self.draft, self._logits, self._best, self.sampler, state, self.position + 1, *more)
+        return Cursor(
+            self.draft,
+            self._logits,
+            self._best,
+            self.sampler,
+            state,
+            self.position + 1,
+            child,
+            self.hidden,
+            self._laws,
+        )
 
     def reroot(self, draft: Draft, nodes: Sequence[int], gone: Mapping[int, Sequence[int]]) -> Cursor:
         """This place as the root of `draft`, whose nodes are these of ours. gone: node of ours -> tokens that are taken out

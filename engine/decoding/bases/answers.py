@@ -122,7 +122,9 @@ def answers_form(number: str, rule: str, value: str, *, score: str = "", above: 
 
 def _scale_form(number: str, rule: str, value: str, above: bool) -> ScaleForm:
     """How answers are drawn against tau."""
-    kept, lost, asked = {"kept": True}, {"kept": False}, {"asked": 0}
+    kept = {"kept": True}
+    lost = {"kept": False}
+    asked = {"asked": 0}
     verdict = "too little" if above else "too much"
     ruling = []
     for sign, where in (("=", "score == tau"), (">", "score >= tau"), ("<", "")):

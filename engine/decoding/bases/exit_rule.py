@@ -169,10 +169,8 @@ class ExitRule(AdaptiveDepth):
         if rows.numel() > 1:
             sure = rows < bound if self.below else rows >= bound
             if self._sure is None or self._rows is None:
-                self._sure, self._rows = (
-                    torch.zeros_like(sure),
-                    torch.full_like(sure, self._layers, dtype=torch.long),
-                )
+                self._sure = torch.zeros_like(sure)
+                self._rows = torch.full_like(sure, self._layers, dtype=torch.long)
             self._rows = torch.where(sure & ~self._sure, layer, self._rows)
             self._sure |= sure
 

@@ -8,11 +8,13 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from decodescope.engine.core.prefix import common_prefix
 from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.model.attention.extra_kv import ExtraEmbeds
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.model.forward.executor import Executor, catch_device_faults, not_finite_reason
 from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.faults import require_finite
 from decodescope.engine.model.layers.partial_pass import ExecutedLayers, Skip
 from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.model.stores.sparse_read import SparseRead
@@ -29,11 +31,10 @@ from ..values.prompt_attention import PromptAttention
 from ..values.reference_cache import ReferenceCache
 from .adaptive_depth import AdaptiveDepth, FlushDepth
 from .kv_compression import KVCompression
-from .lane_reader import LaneReader
-from .policy import CachePolicy
+from .policy import CHUNK, CachePolicy
 
 
-class Lane(LaneReader):
+class Lane:
     """`tokens` are those whose K/V are committed; pending ones are in no list until `commit`.
 
     needs:  what its passes are asked for; what concerns the prompt alone falls away when that has ended
@@ -63,7 +64,9 @@ class Lane(LaneReader):
         batch: int = 1,
         executor: Executor | None = None,
     ):
-        self.name, self.decoder, self.policy = name, decoder, policy
+        self.name = name
+        self.decoder = decoder
+        self.policy = policy
         self.kv_compression = kv_compression or KVCompression()
         self.needs = (needs or Needs()) | policy.needs
         self.prompt: PromptAttention | None = PromptAttention(decoder, self.needs)
@@ -101,8 +104,14 @@ class Lane(LaneReader):
         """From now on, before anything was read, keep a full cache beside this one: of the same model, or of a `whole` one,
         whose weights take so many bytes beside."""
         batch = self.cache.layers[0].k.shape[0]
-        about = self.policy.needs_reference, whole is not None, weight_bytes
-        self.reference = self.reference or ReferenceCache(whole or self.decoder, self.executor, batch, *about)
+        self.reference = self.reference or ReferenceCache(
+            whole or self.decoder,
+            self.executor,
+            batch,
+            columns=self.policy.needs_reference,
+            whole=whole is not None,
+            weight_bytes=weight_bytes,
+        )
         self.cache.reference = self.reference.cache
 
     def set_depth_rule(self, rule: AdaptiveDepth) -> None:
@@ -115,7 +124,9 @@ class Lane(LaneReader):
         """From now on keep the positions that leave each layer, and what they became part of, until they are taken; scores:
         also what the entries were worth, where the policy ranks them."""
         for store in self.cache.layers:
-            store.evicted, store.merged, store.ranked = [], [], [] if scores else None
+            store.evicted = []
+            store.merged = []
+            store.ranked = [] if scores else None
 
     def forward(
         self, feed: Feed, phase: str = "verify", skip: Skip | None = None, depth: AdaptiveDepth | None = None
@@ -154,10 +165,8 @@ class Lane(LaneReader):
         left = None if depth is None else depth.take_exit()
         if left is not None and left.asks:
             record.record_exit_tests(left)
-        record.instrumented, record.together = (
-            True if self.probe is not None else None,
-            self.executor.together,
-        )
+        record.instrumented = True if self.probe is not None else None
+        record.together = self.executor.together
         self.board = feed.board
         self.passes.append(record)
         return logits
@@ -196,7 +205,9 @@ class Lane(LaneReader):
         us = self.executor.elapsed_us(start, self.executor.mark())
         ran = [*range(feed.enter, until)] if feed.enter else until
         record = Pass(self.name, phase, feed.length, held, us, batch=feed.tokens.shape[0], attn=ran, ffn=ran)
-        record.aside, self.board, record.logits = feed.shift or None, feed.board, logits
+        record.aside = feed.shift or None
+        self.board = feed.board
+        record.logits = logits
         note_read(record, feed, self.cache)
         if not alone:
             note_pending(record, self.cache)
@@ -276,7 +287,9 @@ class Lane(LaneReader):
         first = self.cache.waiting.pop(min(self.cache.waiting))  # whom the others join
         kept = self.probe, self.best, self._feed, self._ran, self.board
         feed = Feed(first.tokens, first.positions, logits=[], enter=first.layer, states=first.states)
-        self._feed, self._ran, self.probe = feed, ExecutedLayers(), Probe(self.needs) if self.needs else None
+        self._feed = feed
+        self._ran = ExecutedLayers()
+        self.probe = Probe(self.needs) if self.needs else None
         before, held = [store.n for store in self.cache.layers], self.cache.lengths()
         self._prepare_masks(feed)
         start = self.executor.mark()
@@ -313,37 +326,10 @@ class Lane(LaneReader):
                 self.policy.observe(i, store, reference.rows(store))
 
     def _compress(self) -> None:
+        """Let the policy act, the prompt's end apart."""
         self.policy.compress(self.cache)
         self.kv_compression.pack(self.cache)
         self.cache.shrink()
-
-    @contextmanager
-    def read_temporarily(self, tokens: list[int]) -> Iterator[Probe]:
-        """Read `tokens` behind what is committed; they are pending as long as this lasts, and then gone with their memory. The
-        probe has the queries of all of them. What the last pass left behind stays as it is."""
-        kept = self.probe, self.best, self._feed, self._ran, self.needs
-        self.needs = Needs(queries=len(tokens))
-        feed = Feed.causal_chain(tokens, len(self.tokens), self.decoder.device, logits="last")
-        batch = self.cache.layers[0].k.shape[0]
-        feed.tokens, feed.positions = feed.tokens.expand(batch, -1), feed.positions.expand(batch, -1)
-        try:
-            self.forward(feed, "score")
-            assert self.probe is not None
-            yield self.probe
-        finally:
-            self.probe, self.best, self._feed, self._ran, self.needs = kept
-            for store in self.cache.layers:
-                store.release()
-            self.cache.shrink()
-
-    @contextmanager
-    def open_side_lane(self, role: str) -> Iterator[Lane]:
-        """A lane of its own for the model of `role`; when this is left its cache is gone, and its passes stand among those of
-        this lane."""
-        assert self.open is not None, "nobody told this lane where to find other models"
-        with temporary_lane(self.open(role, Needs())) as lane:
-            yield lane
-            self.passes += lane.take_passes()
 
     def set_needs(self, needs: Needs) -> None:
         """Ask the passes to come for `needs`."""
@@ -399,6 +385,197 @@ class Lane(LaneReader):
         """The passes since the last call."""
         taken, self.passes = self.passes, []
         return taken
+
+    # ---- texts: read in chunks, from where they differ, or again as a run did
+
+    def read(
+        self,
+        tokens: list[int],
+        phase: str = "catch_up",
+        between: Callable[[int, int], None] | None = None,
+        compress: bool = True,
+    ) -> Tensor:
+        """Be at exactly `tokens` and return the logits float [V] after the last of them.
+
+        What was read beyond the common prefix is forgotten, so a drafter may call this freely. At least the last token is
+        read anew. The probe is left with the states of all that was read anew. between: told before each chunk how many of
+        the tokens have been read, and of how many; what it raises ends the reading, with all chunks so far committed.
+        compress: the policy acts behind the last token; False where the prompt goes on. One that reads in a band acts behind
+        each chunk, which changes nothing for the tokens that follow
+        """
+        # without a causal mask an entry holds what stands behind it, too
+        same = min(self.common_prefix_length(tokens), len(tokens) - 1) if self.decoder.spec.causal else 0
+        self.truncate(same)
+        logits = None
+        hidden: list[dict[int | str, Tensor]] = []
+        for at, chunk in self._chunks(same, tokens):
+            if between is not None:
+                between(at, len(tokens))
+            self.read_vectors(at)
+            feed = Feed.causal_chain(chunk, at, self.decoder.device, logits="last")
+            feed.band = self.policy.band
+            logits = self._pass(feed, phase, at - len(tokens))
+            hidden += [] if self.probe is None else [self.probe.hidden]
+            self.commit(list(range(len(chunk))), compress=False)
+            if feed.band is not None:
+                self._compress()
+        self._join(hidden)
+        self.cache.shrink()  # the chunk was wide, and what comes is not
+        if compress:
+            self._act()
+        assert logits is not None
+        return logits[0, -1]
+
+    def _pass(self, feed: Feed, phase: str, position: int) -> Tensor:
+        """Run `feed` of a text, under a rule that reads; position: as a rule's `plan` is told it."""
+        if self.rule is None:
+            return self.forward(feed, phase)
+        return self.forward(feed, phase, self.rule.plan(position, feed), self.rule)
+
+    def read_exactly(self, tokens: list[int]) -> None:
+        """Hold exactly `tokens`; what of them it holds already is not read again."""
+        self.truncate(self.common_prefix_length(tokens))
+        if len(self.tokens) < len(tokens):
+            self.read(tokens)
+
+    def load_kv(self, tokens: list[int], kv: Tensor) -> None:
+        """Hold `tokens`, in a cache that is empty, without a pass: kv float [L, 2, H_kv, n, D], their keys, rotated, and
+        values."""
+        device = self.decoder.device
+        positions = torch.arange(len(tokens), device=device)[None]
+        for store, x in zip(self.cache.layers, kv, strict=True):
+            store.append(x[:, None].to(device, self.decoder.dtype), positions)
+        self.cache.commit(range(len(tokens)))
+        self.cache.shrink()
+        self.tokens = list(tokens)
+
+    @torch.inference_mode()
+    def read_to_layer(
+        self, tokens: list[int], layer: int, between: Callable[[int, int], None], phase: str = "score"
+    ) -> Tensor:
+        """Read `tokens`, into a cache that is empty, through the layers below `layer`, and fill that one with their keys and
+        values: the last token's queries there, float [H, D]. between: as in `read`."""
+        queries = None
+        for at in range(0, len(tokens), CHUNK):
+            between(at, len(tokens))
+            feed = Feed.causal_chain(tokens[at : at + CHUNK], at, self.decoder.device)
+            start = self.executor.mark()
+            queries = catch_device_faults(
+                lambda: self.decoder.queries(feed, self.cache, layer),  # noqa: B023 # called at once
+                self.decoder.device,
+            )
+            us = self.executor.elapsed_us(start, self.executor.mark())
+            self.passes.append(
+                Pass(self.name, phase, feed.length, at, us, attn=layer, ffn=layer, propagated=1)
+            )
+            for store in self.cache.layers[: layer + 1]:
+                store.commit(range(feed.length))
+        assert queries is not None
+        return queries[0, -1]
+
+    def _chunks(self, at: int, tokens: list[int]) -> Iterator[tuple[int, list[int]]]:
+        """The tokens from `at` on in pieces that a pass reads, each with its place: none goes past a vector. All that see each
+        other stand in one."""
+        most = CHUNK if self.decoder.spec.causal else len(tokens)
+        while at < len(tokens):
+            stop = min([at + most, *(x.at for x in self.vectors if x.at > at)])
+            yield at, tokens[at:stop]
+            at = stop
+
+    @torch.inference_mode()
+    def read_vectors(self, at: int) -> None:
+        """Read the vectors that stand behind `at` tokens of the text or fewer and have not been read: they become entries
+        without tokens. Everything before them has been read."""
+        if self.prompt is not None:
+            self.prompt.shift = self.cache.extra_entries
+        known = sum(x.entries > 0 for x in self.cache.outside)
+        for x in self.vectors[known:]:
+            if x.at > at:
+                return
+            rows = torch.ones(len(x.rows), dtype=torch.bool, device=self.decoder.device)
+            feed = Feed.causal_chain([0] * len(x.rows), x.at, self.decoder.device, logits="last")
+            feed.embeds = x.rows[None].to(self.decoder.device)
+            feed.embed_rows = rows
+            feed.shift = self.cache.extra_entries
+            held, start = self.cache.lengths(), self.executor.mark()
+            logits = self.executor.run(self.decoder, feed, self.cache, None, None, None)
+            require_finite(logits, f"a prefill pass of {self.name} ({self.decoder.spec.name})")
+            us = self.executor.elapsed_us(start, self.executor.mark())
+            aside = self.cache.extra_entries or None
+            self.passes.append(
+                Pass(self.name, "prefill", feed.length, held, us, slots=feed.length, aside=aside)
+            )
+            self.cache.keep_as_extra_kv(x.kind, x.origin)
+            if self.prompt is not None:
+                self.prompt.shift = self.cache.extra_entries
+
+    def follow(self, other: Lane) -> None:
+        """Read beside the text what `other` does; before anything is read."""
+        self.vectors = other.vectors
+        self.cache.outside = [x for x in other.cache.outside if not x.entries]
+
+    def repeat(self, tokens: list[int], commits: Sequence[int]) -> None:
+        """Read `tokens` as a run did that ended with `commits`, so many tokens each: the prompt before them, of which nothing
+        goes yet, then each commit in a pass of its own, after which the policy acts. The first begins with the prompt's last
+        token, which one that cuts `once` has read alone. The probe is left as by `read`."""
+        if self.policy.once and commits:
+            commits = [1, *commits[1:]] if commits[0] == 1 else [1, commits[0] - 1, *commits[1:]]
+        hidden: list[dict[int | str, Tensor]] = []
+        at = len(tokens) - sum(commits)
+        if at:
+            self.read(tokens[:at], compress=False)
+            hidden += [] if self.probe is None else [self.probe.hidden]
+        self.read_vectors(at)
+        for count in commits:
+            feed = Feed.causal_chain(tokens[at : at + count], at, self.decoder.device)
+            self._pass(feed, "catch_up", at - len(tokens) + sum(commits))
+            hidden += [] if self.probe is None else [self.probe.hidden]
+            self.commit(list(range(count)))
+            at += count
+        self._join(hidden)
+
+    def _join(self, hidden: Sequence[dict[int | str, Tensor]]) -> None:
+        """Leave the probe with the states of several passes."""
+        if self.probe is not None and len(hidden) > 1:
+            self.probe.hidden = {place: torch.cat([x[place] for x in hidden], 1) for place in hidden[0]}
+
+    def common_prefix_length(self, tokens: list[int]) -> int:
+        """Length of the common prefix of `tokens` and what has been read."""
+        return common_prefix(self.tokens, tokens)
+
+    def truncate(self, length: int) -> None:
+        """Forget everything from position `length` on."""
+        if length < len(self.tokens):
+            self.cache.truncate(length)
+            del self.tokens[length:]
+
+    @contextmanager
+    def read_temporarily(self, tokens: list[int]) -> Iterator[Probe]:
+        """Read `tokens` behind what is committed; they are pending as long as this lasts, and then gone with their memory. The
+        probe has the queries of all of them. What the last pass left behind stays as it is."""
+        kept = self.probe, self.best, self._feed, self._ran, self.needs
+        self.needs = Needs(queries=len(tokens))
+        feed = Feed.causal_chain(tokens, len(self.tokens), self.decoder.device, logits="last")
+        batch = self.cache.layers[0].k.shape[0]
+        feed.tokens, feed.positions = feed.tokens.expand(batch, -1), feed.positions.expand(batch, -1)
+        try:
+            self.forward(feed, "score")
+            assert self.probe is not None
+            yield self.probe
+        finally:
+            self.probe, self.best, self._feed, self._ran, self.needs = kept
+            for store in self.cache.layers:
+                store.release()
+            self.cache.shrink()
+
+    @contextmanager
+    def open_side_lane(self, role: str) -> Iterator[Lane]:
+        """A lane of its own for the model of `role`; when this is left its cache is gone, and its passes stand among those of
+        this lane."""
+        assert self.open is not None, "nobody told this lane where to find other models"
+        with temporary_lane(self.open(role, Needs())) as lane:
+            yield lane
+            self.passes += lane.take_passes()
 
 
 @contextmanager

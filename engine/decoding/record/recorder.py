@@ -229,11 +229,9 @@ class Recorder:
             lost = _count_lost(before, held, change.lacks, len(cache.layers), spec.n_kv_heads)
             change.evicted_count = max(0, appended + lost)  # a hypothesis may follow one that held less
         if [store for store in cache.layers if store.evicted]:
-            logs, merged, scores = (
-                [take_evictions(store) for store in cache.layers],
-                take_mergers(cache),
-                ranking.take_scores(cache),
-            )
+            logs = [take_evictions(store) for store in cache.layers]
+            merged = take_mergers(cache)
+            scores = ranking.take_scores(cache)
             if evictions_match(logs):
                 change.evicted_all, change.evicted = evicted_positions(logs)
                 change.merged, change.merged_by = merged
@@ -243,10 +241,8 @@ class Recorder:
         if lane.reference is not None:
             seen, lane.reference.us = lane.reference.take_record(), 0.0
             change.reference = seen if self.decisions else None
-        change.packed, change.kept_packed = (
-            lane.kv_compression.take_packed(cache),
-            lane.kv_compression.kept_bytes(cache),
-        )
+        change.packed = lane.kv_compression.take_packed(cache)
+        change.kept_packed = lane.kv_compression.kept_bytes(cache)
         if lane.name == "target" and self.decisions:
             change.notes = lane.policy.notes()
             change.plan, lane.policy.settled = lane.policy.settled, None

@@ -181,10 +181,8 @@ class Canvas:
         """
         explored = None
         if self.tries is not None:
-            explored, self.tries = (
-                self.tries.judge_canvases(s.unmasking, logits, places, self.edge, s.stop.tokens),
-                None,
-            )
+            explored = self.tries.judge_canvases(s.unmasking, logits, places, self.edge, s.stop.tokens)
+            self.tries = None
         logits = logits[0 if explored is None else explored.won]
         candidate, confidence = draw_candidates(s, places, logits)
         if self.grammar is not None:
@@ -202,11 +200,17 @@ class Canvas:
             new = explored.place, explored.tokens[won], explored.chance[won], 0
             numbers = [np.insert(column, at, x) for column, x in zip(numbers, new, strict=True)]
         written = {place: confidence for place, (_, confidence) in self.written.items()}
-        at_places = numbers[0], numbers[1], numbers[2]
-        entropy = numbers[3] if s.unmasking.explores else None
-        block = self.first, self.behind
         return CanvasView(
-            block, self.passes, *at_places, written, self.edge, entropy, explored, s.stop.tokens
+            (self.first, self.behind),
+            self.passes,
+            places=numbers[0],
+            candidate=numbers[1],
+            confidence=numbers[2],
+            written=written,
+            edge=self.edge,
+            entropy=numbers[3] if s.unmasking.explores else None,
+            explored=explored,
+            ends=s.stop.tokens,
         )
 
     def _apply_grammar(

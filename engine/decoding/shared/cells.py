@@ -88,10 +88,8 @@ class Cells:
         drawn, probability = draw_candidates(s, [self.begin + cell for cell in cells], logits)
         order = np.argsort(np.array(cells), kind="stable")
         places = (self.begin + np.array(cells, np.int32)[order]).astype(np.int32)
-        column, confidence = (
-            drawn.to(torch.int32).cpu().numpy()[order],
-            probability.float().cpu().numpy()[order],
-        )
+        column = drawn.to(torch.int32).cpu().numpy()[order]
+        confidence = probability.float().cpu().numpy()[order]
         for place, token in zip(places.tolist(), column.tolist(), strict=True):
             self.text.settle(place, token)
         span = [self.text.start, self.text.end]

@@ -74,17 +74,17 @@ class Recogniser:
             raise ParamError(
                 "a grammar ends its text with a stop token, and this run has none: let it end at its end token."
             )
-        self.stops, self.vocab, self.us = alphabet.stops, alphabet.vocab, 0.0
+        self.stops = alphabet.stops
+        self.vocab = alphabet.vocab
+        self.us = 0.0
         self._grammar = compile_grammar(text, dialect)
         # ids that stand for no text
         bare = {i for i, piece in enumerate(alphabet.pieces) if piece == b"<#%d>" % i}
         special = frozenset({*alphabet.marks, *alphabet.stops, *bare})
         self._tokenizer = _build_tokenizer(tuple(alphabet.pieces), alphabet.stops, special)
-        self._lock, self._masks, self._matchers = (
-            threading.Lock(),
-            dict[bytes, Tensor](),
-            dict[GrammarPath, Any](),
-        )
+        self._lock = threading.Lock()
+        self._masks: dict[bytes, Tensor] = {}
+        self._matchers: dict[GrammarPath, Any] = {}
         self.root = GrammarPath(self)
         try:
             self.mask(self.root)
@@ -182,7 +182,9 @@ class _Vocabulary:
     bos_token_id = None
 
     def __init__(self, tokens: tuple[bytes, ...], stops: frozenset[int], special: frozenset[int]):
-        self.tokens, self.eos_token_id, self.special_token_ids = list(tokens), min(stops), sorted(special)
+        self.tokens = list(tokens)
+        self.eos_token_id = min(stops)
+        self.special_token_ids = sorted(special)
 
     def __call__(self, text: bytes | str) -> list[int]:
         return []

@@ -183,7 +183,9 @@ class ThreadCount:
         if not self.fixed and environ.get(VARIABLE):
             self.fixed = VARIABLE
         self.took: Times = {}
-        self._most, self._timing, self._clock = most or processor_count(), timing, clock
+        self._most = most or processor_count()
+        self._timing = timing
+        self._clock = clock
         self._used, self._idle = used, idle
         self._took: dict[
             Any, Times

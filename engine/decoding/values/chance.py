@@ -110,7 +110,10 @@ class Remainder:
     """
 
     def __init__(self, law: Tensor, p: np.ndarray, sums: np.ndarray):
-        self.law, self.p, self.sums, self._summed = law, p, sums, sums[-1]
+        self.law = law
+        self.p = p
+        self.sums = sums
+        self._summed = sums[-1]
         self.taken: list[int] = []
 
     @property

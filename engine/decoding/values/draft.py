@@ -179,7 +179,9 @@ class Draft:
             return self._with_slots(self.slots, root, start, device)
         if self.is_chain and self.visible is None:
             feed = Feed.causal_chain([root, *self.tokens], start, device)
-            feed.enter, feed.states, feed.entries = self.enter, self.states, self.entries
+            feed.enter = self.enter
+            feed.states = self.states
+            feed.entries = self.entries
             return feed
         ids, places = [root, *self.tokens], [start, *(start + depth for depth in self.depth)]
         tokens, positions = torch.tensor([ids, places], device=device).chunk(2)  # one copy up for both

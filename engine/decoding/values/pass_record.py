@@ -14,11 +14,9 @@ def pass_record(
 ) -> Pass:
     """The record of a pass over `feed` that ran the whole model; held: entries before it."""
     record = Pass(lane, phase, feed.length, held, us, batch=feed.tokens.shape[0])
-    record.slots, record.shared, record.distinct = (
-        feed.slots or None,
-        cache.shared or None,
-        cache.distinct_entries,
-    )
+    record.slots = feed.slots or None
+    record.shared = cache.shared or None
+    record.distinct = cache.distinct_entries
     record.aside = feed.shift or None
     record.logits = len(feed.logits) if isinstance(feed.logits, list) else None
     if feed.logits == "last" and feed.length > 1 and phase not in READS:  # a block that is caught up on

@@ -45,7 +45,10 @@ class PromptAttention:
     lane: PromptLane
 
     def __init__(self, decoder: Decoder, needs: Needs):
-        self.decoder, self.spec, self.needs, self.length = decoder, decoder.spec, needs, 0
+        self.decoder = decoder
+        self.spec = decoder.spec
+        self.needs = needs
+        self.length = 0
         self._queries: dict[int, Tensor] = {}  # layer -> [B, H_kv, g, w, D]
         self._at: dict[int, list[int]] = {}  # layer -> the place of each of them
         self._moments: dict[int, Moments] = {}

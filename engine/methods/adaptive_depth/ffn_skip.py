@@ -78,10 +78,14 @@ class FfnSkip(AdaptiveDepth):
 
     def begin(self, spec: ModelSpec) -> None:
         self._layers = spec.n_layers
-        self._tests, self._closed, self._warm = list[list[float]](), list[int](), True
+        self._tests: list[list[float]] = []
+        self._closed: list[int] = []
+        self._warm = True
 
     def plan(self, position: int, feed: Feed) -> Skip:
-        self._tests, self._closed, self._warm = [], [], position < self.warmup_tokens
+        self._tests = []
+        self._closed = []
+        self._warm = position < self.warmup_tokens
         return NOTHING
 
     def gate(self, layer: int, before: Tensor, after: Tensor) -> Collection[int]:

@@ -62,7 +62,9 @@ class HashExit(AdaptiveDepth):
         return f"{self.name}.min_layers = {self.min_layers}: {spec.name} has {spec.n_layers} layers; choose at most so many."
 
     def begin(self, spec: ModelSpec) -> None:
-        self._layers, self._depth, self._rows = spec.n_layers, spec.n_layers, list[int]()
+        self._layers = spec.n_layers
+        self._depth = spec.n_layers
+        self._rows: list[int] = []
         ids, step = torch.arange(spec.vocab), (spec.n_layers - self.min_layers) / (self.buckets - 1)
         if self.bucket_assignment == "random":
             ids = torch.randperm(spec.vocab, generator=torch.Generator().manual_seed(self.seed))

@@ -80,7 +80,9 @@ class SkipDecode(AdaptiveDepth):
         return gap_conflict(self, method) if least < spec.n_layers else None
 
     def begin(self, spec: ModelSpec) -> None:
-        self._layers, self._count, (self._least, self._most) = spec.n_layers, spec.n_layers, self.bounds(spec)
+        self._layers = spec.n_layers
+        self._count = spec.n_layers
+        self._least, self._most = self.bounds(spec)
 
     def plan(self, position: int, feed: Feed) -> Skip:
         self._count = layer_count_at(position, self._most, self._least, self.decay_horizon)

@@ -114,10 +114,8 @@ class FastGen(CachePolicy):
     def read(self, cache: KVCache, tokens: Tensor) -> None:
         sorts = self._sorts.classify(tokens)
         for store in cache.layers:
-            at, sort = (
-                store.positions() - (cache.length - tokens.shape[1]),
-                store.column("sort"),
-            )  # new ones from 0 on
+            at = store.positions() - (cache.length - tokens.shape[1])  # new ones from 0 on
+            sort = store.column("sort")
             of_new = sorts[:, None].expand(-1, at.shape[1], -1).gather(2, at.clamp(min=0))
             sort.copy_(torch.where(at >= 0, of_new, sort))
 

@@ -115,10 +115,8 @@ class TidalDecode(CachePolicy):
         marks: Container[int] = (),
     ) -> None:
         super().begin(spec, prompt, pieces, marks)
-        self.selection_layer, self.reselection_layer = (
-            min(self.selection_layer, spec.n_layers - 2),
-            self.reselection_layer if self.reselection_layer < spec.n_layers else 0,
-        )
+        self.selection_layer = min(self.selection_layer, spec.n_layers - 2)
+        self.reselection_layer = self.reselection_layer if self.reselection_layer < spec.n_layers else 0
         self._scale, self._cap = spec.score_scale, spec.attn_cap
         self._covered: list[Tensor | None] = [None] * spec.n_layers
 

@@ -147,10 +147,8 @@ class Entropy(Router):
 
     def turn(self, active: Size, scores: list[float], stay: int) -> Turn:
         del scores[: -self.window]
-        mean, tau = (
-            sum(scores) / len(scores),
-            self.tau + (self.large_tau_offset if active == "large" else 0.0),
-        )
+        mean = sum(scores) / len(scores)
+        tau = self.tau + (self.large_tau_offset if active == "large" else 0.0)
         following = next_writer(active, mean, tau, stay, self.min_turn_tokens)
         if self.reset_window and following != active:
             scores.clear()

@@ -75,10 +75,8 @@ class Momentum(Sampler):
     def depths(self, text: np.ndarray, tokens: np.ndarray) -> np.ndarray:
         """int64 [k]: l of each of `tokens` (int64 [k]) behind `text` (int64 [n])."""
         most = max(len(self.resistance) - 1, self.no_repeat_ngram_size)
-        runs, along = (
-            np.ones(len(text), np.int64),
-            np.ones(len(text), bool),
-        )  # [n]: l of the token at each place, were it next
+        runs = np.ones(len(text), np.int64)  # [n]: l of the token at each place, were it next
+        along = np.ones(len(text), bool)
         for back in range(1, min(most, len(text))):
             along[:back] = False
             along[back:] &= text[:-back] == text[-back]

@@ -75,10 +75,8 @@ class Cerberus(Schedule):
         if self._logits is None:
             self._said = dict[str, float]()
             return self.min_probability < 1
-        chance, (entropy, largest) = (
-            float(self._gate.chance(self._logits)),
-            self._gate.distribution_features(self._logits).tolist(),
-        )
+        chance = float(self._gate.chance(self._logits))
+        entropy, largest = self._gate.distribution_features(self._logits).tolist()
         self._said = {"chance": round(chance, 4), "entropy": round(entropy, 4), "largest": round(largest, 4)}
         return chance >= self.min_probability and self.min_probability < 1
 

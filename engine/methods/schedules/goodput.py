@@ -80,16 +80,12 @@ class Goodput(Schedule):
     def begin(self, ctx: Context) -> None:
         draft = ctx.lanes["draft"].decoder
         if self.machine == "here":
-            self._target, self._draft = (
-                LinearPassTime.measure(ctx.target.decoder),
-                LinearPassTime.measure(draft),
-            )
+            self._target = LinearPassTime.measure(ctx.target.decoder)
+            self._draft = LinearPassTime.measure(draft)
         else:
             device = DEVICES[self.machine]
-            self._target, self._draft = (
-                LinearPassTime.from_profile(ctx.target.decoder.spec, device),
-                LinearPassTime.from_profile(draft.spec, device),
-            )
+            self._target = LinearPassTime.from_profile(ctx.target.decoder.spec, device)
+            self._draft = LinearPassTime.from_profile(draft.spec, device)
         self._accepted, self._judged = PRIOR * self.alpha, PRIOR
         self._off = self._chosen = 0
         self._us: list[float] = []

@@ -100,10 +100,8 @@ class BlockTransformer(Strategy):
             whole = head.embed_blocks(torch.tensor([self.pad_text(s)[-block:]], device=feed.tokens.device))
             context = self.read_blocks(s.lanes[LANE], whole, "blocks")
             evict_all(s.target)
-            feed.embeds, feed.embed_rows = (
-                context[None, None],
-                torch.ones(1, dtype=torch.bool, device=context.device),
-            )
+            feed.embeds = context[None, None]
+            feed.embed_rows = torch.ones(1, dtype=torch.bool, device=context.device)
             drafted = clock.mark()
         logits = s.target.forward(feed)[0]  # [1, V]
         verified, before = clock.mark(), s.sampler_state

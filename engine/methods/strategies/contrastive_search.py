@@ -53,7 +53,9 @@ class _Text:
     def end_with(self, lane: Lane, row: int, logits: Tensor) -> None:
         """The text now ends with the token in this row of the lane's last pass, whose logits are float [R, V]."""
         assert lane.probe is not None
-        self.row, self.logits, self.best = row, logits[row], lane.best[row]
+        self.row = row
+        self.logits = logits[row]
+        self.best = lane.best[row]
         self.add(lane.probe.hidden["final"][0, row : row + 1])
 
 

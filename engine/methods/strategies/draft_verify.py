@@ -58,10 +58,8 @@ class DraftVerify(Strategy):
         if s.schedule.gates and draft.tokens:
             draft.notes = {**(draft.notes or {}), **s.schedule.notes()}
         drafted = clock.mark()
-        feed, depth = (
-            draft.build_feed(root, position - 1, s.target.decoder.device),
-            None if s.adaptive_depth.exact else s.adaptive_depth,
-        )
+        feed = draft.build_feed(root, position - 1, s.target.decoder.device)
+        depth = None if s.adaptive_depth.exact else s.adaptive_depth
         skip = None if depth is None else depth.plan(position - s.prompt, feed)
         rows = s.target.forward(feed, skip=skip, depth=depth)[0]
         logits, slots = rows[: len(draft) + 1], None if draft.slots is None else rows[len(draft) + 1 :]

@@ -330,10 +330,14 @@ class JointTokens(Strategy):
         last = levels[-1]
         order = writable_texts(last.joint, self.threshold, self.relative_threshold)
         texts, joint = last.tokens[order].tolist(), last.joint[order]
-        chosen, u, taken = 0, None, "best"
+        chosen = 0
+        u = None
+        taken = "best"
         if not s.sampler.greedy:
             draw = s.chance.draw(torch.from_numpy(joint), position)
-            chosen, u, taken = draw.token, draw.u, "drawn"
+            chosen = draw.token
+            u = draw.u
+            taken = "drawn"
         sums = joint.cumsum().tolist()
         columns: dict[str, list[Any]] = {
             "text": texts,

@@ -33,7 +33,9 @@ NAMED = "the request of label"
 LONGEST = 4000  # characters of all labels, and of a request
 _OPEN = re.compile(r"\s*\d{0,4}")  # a count to which digits may still come
 
-TITLE, NUMBER, BAR = "Mentions by label", "ln p", "that of another label"
+TITLE = "Mentions by label"
+NUMBER = "ln p"
+BAR = "that of another label"
 LABELS = TallyForm(
     title=TITLE,
     number=NUMBER,
@@ -153,10 +155,8 @@ class LabelParallel(ThreadedStrategy):
         """Read the requests for the counts, and begin these."""
         s.target.set_needs(Needs())
         run = s.scratch = _LabelRun(ThreadWriter.start(s))
-        prompt, asked = (
-            run.writing.branches.alive[0],
-            [self.count_template.replace(LABEL, x) for x in self.names],
-        )
+        prompt = run.writing.branches.alive[0]
+        asked = [self.count_template.replace(LABEL, x) for x in self.names]
         if not asked or s.encode is None or s.stop.pieces is None:
             given = ids_of(s, asked[0]) if asked else []
             prompt.tokens += given

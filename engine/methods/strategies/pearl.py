@@ -123,10 +123,8 @@ class Pearl(Strategy):
             draft.notes = {
                 "pearl": {**said, "simulated": self.machine, "overlap": self._runs_in_threads(device)}
             }
-        verify_us, commit_us = (
-            clock.elapsed_us(started, verified) - waited_us,
-            clock.elapsed_us(verified, clock.mark()),
-        )
+        verify_us = clock.elapsed_us(started, verified) - waited_us
+        commit_us = clock.elapsed_us(verified, clock.mark())
         return Move(
             emitted,
             origins,

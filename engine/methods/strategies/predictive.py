@@ -126,10 +126,8 @@ class Predictive(Strategy):
             | {"sure": guess.sure}
         }
         branch_us = clock.elapsed_us(reached, begun)
-        verify_us, commit_us = (
-            clock.elapsed_us(started, verified) - branch_us,
-            clock.elapsed_us(verified, clock.mark()),
-        )
+        verify_us = clock.elapsed_us(started, verified) - branch_us
+        commit_us = clock.elapsed_us(verified, clock.mark())
         return Move(
             emitted,
             origins,

@@ -112,18 +112,14 @@ class Speed(Strategy):
             store.rollback(1)  # what goes on of them is kept apart, and comes back in the next step
         verified = clock.mark()
         emitted, origins, end, verdict, before = commit_verdict(s, draft, verdict, at)
-        lanes, fate = (
-            -(-count // e),
-            GOES_ON if right else DROPPED,
-        )  # a token keeps its lane while it is in flight
+        lanes = -(-count // e)  # a token keeps its lane while it is in flight
+        fate = GOES_ON if right else DROPPED
         others = [((position + j) % lanes, n, tokens[j], fate) for j, n in enumerate(ran)]
         notes = pipe.tick(head, e, count, [((position - 1) % lanes, count - head, root, READ), *others])
         draft.notes = {self.name: notes | {"sure": sure[:1]}}
         branch_us = clock.elapsed_us(reached, begun)
-        verify_us, commit_us = (
-            clock.elapsed_us(started, verified) - branch_us,
-            clock.elapsed_us(verified, clock.mark()),
-        )
+        verify_us = clock.elapsed_us(started, verified) - branch_us
+        commit_us = clock.elapsed_us(verified, clock.mark())
         return Move(
             emitted,
             origins,

@@ -207,10 +207,8 @@ class Superposed(Strategy):
             # [1, k, d_model]
             every = s.target.decoder.embed_rows(Feed.causal_chain(lasts, position, row.tokens.device))
             share = every.new_tensor(drafts.weights())[:, None]
-            row.embeds, row.embed_rows = (
-                (every * share).sum(1, keepdim=True),
-                torch.ones_like(row.tokens[0], dtype=torch.bool),
-            )
+            row.embeds = (every * share).sum(1, keepdim=True)
+            row.embed_rows = torch.ones_like(row.tokens[0], dtype=torch.bool)
         return row
 
     def grow(self, s: State, drafts: _Drafts, logits: Tensor) -> TreeDetail:

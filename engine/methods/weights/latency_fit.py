@@ -189,7 +189,9 @@ class LatencyFit(StructuredPruning):
 
 def _block_levels(model: Decoder, rows: Tensor) -> list[list[PruningLevel]]:
     """By block, attention and feed-forward by turns: its levels, the whole one first."""
-    spec, (heads, columns), blocks = model.spec, input_grams(model, rows), list[list[PruningLevel]]()
+    spec = model.spec
+    heads, columns = input_grams(model, rows)
+    blocks: list[list[PruningLevel]] = []
     with Progress("taking structures out", 2 * spec.n_layers, "blocks") as progress:
         for i, layer in enumerate(model.layers):
             for name, gram, width, counts in (

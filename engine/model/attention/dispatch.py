@@ -113,7 +113,9 @@ def _segments(read: LayerInput) -> list[Segment] | None:
 
 def _attend_at_once(spec: ModelSpec, i: int, read: LayerInput, wanted: AttentionRequest | None) -> Tensor:
     """Attention over all entries of a store, or over those of the pass alone, by one of five kernels."""
-    q, store, scale = read.queries["original"], read.store, spec.score_scale
+    q = read.queries["original"]
+    store = read.store
+    scale = spec.score_scale
     visible_weights = wanted is not None or spec.attn_cap is not None  # no fused kernel gives or caps them
     if store is not None and store.heads is not None and not visible_weights:
         return attention_by_head(q, store.heads, store.n, store.m, read.mask(padded=False), scale)

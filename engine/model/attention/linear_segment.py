@@ -37,9 +37,7 @@ class LinearSegment(Segment):
     ) -> PartialAttention:
         """A cap is for scores, and here are none; weights have no width. In float32, float64 where the queries are."""
         phi = feature_map(upcast_half(q), scale)
-        numerator, denominator = (
-            phi @ self.z.to(phi.dtype),
-            (phi @ self.k.to(phi.dtype).abs()[..., None]).squeeze(-1),
-        )
+        numerator = phi @ self.z.to(phi.dtype)
+        denominator = (phi @ self.k.to(phi.dtype).abs()[..., None]).squeeze(-1)
         none = phi.new_zeros(*phi.shape[:4], 0) if weights else None
         return PartialAttention(numerator, denominator, torch.zeros_like(denominator), none)

@@ -118,7 +118,9 @@ def read_ends(folder: Path) -> EndTokens:
     ends = EndTokens(set(), [])
     for name in ("generation_config.json", "config.json"):
         value = (read_json(folder, name) or {}).get("eos_token_id")
-        for x in value if isinstance(value, list) else [] if value is None else [value]:
+        if value is None:
+            continue
+        for x in value if isinstance(value, list) else [value]:
             if isinstance(x, int) and not isinstance(x, bool) and x >= 0:
                 ends.ids.add(x)
             else:

@@ -40,7 +40,9 @@ class GenerationExtension(Extension):
     def parse(self, parser: Any) -> CallBlock:
         """The block around its body."""
         block = CallBlock(lineno=next(parser.stream).lineno)
-        block.call, block.args, block.defaults = self.call_method("_render_body"), [], []
+        block.call = self.call_method("_render_body")
+        block.args = []
+        block.defaults = []
         block.body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return block
 

@@ -55,7 +55,9 @@ class Tokenizer:
         stops: set[int] | None = None,
         table: dict[str, Any] | None = None,
     ):
-        self._spec, self._config, self._named = spec, config, named_tokens(config)
+        self._spec = spec
+        self._config = config
+        self._named = named_tokens(config)
         self.templates = template if isinstance(template, ChatTemplates) else ChatTemplates(template)
         self._plain = _bare_tokenizer(spec)
         self._plain.encode_special_tokens = True  # a mark typed by a user is text

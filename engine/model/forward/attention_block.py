@@ -36,7 +36,11 @@ class AttentionBlock:
         probe: Probe | None,
         passing: SkippedRows | None = None,
     ):
-        self.stack, self.spec, self.feed, self.cache, self.probe = stack, stack.spec, feed, cache, probe
+        self.stack = stack
+        self.spec = stack.spec
+        self.feed = feed
+        self.cache = cache
+        self.probe = probe
         self.rotations: dict[RopeTable, tuple[Tensor, Tensor]] = {}
         self.sight = PassMasks(stack.spec, feed)
         self.turns_apart = feed.sinks is not None or feed.prefix is not None  # queries of several rotations
@@ -95,7 +99,10 @@ class AttentionBlock:
     def contexts(self, i: int, qkv: Tensor) -> Tensor:
         """What the heads of layer i make of queries, keys and values [B, T, H + 2 H_kv, D] before rotation, which are written
         over; times their gates: [B, T, H * D]."""
-        s, heads, feed, probe = self.spec, self.spec.heads_at(i), self.feed, self.probe
+        s = self.spec
+        heads = self.spec.heads_at(i)
+        feed = self.feed
+        probe = self.probe
         if probe is not None and probe.needs.moments is not None:
             self._moments(i, qkv[:, :, :heads], probe, probe.needs.moments)
         copies = self._copies(i, qkv[:, :, :heads]) if self.turns_apart else {}

@@ -42,9 +42,14 @@ class ConditionalPass:
         read: Callable[[Tensor], LazyLogits],
     ):
         self.block = block  # of the rows that are under way by now
-        self.stack, self.spec, self.feed = block.stack, block.spec, block.feed
+        self.stack = block.stack
+        self.spec = block.spec
+        self.feed = block.feed
         self.cache, self.probe = block.cache, block.probe
-        self.skip, self.rule, self.ran, self.read = skip, rule, ran, read
+        self.skip = skip
+        self.rule = rule
+        self.ran = ran
+        self.read = read
         self.router = rule if rule is not None and rule.routes else None
         self.closed = set(skip.ffn)  # feed-forward blocks that do not run
         self.waiting = {} if rule is None or self.cache is None else self.cache.waiting
@@ -110,7 +115,9 @@ class ConditionalPass:
             rows = choose_rows(self.router, i, "attn", x, self.probe)
             if rows is not None:
                 return self._attention_of(i, x, rows, self.router.skipped_kv)
-        x, ran, fed = self.block.attend(i, x), self.ran, self.feed.length
+        x = self.block.attend(i, x)
+        ran = self.ran
+        fed = self.feed.length
         ran.attn.append(i)
         if ran.joined:
             ran.pending[i] = [-1] * (x.shape[1] - fed) + [*range(fed)]

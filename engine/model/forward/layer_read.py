@@ -43,7 +43,9 @@ class LayerRead:
 
     def moved_sinks(self) -> list[Segment] | None:
         """Sinks for the queries that were rotated for them, and the other entries; None: no sink moved."""
-        sight, i, rope = self.sight, self.layer, self.sight.rope
+        sight = self.sight
+        i = self.layer
+        rope = self.sight.rope
         if rope == "original" or rope not in self.queries or self.store is None:
             return None
         table, middle = self.stack.rope_of(i), sight.middle_read(i)

@@ -27,7 +27,9 @@ class PassMasks:
     """
 
     def __init__(self, spec: ModelSpec, feed: Feed):
-        self.spec, self.feed, self.sinks = spec, feed, feed.sinks
+        self.spec = spec
+        self.feed = feed
+        self.sinks = feed.sinks
         self.masks: dict[tuple[int, ...], Tensor | None] = {}
         band = feed.band
         self.band = None if band is None or feed.highest <= band.first + band.newest else band

@@ -115,7 +115,10 @@ def head_contexts(
 ) -> Tensor:
     """What the heads make of queries, keys and values [B, T, H + 2 K, D], rotated, of which the latter two are appended to
     `store`: [B, T, H * D]. mask: what `added_mask` makes."""
-    (B, T), K, D, g = qkv.shape[:2], spec.n_kv_heads, spec.head_dim, spec.group
+    B, T = qkv.shape[:2]
+    K = spec.n_kv_heads
+    D = spec.head_dim
+    g = spec.group
     H = g * K
     store.append(qkv.narrow(2, H, 2 * K).view(B, T, 2, K, D).permute(2, 0, 3, 1, 4), positions)
     # the query heads of a group stand as further rows of one head: no key or value is repeated

@@ -101,12 +101,10 @@ class _LayerCut:
         layer.gate_up_bias = None if w.gate_up_bias is None else w.gate_up_bias[both]
         layer.out_bias = w.out_bias if self.biased[0] else None
         layer.down_bias = w.down_bias if self.biased[1] else None
-        layer.q_norm, layer.k_norm, layer.attn_post, layer.mlp_post = (
-            w.q_norm,
-            w.k_norm,
-            w.attn_post,
-            w.mlp_post,
-        )
+        layer.q_norm = w.q_norm
+        layer.k_norm = w.k_norm
+        layer.attn_post = w.attn_post
+        layer.mlp_post = w.mlp_post
         return layer
 
 

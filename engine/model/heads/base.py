@@ -158,7 +158,9 @@ class Head(nn.Module):
 
     def _copy_metadata(self, head: Self) -> Self:
         """`head`, another form of this net, with what is known of this one beside its tensors."""
-        head.rates, head.made_for, head.remarks = self.rates, self.made_for, self.remarks
+        head.rates = self.rates
+        head.made_for = self.made_for
+        head.remarks = self.remarks
         head.threshold = self.threshold
         for name, part in self.named_modules():
             if isinstance(part, RotaryPart):

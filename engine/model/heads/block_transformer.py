@@ -32,18 +32,12 @@ class BlockDecoder(Head):
         )  # fmt: skip
         width = n_heads * head_dim
         self.table = nn.Parameter(torch.empty(vocab, d // block_length))
-        self.attn_norm, self.mlp_norm = (
-            nn.Parameter(torch.ones(layers, d)),
-            nn.Parameter(torch.ones(layers, d)),
-        )
-        self.qkv, self.out = (
-            nn.Parameter(torch.empty(layers, 3 * width, d)),
-            nn.Parameter(torch.empty(layers, d, width)),
-        )
-        self.gate_up, self.down = (
-            nn.Parameter(torch.empty(layers, 2 * d_ff, d)),
-            nn.Parameter(torch.empty(layers, d, d_ff)),
-        )
+        self.attn_norm = nn.Parameter(torch.ones(layers, d))
+        self.mlp_norm = nn.Parameter(torch.ones(layers, d))
+        self.qkv = nn.Parameter(torch.empty(layers, 3 * width, d))
+        self.out = nn.Parameter(torch.empty(layers, d, width))
+        self.gate_up = nn.Parameter(torch.empty(layers, 2 * d_ff, d))
+        self.down = nn.Parameter(torch.empty(layers, d, d_ff))
         self.norm, self.prefix = nn.Parameter(torch.ones(d)), nn.Parameter(torch.empty(d, d))
 
     def embed_blocks(self, tokens: Tensor) -> Tensor:

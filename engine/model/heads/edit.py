@@ -86,7 +86,9 @@ class EditTagger(Head):
 
     def __init__(self, d: int, layer: int, width: int, hidden: int) -> None:
         super().__init__(d=d, layer=layer, width=width, hidden=hidden)
-        self.embed, self.middle, self.last = HeadLinear(d, width), HeadLinear(d, width), HeadLinear(d, width)
+        self.embed = HeadLinear(d, width)
+        self.middle = HeadLinear(d, width)
+        self.last = HeadLinear(d, width)
         self.qkv, self.mix = HeadLinear(width, 3 * width), HeadLinear(width, width)
         self.inner, self.tags = HeadLinear(3 * width + 6, hidden), HeadLinear(hidden, 4)
         self.replace, self.insert = HeadLinear(hidden, d), HeadLinear(hidden, d)

@@ -123,10 +123,8 @@ class Int4Matrix(Matrix):
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         if not self.by_operator or _needs_gradient(x):
             return super().product(x, bias)
-        rows, (q, pair) = (
-            x.reshape(-1, x.shape[-1]).contiguous(),
-            (self.parts[name] for name in ("q", "pair")),
-        )
+        rows = x.reshape(-1, x.shape[-1]).contiguous()
+        q, pair = (self.parts[name] for name in ("q", "pair"))
         return _add_bias(torch.ops.aten._weight_int4pack_mm_for_cpu(rows, q, self.group, pair), x, bias)
 
     def rows_from(self, first: int) -> Int4Matrix:

@@ -33,6 +33,8 @@ class Skip:
 
 
 NOTHING = Skip()
+# whether a row ran the attention and the feed-forward block of a layer -> its letter
+ROUTES = {(True, True): "r", (True, False): "a", (False, True): "f", (False, False): "-"}
 WORDS = {"a": "a", "f": "f", "l": "af"}  # what a word of a plan begins with -> the blocks that it names
 
 
@@ -120,7 +122,9 @@ class ExecutedLayers:
 
     def enter_all(self, fed: int, layers: range) -> None:
         """All `fed` rows of a pass ran both blocks of these layers."""
-        self.fed, self.attn, self.ffn = fed, [*layers], [*layers]
+        self.fed = fed
+        self.attn = [*layers]
+        self.ffn = [*layers]
 
     def enter_rows(self, layer: int, block: Block, rows: Tensor) -> None:
         """Of a sub-layer that a rule was asked about `rows` (int64 [R]) run alone."""
@@ -135,11 +139,7 @@ class ExecutedLayers:
         every, signs = [*range(self.fed)], list[str]()
         for i in range(layers):
             attn, ffn = (set(self.some.get((i, x), every if i in ran else [])) for x, ran in self._blocks)
-            signs.append(
-                "".join(
-                    "r" if k in attn & ffn else "a" if k in attn else "f" if k in ffn else "-" for k in every
-                )
-            )
+            signs.append("".join(ROUTES[k in attn, k in ffn] for k in every))
         return signs
 
     @property

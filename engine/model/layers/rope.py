@@ -26,10 +26,8 @@ def rope_frequencies(rope: Rope) -> Tensor:
         blend = ((rope.original_positions / wavelength - low) / (high - low)).clamp(0, 1)
         return inv * blend + inv / rope.factor * (1 - blend)
     if rope.kind == "yarn":
-        low, high = (
-            max(_pair(rope, rope.beta_fast), 0),
-            min(_pair(rope, rope.beta_slow, up=True), rope.dim - 1),
-        )
+        low = max(_pair(rope, rope.beta_fast), 0)
+        high = min(_pair(rope, rope.beta_slow, up=True), rope.dim - 1)
         ramp = torch.arange(rope.dim // 2, dtype=torch.float64) - low
         blend = 1 - (ramp / (high - low if high != low else 0.001)).clamp(0, 1)  # as above
         return inv * blend + inv / rope.factor * (1 - blend)
@@ -39,7 +37,9 @@ def rope_frequencies(rope: Rope) -> Tensor:
 def _pair(rope: Rope, turns: float, *, up: bool = False) -> float:
     """The feature pair, counted from 0, that makes so many turns over the original length."""
     pair = rope.dim * math.log(rope.original_positions / (turns * 2 * math.pi)) / (2 * math.log(rope.theta))
-    return (math.ceil(pair) if up else math.floor(pair)) if rope.whole else pair
+    if not rope.whole:
+        return pair
+    return math.ceil(pair) if up else math.floor(pair)
 
 
 class RopeTable:
@@ -59,7 +59,10 @@ class RopeTable:
         device: torch.device | str,
         most: int | None = None,
     ):
-        self.rope, self.dtype, self.device, self.most = rope, dtype, torch.device(device), most
+        self.rope = rope
+        self.dtype = dtype
+        self.device = torch.device(device)
+        self.most = most
         self._frequencies = rope_frequencies(rope)
         self._here = self._frequencies.to(self.device)
         self._build(positions)

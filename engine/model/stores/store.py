@@ -251,7 +251,9 @@ class LayerStore:
             self._move(moving)
         if self.heads is not None:
             self._enter(self.heads, rows)
-        self.n, self.m, self._pending = self.n + len(rows), 0, None
+        self.n += len(rows)
+        self.m = 0
+        self._pending = None
 
     def _enter(self, heads: HeadStore, rows: Sequence[int]) -> None:
         """Positions and columns of the pending `rows` behind what each head holds."""

@@ -133,7 +133,9 @@ class CacheTree:
         parent.children.remove(leaf)
         if len(parent.children) == 1:
             heir = parent.children[0]
-            heir.first, heir.slots, heir.parent = parent.first, parent.slots + heir.slots, parent.parent
+            heir.first = parent.first
+            heir.slots = parent.slots + heir.slots
+            heir.parent = parent.parent
             if parent.parent is not None:
                 siblings = parent.parent.children
                 siblings[siblings.index(parent)] = heir
@@ -151,7 +153,9 @@ class CacheTree:
         for node in nodes:
             node.slots = list(range(at, at + len(node.slots)))
             at += len(node.slots)
-        self.used, self.dead, self._groups = len(kept), 0, None
+        self.used = len(kept)
+        self.dead = 0
+        self._groups = None
         return first, order[first:]
 
     def _walk(self) -> Iterator[tuple[CacheNode, int, list[int]]]:

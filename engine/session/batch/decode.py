@@ -131,7 +131,10 @@ class _GroupDecoder:
     def __init__(
         self, model: Model, prompts: Sequence[Sequence[int]], asked: BatchSettings, batch: BatchResult
     ):
-        self.decoder, self.prompts, self.asked, self.batch = model.decoder, prompts, asked, batch
+        self.decoder = model.decoder
+        self.prompts = prompts
+        self.asked = asked
+        self.batch = batch
         self.executor = Executor(model.decoder.device)
         self.limit = model.spec.max_positions
         self.alphabet = model.alphabet(model.decoder.vocab, asked.stop.tokens)

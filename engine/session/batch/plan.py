@@ -59,8 +59,9 @@ def plan_batch(prompts: Sequence[Sequence[int]]) -> BatchPlan:
     alone: list[int] = []
     group_of: list[int | None] = []  # by node: its nearest chosen one, itself included
     for i, node in enumerate(nodes):
-        group_of.append(i if opened[i] else None if node.parent < 0 else group_of[node.parent])
-        of = group_of[i]
+        above = None if node.parent < 0 else group_of[node.parent]
+        of = i if opened[i] else above
+        group_of.append(of)
         (alone if of is None else members.setdefault(of, [])).extend(node.own)
     groups = [PrefixGroup(nodes[i].depth, tuple(sorted(each))) for i, each in members.items()]
     groups += [PrefixGroup(0, tuple(sorted(alone)))] if alone else []
@@ -165,13 +166,18 @@ class _SavedTokens:
         passed = 0
         while passed < len(self.bends) and tokens + slope * (self.bends[passed][0] - depth) < least:
             at, growth = self.bends[passed]
-            depth, tokens, slope, passed = at, tokens + slope * (at - depth), slope + growth, passed + 1
+            tokens += slope * (at - depth)
+            depth = at
+            slope += growth
+            passed += 1
         first = depth - (tokens - least) // slope
         step = tokens + slope * (first - depth) - least
         new = [(first - 1, step), (first, slope - step)] if step else [(first, slope)]
         self._count(self.bends[:passed], -1)
         self._count(new)
-        self.low, self.slope, self.bends[:passed] = least, 0, new
+        self.low = least
+        self.slope = 0
+        self.bends[:passed] = new
         return first
 
     def _count(self, bends: Sequence[tuple[int, int]], sign: int = 1) -> None:

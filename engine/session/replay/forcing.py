@@ -102,7 +102,9 @@ class ForcedAcceptance(AcceptanceRule):
                 )
         end = path[-1] if path else ROOT
         refused = any(not x.ok and draft.parents[x.node] == end for x in trials)
-        origin: Origin = ("correction" if at.greedy else "residual") if refused else "bonus"
+        origin: Origin = "bonus"
+        if refused:
+            origin = "correction" if at.greedy else "residual"
         return replace(
             verdict,
             path=path,

@@ -97,7 +97,9 @@ class Fork(Session):
     def _plan(self, turns: Sequence[ForkLeg]) -> None:
         """Keep the legs after the first, and what the header says of all. Raises MethodError where the method of one does not
         fit, so that it is refused now and not in the middle of the run."""
-        self._turns, methods, self._lanes_read = {}, [self.method], further_model_fields(self._models)
+        self._turns = {}
+        methods = [self.method]
+        self._lanes_read = further_model_fields(self._models)
         self._reports = transform_reports(self._models) or {}
         self._used_last: Mapping[str, Model] = self._models
         for leg in turns:
@@ -105,10 +107,8 @@ class Fork(Session):
             methods.append(fresh.method)
             self._lanes_read |= further_model_fields(fresh._models)
             self._reports |= transform_reports(fresh._models) or {}
-            self._turns[leg.first], self._used_last = (
-                replace(leg, method=fresh.method.record()),
-                fresh._models,
-            )
+            self._turns[leg.first] = replace(leg, method=fresh.method.record())
+            self._used_last = fresh._models
         self._exactness = combine_exactness(m.exactness for m in methods)
         self._tellings = {m.acceptance.name: m.acceptance.telling for m in methods}
         self._details = merge_forms(m.details for m in methods)
@@ -137,7 +137,9 @@ class Fork(Session):
         """The trace's first record: method, seed and length are those of the last leg, the models those of all."""
         if self._header is None:
             header, last = super().header, self._turns[max(self._turns)]
-            header.method, header.seed, header.max_new_tokens = last.method, last.seed, last.max_new
+            header.method = last.method
+            header.seed = last.seed
+            header.max_new_tokens = last.max_new
             header.parts = self._describe_parts(Method.from_record(last.method))
             for kind, values in self._calibrated.items():
                 header.parts[kind] |= {"calibrated": values} if values else {}

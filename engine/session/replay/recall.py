@@ -240,13 +240,11 @@ class _RecordedCursor(Cursor):
         self.extreme = extreme
         self.exact = exact
         self.other = other
-        self.draft, self.sampler, self.state, self.position, self.node = (
-            draft,
-            recall.sampler,
-            None,
-            position,
-            node,
-        )
+        self.draft = draft
+        self.sampler = recall.sampler
+        self.state = None
+        self.position = position
+        self.node = node
         self.hidden, self.greedy = None, recall.sampler.greedy
 
     @property

@@ -55,7 +55,9 @@ class CacheValidator:
 
     def lose(self) -> None:
         """From here on nothing can be told: the cache is another one."""
-        self._held, self._most, self._gone = None, None, set()
+        self._held = None
+        self._most = None
+        self._gone = set()
         self._out, self._fresh = np.zeros((*self._shape, 0), bool), []
 
     def enter(self, where: str, changes: list[CacheChange], n: int) -> None:

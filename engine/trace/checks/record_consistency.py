@@ -247,8 +247,10 @@ def _validate_full_distributions(fields: Fields, drafted: Sequence[int]) -> None
         validate_range(fields.law_of, -1, len(fields.laws) - 1, "fields.law_of")
         validate_range(fields.laws, -EPS, 1 + EPS, "fields.laws")
         if fields.logits is not None and fields.laws.shape[1] != fields.logits.shape[1]:
-            widths = fields.laws.shape[1], fields.logits.shape[1]
-            raise TraceError("fields.laws is over {} tokens and fields.logits over {}".format(*widths))
+            laws = fields.laws.shape[1]
+            raise TraceError(
+                f"fields.laws is over {laws} tokens and fields.logits over {fields.logits.shape[1]}"
+            )
 
 
 def _validate_passes_and_cache(record: Step | Prefill) -> None:
@@ -444,8 +446,10 @@ def _validate_scores(scores: Scores, where: str) -> None:
     if scores.entries is not None:
         validate_array(scores.entries, f"{where}.entries", 3, "f")
         if scores.entries.shape[:2] != scores.cut.shape:
-            heads = list(scores.entries.shape[:2]), list(scores.cut.shape)
-            raise TraceError("{}.entries has {} layers and KV heads, and cut {}".format(where, *heads))
+            held = list(scores.entries.shape[:2])
+            raise TraceError(
+                f"{where}.entries has {held} layers and KV heads, and cut {list(scores.cut.shape)}"
+            )
     if scores.lost is not None:
         validate_array(scores.lost, f"{where}.lost", 2, "f")
         if scores.lost.shape != scores.cut.shape or not np.array_equal(

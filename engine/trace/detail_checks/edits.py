@@ -73,7 +73,9 @@ def _pass_problems(passes: list[TallyDetail], sure: float) -> Iterator[str]:
 def _text_problems(passes: list[TallyDetail], emitted: list[int], sure: float, rounds: int) -> Iterator[str]:
     """Where a pass reads another draft than those before it give, or the text is not the last one."""
     values = passes[0].values
-    room, end, said = values["room"], values.get("end"), values.get("why")
+    room = values["room"]
+    end = values.get("end")
+    said = values.get("why")
     seen: list[list[int]] = []
     text, why = passes[0].columns["token"][1:], None
     for number, one in enumerate(passes, 1):

@@ -79,10 +79,8 @@ class FillValidator:
         if fill is None:
             return
         if self._canvas is None or len(self._canvas.tokens) == self._canvas.length:
-            self._canvas, self._vetoes = (
-                _CanvasState(fill.start, fill.length, {}),
-                VetoValidator(self._header),
-            )
+            self._canvas = _CanvasState(fill.start, fill.length, {})
+            self._vetoes = VetoValidator(self._header)
             if self._whole and fill.start != step.n:
                 yield f"its canvas begins at {fill.start}, behind a text of {step.n} tokens"
         canvas = self._canvas

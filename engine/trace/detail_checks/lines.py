@@ -102,7 +102,9 @@ class LineValidator:
             return "a line was proposed or written that lacks tokens"
         record = _read_round(detail)
         for x in record.rows:
-            at, stays, after = x["at"], x["stays"], x["after"]
+            at = x["at"]
+            stays = x["stays"]
+            after = x["after"]
             whole = type(at) is int and type(stays) is int and 0 <= at < n and 0 <= stays <= n - at
             if not whole or (after is not None and (not _are_scores(after) or len(after) != n - at)):
                 return f"a line was proposed before line {at} of {n} that cannot stand there"

@@ -68,10 +68,8 @@ class PictureValidator:
 
     def _begin_picture(self, step: Step, fill: CanvasDetail) -> _PictureState:
         """The picture that begins with a fill, as the header tells of it."""
-        settles, knobs = (
-            part_description(self._header, "strategy").get("settles"),
-            method_at(self._header, step.step).get("strategy"),
-        )
+        settles = part_description(self._header, "strategy").get("settles")
+        knobs = method_at(self._header, step.step).get("strategy")
         number = knobs.get("window" if settles == "rows" else "steps") if isinstance(knobs, dict) else None
         width, first = self._shape(fill)
         small = 0 < fill.length <= 1 << 16
@@ -126,7 +124,10 @@ class _PictureState:
         rows: list[list[int]] | None = None,
         raster: bool = False,
     ):
-        self.start, self.length, self.first, self.width = fill.start, fill.length, first, width
+        self.start = fill.start
+        self.length = fill.length
+        self.first = first
+        self.width = width
         self.sizes = sizes
         self.rows = rows
         self.raster = raster

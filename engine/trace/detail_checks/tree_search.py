@@ -257,8 +257,12 @@ def node_outcomes(reading: TreeReading, again: SearchReplay) -> list[str]:
     assert growth is not None
     going = next((word for word, x in reading.form.outcomes.items() if x.fate == "open"), "")
     held = reading.detail.columns["outcome"]
-    nodes = zip(again.candidates, again.closed, held, strict=False)
-    return [word if not some else growth.closed if shut else going for some, shut, word in nodes]
+    outcomes = []
+    for some, shut, outcome in zip(again.candidates, again.closed, held, strict=False):
+        if some:
+            outcome = growth.closed if shut else going
+        outcomes.append(outcome)
+    return outcomes
 
 
 def judged_text(tokens: Sequence[int], stops: Sequence[int], text: Callable[[list[int]], str] | None) -> str:

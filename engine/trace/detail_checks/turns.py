@@ -28,7 +28,9 @@ class SwitchValidator:
     """Follows the turns of two models through a run; `checked` counts the steps that were derived again."""
 
     def __init__(self, header: Header, prefill: Prefill | None):
-        self._header, self._whole, self.checked = header, header.parent is None and prefill is not None, 0
+        self._header = header
+        self._whole = header.parent is None and prefill is not None
+        self.checked = 0
         self._read = {size: _appended_tokens(prefill, lane) for size, lane in LANES.items()}
         self._next: Size | None = None
         self._stay, self._scores = 0, list[float]()
@@ -84,7 +86,9 @@ class SwitchValidator:
             return
         assert isinstance(window, int) and isinstance(least, int) and tau is not None and shift is not None
         wrote: Size = row["lane"]
-        mean, bar, stay = row["mean"], values["bar"], values["turn"]
+        mean = row["mean"]
+        bar = values["bar"]
+        stay = values["turn"]
         self._scores.append(row["bits"])
         due = float(tau) + (float(shift) if wrote == "large" else 0.0)
         if not math.isclose(bar, due, rel_tol=ROUNDING, abs_tol=ROUNDING):
@@ -120,7 +124,9 @@ class SwitchValidator:
             yield "the header's router lacks the knobs from which its hand-overs follow"
             return
         values = detail.values
-        n, kept, gave_up = values["written"], values["kept"], values["gave_up"]
+        n = values["written"]
+        kept = values["kept"]
+        gave_up = values["gave_up"]
         tokens, sure, loss, choice = (
             detail.columns[name][:n] for name in ("token", "sure", "loss", "choice")
         )

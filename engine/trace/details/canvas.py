@@ -72,7 +72,9 @@ class CanvasReading:
     @property
     def due_places(self) -> list[int]:
         """The open places that the pass settles by the declaration, as indices."""
-        going, places, refused = bool(self.form.run), [], self.detail.refused_places
+        going = bool(self.form.run)
+        places = []
+        refused = self.detail.refused_places
         opened = self.detail.open.tolist()
         for index, row in enumerate(self.rows):
             if (going or any(row.holds(x) for x in self.form.settles)) and opened[index] not in refused:

@@ -415,5 +415,8 @@ def token_ids(details: Sequence[Detail], forms: Mapping[str, Form]) -> list[int]
                     entries = held[one.name]
                     entries = entries.tolist() if isinstance(entries, np.ndarray) else entries
                     for entry in entries if isinstance(entries, list) else [entries]:
-                        ids += entry if isinstance(entry, list) else [] if entry is None else [entry]
+                        if isinstance(entry, list):
+                            ids += entry
+                        elif entry is not None:
+                            ids.append(entry)
     return ids

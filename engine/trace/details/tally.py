@@ -104,7 +104,9 @@ class TallyReading:
         """The ids that a row gives to the text."""
         column = self.detail.columns.get(self.form.emits)
         entry = None if column is None else column[index]
-        return [] if entry is None else entry if isinstance(entry, list) else [entry]
+        if entry is None:
+            return []
+        return entry if isinstance(entry, list) else [entry]
 
     def sources(self, index: int) -> list[int | None]:
         """Of each id of a row the position in the prompt that it is a copy of; None: there is no such position."""

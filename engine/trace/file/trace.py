@@ -59,7 +59,9 @@ class Trace:
     @classmethod
     def _from_file(cls, file: TraceFile) -> Trace:
         trace = cls()
-        trace.header, trace.path, trace.file = file.header, file.path, file
+        trace.header = file.header
+        trace.path = file.path
+        trace.file = file
         trace.steps = _FileSteps(file)
         trace._look()
         return trace

@@ -183,5 +183,7 @@ def complete_end_record(bodies: Iterator[bytes], end: End | None) -> End:
             emitted += record["emitted"]
             wall_us = (record["t_us"] or 0.0) + (record["wall_us"] or 0.0)  # null: a time that was not finite
     end = end or End(reason="interrupted", tokens=emitted, steps=steps, wall_us=wall_us)
-    end.records, end.sha256, end.content_hash = records, plain.hexdigest(), content.hexdigest()
+    end.records = records
+    end.sha256 = plain.hexdigest()
+    end.content_hash = content.hexdigest()
     return end

@@ -130,7 +130,9 @@ class Pass:
 
 def resolve_layers(said: Layers, among: Sequence[int]) -> set[int]:
     """The layers that a pass names of `among`."""
-    return set(among if said is None else said if isinstance(said, list) else list(among)[:said])
+    if isinstance(said, list):
+        return set(said)
+    return set(among if said is None else list(among)[:said])
 
 
 def _compact_layers(which: list[int], among: Sequence[int]) -> Layers:

@@ -34,11 +34,15 @@ def apply_tags(tokens: Sequence[int], tags: Sequence[int], words: Sequence[Seque
     """What the tags of all places make of a draft, all at once. words: of each place the tokens that would replace it, and
     follow it"""
     kept: list[list[int]] = [[], *([x] for x in tokens)]
-    parts = (
-        [] if tag == DELETE else [instead] if tag == REPLACE else [*here, behind] if tag == INSERT else here
-        for here, tag, (instead, behind) in zip(kept, tags, words, strict=True)
-    )
-    return [x for part in parts for x in part]
+    edited: list[int] = []
+    for here, tag, (instead, behind) in zip(kept, tags, words, strict=True):
+        if tag == REPLACE:
+            edited.append(instead)
+        elif tag != DELETE:
+            edited += here
+        if tag == INSERT:
+            edited.append(behind)
+    return edited
 
 
 def next_draft(
@@ -61,4 +65,6 @@ def next_draft(
         return text, "fixed"
     if not text and end is None:
         return before, "empty"
-    return text, "again" if text in seen else "rounds" if len(seen) >= rounds else None
+    if text in seen:
+        return text, "again"
+    return text, "rounds" if len(seen) >= rounds else None

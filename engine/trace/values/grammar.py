@@ -163,7 +163,9 @@ class ContextFreeGrammar:
             under = _bool_matmul(under, under)
         self.names, self.ignored = list(written.terminals), written.ignored
         self._texts = list(written.terminals.values())
-        self.under, self.start, self.empty = under, at["start"], "start" in nullable
+        self.under = under
+        self.start = at["start"]
+        self.empty = "start" in nullable
         heads, self.left, self.right = np.array(pairs, np.int64).reshape(-1, 3).T
         self.heads, self.terminals = heads, np.array([at[x] for x in self.names], np.int64)
         self.over, self.leaf = under.T[heads], under.T[self.terminals]

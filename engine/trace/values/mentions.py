@@ -33,7 +33,9 @@ def mention_outcomes(
     for label, text, one in zip(labels, texts, logp, strict=True):
         of = best.setdefault(text, {})
         of[label] = max(one, of.get(label, one))
-    outcomes, owns, others = list[str](), list[float](), list[float | None]()
+    outcomes: list[str] = []
+    owns: list[float] = []
+    others: list[float | None] = []
     for label, text in zip(labels, texts, strict=True):
         of = best[text]
         own, other = of[label], max((x for name, x in of.items() if name != label), default=None)

@@ -196,7 +196,7 @@ TIMED = {"tokens_per_s", "spent", "advice", "curve", "clock"}  # figures of a re
 def on_the_page(folder: Path, file: Path, batch: int) -> dict[str, Any]:
     """The report over what the page makes of the same numbers."""
     model, play = load("lab-draft"), RunService("lab-draft", "lab-draft", folder)
-    play.put(target=model, draft=model)
+    play.models.put(target=model, draft=model)
     names, knobs = (
         {"drafter": "draft_model", "sampler": ["temperature"]},
         {"drafter": {"max_draft_tokens": 3}},

@@ -194,7 +194,7 @@ def test_runs_in_step_whose_models_cannot_be_loaded_say_why(
     def bring(names: Any) -> Any:
         raise RequestRefusal("There is no room.")
 
-    monkeypatch.setattr(play, "ensure_loaded", bring)
+    monkeypatch.setattr(play.models, "ensure_loaded", bring)
     record = ended(client, begun(client, batch=2).json()["id"])
     assert [x["why"] for x in record["rows"]] == ["There is no room."] * 3 and record["runs"] == []
 

@@ -137,7 +137,7 @@ def test_requests_that_are_no_object_or_too_large_are_refused(client: TestClient
 
 
 def test_the_choices_say_which_presets_cannot_run_here_and_why(play: RunService, client: TestClient) -> None:
-    del play.names["draft"]
+    del play.models.names["draft"]
     rows = {x["key"]: x for x in client.get("/ds/compare").json()["presets"]}
     assert rows["plain"]["why"] == "" and "draft" in rows["chain"]["why"]
 
@@ -375,18 +375,18 @@ def test_stopped_repeats_keep_the_rounds_that_were_made(play: RunService) -> Non
 def test_models_that_are_not_loaded_are_loaded_by_the_worker_that_repeats(
     play: Any, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    channels, models, threads = [greedy(play, PLAIN), greedy(play, CHAIN)], dict(play.present), set()
+    channels, models, threads = [greedy(play, PLAIN), greedy(play, CHAIN)], dict(play.models.present), set()
 
     def bring(names: Any) -> Any:
         threads.add(threading.current_thread().name)
-        play.present.update(models)
-        return play.loaded_models(names)
+        play.models.present.update(models)
+        return play.models.loaded_models(names)
 
-    monkeypatch.setattr(play, "ensure_loaded", bring)
-    play.present.clear()
+    monkeypatch.setattr(play.models, "ensure_loaded", bring)
+    play.models.present.clear()
     begun = client.post("/ds/compare/repeat", json={"runs": [x.run for x in channels], "times": 3}).json()
     assert wait(client, begun["id"])["rounds"] == 3 and threads == {"decodescope-runner"}
-    play.present.clear()
+    play.models.present.clear()
     models["toy"].fingerprint = "another"
     begun = client.post("/ds/compare/repeat", json={"runs": [x.run for x in channels], "times": 3}).json()
     told = wait(client, begun["id"])
@@ -415,7 +415,7 @@ def test_what_cannot_be_repeated_is_refused_in_a_sentence(play: Any, client: Tes
     assert "still going" in refusal(a, going)
     play._jobs[going.run].cancel()
     play._jobs[going.run].wait(60)
-    play.models["target"].fingerprint = "another"
+    play.models.loaded_models()["target"].fingerprint = "another"
     assert refusal(a, b).startswith(
         "Run A was made with the target model toy, and the one of that name here has other weights"
     )

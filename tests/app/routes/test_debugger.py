@@ -382,7 +382,9 @@ def test_what_cannot_be_forked_is_refused(
         ),
     ]:
         assert says in refusal(client, path, **body), body
-    monkeypatch.setitem(play.present, "toy", replace(play.models["target"], fingerprint="f" * 16))
+    monkeypatch.setitem(
+        play.models.present, "toy", replace(play.models.loaded_models()["target"], fingerprint="f" * 16)
+    )
     assert "whose weights are others" in refusal(client, path, step=1)
     assert not [x for x in play._channels if x != channel.run], "nothing was queued"
 

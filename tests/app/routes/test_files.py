@@ -58,8 +58,8 @@ def test_a_file_that_was_brought_is_run_recorded_forked_and_copied(
         and branch.status == "done"
         and branch.wire.header.method == header.method
     )
-    assert f"drafter.datastore={value}" in recipe(chosen(value), play.names, "command")
-    assert repr(value) in recipe(chosen(value), play.names, "python")
+    assert f"drafter.datastore={value}" in recipe(chosen(value), play.models.names, "command")
+    assert repr(value) in recipe(chosen(value), play.models.names, "python")
     assert from_json(as_json(chosen(value))) == chosen(value)
 
 

@@ -22,6 +22,7 @@ from decodescope.app.runs.catalogue.examples import examples
 from decodescope.app.runs.composition import RunChoice
 from decodescope.app.runs.event_stream import EventReader, stream_events
 from decodescope.app.runs.library import BIN, Library
+from decodescope.app.runs.model_pool import ModelPool
 from decodescope.app.runs.run_service import RunService
 from decodescope.engine.trace import PARTIAL, TraceWriter, open_trace
 from decodescope.engine.trace.encoding import disk
@@ -240,11 +241,11 @@ def test_so_is_one_whose_models_were_still_to_be_loaded(
 ) -> None:
     asked = Event()
 
-    def bring(self: RunService, names: dict[str, str]) -> dict[str, Any]:
+    def bring(self: ModelPool, names: dict[str, str]) -> dict[str, Any]:
         assert asked.wait(60)
         raise RequestRefusal("There is no room for lab-draft.")
 
-    monkeypatch.setattr(RunService, "ensure_loaded", bring)
+    monkeypatch.setattr(ModelPool, "ensure_loaded", bring)
     play = RunService("lab-draft", None, tmp_path)
     try:
         waiting = play.start(RunChoice("Say hello.", {"drafter": "prompt_lookup"}, {}, max_new=4, chat=True))

@@ -62,7 +62,13 @@ def ran(play: RunService, choice: RunChoice) -> Any:
 def counting(play: RunService) -> Session:
     """A run that keeps counts alone."""
     window = Method.from_names({"policy": "window"}, {"policy": {"window": 8}})
-    return Session(play.models["target"], window, Words().encode(PROMPT), max_new_tokens=6, level="summary")
+    return Session(
+        play.models.loaded_models()["target"],
+        window,
+        Words().encode(PROMPT),
+        max_new_tokens=6,
+        level="summary",
+    )
 
 
 def told(client: TestClient, run: str, path: str = "", **asked: Any) -> Any:

@@ -70,7 +70,7 @@ def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, p
     assert unfit == filling | gaps | pictures | blocks | weaker | short, (
         "the toy has all heads and a draft model"
     )
-    del play.names["draft"]
+    del play.models.names["draft"]
     why = {x["name"]: x["why"] for x in client.get("/ds/catalogue").json()["parts"] if x["kind"] == "drafter"}
     assert "draft" in why["draft_model"] and why["prompt_lookup"] == ""
 
@@ -148,12 +148,14 @@ def test_a_part_is_used_in_the_place_of_the_one_of_its_kind(play: RunService, ki
 
 def test_a_transform_of_weights_goes_behind_the_target(play: RunService) -> None:
     before = RunChoice(
-        "words", PRESETS["tree"].names, models={**play.names, TARGET: f"{play.names[TARGET]}@int4 group=64"}
+        "words",
+        PRESETS["tree"].names,
+        models={**play.models.names, TARGET: f"{play.models.names[TARGET]}@int4 group=64"},
     )
     for name in registry("weights"):
         made = replace_part(before, "weights", name, play.check)
         assert (
-            made.models == {**play.names, TARGET: f"{play.names[TARGET]}@{name}"}
+            made.models == {**play.models.names, TARGET: f"{play.models.names[TARGET]}@{name}"}
             and made.names == before.names
         )
 

@@ -50,10 +50,9 @@ class StateTable(Generic[K]):
 
     def _keep(self, keys: Sequence[K], states: Tensor) -> None:
         """Take in new keys, the last of them where there is no room for all."""
-        keys, states = (
-            keys[len(keys) - min(len(keys), self.rows) :],
-            states[len(keys) - min(len(keys), self.rows) :],
-        )
+        first = len(keys) - min(len(keys), self.rows)
+        keys = keys[first:]
+        states = states[first:]
         if not len(keys):
             return
         wanted = min(len(self) + len(keys), self.rows)

@@ -142,10 +142,8 @@ class Online(DrawnDrafter):
         places = [(at, p) for at, p in self._places if at > start]
         rows, p = [at - 1 - start for at, _ in places], torch.stack([p for _, p in places])
         self._loss = self._learner.learn(self._text[start:last], start, rows, p, self.loss)
-        self._places, self._new = (
-            self._places[len(self._places) - self.replay_size :] if self.replay_size else [],
-            0,
-        )
+        self._places = self._places[len(self._places) - self.replay_size :] if self.replay_size else []
+        self._new = 0
         self._lane.truncate(0)  # its keys and values are those of the weights before
         self._lane.read(self._text[:-1])
         self._us = clock.elapsed_us(began, clock.mark())

@@ -60,11 +60,9 @@ class Sequoia(DrawnDrafter):
         return self.nodes > 1
 
     def begin(self, ctx: Context) -> None:
-        self._seen, self._taken, self._steps = (
-            [float(PRIOR)] * len(RATES),
-            [PRIOR * rate for rate in RATES],
-            0,
-        )
+        self._seen = [float(PRIOR)] * len(RATES)
+        self._taken = [PRIOR * rate for rate in RATES]
+        self._steps = 0
         if self.hardware_aware:
             self.nodes, self.depth = self.best_size(ctx)
         self._template = self._plan()

@@ -101,7 +101,9 @@ class _DraftChain:
     """
 
     def __init__(self, ctx: Context):
-        self.ctx, self.lane, self.chance = ctx, ctx.lanes["draft"], _DraftChance(ctx.chance)
+        self.ctx = ctx
+        self.lane = ctx.lanes["draft"]
+        self.chance = _DraftChance(ctx.chance)
         self.text, self.state = list(ctx.tokens), ctx.state
         self.laws: list[Tensor] = []
         self.u: list[float | None] = []

@@ -88,5 +88,8 @@ class LookAheadTokens(SlotDrafter):
         draft = Draft.chain(tokens, source="look-ahead tokens")
         draft.notes = {"look_ahead": list(range(1, len(tokens) + 1)), "sure": sure}
         if laws:
-            draft.kind, draft.q, draft.q_row, draft.u = "iid", torch.stack(laws), list(range(len(laws))), us
+            draft.kind = "iid"
+            draft.q = torch.stack(laws)
+            draft.q_row = list(range(len(laws)))
+            draft.u = us
         return draft

@@ -96,7 +96,9 @@ class SJD(Drafter):
         notes = {"passes": (self._passes + [0] * count)[:count]}
         chain = Draft.chain(tokens[1:], source="drawn anew", notes=notes)
         if not sampler.greedy:
-            chain.kind, chain.q_row, chain.u = self.proposes, q_row, u
+            chain.kind = self.proposes
+            chain.q_row = q_row
+            chain.u = u
             chain.q = torch.stack(q) if q else self._uniform.new_empty(0, len(self._uniform))
         return chain
 

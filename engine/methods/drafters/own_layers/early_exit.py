@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import ClassVar
 
@@ -22,6 +22,25 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace.records.exits import Exit
 
 from ..shared.watched_depth import WatchedDepth, parse_depth_rule
+
+
+@dataclass
+class _DraftedChain:
+    """tokens: the root, then those that were drafted. Of each drafted token, in order:
+
+    laws, us: the distribution and its draw, unless the sampler is greedy
+    states: by layer, what entered it;  depths: the layer in front of which the pass left
+    sound: how many layers from the first on ran whole;  sure: the largest probability;  exits: what the criterion decided by
+    """
+
+    tokens: list[int]
+    laws: list[Tensor] = field(default_factory=list)
+    us: list[float | None] = field(default_factory=list)
+    exits: list[Exit] = field(default_factory=list)
+    states: list[dict[int, Tensor]] = field(default_factory=list)
+    depths: list[int] = field(default_factory=list)
+    sound: list[int] = field(default_factory=list)
+    sure: list[float] = field(default_factory=list)
 
 
 @component
@@ -118,58 +137,66 @@ class EarlyExit(Drafter):
         self._exits = None if rule is None else WatchedDepth(rule, ctx.target.decoder.spec.n_layers)
 
     def propose(self, ctx: Context) -> Draft:
-        lane, sampler, device = ctx.target, ctx.sampler, ctx.target.decoder.device
+        lane = ctx.target
         lane.rollback()
-        tokens, laws, us, exits = [ctx.tokens[-1]], list[Tensor](), list[float | None](), list[Exit]()
-        states, depths, sound, sure = list[dict[int, Tensor]](), list[int](), list[int](), list[float]()
-        state, longest, more = ctx.state, ctx.schedule.draft_limit(ctx, self.max_draft_tokens), True
-        if longest == 0:
+        chain = self._draft_chain(ctx)
+        if not chain.states:
             return Draft()
-        while more and len(tokens) <= longest:
-            feed = Feed.causal_chain(tokens[-1:], ctx.position - 1 + len(states), device)
-            logits, entering, left, whole = self._read(ctx, feed, len(states))
-            states.append(entering)
-            depths.append(left)
-            took = None if self._exits is None else self._exits.take_exit()
-            exits += [] if took is None else [replace(took, drafted=True)]
-            sound.append(whole)
-            if sampler.greedy:
-                token = int((sampler.warp(logits, state) if sampler.stateful else logits).argmax())
-            else:
-                laws.append(ctx.law(logits, state))
-                token, u, *_ = ctx.chance.draw(laws[-1], ctx.position - 1 + len(states), "draft")
-                us.append(u)
-            tokens.append(token)
-            drafted = DraftedToken(token, logits)
-            sure.append(drafted.confidence)
-            more = ctx.schedule.continue_drafting(drafted) and drafted.confidence >= self.min_probability
-            state = sampler.update(state, token, logits) if sampler.stateful else state
         layers = lane.decoder.spec.n_layers
-        kept = self._reusable_layers(lane, [min(x, layers - 1) for x in sound])
+        kept = self._reusable_layers(lane, [min(x, layers - 1) for x in chain.sound])
         enter = kept[-1]
         notes = {
-            "exits": depths,
+            "exits": chain.depths,
             "kept": kept,
-            "sure": [round(x, 4) for x in sure],
+            "sure": [round(x, 4) for x in chain.sure],
             "layers": [enter, layers],
         }
         notes |= ctx.schedule.notes()
-        draft = Draft.chain(tokens[1:], source="target, early exit", notes=notes)
-        draft.exits = exits
-        if laws:
-            draft.kind, draft.q, draft.q_row, draft.u = "iid", torch.stack(laws), list(range(len(laws))), us
+        draft = Draft.chain(chain.tokens[1:], source="target, early exit", notes=notes)
+        draft.exits = chain.exits
+        if chain.laws:
+            draft.kind = "iid"
+            draft.q = torch.stack(chain.laws)
+            draft.q_row = list(range(len(chain.laws)))
+            draft.u = chain.us
         for i, store in enumerate(lane.cache.layers):
             store.rollback(sum(x > i for x in kept))
         if enter:
-            last = lane.states_before(
-                Feed.causal_chain(tokens[-1:], ctx.position - 1 + len(states), device), enter
-            )
-            draft.enter, draft.states = (
-                enter,
-                torch.cat([*(x[at] for x, at in zip(states, kept, strict=True)), last], 1),
-            )
+            at = ctx.position - 1 + len(chain.states)
+            last = lane.states_before(Feed.causal_chain(chain.tokens[-1:], at, lane.decoder.device), enter)
+            draft.enter = enter
+            draft.states = torch.cat([*(x[at] for x, at in zip(chain.states, kept, strict=True)), last], 1)
             draft.entries = [*kept, enter] if kept[0] > enter else None
         return draft
+
+    def _draft_chain(self, ctx: Context) -> _DraftedChain:
+        """Draft token by token, until the limit, the schedule or an unsure exit ends the chain."""
+        sampler = ctx.sampler
+        state = ctx.state
+        chain = _DraftedChain([ctx.tokens[-1]])
+        longest = ctx.schedule.draft_limit(ctx, self.max_draft_tokens)
+        more = longest > 0
+        while more and len(chain.tokens) <= longest:
+            depth = len(chain.states)
+            feed = Feed.causal_chain(chain.tokens[-1:], ctx.position - 1 + depth, ctx.target.decoder.device)
+            logits, entering, left, whole = self._read(ctx, feed, depth)
+            chain.states.append(entering)
+            chain.depths.append(left)
+            took = None if self._exits is None else self._exits.take_exit()
+            chain.exits += [] if took is None else [replace(took, drafted=True)]
+            chain.sound.append(whole)
+            if sampler.greedy:
+                token = int((sampler.warp(logits, state) if sampler.stateful else logits).argmax())
+            else:
+                chain.laws.append(ctx.law(logits, state))
+                token, u, *_ = ctx.chance.draw(chain.laws[-1], ctx.position + depth, "draft")
+                chain.us.append(u)
+            chain.tokens.append(token)
+            drafted = DraftedToken(token, logits)
+            chain.sure.append(drafted.confidence)
+            more = ctx.schedule.continue_drafting(drafted) and drafted.confidence >= self.min_probability
+            state = sampler.update(state, token, logits) if sampler.stateful else state
+        return chain
 
     @staticmethod
     def _reusable_layers(lane: Lane, sound: list[int]) -> list[int]:

@@ -113,7 +113,10 @@ class Kangaroo(Drafter):
         }
         draft = Draft.chain(tokens[1:], source="target's first layers", notes=notes)
         if laws:
-            draft.kind, draft.q, draft.q_row, draft.u = "iid", torch.stack(laws), list(range(len(laws))), us
+            draft.kind = "iid"
+            draft.q = torch.stack(laws)
+            draft.q_row = list(range(len(laws)))
+            draft.u = us
         if not lane.needs.attends:
             draft.enter, draft.states = self._enter, torch.cat([*states, self._last], 1)
         else:

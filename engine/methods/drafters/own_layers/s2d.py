@@ -148,7 +148,10 @@ class S2D(Drafter):
         draft = Draft.chain([*rows.tokens[1:], token], source="target, sorted drafts", notes=notes)
         draft.exits = left
         if laws:
-            draft.kind, draft.q, draft.q_row, draft.u = "iid", torch.stack(laws), list(range(len(laws))), us
+            draft.kind = "iid"
+            draft.q = torch.stack(laws)
+            draft.q_row = list(range(len(laws)))
+            draft.u = us
         if not kept[-1]:
             lane.rollback()
             return draft

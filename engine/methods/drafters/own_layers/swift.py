@@ -107,7 +107,9 @@ class Swift(Drafter):
         self._start = self._at = -1  # where the scored window begins; length of the text at the last round
         self._sets: list[Tensor] = []
         self._scores: list[float] = []
-        self._match, self._stale, self._searching = 0.0, 0, self.max_rounds > 0
+        self._match = 0.0
+        self._stale = 0
+        self._searching = self.max_rounds > 0
 
     def propose(self, ctx: Context) -> Draft:
         if ctx.room == 0:
@@ -131,7 +133,9 @@ class Swift(Drafter):
         self._at = len(ctx.tokens)
         start = ctx.prompt - 1 + (full - 1) * self.window
         if start != self._start:
-            self._start, kind, candidate = start, "in use", self._set
+            self._start = start
+            kind = "in use"
+            candidate = self._set
         else:
             kind, candidate = self._candidate(ctx)
         score = self._score(ctx, candidate)

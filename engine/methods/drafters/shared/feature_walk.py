@@ -23,7 +23,9 @@ class FeatureWalk:
     """
 
     def __init__(self, ctx: Context, layer: PairHead, places: Sequence[int | str]):
-        self.layer, self.decoder, self.places = layer, ctx.target.decoder, tuple(places)
+        self.layer = layer
+        self.decoder = ctx.target.decoder
+        self.places = tuple(places)
         self._table = layer.embedding(self.decoder)  # [V, d]
         self.store = layer.attention.store()
         self.due: tuple[Tensor, list[int]] | None = (

@@ -58,7 +58,9 @@ class Forest:
             if node is not None:
                 if out and node.f_out == 0:
                     self.sizes[first] = self.sizes.get(first, 0) + 1
-                node.f_in, node.f_out, node.last = node.f_in + (not out), node.f_out + out, at
+                node.f_in += not out
+                node.f_out += out
+                node.last = at
             grown.append((first, node))
         self._open = grown[-self.longest + 1 :] if self.longest > 1 else []
         for first in {first for first, _ in grown if self.sizes.get(first, 0) > self.most}:

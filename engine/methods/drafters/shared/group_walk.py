@@ -74,8 +74,6 @@ class GroupWalk(FeatureWalk):
         ]
         features, embedded = self._group[groups, places], self.embed([node[-1] for node in nodes])
         outputs = self._net.extend_leaves(features, embedded, R, k, self.store, depth, visible)
-        self._group, self._pairs = (
-            outputs[torch.tensor(rows, device=outputs.device)],
-            visible[[row[way] for way in ways]],
-        )
+        self._group = outputs[torch.tensor(rows, device=outputs.device)]
+        self._pairs = visible[[row[way] for way in ways]]
         self._ways, self._grown = [(i,) for i in range(R)], self._grown + 1

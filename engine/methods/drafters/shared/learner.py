@@ -95,10 +95,8 @@ class Learner(Decoder):
         master = Decoder(
             self.spec, *map_weights(source, lambda x: x.detach().to(wide, copy=True).requires_grad_())
         )
-        self._master, self._optimizer = (
-            master,
-            torch.optim.AdamW(_all_weights(master), lr=self.rate, weight_decay=0.0),
-        )
+        self._master = master
+        self._optimizer = torch.optim.AdamW(_all_weights(master), lr=self.rate, weight_decay=0.0)
         self.bytes = _memory_bytes(self.origin)
 
     def _renew(self) -> None:
@@ -111,7 +109,9 @@ class Learner(Decoder):
         fresh.unembedding = fresh.head
         if self.origin.unembedding.is_mkldnn or len(self.origin.norm) != self.spec.d_model:
             fresh = fresh.pack_weights()
-        self.embed, self.layers, self.norm = fresh.embed, fresh.layers, fresh.norm
+        self.embed = fresh.embed
+        self.layers = fresh.layers
+        self.norm = fresh.norm
         self.head, self.unembedding = fresh.head, fresh.unembedding
 
 

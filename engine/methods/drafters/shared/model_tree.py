@@ -27,12 +27,10 @@ class ModelTree:
     """
 
     def __init__(self, ctx: Context, role: str = "draft"):
-        self.ctx, self.lane, self.greedy, self.stateful = (
-            ctx,
-            ctx.lanes[role],
-            ctx.sampler.greedy,
-            ctx.sampler.stateful,
-        )
+        self.ctx = ctx
+        self.lane = ctx.lanes[role]
+        self.greedy = ctx.sampler.greedy
+        self.stateful = ctx.sampler.stateful
         self.tokens: list[int] = []
         self.parents: list[int] = []
         self.depth: list[int] = []

@@ -28,7 +28,9 @@ class NestedModels:
         self._lane = lane
         self._position = position
         self._heads = heads
-        self.tokens, self.depths, self.states = list[int](), list[int](), list[Tensor]()
+        self.tokens: list[int] = []
+        self.depths: list[int] = []
+        self.states: list[Tensor] = []
         self.deepened = 0
 
     def push(self, token: int) -> None:
@@ -51,7 +53,9 @@ class NestedModels:
         logits = self._lane.forward(feed, "draft", depth=rule)[0, -1]
         if self._heads is not None:  # its map is a product of its own
             record = self._lane.passes[-1]
-            record.tests, record.asks, record.rank = [depth], "head", self._heads.shape["rank"]
+            record.tests = [depth]
+            record.asks = "head"
+            record.rank = self._heads.shape["rank"]
         self.states[first:] = rule.states.split(1, 1)
         self.depths[first:] = [depth] * count
         self.deepened += count - 1

@@ -54,10 +54,8 @@ class SuccessorTable:
         at = int(self._pairs.searchsorted(code))
         if at == len(self._pairs) or self._pairs[at] != code:
             return {}
-        first, last = (
-            int(self._first[at]),
-            int(self._first[at + 1]) if at + 1 < len(self._first) else len(self._third),
-        )
+        first = int(self._first[at])
+        last = int(self._first[at + 1]) if at + 1 < len(self._first) else len(self._third)
         few, total = slice(first, min(last, first + SUCCESSORS)), int(self._totals[at])
         shares = [count / total for count in self._counts[few].tolist()]
         return dict(zip(self._third[few].tolist(), shares, strict=True))

@@ -17,7 +17,9 @@ class TokenTypes:
     """pieces: id -> piece of text, or None where there is no tokenizer;  marks: ids of special tokens"""
 
     def __init__(self, pieces: Callable[[int], Piece] | None, marks: Container[int]):
-        self._pieces, self._marks, self._known = pieces, marks, dict[int, int]()
+        self._pieces = pieces
+        self._marks = marks
+        self._known: dict[int, int] = {}
 
     def classify(self, tokens: Tensor) -> Tensor:
         """uint8 [B, T] of tokens int64 [B, T]: TEXT, SPECIAL or PUNCTUATION, which is nothing but marks and signs."""

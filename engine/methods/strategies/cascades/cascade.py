@@ -78,11 +78,6 @@ class Cascade(Strategy):
         _, end = s.cut([token])
         s.tokens.append(token)
         s.chance.forget(len(s.tokens))
-        times = (
-            clock.elapsed_us(started, drafted),
-            clock.elapsed_us(drafted, new.at),
-            clock.elapsed_us(new.at, clock.mark()),
-        )
         return Move(
             [token],
             ["target"],
@@ -90,7 +85,9 @@ class Cascade(Strategy):
             Draft(),
             new.verdict,
             new.logits,
-            *times,
+            draft_us=clock.elapsed_us(started, drafted),
+            verify_us=clock.elapsed_us(drafted, new.at),
+            commit_us=clock.elapsed_us(new.at, clock.mark()),
             sampler_state=new.before,
             **record,
         )

@@ -114,11 +114,16 @@ class SwitchModels(Strategy):
         ]
         own = min(kept, count)
         done = clock.mark()
-        times = (
-            clock.elapsed_us(started, drafted),
-            clock.elapsed_us(drafted, verified),
-            clock.elapsed_us(verified, done),
-        )
         origins = [ORIGINS["small"]] * own + [ORIGINS["large"]] * (count - own)
         details = s.router.block_details(judged, count)
-        return Move(emitted, origins, end, None, None, logits, *times, details=details, looks=looks)
+        return Move(
+            emitted,
+            origins,
+            end,
+            logits=logits,
+            draft_us=clock.elapsed_us(started, drafted),
+            verify_us=clock.elapsed_us(drafted, verified),
+            commit_us=clock.elapsed_us(verified, done),
+            details=details,
+            looks=looks,
+        )

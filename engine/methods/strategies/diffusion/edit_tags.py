@@ -191,7 +191,9 @@ class EditTags(Strategy):
             end = min(s.stop.tokens, default=None)
         room = s.remaining_tokens
         text = text[:room]
-        passes, seen, why = list[_Pass](), list[list[int]](), None
+        passes: list[_Pass] = []
+        seen: list[list[int]] = []
+        why = None
         drafted = clock.mark()
         while why is None:
             passes.append(one := self._tag_draft(s, text, end))

@@ -112,7 +112,9 @@ class Masked(Strategy):
         if s.scratch.is_full:  # a fork may write on
             self.begin(s)
         canvas: Canvas = s.scratch
-        length, stale, (places, logits) = len(canvas.text.tokens), canvas.stale_passes, canvas.read(s)
+        length = len(canvas.text.tokens)
+        stale = canvas.stale_passes
+        places, logits = canvas.read(s)
         view = canvas.view_for_selector(s, places, logits)
         verified = clock.mark()
         choice = s.unmasking.select(view, s.chance)

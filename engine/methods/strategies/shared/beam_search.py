@@ -95,11 +95,9 @@ class _SearchRecord:
 
     def detail(self, name: str, grouped: bool) -> TreeDetail:
         """As a trace keeps it. grouped: whether there may be several searches."""
-        kept, ended, left = (
-            [row[1] for row in self.kept],
-            [row[1] for row in self.ended],
-            [row[1] for row in self.left],
-        )
+        kept = [row[1] for row in self.kept]
+        ended = [row[1] for row in self.ended]
+        left = [row[1] for row in self.left]
         if not grouped:
             return hypotheses_record(name, kept, ended, left)
         groups = [row[0] for row in (*self.kept, *self.ended, *self.left)]

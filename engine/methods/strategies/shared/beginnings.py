@@ -36,7 +36,9 @@ class Beginnings:
     """All texts that were begun behind a prompt: each beginning is read once, and its entries are held for all that go on."""
 
     def __init__(self, s: State, k: int):
-        self.s, self.k, self.prompt = s, k, len(s.tokens)
+        self.s = s
+        self.k = k
+        self.prompt = len(s.tokens)
         self.branches = TextBranches(s.target, s.tokens)
         self.read = 0
         self.root = Beginning(-1, None, 0)

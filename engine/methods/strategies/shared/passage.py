@@ -33,10 +33,8 @@ def find_passage(s: State, name: str, after: str, until: str) -> tuple[int, int]
                 else "in the prompt before `passage_end`"
             )
             raise EngineFault("bad_input", f"{name}.{knob} does not stand {where}: give what stands there.")
-    first, behind = (
-        int(np.searchsorted(edges, start + len(begins))),
-        int(np.searchsorted(edges, stop, "right")) - 1,
-    )
+    first = int(np.searchsorted(edges, start + len(begins)))
+    behind = int(np.searchsorted(edges, stop, "right")) - 1
     if first >= behind:
         raise EngineFault(
             "bad_input",

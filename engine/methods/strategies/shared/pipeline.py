@@ -74,7 +74,9 @@ class ExitGuess(AdaptiveDepth):
     def record_test(self, logits: int | None = None) -> None:
         """Say of the lane's last pass that it was asked; logits: rows of it that were unembedded, if not all."""
         record = self._state.target.passes[-1]
-        record.tests, record.asks, record.logits = [self._at], "head", logits
+        record.tests = [self._at]
+        record.asks = "head"
+        record.logits = logits
         record.rank = None if self._heads is None else self._heads.shape["rank"]
 
 
@@ -148,7 +150,9 @@ class Pipeline:
         """Go on by a step whose root had `head` of the layers behind it; figures for the trace. flight: of each token in it,
         the root first, its lane, the layers that it ran, its id and what became of it."""
         ticks, work = layers - head, sum(ran for _, ran, _, _ in flight)
-        self.clock, self.tokens, self.work = self.clock + ticks, self.tokens + 1, self.work + work
+        self.clock += ticks
+        self.tokens += 1
+        self.work += work
         return {
             "exit": exit,
             "head": head,

@@ -34,9 +34,9 @@ class FspadLayer(PairHead):
     def __init__(self, d: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int, rank: int) -> None:
         super().__init__(d=d, n_heads=n_heads, n_kv_heads=n_kv_heads, head_dim=head_dim, d_ff=d_ff, rank=rank)
         self.layer = EagleLayer(d, n_heads, n_kv_heads, head_dim, d_ff)
-        self.came, self.factor, self.shift = (
-            HeadLinear(d, rank, bias=False), HeadLinear(rank, d, bias=False), HeadLinear(rank, d, bias=False),
-        )  # fmt: skip
+        self.came = HeadLinear(d, rank, bias=False)
+        self.factor = HeadLinear(rank, d, bias=False)
+        self.shift = HeadLinear(rank, d, bias=False)
         self.apart, self.words_only = HeadLinear(d, rank, bias=False), HeadLinear(rank, d, bias=False)
         for late in (self.factor, self.shift, self.words_only):
             nn.init.zeros_(late.weight)

@@ -83,7 +83,9 @@ def convert_eagle3(stored: PublishedFolder) -> Eagle3Layer:
     Names as in SafeAILab/EAGLE, eagle/model/cnets.py and eagle/traineagle3/cnets.py; the further norms as in vLLM,
     vllm/model_executor/models/llama_eagle3.py.
     """
-    d, vocab, (shape, rope) = stored.spec.d_model, stored.spec.vocab, _sizes(stored)
+    d = stored.spec.d_model
+    vocab = stored.spec.vocab
+    shape, rope = _sizes(stored)
     _same_layers(stored)
     shape |= _norms(stored)
     stored.expect(PLAIN3 | {"attention_bias": (False,), "target_hidden_size": (d,)})

@@ -21,15 +21,11 @@ def convert_hydra(stored: PublishedFolder) -> HydraHeads:
 
     Names as in zankner/Hydra, hydra/model/hydra_heads/mlp_head.py and prefix_mlp_head.py, hydra/model/hydra_model.py.
     """
-    arch = stored.config.get("hydra_head_arch", "mlp")
-    if arch not in ("mlp", "prefix-mlp"):
-        what = f"holds Hydra heads of the form {str(arch)[:40]!r} (hydra_head_arch)"
-        raise stored.refusal(f"{what}; mlp and prefix-mlp can be read.")
-    if stored.number("hidden_state_offset", 0, 1000):
-        raise stored.refusal(
-            "holds Hydra heads that read an earlier layer (hidden_state_offset); only the last can be read."
-        )
-    plus, shapes, d, vocab = arch == "prefix-mlp", stored.shapes, stored.spec.d_model, stored.spec.vocab
+    arch = _head_form(stored)
+    plus = arch == "prefix-mlp"
+    shapes = stored.shapes
+    d = stored.spec.d_model
+    vocab = stored.spec.vocab
     stored.config.agree("hidden_act", "silu")
     stored.expect({"hidden_size": (d,), "vocab_size": (vocab,), "grounded_heads": (True,)})
     if not _has_block(stored, _block_name(plus, 0, 0)):
@@ -75,6 +71,19 @@ def convert_hydra(stored: PublishedFolder) -> HydraHeads:
     stored.remark_mismatch("hydra_num_heads", heads)
     stored.remark_mismatch("hydra_num_layers", layers)
     return HydraHeads.from_tensors(shape, tensors)
+
+
+def _head_form(stored: PublishedFolder) -> str:
+    """The form of the heads, mlp or prefix-mlp; raises LoadError for one that cannot be read."""
+    arch = stored.config.get("hydra_head_arch", "mlp")
+    if arch not in ("mlp", "prefix-mlp"):
+        what = f"holds Hydra heads of the form {str(arch)[:40]!r} (hydra_head_arch)"
+        raise stored.refusal(f"{what}; mlp and prefix-mlp can be read.")
+    if stored.number("hidden_state_offset", 0, 1000):
+        raise stored.refusal(
+            "holds Hydra heads that read an earlier layer (hidden_state_offset); only the last can be read."
+        )
+    return arch
 
 
 def _has_block(stored: PublishedFolder, block: str) -> bool:
