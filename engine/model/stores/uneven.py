@@ -70,10 +70,8 @@ def continue_prefix(prefix: KVCache, tails: Sequence[Sequence[Tensor]]) -> KVCac
     """A cache of sequences that go on behind the entries of `prefix`, which it reads: sequence b has read those of tails[b], by
     layer float [2, 1, H_kv, t, D], as well."""
     cache = copy.copy(prefix)  # its memory is the prefix's too
-    cache.layers, cache.shared = (
-        [UnevenStore(x, prefix.spec, len(tails), prefix.memory) for x in prefix.layers],
-        prefix.fullest_length,
-    )
+    cache.layers = [UnevenStore(x, prefix.spec, len(tails), prefix.memory) for x in prefix.layers]
+    cache.shared = prefix.fullest_length
     longest = max(tail[0].shape[3] for tail in tails)
     for i, store in enumerate(cache.layers):
         if not longest:

@@ -162,7 +162,8 @@ def judge_draft(draft: Draft, at: Cursor, chance: Chance) -> Verdict:
                 verdict.token, verdict.origin = at.choice, "correction"
             else:
                 drawn = chance.draw(r, at.position)
-                verdict.token, verdict.u, verdict.low, verdict.high, verdict.origin = *drawn, "residual"
+                verdict.token, verdict.u, verdict.low, verdict.high = drawn
+                verdict.origin = "residual"
             return verdict
         verdict.path.append(node)
         at = at.descend(node)
