@@ -42,7 +42,7 @@ def drawn_at_once(model: Model, question: ParallelQuestion) -> float:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--seeds", type=int, default=1, help="of questions and draws, from 0 on")
     model, drawing = load("lab-mdm", "float32", "cpu"), "all at once (drawn)"
     found: dict[int, list[tuple[float, float, float, float]]] = defaultdict(list)

@@ -266,7 +266,7 @@ def tell_larger(args: argparse.Namespace) -> None:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--model", default="lab")
     parser.add_argument("--draft", default="lab-draft")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"))

@@ -15,7 +15,7 @@ from decodescope.engine.session.load import load
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--model", default="lab")
     parser.add_argument("--rows", type=int, default=1, help="of a pass")
     parser.add_argument("--dtype", default="float32")

@@ -115,7 +115,7 @@ def arm_of(name: str) -> dict[str, Any]:
 
 def main() -> None:
     """Print a row for each arm, method and number of busy processes."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--busy", type=int, nargs="+", default=[0, 1, 2], help="busy processes beside it")

@@ -148,7 +148,8 @@ def rows(
 @torch.inference_mode()
 def prefill(model: Decoder, tokens: int, rounds: int) -> float:
     """How many times as long H2O reads a prompt as the full cache does."""
-    spec, took = model.spec, ([], [])  # type: ModelSpec, tuple[list[float], list[float]]
+    spec = model.spec
+    took: tuple[list[float], list[float]] = ([], [])
     text = torch.randint(0, spec.vocab, (tokens,), generator=torch.Generator().manual_seed(2)).tolist()
     for _ in range(rounds):
         for times, name in zip(took, ("keep_all", "h2o"), strict=True):

@@ -55,7 +55,7 @@ def counted(model: Model, method: Method, seeds: int, classes: int) -> tuple[int
 
 def main() -> None:
     """Count and print."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "--model", default="lab-digits", metavar="M", help="a model that writes pictures in raster order"
     )

@@ -34,7 +34,7 @@ HEADS = (
 
 def main() -> None:
     """Print what was asked for, a JSON object a line."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("what", choices=("heads", "plans"))
     parser.add_argument("--model", default="lab")
     parser.add_argument("--tokens", type=int, default=4096, help="that it is judged on")

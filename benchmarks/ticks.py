@@ -31,7 +31,7 @@ def written(model: Model, method: Method, prompt: list[int], count: int) -> Sess
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--each", type=int, default=2, help="questions of each kind")
     parser.add_argument("--new-tokens", type=int, default=48, help="the most of an answer")
     parser.add_argument("--only", choices=("predictive", "speed"), help="of the two strategies")

@@ -8,13 +8,13 @@ from typing import TypeVar
 from torch import Tensor
 
 from decodescope.engine.decoding.values.chance import Chance, Draw, Purpose, Remainder
-from decodescope.engine.session.replay.exact_distribution import EnumeratedChance as ForkingChance
+from decodescope.engine.session.replay.exact_distribution import EnumeratedChance
 from decodescope.engine.session.replay.exact_distribution import outcomes as limited
 
 R = TypeVar("R")
 
 
-class LatticeChance(ForkingChance):
+class LatticeChance(EnumeratedChance):
     """Scripted uniforms: each is every one of `points` in turn, all equally likely; draws and tests are the shipped ones.
 
     With midpoints of m equal cells a law whose thresholds are multiples of 1 / m comes out exactly.
@@ -48,7 +48,7 @@ def lattice_chance(points: Sequence[float]) -> type[LatticeChance]:
     return type("Lattice", (LatticeChance,), {"points": tuple(points)})
 
 
-class FixedNoiseChance(ForkingChance):
+class FixedNoiseChance(EnumeratedChance):
     """Takes every outcome of draws, tests and orders; bare uniforms, the noise of a drafter's scores, are the shipped ones of
     `noise`, a seed: a law that is exact for every noise is exact."""
 
@@ -61,7 +61,9 @@ class FixedNoiseChance(ForkingChance):
 
 
 def outcomes(
-    function: Callable[[ForkingChance], R], make: type[ForkingChance] = ForkingChance, most: int | None = None
+    function: Callable[[EnumeratedChance], R],
+    make: type[EnumeratedChance] = EnumeratedChance,
+    most: int | None = None,
 ) -> list[tuple[float, R]]:
     """(weight, result) of every path of `function`, however many. Raises ValueError if there are more than `most`."""
     return limited(function, make, most)

@@ -45,7 +45,10 @@ def decoder(
     g = torch.Generator().manual_seed(seed)
 
     def w(*shape: int) -> torch.Tensor:
-        return (torch.randn(*shape, generator=g, dtype=torch.float64) * shape[-1] ** -0.5).to(dtype)
+        weights: torch.Tensor = (
+            torch.randn(*shape, generator=g, dtype=torch.float64) * shape[-1] ** -0.5
+        ).to(dtype)
+        return weights
 
     d, width = spec.d_model, spec.n_heads * spec.head_dim
     layers = [
@@ -130,7 +133,7 @@ SHAPES = {
 def heads(kind: str, d: int, seed: int = 0, **changes: int) -> Head:
     """Random draft heads: nobody trained them, so they are right by chance alone."""
     g = torch.Generator().manual_seed(seed)
-    net = cast(Head, NETS[kind](d=d, **{**SHAPES[kind], **changes}))
+    net = NETS[kind](d=d, **{**SHAPES[kind], **changes})
     with torch.no_grad():
         for p in net.parameters():
             p.copy_(

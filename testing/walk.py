@@ -12,9 +12,10 @@ import torch
 from decodescope.engine.model.forward.executor import Executor
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method
+from decodescope.engine.session.replay.exact_distribution import EnumeratedChance
 from decodescope.engine.session.session import Session
 
-from .chances import ForkingChance, outcomes
+from .chances import outcomes
 from .tables import PROMPT
 
 Text = tuple[int, ...]
@@ -53,7 +54,7 @@ class Walk:
         length: int,
         stop: tuple[int, ...] = (),
         prompt: list[int] = PROMPT,
-        chance: type[ForkingChance] = ForkingChance,
+        chance: type[EnumeratedChance] = EnumeratedChance,
         executor: Executor | None = None,
     ):
         others = {role: x for role, x in models.items() if role != "target"}
@@ -89,7 +90,7 @@ class Walk:
         """(weight, round) of every path of the step after `text`; for drafters that remember nothing."""
         start = self.first if not text else state
 
-        def step(chance: ForkingChance) -> StepOutcome:
+        def step(chance: EnumeratedChance) -> StepOutcome:
             self.go_to([*self.prompt, *text], start)
             return self._step(chance)
 
@@ -97,7 +98,7 @@ class Walk:
         self.paths += len(ways)
         return ways
 
-    def _step(self, chance: ForkingChance) -> StepOutcome:
+    def _step(self, chance: EnumeratedChance) -> StepOutcome:
         s = self.s
         s.chance = chance
         before = len(s.tokens)
@@ -137,7 +138,7 @@ class Walk:
         Raises TooManyWays if there are more than `most` paths, or behind `until`.
         """
 
-        def run(chance: ForkingChance) -> Text:
+        def run(chance: EnumeratedChance) -> Text:
             if self.until is not None and time.monotonic() > self.until:
                 raise TooManyWays("The time for this walk is over.")
             if self.s.target.needs:

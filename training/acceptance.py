@@ -89,7 +89,7 @@ def measure(target: Net, draft: Net, rows: Tensor, new: int = 128, prompt: int =
 
 def main() -> None:
     """Print a table by kind of text for every draft."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("target", type=Path)
     parser.add_argument("drafts", type=Path, nargs="+")
     parser.add_argument("--windows", type=int, default=12, help="of each kind")

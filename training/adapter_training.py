@@ -40,7 +40,7 @@ def masked_states(
     s = net.shape
     kv = KV()
     turn = net.cosine[places], net.sine[places]
-    for i, layer in enumerate(net.model.layers):
+    for i, layer in enumerate(net.layers):
         y, a = layer.input_layernorm(x), layer.self_attn
         q, k, v = (
             p(y).unflatten(2, (n, s.head_width)).transpose(1, 2)

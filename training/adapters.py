@@ -52,7 +52,7 @@ KEPT = 100  # steps between two states that are kept
 
 def main(words: Sequence[str] | None = None) -> None:  # noqa: PLR0915
     """Train, measure, and keep the adapter."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("name", choices=ADAPTERS)
     parser.add_argument(
         "--within", type=float, required=True, metavar="MINUTES", help="of training; the rest comes on top"

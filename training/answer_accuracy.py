@@ -44,7 +44,7 @@ def answer_accuracy(net: Net, asked: dict[str, list[Task]]) -> dict[str, tuple[f
 
 def main() -> None:
     """Print a table: kinds down, models across."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "models", nargs="+", type=Path, help="model folders, or checkpoints of `lab`'s training"
     )

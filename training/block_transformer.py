@@ -94,7 +94,7 @@ class BlockNet(nn.Module):
         own = ids.view(len(ids), -1, self.block)[:, 1:, :-1].flatten(0, 1)  # [B (N - 1), block - 1]
         x = torch.cat((before, self.tokens.model.embed_tokens(own).to(before.dtype)), 1)
         turn = self.tokens.cosine[: self.block], self.tokens.sine[: self.block]
-        for i, layer in enumerate(self.tokens.model.layers):
+        for i, layer in enumerate(self.tokens.layers):
             x = layer(x, turn, None, i, None)
         return self.tokens.head(x).view(len(ids), -1, self.block, self.shape.vocabulary)
 
@@ -135,7 +135,7 @@ def pad_windows(rows: Tensor, pad: int) -> Tensor:
     return torch.cat((rows.new_full((len(rows), pad), PAD), rows[:, : rows.shape[1] - pad]), 1)
 
 
-class BlockTrainer(train.Trainer):
+class BlockTrainer(train.Trainer[BlockNet]):
     """The training on windows in which blocks begin anywhere."""
 
     def __init__(
@@ -224,7 +224,7 @@ def write(net: BlockNet, folder: Path, notes: dict | None = None) -> None:
 
 def main() -> None:
     """Train, write the folder, and note how it was made."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--tokens", type=float, help="millions at which the constant rate ends")
     parser.add_argument("--minutes", type=float, help="stop after so many; the same command goes on")
     parser.add_argument("--within", type=float, help="minutes for all of it, the fall of the rate included")

@@ -19,7 +19,7 @@ def features(net: Net, x: Tensor, attend: Attend, first: int = 0) -> Tensor:
     """The final features [B, T, D] of inputs x float [B, T, D] at the places first, first + 1, ...; `attend` answers in every
     layer, and has to hide what comes later."""
     turn, s = (net.cosine[first : first + x.shape[1]], net.sine[first : first + x.shape[1]]), net.shape
-    for i, layer in enumerate(net.model.layers):
+    for i, layer in enumerate(net.layers):
         y, a = layer.input_layernorm(x), layer.self_attn
         q, k, v = (
             p(y).unflatten(2, (n, s.head_width)).transpose(1, 2)

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.files import write_head
@@ -36,17 +36,32 @@ from .soft_prompt import SoftPromptPart
 SAYS = 25  # steps between two lines
 
 
-class CachePart(Protocol):
+class Trainable(Protocol):
     """What is trained. lr: the highest rate"""
 
-    head: Head
     lr: float
+
+    @property
+    def head(self) -> nn.Module:
+        """The net that learns."""
+        ...
 
     def loss(self) -> Tensor:
         """Of a batch of its own."""
+        ...
+
+
+class CachePart(Trainable, Protocol):
+    """A part of the KV cache that is trained."""
+
+    @property
+    def head(self) -> Head:
+        """What its file keeps."""
+        ...
 
     def measure(self) -> dict[str, Any]:
         """Figures on unseen text, with the part and without it, as plain data for the part's card."""
+        ...
 
 
 # name of a part, which is that of its folder -> a fresh one for a model, with a seed
@@ -57,7 +72,7 @@ PARTS: dict[str, Callable[[Net, int], CachePart]] = {
 }
 
 
-def train(part: CachePart, seconds: float, steps: int = 1_000_000, say: Callable[[str], None] = print) -> int:
+def train(part: Trainable, seconds: float, steps: int = 1_000_000, say: Callable[[str], None] = print) -> int:
     """Adam until so many seconds have passed or so many steps are done; how many there were. Then the part holds what its file
     will: numbers of bfloat16."""
     weights = list(part.head.requires_grad_(True).parameters())
@@ -87,7 +102,7 @@ def train(part: CachePart, seconds: float, steps: int = 1_000_000, say: Callable
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train, measure, and keep the part."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("name", choices=PARTS)
     parser.add_argument(
         "--within", type=float, required=True, metavar="MINUTES", help="of training; measuring comes after"

@@ -83,7 +83,7 @@ def evaluate_gate(gate: CerberusGate, seen: Tensor, right: Tensor) -> dict[str, 
 
 def main() -> None:
     """Fit, measure, and keep the gate."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--model", default="lab", help="a folder of assets/models, with heads/hydra in it")
     parser.add_argument(
         "--text", type=float, default=0.25, help="of the model's own text, in millions of tokens"

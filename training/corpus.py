@@ -20,8 +20,10 @@ import re
 import sysconfig
 import warnings
 from collections.abc import Callable, Iterator
+from email.message import Message
 from pathlib import Path
 from random import Random
+from typing import cast
 
 from .drills import DRILLS
 from .stories import talk
@@ -104,7 +106,7 @@ MARKUP = re.compile(r"!\[|^\s*<|^\s*\.\. (image|_|\|)|^\s*:(alt|target):")
 
 def licence(dist: importlib.metadata.Distribution) -> str:
     """The licence a distribution's metadata state, in one line; empty where they state none."""
-    meta = dist.metadata
+    meta = cast(Message, dist.metadata)
     classified = [c.split(" :: ")[-1] for c in meta.get_all("Classifier") or [] if c.startswith("License ::")]
     stated = meta.get("License-Expression") or ", ".join(classified) or (meta.get("License") or "").strip()
     return stated.splitlines()[0][:120] if stated else ""
@@ -150,17 +152,20 @@ def is_library_path(name: str) -> bool:
 def clean(text: str) -> str:
     """The source without the licence header at its top, with plain newlines and no trailing spaces."""
     text = "\n".join(line.rstrip() for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"))
-    head = re.match(r"(?:[ \t]*(?:#[^\n]*)?\n)*", text).group()
+    top = re.match(r"(?:[ \t]*(?:#[^\n]*)?\n)*", text)
+    head = "" if top is None else top.group()
     if re.search(r"copyright|licen[cs]e|coding[:=]|^#!", head, re.I):
         text = text[len(head) :]
     return re.sub(r"\n{4,}", "\n\n\n", text).strip("\n") + "\n"
 
 
-def docstring_nodes(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
+Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def docstring_nodes(tree: ast.Module) -> Iterator[tuple[Documented, str]]:
     """Every module, class and function of a tree that has a docstring, with it."""
     for node in ast.walk(tree):
-        has_one = isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef))
-        if has_one and (text := ast.get_docstring(node)):
+        if isinstance(node, Documented) and (text := ast.get_docstring(node)):
             yield node, text
 
 
@@ -172,7 +177,7 @@ def is_code(text: str, tree: ast.Module) -> bool:
         text
     ):
         return False
-    prose = {id(node.body[0].value) for node, _ in docstring_nodes(tree)}
+    prose = {id(cast(ast.Expr, node.body[0]).value) for node, _ in docstring_nodes(tree)}
     literal = sum(
         len(str(node.value))
         for node in ast.walk(tree)
@@ -255,7 +260,8 @@ def topics() -> Iterator[dict]:
 
 def readme(dist: importlib.metadata.Distribution, seen: DuplicateFilter) -> Iterator[dict]:
     """The description in a package's metadata: mostly its readme, without badges, pictures and markup of the page."""
-    text = str(dist.metadata.get_payload() or dist.metadata.get("Description") or "").replace("\r\n", "\n")
+    meta = cast(Message, dist.metadata)
+    text = str(meta.get_payload() or meta.get("Description") or "").replace("\r\n", "\n")
     lines = [line.rstrip() for line in text.split("\n") if not MARKUP.search(line)]
     text = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip() + "\n"
     letters, ascii_ones = sum(c.isalpha() or c == " " for c in text), sum(c.isascii() for c in text)
@@ -432,7 +438,7 @@ only a part is taken, drawn at random.
 
 def main() -> None:
     """Build the corpus."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--scale", type=float, default=1.0, help="times the megabytes of every source")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(

@@ -223,7 +223,7 @@ def measure(head: CorrectnessHead, unseen: CorrectnessExamples) -> dict[str, obj
 
 def main(words: Sequence[str] | None = None) -> None:
     """Answer, train, measure, and keep the heads."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--model", default="lab-draft", help="a folder of assets/models")
     parser.add_argument(
         "--large", default="lab", help="the model that says what is right, another folder there"

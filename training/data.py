@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import BinaryIO
+from typing import Any, BinaryIO
 from zlib import crc32
 
 import numpy as np
@@ -126,7 +126,7 @@ def encode_documents(
 
 def write(texts: dict[tuple[str, str], CorpusText], file: BinaryIO, stamp: int = 0) -> None:
     """Write the texts' arrays, and of which corpus they are."""
-    arrays = {"stamp": np.array(stamp)}
+    arrays: dict[str, Any] = {"stamp": np.array(stamp)}
     for (split, kind), text in texts.items():
         arrays |= {
             f"{split}/{kind}/ids": text.ids,
@@ -346,9 +346,7 @@ class Mixer:
         parts, room = [], size
         while room:
             fitting.sort(key=lambda s: s.taken / s.share)
-            for stream in fitting:
-                if (part := stream.take(room)) is not None:
-                    break
+            part = next(part for stream in fitting if (part := stream.take(room)) is not None)
             parts.append(part)
             room -= len(part)
         return np.concatenate(parts)
@@ -363,8 +361,8 @@ class Mixer:
         total = sum(taken for _, _, _, taken, *_ in state.values())
         anew = any(state.get(s.name, ())[4:] != (s.share,) for s in self.streams)
         for s in self.streams:
-            *place, taken = state.get(s.name, (0, 0, 0, 0))[:4]
-            s.restore(*place, round(total * s.share) if anew else taken)
+            epoch, cursor, offset, taken = state.get(s.name, (0, 0, 0, 0))[:4]
+            s.restore(epoch, cursor, offset, round(total * s.share) if anew else taken)
 
 
 def units_by_length(text: CorpusText, lengths: Sequence[int]) -> list[tuple[str, np.ndarray, int]]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +29,7 @@ from . import train
 from .digits_data import Pictures, PictureWindows
 from .net import Net, NetShape
 
-SIZES = dict(layers=4, width=64, heads=4, kv_heads=4, head_width=16, inner=192)
+SIZES: dict[str, Any] = dict(layers=4, width=64, heads=4, kv_heads=4, head_width=16, inner=192)
 SHAPES = {
     "lab-digits": NetShape(**SIZES, vocabulary=pictures.vocabulary_size(False), context=128),
     "lab-digits-any": NetShape(**SIZES, vocabulary=pictures.vocabulary_size(True), context=256, theta=1e6),
@@ -96,7 +97,7 @@ def nats(net: Net, held_out: Pictures, cells: bool, orders: int = ORDERS) -> flo
     return total / (orders if cells else 1)
 
 
-class DigitsTrainer(train.Trainer):
+class DigitsTrainer(train.Trainer[Net]):
     """A training on pictures that are drawn by seed and step."""
 
     FIGURES = ("loss", "cell", "bound")
@@ -113,7 +114,7 @@ class DigitsTrainer(train.Trainer):
         super().__init__(net, plan, rates, seed)
         self.pictures, self.cells = some, cells
 
-        for layer in net.model.layers:
+        for layer in net.layers:
             for part in (layer.self_attn, layer.mlp):
                 part.register_forward_hook(self.drop)
 
@@ -160,7 +161,7 @@ def write(net: Net, folder: Path, cells: bool) -> None:
 
 def main() -> None:
     """Train, write the folder, and note how it was made."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("name", choices=SHAPES)
     parser.add_argument(
         "--from", dest="source", metavar="FOLDER", help="begin with these weights, not from nothing"

@@ -165,7 +165,7 @@ unknown to them, and what comes after a wrong beginning is not worth much.
 
 def main() -> None:
     """Write the card."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "--models", type=Path, default=MODELS, metavar="FOLDER", help="where the models' folders lie"
     )

@@ -67,7 +67,7 @@ def load_pictures(file: Path = FILE) -> tuple[Pictures, Pictures]:
     """Those that are trained on and those that are held out, every sixth. Values of 0 to 16 become levels, 16 the last."""
     if not file.exists():
         try:
-            from sklearn.datasets import load_digits
+            from sklearn.datasets import load_digits  # pyright: ignore[reportMissingImports]
         except ImportError:
             said = f"The pictures come with scikit-learn, which is not installed: install it for this once, or bring {file}."
             raise SystemExit(said) from None

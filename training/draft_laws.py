@@ -107,7 +107,7 @@ def body_size(layers: int) -> int:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Teach every draft, and print the table; or lay a line through points."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "points", nargs="*", metavar="points X:Y", help="lay a line through these instead, three or more"
     )

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -39,6 +39,7 @@ from decodescope.engine.core.probe import Needs, Probe
 from decodescope.engine.model.heads.edit import EditRows, EditTagger
 from decodescope.engine.model.heads.files import write_head
 from decodescope.engine.session.load import Model, fingerprint
+from decodescope.engine.trace.details.shapes import TallyDetail
 from decodescope.engine.trace.values.edits import DELETE, INSERT, KEEP, REPLACE
 
 from .infill import NAME, fill_canvas
@@ -248,8 +249,9 @@ def edit_accuracy(
         session = Session(model, method, prompt, max_new_tokens=CANVAS if own else LONGEST + 2)
         steps = list(session.stream())
         passes = [x for x in steps[0].details or () if x.name == "edits"]
+        assert session.end is not None
         said = drafts.tokenizer.decode([x for x in session.end.tokens if x not in model.stop_tokens])
-        before = drafts.tokenizer.decode(passes[0].columns["token"][1:])
+        before = drafts.tokenizer.decode(cast(TallyDetail, passes[0]).columns["token"][1:])
         found.setdefault(q.task, []).append((is_right_text(q, before), is_right_text(q, said), len(passes)))
     every = [x for rows in found.values() for x in rows]
     return {task: _shares(rows) for task, rows in (found | {"all": every}).items()}
@@ -270,7 +272,7 @@ def _shares(rows: Sequence[tuple[bool, bool, int]]) -> dict[str, float]:
 
 def main(words: Sequence[str] | None = None) -> None:
     """Make examples, fit, measure, and keep the head."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--model", type=Path, default=MODELS / NAME, metavar="FOLDER")
     parser.add_argument("--drafts", type=int, default=20000, help="to learn from")
     parser.add_argument("--epochs", type=int, default=16)

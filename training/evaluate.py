@@ -442,7 +442,7 @@ WEAKNESSES = """\
 
 def main() -> None:
     """Measure and write the card."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--windows", type=int, default=12, help="of each kind of text")
     parser.add_argument("--questions", type=int, default=24, help="of each kind of task")
     parser.add_argument("--threads", type=int, default=2)

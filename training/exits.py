@@ -169,7 +169,7 @@ def add_cloze_adapter(net: Net, adapter: Path, seed: int) -> tuple[Iterator[Tens
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train, fit the classifiers, measure, and keep the exits."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
     parser.add_argument(
         "--adapter", choices=("cloze",), help="that the model has; its questions are the text"

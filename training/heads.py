@@ -25,7 +25,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -35,8 +35,11 @@ from torch import Tensor
 
 from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.drafting.clover import CloverHeads
+from decodescope.engine.model.heads.drafting.eagle import EagleLayer
 from decodescope.engine.model.heads.drafting.eagle3 import Eagle3Layer, fused_layers, scatter_logits
 from decodescope.engine.model.heads.drafting.fspad import FspadLayer
+from decodescope.engine.model.heads.drafting.kangaroo import KangarooAdapter
+from decodescope.engine.model.heads.drafting.medusa import MedusaHeads
 from decodescope.engine.model.heads.drafting.parallelspec import ParallelSpecLayer
 from decodescope.engine.model.heads.drafting.shift import HeadShift, head_shifts
 from decodescope.engine.model.heads.files import HEADS, write_head
@@ -139,7 +142,7 @@ def head_guesses(head: Head, r: ModelStates, noise: float = 0.0) -> list[tuple[H
         told = [s.align(r.embedded, s.reads[-1]) for s in table]
         return list(zip(table, head.unroll(table[0].align(r.feature, 0), told), strict=True))
     if head.kind == "medusa":
-        return [(s, head.head(k, s.align(r.feature, 0))) for k, s in enumerate(table)]
+        return [(s, cast(MedusaHeads, head).head(k, s.align(r.feature, 0))) for k, s in enumerate(table)]
     if head.kind == "blockwise":
         return [(s, s.align(x, 0)) for s, x in zip(table, head(r.feature), strict=True)]
     if head.kind in ("mlp_speculator", "redrafter"):
@@ -213,7 +216,7 @@ def new_head(kind: str, net: Net, **shape: int) -> Head:
     head = HEADS[kind](d=net.shape.width, **shape)
     if kind in ("kangaroo", "eagle3"):
         with torch.no_grad():
-            head.last.copy_(net.model.norm.weight)
+            cast(KangarooAdapter | Eagle3Layer, head).last.copy_(net.model.norm.weight)
     return head
 
 
@@ -339,7 +342,7 @@ def measure_unrolled(
     [N, T] on guessed features, with the tokens of the text."""
     hits, count = torch.zeros(levels - 1, min(RANKS, net.shape.vocabulary), dtype=torch.float64), 0
     for ids in windows.split(1):
-        r, store = read_states(net, ids), head.attention.store()
+        r, store = read_states(net, ids), cast(EagleLayer | FspadLayer, head).attention.store()
         first = head(r.feature[:, :-1], r.embedded[:, 1:], 0, store)  # slot t guesses the feature of t + 1
         store.commit(range(first.shape[1]))
         for t in reversed(range(0, ids.shape[1] - levels - 1, stride)):
@@ -496,7 +499,7 @@ def load_weights(head: Head, source: Path) -> dict[str, Any]:
 
 def main() -> None:  # noqa: PLR0915
     """Write text, train, measure, and keep the heads."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("kinds", nargs="+", choices=HEADS, metavar="KIND", help=", ".join(HEADS))
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
     parser.add_argument("--from", dest="source", type=Path, help="folder of KIND/: go on with these heads")

@@ -125,7 +125,7 @@ def exact_shares(net: Net, source: InfillSource, count: int, seed: int = 10**6) 
     return {"settled": sum(shares[t] for t in SETTLED) / len(SETTLED)} | shares
 
 
-class InfillTrainer(train.Trainer):
+class InfillTrainer(train.Trainer[Net]):
     """A training whose windows are made by rule from seed and step: the place in the text is the step."""
 
     FIGURES = ("loss", "right")
@@ -165,7 +165,7 @@ class InfillTrainer(train.Trainer):
 
 def main() -> None:
     """Train, write the folder, and note how it was made."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "--from", dest="source", metavar="FOLDER", help="begin with these weights, not from nothing"
     )

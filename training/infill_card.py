@@ -182,7 +182,7 @@ Other names, longer lists and other words of the question are unknown to it.
 
 def main() -> None:
     """Write the card."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--questions", type=int, default=100, help="of a task")
     parser.add_argument("--model", default=str(MODELS / NAME), metavar="FOLDER")
     parser.add_argument("--out", type=Path, default=MODELS / "MDM.md")

@@ -155,7 +155,7 @@ def fit_judge(found: JudgeExamples, decay: float = 1e-3) -> JudgeHead:
 
 
 @torch.no_grad()
-def spared_shares(head: JudgeHead, found: JudgeExamples) -> list[tuple[float, float, float, float]]:
+def spared_shares(head: JudgeHead, found: JudgeExamples) -> list[tuple[float, ...]]:
     """Per threshold: it, and the share that the judge spares of right tokens, of right and of wrong ones that were put in."""
     j, put = head.right_probability(found.states), found.put
     groups = (found.right, found.right & put, ~found.right & put)
@@ -164,7 +164,7 @@ def spared_shares(head: JudgeHead, found: JudgeExamples) -> list[tuple[float, fl
 
 def main(words: Sequence[str] | None = None) -> None:
     """Make examples, fit, measure, and keep the judge."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
     parser.add_argument("--tasks", type=int, default=1500, help="conversations to learn from")
     parser.add_argument("--unseen", type=int, default=400, help="held-out conversations to measure it on")

@@ -142,6 +142,8 @@ def filter_shares(head: ParallelFilter, data: tuple[Tensor, Tensor, Tensor]) -> 
 def decode_accuracy(folder: Path, heads: Path, count: int, canvas: int) -> dict[str, dict[str, float]]:
     """Way -> share of right answers, passes and rows a question, over `count` questions of each list task."""
     model, ways = load(folder, heads={ParallelFilter.kind: heads}), {}
+    tokenizer = model.tokenizer
+    assert tokenizer is not None, f"{folder} has no tokenizer"
     settings: dict[str, dict[str, Any]] = {
         "one a pass": dict(filter_threshold=1.0, cut_after_end=False),
         "cut": dict(filter_threshold=1.0, cut_after_end=True),
@@ -157,11 +159,12 @@ def decode_accuracy(folder: Path, heads: Path, count: int, canvas: int) -> dict[
         asked = make_questions(LISTS, count, UNSEEN, LENGTHS)
         for q in asked:
             session = Session(
-                model, method, model.tokenizer.encode(q.prompt), max_new_tokens=canvas, level="summary"
+                model, method, tokenizer.encode(q.prompt), max_new_tokens=canvas, level="summary"
             )
             for step in session.stream():
                 passes, rows = passes + len(step.passes), rows + sum(x.tokens for x in step.passes)
-            said = model.tokenizer.decode([x for x in session.end.tokens if x not in model.stop_tokens])
+            assert session.end is not None
+            said = tokenizer.decode([x for x in session.end.tokens if x not in model.stop_tokens])
             right += is_right_text(q, said)
         ways[way] = {
             k: round(x / len(asked), 3) for k, x in (("right", right), ("passes", passes), ("rows", rows))
@@ -172,7 +175,7 @@ def decode_accuracy(folder: Path, heads: Path, count: int, canvas: int) -> dict[
 
 def main(words: Sequence[str] | None = None) -> None:
     """Make examples, fit, measure, and keep the filter."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--model", type=Path, default=MODELS / NAME, metavar="FOLDER")
     parser.add_argument(
         "--prompts", type=int, default=1500, help="to learn from; a tenth of them says when to stop"

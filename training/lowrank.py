@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -56,7 +57,7 @@ def add_low_rank(
     """Put a LowRank around the matrices of every layer of `net`, those called as in `only` where some are, and let `rows` of
     its embedding learn; these modules, by the name of their place ("/" for ".")."""
     draw, made = torch.Generator().manual_seed(seed), nn.ModuleDict()
-    for i, layer in enumerate(net.model.layers):
+    for i, layer in enumerate(net.layers):
         for room in ("self_attn", "mlp"):
             holder = getattr(layer, room)
             for name, linear in list(holder.named_children()):
@@ -65,14 +66,15 @@ def add_low_rank(
                     setattr(holder, name, around)
                     made[f"model/layers/{i}/{room}/{name}"] = around
     if rows:
-        net.model.embed_tokens = made["model/embed_tokens"] = EmbeddingRows(net.model.embed_tokens, rows)
+        made["model/embed_tokens"] = EmbeddingRows(net.model.embed_tokens, rows)
+        net.model.register_module("embed_tokens", made["model/embed_tokens"])
     return made
 
 
 def enable_deltas(deltas: nn.ModuleDict, on: bool) -> None:
     """Let the deltas count, or the base alone."""
     for delta in deltas.values():
-        delta.on = on
+        cast(LowRank | EmbeddingRows, delta).on = on
 
 
 def adapter_tensors(deltas: nn.ModuleDict) -> dict[str, Tensor]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -193,6 +194,9 @@ class Trunk(nn.Module):
 class Net(nn.Module):
     """A Llama with tied embeddings."""
 
+    cosine: Tensor
+    sine: Tensor
+
     def __init__(self, shape: NetShape) -> None:
         """Fresh weights from the global generator; what writes into the residual stream starts small."""
         super().__init__()
@@ -212,6 +216,11 @@ class Net(nn.Module):
         angle = torch.cat((angle, angle), 1)  # [context, d]
         self.register_buffer("cosine", angle.cos(), persistent=False)
         self.register_buffer("sine", angle.sin(), persistent=False)
+
+    @property
+    def layers(self) -> Iterator[NetLayer]:
+        """The decoder layers, from the first to the last."""
+        return cast("Iterator[NetLayer]", iter(self.model.layers))
 
     @classmethod
     def from_folder(cls, folder: str | Path) -> Net:
@@ -250,7 +259,7 @@ class Net(nn.Module):
         )
         turn = self.cosine[at : at + ids.shape[1]], self.sine[at : at + ids.shape[1]]
         out = [self.model.embed_tokens(ids)]
-        for i, layer in enumerate(self.model.layers):
+        for i, layer in enumerate(self.layers):
             out.append(layer(out[-1], turn, past, i, None if keep is None else keep[i]))
         if past is not None:
             past.length += ids.shape[1]
@@ -324,12 +333,12 @@ def blockwise_attention(q: Tensor, k: Tensor, v: Tensor, block: int = 128) -> Te
     return torch.cat(y, 2).view(shape)
 
 
-def muon_weights(net: Net) -> list[Tensor]:
+def muon_weights(net: nn.Module) -> list[Tensor]:
     """The weights that Muon trains: all matrices but the embedding."""
     return [w for name, w in net.named_parameters() if w.ndim == 2 and "embed" not in name]
 
 
-def adamw_weights(net: Net) -> list[Tensor]:
+def adamw_weights(net: nn.Module) -> list[Tensor]:
     """The weights that AdamW trains: embedding and norms."""
     return [w for name, w in net.named_parameters() if w.ndim == 1 or "embed" in name]
 

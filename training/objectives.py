@@ -193,7 +193,7 @@ def text_of(target: Net, folder: Path, millions: float, own: bool) -> np.ndarray
 
 def main(words: Sequence[str] | None = None) -> None:
     """Teach every objective with every seed, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("goals", nargs="*", metavar="OBJECTIVE", help=f"all of them: {', '.join(GOALS)}")
     parser.add_argument("--target", default="lab", help="a folder of assets/models")
     parser.add_argument("--draft", default="lab-draft-plain", help="alike: what every objective begins with")

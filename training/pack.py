@@ -63,7 +63,7 @@ def unpack(packed: bytes) -> Texts:
 
 def main() -> None:
     """Pack or unpack."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("way", choices=["pack", "unpack"])
     parser.add_argument("file", type=Path)
     parser.add_argument("--limit", type=float, default=LIMIT / 2**20, help="MiB of the packed file")

@@ -54,7 +54,7 @@ def join(folder: Path, file: Path) -> None:
 
 def main() -> None:
     """Split or join."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     ways = parser.add_subparsers(dest="way", required=True)
     one = ways.add_parser("split", help="cut FILE into parts in FOLDER")
     one.add_argument("file", type=Path)

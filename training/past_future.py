@@ -156,7 +156,7 @@ def reading_of(net: Net, folder: Path, adapter: str, spec: ModelSpec) -> tuple[R
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train, fit the classifiers, measure, and keep the heads."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
     parser.add_argument(
         "--adapter", choices=("cloze",), help="that the model has; its questions are the text"

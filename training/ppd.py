@@ -90,7 +90,7 @@ def shuffle_batches(rows: Tensor, windows: int, seed: int, device: str) -> Itera
 
 def main(words: Sequence[str] | None = None) -> None:
     """Write text, train, measure, and keep the prompt tokens."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
     parser.add_argument(
         "--from", dest="source", type=Path, help="folder of ppd/: go on with these embeddings"

@@ -262,7 +262,7 @@ def rehearse(names: list[str], threads: int) -> None:
 
 def main() -> None:
     """Say what there is, make what is missing, or rehearse."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "what", nargs="?", choices=("make", "rehearse"), help="make what is missing; or try all commands"
     )

@@ -188,7 +188,7 @@ def load_net(source: Path, name: str = NAME) -> Net:
 
 def main() -> None:
     """Measure, and write the card where one is asked for."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("source", type=Path, help="a model's folder, or a checkpoint (.pt)")
     parser.add_argument("--count", type=int, default=60, help="questions of each form and length")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the card there")

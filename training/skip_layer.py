@@ -22,7 +22,7 @@ import platform
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -54,7 +54,7 @@ def forward_gated(
     gates = list[Tensor]()
     turn = (net.cosine[: ids.shape[1]], net.sine[: ids.shape[1]])
     before = torch.ones(ids.shape[1], ids.shape[1]).bool().tril()
-    for i, layer in enumerate(net.model.layers):
+    for i, layer in enumerate(net.layers):
         g = gate(x, 2 * i)
         y = layer.input_layernorm(x)
         a = layer.self_attn
@@ -129,9 +129,8 @@ class SkipLayerAdapter(AdapterTraining):
         routers, under both gaps, with gates drawn at the same share, and with all of them open."""
         windows = held_out_windows(self.length + 1, 64).split(16)
         best = [self.base_logits(ids[:, :-1]).argmax(2) for ids in windows]
-        opened = sum(
-            forward_gated(self.net, ids[:, :-1], self.gate)[1].mean((1, 2)) for ids in windows
-        ) / len(windows)
+        by_window = (forward_gated(self.net, ids[:, :-1], self.gate)[1].mean((1, 2)) for ids in windows)
+        opened = cast(Tensor, sum(by_window)) / len(windows)
         share = float(opened.mean())
         drawn = torch.Generator().manual_seed(self.seed)
         gates: dict[str, tuple[bool, Callable[[Tensor, int], Tensor], bool]] = {
@@ -213,7 +212,7 @@ def train(
 
 def main(words: Sequence[str] | None = None) -> None:  # noqa: PLR0915
     """Train, calibrate, measure, and keep both."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "--within", type=float, required=True, metavar="MINUTES", help="of training; measuring comes after"
     )

@@ -41,7 +41,7 @@ def rows_of(layers: int, length: int, prompt: int, least: int, horizon: int) -> 
 def forward_staggered(net: Net, ids: Tensor, rows: list[int]) -> Tensor:
     """Logits float32 [B, T, V] of ids int64 [B, T], of which the first rows[l] run layer l."""
     x, turn = net.model.embed_tokens(ids), (net.cosine[: ids.shape[1]], net.sine[: ids.shape[1]])
-    for i, (layer, n) in enumerate(zip(net.model.layers, rows, strict=True)):
+    for i, (layer, n) in enumerate(zip(net.layers, rows, strict=True)):
         y = layer(x[:, :n], tuple(t[:n] for t in turn), None, i, None)
         x = torch.cat((y, x[:, n:].to(y.dtype)), 1)
     return net.head(x).float()

@@ -58,7 +58,7 @@ def slot_logits(net: Net, head: SlotTokens, past: Past, places: Tensor) -> Tenso
     sees = torch.cat([before, slot_mask(rows)], 1)  # [S, T + S]
     turn, s = (net.cosine[stand], net.sine[stand]), net.shape
     x = head(rows).expand(past.keys.shape[1], -1, -1)  # [B, S, D]
-    for i, layer in enumerate(net.model.layers):
+    for i, layer in enumerate(net.layers):
         y, a = layer.input_layernorm(x), layer.self_attn
         bare, k, v = (
             p(y).unflatten(2, (n, s.head_width)).transpose(1, 2)
@@ -210,7 +210,7 @@ def train(  # noqa: PLR0913
 
 def main(words: Sequence[str] | None = None) -> None:
     """Write text, train, measure, and keep the slots."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("kind", choices=SLOTTED)
     parser.add_argument(
         "--within", type=float, required=True, metavar="MINUTES", help="of the processor, in training alone"

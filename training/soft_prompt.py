@@ -10,7 +10,7 @@ from torch import Tensor
 
 from decodescope.engine.methods.kv_compression.kivi import Kivi
 from decodescope.engine.model.heads.soft_prompt import SoftPrompt
-from decodescope.engine.model.stores.packed_store import Side
+from decodescope.engine.model.stores.packed_store import SIDES, Side
 
 from .cachenet import Attend, batches, causal_mask, features, group_queries, nats
 from .data import END, held_out_windows, training_stream
@@ -60,15 +60,17 @@ class SoftPromptPart:
             v = v.float()[:, :, None]
             T = q.shape[3]
             scores = q @ k.mT
+            old, coded = None, list[Tensor]()
             if packs:
                 at = torch.arange(T) - soft
                 old = (at >= 0) & (at < at[:, None] // block * block)  # [T, T]: packed when the row reads
                 coded = [torch.cat([x[:, :, 0, :soft], self.quantize(x[:, :, 0, soft:], side)], 2)[:, :, None]
-                         for x, side in ((k, "keys"), (v, "values"))]  # fmt: skip
+                         for x, side in zip((k, v), SIDES, strict=True)]  # fmt: skip
                 scores = torch.where(old, q @ coded[0].mT, scores)
             weights = (scores * scale).masked_fill(~causal_mask(T, T, q.device), -torch.inf).softmax(-1)
-            y = (weights * ~old) @ v + (weights * old) @ coded[1] if packs else weights @ v
-            return y.flatten(1, 2)
+            if old is None:
+                return (weights @ v).flatten(1, 2)
+            return ((weights * ~old) @ v + (weights * old) @ coded[1]).flatten(1, 2)
 
         return attend
 

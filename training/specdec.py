@@ -29,11 +29,12 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from decodescope.engine import Method, Session
 from decodescope.engine.model.heads.drafting.specdec import AcceptanceHead
@@ -103,7 +104,7 @@ def new_head(draft: Net, blocks: int = BLOCKS) -> AcceptanceHead:
     """A fresh head for the draft model, its blocks drawn each for itself; it says one half."""
     head = AcceptanceHead(d=draft.shape.width, blocks=blocks)
     for block in head.blocks:
-        block.reset_parameters()
+        cast(nn.Linear, block).reset_parameters()
     return head
 
 
@@ -267,7 +268,7 @@ def shuffle_batches(rows: np.ndarray, seed: int, device: str, size: int = ROWS) 
 
 def main(words: Sequence[str] | None = None) -> None:
     """Write text, train, measure, and keep the head."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--target", default="lab", help="a folder of assets/models")
     parser.add_argument("--draft", default="lab-draft", help="a folder of assets/models")
     parser.add_argument("--from", dest="source", type=Path, help="folder of specdec/: go on with this head")

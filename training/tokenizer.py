@@ -110,7 +110,7 @@ def save(tokenizer: Tokenizer, folder: Path) -> None:
 
 def main() -> None:
     """Learn the tokenizer and write it to all model folders."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--replace", action="store_true", help="replace a tokenizer that models already use")
     args = parser.parse_args()
     if any(MODELS.glob("*/tokenizer.json")) and not args.replace:

@@ -33,10 +33,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from . import data
 from .data import BUILD, ROOT
@@ -134,7 +134,7 @@ def rate(warm: int, warmup: int, left: float) -> float:
     return min(1.0, (warm + 1) / warmup) * max(0.0, left)
 
 
-def optimizers(net: Net, lr: float, embed_lr: float) -> list[torch.optim.Optimizer]:
+def optimizers(net: nn.Module, lr: float, embed_lr: float) -> list[torch.optim.Optimizer]:
     """Muon for the matrices of the blocks, AdamW for embedding and norms."""
     return [
         torch.optim.Muon(
@@ -144,7 +144,10 @@ def optimizers(net: Net, lr: float, embed_lr: float) -> list[torch.optim.Optimiz
     ]
 
 
-class Trainer:
+N = TypeVar("N", bound=nn.Module)
+
+
+class Trainer(Generic[N]):
     """A training that can stop and go on: net, optimizers, place in the text, what was spent and what was reached.
 
     What is trained on which text is for those derived from it: `batch`, `loss` and `measured`.
@@ -164,14 +167,14 @@ class Trainer:
     )
     FIGURES: tuple[str, ...] = ("loss",)  # what the figures of `loss` are called
 
-    def __init__(self, net: Net, plan: TrainingPlan, rates: tuple[float, float], seed: int = 0) -> None:
+    def __init__(self, net: N, plan: TrainingPlan, rates: tuple[float, float], seed: int = 0) -> None:
         self.net = net
         self.plan = plan
         self.rates = rates
         self.seed = seed
         self.device = next(net.parameters()).device
         self.optimizers = optimizers(net, *rates)
-        self.place: object = None
+        self.place: Any = None
         self.chance = torch.Generator().manual_seed(seed)
         self.step = self.warm = self.tokens = 0
         self.cooldown = self.cooled = 0  # tokens; a steady training has no cooldown
@@ -241,7 +244,7 @@ class Trainer:
         return 1 - self.cooled / self.cooldown if self.cooldown else 1.0
 
 
-class LanguageTrainer(Trainer):
+class LanguageTrainer(Trainer[Net]):
     """The training of a model that predicts the next token, on the corpus."""
 
     FIGURES = ("loss", "answers", "exit")
@@ -486,7 +489,7 @@ def try_resume(
 
 def main() -> None:  # noqa: PLR0915
     """Train, write the folder, and note how it was made."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("name", choices=SHAPES)
     parser.add_argument(
         "--from", dest="source", metavar="FOLDER", help="begin with these weights, not from nothing"

@@ -126,7 +126,7 @@ def measure(
 
 def main(words: Sequence[str] | None = None) -> None:
     """Train, measure, and keep the layers."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--layer", type=int, default=2, help="the first one that reads the text")
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--tokens", type=float, default=1.0, help="training tokens in millions")

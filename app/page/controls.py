@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import gradio as gr
+from gradio.components import Component
 
 from decodescope.app.basis.refusal import RequestRefusal
 from decodescope.app.runs.catalogue import knobs as declarations
@@ -61,7 +62,7 @@ class MethodControls:
     begins: dict[str, dict[str, Values]] = field(default_factory=dict)
 
     @property
-    def inputs(self) -> list[gr.components.Component]:
+    def inputs(self) -> list[Component]:
         """All inputs: models, then parts and panels in the order in which `read` takes their values."""
         return [*self.model_inputs, *self.parts.values(), *self.knobs.values()]
 

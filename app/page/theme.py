@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import gradio as gr
+from gradio.themes.base import Base
+from gradio.themes.utils import colors, sizes
 
 from decodescope.lab.formatting.style import DARK, LIGHT, MONO, SANS
 
@@ -44,17 +45,17 @@ COLOURS = {
 }
 
 
-def theme() -> gr.themes.Base:
+def theme() -> Base:
     """Our colours and type on the library's inputs."""
     values = {name: LIGHT[token] for name, token in COLOURS.items()}
     values |= {f"{name}_dark": DARK[token] for name, token in COLOURS.items()}
-    look = gr.themes.Base(
-        primary_hue=gr.themes.colors.gray,
-        secondary_hue=gr.themes.colors.gray,
-        neutral_hue=gr.themes.colors.gray,
-        text_size=gr.themes.sizes.text_sm,
-        spacing_size=gr.themes.sizes.spacing_sm,
-        radius_size=gr.themes.sizes.radius_sm,
+    look = Base(
+        primary_hue=colors.gray,
+        secondary_hue=colors.gray,
+        neutral_hue=colors.gray,
+        text_size=sizes.text_sm,
+        spacing_size=sizes.spacing_sm,
+        radius_size=sizes.radius_sm,
         font=list(SANS),
         font_mono=list(MONO),
     )

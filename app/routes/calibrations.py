@@ -86,10 +86,10 @@ def _full_record(name: str, one: Calibration) -> dict[str, Any]:
     from decodescope.lab.figures.measured.risk import WORDS, half_split_table
 
     drawn = half_split_table(one)
-    held = drawn["held_out"].dropna()
-    chosen = [int((drawn["value"] == x.value).sum()) for x in one.curve]
+    held = drawn["held_out"].dropna().to_numpy()
+    chosen = [int((drawn["value"] == x.value).to_numpy().sum()) for x in one.curve]
     # `none`: halves on which not even the safe end passed; `above`: those whose other half lost more than delta
-    summed = {"count": len(drawn), "none": int(drawn["value"].isna().sum()), "chosen": chosen}
+    summed = {"count": len(drawn), "none": int(drawn["value"].isna().to_numpy().sum()), "chosen": chosen}
     if len(held):
         summed |= {"held": float(held.mean()), "above": int((held > one.delta).sum())}
     return _summary(name, one) | {

@@ -60,7 +60,7 @@ def _whatif_answer(wire: Wire, step: Step, node: int, derived: DerivedVerdict) -
     trials = {x.node: x for x in derived.trials}
     recorded = wire.nodes(step)[node]
     assert recorded is not None
-    row = dict(
+    row: dict[str, Any] = dict(
         zip(("parent", "text", "token", "q", "p", "u", "status", "r", "threshold"), recorded, strict=False)
     )
     was = row.get("status", "unreached")

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from decodescope.engine.trace.query.conditions import Condition, ConditionError, Watch
+from decodescope.engine.trace.query.condition_grammar import ConditionError
+from decodescope.engine.trace.query.conditions import Condition, Watch
 from decodescope.engine.trace.records.events import Step
 
 if TYPE_CHECKING:

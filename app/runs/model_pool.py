@@ -52,9 +52,13 @@ class Offer:
     size: int
     folder: Path
 
-    @cached_property
+    @property
     def tokenizer(self) -> Tokenizer:
         """What splits its text."""
+        return self._tokenizer
+
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
         from decodescope.engine.model.checkpoint.tokenizer import Tokenizer
 
         return Tokenizer.from_folder(self.folder)

@@ -681,7 +681,7 @@ def current(name: str, fingerprints: dict[str, str]) -> bool:
 
 def main() -> None:
     """Record the examples that are named, or all."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "names", nargs="*", metavar="NAME", help="of an example; all without one and without --old"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -57,10 +58,11 @@ def default_methods(model: Model) -> tuple[dict[str, Method], dict[str, str]]:
     for name, words in depth_rules(model.spec).items():
         lossy: dict[str, Any] = {"adaptive_depth": parse_component("adaptive_depth", words, name)}
         checked = {"drafter": "early_exit"}, {"drafter": {"criterion": words}}
-        for called, make in (
-            (name, lambda lossy=lossy: Method(**lossy)),
-            (name + CHECKED, lambda checked=checked: Method.from_names(*checked)),
-        ):
+        makers: dict[str, Callable[[], Method]] = {
+            name: partial(Method, **lossy),
+            name + CHECKED: partial(Method.from_names, *checked),
+        }
+        for called, make in makers.items():
             try:
                 method = make()
                 method.check(model.spec)

@@ -98,7 +98,7 @@ class Bench:
         self.seed = seed
         self.new_tokens = new_tokens
         self.temperature, self.further = temperature, dict(further or {})
-        self.methods = with_baseline(
+        self.methods: dict[str, Method] = with_baseline(
             default_methods(draft is not None) if methods is None else methods, temperature
         )
         for method in self.methods.values():

@@ -166,7 +166,10 @@ def random_decoder_of(
     f = spec.d_ff
 
     def matrix(rows: int, columns: int) -> torch.Tensor:
-        return (torch.randn(rows, columns, generator=chance, device=device) * columns**-0.5).to(dtype)
+        weights: torch.Tensor = (
+            torch.randn(rows, columns, generator=chance, device=device) * columns**-0.5
+        ).to(dtype)
+        return weights
 
     def norm() -> torch.Tensor:
         return torch.ones(d, dtype=dtype, device=device)

@@ -69,7 +69,8 @@ def check_ids(value: Any, name: str) -> list[int]:
         raise ParamError(
             f"{name} = {format_value(value)}: must be a list of whole numbers, or a prompt's text."
         )
-    listed = list(value.tolist() if hasattr(value, "tolist") else value)
+    tolist = getattr(value, "tolist", None)
+    listed = list(value if tolist is None else tolist())
     if listed and isinstance(listed[0], str):
         raise ParamError(f"{name} is a list of texts: give one text; several are decoded by one call each.")
     return [check_whole_number(one, f"{name}[{i}]") for i, one in enumerate(listed)]

@@ -13,7 +13,8 @@ from . import calibration, files
 from .activity import Activity
 from .method_view import MethodView
 from .note import Note
-from .params import TYPES, Param, ParamError, did_you_mean, param
+from .params import TYPES, Param, ParamError, did_you_mean
+from .params import param as param  # the file of a part imports it from here, beside `component`
 from .paths import shorten_path
 from .probe import Needs
 from .spec import ModelSpec
@@ -164,7 +165,7 @@ class Component:
         return None
 
 
-@dataclass_transform(field_specifiers=(param,))
+@dataclass_transform()
 def component(cls: type[C]) -> type[C]:
     """Make `cls` a dataclass whose fields are knobs. It is found by the name of its file in its family's folder."""
     return dataclass(cls)

@@ -26,4 +26,4 @@ def exactness_text(exactness: str) -> str:
 
 def combine_exactness(values: Iterable[Exactness]) -> Exactness:
     """The value of a text that was decoded in parts: the least exact one of the parts'."""
-    return max(values, key=VALUES.index, default="unknown")
+    return VALUES[max(map(VALUES.index, values), default=VALUES.index("unknown"))]

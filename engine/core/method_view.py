@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from .probe import Needs
 
@@ -14,30 +14,29 @@ class DrafterView(Protocol):
     @property
     def name(self) -> str:
         """What it is called."""
+        ...
 
-    @property
-    def lanes(self) -> tuple[str, ...]:
-        """The further models that it needs, by role."""
+    lanes: ClassVar[tuple[str, ...]]
+    """The further models that it needs, by role."""
 
-    @property
-    def drafts(self) -> bool:
-        """Whether it ever proposes anything."""
+    drafts: ClassVar[bool]
+    """Whether it ever proposes anything."""
 
-    @property
-    def speaks(self) -> str:
-        """The role of the model whose own tokens, one after another, are the draft; empty: something else makes it."""
+    speaks: ClassVar[str]
+    """The role of the model whose own tokens, one after another, are the draft; empty: something else makes it."""
 
     @property
     def uses_schedule(self) -> bool:
         """Whether it asks the schedule how long to draft."""
+        ...
 
     @property
     def branches(self) -> bool:
         """Whether its drafts may be trees."""
+        ...
 
-    @property
-    def resumes(self) -> bool:
-        """Whether the target goes on from states that its drafts have left."""
+    resumes: ClassVar[bool]
+    """Whether the target goes on from states that its drafts have left."""
 
 
 class CachePartView(Protocol):
@@ -46,14 +45,15 @@ class CachePartView(Protocol):
     @property
     def name(self) -> str:
         """What it is called."""
+        ...
 
-    @property
-    def does(self) -> frozenset[Any]:
-        """What becomes of entries; nothing: all stay as they are."""
+    does: ClassVar[frozenset[Any]]
+    """What becomes of entries; nothing: all stay as they are."""
 
     @property
     def needs(self) -> Needs:
         """What it asks of passes."""
+        ...
 
 
 class DepthView(Protocol):
@@ -62,18 +62,20 @@ class DepthView(Protocol):
     @property
     def name(self) -> str:
         """What it is called."""
+        ...
 
-    @property
-    def exact(self) -> bool:
-        """Whether all layers run for every token."""
+    exact: ClassVar[bool]
+    """Whether all layers run for every token."""
 
     @property
     def skipped_kv(self) -> str:
         """What stands in the cache of layers that do not run."""
+        ...
 
     @property
     def defer_layer(self) -> int | None:
         """The layer in front of which tokens wait; None: none do."""
+        ...
 
 
 class SamplerView(Protocol):
@@ -82,26 +84,26 @@ class SamplerView(Protocol):
     @property
     def name(self) -> str:
         """What it is called."""
+        ...
 
     @property
     def greedy(self) -> bool:
         """Whether its law always has one token."""
+        ...
 
-    @property
-    def stateful(self) -> bool:
-        """Whether its law depends on more than the logits."""
+    stateful: ClassVar[bool]
+    """Whether its law depends on more than the logits."""
 
-    @property
-    def constrains(self) -> bool:
-        """Whether a text must obey it."""
+    constrains: ClassVar[bool]
+    """Whether a text must obey it."""
 
-    @property
-    def cuts(self) -> bool:
-        """Whether it may remove tokens."""
+    cuts: ClassVar[bool]
+    """Whether it may remove tokens."""
 
     @property
     def in_order(self) -> Sequence[SamplerView]:
         """The samplers that act, one after the other."""
+        ...
 
 
 class SelectorView(Protocol):
@@ -110,14 +112,15 @@ class SelectorView(Protocol):
     @property
     def name(self) -> str:
         """What it is called."""
+        ...
 
     @property
     def drops(self) -> bool:
         """Whether it may leave out places of a canvas."""
+        ...
 
-    @property
-    def reopens(self) -> bool:
-        """Whether it masks places again."""
+    reopens: ClassVar[bool]
+    """Whether it masks places again."""
 
 
 class RouterView(Protocol):
@@ -126,10 +129,10 @@ class RouterView(Protocol):
     @property
     def name(self) -> str:
         """What it is called."""
+        ...
 
-    @property
-    def of(self) -> frozenset[str]:
-        """What it decides about: a "token", an "answer"."""
+    of: ClassVar[frozenset[str]]
+    """What it decides about: a "token", an "answer"."""
 
 
 class AcceptanceView(Protocol):
@@ -138,10 +141,10 @@ class AcceptanceView(Protocol):
     @property
     def name(self) -> str:
         """What it is called."""
+        ...
 
-    @property
-    def keeps_law(self) -> bool:
-        """Whether it keeps no token to which the target's law gives nothing."""
+    keeps_law: ClassVar[bool]
+    """Whether it keeps no token to which the target's law gives nothing."""
 
 
 class GuidanceView(Protocol):
@@ -150,10 +153,10 @@ class GuidanceView(Protocol):
     @property
     def name(self) -> str:
         """What it is called."""
+        ...
 
-    @property
-    def cuts(self) -> bool:
-        """Whether it may remove tokens."""
+    cuts: ClassVar[bool]
+    """Whether it may remove tokens."""
 
 
 class MethodView(Protocol):
@@ -162,35 +165,44 @@ class MethodView(Protocol):
     @property
     def drafter(self) -> DrafterView:
         """What guesses."""
+        ...
 
     @property
     def policy(self) -> CachePartView:
         """Which entries stay."""
+        ...
 
     @property
     def kv_compression(self) -> CachePartView:
         """How entries are stored."""
+        ...
 
     @property
     def adaptive_depth(self) -> DepthView:
         """Which layers run."""
+        ...
 
     @property
     def unmasking(self) -> SelectorView:
         """Which places of a canvas are committed."""
+        ...
 
     @property
     def router(self) -> RouterView:
         """Which of two models writes."""
+        ...
 
     @property
     def acceptance(self) -> AcceptanceView:
         """How much of a draft is kept."""
+        ...
 
     @property
     def guidance(self) -> GuidanceView:
         """What stands in the place of the target's law."""
+        ...
 
     @property
     def sampler(self) -> SamplerView:
         """What tokens are drawn from."""
+        ...

@@ -37,7 +37,7 @@ class Needs:
     moments: int | None = None
 
     def __or__(self, other: Needs) -> Needs:
-        attention = max(self.attention, other.attention, key=_ORDER.index)
+        attention = _ORDER[max(map(_ORDER.index, (self.attention, other.attention)))]
         asks = [x for x in (self, other) if x.attention != "none"]
         layers: frozenset[int] = frozenset()
         if asks and all(x.attention_layers for x in asks):

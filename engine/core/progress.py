@@ -11,7 +11,7 @@ import os
 import sys
 import time
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 SILENT_S = 1.0  # seconds of work that say nothing
 SETTING = "DECODESCOPE_PROGRESS"
@@ -77,7 +77,7 @@ class Progress:
         if in_notebook():
             from IPython.display import display
 
-            self._output = display(bar.container, display_id=True)
+            self._output = display(cast(Any, bar).container, display_id=True)
         return bar
 
     def __exit__(

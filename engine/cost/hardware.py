@@ -75,6 +75,6 @@ def load_profile(key: Key, data_dir: str | Path | None = None) -> HardwareProfil
     try:
         saved = json.loads(profile_path(key, data_dir).read_text(encoding="utf-8"))
         whole = isinstance(saved, dict) and saved.get("key") == dict(key)
-        return HardwareProfile.from_record(saved.get("profile")) if whole else None
+        return HardwareProfile.from_record(saved.get("profile", {})) if whole else None
     except (OSError, ValueError):
         return None  # absent or damaged: it is measured again

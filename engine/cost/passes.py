@@ -148,7 +148,8 @@ class PassPricer:
         ):
             return None
         packed = held - held % whole
-        return self.bits + packed * (bits - self.bits) / (held + one.tokens)
+        mean_bits: float = self.bits + packed * (bits - self.bits) / (held + one.tokens)
+        return mean_bits
 
 
 def _add_cost(sums: dict[str, Any], cost: Cost) -> None:

@@ -130,6 +130,7 @@ def _decode_codes(
     codes: np.ndarray, largest: np.ndarray, fine: np.ndarray, dtype: type | np.dtype
 ) -> np.ndarray:
     """float [L, 2, T, C]: what the codes stand for."""
-    return (codes.astype(dtype) - fine.astype(dtype)) * (
+    numbers: np.ndarray = (codes.astype(dtype) - fine.astype(dtype)) * (
         largest[..., None].astype(dtype) / fine.astype(dtype)
     )
+    return numbers

@@ -26,14 +26,17 @@ class ModelInfo(Protocol):
     @property
     def name(self) -> str:
         """What it is called."""
+        ...
 
     @property
     def spec(self) -> ModelSpec:
         """Its shape."""
+        ...
 
     @property
     def tokenizer(self) -> Tokenizer | None:
         """What splits its text; None where it has none."""
+        ...
 
 
 R = TypeVar("R", bound=ModelInfo)

@@ -46,9 +46,8 @@ def length_limit(method: Method, models: Mapping[str, Model], prompt: int) -> Le
     own = _target_limit(method, models[TARGET])
     others = [_role_limit(role, x) for role, x in models.items() if role != TARGET]
     endless = method.policy.can_exceed_context(models[TARGET].spec, prompt)
-    tightest = min(
-        [*([] if endless else [own]), *others], key=lambda x: x.tokens, default=LengthLimit(ENDLESS)
-    )
+    limits: list[LengthLimit] = others if endless else [own, *others]
+    tightest = min(limits, key=lambda x: x.tokens, default=LengthLimit(ENDLESS))
     if prompt < tightest.tokens:
         return tightest
     what, ways = f"the prompt has {prompt} tokens, and {tightest.limit}", "shorten the prompt"

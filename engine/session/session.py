@@ -454,7 +454,7 @@ class Session(State):
         shared += [x.tokenizer for x in self._models.values()]
         memo = {id(x): x for x in shared if x is not None}
         for own in (self.sink, self.halted, self.watched):  # the branch has its own, or none
-            memo[id(own)] = None  # type: ignore[assignment]
+            memo[id(own)] = None
         twin = copy.deepcopy(self, memo)
         twin.sink, twin.run_id = None, secrets.token_hex(8)
         twin._parent = {"run": self.run_id, "step": self.steps}

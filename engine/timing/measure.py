@@ -205,7 +205,8 @@ def _round(call: Call, device: torch.device, calls: int) -> float:
             call()
         stop.record(stream)
         stop.synchronize()
-        return max(start.elapsed_time(stop), 1e-3) / 1e3  # ms; events resolve about a microsecond
+        seconds: float = max(start.elapsed_time(stop), 1e-3) / 1e3  # ms; events resolve about a microsecond
+        return seconds
     began = time.perf_counter()
     for _ in range(calls):
         call()

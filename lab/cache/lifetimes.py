@@ -369,7 +369,8 @@ def mass_fractions(mass: np.ndarray) -> np.ndarray:
     """float [rows, n]: of the attention that what a row holds has drawn, the part that fell on each entry; mass as for
     `relative_mass`."""
     worth = relative_mass(mass)
-    return worth / np.maximum(worth.sum(1, keepdims=True), 1e-30)
+    fractions: np.ndarray = worth / np.maximum(worth.sum(1, keepdims=True), 1e-30)
+    return fractions
 
 
 def cache_overlap(a: EntryLifetimes, i: int, b: EntryLifetimes, j: int) -> dict[str, Any]:

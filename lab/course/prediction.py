@@ -20,7 +20,7 @@ class Prediction(ipywidgets.VBox):
     guess: what the reader chose, None until then;  unit: stands behind numbers
     """
 
-    def __init__(self, question: str, asked: ipywidgets.DOMWidget, unit: str = ""):
+    def __init__(self, question: str, asked: ipywidgets.ValueWidget, unit: str = ""):
         self.unit, self._asked = unit, asked
         self._moved = False
         super().__init__([ipywidgets.Label(question, layout=_WIDE), asked])

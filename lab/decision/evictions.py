@@ -92,7 +92,7 @@ def _add_step_record(
         why.lines.append(ExplanationLine("The scores that it went by are not in the record."))
         return why
     score, after = scores
-    cut = min((after[q] for q in free), default=None)
+    cut = min((float(after[q]) for q in free), default=None)
     weighed = says(trace.header, "policy").get("column", "")
     what = f"its {weighed}" if weighed else "its score"
     why.numbers = [(f"{what}, before the step", "s", score), ("least that stayed", "m", cut)]

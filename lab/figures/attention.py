@@ -84,21 +84,25 @@ def _attention_weights(trace: Trace) -> Iterator[np.ndarray]:
 
 def _total_attention(trace: Trace) -> np.ndarray:
     """float [rows, n]: what each position drew over all steps."""
-    return np.sum(list(_attention_weights(trace)), 0)
+    total: np.ndarray = np.sum(list(_attention_weights(trace)), 0)
+    return total
 
 
 def _cumulative_shares(weights: np.ndarray) -> np.ndarray:
     """float [rows, n]: the running sum from the heaviest entry down, as a share of all."""
     summed = np.cumsum(-np.sort(-weights, 1), 1)
-    return summed / summed[:, -1:]
+    shares: np.ndarray = summed / summed[:, -1:]
+    return shares
 
 
 def _mean_curve(x: np.ndarray, heaviest: np.ndarray) -> np.ndarray:
     """float [len(x)]: the share of the attention on the heaviest share x of the entries, mean over rows."""
     places = np.linspace(0, 1, heaviest.shape[1] + 1)
-    return np.mean([np.interp(x, places, [0.0, *row]) for row in heaviest], 0)
+    curve: np.ndarray = np.mean([np.interp(x, places, [0.0, *row]) for row in heaviest], 0)
+    return curve
 
 
 def _count_heaviest(weights: np.ndarray) -> np.ndarray:
     """int [rows]: the entries that draw SHARE of the attention, the heaviest first."""
-    return (_cumulative_shares(weights) < SHARE - 1e-9).sum(1) + 1
+    counts: np.ndarray = (_cumulative_shares(weights) < SHARE - 1e-9).sum(1) + 1
+    return counts

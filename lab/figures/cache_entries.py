@@ -22,7 +22,7 @@ def figure(trace: Trace) -> go.Figure:
     lives = EntryLifetimes.of(trace)
     series = lives.series(POINTS)
     line = dict(mode="lines", hovertemplate="step %{x}: %{y} %{fullData.name}<extra></extra>")
-    parts = [
+    parts: list[go.Scatter | go.Bar] = [
         go.Scatter(
             x=series["step"],
             y=series["length"],

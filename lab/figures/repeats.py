@@ -44,7 +44,7 @@ def figure(trace: Trace) -> go.Figure:
     for one in stretches:
         for k in _copy_starts(one):
             drawing.add_shape(_band_shape(one, k, longest))
-    axis = dict(drawing.layout.yaxis.to_plotly_json())
+    axis = dict(drawing.layout["yaxis"].to_plotly_json())
     drawing.update_layout(
         yaxis=dict(range=[-0.05, 1.05], visible=False, domain=[0.56, 1] if curves else [0, 1])
     )

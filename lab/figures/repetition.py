@@ -59,7 +59,7 @@ def figure(record: Mapping[str, Any], sentence: int = 0) -> go.Figure:
     )
     title = f"{text_label(settings['model'], 40)}: {settings['sentences']} sentences, {settings['times']} times each"
     drawing = chart(title, "copy", "share", *lines, heat, height=640)
-    axis = dict(drawing.layout.yaxis.to_plotly_json())
+    axis = dict(drawing.layout["yaxis"].to_plotly_json())
     tokens = dict(tickvals=columns, ticktext=pieces, tickangle=-40)
     return drawing.update_layout(
         xaxis=dict(anchor="y"),

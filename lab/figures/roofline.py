@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import dataclass, field
+from typing import Any, cast
 
 import numpy as np
 import plotly.graph_objects as go
@@ -81,7 +82,7 @@ def figure(profile: HardwareProfile, *traces: Trace) -> go.Figure:
 
 def add_remark(drawing: go.Figure, sentence: str) -> go.Figure:
     """The figure with a sentence below its axis, of what its model is worth here."""
-    words = f"{drawing.layout.xaxis.title.text}<br><sup>{escape_label(sentence)}</sup>"
+    words = f"{cast(Any, drawing.layout).xaxis.title.text}<br><sup>{escape_label(sentence)}</sup>"
     return drawing.update_layout(margin_b=76).update_xaxes(title_text=words)
 
 

@@ -70,7 +70,7 @@ def figure(trace: Trace) -> go.Figure:
         drawing.add_vline(
             x=bar, line=dict(color=INK, dash="dash"), annotation_text=f"{read.form.bar} {bar:g}"
         )
-    axis = dict(drawing.layout.xaxis.to_plotly_json())
+    axis = dict(drawing.layout["xaxis"].to_plotly_json())
     drawing.update_layout(
         showlegend=False,
         margin=dict(l=180),

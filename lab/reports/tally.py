@@ -97,13 +97,13 @@ class DraftTally:
         ) = 0
         self.wall = 0.0
         self.spent: Counter[str] = Counter()
-        self.fates = dict.fromkeys(FATES, 0)
+        self.fates: dict[str, int] = dict.fromkeys(FATES, 0)
         self.depths: list[DepthCount] = []
         bounds = [0.0, *ENTROPY]
         self.entropy = [AcceptanceCount(f"{low:g} to {high:g}") for low, high in pairwise(bounds)]
         self.entropy.append(AcceptanceCount(f"{ENTROPY[-1]:g} and more"))
         self.kinds = {kind: AcceptanceCount(kind) for kind in KINDS}
-        self.came = dict.fromkeys(KINDS, 0)
+        self.came: dict[str, int] = dict.fromkeys(KINDS, 0)
         self.ranks: list[AcceptanceCount] = []
         self.bins = [ProbabilityBin(f"{k / BINS:.1f} to {(k + 1) / BINS:.1f}") for k in range(BINS)]
         # q and p of each guess

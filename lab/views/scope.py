@@ -207,7 +207,8 @@ class Scope(anywidget.AnyWidget):
     @traitlets.validate("node")
     def _validate_node(self, proposal: Any) -> int | None:
         """A node of the step that is shown, where that is known."""
-        node, trace = proposal["value"], self.trace or self._growing
+        node: int | None = proposal["value"]
+        trace = self.trace or self._growing
         if node is None or trace is None or not trace.steps:
             return node
         record = trace.steps[self.step]

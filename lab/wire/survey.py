@@ -154,10 +154,12 @@ def row_order(read: MatrixReading, tally: TallyReading) -> list[int]:
 
 def _bind_formula(what: Formula, whole: FormulaScope, free: frozenset[str]) -> Formula | None:
     """A formula in which every name that is not `free` is a number; None where one is missing."""
-    if isinstance(what, float) or (isinstance(what, str) and what in free):
+    if isinstance(what, str) and what in free:
         return what
     if free.isdisjoint(names_in(what)):
         return evaluate_formula(what, whole.number)
+    if not isinstance(what, list):
+        return what
     parts = [_bind_formula(part, whole, free) for part in what[1:]]
     return None if None in parts else [what[0], *parts]
 

@@ -46,8 +46,10 @@ def texts_keep_their_probability(kind: str, name: str, settings: Settings) -> No
     It is counted under two samplers, with two sorts of drafts, as far as that takes 15 seconds; where there are too many ways,
     over texts of two tokens. Raises NotCounted where nothing could be counted.
     """
-    chosen = {"drafter": ("draft_model", {"max_draft_tokens": 2}), "acceptance": ("lossless", {})} | {
-        kind: (name, settings)
+    chosen: dict[str, tuple[str, Settings]] = {
+        "drafter": ("draft_model", {"max_draft_tokens": 2}),
+        "acceptance": ("lossless", {}),
+        kind: (name, settings),
     }
     drafter = cast(Drafter, build("drafter", *chosen["drafter"]))
     rule = cast(AcceptanceRule, build("acceptance", *chosen["acceptance"]))

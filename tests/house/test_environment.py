@@ -1,9 +1,11 @@
-"""What `make test` does where something is missing: it installs nothing into the system, says so, and CI refuses to begin."""
+"""What `make test` does where something is missing: it installs nothing into the system, says so, and CI refuses to begin. And
+where the system makes no links, where types are read."""
 
 from __future__ import annotations
 
 import importlib.util
 import subprocess
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -65,3 +67,19 @@ def test_a_python_without_venv_is_refused_with_the_command_that_installs_it(
     with pytest.raises(environment.Refusal, match=r"run `apt-get install python3\.\d+-venv`\.$"):
         environment.make_venv()
     assert commands and all("apt-get" not in command for command in commands)
+
+
+@pytest.mark.parametrize("name", ["decodescope", "main"])
+def test_without_links_the_types_are_read_in_a_folder_of_the_package_name(
+    environment: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    def refuse(*args: object, **more: object) -> None:
+        raise OSError("no links")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    monkeypatch.setattr(environment, "ROOT", tmp_path / name)
+    if name == "decodescope":
+        assert environment.package_parent() == tmp_path
+    else:
+        with pytest.raises(environment.Refusal, match=r"a folder called main; call it decodescope\.$"):
+            environment.package_parent()

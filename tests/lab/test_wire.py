@@ -267,7 +267,8 @@ def kept_by_replay(steps: list[dict], rows: int) -> list[list[set[int]]]:
     def flat(runs: list) -> set[int]:
         return {p for run in runs for p in (range(run[0], run[1] + 1) if isinstance(run, list) else [run])}
 
-    held, made = [set() for _ in range(rows)], []  # type: list[set[int]], list[list[set[int]]]
+    held: list[set[int]] = [set() for _ in range(rows)]
+    made: list[list[set[int]]] = []
     read = 0
     for step in steps:
         change = next(x for x in step["kv"] if x["lane"] == "target")

@@ -56,8 +56,9 @@ from decodescope.engine.methods.samplers.top_k import TopK
 from decodescope.engine.methods.samplers.top_p import TopP
 from decodescope.engine.session.load import Model
 from decodescope.engine.session.method import Method
+from decodescope.engine.session.replay.exact_distribution import EnumeratedChance
 from decodescope.testing import reference
-from decodescope.testing.chances import FixedNoiseChance, ForkingChance
+from decodescope.testing.chances import FixedNoiseChance
 from decodescope.testing.reference import Warp, text_distribution
 from decodescope.testing.tables import KINDS, PROMPT, Logits, draft_table, logit_table, table_model
 from decodescope.testing.transformer import logits_by_prefix
@@ -115,7 +116,7 @@ class Proposal:
     on: Literal["tables", "layers"] = "tables"
     prompt: tuple[int, ...] = tuple(PROMPT)
     length: int = 3
-    chance: type[ForkingChance] = ForkingChance
+    chance: type[EnumeratedChance] = EnumeratedChance
 
     @property
     def kinds(self) -> tuple[str, ...]:

@@ -24,7 +24,8 @@ from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.methods.strategies.draft_verify import DraftVerify
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.session.method import Method
-from decodescope.testing.chances import ForkingChance, lattice_chance, outcomes
+from decodescope.engine.session.replay.exact_distribution import EnumeratedChance
+from decodescope.testing.chances import lattice_chance, outcomes
 from decodescope.testing.reference import text_distribution
 from decodescope.testing.tables import PROMPT, constant_logits, table_model
 from decodescope.testing.transformer import SPEC, logits_by_prefix
@@ -82,7 +83,7 @@ def at_equal_laws() -> float:
     q = p[:1].clone()
     q[0, 1] = q[0, 1] * (1 + 2.0**-51)
     return abs(
-        sum(w for w, _ in outcomes(lambda chance: judge(Lossless(), p, q, [1], chance), ForkingChance)) - 1
+        sum(w for w, _ in outcomes(lambda chance: judge(Lossless(), p, q, [1], chance), EnumeratedChance)) - 1
     )
 
 

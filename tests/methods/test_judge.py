@@ -20,8 +20,9 @@ from decodescope.engine.methods.acceptance.judge import Judge
 from decodescope.engine.methods.samplers.greedy import Greedy
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.model.heads.judge import JudgeHead
+from decodescope.engine.session.replay.exact_distribution import EnumeratedChance
 from decodescope.engine.trace import check
-from decodescope.testing.chances import ForkingChance, outcomes
+from decodescope.testing.chances import outcomes
 
 CHAIN = ("draft_model", {"max_draft_tokens": 4})
 WARM = ("temperature", {"temperature": 1.0})
@@ -45,7 +46,7 @@ def decided(
     return Judge(threshold=t).decide(at.draft, at, chance, j)
 
 
-def law_of(step: Callable[[ForkingChance], object]) -> dict:
+def law_of(step: Callable[[EnumeratedChance], object]) -> dict:
     found: dict = {}
     for weight, outcome in outcomes(step):
         found[outcome] = found.get(outcome, 0.0) + weight
@@ -78,7 +79,7 @@ def test_law_is_its_own_formula_by_counting_every_outcome(t: float, onehot: bool
         if onehot:
             q = torch.eye(4, dtype=torch.float64)[int(q.argmax())]
 
-        def step(chance: ForkingChance, p=p, q=q, j=j) -> int:
+        def step(chance: EnumeratedChance, p=p, q=q, j=j) -> int:
             x = chance.draw(q, 0, "draft").token
             verdict = decided(p.expand(2, 4), None if onehot else q[None], [x], [j[x]], chance, t)
             return x if verdict.path else verdict.token

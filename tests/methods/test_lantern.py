@@ -19,9 +19,10 @@ from decodescope.engine.decoding.values.draft import ROOT, Draft, Verdict
 from decodescope.engine.methods.acceptance.lantern import Lantern, add_neighbour_mass
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.model.forward.decoder import Decoder
+from decodescope.engine.session.replay.exact_distribution import EnumeratedChance
 from decodescope.engine.session.replay.whatif import NeedsRunError, WhatIfChange, derive
 from decodescope.engine.trace import check
-from decodescope.testing.chances import ForkingChance, outcomes
+from decodescope.testing.chances import outcomes
 
 LEVELS = (6, 2, 5, 0, 3)  # of eight ids, in the order of grey; 1, 4 and 7 are none
 V = 8
@@ -41,7 +42,7 @@ def begun(neighbours: int = 4, delta: float = 0.1) -> Lantern:
     return rule
 
 
-def decided(rule: Lantern, p: Tensor, q: Tensor | None, token: int, chance: ForkingChance) -> Verdict:
+def decided(rule: Lantern, p: Tensor, q: Tensor | None, token: int, chance: EnumeratedChance) -> Verdict:
     """The verdict on one token, from the law p [V], drawn from q [V] or chosen without chance."""
     drawn: dict[str, Any] = {} if q is None else dict(kind="iid", q=q[None], q_row=[0], u=[None])
     draft = Draft([token], [ROOT], **drawn)
@@ -53,7 +54,7 @@ def decided(rule: Lantern, p: Tensor, q: Tensor | None, token: int, chance: Fork
 def first_token(rule: Lantern, p: Tensor, q: Tensor | None = None, token: int = 0) -> tuple[Tensor, float]:
     """(float64 [V]: the law of the first token, share of steps that accept) of a token drawn from q, or of `token`."""
 
-    def step(chance: ForkingChance) -> tuple[int, bool]:
+    def step(chance: EnumeratedChance) -> tuple[int, bool]:
         x = token if q is None else chance.draw(q, 0, "draft").token
         verdict = decided(rule, p, q, x, chance)
         return (x, True) if verdict.path else (int(verdict.token or 0), False)

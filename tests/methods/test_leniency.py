@@ -19,8 +19,9 @@ from decodescope.engine.decoding.bases.acceptance import Cursor
 from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.methods.acceptance.leniency import Leniency
 from decodescope.engine.methods.samplers.temperature import Temperature
+from decodescope.engine.session.replay.exact_distribution import EnumeratedChance
 from decodescope.engine.trace import check
-from decodescope.testing.chances import ForkingChance, outcomes
+from decodescope.testing.chances import outcomes
 
 FORMS = ("linear", "square", "exponential")
 DRAFTERS: dict[str, Any] = {
@@ -33,7 +34,7 @@ DRAFTERS: dict[str, Any] = {
 def first_token(rule: Leniency, p: Tensor, q: Tensor, siblings: int = 1) -> tuple[Tensor, float]:
     """(float64 [V]: the law of the first token, share of steps that accept) with `siblings` independent draws from q."""
 
-    def step(chance: ForkingChance) -> tuple[int, bool]:
+    def step(chance: EnumeratedChance) -> tuple[int, bool]:
         tokens = [chance.draw(q, 0, "draft").token for _ in range(siblings)]
         draft = Draft(tokens, [ROOT] * siblings, "iid", q[None], [0] * siblings, [None] * siblings)
         logits = p.log().expand(siblings + 1, len(p))

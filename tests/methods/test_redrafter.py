@@ -14,8 +14,8 @@ from decodescope.engine.decoding.values.draft import ROOT, Draft
 from decodescope.engine.methods.acceptance.lossless import Lossless
 from decodescope.engine.methods.samplers.temperature import Temperature
 from decodescope.engine.model.heads.drafting.redrafter import ReDrafterNet
-from decodescope.engine.session.replay.exact_distribution import exact_distribution
-from decodescope.testing.chances import ForkingChance, outcomes
+from decodescope.engine.session.replay.exact_distribution import EnumeratedChance, exact_distribution
+from decodescope.testing.chances import outcomes
 
 V5 = toys.model(toys.decoder(toys.toy_spec(vocab=5), 3, torch.float64, sharp=2.0))
 
@@ -127,7 +127,7 @@ def test_the_authors_rule_favours_what_the_net_likes_and_ours_does_not() -> None
     assert float(theirs.sum()) == pytest.approx(1) and float(theirs[0]) == pytest.approx(0.8)
     assert float((theirs - p).abs().sum()) / 2 == pytest.approx(0.4)
 
-    def step(chance: ForkingChance) -> int:
+    def step(chance: EnumeratedChance) -> int:
         draft = Draft([0, 1], [ROOT, ROOT])
         at = Cursor(draft, p.log().expand(3, 5), [0, 0, 0], Temperature(temperature=1.0), None, 0)
         verdict = Lossless().verify(draft, at, chance)

@@ -35,7 +35,7 @@ def parts() -> list[dict[str, Any]]:
     for kind in KINDS:
         for name, cls in registry(kind).items():
             part: Any = cls()
-            method = Method(**{"strategy": build("strategy", strategy_using(kind)), kind: part})  # type: ignore[arg-type]  # parts by kind
+            method = Method(**{"strategy": build("strategy", strategy_using(kind)), kind: part})
             rows.append(
                 {
                     **_description(kind, name, cls),

@@ -49,7 +49,8 @@ def choose_exits(
         )
     else:
         passes = x >= np.asarray(exit_thresholds(how, scores, agrees, eps))
-    return np.where(passes.any(1), passes.argmax(1), layers)
+    exits: npt.NDArray[np.int64] = np.where(passes.any(1), passes.argmax(1), layers)
+    return exits
 
 
 def exit_thresholds(how: Procedure, scores: Scores, agrees: Agrees, eps: float) -> tuple[float, ...]:
@@ -61,7 +62,8 @@ def exit_thresholds(how: Procedure, scores: Scores, agrees: Agrees, eps: float) 
         )
     layers = scores.shape[1]
     if how == "naive":
-        return (1 - eps,) * layers
+        naive: tuple[float, ...] = (1 - eps,) * layers
+        return naive
     if how == "static":
         right = agrees.mean(0) >= 1 - eps
         return tuple(0.0 if x else NEVER for x in right)
@@ -70,7 +72,8 @@ def exit_thresholds(how: Procedure, scores: Scores, agrees: Agrees, eps: float) 
     odd = ~agrees.all(1)
     worst = np.where(agrees[odd], -np.inf, scores[odd]).max(1, initial=-np.inf)
     quantile = np.quantile(np.append(worst, np.inf), 1 - eps, method="higher")
-    return (float(np.nextafter(quantile, np.inf)),) * layers
+    thresholds: tuple[float, ...] = (float(np.nextafter(quantile, np.inf)),) * layers
+    return thresholds
 
 
 def _p_values(x: Scores, disagreed: Scores, chance: np.random.Generator) -> Scores:

@@ -87,7 +87,10 @@ def parse_question(line: bytes) -> BenchQuestion:
         raise LabBenchError(f"it is no JSON ({str(error)[:80]}).") from None
     if not isinstance(said, dict):
         raise LabBenchError('it is no object: write {"question_id": 1, "category": "qa", "turns": ["..."]}.')
-    get: Callable[[str], Any] = said.get
+
+    def get(key: str) -> Any:
+        return said.get(key)
+
     name = get("question_id")
     kind = get("category")
     turns = get("turns")

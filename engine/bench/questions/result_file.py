@@ -135,7 +135,7 @@ class ResultFile:
             try:
                 record = json.loads(line)
             except ValueError:
-                record = None
+                record = {}
             settings = record.get("settings") if i == 0 and isinstance(record, dict) else None
             if not (isinstance(settings, dict) if i == 0 else self.result.accepts_line(record)):
                 raise LabBenchError(

@@ -204,4 +204,5 @@ class ExitRule(AdaptiveDepth):
 def cosine_similarity(x: Tensor, y: Tensor) -> Tensor:
     """Of the rows of x and y [B, T, d_model], float32 [B, T]."""
     x, y = x.float(), y.float()
-    return (x * y).sum(-1) / (x.norm(dim=-1) * y.norm(dim=-1))
+    cosine: Tensor = (x * y).sum(-1) / (x.norm(dim=-1) * y.norm(dim=-1))
+    return cosine

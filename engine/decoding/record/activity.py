@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor
 
@@ -61,7 +61,9 @@ def note_acting_samplers(did: Activity, s: State, move: Move) -> None:
         return
     for row, token in zip(rows, move.emitted, strict=False):
         logits = move.logits[row]
-        _note_acting_stages(did, stages, logits, [state] if stages[0] is s.sampler else state)
+        _note_acting_stages(
+            did, stages, logits, [state] if stages[0] is s.sampler else cast(list[Any], state)
+        )
         if all(map(did.has_acted, stages)):
             return
         state = s.sampler.update(state, token, logits) if s.sampler.stateful else state

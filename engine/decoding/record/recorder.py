@@ -88,7 +88,7 @@ class Recorder:
         if self.level != "full":
             return Needs()
         layers = frozenset(range(n_layers) if self.layers is None else self.layers)
-        return Needs("columns", layers, frozenset(range(n_layers)) | {"final"})
+        return Needs("columns", layers, frozenset([*range(n_layers), "final"]))
 
     def attach(self, target: Lane) -> None:
         """Begin to watch the target's lane."""
@@ -351,7 +351,8 @@ def _none_if_empty(numbers: list[float | None]) -> list[float | None] | None:
 
 def take_evictions(store: Any) -> list[Tensor]:
     """The evictions that a LayerStore has logged since the last call."""
-    log, store.evicted = store.evicted, []
+    log: list[Tensor] = store.evicted
+    store.evicted = []
     return log
 
 
@@ -408,7 +409,10 @@ def _count_lost(before: Held | None, held: Held, lacks: list[int] | None, layers
     if isinstance(before, int) and isinstance(held, int) and lacks is None:
         return before - held
     old, now = ([[x] * heads] * layers if isinstance(x, int) else x for x in (before, held))
-    return max(max(map(sub, a, b)) - lack for a, b, lack in zip(old, now, lacks or [0] * layers, strict=True))
+    lost: int = max(
+        max(map(sub, a, b)) - lack for a, b, lack in zip(old, now, lacks or [0] * layers, strict=True)
+    )
+    return lost
 
 
 def _head_lengths(store: LayerStore, spec: ModelSpec) -> list[int]:

@@ -158,7 +158,7 @@ class Draft:
         if not self.was_drawn(node):
             return 1.0
         row = self.q_row[node]  # type: ignore[index] # there is a row of it
-        return float(self._readable_laws[row, self.tokens[node]])  # type: ignore[index] # and laws
+        return float(self._readable_laws[row, self.tokens[node]])
 
     @lazy
     def _readable_laws(self) -> Tensor | np.ndarray:

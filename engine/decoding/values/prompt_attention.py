@@ -26,9 +26,11 @@ class PromptLane(Protocol):
 
     def read_temporarily(self, tokens: list[int]) -> AbstractContextManager[Probe]:
         """Read `tokens` behind what is committed, and forget them."""
+        ...
 
     def open_side_lane(self, role: str) -> AbstractContextManager[Any]:
         """A lane of the model of `role`, for as long as this lasts."""
+        ...
 
 
 class PromptAttention:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 from torch import Tensor
 
@@ -45,7 +45,7 @@ class Judge(AcceptanceRule):
     title = "Judge decoding"
     source = "Bachmann et al. 2025, arXiv:2501.19309"
     caution = "The judge knows short tasks like those it was trained on; elsewhere it may keep what is wrong."
-    needs = Needs(hidden=frozenset({"final"}))
+    needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
     lossless = False
     keeps_law = False
     changes = "a trained judge keeps rejected tokens"

@@ -129,7 +129,9 @@ class Lantern(AcceptanceRule):
     def rederive(self, draft: Draft, at: Cursor, chance: Chance, said: Mapping[str, Any]) -> Verdict:
         """As `verify`, with the neighbours that the record names."""
         rows = said.get("around")
-        recorded = {row[0]: row[1 : 1 + self.neighbours] for row in rows} if isinstance(rows, list) else {}
+        recorded: dict[int, list[int]] = (
+            {row[0]: row[1 : 1 + self.neighbours] for row in rows} if isinstance(rows, list) else {}
+        )
         if recorded and self.neighbours > said.get("k", 0):
             raise NotRecordedError(f"{said.get('k', 0)} neighbours of each token are there")
         if not at.whole and not at.greedy:
@@ -184,6 +186,7 @@ def _by_embedding(embed: Tensor, k: int) -> Callable[[int], list[int]]:
     def find(x: int) -> list[int]:
         far = (embed.float() - embed[x].float()).norm(dim=1)
         far[x] = torch.inf
-        return far.topk(min(k, len(far) - 1), largest=False).indices.tolist()
+        nearest: list[int] = far.topk(min(k, len(far) - 1), largest=False).indices.tolist()
+        return nearest
 
     return find

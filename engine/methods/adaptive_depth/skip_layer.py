@@ -82,7 +82,8 @@ class SkipLayer(AdaptiveDepth):
         score = self._routers(x[0], 2 * layer + (block == "ffn"))
         if self.shown:
             self._scores.append(score)
-        return score.double() > self.threshold
+        chosen: Tensor = score.double() > self.threshold
+        return chosen
 
     def take_exit(self) -> Exit | None:
         scores = torch.stack(self._scores, 1).clamp(-1e6, 1e6).tolist() if self._scores else None

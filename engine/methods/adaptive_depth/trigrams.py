@@ -110,7 +110,7 @@ class Trigrams(AdaptiveDepth):
 
     def _trigrams(self, feed: Feed) -> list[Trigram]:
         """Of each row of the pass the three tokens that its first layers see, in the order of the text."""
-        own = feed.tokens[0].tolist()
+        own: list[int] = feed.tokens[0].tolist()
         if self._at == 1:
             return list(zip([own[0], *own[:-1]], own, [*own[1:], own[-1]], strict=True))
         places, before = feed.positions[0].tolist(), self._parents(feed)

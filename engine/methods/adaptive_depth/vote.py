@@ -50,4 +50,5 @@ class Vote(ExitRule):
         self._cast.append(read().argmax(-1))
         cast = torch.stack(self._cast, -1)  # [B, T, n]
         lead = (cast[..., None] == cast[..., None, :]).sum(-1).amax(-1)
-        return lead / cast.shape[-1] ** self.power
+        share: Tensor = lead / cast.shape[-1] ** self.power
+        return share

@@ -50,7 +50,7 @@ class D2O(ScoredPolicy):
 
     title = "D2O"
     source = "Wan et al. 2025, arXiv:2406.13035, section 3; AIoT-MLSys-Lab/D2O, modeling_llama3_7b_13b_d2o.py"
-    needs = Needs(attention="decode", queries=MOST)
+    needs: ClassVar[Needs] = Needs(attention="decode", queries=MOST)
     does = frozenset({"evict", "merge"})
     columns = {  # noqa: RUF012 # a constant of the class
         "mass": EntryColumn(),

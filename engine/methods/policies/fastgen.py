@@ -53,7 +53,7 @@ class FastGen(CachePolicy):
 
     title = "FastGen"
     source = "Ge et al. 2024, arXiv:2310.01801, algorithm 1; AnswerDotAI/cold-compress, cache.py"
-    needs = Needs(attention="decode", queries=MOST)
+    needs: ClassVar[Needs] = Needs(attention="decode", queries=MOST)
     reads = True
     columns = {"mass": EntryColumn(), "sort": EntryColumn(TEXT, torch.uint8)}  # noqa: RUF012 # a constant of the class
     column, weighs = "mass", "attention"

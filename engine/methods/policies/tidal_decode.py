@@ -139,6 +139,7 @@ class TidalDecode(CachePolicy):
         return noted
 
     def notes(self) -> dict[str, Any] | None:
-        covered, self._covered = self._covered, [None] * len(self._covered)
+        covered = self._covered
+        self._covered = [None] * len(covered)
         shares = [None if x is None else float(x) for x in covered]
         return {"covered": shares} if any(x is not None for x in shares) else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from torch import Tensor
 
 from decodescope.engine.core.component import component, param
@@ -27,7 +29,7 @@ class TOVA(ScoredPolicy):
 
     title = "TOVA (token omission via attention)"
     source = "Oren et al. 2024, arXiv:2401.06104, section 4; schwartz-lab-NLP/TOVA, src/tova_cache.py"
-    needs = Needs(attention="decode", queries=1)
+    needs: ClassVar[Needs] = Needs(attention="decode", queries=1)
     columns = {"given": EntryColumn()}  # noqa: RUF012 # a constant of the class
     column, weighs = "given", "attention of the newest token"
     goes = "Over its budget each layer gives up, in all KV heads alike, the entries to which the newest token gives least."

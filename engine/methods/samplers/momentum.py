@@ -81,7 +81,8 @@ class Momentum(Sampler):
             along[:back] = False
             along[back:] &= text[:-back] == text[-back]
             runs += along
-        return np.where(tokens[:, None] == text, runs.clip(max=most), 0).max(1, initial=0)
+        lengths: np.ndarray = np.where(tokens[:, None] == text, runs.clip(max=most), 0).max(1, initial=0)
+        return lengths
 
     def scores(self, logits: Tensor, text: np.ndarray) -> tuple[Tensor, Tensor]:
         """(the candidates, int64 [k], most likely first, and their scores, float64 [k])."""

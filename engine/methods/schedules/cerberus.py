@@ -36,7 +36,7 @@ class Cerberus(Schedule):
     source = "Liu et al. 2024, arXiv:2410.13344 (recalled)"
     adapts: ClassVar[bool] = False
     gates: ClassVar[bool] = True
-    needs = Needs(hidden=frozenset({"final"}))
+    needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
     tells: ClassVar[dict[str, Note]] = {
         "chance": Note(
             "series",

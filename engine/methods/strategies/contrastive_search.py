@@ -81,7 +81,7 @@ class ContrastiveSearch(Strategy):
     title = "Contrastive search"
     source = "Su et al. 2022, NeurIPS, arXiv:2202.06417, section 4; yxuansu/SimCTG, simctg/utlisgpt.py"
     caution = "Where all states of a model are alike the penalty tells its candidates hardly apart."
-    needs = Needs(hidden=frozenset({"final"}))
+    needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
     uses = frozenset({"prompt_compression", "policy", "kv_compression"})
     lossless = False
     changes = "what repeats the text's own states is held back"

@@ -235,7 +235,7 @@ class JointTokens(Strategy):
     title = "Joint tokens (DynaMo)"
     source = "Tuli et al. 2024, arXiv:2405.00888; the authors' page stuli.me/dynamo (loss, mask, threshold, back-off in words)"
     caution = "No token but the first of a pass is checked by the target."
-    needs = Needs(hidden=frozenset({"final"}))
+    needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
     uses = frozenset({"prompt_compression", "sampler"})
     lossless = False
     changes = "several tokens of a pass are taken from its heads, unverified"

@@ -236,7 +236,8 @@ class Planned(Strategy):
     def score(self, p: float, q: float, n: int, parent: int) -> float:
         """Of a candidate, by its prior, its value and visits, and the visits of its node."""
         beta = math.log((parent + self.ucb_base + 1) / self.ucb_base) + self.ucb_constant
-        return q + beta * p * math.log(parent) ** 0.5 / (1 + n)
+        score: float = q + beta * p * math.log(parent) ** 0.5 / (1 + n)
+        return score
 
     def _search(self, s: State, texts: Beginnings) -> tuple[SearchReplay, list[Beginning], list[_Rollout]]:
         """The tree, where each of its nodes lies, and the texts that were judged."""

@@ -96,7 +96,8 @@ class _Drafts:
     def weights(self) -> np.ndarray:
         """float64 [k]: the softmax of the scores of those alive, best first."""
         odds = np.exp([score - self.alive[0][1] for _, score in self.alive])
-        return odds / odds.sum()
+        shares: np.ndarray = odds / odds.sum()
+        return shares
 
 
 @component

@@ -58,11 +58,13 @@ class FineQuant(MatrixTransform):
 
 def group_range(weight: Tensor, group: int) -> float:
     """R of that group."""
-    return weight.double().unflatten(1, (-1, group)).abs().amax(2).mean().item()
+    mean_range: float = weight.double().unflatten(1, (-1, group)).abs().amax(2).mean().item()
+    return mean_range
 
 
 def rounding_error(weight: Tensor, group: int) -> float:
     """The mean square error of 4 bits in groups of that size."""
     q, scale, zero = (x.double() for x in quantise_groups(weight, group, 4, middle=8))
     near = (q.unflatten(1, (-1, group)) - 8) * scale[..., None] + zero[..., None]
-    return (near.flatten(1) - weight.double()).square().mean().item()
+    error: float = (near.flatten(1) - weight.double()).square().mean().item()
+    return error

@@ -105,7 +105,8 @@ def sensitivity(model: Decoder, head: Tensor, rows: Tensor) -> Tensor:
 
 def normalise_by_layer(scores: Tensor) -> Tensor:
     """Scores [L, H] divided by the norm of their layer."""
-    return scores / scores.norm(dim=1, keepdim=True).clamp_min(1e-30)
+    normalised: Tensor = scores / scores.norm(dim=1, keepdim=True).clamp_min(1e-30)
+    return normalised
 
 
 def sort_heads(scores: Tensor, gone: list[tuple[int, int]], model: Decoder) -> list[tuple[int, int]]:

@@ -22,29 +22,36 @@ class LayerEntries(Protocol):
     @property
     def n(self) -> int:
         """Committed entries; the pending ones follow them."""
+        ...
 
     @property
     def m(self) -> int:
         """Pending entries."""
+        ...
 
     @property
     def k(self) -> Tensor:
         """Keys, float [B, H_kv, n + m, D]."""
+        ...
 
     @property
     def v(self) -> Tensor:
         """Values, in the same shape."""
+        ...
 
     @property
     def heads(self) -> HeadStore | None:
         """Keys and values by head, where heads hold different numbers of entries."""
+        ...
 
     @property
     def is_segmented(self) -> bool:
         """Whether the entries lie in segments, such as packed and plain ones."""
+        ...
 
     def segments(self, mask: Tensor | None) -> list[Segment]:
         """All entries as segments; mask: bool [B or 1, H_kv or 1, T, n + m], what each row sees; None: everything."""
+        ...
 
 
 class LayerInput(Protocol):
@@ -53,33 +60,42 @@ class LayerInput(Protocol):
     @property
     def queries(self) -> Mapping[RopeMode, Tensor]:
         """Queries by rotation, float [B, H_kv, g, T, D]; "original" comes first and is always there."""
+        ...
 
     @property
     def store(self) -> LayerEntries | None:
         """The cache, with the rows of the pass already appended; None: the pass has no cache."""
+        ...
 
     @property
     def fresh(self) -> Tensor | None:
         """Without a cache: keys and values of the pass alone, float [2, B, H_kv, T, D]."""
+        ...
 
     @property
     def outside(self) -> Sequence[ExtraKV]:
         """Entries without tokens, which stand beside those of the text."""
+        ...
 
     def mask(self, padded: bool = True) -> Tensor | None:
         """What each row sees, bool [B or 1, H_kv or 1, T, n + m]; None: everything. padded: as for `Sight.mask`."""
+        ...
 
     def is_causal_square(self) -> bool:
         """Whether several rows read themselves alone, causally, and nothing is hidden."""
+        ...
 
     def moved_sinks(self) -> list[Segment] | None:
         """The entries, where sinks stand elsewhere than in the text; None: they do not."""
+        ...
 
     def sparse_segments(self) -> list[Segment] | None:
         """The entries that a policy chose for these queries; None: it did not choose."""
+        ...
 
     def extra(self) -> list[Segment]:
         """The entries without tokens, and the prefix that the pass brings along."""
+        ...
 
 
 def attend(spec: ModelSpec, i: int, read: LayerInput, wanted: AttentionRequest | None) -> Tensor:

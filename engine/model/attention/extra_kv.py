@@ -24,25 +24,31 @@ class ExtraKV(Protocol):
     @property
     def kind(self) -> str:
         """In a word."""
+        ...
 
     @property
     def origin(self) -> str:
         """What it was made of, as the trace tells it."""
+        ...
 
     @property
     def at(self) -> int:
         """Tokens of the text that stand before it."""
+        ...
 
     @property
     def entries(self) -> int:
         """Per KV head; 0 for a state."""
+        ...
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """What it holds in the cache."""
+        ...
 
     def segment(self, layer: int, batch: int, rope: RopeMode) -> Segment:
         """What a layer's queries of `batch` sequences attend to; rope: how they count the distance of what stands first."""
+        ...
 
 
 @dataclass(frozen=True)

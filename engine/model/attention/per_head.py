@@ -140,7 +140,8 @@ class HeadStore:
 
     def present_mask(self, n: int) -> Tensor:
         """bool [B, H_kv, n]: whether a head has that many committed entries."""
-        return torch.arange(n, device=self.kv.device) < self.counts[..., None]
+        present: Tensor = torch.arange(n, device=self.kv.device) < self.counts[..., None]
+        return present
 
     def align_to_slots(self, seen: Tensor, before: int, rows: Sequence[int]) -> Tensor:
         """What a pass gave to the entries that it saw (`seen` [B, H_kv, ..., S], as `padded` has them, `before` committed ones

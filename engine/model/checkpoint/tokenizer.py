@@ -61,23 +61,23 @@ class Tokenizer:
         self.templates = template if isinstance(template, ChatTemplates) else ChatTemplates(template)
         self._plain = _bare_tokenizer(spec)
         self._plain.encode_special_tokens = True  # a mark typed by a user is text
-        table = json.loads(spec) if table is None else table
+        content: dict[str, Any] = json.loads(spec) if table is None else table
         added = self._plain.get_added_tokens_decoder()
         self.added: dict[int, str] = {at: x.content for at, x in added.items()}
         self._special: dict[str, int] = {x.content: at for at, x in added.items() if x.special}
         self._normalized = any(x.normalized for x in added.values())
         self.marks = frozenset(self._special.values())
-        self._byte_level = _has_component(table.get("decoder"), "ByteLevel") or _has_component(
-            table.get("pre_tokenizer"), "ByteLevel"
+        self._byte_level = _has_component(content.get("decoder"), "ByteLevel") or _has_component(
+            content.get("pre_tokenizer"), "ByteLevel"
         )
-        self._spaced = _has_component(table, "Metaspace") or "▁" in json.dumps(
-            table.get("decoder"), ensure_ascii=False
+        self._spaced = _has_component(content, "Metaspace") or "▁" in json.dumps(
+            content.get("decoder"), ensure_ascii=False
         )
         self._ids = self._plain.get_vocab(with_added_tokens=True)
         self.vocab = max(self._ids.values(), default=-1) + 1
         if self.vocab > _MOST_IDS:
             raise ValueError(f"its largest id is {self.vocab - 1}, more than the limit of {_MOST_IDS - 1}")
-        model = table["model"]
+        model = content["model"]
         # any text may become it
         self._unknown = {self._ids.get(model.get("unk_token")), model.get("unk_id")} - {None}
         self._fakes = self.marks - self._unknown  # those that no plain text may become
@@ -87,8 +87,8 @@ class Tokenizer:
         self._pieces: dict[int, Piece] = {}  # of the ids that were asked for
         self.front, behind = self._surrounding_ids()
         end = self._named.get("eos_token", "")
-        self.stop_ids = sorted({*(stops or ()), *([self._ids[end]] if end in self._ids else [])})
-        self.remarks = settings_remarks(table, config, behind)
+        self.stop_ids: list[int] = sorted({*(stops or ()), *([self._ids[end]] if end in self._ids else [])})
+        self.remarks = settings_remarks(content, config, behind)
 
     @classmethod
     def from_folder(cls, path: str | Path) -> Tokenizer:

@@ -160,7 +160,8 @@ class AttentionBlock:
         q, kv = qkv[:, :, : self.spec.heads_at(i)], self.spec.kv_at(i)
         if uneven := self.spec.uneven_at(i):
             q = pad_groups(uneven, q)
-        return q.unflatten(2, (kv, q.shape[2] // kv)).permute(0, 2, 3, 1, 4)
+        grouped: Tensor = q.unflatten(2, (kv, q.shape[2] // kv)).permute(0, 2, 3, 1, 4)
+        return grouped
 
     def _attention_request(self, i: int) -> AttentionRequest | None:
         """The weights of layer i that the probe wants; None: it wants none."""

@@ -41,7 +41,8 @@ class PassRequest:
     def is_whole(self) -> bool:
         """Whether it runs every layer for every row, from the tokens or from the layer on at which all rows enter: such passes
         can be run as one. A decoder that adds to what a pass does is left alone."""
-        return type(self.decoder) is Decoder and self.feed.entries is None and self.skip is self.depth is None
+        whole = self.feed.entries is None and self.skip is None and self.depth is None
+        return whole and type(self.decoder) is Decoder
 
     @property
     def model(self) -> Hashable:

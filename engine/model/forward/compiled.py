@@ -181,7 +181,7 @@ def _packed_product() -> Callable[..., Tensor]:
         "packed_product", lambda x, weight, bias: x.new_empty(*x.shape[:-1], weight.shape[0]), "Meta"
     )
     _LIBRARIES.append(library)
-    return torch.ops.decodescope.packed_product.default  # type: ignore[no-any-return] # an operator of torch
+    return torch.ops.decodescope.packed_product.default
 
 
 _LIBRARIES: list[Any] = []  # an operator goes when its library goes

@@ -142,11 +142,12 @@ class Decoder:
         says what they get. `ran` is told what ran.
         """
         answer = None
-        if probe is skip is depth is ran is None and plain.can_run(self.spec, self.gates, feed, cache):
+        everything = skip is None and depth is None
+        if everything and probe is None and ran is None and plain.can_run(self.spec, self.gates, feed, cache):
             x = plain.run(
                 self.spec, self.layers, self.rope, feed, cache, self.embed_rows(feed), self.compiled
             )
-        elif skip is depth is feed.entries is None:
+        elif everything and feed.entries is None:
             x = general.run(self._block(feed, cache, probe), self.input_states(feed), self.spec.n_layers)
             if ran is not None:
                 ran.enter_all(feed.length, range(feed.enter, self.spec.n_layers))

@@ -67,7 +67,8 @@ class Executor:
             return (end - start) * 1e6  # type: ignore[operator] # two numbers
         assert isinstance(start, torch.cuda.Event) and isinstance(end, torch.cuda.Event)
         end.synchronize()
-        return start.elapsed_time(end) * 1e3
+        microseconds: float = start.elapsed_time(end) * 1e3
+        return microseconds
 
 
 def catch_device_faults(work: Callable[[], T], device: torch.device) -> T:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar, Self, cast
 
 import torch
@@ -26,6 +26,8 @@ def unit_rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = EPS) -> 
 class HeadLinear(nn.Linear):
     """x W^T + b for x [..., in]; W may be packed for this processor, and then it serves reading only."""
 
+    __call__: Callable[..., Tensor]  # torch says no more than that it is callable
+
     def forward(self, x: Tensor) -> Tensor:
         """float [..., out]."""
         return linear(x, self.weight, self.bias)
@@ -33,6 +35,8 @@ class HeadLinear(nn.Linear):
 
 class FusedLinears(nn.Module):
     """Base of a part whose linear maps `joins` read the same input: kept apart in its file, one product once packed."""
+
+    __call__: Callable[..., Tensor]
 
     joins: ClassVar[tuple[str, ...]]
 
@@ -132,7 +136,7 @@ class Head(nn.Module):
     def copy_to(self, **where: Any) -> Self:
         """The same net in another dtype or on another device; the keywords are those of Tensor.to. What is not a float
         keeps its type."""
-        whole = {"device": where.get("device")}
+        whole: dict[str, Any] = {"device": where.get("device")}
         return self._with_tensors(
             {name: x.to(**(where if x.is_floating_point() else whole)) for name, x in self.tensors().items()}
         )

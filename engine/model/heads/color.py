@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -16,6 +18,8 @@ class SentenceScorer(Head):
     Seo et al. 2024, Efficient Long Context Language Model Retrieval with Compression: there a language model writes the short
     version; this one chooses sentences.
     """
+
+    __call__: Callable[..., Tensor]
 
     kind = "color"
 

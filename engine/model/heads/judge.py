@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor, nn
 
 from .base import Head, HeadLinear
@@ -13,6 +15,8 @@ class JudgeHead(Head):
 
     Bachmann et al. 2025, arXiv:2501.19309.
     """
+
+    __call__: Callable[..., Tensor]
 
     kind = "judge"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -16,6 +18,8 @@ class ParallelFilter(Head):
     Bao et al. 2025, arXiv:2509.25188; the layers are those of its summary (2,112 numbers for a block of 32), its activation is
     not in the public code.
     """
+
+    __call__: Callable[..., Tensor]
 
     kind = "learn2pd"
 

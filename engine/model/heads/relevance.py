@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,6 +16,8 @@ MORE = 4  # numbers that are told of a piece beside its mean
 class Relevance(nn.Module):
     """Two layers over a piece and what is asked: both are mapped to `rank` numbers, and what is read are theirs, their
     products, and MORE numbers that need no map. It costs some (2 d + 4 rank) rank products a piece."""
+
+    __call__: Callable[..., Tensor]
 
     def __init__(self, d: int, rank: int) -> None:
         super().__init__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
@@ -17,6 +18,8 @@ class SkipRouters(Head):
 
     weight float [2 n_layers, d], bias [2 n_layers]: attention of layer 0, its feed-forward block, attention of layer 1, ...
     """
+
+    __call__: Callable[..., Tensor]
 
     kind = "skip_layer"
     of_target: ClassVar[tuple[str, ...]] = ("n_layers",)

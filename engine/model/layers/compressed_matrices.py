@@ -116,9 +116,10 @@ class Int4Matrix(Matrix):
             return torch.stack([q & 15, q >> 4], -1).flatten(1)[:, :inner]
         unit = torch.eye(inner, dtype=torch.bfloat16)  # in which they are exact
         pair = torch.tensor([1.0, 8.0], dtype=unit.dtype).expand(inner // self.group, out, 2).contiguous()
-        return (
+        q_in_order: Tensor = (
             torch.ops.aten._weight_int4pack_mm_for_cpu(unit, q, self.group, pair).t().round().to(torch.uint8)
         )
+        return q_in_order
 
     def product(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         if not self.by_operator or _needs_gradient(x):
@@ -198,7 +199,8 @@ class SparseMatrix(Matrix):
         places = (
             unpack_bit_planes(self.parts["planes"], self.parts["values"].shape[1]).view(values.shape).long()
         )
-        return values.new_zeros(*values.shape[:2], self.m).scatter_(2, places, values).flatten(1)
+        dense: Tensor = values.new_zeros(*values.shape[:2], self.m).scatter_(2, places, values).flatten(1)
+        return dense
 
     def rows_from(self, first: int) -> SparseMatrix:
         values = self.parts["values"]

@@ -37,7 +37,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 @cache
 def _packed_product() -> Callable[..., Any]:
     """The operator of a packed product, looked up once: by its name it is looked up in every call."""
-    return torch.ops.mkldnn._linear_pointwise.default  # type: ignore[no-any-return] # as above
+    return torch.ops.mkldnn._linear_pointwise.default
 
 
 def pack(weight: Tensor) -> Tensor:
@@ -51,7 +51,8 @@ def pack(weight: Tensor) -> Tensor:
         return weight
     if weight.dtype == torch.float32 and weight.numel() <= SMALL:
         return weight
-    return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
+    packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), None)
+    return packed
 
 
 def unpack(weight: Tensor) -> Tensor:
@@ -102,11 +103,11 @@ class Matrix(Tensor):
     @classmethod
     def of(cls, shape: tuple[int, int], like: Tensor, parts: Mapping[str, Tensor], **constants: Any) -> Self:
         """One of this `shape` that is stored in these parts; its numbers have the type and place of `like`."""
-        one = Tensor._make_wrapper_subclass(cls, shape, dtype=like.dtype, device=like.device)  # type: ignore[attr-defined] # no stub
+        one = Tensor._make_wrapper_subclass(cls, shape, dtype=like.dtype, device=like.device)
         one.parts = dict(parts)
         for name, value in constants.items():
             setattr(one, name, value)
-        return one  # type: ignore[no-any-return] # as above
+        return one
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override] # the stub has what switches it off

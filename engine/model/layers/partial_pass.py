@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 
 from torch import Tensor
 
@@ -69,10 +69,7 @@ class DepthRule(Protocol):
         """See above."""
         ...
 
-    @property
-    def routes(self) -> bool:
-        """See above."""
-        ...
+    routes: ClassVar[bool]
 
     def rows(self, layer: int, block: Block, x: Tensor, probe: Probe | None) -> Tensor | None:
         """Asked in front of a sub-layer, x float [B, T, d_model] entering it: the rows that run it, bool [T] or their numbers,

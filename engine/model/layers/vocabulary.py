@@ -17,9 +17,11 @@ class Vocabulary(Protocol):
     @property
     def vocab(self) -> int:
         """V, the number of ids that get a logit."""
+        ...
 
     def unembed(self, feature: Tensor) -> Tensor:
         """Logits [..., V] of final features [..., d_model]."""
+        ...
 
 
 class CompanionNet(Protocol):
@@ -27,3 +29,4 @@ class CompanionNet(Protocol):
 
     def copy_to(self, **where: Any) -> Self:
         """The same net in another type or place; the keywords are those of Tensor.to."""
+        ...

@@ -51,7 +51,7 @@ class KVCache:
         self.reference: KVCache | None = None
         self.outside: list[ExtraKV] = []
         self.waiting: dict[int, DeferredTokens] = {}
-        self.layers = [
+        self.layers: list[LayerStore] = [
             store(spec, i, batch=batch, columns=columns, dtype=dtype, device=device, memory=self.memory)
             for i in range(spec.n_layers)
         ]

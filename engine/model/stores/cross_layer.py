@@ -24,6 +24,7 @@ class PairCoder(EntryCoder, Protocol):
 
     def merge(self, lower: Tensor, upper: Tensor, side: Side) -> MergedParts:
         """lower, upper: float [B, H_kv, T, D], keys or values of the same T entries in two layers."""
+        ...
 
 
 class CrossLayerStore(PackedStore):
@@ -42,12 +43,14 @@ class CrossLayerStore(PackedStore):
         self.below, count = below, self.due_entries
         coder = cast(PairCoder, self.coder)
         for (first, low), (_, high) in zip(below.pieces(count), self.pieces(count), strict=True):
-            merged = {side: coder.merge(low[i], high[i], side) for i, side in enumerate(SIDES)}
+            merged: dict[Side, MergedParts] = {
+                side: coder.merge(low[i], high[i], side) for i, side in enumerate(SIDES)
+            }
             stop, distance = first + low.shape[3], sum(x.distance for x in merged.values()) / len(SIDES)
-            below.add(PackedBlock(first, stop, {side: x.lower for side, x in merged.items()}), low)
-            own = PackedBlock(
-                first, stop, {side: x.upper for side, x in merged.items()}, merged["keys"].shared
-            )
+            lower: dict[Side, Parts] = {side: x.lower for side, x in merged.items()}
+            upper: dict[Side, Parts] = {side: x.upper for side, x in merged.items()}
+            below.add(PackedBlock(first, stop, lower), low)
+            own = PackedBlock(first, stop, upper, merged["keys"].shared)
             self.add(own, high, distance)
         below.drop(count)
         self.drop(count)

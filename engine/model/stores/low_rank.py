@@ -81,7 +81,7 @@ class LowRankCoder:
         rows = (upcast_half(along) @ upcast_half(self.bases[side]).mT).to(
             along.dtype
         )  # [B, G, T, together * D]
-        x = rows.unflatten(-1, (self.together, -1)).transpose(2, 3).flatten(1, 2).contiguous()
+        x: Tensor = rows.unflatten(-1, (self.together, -1)).transpose(2, 3).flatten(1, 2).contiguous()
         if side == "keys" and self.table is not None:
             at = parts["at"][0].long()
             cos, sin = self.table.at(at, self.highest)
@@ -101,7 +101,8 @@ class LowRankCoder:
 
     def _group_heads(self, x: Tensor) -> Tensor:
         """float [B, G, T, together * D] of x [B, H_kv, T, D]."""
-        return x.unflatten(1, (-1, self.together)).transpose(2, 3).flatten(3)
+        joined: Tensor = x.unflatten(1, (-1, self.together)).transpose(2, 3).flatten(3)
+        return joined
 
     def _unrotate_keys(self, x: Tensor, first: int) -> Tensor:
         """Keys as they were before their rotation."""
@@ -146,7 +147,9 @@ class LowRankStore(PackedStore):
             self.directions.find(self.kv[:, :, :, : self.n])
             self.memory.take(*(self.directions.bases or {}).values())
         for first, kv in self.pieces(count):
-            parts = {side: self.directions.encode(x, side, first) for side, x in zip(SIDES, kv, strict=True)}
+            parts: dict[Side, Parts] = {
+                side: self.directions.encode(x, side, first) for side, x in zip(SIDES, kv, strict=True)
+            }
             self.add(PackedBlock(first, first + kv.shape[3], parts), kv)
         self.drop(count)
 

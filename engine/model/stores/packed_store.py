@@ -27,15 +27,19 @@ class EntryCoder(Protocol):
 
     def count_due(self, dense: int) -> int:
         """How many of the `dense` entries in full precision, the oldest, are to be packed now."""
+        ...
 
     def encode(self, x: Tensor, side: Side) -> Parts:
         """x: float [B, H_kv, T, D], keys or values of T entries that follow each other."""
+        ...
 
     def decode(self, parts: Parts, side: Side) -> Tensor:
         """float [B, H_kv, T, D]: about what was encoded."""
+        ...
 
     def concat_parts(self, a: Parts, b: Parts, side: Side) -> Parts | None:
         """Entries packed one after the other as if packed at once; None where that is not possible."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -149,7 +153,9 @@ class PackedStore(TailStore):
         assert self.m == 0, "only committed entries are packed"
         count = self.due_entries
         for first, kv in self.pieces(count):
-            parts = {side: self.coder.encode(x, side) for side, x in zip(SIDES, kv, strict=True)}
+            parts: dict[Side, Parts] = {
+                side: self.coder.encode(x, side) for side, x in zip(SIDES, kv, strict=True)
+            }
             self.add(PackedBlock(first, first + kv.shape[3], parts), kv)
         self.drop(count)
 
@@ -184,8 +190,10 @@ class PackedStore(TailStore):
         self.memory.take(*block.tensors)
         last = self.blocks[-1] if self.blocks else None
         if last is not None and block.stop - last.first <= BLOCK:
-            both = {side: self.coder.concat_parts(last.parts[side], parts[side], side) for side in SIDES}
-            whole = {side: x for side, x in both.items() if x is not None}
+            both: dict[Side, Parts | None] = {
+                side: self.coder.concat_parts(last.parts[side], parts[side], side) for side in SIDES
+            }
+            whole: dict[Side, Parts] = {side: x for side, x in both.items() if x is not None}
             if len(whole) == len(both):
                 self.blocks[-1] = PackedBlock(last.first, block.stop, whole)
                 self.memory.take(*self.blocks[-1].tensors)

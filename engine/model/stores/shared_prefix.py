@@ -39,7 +39,8 @@ class PrefixSegment(Segment):
 
 def _split_sequences(x: Tensor, B: int, T: int) -> Tensor:
     """[1, H_kv, g, B * T, ...] by sequence: [B, H_kv, g, T, ...]."""
-    return x[0].unflatten(2, (B, T)).movedim(2, 0)
+    by_sequence: Tensor = x[0].unflatten(2, (B, T)).movedim(2, 0)
+    return by_sequence
 
 
 class SharedStore(TailStore):

@@ -15,8 +15,9 @@ from torch import Tensor
 from decodescope.engine.core.probe import Probe
 from decodescope.engine.model.forward.batched import PassRequest, forward_batched
 from decodescope.engine.model.forward.decoder import Decoder
-from decodescope.engine.model.forward.executor import Executor, catch_device_faults, row_maxima
+from decodescope.engine.model.forward.executor import Executor, catch_device_faults
 from decodescope.engine.model.forward.feed import Feed
+from decodescope.engine.model.layers.faults import row_maxima
 from decodescope.engine.model.layers.partial_pass import DepthRule, ExecutedLayers, Skip
 from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.trace.records.events import Step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -11,6 +12,8 @@ from torch import Tensor
 from decodescope.engine.decoding.bases.acceptance import AcceptanceRule, Cursor
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.decoding.values.draft import ROOT, Draft, Origin, Trial, Verdict
+
+X = TypeVar("X")
 
 
 def forced_path(parents: Sequence[int], forced: Mapping[int, bool]) -> list[int]:
@@ -129,7 +132,7 @@ def _subdraft(draft: Draft, nodes: Sequence[int]) -> Draft:
     """The draft of these nodes, renumbered; a parent that is not among them is its root."""
     place = {node: i for i, node in enumerate(nodes)}
 
-    def of(column: Sequence | None) -> list | None:
+    def of(column: Sequence[X] | None) -> list[X] | None:
         return None if column is None else [column[node] for node in nodes]
 
     return Draft(

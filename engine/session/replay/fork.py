@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from decodescope.engine.core.exactness import combine_exactness
+from decodescope.engine.core.exactness import Exactness, combine_exactness
 from decodescope.engine.core.roles import TARGET, WHOLE
 from decodescope.engine.decoding.values.chance import Chance
 from decodescope.engine.model.forward.executor import EngineFault
@@ -109,7 +109,7 @@ class Fork(Session):
             self._reports |= transform_reports(fresh._models) or {}
             self._turns[leg.first] = replace(leg, method=fresh.method.record())
             self._used_last = fresh._models
-        self._exactness = combine_exactness(m.exactness for m in methods)
+        self._exactness: Exactness = combine_exactness(m.exactness for m in methods)
         self._tellings = {m.acceptance.name: m.acceptance.telling for m in methods}
         self._details = merge_forms(m.details for m in methods)
 

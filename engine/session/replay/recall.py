@@ -248,7 +248,7 @@ class _RecordedCursor(Cursor):
         self.hidden, self.greedy = None, recall.sampler.greedy
 
     @property
-    def probs(self) -> Tensor:  # type: ignore[override]  # read from the record, not made of logits
+    def probs(self) -> Tensor:
         """float64 [len(ids) + 2]."""
         return self.recall.target_distribution(self.node, self.extreme, self.exact)
 
@@ -259,7 +259,7 @@ class _RecordedCursor(Cursor):
         return NOBODY if shown.isnan().any() else int(shown.argmax())
 
     @property
-    def entropy(self) -> float:  # type: ignore[override]  # as recorded
+    def entropy(self) -> float:
         """In nats; nan where the place was not visited."""
         row = self.recall.row(self.node)
         if row is None or self.recall.step.tops is None:
@@ -267,7 +267,7 @@ class _RecordedCursor(Cursor):
         return float(self.recall.step.tops.entropy[row]) if self.recall.heat is None else super().entropy
 
     @property
-    def choice(self) -> int:  # type: ignore[override]  # as recorded
+    def choice(self) -> int:
         """Under a greedy law: the token that the path, or the target's own token, shows to be its choice."""
         if self.node in self.other:
             return self.other[self.node]

@@ -41,7 +41,8 @@ def emitted_sources(header: Header, step: Step) -> list[int | None]:
 def prompt_as_read(header: Header, prefill: Prefill | None) -> list[int]:
     """The tokens of the prompt that the target read."""
     cut = None if prefill is None else prefill.cut
-    return (header.prompt if cut is None else header.prompt[cut.kept]).tolist()
+    tokens: list[int] = (header.prompt if cut is None else header.prompt[cut.kept]).tolist()
+    return tokens
 
 
 def copied_problems(header: Header, step: Step, text: Sequence[int]) -> Iterator[str]:

@@ -94,8 +94,11 @@ class CanvasReading:
     def follows_declaration(self) -> bool:
         """Whether exactly those places were settled that the declaration gives, with the tokens proposed there."""
         due = self.due_places
-        same = self.detail.places == self.detail.open[due].tolist()
-        return same and self.detail.tokens == self.detail.candidate[due].tolist()
+        same: bool = self.detail.places == self.detail.open[due].tolist()
+        if not same:
+            return False
+        right: bool = self.detail.tokens == self.detail.candidate[due].tolist()
+        return right
 
     def words(self, index: int) -> str:
         """What an open place is, in a few words."""

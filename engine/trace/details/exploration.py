@@ -44,7 +44,10 @@ def place_bars(open: np.ndarray, edge: int, tau: float, beyond: float) -> np.nda
 
 def entropy_bits(laws: np.ndarray) -> np.ndarray:
     """float32 [O]: the entropy of each law, float64 [O, V], in bits."""
-    return -np.where(laws > 0, laws * np.log2(np.where(laws > 0, laws, 1)), 0).sum(-1).astype(np.float32)
+    bits: np.ndarray = (
+        -np.where(laws > 0, laws * np.log2(np.where(laws > 0, laws, 1)), 0).sum(-1).astype(np.float32)
+    )
+    return bits
 
 
 def place_to_explore(
@@ -66,7 +69,10 @@ def count_sure_places(
 ) -> list[int]:
     """Of each canvas, how many places reach their bar with a token that is none of `ends`: an end makes nothing else sure.
     candidate, confidence: [K, O];  bars: [O]"""
-    return ((confidence >= bars) & ~np.isin(candidate, np.array(sorted(ends), np.int64))).sum(1).tolist()
+    counts: list[int] = (
+        ((confidence >= bars) & ~np.isin(candidate, np.array(sorted(ends), np.int64))).sum(1).tolist()
+    )
+    return counts
 
 
 def canvas_scores(chance: np.ndarray, sure: list[int], gain: float) -> np.ndarray:

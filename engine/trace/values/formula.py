@@ -77,10 +77,10 @@ def sentence(text: str) -> tuple[str | tuple[Formula, str], ...]:
 
 def evaluate_formula(formula: Formula, names: Names) -> float | None:
     """The number that a formula gives; None where one of its numbers is not recorded, or where there is none."""
-    if isinstance(formula, float):
-        return formula
     if isinstance(formula, str):
         return names(formula)
+    if not isinstance(formula, list):
+        return formula
     if formula[0] in ("before", *LISTS):
         return names(f"{formula[0]}({formula[1]})")
     numbers = [evaluate_formula(part, names) for part in formula[1:]]

@@ -384,4 +384,5 @@ def _bool_matmul(rows: np.ndarray, table: np.ndarray) -> np.ndarray:
 
 def _one_hot(which: np.ndarray, count: int) -> np.ndarray:
     """bool [P, N]: of each rule the symbol `which`."""
-    return np.arange(count) == which[:, None]
+    chosen: np.ndarray = np.arange(count) == which[:, None]
+    return chosen

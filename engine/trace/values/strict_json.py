@@ -62,7 +62,8 @@ def _restore(value: dict[str, Any], nonfinite: Any) -> None:
         if not isinstance(entry, list) or len(entry) < 2:
             raise wrong
         *place, word = entry
-        held, at = None, value
+        held: Any = {}
+        at: Any = value
         for key in place:
             if not _has_entry(at, key):
                 raise wrong

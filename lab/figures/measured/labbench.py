@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import plotly.graph_objects as go
 
@@ -55,12 +55,12 @@ def figure(record: Mapping[str, Any]) -> go.Figure:
         for key, axis, word in (("tau", "x2", "tokens per target pass"), ("ratio", "x3", "× plain decoding"))
     ]
     drawing = chart("", "", "", strip, *bars, height=150 + ROW * len(rows))
-    grid = dict(showgrid=False, zeroline=False, linecolor=MUTED)
-    upright = dict(tickvals=list(range(len(kinds))), ticktext=labels, tickangle=-40, ticks="")
+    grid: dict[str, Any] = dict(showgrid=False, zeroline=False, linecolor=MUTED)
+    upright: dict[str, Any] = dict(tickvals=list(range(len(kinds))), ticktext=labels, tickangle=-40, ticks="")
     drawing.update_xaxes(title="", domain=list(PLACES[0]), **upright, **grid)
     titles = ("tokens per target pass", "speed, plain = 1")
     for bar, place, title in zip(bars, PLACES[1:], titles, strict=True):
-        most = max([1.0, *(x for x in bar.x if x is not None)])
+        most = max([1.0, *(x for x in cast("Sequence[float | None]", bar.x) if x is not None)])
         scale = dict(
             domain=list(place),
             anchor="y",
@@ -69,7 +69,7 @@ def figure(record: Mapping[str, Any]) -> go.Figure:
             linecolor=MUTED,
             zeroline=False,
         )
-        drawing.layout[bar.xaxis.replace("x", "xaxis")] = dict(
+        drawing.layout[cast(str, bar.xaxis).replace("x", "xaxis")] = dict(
             title=dict(text=title, font=dict(size=12)), **scale
         )
     drawing.update_yaxes(title="", tickvals=rows, ticktext=names, autorange="reversed", ticks="", **grid)

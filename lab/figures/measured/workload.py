@@ -43,7 +43,9 @@ def figure(
     """
     lookups, named = (list(given), {}) if not isinstance(given, str | Path) else read_requests(Path(given))
     called = {**named, **(names or {})}
-    every = {x: lookups if x == evicts else replay_lookups(lookups, x, capacity) for x in EVICTS}
+    every: dict[Evicts, Sequence[Lookup]] = {
+        x: lookups if x == evicts else replay_lookups(lookups, x, capacity) for x in EVICTS
+    }
     first = {x.query: x.cost for x in reversed(lookups) if not x.hit}
     marks: dict[str, list[tuple[int, str, str]]] = {kind: [] for kind in MARKS}
     for rule, done in every.items():
@@ -76,7 +78,7 @@ def figure(
     drawing = chart(
         f"{len(lookups)} requests, a cache of {capacity}", "request", "", *drawn, *saved, height=520
     )
-    axis = dict(drawing.layout.yaxis.to_plotly_json())
+    axis = dict(drawing.layout["yaxis"].to_plotly_json())
     order = [f"{WORDS[rule]}, {_hit_share(done)}" for rule, done in reversed(every.items())]
     return drawing.update_layout(
         xaxis=dict(anchor="y2"),

@@ -161,7 +161,9 @@ class Visit:
     """A visitor of the gallery, with what was asked for and what went wrong."""
 
     def __init__(self, driver: Any, base: str, width: int, **settings: Any):
-        self.base, self.asked, self.troubles = base, [], []  # type: str, list[str], list[str]
+        self.base = base
+        self.asked: list[str] = []
+        self.troubles: list[str] = []
         settings = {"viewport": {"width": width, "height": 900}, "reduced_motion": "reduce", **settings}
         self.context = driver.new_context(**settings)
         self.page = self.context.new_page()

@@ -43,7 +43,7 @@ class Eagle(DrawnDrafter):
 
     title = "EAGLE-1"
     source = "Li et al. 2024, arXiv:2401.15077, section 4; SafeAILab/EAGLE, eagle/model/cnets1.py, utils.py"
-    needs = Needs(hidden=frozenset({"final"}))
+    needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
     tells: ClassVar[dict[str, Note]] = {
         **SHAPED,
         "scores": PATH,

@@ -31,7 +31,7 @@ class Eagle2(BeamTree):
     source = (
         "Li et al. 2024, arXiv:2406.16858, section 4; SafeAILab/EAGLE, eagle/model/cnets1.py, topK_genrate"
     )
-    needs = Needs(hidden=frozenset({"final"}))
+    needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
     reads: ClassVar[str] = "eagle"
 
     def feature_places(self, spec: ModelSpec) -> Sequence[int | str]:

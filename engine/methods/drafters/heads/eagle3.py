@@ -28,7 +28,7 @@ class Eagle3(BeamTree):
 
     title = "EAGLE-3"
     source = "Li et al. 2025, arXiv:2503.01840, section 3; SafeAILab/EAGLE, eagle/model/cnets.py, eagle/traineagle3"
-    needs = Needs()
+    needs: ClassVar[Needs] = Needs()
     reads: ClassVar[str] = "eagle3"
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:

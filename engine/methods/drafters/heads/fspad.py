@@ -32,7 +32,7 @@ class Fspad(BeamTree):
 
     title = "FSPAD (an approximation)"
     source = "Gui et al. 2024, arXiv:2408.15562, abstract; the layers themselves recalled, no code is known"
-    needs = Needs(hidden=frozenset({"final"}))
+    needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
     reads: ClassVar[str] = "fspad"
     tells: ClassVar[dict[str, Note]] = {
         **BeamTree.tells,

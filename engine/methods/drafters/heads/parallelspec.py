@@ -34,7 +34,7 @@ class ParallelSpec(BeamTree):
     source = (
         "Xiao et al. 2024, arXiv:2410.05589, abstract; masks and their training as recalled, no code is known"
     )
-    needs = Needs(hidden=frozenset({"final"}))
+    needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
     reads: ClassVar[str] = "parallelspec"
     tells: ClassVar[dict[str, Note]] = {
         **BeamTree.tells,

@@ -37,7 +37,8 @@ def interpolate_shares(
 def unigram_shares(store: SuffixArray, vocab: int) -> np.ndarray:
     """float64 [vocab]: the share of each id of all tokens of the store; all 0 where it holds none."""
     counts = np.bincount(store.ids[store.ids >= 0], minlength=vocab)[:vocab]
-    return counts / max(1, counts.sum())
+    shares: np.ndarray = counts / max(1, counts.sum())
+    return shares
 
 
 def follower_lift(store: SuffixArray, context: Sequence[int], alone: np.ndarray) -> np.ndarray | None:
@@ -48,4 +49,5 @@ def follower_lift(store: SuffixArray, context: Sequence[int], alone: np.ndarray)
     counts = np.bincount(behind[behind >= 0], minlength=len(alone))[: len(alone)]
     if not counts.any():
         return None
-    return np.divide(counts / counts.sum(), alone, out=np.zeros(len(alone)), where=alone > 0)
+    lifts: np.ndarray = np.divide(counts / counts.sum(), alone, out=np.zeros(len(alone)), where=alone > 0)
+    return lifts

@@ -21,7 +21,7 @@ from .trees import SHAPED, shaped_tree
 class HeadState(Drafter):
     """Keeps the target's final feature of the token before the root, which the heads `reads` guess from."""
 
-    needs = Needs(hidden=frozenset({"final"}))
+    needs: ClassVar[Needs] = Needs(hidden=frozenset({"final"}))
     reads: ClassVar[str]
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:

@@ -39,4 +39,5 @@ def bm25_scores(windows: Sequence[Sequence[int]], query: Sequence[int]) -> np.nd
 
     index = BM25()
     index.index([[str(x) for x in window] for window in windows], show_progress=False)
-    return index.get_scores([str(x) for x in query])
+    scores: np.ndarray = index.get_scores([str(x) for x in query])
+    return scores

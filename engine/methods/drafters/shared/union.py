@@ -53,6 +53,6 @@ def frequent_prefixes(rows: np.ndarray, nodes: int) -> tuple[list[int], list[int
     place: dict[tuple[int, int], int] = {}
     parents = []
     for i, (d, row) in enumerate(zip(levels[best].tolist(), firsts[best].tolist(), strict=True)):
-        place[d, group[row, d]] = i
-        parents.append(ROOT if d == 0 else place[d - 1, group[row, d - 1]])
+        place[d, int(group[row, d])] = i
+        parents.append(ROOT if d == 0 else place[d - 1, int(group[row, d - 1])])
     return rows[firsts[best], levels[best]].tolist(), parents, counts[best].tolist()

@@ -15,7 +15,7 @@ from decodescope.engine.model.stores.packed_store import Parts, Side
 def pack_bits(codes: Tensor, bits: int) -> Tensor:
     """uint8 [..., N * bits / 8] of codes (uint8 [..., N] below 2^bits); bits divides 8, and N is a multiple of 8 / bits."""
     each = codes.unflatten(-1, (-1, 8 // bits))
-    words = each[..., 0].clone()
+    words: Tensor = each[..., 0].clone()
     for i in range(1, 8 // bits):
         words |= each[..., i] << (i * bits)
     return words
@@ -47,7 +47,10 @@ def dequantise(parts: Parts, bits: int) -> Tensor:
     """float [..., N], in the type of the scales: what `quantise` packed."""
     scale, zero = parts["scale"], parts["zero"]
     codes = unpack_bits(parts["words"], bits).unflatten(-1, (scale.shape[-1], -1))
-    return (codes * upcast_half(scale)[..., None] + upcast_half(zero)[..., None]).flatten(-2).to(scale.dtype)
+    numbers: Tensor = (
+        (codes * upcast_half(scale)[..., None] + upcast_half(zero)[..., None]).flatten(-2).to(scale.dtype)
+    )
+    return numbers
 
 
 def channels_per_group(group: int, width: int) -> int:

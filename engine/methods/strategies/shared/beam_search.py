@@ -51,7 +51,8 @@ class BeamSearch:
 
     def rank(self, hypothesis: Hypothesis) -> float:
         """What is minimised: minus the score per length^alpha."""
-        return -hypothesis[1] / len(hypothesis[0]) ** self.alpha
+        cost: float = -hypothesis[1] / len(hypothesis[0]) ** self.alpha
+        return cost
 
     def is_settled(self, longest: int) -> bool:
         """Whether no hypothesis that goes on can beat the worst finished one, were it to reach `longest` tokens at its
@@ -59,7 +60,8 @@ class BeamSearch:
         if len(self.finished) < self.width or not self.alive:
             return not self.alive
         best = max(score for _, score in self.alive)
-        return self.rank(self.finished[-1]) <= -best / longest**self.alpha
+        settled: bool = self.rank(self.finished[-1]) <= -best / longest**self.alpha
+        return settled
 
     def extend(self, s: State, sure: Tensor, fine: Tensor | None) -> ExtensionChoice:
         """Let the best extensions go on, by log-probabilities float64 [B, V] behind the hypotheses, less `fine` [V] for each

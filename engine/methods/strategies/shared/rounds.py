@@ -161,7 +161,8 @@ def judge_draft(draft: Draft, at: Cursor, chance: Chance) -> Verdict:
             if r is None:
                 verdict.token, verdict.origin = at.choice, "correction"
             else:
-                verdict.token, verdict.u, verdict.low, verdict.high = chance.draw(r, at.position)
+                drawn = chance.draw(r, at.position)
+                verdict.token, verdict.u, verdict.low, verdict.high = drawn
                 verdict.origin = "residual"
             return verdict
         verdict.path.append(node)

@@ -31,7 +31,7 @@ class GateSizes:
     def _remaining_numbers(self, head: Tensor, group: Tensor) -> Tensor:
         """Numbers that stay, or are expected to where the gates [L, H] and [L, groups] are probabilities."""
         spec, a_head = self.spec, 2 * self.spec.head_dim * self.spec.d_model
-        total = a_head * (head * self.heads).sum() + 3 * spec.d_model * (group * self.columns).sum()
+        total: Tensor = a_head * (head * self.heads).sum() + 3 * spec.d_model * (group * self.columns).sum()
         for i in range(spec.n_layers):
             for own in head[i, : spec.heads_at(i)].split(list(spec.groups_at(i))):
                 total = total + a_head * (1 - (1 - own).prod())

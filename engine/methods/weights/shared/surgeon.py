@@ -119,7 +119,8 @@ def removal_errors(w: Tensor, inverse: Tensor, width: int) -> Tensor:
         inverse.unflatten(0, (-1, width)).unflatten(2, (-1, width)).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
     )
     parts = w.unflatten(1, (-1, width)).transpose(0, 1)  # [structures, out, width]
-    return (torch.linalg.solve(blocks, parts.transpose(1, 2)) * parts.transpose(1, 2)).sum((1, 2))
+    losses: Tensor = (torch.linalg.solve(blocks, parts.transpose(1, 2)) * parts.transpose(1, 2)).sum((1, 2))
+    return losses
 
 
 def _cheapest_structure(w: Tensor, inverse: Tensor, width: int) -> int:

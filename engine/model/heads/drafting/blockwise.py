@@ -25,5 +25,7 @@ class BlockwiseHeads(Head):
 
     def forward(self, h: Tensor) -> Tensor:
         """Features [K, ..., d] of all K heads for h [..., d]."""
-        steps = self.steps(F.relu(self.shared(h))).unflatten(-1, (self.shape["heads"], self.shape["d"]))
+        steps: Tensor = self.steps(F.relu(self.shared(h))).unflatten(
+            -1, (self.shape["heads"], self.shape["d"])
+        )
         return (h[..., None, :] + steps).movedim(-2, 0)  # [..., K, d] -> [K, ..., d]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from torch import Tensor
 
 from ...stores.cache import LayerStore
@@ -12,6 +14,8 @@ from .attention import DraftAttention
 class PairHead(Head):
     """Base of nets that read along: slot t holds what the target's state of token t comes to, and the embedding of the token
     after it; `attention` has the cache of a text."""
+
+    __call__: Callable[..., Tensor]
 
     attention: DraftAttention
 

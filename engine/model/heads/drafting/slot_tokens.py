@@ -39,10 +39,12 @@ class SlotTokens(Head):
 
     def average_members(self, logits: Tensor) -> Tensor:
         """float [S / members, V]: the mean of the members' logits [S, V]."""
-        return logits.unflatten(0, (-1, self.embeds.shape[1])).mean(1)
+        mean: Tensor = logits.unflatten(0, (-1, self.embeds.shape[1])).mean(1)
+        return mean
 
 
 def slot_mask(rows: Tensor) -> Tensor:
     """bool [S, S]: which of each other the rows [3, S] see: of one place and member, themselves and those before."""
     place, number, member = rows
-    return (place[:, None] == place) & (member[:, None] == member) & (number <= number[:, None])
+    sees: Tensor = (place[:, None] == place) & (member[:, None] == member) & (number <= number[:, None])
+    return sees

@@ -36,6 +36,7 @@ class TensorReader(Protocol):
 
     def read(self, names: list[str], dtype: torch.dtype, device: torch.device) -> Tensor:
         """The tensors `names`, stacked along their first axis, every number finite."""
+        ...
 
 
 class LayerMapping(NamedTuple):
