@@ -404,7 +404,10 @@ def test_a_setting_that_one_run_has_alone_is_listed_apart(drawn: Drawn, plain: T
     assert known["name"] == "none" and "max_draft_tokens" in alone
     summary, apart = drawn.text(".differs summary"), drawn.text(".differs p")
     assert "drafter" in summary and "max_draft_tokens" not in summary and "draft model" not in summary
-    assert apart.startswith("Only B: draft model") and f"draft model: max_draft_tokens {alone['max_draft_tokens']}" in apart
+    assert (
+        apart.startswith("Only B: draft model")
+        and f"draft model: max_draft_tokens {alone['max_draft_tokens']}" in apart
+    )
     assert "–" not in drawn.text(".differs table"), "both have what is said to differ"
 
 

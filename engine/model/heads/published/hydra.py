@@ -83,7 +83,7 @@ def _head_form(stored: PublishedFolder) -> str:
         raise stored.refusal(
             "holds Hydra heads that read an earlier layer (hidden_state_offset); only the last can be read."
         )
-    return arch
+    return str(arch)
 
 
 def _has_block(stored: PublishedFolder, block: str) -> bool:
