@@ -5,6 +5,7 @@
     python scripts/environment.py test [arguments of pytest]
     python scripts/environment.py check
     python scripts/environment.py lint
+    python scripts/environment.py types
     python scripts/environment.py python [arguments of python]
     python scripts/environment.py install
 
@@ -20,8 +21,10 @@ import os
 import re
 import shlex
 import shutil
+import site
 import subprocess
 import sys
+import sysconfig
 import tempfile
 from pathlib import Path
 
@@ -34,6 +37,7 @@ STAMP = HOME / "decodescope.stamp"
 OLDEST_PYTHON = (3, 11)
 OLDEST_TORCH = (2, 9)
 ROOMS = ["engine", "lab", "app", "testing"]
+PACKAGE = "decodescope"
 
 
 class Refusal(Exception):
@@ -42,7 +46,8 @@ class Refusal(Exception):
 
 def main(arguments: list[str]) -> int:
     """Run one of the commands of this file's docstring; returns the exit status."""
-    commands = {"app": app, "test": test, "check": check, "lint": lint, "python": python, "install": install}
+    commands = {"app": app, "test": test, "check": check, "lint": lint, "types": types}
+    commands |= {"python": python, "install": install}
     if not arguments or arguments[0] not in commands:
         print(__doc__)
         return 0 if arguments[:1] in (["-h"], ["--help"]) else 2
@@ -77,6 +82,12 @@ def lint(arguments: list[str]) -> int:
     if failed:
         print(f"{' and '.join(failed)} found mistakes; they are listed above.", file=sys.stderr)
     return 1 if failed else 0
+
+
+def types(arguments: list[str]) -> int:
+    """Check types with pyright, as an editor does. `arguments` are pyright's."""
+    project = ROOT if ROOT.name == PACKAGE else package_parent() / PACKAGE
+    return call([str(PYTHON), "-m", "basedpyright", "--project", str(project), *arguments])
 
 
 def test(arguments: list[str]) -> int:
@@ -148,22 +159,29 @@ def ruff() -> int:
 
 
 def mypy() -> int:
-    """Types, in the three rooms."""
+    """Types, in the rooms of the package."""
     command = [str(PYTHON), "-m", "mypy", "--config-file", str(ROOT / "pyproject.toml")]
-    # mypy names the package after its folder, and ours is called decodescope wherever it lies: show it under that name
-    link = ROOT / "build" / "types" / "decodescope"
+    command += ["--cache-dir", str(ROOT / ".mypy_cache")]
+    rooms = [word for room in ROOMS for word in ("-p", f"{PACKAGE}.{room}")]
+    return call([*command, *rooms], folder=package_parent())
+
+
+def package_parent() -> Path:
+    """A folder that holds the package under its name, wherever it lies: one with a link to it. Where the system makes no links,
+    as Windows does not for most users, the parent of a folder of that name."""
+    link = ROOT / "build" / "types" / PACKAGE
     if not link.exists():
         link.parent.mkdir(parents=True, exist_ok=True)
         link.unlink(missing_ok=True)
         try:
             link.symlink_to(ROOT, target_is_directory=True)
         except OSError:
-            raise Refusal(
-                f"mypy cannot read a package in a folder called {ROOT.name}; call it decodescope."
-            ) from None
-    return call(
-        [*command, *(word for room in ROOMS for word in ("-p", f"decodescope.{room}"))], folder=link.parent
-    )
+            if ROOT.name != PACKAGE:
+                raise Refusal(
+                    f"Types cannot be read in a folder called {ROOT.name}; call it {PACKAGE}."
+                ) from None
+            return ROOT.parent
+    return link.parent
 
 
 def default_markers() -> str:
@@ -218,6 +236,9 @@ def make_venv() -> None:
             )
     if call(command):
         raise Refusal(f"{sys.executable} could not create {HOME}; its message stands above.")
+    if "--system-site-packages" in command:  # pyright reads .pth files, and not what pyvenv.cfg says
+        folder = sysconfig.get_path("purelib", "venv", {"base": str(HOME)})
+        Path(folder, "system.pth").write_text("\n".join(site.getsitepackages()), encoding="utf-8")
 
 
 def usable(executable: Path) -> bool:

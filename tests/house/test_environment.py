@@ -1,8 +1,10 @@
-"""What `make test` does where no browser is: it installs nothing, says so, and CI refuses to begin."""
+"""What `make test` does where no browser is: it installs nothing, says so, and CI refuses to begin. And where the system makes
+no links, where types are read."""
 
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -40,3 +42,19 @@ def test_ci_refuses_to_begin_without_a_browser(
     monkeypatch.setenv("CI", "true")
     with pytest.raises(environment.Refusal, match=r"none was found\. Install one with: .* install chromium$"):
         environment.browser_for_tests()
+
+
+@pytest.mark.parametrize("name", ["decodescope", "main"])
+def test_without_links_the_types_are_read_in_a_folder_of_the_package_name(
+    environment: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    def refuse(*args: object, **more: object) -> None:
+        raise OSError("no links")
+
+    monkeypatch.setattr(Path, "symlink_to", refuse)
+    monkeypatch.setattr(environment, "ROOT", tmp_path / name)
+    if name == "decodescope":
+        assert environment.package_parent() == tmp_path
+    else:
+        with pytest.raises(environment.Refusal, match=r"a folder called main; call it decodescope\.$"):
+            environment.package_parent()
