@@ -13,7 +13,7 @@ help:
 	@echo 'make test       ruff, mypy and all tests of a commit      ARGS="-k h2o", BROWSER=none'
 	@echo 'make check      ruff, mypy and the tests that the changed files ask for: a minute or so'
 	@echo 'make lint       ruff and mypy only'
-	@echo 'make types      pyright, over tests and training too: two minutes'
+	@echo 'make types      pyright, over tests and training too: three minutes'
 	@echo 'make lint-js    types and mistakes in the scripts of the page; needs Node'
 	@echo 'make notebooks  the notebooks, in JupyterLab'
 	@echo 'make bench      measure the methods on this machine'
