@@ -96,7 +96,9 @@ def lint(arguments: list[str]) -> int:
 
 
 def types(arguments: list[str]) -> int:
-    """Check types with pyright, as an editor does. `arguments` are pyright's."""
+    """Check types with pyright, as an editor does; the first call installs it. `arguments` are pyright's."""
+    if subprocess.run([str(PYTHON), "-c", "import basedpyright"], capture_output=True).returncode:
+        pip_install("types")
     project = ROOT if ROOT.name == PACKAGE else package_parent() / PACKAGE
     return call([str(PYTHON), "-m", "basedpyright", "--project", str(project), *arguments])
 
@@ -223,16 +225,20 @@ def install(arguments: list[str]) -> int:
     print(f"Setting up {HOME}. This takes some minutes, once.", flush=True)
     if not usable(PYTHON):
         make_venv()
-    constraints = HOME / "constraints.txt"
-    constraints.write_text(constraints_for(torch_version(PYTHON)), encoding="utf-8")
+    (HOME / "constraints.txt").write_text(constraints_for(torch_version(PYTHON)), encoding="utf-8")
+    pip_install("all,dev")
+    STAMP.write_text(wanted(), encoding="utf-8")
+    return 0
+
+
+def pip_install(extras: str) -> None:
+    """Install the package in `.venv`, editable, with these extras and the versions of its constraints."""
     # a log gets errors only, a terminal the progress of the download
     quiet = [] if sys.stdout.isatty() else ["-qq"]
     pip = [str(PYTHON), "-m", "pip", "install", "--disable-pip-version-check", "--no-input", *quiet]
-    status = call([*pip, "--constraint", str(constraints), "--editable", f"{ROOT}[all,dev]"])
+    status = call([*pip, "--constraint", str(HOME / "constraints.txt"), "--editable", f"{ROOT}[{extras}]"])
     if status:
         raise Refusal(f"pip could not install the packages (exit status {status}); its message stands above.")
-    STAMP.write_text(wanted(), encoding="utf-8")
-    return 0
 
 
 def wanted() -> str:
