@@ -96,7 +96,7 @@ def test_what_a_run_does_before_its_first_step_is_told_with_its_seconds(lab: Lab
         lab.play.models._phase = "loading the model big"
         assert loaded.wait(60)
         lab.play.models._phase, lab.play.models.present["toy"] = "", gone
-        return lab.play.loaded(names)
+        return lab.play.models.loaded_models(names)
 
     lab.play.models.ensure_loaded = coming
     try:
