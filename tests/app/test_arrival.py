@@ -57,6 +57,7 @@ LOST = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("part", first_of(*LOST))
 def test_a_page_that_lost_a_part_comes_up_by_itself(losing: tuple[Lab, Losing], part: str) -> None:
     lab, between = losing

@@ -41,6 +41,7 @@ def test_no_preset_is_shown_on_a_prompt_behind_which_its_model_goes_round(preset
     assert not bad, f"choose another prompt in app/runs/preset_prompts.py: {bad}"
 
 
+@pytest.mark.nightly
 def test_what_was_measured_is_what_is_written(presets: ModuleType) -> None:
     """Of one of them; and a text that goes round is above the bound."""
     assert presets.written("snapkv") == presets.kept()["snapkv"]

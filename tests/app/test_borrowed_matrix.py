@@ -201,6 +201,7 @@ def test_it_is_drawn_as_a_figure() -> None:
     assert [*field.layout.yaxis.ticktext] == ["lake", "hill"] and field.layout.xaxis.title.text == "east"
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
 def test_both_of_its_maps_are_drawn_and_say_what_is_chosen(driver: Any) -> None:

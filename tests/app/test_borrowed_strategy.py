@@ -167,6 +167,7 @@ def test_its_steps_are_explained_in_its_own_words() -> None:
             assert "bought for 0.30" in words and "2 tokens bought" in words
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
 def test_its_card_is_drawn_with_its_rows_and_its_sentence(driver: Any) -> None:

@@ -114,6 +114,7 @@ def ran(lab: Lab) -> str:
     return str(channel.run)
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
 def test_the_run_leads_to_the_curve_of_its_knob(calm: Lab, folder: Path) -> None:

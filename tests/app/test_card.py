@@ -108,6 +108,7 @@ def near(shown: str, value: float) -> bool:
     return abs(float(shown) - value) <= max(0.0006, 0.05 * abs(value) if abs(value) < 0.001 else 0)
 
 
+@pytest.mark.nightly
 def test_the_card_shows_the_first_refusal_by_itself_with_the_numbers_of_the_trace(scope: Scope) -> None:
     trace = known("tree")
     i = refusal(trace)
@@ -156,6 +157,7 @@ def test_a_click_and_the_keyboard_alone_show_the_same_decision(scope: Scope) -> 
     assert scope.page.evaluate("document.activeElement.getAttribute('role')") == "treeitem"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name", thinned(2, ["chain", "tree", "copied", "block", "typical", "greedy", "plain"])
 )
@@ -199,6 +201,7 @@ def test_a_verdict_that_does_not_follow_is_shown_with_both_values(scope: Scope) 
     assert "does not re-derive" in scope.text(".headline")
 
 
+@pytest.mark.nightly
 def test_what_was_left_is_what_the_lab_says_was_left(scope: Scope) -> None:
     seen = 0
     js = "([step, head, id]) => S.decision(step, head, id).laws"
@@ -297,6 +300,7 @@ POLICIES = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", first_of(*POLICIES))
 def test_the_map_holds_what_the_engine_holds_at_every_step(scope: Scope, name: str) -> None:
     target = toys.target()
@@ -321,6 +325,7 @@ def test_the_map_holds_what_the_engine_holds_at_every_step(scope: Scope, name: s
     assert [int(row.split("\t")[2]) for row in rows] == [len(x) for x in held[10]]
 
 
+@pytest.mark.nightly
 def test_the_map_waits_for_a_step_that_is_missing_and_asks_for_it(scope: Scope) -> None:
     told = list(messages(decoded(policy=("window", {"window": 6}))))
     hole = next(m for m in told if m.get("i") == 4)
@@ -412,6 +417,7 @@ def test_states_nothing_lost_failed(scope: Scope) -> None:
     assert "memory of the device is full" in said and "30 steps are kept" in said
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", first_of(390, 900, 1440))
 def test_card_and_map_stay_inside_and_targets_can_be_hit(driver: Any, width: int) -> None:
     scope = Scope(driver, width, has_touch=width == 390)

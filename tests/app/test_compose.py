@@ -93,6 +93,7 @@ def test_a_method_that_was_refused_is_named_by_the_same_sentence_when_it_is_run(
         play.start(odd)
 
 
+@pytest.mark.nightly
 def test_a_preset_whose_model_is_not_here_is_refused_in_a_sentence(
     play: RunService, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,6 +41,7 @@ def move(page: Any, word: str, key: str, times: int = 1) -> None:
         page.keyboard.press(key)
 
 
+@pytest.mark.nightly
 def test_the_sliders_change_the_distribution_and_go_back_to_what_was_drawn(lab: Lab) -> None:
     page = opened(lab, "first-rejection", step=15)
     with closing(open_trace(EXAMPLES["first-rejection"].path)) as trace:

@@ -201,6 +201,7 @@ def test_every_view_is_saved_as_a_picture_that_stands_alone(hostile: Lab) -> Non
     assert page.evaluate("window.trap") is None
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
 def test_the_menu_gives_the_run_in_other_forms_and_is_walked_by_keys(lab: Lab) -> None:

@@ -120,6 +120,7 @@ NEED_THEM = (
 )
 
 
+@pytest.mark.nightly
 def test_all_other_modules_load_without_extras(tmp_path: Path) -> None:
     code = f"""
 import importlib, pkgutil

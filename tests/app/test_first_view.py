@@ -89,6 +89,7 @@ def test_another_example_can_be_chosen_and_linked(bare: Lab) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_a_run_takes_the_place_of_the_example_and_can_be_saved(lab: Lab) -> None:
     page = lab.open(clock=True)
     page.wait_for_selector(".ds .node:visible")
@@ -142,6 +143,7 @@ def test_settings_survive_a_reload(bare: Lab) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_a_preset_sets_the_parts_and_their_knobs(bare: Lab) -> None:
     page = bare.open()
     for name in ("streaming", "jacobi", "chain"):
@@ -162,6 +164,7 @@ def test_a_preset_sets_the_parts_and_their_knobs(bare: Lab) -> None:
     page.wait_for_function("document.querySelector('#ds-preset input').value == 'Custom'")
 
 
+@pytest.mark.nightly
 def test_copied_text_is_the_recipe_of_what_is_set(bare: Lab) -> None:
     page = bare.open()
     page.locator("#ds-prompt textarea").fill('Say "hi"')
@@ -189,6 +192,7 @@ def test_copied_text_is_the_recipe_of_what_is_set(bare: Lab) -> None:
     assert other.evaluate("location.hash") == ""
 
 
+@pytest.mark.nightly
 def test_a_damaged_link_is_refused_beside_the_controls(bare: Lab) -> None:
     page = bare.open("/#set=%7Bnonsense")
     page.wait_for_selector("#ds-models .room")  # what is said of the settings that stand there instead
@@ -206,6 +210,7 @@ def test_a_model_that_does_not_fit_is_refused_with_its_sentence(bare: Lab) -> No
     assert bare.play.models.loaded_models() == {}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", first_of(390, 900, 1440))
 def test_the_first_view_does_not_scroll_sideways(lab: Lab, width: int) -> None:
     page = lab.open(width=width)

@@ -41,6 +41,7 @@ def run(page: Any, tokens: int = 12) -> str:
     return str(page.evaluate("location.hash.slice(5).split('&')[0]"))
 
 
+@pytest.mark.nightly
 def test_after_a_stop_and_in_every_tab(paused: Lab) -> None:
     page = paused.open()
     run(page, 300)

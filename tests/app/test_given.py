@@ -115,6 +115,7 @@ def test_a_note_comes_under_the_prompt_and_goes_with_what_it_is_about(shipped: L
     page.wait_for_selector(".ds-remarks", state="hidden")
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
 def test_the_switches_say_what_the_model_is_given_and_are_run_and_copied(shipped: Lab) -> None:

@@ -169,6 +169,7 @@ def test_a_list_is_checked_as_it_is_written_run_and_copied(lab: Lab) -> None:
     page.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
 def test_a_file_is_brought_refused_run_kept_and_taken_away(lab: Lab, tmp_path: Path) -> None:

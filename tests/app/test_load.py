@@ -126,6 +126,7 @@ def test_a_reader_that_does_not_read_costs_no_memory_and_finds_the_newest(
     print(f"{RING + BUSY} steps, a reader that stood still for {BUSY} of them: {grown / 2**20:.1f} MiB more")
 
 
+@pytest.mark.nightly
 def test_a_slow_reader_gets_every_step_of_a_run_that_does_not_wait_for_it(
     play: RunService, address: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -340,6 +341,7 @@ def test_of_two_hundred_paths_none_leads_out(address: tuple[str, int]) -> None:
     assert asked(address, "/ds/state").status == 200
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "span", ["from=0&to=99999999999", "from=5&to=1", "from=-1&to=2", "from=1e3&to=2", "from=&to=", "to=4"]
 )

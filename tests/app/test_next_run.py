@@ -69,6 +69,7 @@ def test_copies_are_of_the_run(play: RunService, client: TestClient) -> None:
     assert client.post("/ds/recipe", json={"settings": as_json(choice), "way": "verse"}).status_code == 422
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
 def test_a_picture_whose_controls_have_changed_is_marked_and_copied_as_it_is(shipped: Lab) -> None:

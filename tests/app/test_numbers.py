@@ -28,6 +28,7 @@ def test_a_number_outside_its_limits_is_refused_by_name(
     assert str(refused.value) == says
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
 def test_the_page_says_it_where_run_stands_and_nowhere_else(lab: Lab) -> None:

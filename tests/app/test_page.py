@@ -122,6 +122,7 @@ def test_only_parts_that_the_strategy_uses_are_shown(lab: Lab) -> None:
     page.wait_for_selector("text=width, hypotheses")
 
 
+@pytest.mark.nightly
 def test_what_a_model_says_stays_text(hostile: Lab) -> None:
     channel = hostile.play.start(speculative(prompt="abcdefghijklmnop", max_new=150))
     assert hostile.play._jobs[channel.run].wait(300)

@@ -52,6 +52,7 @@ def away(lab: Lab, page: Any, channel: RecordStream, way: str) -> Any:
     return page
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("way", first_of("closed", "reloaded", "back", "asleep"))
 def test_no_step_is_lost_on_a_page_that_was_away(paused: Lab, way: str) -> None:
     channel = paused.play.start(speculative(max_new=100))

@@ -304,6 +304,7 @@ def test_titles_of_presets_fit_the_list_of_a_small_screen() -> None:
     assert not [x.title for x in PRESETS.values() if len(x.title) > 28]
 
 
+@pytest.mark.nightly
 def test_presets_that_evict_hold_less_than_a_cache_that_keeps_all_on_the_page_s_own_run() -> None:
     """In whole pages, with room that growth by half has made."""
     begin, model, bounded = initial_choice(), load("lab"), 0

@@ -105,6 +105,7 @@ def test_only_a_model_with_a_causal_mask_can_be_chosen_beside_the_target(tmp_pat
     play.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
 def test_the_list_of_models_comes_with_the_strategy(driver: Any, tmp_path: Path) -> None:

@@ -80,6 +80,7 @@ def test_a_set_says_how_prompts_were_put_and_which_turns_were_not(client: TestCl
     assert raw in page and left in page
 
 
+@pytest.mark.nightly
 def test_who_begins_moves_on_with_the_prompts(client: TestClient, play: RunService) -> None:
     record = ended(client, begun(client).json()["id"])
     ends = [
@@ -89,6 +90,7 @@ def test_who_begins_moves_on_with_the_prompts(client: TestClient, play: RunServi
     assert [x.index(min(x)) for x in ends] == [0, 1, 2]
 
 
+@pytest.mark.nightly
 def test_a_set_is_kept_and_saved_as_csv_and_as_one_page(client: TestClient, play: RunService) -> None:
     name = begun(client).json()["id"]
     record = ended(client, name)

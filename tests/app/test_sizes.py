@@ -24,6 +24,7 @@ def label_boxes(page: Any) -> list[list[float]]:
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", first_of(1280, 1920))
 def test_larger_type_is_kept_and_everything_still_fits(lab: Lab, width: int) -> None:
     page = lab.open(f"/#run={examples()[0].run}&step=3", width=width, height=1080)

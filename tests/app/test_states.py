@@ -55,6 +55,7 @@ def lab(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     assert not made.troubles, made.troubles
 
 
+@pytest.mark.nightly
 def test_loading_is_told_in_words_and_seconds(lab: Lab) -> None:
     lab.play.models._phase, lab.play.models._since = "loading target big", time.monotonic() - 3
     try:
@@ -139,6 +140,7 @@ def test_a_run_that_waits_says_behind_how_many_and_can_be_cancelled(lab: Lab) ->
         page.wait_for_selector(".ds .outcome >> text=Stopped.")
 
 
+@pytest.mark.nightly
 def test_a_lost_stream_is_veiled_and_goes_on_from_its_last_step(paused: Lab) -> None:
     page = paused.open()
     page.click("#ds-run")
@@ -199,6 +201,7 @@ def test_a_run_that_was_paused_on_a_page_that_is_gone_holds_nobody_up_and_is_lis
     assert channel is not None and channel.over and channel.count == 1, "its step is kept"
 
 
+@pytest.mark.nightly
 def test_a_server_that_stays_away_is_named_with_what_to_do(paused: Lab) -> None:
     page = paused.open()
     page.click("#ds-run")

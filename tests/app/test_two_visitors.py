@@ -38,6 +38,7 @@ def ran(page: Any) -> str:
     return str(page.evaluate("location.hash")).removeprefix("#run=")[:16]
 
 
+@pytest.mark.nightly
 def test_each_runs_the_model_that_it_chose_and_a_new_visitor_the_first_one(lab: Lab) -> None:
     first, second = lab.open(), lab.open()
     for page in (first, second):

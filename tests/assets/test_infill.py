@@ -157,6 +157,7 @@ def test_the_loss_is_the_weighted_cross_entropy_at_the_masks():
     assert loss.item() == pytest.approx((nats * weight).sum().item() / 3, rel=2e-2), "it computes in bfloat16"
 
 
+@pytest.mark.nightly
 def test_training_learns_goes_on_where_it_was_and_writes_a_folder(tmp_path, monkeypatch, source):
     for module, name, value in [
         (data, "BUILD", tmp_path),

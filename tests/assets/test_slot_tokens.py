@@ -71,6 +71,7 @@ def test_trained_slots_draft_the_cycle_without_a_fault(kind: str, tmp_path: Path
     assert decoded(head, tmp_path)[1:-1] == [3] * 9
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", SLOTTED)
 def test_slots_trained_one_token_off_never_guess_right(
     kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

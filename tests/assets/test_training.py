@@ -441,6 +441,7 @@ def test_training_learns(texts):
     assert train.held_out_loss(run.net, windows) < before - 0.3
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("divergence", ["tvd", "tvd++"])
 def test_a_distilled_draft_comes_nearer_to_its_target(texts, divergence):
     torch.manual_seed(5)
@@ -461,6 +462,7 @@ def test_a_distilled_draft_comes_nearer_to_its_target(texts, divergence):
     assert distance() < 0.9 * before
 
 
+@pytest.mark.nightly
 def test_the_targets_text_alone_makes_a_draft_that_is_accepted_more_often(texts):
     """FastDraft's last stage against as much of its first: sequence-level distillation needs no distribution of the target."""
     torch.manual_seed(5)

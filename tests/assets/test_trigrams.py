@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 import torch
 import toys
 
@@ -26,6 +27,7 @@ def asked(rows: int, seed: int) -> torch.Tensor:
     return ids.scatter(1, torch.randint(10, (rows, 1), generator=g), training.MASK)
 
 
+@pytest.mark.nightly
 def test_training_brings_the_layers_nearer_to_the_whole_model_which_stays_as_it_is() -> None:
     decoder = toys.decoder(toys.toy_spec(n_layers=4, causal=False, heads=(), mask_token=5), sharp=1.0)
     head, ids = training.new_head(decoder, 2, 8), asked(64, 1)

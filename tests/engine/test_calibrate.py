@@ -92,6 +92,7 @@ def test_the_risk_holds_in_all_but_eps_of_200_splits_of_known_scores() -> None:
     assert guessed > 2 * eps * 200, "the test needs splits on which the mean alone is wrong"
 
 
+@pytest.mark.nightly
 def test_texts_run_free_and_the_last_value_that_holds_the_risk_is_chosen(found: Calibration) -> None:
     assert [x.value for x in found.curve] == list(GRID) and found.curve[0].risk == 0.0, (
         "a bound that is never reached"
@@ -221,6 +222,7 @@ def test_a_name_stands_for_the_number_and_the_header_holds_both(
         )
 
 
+@pytest.mark.nightly
 def test_a_fork_keeps_the_name_while_method_and_models_are_the_same(found: Calibration) -> None:
     method = Method.from_names(
         {"adaptive_depth": "confidence_exit"}, {"adaptive_depth": {"min_layers": 1, "threshold": found}}

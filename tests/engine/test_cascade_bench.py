@@ -114,6 +114,7 @@ def test_the_best_are_those_that_none_beats_and_a_miss_is_told() -> None:
         CascadeBench(lively(), small(), {"plainly": Method()})
 
 
+@pytest.mark.nightly
 def test_the_command_asks_questions(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], found: dict[str, Any]
 ) -> None:

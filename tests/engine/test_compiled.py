@@ -69,6 +69,7 @@ def text_of(decoder: Decoder, method: Method) -> list[int]:
     return [x for step in session.stream() for x in step.emitted]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("rows", [1, 2, 5, 16, 64])
 def test_a_compiled_pass_gives_the_same_numbers_for_any_number_of_rows(
     package: tuple[Decoder, CompiledPackage], rows: int
@@ -96,6 +97,7 @@ def test_a_compiled_pass_gives_the_same_numbers_for_any_number_of_rows(
         torch.testing.assert_close(a.kv[..., : a.n + a.m, :], b.kv[..., : b.n + b.m, :], atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("method", "is_plain"), METHODS.values(), ids=METHODS)
 def test_greedy_text_is_the_same_compiled(
     package: tuple[Decoder, CompiledPackage], method: Method, is_plain: bool

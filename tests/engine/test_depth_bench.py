@@ -42,6 +42,7 @@ def lively() -> dict[str, Any]:
     ).record()
 
 
+@pytest.mark.nightly
 def test_layers_that_do_nothing_may_be_left_out() -> None:
     """Every exit says what the last layer says, so texts and accuracy are plain decoding's under every rule."""
     bench = DepthBench(scripted(RULES, n_layers=5))
@@ -118,6 +119,7 @@ def test_goals_and_what_is_refused() -> None:
         DepthBench(random(), {"x": Method.of("draft_model")})
 
 
+@pytest.mark.nightly
 def test_the_text_names_rules_goals_and_faults(lively: dict[str, Any]) -> None:
     text = bench_depth.as_text(lively)
     assert "hash_exit (checked)" in text and "goal" in text and STAIRS in text and "6.00" in text
@@ -125,6 +127,7 @@ def test_the_text_names_rules_goals_and_faults(lively: dict[str, Any]) -> None:
     assert "odd: it broke." in bench_depth.as_text(faulty)
 
 
+@pytest.mark.nightly
 def test_the_command_asks_questions_and_its_script_writes_the_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

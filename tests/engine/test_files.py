@@ -139,6 +139,7 @@ def test_a_record_of_before_that_holds_a_path_is_read_and_nothing_is_opened() ->
         toys.decode(method, count=2)
 
 
+@pytest.mark.nightly
 def test_all_that_is_kept_lies_in_one_folder_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

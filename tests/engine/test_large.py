@@ -41,6 +41,7 @@ def test_random_weights_have_their_shape_and_are_the_same_again(script: ModuleTy
     assert one.head is one.embed and torch.equal(one.layers[1].down, again.layers[1].down)
 
 
+@pytest.mark.nightly
 def test_rows_and_steps_have_their_figures(script: ModuleType) -> None:
     lines = script.passes("tiny", CPU, 2).splitlines()
     rows = [line.split() for line in lines[1:5]]

@@ -94,6 +94,7 @@ def test_the_loss_of_the_answer_is_that_of_a_dense_pass(
     assert row.nats == pytest.approx(sum(due) / len(due), rel=1e-5)
 
 
+@pytest.mark.nightly
 def test_each_context_is_known_at_each_share_and_the_table_has_a_line_for_each(
     measured: tuple[PromptCompressionBench, PromptCompressionResult], tmp_path: Path
 ) -> None:

@@ -58,6 +58,7 @@ def made(
 # ---- one question
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("wrong", "passes", "offered", "reached"),
     [({}, 3, [3, 2, 2, 2], [3, 2, 2, 2]), ({"C": "x"}, 4, [4, 4, 3, 3], [4, 4, 0, 0])],
@@ -75,6 +76,7 @@ def test_what_is_counted_is_that_of_the_script(
     assert json.dumps(found, allow_nan=False), "no figure is infinite"
 
 
+@pytest.mark.nightly
 def test_every_round_is_timed_and_the_parts_of_a_step_fit_into_it() -> None:
     result = measure_speculation(made(repeats=3), ASKED)
     assert len(result.rows) == 6 and result.complete
@@ -245,6 +247,7 @@ def interrupted_at(number: int) -> Any:
     return say
 
 
+@pytest.mark.nightly
 def test_an_interrupted_measurement_goes_on(tmp_path: Path) -> None:
     out = tmp_path / "found.json"
     half = measure_speculation(made(), ASKED, out=out, say=interrupted_at(2))
@@ -256,6 +259,7 @@ def test_an_interrupted_measurement_goes_on(tmp_path: Path) -> None:
     assert json.loads(out.read_text()) == json.loads(json.dumps(whole.record()))
 
 
+@pytest.mark.nightly
 def test_a_question_that_does_not_fit_is_skipped() -> None:
     result = measure_speculation(made(), [question(9, "A" * 200), ASKED[0]])
     assert [x["question"] for x in result.skipped] == [9] and {row.question for row in result.rows} == {1}

@@ -172,6 +172,7 @@ def test_what_cannot_run_here_is_told_or_refused(random: Model) -> None:
         WordsBench(random, {"contrastive": default_methods()["contrastive"]})
 
 
+@pytest.mark.nightly
 def test_the_command_takes_samplers_and_its_script_writes_the_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

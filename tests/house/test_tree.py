@@ -121,7 +121,9 @@ def test_the_extras_are_those_that_a_refusal_names() -> None:
     parts = {name: {re.split(r"[<>=]", x)[0] for x in wanted[name]} for name in EXTRAS}
     with_gradio = {"fastapi", "uvicorn"}  # it brings them
     assert parts == {name: set(packages) - with_gradio for name, packages in EXTRAS.items()}
-    assert set(wanted) == {*EXTRAS, "all", "dev", "types"} and wanted["all"] == [f"decodescope[{','.join(EXTRAS)}]"]
+    assert set(wanted) == {*EXTRAS, "all", "dev", "types"} and wanted["all"] == [
+        f"decodescope[{','.join(EXTRAS)}]"
+    ]
 
 
 def test_what_is_imported_is_required() -> None:

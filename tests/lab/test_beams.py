@@ -59,6 +59,7 @@ def rows(drawn: Drawn) -> list[str]:
     return drawn.page.locator(".beams li:visible").all_inner_texts()
 
 
+@pytest.mark.nightly
 def test_every_step_has_the_texts_scores_and_origins_of_its_hypotheses(drawn: Drawn) -> None:
     trace = search()
     open_run(drawn, told(trace))
@@ -142,6 +143,7 @@ def test_one_that_ended_is_listed_and_may_win(drawn: Drawn) -> None:
 GROUPS = ("diverse_beam", {"width": 4, "groups": 2, "diversity_penalty": 2.0})
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("strategy", [("beam", {"width": 3}), GROUPS], ids=lambda x: x[0])
 def test_what_was_left_stands_under_the_hypotheses_and_groups_are_named(
     drawn: Drawn, strategy: tuple[str, Any]
@@ -164,6 +166,7 @@ def test_what_was_left_stands_under_the_hypotheses_and_groups_are_named(
     assert not step.groups or (step.fines[2] > 0 and f"{step.fines[2]:.3f}" in card)
 
 
+@pytest.mark.nightly
 def test_card_of_a_superposed_draft_tells_model_ngrams_and_its_share_of_the_next_row(drawn: Drawn) -> None:
     trace = run(("superposed", {"datastore": toys.DATASTORE, "temperature": 1.0}), 8)
     open_run(drawn, told(trace))

@@ -254,6 +254,7 @@ def asking() -> dict[str, Trace]:
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
 def test_the_modules_draw_the_same_by_themselves_as_joined(driver: Any) -> None:

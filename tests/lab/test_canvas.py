@@ -154,6 +154,7 @@ def test_each_row_shows_what_was_open_settled_and_how_sure(name: str, drawn: Dra
         assert drawn.text(".agrees") == "✓ re-derived"
 
 
+@pytest.mark.nightly
 @drawing
 def test_places_show_tokens_masks_and_what_waits(drawn: Drawn) -> None:
     trace = run("random")
@@ -244,6 +245,7 @@ def test_places_that_are_masked_again_are_masks_again(drawn: Drawn) -> None:
     assert "Masked again" in drawn.text(".decision") and "least sure" in drawn.text(".decision")
 
 
+@pytest.mark.nightly
 @drawing
 @pytest.mark.parametrize("name", thinned(3, sorted({*RULES} - {"mask_predict"})))
 def test_card_tells_confidence_bar_rule_and_since_when_the_candidate_was_right(

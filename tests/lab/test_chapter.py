@@ -91,6 +91,7 @@ def test_a_notebook_is_not_changed() -> None:
     assert one == before
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
 @pytest.mark.parametrize("width", first_of(390, 1440))

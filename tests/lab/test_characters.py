@@ -64,6 +64,7 @@ def test_each_character_is_drawn_once_and_says_its_tokens(drawn: Drawn, tokenize
     assert drawn.page.locator(".tok[data-step]").count() == len(written), "every token has its element"
 
 
+@pytest.mark.nightly
 def test_half_a_character_is_told_as_bytes_until_its_other_half_has_come(
     drawn: Drawn, tokenizer: Tokenizer
 ) -> None:

@@ -35,6 +35,7 @@ def shown(drawn: Drawn, messages: list[dict[str, Any]]) -> list[list[str]]:
     return drawn.cells(TABLE)
 
 
+@pytest.mark.nightly
 def test_the_map_and_its_tests_say_what_the_record_says(drawn: Drawn) -> None:
     trace = run(adaptive_depth=("confidence_exit", {"threshold": 0.9, "min_layers": 1}))
     rows = shown(drawn, told(trace))

@@ -106,6 +106,7 @@ def test_what_was_held_and_not_read_is_pale(drawn: Drawn) -> None:
     assert drawn.run(CELLS, 0, 0, 480) == read and "not read" not in drawn.text(".cache-pane .rule")
 
 
+@pytest.mark.nightly
 def test_a_cut_file_says_what_is_missing_and_never_waits(drawn: Drawn, tmp_path: Path) -> None:
     trace = known("tree")
     export_html(trace, tmp_path / "cut.html", first=3, last=6)
@@ -200,6 +201,7 @@ def test_with_forced_colours_marks_differ_by_more_than_colour(driver: Any) -> No
     made.close()
 
 
+@pytest.mark.nightly
 def test_with_reduced_motion_nothing_moves_by_itself(driver: Any) -> None:
     made = Drawn(driver, reduced_motion="reduce")
     show(made, told(known("tree")), 2)
@@ -208,6 +210,7 @@ def test_with_reduced_motion_nothing_moves_by_itself(driver: Any) -> None:
     made.close()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", first_of(390, 900, 1440))
 def test_no_row_of_the_card_touches_its_edge(driver: Any, width: int) -> None:
     made = Drawn(driver, width)
@@ -225,6 +228,7 @@ def test_no_row_of_the_card_touches_its_edge(driver: Any, width: int) -> None:
     made.close()
 
 
+@pytest.mark.nightly
 def test_of_a_long_text_the_tokens_before_the_step_are_shown_and_no_more(drawn: Drawn) -> None:
     head, *steps = [x for x in told(known("tree")) if x["kind"] in ("head", "step")]
     drawn.run(
@@ -326,6 +330,7 @@ def test_a_greedy_token_that_is_not_the_target_s_own_choice_is_no_most_likely_on
         assert ("Before it “T” has 0.555" in card) is not own
 
 
+@pytest.mark.nightly
 def test_only_who_drafts_has_an_accepted_draft(drawn: Drawn) -> None:
     for name, seen in (("jacobi", False), ("plain greedy", False), ("greedy", True)):
         show(drawn, told(known(name)), 2)

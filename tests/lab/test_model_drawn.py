@@ -187,6 +187,7 @@ def test_parts_are_as_long_as_their_bytes_and_heads_stand_by_kv_head(drawn: Draw
     ]
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
 def test_keys_lead_from_part_to_part_and_each_says_what_it_is(drawn: Drawn) -> None:

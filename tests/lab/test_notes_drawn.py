@@ -85,6 +85,7 @@ def test_a_series_goes_up_and_down_with_its_values_and_leaves_a_gap_where_there_
     ]
 
 
+@pytest.mark.nightly
 def test_spans_sets_clocks_and_grids_have_their_ink_where_the_values_are(drawn: Drawn) -> None:
     show(drawn, told(planted()))
     one, two = inked(drawn, "reach", 5), inked(drawn, "reach", 4)

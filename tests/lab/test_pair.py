@@ -58,6 +58,7 @@ def working(trace: Trace, seconds: float) -> int:
     return next((k for k, end in enumerate(ends) if end > seconds), len(trace.steps) - 1)
 
 
+@pytest.mark.nightly
 def test_by_token_each_run_shows_the_step_that_wrote_it(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
     open_pair(drawn, plain, guessed)
     for token in (1, 2, 17, 40, 60):
@@ -67,6 +68,7 @@ def test_by_token_each_run_shows_the_step_that_wrote_it(drawn: Drawn, plain: Tra
     assert writer(guessed, 60) < 56, "the test needs a run that takes several tokens a step"
 
 
+@pytest.mark.nightly
 def test_by_clock_each_run_shows_the_step_in_progress(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
     open_pair(drawn, plain, guessed, align="clock")
     long = max(sum(s.wall_us for s in trace.steps) / 1e6 for trace in (plain, guessed))
@@ -146,6 +148,7 @@ def test_steps_around_the_one_that_stands_are_there_before_somebody_goes_to_them
     assert drawn.run("() => view.store.whole(0)")
 
 
+@pytest.mark.nightly
 def test_a_step_of_one_run_takes_the_other_along(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
     open_pair(drawn, plain, guessed)
     ends = list(accumulate(len(s.emitted) for s in guessed.steps))
@@ -181,6 +184,7 @@ def test_keys_move_both_and_the_switch_keeps_the_place_of_a(
     )
 
 
+@pytest.mark.nightly
 def test_the_first_difference_is_named_and_marked_in_both_texts(drawn: Drawn) -> None:
     a, b = run("chain", seed=3), run("chain", seed=4)
     x, y = (t.tokens[len(t.header.prompt) :] for t in (a, b))
@@ -274,6 +278,7 @@ MODEL = """(given) => {
 }"""
 
 
+@pytest.mark.nightly
 def test_a_notebook_s_comparison_moves_by_its_traits(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
     made = compare(plain, guessed)
     state = {name: getattr(made, name) for name in ("runs", "views", "token", "align")}
@@ -314,6 +319,7 @@ def test_play_goes_through_both_and_a_reader_stops_it(drawn: Drawn, plain: Trace
     assert not drawn.run("() => both.playing") and drawn.run("() => told") == [True, False]
 
 
+@pytest.mark.nightly
 def test_lanes_have_a_table_with_the_same_times(drawn: Drawn, plain: Trace, guessed: Trace) -> None:
     open_pair(drawn, plain, guessed)
     drawn.page.locator(".clocks button", has_text="Show as table").click()
@@ -327,6 +333,7 @@ def test_lanes_have_a_table_with_the_same_times(drawn: Drawn, plain: Trace, gues
     assert abs(float(begun) - start) < 0.01 and abs(float(whole) - step.wall_us / 1000) < 0.01
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", first_of(390, 900, 1440))
 def test_nothing_sticks_out_at_any_width(driver: Any, plain: Trace, guessed: Trace, width: int) -> None:
     made = Drawn(driver, width)

@@ -72,6 +72,7 @@ def test_the_picture_looks_like_the_elements(driver: Any, width: int) -> None:
     made.close()
 
 
+@pytest.mark.nightly
 def test_a_step_that_stands_becomes_elements(drawn: Drawn) -> None:
     put(drawn, large(), 2)
     drawn.page.wait_for_function(STANDS)
@@ -95,6 +96,7 @@ def test_a_node_of_the_picture_can_be_clicked(drawn: Drawn) -> None:
         assert drawn.run("() => view.selection") == {"step": 3, "node": node}
 
 
+@pytest.mark.nightly
 def test_keys_walk_the_tree_while_it_is_a_picture_and_the_focus_keeps_its_elements(drawn: Drawn) -> None:
     put(drawn, large(), 3)
     drawn.page.wait_for_function(STANDS)

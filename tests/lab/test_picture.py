@@ -146,6 +146,7 @@ def test_each_cell_has_its_level_its_pass_and_its_marks(name: str, drawn: Drawn)
     assert f"{last + 1} of {last + 1} passes" in drawn.text(".picture-pane .figures")
 
 
+@pytest.mark.nightly
 @drawing
 def test_live_rows_groups_and_refusals_are_said(drawn: Drawn) -> None:
     trace = opened(drawn, "zipar")
@@ -174,6 +175,7 @@ def test_live_rows_groups_and_refusals_are_said(drawn: Drawn) -> None:
     assert board(drawn, 0)[refused[0]][2] == "×"
 
 
+@pytest.mark.nightly
 @drawing
 def test_a_cell_leads_to_its_pass_and_arrows_go_from_cell_to_cell(drawn: Drawn) -> None:
     trace = opened(drawn, "zipar")

@@ -111,6 +111,7 @@ def test_the_chart_has_a_band_for_each_copy_and_the_rounds_of_the_last_loop() ->
         chart.figure(short)
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
 def test_a_text_that_goes_round_is_drawn_with_its_rounds(drawn: Drawn) -> None:

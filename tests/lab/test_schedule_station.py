@@ -10,6 +10,7 @@ from .drawn import Drawn, told
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("schedule", "seen"),
     [

@@ -127,6 +127,7 @@ def test_a_step_out_of_sight_is_brought_into_it(alone: Hands) -> None:
     assert seen(alone)[0] <= 13 <= seen(alone)[1]
 
 
+@pytest.mark.nightly
 def test_the_wheel_zooms_with_ctrl_or_focus_and_else_the_page_scrolls(alone: Hands) -> None:
     alone.wheel(0.5, 100)
     alone.page.wait_for_function("() => window.scrollY > 0")
@@ -232,6 +233,7 @@ def test_the_table_of_the_clocks_lists_all_steps_however_near_one_is(beside: Han
     assert beside.page.locator(".clocks .zoom").is_hidden()
 
 
+@pytest.mark.nightly
 def test_ten_thousand_steps_are_seen_down_to_a_millisecond(drawn: Drawn) -> None:
     drawn.run(LONG, told(run("plain greedy"))[0], 10_000)
     hands = Hands(drawn, ".lane-of-two")

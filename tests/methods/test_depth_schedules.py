@@ -178,6 +178,7 @@ def test_what_cannot_work_is_refused() -> None:
         decoded("skipdecode", STAIRS[0], kv_compression=("kivi", {"group": 4, "buffer": 4}))
 
 
+@pytest.mark.nightly
 def test_under_a_schedule_the_shipped_adapter_is_nearer_to_the_whole_model_than_its_base() -> None:
     """How often the likeliest token behind each beginning of the whole model's own text is the one that it wrote."""
     models = {name: load(name, "float32", "cpu") for name in ("lab", "lab+skipdecode")}

@@ -63,6 +63,7 @@ def last_token_alone() -> Model:
     return toys.model(decoder)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "sampler", ["greedy", ("temperature", {"temperature": 0.8})], ids=["greedy", "drawn"]
 )

@@ -188,6 +188,7 @@ def apart(one: dict[tuple[int, ...], float], other: dict[tuple[int, ...], float]
     return sum(abs(one.get(x, 0.0) - other.get(x, 0.0)) for x in one | other) / 2
 
 
+@pytest.mark.nightly
 def test_with_a_pass_for_each_cell_the_law_is_the_models_over_all_orders() -> None:
     found = counted(4)
     assert abs(sum(found.values()) - 1) < 1e-9 and len(found) > 8

@@ -89,6 +89,7 @@ def kl(weights: str) -> float:
     return (p.exp() * (p - q)).sum(-1).mean().item()
 
 
+@pytest.mark.nightly
 def test_what_is_left_of_the_model_falls_with_the_bits() -> None:
     """Half a thousandth of a nat at 8 bits; each step down costs more than the one before."""
     each = [kl(x) for x in ("int8", "int4 group=32", "codes bits=3", "codes bits=2")]

@@ -171,6 +171,7 @@ def test_a_fork_keeps_to_the_prompt_of_the_run(change: dict[str, Any]) -> None:
         assert made.tokens == run.tokens
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "drafter",
     [("eagle", {}), ("eagle2", {}), ("draft_model", dict(max_draft_tokens=4, width=2))],

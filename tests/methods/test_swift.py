@@ -129,6 +129,7 @@ def test_swift_keeps_a_candidate_only_if_it_is_better_on_the_same_window() -> No
     assert {x.get("candidate") for x in notes} >= {"in use", "random", "bayes"}
 
 
+@pytest.mark.nightly
 def test_swift_accepts_more_with_sets_that_match_better() -> None:
     """Every set of three of the six inner sub-layers, its matchness over a whole text against its drafts of one token."""
     text, words = (

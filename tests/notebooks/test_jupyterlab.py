@@ -194,6 +194,7 @@ def with_a_question(path: Path, work: Path) -> None:
     nbformat.write(book, work / path.name)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("path", in_turns(1))
 def test_a_chapter_lives_in_jupyterlab(path: Path, driver: Any, visited: tuple[str, Path]) -> None:
     """It opens and runs, its pictures and charts are drawn, a slider that is moved is read in the kernel, and no request leaves

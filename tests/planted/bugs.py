@@ -40,7 +40,7 @@ BUGS = (
     Bug("a bonus is called a residual", RULES,
         "origin: Origin = \"residual\" if children else \"bonus\" if draft.drafted_count else \"target\"\n            return Verdict(path, drawn.token",
         "origin: Origin = \"residual\"\n            return Verdict(path, drawn.token", ("tests/law/test_counts.py", "tests/engine/test_session.py", *LAW)),
-    Bug("a position is not counted on", RULES, "state, self.position + 1, *more", "state, self.position, *more",
+    Bug("a position is not counted on", RULES, "            self.position + 1,\n", "            self.position,\n",
         ("tests/law/test_seeded_bugs.py", "tests/engine/test_session.py", *LAW)),
     # chance
     Bug("a test accepts where u equals the ratio's other side", CHANCE, "return u * ratio_den < ratio_num, u", "return u * ratio_den > ratio_num, u", LAW),

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-KILLS = 200
+from sizes import sizes
 
 # One process without torch forks a writer, kills it at a random moment, and looks at what it left behind.
 _NURSERY = """
@@ -72,9 +72,10 @@ print(json.dumps(dict(found, torch=loaded, rest=rest)))
 """
 
 
-def test_two_hundred_kills_lose_no_acknowledged_step(tmp_path: Path):
+@sizes("kills", usual=50, full=200)
+def test_kills_lose_no_acknowledged_step(kills: int, tmp_path: Path):
     done = subprocess.run(
-        [sys.executable, "-c", _NURSERY, str(tmp_path), str(KILLS)],
+        [sys.executable, "-c", _NURSERY, str(tmp_path), str(kills)],
         capture_output=True,
         text=True,
         timeout=120,
@@ -82,5 +83,5 @@ def test_two_hundred_kills_lose_no_acknowledged_step(tmp_path: Path):
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["lost"] == 0 and found["different"] == 0 and found["wrong"] == 0, found
-    assert found["acknowledged"] > KILLS * 3, "the test needs writers that got going"
+    assert found["acknowledged"] > kills * 3, "the test needs writers that got going"
     assert found["torch"] == [] and found["rest"] == []

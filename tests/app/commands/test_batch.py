@@ -258,6 +258,7 @@ def test_a_disk_that_fills_loses_no_text(said, file: Path, monkeypatch: pytest.M
     assert out.read_bytes() == lines[0] and json.loads(text)["texts"] == whole
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("how", [[], ["--drafter", "prompt_lookup"]], ids=["plain", "by a method"])
 def test_special_tokens_in_the_prompts_are_named_once(said, tmp_path: Path, how: list[str]) -> None:
     file = tmp_path / "prompts.txt"

@@ -57,6 +57,7 @@ def test_a_ratio_is_of_medians_and_then_the_median_over_prompts() -> None:
     assert found["recording_percent"] == pytest.approx({"summary": 0.0, "decisions": 10.0})
 
 
+@pytest.mark.nightly
 def test_contestants_take_turns_in_an_order_that_turns() -> None:
     import torch
 
@@ -92,6 +93,7 @@ def test_both_sides_write_the_same_number_of_the_same_tokens(measured: dict[str,
         assert len(one["seconds"]["code"]) == 1 and one["tokens_per_s"] > 0
 
 
+@pytest.mark.nightly
 def test_every_pair_is_compared(measured: dict[str, Any]) -> None:
     assert [x["name"] for x in measured["ratios"]] == [name for name, _, _ in bench.PAIRS]
     settings = {x["name"]: x["settings"] for x in measured["contestants"]}
@@ -274,6 +276,7 @@ def test_labbench_measures_the_named_methods_and_writes_its_result(
     )
 
 
+@pytest.mark.nightly
 def test_labbench_reads_as_many_draft_models_as_a_method_asks_for(
     questions: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -321,6 +324,7 @@ def test_the_text_of_labbench_names_methods_kinds_and_targets(
     assert "question 3 of 3: talk" in remarks
 
 
+@pytest.mark.nightly
 def test_labbench_is_interrupted_and_goes_on(
     questions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -505,6 +509,7 @@ def test_the_script_refuses_what_is_no_result(tmp_path: Path, text: str) -> None
 # ---- caches
 
 
+@pytest.mark.nightly
 def test_kv_reads_the_texts_under_the_policies_and_writes_its_result(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -556,6 +561,7 @@ def speculated(questions: Path, *more: str) -> int:
     return main([*words, "--threads", "1", "--method", "prompt_lookup", "--questions", str(questions), *more])
 
 
+@pytest.mark.nightly
 def test_speculation_measures_both_sides_and_writes_its_result(
     questions: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -616,6 +622,7 @@ def run_script(name: str, *words: str) -> str:
     ).stdout
 
 
+@pytest.mark.nightly
 def test_passes_over_a_tenth_of_a_cache_are_timed_beside_those_over_all_of_it() -> None:
     """On a tiny model, whose figures say nothing: that every policy has its row in every shape, with bytes of the storages."""
     text = run_script("cache_speed.py", "--quick", "--threads", "1")
@@ -766,6 +773,7 @@ def test_the_usual_values_of_the_options_are_those_of_the_engine() -> None:
     assert (usual["new_tokens"], usual["repeats"], usual["temperature"]) == (NEW_TOKENS, REPEATS, DRAWN)
 
 
+@pytest.mark.nightly
 def test_cells_of_a_picture_are_counted_by_window_and_rule_or_by_strategy() -> None:
     lines = run_script("pictures.py", "--seeds", "1", "--classes", "2").splitlines()
     assert len(lines) == 14 and lines[0].split()[:5] == ["window,", "or", "strategy", "rule", "tokens"]

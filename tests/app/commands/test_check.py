@@ -69,6 +69,7 @@ def run_own_tests(folder: Path, chosen: str) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.nightly
 def test_its_test_passes_as_it_is_written(tmp_path: Path) -> None:
     for kind in ALL_KINDS:
         assert main(["new", kind, f"my_{kind}", "--into", str(tmp_path)]) == 0
@@ -106,6 +107,7 @@ IDLE = {
 }
 
 
+@pytest.mark.nightly
 def test_its_test_fails_where_the_part_does_nothing(tmp_path: Path) -> None:
     assert IDLE.keys() == {*ALL_KINDS}
     for kind, (does, undone) in IDLE.items():

@@ -49,6 +49,7 @@ class Links(HTMLParser):
 # ---- what is written
 
 
+@pytest.mark.nightly
 def test_the_gallery_of_the_examples_is_small_and_has_them_all(folder: Path) -> None:
     sizes = {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
     assert sum(sizes.values()) < 12 * MIB and max(sizes.values()) < 1.5 * MIB

@@ -169,6 +169,7 @@ def test_a_stop_ends_all_that_go_in_step_and_what_they_wrote_stays(
     assert play._jobs[record["runs"][0]].wait(60)
 
 
+@pytest.mark.nightly
 def test_those_that_go_in_step_let_others_come_between(
     client: TestClient, play: Any, monkeypatch: Any
 ) -> None:

@@ -118,6 +118,7 @@ def test_one_sampler_is_given_to_all_where_it_is_asked_for() -> None:
         ({"methods": ["plain", "jacobi"], "sampler": "temperature"}, "Method B: jacobi"),
     ],
 )
+@pytest.mark.nightly
 def test_what_cannot_be_started_is_refused_and_nothing_is_queued(
     play: RunService, client: TestClient, change: dict[str, Any], word: str
 ) -> None:
@@ -322,6 +323,7 @@ def test_repeats_give_every_ratio_an_interval_and_record_nothing(
     ]
 
 
+@pytest.mark.nightly
 def test_repeats_are_kept_and_told_by_another_server(play: RunService, client: TestClient) -> None:
     channels = [greedy(play, PLAIN), greedy(play, CHAIN)]
     begun = client.post("/ds/compare/repeat", json={"runs": [x.run for x in channels], "times": 3}).json()
@@ -351,6 +353,7 @@ def test_what_is_kept_is_bounded_and_a_damaged_record_is_none(
     assert kept.read(f"{4:016x}") is None and kept.read("../kept") is None
 
 
+@pytest.mark.nightly
 def test_a_ratio_is_that_of_the_rates_of_one_round(play: RunService) -> None:
     made = RepeatMeasurement(play, [greedy(play, PLAIN), greedy(play, CHAIN)], 3)
     for _ in range(3):
@@ -362,6 +365,7 @@ def test_a_ratio_is_that_of_the_rates_of_one_round(play: RunService) -> None:
     assert found["median"] == sorted(each)[1] and found["interval"] == bootstrap_interval(each, sure=0.95)
 
 
+@pytest.mark.nightly
 def test_stopped_repeats_keep_the_rounds_that_were_made(play: RunService) -> None:
     made = RepeatMeasurement(play, [greedy(play, PLAIN), greedy(play, CHAIN)], 9)
     for _ in range(2):
@@ -372,6 +376,7 @@ def test_stopped_repeats_keep_the_rounds_that_were_made(play: RunService) -> Non
     assert next(iter(made.record()["ratios"][made.runs[0]].values()))["n"] == 2
 
 
+@pytest.mark.nightly
 def test_models_that_are_not_loaded_are_loaded_by_the_worker_that_repeats(
     play: Any, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

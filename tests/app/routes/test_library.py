@@ -60,6 +60,7 @@ def test_many_steps_make_few_columns_of_the_same_mean() -> None:
     assert len(made) <= shelves.BARS and sum(made) / len(made) == pytest.approx(3)
 
 
+@pytest.mark.nightly
 def test_a_long_list_is_read_bit_by_bit(
     play: RunService, client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +211,7 @@ def test_what_a_run_left_behind_is_listed_opened_deleted_and_brought_back(
         assert not listed(client)
 
 
+@pytest.mark.nightly
 def test_a_run_that_waited_when_its_server_ended_is_listed_as_not_begun(
     play: ToyPlay, client: TestClient
 ) -> None:

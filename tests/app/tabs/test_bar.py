@@ -22,6 +22,7 @@ def names(page: Any) -> list[str]:
     ]
 
 
+@pytest.mark.nightly
 def test_the_lab_stays_as_it_was_while_another_page_is_looked_at(lab: Lab) -> None:
     page = lab.open(f"/#run={examples()[0].run}")
     page.evaluate("window.same = true")
@@ -70,6 +71,7 @@ def test_settings_in_a_link_are_read_behind_another_page_too(lab: Lab) -> None:
     page.wait_for_selector("#ds-answer .ds-refusal")
 
 
+@pytest.mark.nightly
 def test_arrows_walk_along_the_bar_and_the_focus_stays_there(lab: Lab) -> None:
     page = lab.open()
     all_names = names(page)
@@ -119,6 +121,7 @@ def test_no_page_scrolls_sideways(lab: Lab, width: int, scheme: str) -> None:
         assert (ground == "rgb(255, 255, 255)") == (scheme == "light") and ground != ink
 
 
+@pytest.mark.nightly
 def test_a_page_that_does_not_come_is_a_sentence_and_can_be_asked_for_again(lab: Lab) -> None:
     page = lab.open()
     page.route("**/ds/web/styles/library.css", lambda route: route.abort())

@@ -322,6 +322,7 @@ def test_a_long_run_is_answered_in_parts(play: RunService, client: TestClient, t
         ("/lives", {"from": "²"}),
     ],
 )
+@pytest.mark.nightly
 def test_a_question_that_makes_no_sense_is_refused_in_a_sentence(
     client: TestClient, play: RunService, path: str, asked: Any
 ) -> None:
@@ -466,6 +467,7 @@ class TestTheTab:
         page.click("#ds-tab-lab")
         page.wait_for_function(f"location.hash == '#run={sinks.run}'")
 
+    @pytest.mark.nightly
     def test_the_arrows_walk_in_the_map_and_each_picture_has_its_table(self, lab: Lab) -> None:
         run = ran(lab.play, REFERENCE)
         page = self.opened(lab, run.run, 12)
@@ -510,6 +512,7 @@ class TestTheTab:
             == 1
         )
 
+    @pytest.mark.nightly
     @pytest.mark.parametrize("width", first_of(390, 900, 1920))
     def test_it_fits_and_a_run_is_recorded_again_with_attention(self, lab: Lab, width: int) -> None:
         page = self.opened(
@@ -550,6 +553,7 @@ class TestTheTab:
         page.wait_for_selector(f"{PAGE} .map canvas:visible")
         assert page.locator(f"{PAGE} .nothing").is_hidden()
 
+    @pytest.mark.nightly
     def test_hostile_tokens_are_text(self, driver: Any, tmp_path: Path) -> None:
         from browser import served
 

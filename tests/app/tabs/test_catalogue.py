@@ -27,6 +27,7 @@ CHOSEN = f"document.querySelector('{OPEN} [aria-selected=true]')?.dataset.name"
 METHOD = "document.querySelector('#ds-preset input')?.value"
 
 
+@pytest.mark.nightly
 def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, play: RunService) -> None:
     found = client.get("/ds/catalogue").json()
     told = {(x["kind"], x["name"]): x for x in found["parts"]}
@@ -75,6 +76,7 @@ def test_every_part_is_told_with_its_idea_source_and_needs(client: TestClient, p
     assert "draft" in why["draft_model"] and why["prompt_lookup"] == ""
 
 
+@pytest.mark.nightly
 def test_headlines_and_figures_are_those_of_the_book_and_of_parts_that_there_are(client: TestClient) -> None:
     told = {(x["kind"], x["name"]): x for x in client.get("/ds/catalogue").json()["parts"]}
     figures = method_results()["measured"]["figures"]
@@ -93,6 +95,7 @@ def test_headlines_and_figures_are_those_of_the_book_and_of_parts_that_there_are
     )
 
 
+@pytest.mark.nightly
 def test_a_method_that_is_a_command_is_one_that_can_be_typed(client: TestClient) -> None:
     found = client.get("/ds/catalogue").json()["commands"]
     assert {x["name"]: bool(x["headline"]) for x in found} == {
@@ -107,6 +110,7 @@ def test_a_method_that_is_a_command_is_one_that_can_be_typed(client: TestClient)
             assert program == "decodescope" and build_parser().parse_args(words).model == "lab"
 
 
+@pytest.mark.nightly
 def test_every_preset_has_a_link_that_brings_it_back(client: TestClient) -> None:
     found = {x["name"]: x for x in client.get("/ds/catalogue").json()["presets"]}
     assert set(found) == set(PRESETS)
@@ -125,6 +129,7 @@ def test_every_preset_has_a_link_that_brings_it_back(client: TestClient) -> None
     assert {name for name, x in found.items() if "text may differ" in x["idea"].lower()} <= lossy
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", thinned(3, KINDS))
 def test_a_part_is_used_in_the_place_of_the_one_of_its_kind(play: RunService, kind: str) -> None:
     before = RunChoice("words", PRESETS["tree"].names, PRESETS["tree"].settings, seed=3, max_new=9)

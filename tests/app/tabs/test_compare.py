@@ -284,6 +284,7 @@ def test_where_texts_part_is_named_with_the_gap_of_the_law_there(lab: Lab) -> No
     assert "one distribution, not one text" in checks and "Other seeds: no uniform is shared" in checks
 
 
+@pytest.mark.nightly
 def test_a_live_run_an_example_and_a_trace_stand_beside_each_other(paused: Lab) -> None:
     lab = paused
     lab.play.pausing = False
@@ -334,6 +335,7 @@ def test_the_lab_s_two_panes_open_here_and_the_lab_keeps_its_own(lab: Lab) -> No
     assert page.evaluate("location.hash") == f"#run={one}&with={two}"
 
 
+@pytest.mark.nightly
 def test_keys_alone_add_a_run_and_move_all_panes(lab: Lab) -> None:
     one, two = greedy(lab, PLAIN), greedy(lab, CHAIN)
     traces = [open_trace(x.path) for x in (one, two)]
@@ -401,6 +403,7 @@ def test_runs_that_are_gone_and_addresses_that_make_no_sense_are_said(lab: Lab) 
     page.wait_for_selector(f"{P} .chips li:has-text('draft model + greedy: ')")
 
 
+@pytest.mark.nightly
 def test_hostile_tokens_are_text_here(driver: Any, tmp_path: Path) -> None:
     play = toy_play(tmp_path, HOSTILE)
     runs = [finished(play, max_new=40, seed=seed).run for seed in (1, 2)]

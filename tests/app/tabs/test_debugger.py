@@ -365,6 +365,7 @@ def test_a_fork_with_a_forced_verdict_opens_beside_its_run(lab: Lab) -> None:
 # ---- a run that goes
 
 
+@pytest.mark.nightly
 def test_a_run_that_goes_pauses_at_a_breakpoint_and_goes_on_to_its_end(paused: Lab) -> None:
     channel = paused.play.start(speculative(max_new=40))
     page = paused.open(f"/#debugger&run={channel.run}", ready=False)
@@ -491,6 +492,7 @@ def hostile(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
     assert not made.troubles, made.troubles
 
 
+@pytest.mark.nightly
 def test_hostile_tokens_are_text_here_too(hostile: tuple[Lab, str]) -> None:
     lab, run = hostile
     page = opened(lab, run)
@@ -503,6 +505,7 @@ def test_hostile_tokens_are_text_here_too(hostile: tuple[Lab, str]) -> None:
     assert page.locator(f"{PAGE} :is(img, script)").count() == 0
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.slow)])
 def test_everything_fits_and_can_be_pressed(lab: Lab, scheme: str) -> None:
     page = opened(lab, EXAMPLE.run, 2, color_scheme=scheme)

@@ -414,6 +414,7 @@ class TestThePage:
         page.wait_for_selector(f"{PAGE} .chart svg:visible")
         assert page.locator(f"{PAGE} .nothing").is_hidden()
 
+    @pytest.mark.nightly
     @pytest.mark.parametrize("width", first_of(390, 900))
     def test_on_a_narrow_page_nothing_is_cut_off(self, lab: Lab, width: int) -> None:
         page = self.opened(lab, width=width)

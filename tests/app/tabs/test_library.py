@@ -155,6 +155,7 @@ def test_escape_leaves_a_name_as_it_was(library: tuple[Lab, list[str]]) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_two_to_four_traces_and_examples_are_compared(library: tuple[Lab, list[str]]) -> None:
     lab, runs = library
     page = opened(lab)
@@ -263,6 +264,7 @@ def test_the_menu_of_the_last_row_can_be_reached_whole(library: tuple[Lab, list[
     assert box["y"] + box["height"] <= height, "the page reaches down to its end"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("width", first_of(390, 900))
 def test_on_a_narrow_page_every_row_keeps_its_controls(library: tuple[Lab, list[str]], width: int) -> None:
     lab, runs = library

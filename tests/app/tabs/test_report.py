@@ -136,6 +136,7 @@ def test_an_example_is_reported_and_saved(lab: Lab) -> None:
     assert page.locator("#ds-page-report .out table").count() == len(due) + 1
 
 
+@pytest.mark.nightly
 @browsed
 @pytest.mark.parametrize("width", first_of(390, 900, 1440))
 def test_no_word_of_a_table_is_broken_and_none_is_cut_off(lab: Lab, width: int) -> None:
@@ -257,6 +258,7 @@ def test_runs_of_one_method_are_told_apart_and_lead_to_themselves(lab: Lab) -> N
     page.wait_for_function(f"location.hash.startsWith('#debugger&run={runs[1].run}')")
 
 
+@pytest.mark.nightly
 @browsed
 def test_a_method_is_run_on_prompts_with_progress_and_the_report_over_them_is_shown(lab: Lab) -> None:
     model = finished(lab.play, max_new=8)
@@ -368,6 +370,7 @@ def changed(client: TestClient, a: list[str], b: list[str]) -> dict[str, dict[st
     }
 
 
+@pytest.mark.nightly
 def test_every_figure_of_two_reports_has_an_interval_that_is_paired_by_prompt(
     play: RunService, client: TestClient
 ) -> None:
@@ -449,6 +452,7 @@ def test_two_reports_stand_side_by_side_and_come_with_the_link(lab: Lab) -> None
     assert page.locator(".changes").inner_text() == ""
 
 
+@pytest.mark.nightly
 @browsed
 def test_hostile_tokens_are_text_on_the_page(driver: Any, tmp_path: Path) -> None:
     from browser import served

@@ -48,6 +48,7 @@ def test_what_the_tours_say_of_runs_that_are_not_shipped() -> None:
     assert run(model, dropping, prompt, max_new_tokens=8).text.startswith("Rosa went")
 
 
+@pytest.mark.nightly
 @pytest.mark.browser
 @pytest.mark.xdist_group("browser")
 def test_a_tour_is_walked_with_the_keyboard_and_left(lab: Lab) -> None:
