@@ -84,8 +84,8 @@ BUGS = (
     Bug("column sums leave the group out", "engine/model/attention/attention.py", "sums += given.sum((2, 3))", "sums += given[:, :, 0].sum(2)", ("tests/methods/test_h2o.py", "tests/contracts/test_grid.py", "tests/engine/test_columns.py")),
     # samplers
     Bug("top-p keeps what is behind the mass", METHODS + "samplers/top_p.py", "out = before >= self.p", "out = before > 1 - self.p", ("tests/law/test_checklist.py", *LAW)),
-    Bug("top-p may drop the likeliest", METHODS + "samplers/top_p.py", "out[..., 0] = False", "pass", ("tests/law/test_checklist.py", "tests/contracts/test_ties.py", *LAW)),
-    Bug("min-p compares with the sum", METHODS + "samplers/min_p.py", "logits.amax(-1, keepdim=True)", "logits.logsumexp(-1, keepdim=True)", ("tests/law/test_checklist.py", *LAW)),
+    Bug("top-p may drop the likeliest", METHODS + "samplers/top_p.py", "out[..., 0] = False", "pass", ("tests/methods/test_samplers.py",)),
+    Bug("min-p compares with the sum", METHODS + "samplers/min_p.py", "logits.amax(-1, keepdim=True)", "logits.logsumexp(-1, keepdim=True)", ("tests/methods/test_samplers.py",)),
     Bug("mirostat counts nats", METHODS + "samplers/mirostat.py", "/ math.log(2)", "/ 1.0", ("tests/law/test_checklist.py", *LAW)),
     Bug("a penalty makes negative logits likelier", METHODS + "samplers/repetition_penalty.py", "torch.where(z > 0, z / self.penalty, z * self.penalty)", "z / self.penalty", ("tests/law/test_checklist.py", *LAW)),
     Bug("a penalty forgets the text", METHODS + "samplers/repetition_penalty.py", "return state if token in state else state | {token}", "return state", LAW),
@@ -110,7 +110,7 @@ BUGS = (
     Bug("a length grows where the draft was refused", METHODS + "schedules/heuristic.py", "if matched", "if not matched", ("tests/methods/test_schedules.py", "tests/methods/test_cerberus.py")),
     Bug("guidance leaves out what is likely", METHODS + "guidance/contrastive.py", "return (p - self.strength * q).masked_fill_(p < floor, -torch.inf)\n\n    def observe", "return (p - self.strength * q).masked_fill_(p > floor, -torch.inf)\n\n    def observe", ("tests/law/test_guidance.py", "tests/methods/test_contrastive.py")),
     Bug("k-SEQ tests without rho", METHODS + "acceptance/spectr.py", "ok, u = chance.accept(p_x, rho * q_x, position)", "ok, u = chance.accept(p_x, q_x, position)", LAW),
-    Bug("typical acceptance forgets the entropy", METHODS + "acceptance/typical.py", "return min(self.epsilon, self.delta * math.exp(-entropy))", "return self.epsilon", ("tests/law/test_typical.py",)),
+    Bug("typical acceptance forgets the entropy", METHODS + "acceptance/typical.py", "return min(self.epsilon, self.delta * math.exp(-entropy))", "return self.epsilon", ("tests/methods/test_acceptance.py",)),
     # strategies
     Bug("a fixed point is called final one token too late", METHODS + "strategies/jacobi.py", "while fixed < len(guesses) and guesses[fixed - 1] == after[fixed - 1]:", "while fixed < len(guesses) and guesses[fixed] == after[fixed]:", ("tests/methods/test_jacobi.py",)),
     Bug("contrastive search rewards likeness", METHODS + "strategies/contrastive_search.py", "(1 - self.alpha) * p - self.alpha * nearest", "(1 - self.alpha) * p + self.alpha * nearest", ("tests/methods/test_contrastive_search.py",)),
