@@ -40,6 +40,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return PIPE_CLOSED
 
 
+def choose_kernels(name: str) -> None:
+    """Choose the arithmetic of the passes of this process; a Refusal where it cannot be used."""
+    from decodescope.engine.kernels.choice import KernelError, use_kernels
+
+    try:
+        use_kernels(name)
+    except KernelError as error:
+        raise Refusal(str(error)) from None
+
+
 def _run_command(argv: Sequence[str] | None) -> int:
     import importlib
 
@@ -52,6 +62,8 @@ def _run_command(argv: Sequence[str] | None) -> int:
         check_extras(args)
         load_own_parts(args.parts)
         add_weight_transforms(args)
+        if getattr(args, "kernels", None) is not None:
+            choose_kernels(args.kernels)
         module, function = args.home
         home = importlib.import_module(f".{module}", __package__)
         with restore_threads():

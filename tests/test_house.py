@@ -29,6 +29,7 @@ from source import (
 FLOORS = (
     *(
         "engine.core",
+        "engine.kernels",
         "engine.trace",
         "engine.model",
         "engine.checkpoint",

@@ -439,6 +439,12 @@ def _add_device_options(sub: Parser, threads: str = "as timing says, or OMP_NUM_
         help="cpu, cuda, cuda:N or mps (default: cuda where there is one)",
     )
     _add_threads_option(sub, threads)
+    sub.add_argument(
+        "--kernels",
+        choices=("torch", "rows"),
+        help="whose arithmetic passes on a CPU take: torch's, or kernels that compute each row alike however many there are "
+        "(default: torch)",
+    )
 
 
 def _add_threads_option(sub: Parser, usual: str) -> None:

@@ -30,6 +30,7 @@ from decodescope.engine.decoding.record.activity import count_record, note_actin
 from decodescope.engine.decoding.record.recorder import Recorder
 from decodescope.engine.decoding.shared.thread_count import ThreadCount
 from decodescope.engine.decoding.values.chance import Chance
+from decodescope.engine.kernels.choice import kernels_in_use, pass_threads
 from decodescope.engine.methods.policies.keep_all import KeepAll
 from decodescope.engine.model.forward.executor import EngineFault, Executor
 from decodescope.engine.saved.file import SavedCache
@@ -262,7 +263,7 @@ class Session(State):
         """The trace's first record. Made once, after the parts have settled what they leave open ("auto")."""
         if self._header is None:
             target, chosen = self._models[TARGET], self.threads
-            threads = torch.get_num_threads() if chosen is None else chosen.number
+            threads = pass_threads() if chosen is None else chosen.number
             self._header = Header(
                 **method_fields(self.method, self.run_id, self._whole, self.recorder),
                 model={**target.spec.record(), "fingerprint": target.fingerprint},
@@ -273,6 +274,7 @@ class Session(State):
                 dtype=str(target.decoder.dtype).removeprefix("torch."),
                 device=str(target.decoder.device),
                 threads=threads,
+                kernels=kernels_in_use(target.decoder.dtype, target.decoder.device),
                 torch=torch.__version__,
                 max_new_tokens=self.max_new - (self._begin - self.prompt),
                 stop_tokens=sorted(self.stop.tokens),

@@ -25,6 +25,7 @@ DRAFT = "engine/decoding/values/draft.py"
 STORE = "engine/model/stores/store.py"
 SETTLE = "engine/decoding/record/commit_verdict.py"
 METHODS = "engine/methods/"
+KERNELS = ("tests/engine/test_kernels.py",)
 LAW = ("tests/law/test_exact.py", "tests/law/test_edges.py", "tests/law/test_chance.py")
 
 BUGS = (
@@ -111,6 +112,12 @@ BUGS = (
     Bug("guidance leaves out what is likely", METHODS + "guidance/contrastive.py", "return (p - self.strength * q).masked_fill_(p < floor, -torch.inf)\n\n    def observe", "return (p - self.strength * q).masked_fill_(p > floor, -torch.inf)\n\n    def observe", ("tests/law/test_guidance.py", "tests/methods/test_contrastive.py")),
     Bug("k-SEQ tests without rho", METHODS + "acceptance/spectr.py", "ok, u = chance.accept(p_x, rho * q_x, position)", "ok, u = chance.accept(p_x, q_x, position)", LAW),
     Bug("typical acceptance forgets the entropy", METHODS + "acceptance/typical.py", "return min(self.epsilon, self.delta * math.exp(-entropy))", "return self.epsilon", ("tests/methods/test_acceptance.py",)),
+    # kernels: a row must not depend on the rows beside it
+    Bug("a product of several rows is summed in another order", "engine/kernels/instructions.py", "    whole = b.and_(k, _constant(~(LANES - 1)))", "    whole = b.and_(k, _constant(~(LANES - 1))) if rows == 1 else _constant(0)", KERNELS),
+    Bug("attention is summed in two halves of the cache", "engine/kernels/attention.py",
+        "    for s in range(visible):  # one after the other, so that what is masked changes nothing\n        total += read(FLOAT32, p + 4 * s)\n",
+        "    half = _ZERO\n    for s in range(visible):\n        if s < entries // 2:\n            half += read(FLOAT32, p + 4 * s)\n        else:\n            total += read(FLOAT32, p + 4 * s)\n    total += half\n", KERNELS),
+    Bug("a causal row sees one entry too many", "engine/kernels/attention.py", "row // load(a + _GROUP) + 1", "row // load(a + _GROUP) + 1 + (row // load(a + _GROUP) + 1 < load(a + _ROWS))", KERNELS),
     # strategies
     Bug("a fixed point is called final one token too late", METHODS + "strategies/jacobi.py", "while fixed < len(guesses) and guesses[fixed - 1] == after[fixed - 1]:", "while fixed < len(guesses) and guesses[fixed] == after[fixed]:", ("tests/methods/test_jacobi.py",)),
     Bug("contrastive search rewards likeness", METHODS + "strategies/contrastive_search.py", "(1 - self.alpha) * p - self.alpha * nearest", "(1 - self.alpha) * p + self.alpha * nearest", ("tests/methods/test_contrastive_search.py",)),

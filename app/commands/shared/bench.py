@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 def run_with_threads(args: argparse.Namespace, work: Callable[[argparse.Namespace], int]) -> int:
     """Do `work` on questions, in as many threads as were asked for."""
-    import torch
+    from decodescope.engine.kernels.choice import pass_threads, set_pass_threads
 
-    before = torch.get_num_threads()
-    torch.set_num_threads(args.threads or before)
+    before = pass_threads()
+    set_pass_threads(args.threads or before)
     try:
         return work(args)
     finally:
-        torch.set_num_threads(before)
+        set_pass_threads(before)
 
 
 def result_path(args: argparse.Namespace) -> Path | None:

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from decodescope.engine.core.roles import TARGET
+from decodescope.engine.kernels.choice import pass_threads, set_pass_threads
 from decodescope.engine.model.forward.decoder import Decoder
 from decodescope.engine.trace.records.environment import Environment, choose_thread_count, mean_pass_time
 from decodescope.engine.trace.records.events import Pass
@@ -78,7 +79,7 @@ def time_passes(decoder: Decoder, threads: Sequence[int], budget_s: float) -> Ti
     longest = math.inf
     while True:
         for n in tried:
-            torch.set_num_threads(n)
+            set_pass_threads(n)
             woken = _pass_us(lane, n, ROWS[0])
             for rows, times in zip(ROWS, seen[n], strict=True):
                 times.append(woken if woken > longest else _pass_us(lane, n, rows))
@@ -179,7 +180,7 @@ class ThreadCount:
         used: Callable[[], float] = time.process_time,
         idle: Callable[[], float | None] = idle_s,
     ):
-        self.number, self.fixed = number or torch.get_num_threads(), "--threads" if number else ""
+        self.number, self.fixed = number or pass_threads(), "--threads" if number else ""
         if not self.fixed and environ.get(VARIABLE):
             self.fixed = VARIABLE
         self.took: Times = {}
@@ -245,8 +246,8 @@ class ThreadCount:
         return not self.fixed and decoder.device.type == "cpu" and self._most > 1
 
     def _set(self, decoder: Decoder) -> None:
-        if decoder.device.type == "cpu" and torch.get_num_threads() != self.number:
-            torch.set_num_threads(self.number)
+        if decoder.device.type == "cpu" and pass_threads() != self.number:
+            set_pass_threads(self.number)
 
     def _mark(self) -> ClockMark:
         return ClockMark(self._clock(), self._used(), self._idle())
@@ -296,7 +297,7 @@ class ThreadCount:
     def _apply_number(self, before: int, began: float, slow: SlowPasses | None = None) -> Environment:
         """Let torch have the number; the record of that."""
         self._restart_watch()
-        torch.set_num_threads(self.number)
+        set_pass_threads(self.number)
         timed_us = {str(n): times for n, times in self.took.items()}
         spent = round((self._when - began) * 1e6, 1)
         slower, rows = (None, None) if slow is None else (round(slow.times, 2), slow.rows)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from decodescope.engine.core.probe import Probe
+from decodescope.engine.kernels.choice import kernels_for
 
 from .per_head import HeadStore
 
@@ -29,7 +30,11 @@ class AttentionRequest(NamedTuple):
 
 def soft_cap(x: Tensor, cap: float | None) -> Tensor:
     """cap * tanh(x / cap), which bounds x softly; x itself without a cap."""
-    return x if cap is None else (x / cap).tanh_().mul_(cap)
+    if cap is None:
+        return x
+    if x.dtype == torch.float32 and (kernels := kernels_for(x)) is not None:
+        return kernels.soft_cap(x, cap)
+    return (x / cap).tanh_().mul_(cap)
 
 
 def upcast_half(x: Tensor) -> Tensor:
@@ -39,6 +44,8 @@ def upcast_half(x: Tensor) -> Tensor:
 
 def causal_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
     """Attention [B, H_kv, g, T, D] of T queries (q in that shape) to the T keys before them and to their own."""
+    if (kernels := kernels_for(q, k, v)) is not None:
+        return kernels.attend(q, k, v, "causal", scale)
     y = F.scaled_dot_product_attention(
         q.flatten(1, 2), k, v, is_causal=True, scale=scale, enable_gqa=q.shape[2] > 1
     )
@@ -48,6 +55,8 @@ def causal_attention(q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
 def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
     """Attention [B, H_kv, g, T, D] in one kernel; mask: bool [B or 1, H_kv or 1, T, S], what a row sees; None: everything."""
     B, H, g, T, D = q.shape
+    if (kernels := kernels_for(q, k, v)) is not None:
+        return kernels.attend(q, k, v, mask, scale)
     # the query heads of a group stand as further rows of one head: no key or value is repeated
     if mask is not None:
         mask = mask[:, :, None].expand(-1, -1, g, -1, -1).flatten(2, 3)  # [b, h, g * T, S]
@@ -89,6 +98,10 @@ def attention_by_head(
         if mask is not None:
             rows = mask[b if len(mask) > 1 else 0, h if mask.shape[1] > 1 else 0]
             seen = torch.cat([rows[:, : k.shape[2] - m], rows[:, n:]], 1).repeat(g, 1)  # [g * T, n + m]
+        if (kernels := kernels_for(q, k, v)) is not None:
+            seen = None if seen is None else seen.view(1, 1, g, T, -1)
+            y[b, h] = kernels.attend(q[b, h][None, None], k[0], v[0], seen, scale)[0, 0]
+            continue
         queries = q[b, h].reshape(1, 1, g * T, D)
         y[b, h] = F.scaled_dot_product_attention(queries, k, v, attn_mask=seen, scale=scale).view(g, T, D)
     return y
@@ -108,18 +121,26 @@ def eager_attention(
     B, H, _, T, _ = q.shape
     columns = wanted is not None and wanted.columns
     size = T if wanted is not None and not columns else TILE
-    # half types are widened as a whole: small batched products take three times as long in them on a CPU
-    dtype, (q, k, v) = v.dtype, (upcast_half(x) for x in (q, k, v))
-    sums = k.new_zeros(B, H, k.shape[2], dtype=torch.float32) if columns else None
+    dtype, kernels = v.dtype, kernels_for(q, k, v)
+    if kernels is None:
+        # half types are widened as a whole: small batched products take three times as long in them on a CPU
+        q, k, v = (upcast_half(x) for x in (q, k, v))
+    sums = q.new_zeros(B, H, k.shape[2], dtype=torch.float32) if columns else None
     parts = []
     for at in range(0, T, size):
         tile = q[:, :, :, at : at + size]
-        given = attention_weights(tile, k, None if mask is None else mask[:, :, at : at + size], scale, cap)
+        seen = None if mask is None else mask[:, :, at : at + size]
+        if kernels is None:
+            given = attention_weights(tile, k, seen, scale, cap)
+            parts.append((given.flatten(2, 3) @ v).to(dtype).view(tile.shape))
+        else:
+            given = tile.new_empty(*tile.shape[:4], 0 if wanted is None else k.shape[2], dtype=torch.float32)
+            weights = None if wanted is None else given
+            parts.append(kernels.attend(tile, k, v, seen, scale, cap, weights=weights))
         if sums is not None:
             sums += given.sum((2, 3))
         elif wanted is not None:
             wanted.probe.rows[wanted.layer] = given.float()
-        parts.append((given.flatten(2, 3) @ v).to(dtype).view(tile.shape))
     if wanted is not None and sums is not None:
         wanted.probe.columns[wanted.layer] = sums
     return parts[0] if len(parts) == 1 else torch.cat(parts, 3)

@@ -20,6 +20,8 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
+from decodescope.engine.kernels.choice import kernels_for
+
 from .attention import TILE, AttentionRequest, soft_cap, upcast_half
 
 # How a segment counts the distance between a query and its entries: in the text; in a cache whose entries stand close; never
@@ -105,6 +107,8 @@ def can_fuse(q: Tensor, k: Tensor) -> bool:
     """Whether one kernel can do it: on a CPU, with entries to read, as rows, and nobody wants a gradient: it has only half."""
     grad = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
     rows = k.stride(3) == 1  # for others the kernel gives nonsense
+    if kernels_for(q, k) is not None:
+        return False  # theirs tells its sums
     return _FLASH is not None and q.device.type == "cpu" and k.shape[2] > 0 and rows and not grad
 
 
@@ -125,6 +129,11 @@ def eager_partial_attention(
 ) -> PartialAttention:
     """The part of queries q (float [B, H_kv, g, T, D]) over keys and values (float [B, H_kv, S, D]), written out."""
     B, H, g, T, D = q.shape
+    if (kernels := kernels_for(q, k, v)) is not None:
+        total, maximum = q.new_empty(2, B, H, g, T, dtype=torch.float32).unbind(0)
+        terms = q.new_empty(B, H, g, T, k.shape[2], dtype=torch.float32) if weights else None
+        numerator = kernels.attend(q, k, v, mask, scale, cap, weights=terms, sums=(total, maximum))
+        return PartialAttention(numerator, total, maximum, terms)
     q = upcast_half(q)
     k = upcast_half(k)
     v = upcast_half(v)

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.kernels.choice import kernels_for
 
 from ..layers.gates import OPEN, Gates
 from ..layers.layer import Layer
@@ -68,6 +69,11 @@ def run(
     """The states [B, T, d_model] behind the last layer, of those that enter the first; each layer has T pending rows more.
     compiled: what does the work between two attentions of one sequence; None: the operators one by one."""
     assert cache is not None, "it fits"
+    if (kernels := kernels_for(x)) is not None and (
+        program := kernels.pass_program(spec, layers)
+    ) is not None:
+        cos, sin = rope.at(feed.positions, feed.highest)
+        return program.run(x, cache.layers, feed.positions, cos, sin, _visible_mask(feed, cache.layers[0]))
     if compiled is not None and compiled.layers is layers and len(x) == 1:
         return _run_compiled(spec, compiled, rope, feed, cache, x)
     rotated, positions = spec.n_heads + spec.n_kv_heads, feed.positions
@@ -121,6 +127,11 @@ def head_contexts(
     g = spec.group
     H = g * K
     store.append(qkv.narrow(2, H, 2 * K).view(B, T, 2, K, D).permute(2, 0, 3, 1, 4), positions)
+    if (kernels := kernels_for(qkv)) is not None:
+        q = qkv.narrow(2, 0, H).view(B, T, K, g, D).permute(0, 2, 3, 1, 4)
+        k, v = store.kv.narrow(3, 0, store.n + store.m).unbind(0)
+        y = kernels.attend(q, k, v, "causal" if mask is None else mask, spec.score_scale)
+        return y.permute(0, 3, 1, 2, 4).reshape(B, T, H * D)
     # the query heads of a group stand as further rows of one head: no key or value is repeated
     q = qkv.narrow(2, 0, H)
     q = q.view(B, K, g, D) if T == 1 else q.view(B, T, K, g, D).permute(0, 2, 3, 1, 4).reshape(B, K, g * T, D)
@@ -133,6 +144,9 @@ def head_contexts(
 def added_mask(spec: ModelSpec, feed: Feed, store: LayerStore, dtype: torch.dtype) -> Tensor | None:
     """What is added to the scores, float [B or 1, 1, g * T, n + m + T]: 0, or -inf where a row may not see an entry; None: all
     is seen."""
+    if kernels_for(store.kv) is not None:
+        seen = _visible_mask(feed, store)
+        return None if seen is None else seen[:, None]
     T = feed.length
     seen = feed.visible
     before = store.m
@@ -142,3 +156,8 @@ def added_mask(spec: ModelSpec, feed: Feed, store: LayerStore, dtype: torch.dtyp
         seen = torch.ones(1, T, before + T, dtype=torch.bool, device=feed.tokens.device).tril(before)
     away = torch.zeros(seen.shape, dtype=dtype, device=seen.device).masked_fill_(~seen, -torch.inf)
     return F.pad(away, (store.n, 0))[:, None].repeat(1, 1, spec.group, 1)
+
+
+def _visible_mask(feed: Feed, store: LayerStore) -> Tensor | None:
+    """bool [B or 1, T, n + m + T]: what each row may see; None: what stands before it, and itself."""
+    return None if feed.visible is None else F.pad(feed.visible, (store.n, 0), value=True)

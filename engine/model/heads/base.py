@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from decodescope.engine.core.spec import Rope
+from decodescope.engine.kernels.choice import kernels_for
 
 from ..layers.faults import require_finite
 from ..layers.matrix import linear, pack, unpack
@@ -20,7 +21,10 @@ EPS = 1e-5
 
 def unit_rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = EPS) -> Tensor:
     """x [..., d] at unit mean square, times weight [d] if there is one; eps is added to the mean square."""
-    return F.rms_norm(x, x.shape[-1:], None if weight is None else weight.to(x.dtype), eps)
+    weight = None if weight is None else weight.to(x.dtype)
+    if (kernels := kernels_for(x, weight)) is not None:
+        return kernels.rms_norm(x, weight, eps)
+    return F.rms_norm(x, x.shape[-1:], weight, eps)
 
 
 class HeadLinear(nn.Linear):

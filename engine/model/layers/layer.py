@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec
+from decodescope.engine.kernels.choice import kernels_for
 
 from .matrix import Matrix, copy_weight_to, linear, pack, rows_from
 from .norm import double_weight, rms_norm, single_weight
@@ -35,6 +37,8 @@ class Layer:
     mlp_post: Tensor | None = None
     # rows of qkv that make keys and values, once packed
     _lower: Tensor | None = field(default=None, init=False, repr=False)
+    # of a decoder's first layer: all its layers as one program of `engine/kernels`, by thread and number of layers
+    programs: Any = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def to(self, **where: torch.dtype | torch.device | str) -> Layer:
         """The same layer with every tensor moved or cast, its packed matrices as plain rows."""
@@ -61,15 +65,18 @@ class Layer:
             raw = qkv
             if torch.is_grad_enabled():  # a gradient needs what the norms read, which else is written over
                 qkv = qkv.clone()
-            qkv[:, :, :heads] = F.rms_norm(raw[:, :, :heads], (s.head_dim,), self.q_norm, s.norm_eps)
+            qkv[:, :, :heads] = rms_norm(raw[:, :, :heads], self.q_norm, s.norm_eps)
             keys = slice(heads, heads + kv)
-            qkv[:, :, keys] = F.rms_norm(raw[:, :, keys], (s.head_dim,), self.k_norm, s.norm_eps)
+            qkv[:, :, keys] = rms_norm(raw[:, :, keys], self.k_norm, s.norm_eps)
         return qkv
 
     def activations(self, x: Tensor, s: ModelSpec) -> Tensor:
         """What the feed-forward block makes of x [B, T, d_model] before its last product: [B, T, d_ff]."""
         y = rms_norm(x, self.mlp_norm, s.norm_eps)
-        gate, up = linear(y, self.gate_up, self.gate_up_bias).chunk(2, -1)
+        both = linear(y, self.gate_up, self.gate_up_bias)
+        if (kernels := kernels_for(both)) is not None:
+            return kernels.apply_gate(both, s.act)
+        gate, up = both.chunk(2, -1)
         gate = F.silu(gate) if s.act == "silu" else F.gelu(gate, approximate="tanh")
         return gate.mul_(up)
 
@@ -88,5 +95,5 @@ class Layer:
         )
         if self.k_norm is None:
             return kv
-        keys = F.rms_norm(kv[:, :, :many], (s.head_dim,), self.k_norm, s.norm_eps)
+        keys = rms_norm(kv[:, :, :many], self.k_norm, s.norm_eps)
         return torch.cat([keys, kv[:, :, many:]], 2)

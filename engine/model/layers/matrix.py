@@ -20,6 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
+from decodescope.engine.kernels.choice import kernels_for, kernels_in_use
+
 # numbers of a float32 matrix up to which the plain product is no slower: the packed one takes 14 us to start
 SMALL = 1 << 16
 READ_ONLY = "This weight is stored in few bits and cannot be written to: store `unpack` of it anew."
@@ -29,6 +31,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x [..., in] times weight [out, in], plain, packed or a `Matrix`, transposed; plus bias [out]. -> [..., out]"""
     if weight.is_mkldnn:
         return _packed_product()(x, weight, bias, "none", [], "")  # type: ignore[no-any-return] # an operator of torch
+    if (kernels := kernels_for(x, weight, bias)) is not None and x.dtype == weight.dtype:
+        return kernels.linear(x, weight, bias)
     if isinstance(weight, Matrix):
         return weight.product(x, bias)
     return F.linear(x, weight, bias)
@@ -79,7 +83,7 @@ def bits_per_number(weight: Tensor) -> float:
 
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether `pack` changes anything: the build knows the layout, and the processor multiplies the type."""
-    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available() or kernels_in_use() != "torch":
         return False
     if not hasattr(torch.ops.mkldnn, "_reorder_linear_weight") or not hasattr(
         torch.ops.mkldnn, "_linear_pointwise"

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from decodescope.engine.core.spec import Rope
+from decodescope.engine.kernels.choice import kernels_for
 
 
 def rope_frequencies(rope: Rope) -> Tensor:
@@ -91,6 +92,8 @@ class RopeTable:
 
 def rotate_(x: Tensor, cos: Tensor, sin: Tensor) -> None:
     """Rotate the leading cos.shape[-1] features of x (float [..., heads, D]) in place."""
+    if (kernels := kernels_for(x, cos, sin)) is not None and x.dim() > 3 and x.dtype == cos.dtype:
+        return kernels.rotate_(x, cos, sin)
     dim = cos.shape[-1]
     part = x if dim == x.shape[-1] else x[..., :dim]
     swapped = part.roll(dim // 2, -1)

@@ -188,18 +188,25 @@ class LayerStore:
 
     def append(self, kv: Tensor, positions: Tensor) -> None:
         """Write T pending rows: kv float [2, B, H_kv, T, D] at original `positions` (int64 [B, T])."""
-        start, rows = self.n + self.m, kv.shape[3]
+        start, m = self.n + self.m, self.m
+        self.reserve(positions)
+        if self.heads is None:
+            self.kv.narrow(3, start, kv.shape[3]).copy_(kv)
+        else:
+            self.heads.append(kv, m)
+
+    def reserve(self, positions: Tensor) -> None:
+        """Make room for T pending rows at original `positions` (int64 [B, T]). The caller writes their keys and values into the
+        slots of `kv` from n + m on, as these were before."""
+        start, rows = self.n + self.m, positions.shape[1]
         if start + rows > self.capacity:
             self._resize(max(start + rows, self.capacity * 3 // 2))
             self._freed = False  # nothing was free
         if self.heads is None:
-            self.kv.narrow(3, start, rows).copy_(kv)
             if self._pos is not None:
                 self._pos[:, :, start : start + rows] = positions[:, None]
             for name, table in self.columns.items():
                 table[:, :, start : start + rows] = self._fill[name]
-        else:
-            self.heads.append(kv, self.m)
         self._pending = positions if self.m == 0 else torch.cat([self._pending, positions], 1)  # type: ignore[list-item] # set while m > 0
         self.m += rows
         self._widest = max(self._widest, self.m)

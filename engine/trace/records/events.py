@@ -89,6 +89,7 @@ class Header:
              first that is not its), `name`, `change` (settings, as they were asked for), `forced` ([[node, accepted], ...] of
              that step), and `base`: `method`, `parts`, `seed`, `max_new_tokens` and `fork` of that other run. The header's own
              are those from the step on
+    kernels: whose arithmetic the passes took on a CPU: "torch", or "rows", which computes a row alike however many there are
     chat:    whether the prompt is a user's turn, put by the model's chat template
     turn:    that turn, as it was before; "" where there is none, or it was not recorded
     forced:  whether verdicts were forced on the way: the text then has no law's word behind it
@@ -113,6 +114,7 @@ class Header:
     dtype: str = "float32"
     device: str = "cpu"
     threads: int = 1
+    kernels: str = "torch"
     torch: str = ""
     levels: list[str] = field(default_factory=lambda: ["summary"])
     max_new_tokens: int = 0

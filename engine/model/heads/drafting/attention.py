@@ -10,6 +10,7 @@ from torch import Tensor
 
 from decodescope.engine.core.spec import ModelSpec, Rope
 
+from ...attention.attention import causal_attention, fused_attention
 from ...layers.rope import RopeTable, rotate_
 from ...stores.cache import LayerStore
 from ..base import HeadLinear, RotaryPart
@@ -63,15 +64,12 @@ class DraftAttention(RotaryPart):
         self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, causal: bool = False
     ) -> Tensor:
         """The output [B, T, d] for queries [B, H, T, D] over keys and values [B, H_kv, S, D]; mask: bool [T, S]."""
-        (B, H, T, D), G = q.shape, self.sizes[1]
+        grouped, scale = q.unflatten(1, (self.sizes[1], -1)), q.shape[-1] ** -0.5
         if causal:
-            y = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=G < H)
-        else:  # the query heads of a group stand as further rows of one head: no key or value is repeated
-            rows = None if mask is None else mask.repeat(H // G, 1)
-            y = F.scaled_dot_product_attention(q.reshape(B, G, H // G * T, D), k, v, attn_mask=rows).view(
-                B, H, T, D
-            )
-        return self.out(y.transpose(1, 2).flatten(2))
+            y = causal_attention(grouped, k, v, scale)
+        else:
+            y = fused_attention(grouped, k, v, None if mask is None else mask[None, None], scale)
+        return self.out(y.flatten(1, 2).transpose(1, 2).flatten(2))
 
     def forward(
         self, x: Tensor, start: int, store: LayerStore | None = None, depth: int | Sequence[int] = 0,
