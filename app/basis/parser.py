@@ -358,6 +358,7 @@ def _add_app_options(sub: Parser) -> None:
     )
     sub.add_argument("--models", metavar="DIR", help="folder of models that the page offers too")
     _add_threads_option(sub, "as timing says, or OMP_NUM_THREADS")
+    _add_kernels_option(sub)
     sub.add_argument(
         "--compile", action="store_true", help="short passes run compiled; the first load takes longer"
     )
@@ -439,6 +440,10 @@ def _add_device_options(sub: Parser, threads: str = "as timing says, or OMP_NUM_
         help="cpu, cuda, cuda:N or mps (default: cuda where there is one)",
     )
     _add_threads_option(sub, threads)
+    _add_kernels_option(sub)
+
+
+def _add_kernels_option(sub: Parser) -> None:
     sub.add_argument(
         "--kernels",
         choices=("torch", "rows"),

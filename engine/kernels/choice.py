@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
 import importlib.util
+import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -23,7 +26,7 @@ _using: Kernels | None = None  # that module, once it was chosen
 _threads = 1  # of a pass, where the kernels of this room compute it
 
 
-class PassProgram(Protocol):
+class LayerProgram(Protocol):
     """All layers of a model as one program."""
 
     def run(
@@ -41,12 +44,24 @@ class PassProgram(Protocol):
 class Kernels(Protocol):
     """The functions of `calls`, documented where they are defined: in `tensors` and `passes`."""
 
-    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor: ...
-    def rms_norm(self, x: Tensor, weight: Tensor | None, eps: float) -> Tensor: ...
-    def rotate_(self, x: Tensor, cos: Tensor, sin: Tensor) -> None: ...
-    def apply_gate(self, both: Tensor, activation: str) -> Tensor: ...
-    def soft_cap(self, x: Tensor, cap: float) -> Tensor: ...
-    def pass_program(self, spec: Any, layers: Sequence[Any]) -> PassProgram | None: ...
+    def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Rows times a matrix, plus a bias."""
+
+    def rms_norm(self, x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
+        """The root mean square norm."""
+
+    def rotate_(self, x: Tensor, cos: Tensor, sin: Tensor) -> None:
+        """The rotary embedding, in place."""
+
+    def apply_gate(self, both: Tensor, activation: str) -> Tensor:
+        """activation(gate) * up."""
+
+    def soft_cap(self, x: Tensor, cap: float) -> Tensor:
+        """cap * tanh(x / cap)."""
+
+    def pass_program(self, spec: Any, layers: Sequence[Any]) -> LayerProgram | None:
+        """The layers of a model as one program; None where they ask for what it has not."""
+
     def attend(
         self,
         q: Tensor,
@@ -58,7 +73,8 @@ class Kernels(Protocol):
         *,
         weights: Tensor | None = None,
         sums: tuple[Tensor, Tensor] | None = None,
-    ) -> Tensor: ...
+    ) -> Tensor:
+        """Attention of queries over keys and values."""
 
 
 class KernelError(ValueError):
@@ -87,12 +103,23 @@ def _compiled_kernels() -> Kernels:
     sources = sorted(Path(__file__).parent.glob("*.py"))
     mark = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
     before = numba.config.CACHE_DIR
-    numba.config.CACHE_DIR = str(data_folder() / "kernels" / mark)
+    home = data_folder() / "kernels" / mark
+    numba.config.CACHE_DIR = str(home)
     try:
         calls: Any = importlib.import_module(_CALLS, __package__)
+        _forget_old_versions(home)
         return calls  # type: ignore[no-any-return] # a module that has these functions
     finally:
         numba.config.CACHE_DIR = before
+
+
+def _forget_old_versions(home: Path) -> None:
+    """Of kernels that were compiled from other sources keep the newest two."""
+    with contextlib.suppress(OSError):
+        os.utime(home)
+        others = sorted((x for x in home.parent.iterdir() if x != home), key=lambda x: x.stat().st_mtime)
+        for old in others[:-2]:
+            shutil.rmtree(old, ignore_errors=True)
 
 
 def pass_threads() -> int:
