@@ -447,7 +447,8 @@ def _add_kernels_option(sub: Parser) -> None:
     sub.add_argument(
         "--kernels",
         choices=("torch", "rows"),
-        help="whose arithmetic passes on a CPU take: torch's, or kernels that compute each row alike however many there are "
+        metavar="K",
+        help="torch or rows: whose arithmetic passes on a CPU take, torch's or kernels that compute each row alike however many there are "
         "(default: torch)",
     )
 
