@@ -448,8 +448,8 @@ def _add_kernels_option(sub: Parser) -> None:
         "--kernels",
         choices=("torch", "rows"),
         metavar="K",
-        help="torch or rows: whose arithmetic passes on a CPU take, torch's or kernels that compute each row alike however many there are "
-        "(default: torch)",
+        help="torch or rows: whose arithmetic passes on a CPU take, torch's, or kernels that compute each row alike "
+        "however many there are (default: torch)",
     )
 
 
