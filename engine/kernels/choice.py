@@ -8,7 +8,7 @@ import importlib
 import importlib.util
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -136,6 +136,17 @@ def set_pass_threads(count: int) -> None:
     global _threads
     _threads = count
     torch.set_num_threads(count if _using is None else 1)
+
+
+@contextlib.contextmanager
+def all_threads_for_torch() -> Iterator[None]:
+    """torch with the threads of a pass, for what does not go through the kernels of this room."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(pass_threads())
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def kernels_in_use(dtype: torch.dtype | None = None, device: torch.device | None = None) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from decodescope.engine.core.reference import without_weights
+from decodescope.engine.kernels.choice import all_threads_for_torch, pass_threads, set_pass_threads
 from decodescope.engine.model.checkpoint.folder import LoadError, read_json
 from decodescope.engine.session.load import Model, load
 from decodescope.engine.session.method import Method
@@ -71,9 +72,10 @@ class Reference:
                 assert self.draft is not None
                 self.draft.generation_config.update(**{**DRAFTING, **drafting})
                 more["assistant_model"] = self.draft
-            written = self.model.generate(
-                ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, do_sample=False, **more
-            )
+            with all_threads_for_torch():
+                written = self.model.generate(
+                    ids, attention_mask=torch.ones_like(ids), max_new_tokens=new, do_sample=False, **more
+                )
             return DecodeResult(written[0, len(prompt) :].tolist())
 
         settings = {**options, **({} if drafting is None else {**DRAFTING, **drafting})}
@@ -197,8 +199,8 @@ def measure_speed(  # noqa: PLR0913
     A time is that of the whole call after loading, prompt and recording included; a ratio is that of the medians over the
     rounds, and its median over the prompts. compile: short passes of our side run compiled.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads or before)
+    before = pass_threads()
+    set_pass_threads(threads or before)
     try:
         target = load(model, dtype, device, compile=compile)
         helper = None if draft is None else load(draft, dtype, device, compile=compile)
@@ -206,9 +208,9 @@ def measure_speed(  # noqa: PLR0913
         contestants = all_contestants(target, helper, theirs, new_tokens, level)
         ids = {name: encode_text_or_ids(target, text) for name, text in (prompts or PROMPTS).items()}
         take_turns(contestants, ids, repeats, target.decoder.device, say)
-        used = torch.get_num_threads()
+        used = pass_threads()
     finally:
-        torch.set_num_threads(before)
+        set_pass_threads(before)
     settings = {
         "weights": {x.name: count_weight_bytes(x.models) for x in contestants if x.models},
         "peak": measured_peak(target),
