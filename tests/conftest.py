@@ -1,7 +1,6 @@
 """What a run of the tests says at its end, also where several processes share it: every test that was skipped and why, how
-many were left to other commands, what tests over a product counted, the largest of what they measured, and which tests of the
-app, of notebooks or of a browser failed at first and why: a browser, a server and the device's worker share two cores there, so
-they get a second and a third try, in the open. A skip whose reason is not written here fails."""
+many were left to other commands, what tests over a product counted, the largest of what they measured, and which of the tests
+in again.py failed at first and why. A skip whose reason is not written here fails."""
 
 from __future__ import annotations
 
@@ -13,6 +12,9 @@ from typing import Any
 
 import pytest
 import sizes
+from again import AGAIN, TRIES
+
+TESTS = Path(__file__).parent
 
 # why a test may be skipped -> where it runs
 REASONS = {
@@ -29,9 +31,6 @@ REASONS = {
     "Windows keeps no executable bit": "elsewhere",
     "Windows has no module resource": "elsewhere",
 }
-# rooms whose tests start servers and kernels
-SHARING = tuple(Path(__file__).parent / room for room in ("app", "notebooks"))
-TRIES = 3  # of a test in one of them, or with a browser
 ELSEWHERE = (
     "slow",
     "nightly",
@@ -61,9 +60,7 @@ class Closing:
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
         if config.pluginmanager.hasplugin("rerunfailures") and not config.option.usepdb:
             for item in items:
-                if item.get_closest_marker("browser") or any(
-                    item.path.is_relative_to(room) for room in SHARING
-                ):
+                if f"{item.path.relative_to(TESTS).as_posix()}::{item.name.split('[')[0]}" in AGAIN:
                     item.add_marker(pytest.mark.flaky(reruns=TRIES - 1))
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:

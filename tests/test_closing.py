@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from again import AGAIN
 
 HERE = Path(__file__).resolve().parent
 OPTIONS = ["-q", "--import-mode=importlib", "-p", "no:cacheprovider", "-m", "not gpu", "--rootdir=."]
@@ -46,7 +47,7 @@ UNKNOWN = "FAILED: skipped for a reason that tests/conftest.py does not know: I 
 
 def closing(tests: str, folder: Path, *options: str) -> tuple[int, list[str]]:
     """The exit code of these tests under our conftest, and the lines of its output."""
-    for name in ("conftest.py", "sizes.py"):
+    for name in ("again.py", "conftest.py", "sizes.py"):
         shutil.copy(HERE / name, folder)
     (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers = gpu\n  nightly")
     (folder / "test_these.py").write_text(tests)
@@ -75,6 +76,7 @@ def test_skip_for_a_reason_that_is_not_written_down_fails(tmp_path: Path, option
 
 SIZED = """
 import pytest
+from again import AGAIN
 from sizes import sizes, thinned
 
 @pytest.mark.parametrize("a, b", thinned(2, range(3), range(3)))
@@ -119,3 +121,9 @@ def test_reasons_that_are_written_down_are_those_in_the_tests() -> None:
                 said = [word.value for word in call.keywords if word.arg == "reason"] or call.args[:1]
                 given.add(ast.literal_eval(said[0]))
     assert given == set(ast.literal_eval(table))
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_a_test_that_is_tried_again_exists(name: str) -> None:
+    path, function = name.split("::")
+    assert f"def {function}(" in (Path(__file__).parent / path).read_text(encoding="utf-8")
