@@ -96,7 +96,7 @@ class PassProgram:
         for i, w in enumerate(layers):
             self._fill_layer(i, w)
         self._rows = 0  # of the largest pass so far
-        self._wide = self._own = torch.empty(0)
+        self._wide = self._own = torch.empty(0, device="cpu")
         self.layers = list(layers)  # whose memory the addresses are
 
     def _fill_layer(self, i: int, w: LayerWeights) -> None:
@@ -180,8 +180,10 @@ class PassProgram:
         the next pass: memory that is new is slow."""
         if rows > self._rows:
             self._rows = -(-rows // 16) * 16
-            self._wide = torch.empty(self._rows * width)
-            self._own = torch.empty(self._rows * (self.qkv_width + 2 * self.d_ff), dtype=self.dtype)
+            self._wide = torch.empty(self._rows * width, device="cpu")
+            self._own = torch.empty(
+                self._rows * (self.qkv_width + 2 * self.d_ff), dtype=self.dtype, device="cpu"
+            )
         return self._wide, self._own
 
     def _enter_cache(
@@ -249,6 +251,8 @@ class PassProgram:
 
 def pass_program(spec: ModelSpec, layers: Sequence[LayerWeights]) -> PassProgram | None:
     """The layers of a model as one program, made once for each thread; None where they ask for what it has not."""
+    if layers[0].programs is None:
+        layers[0].programs = {}
     programs = layers[0].programs
     key = get_ident(), len(layers)
     program: PassProgram | None = programs.get(key)

@@ -231,6 +231,18 @@ def test_one_that_fails_touches_no_other() -> None:
         )
 
 
+def test_several_that_fail_at_once_end_the_call_where_its_owner_raises() -> None:
+    """Those that have ended are not waited for."""
+    made = sessions(toys.method())
+
+    def fail(session: Session, step: Step) -> None:
+        raise ArithmeticError("at the first step")
+
+    with pytest.raises(ArithmeticError, match="at the first step"):
+        decode_together(made, each=fail, over=raise_)
+    assert all(one.end is not None for one in made)
+
+
 def test_a_shared_pass_that_breaks_is_run_again_without_sharing() -> None:
     """The cache of one cannot grow any more, in the middle of the layers: the rows of the others are there once."""
     made, more = sessions(toys.method()), 0

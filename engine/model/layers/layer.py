@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -38,7 +38,7 @@ class Layer:
     # rows of qkv that make keys and values, once packed
     _lower: Tensor | None = field(default=None, init=False, repr=False)
     # of a decoder's first layer: all its layers as one program of `engine/kernels`, by thread and number of layers
-    programs: Any = field(default_factory=dict, init=False, repr=False, compare=False)
+    programs: ClassVar[Any] = None
 
     def to(self, **where: torch.dtype | torch.device | str) -> Layer:
         """The same layer with every tensor moved or cast, its packed matrices as plain rows."""

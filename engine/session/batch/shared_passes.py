@@ -182,7 +182,7 @@ class _MemberGroup:
 
     def advance_members(self) -> None:
         """Let all that do not wait for a pass go on, one after another, until each waits for one or has ended."""
-        self._turn = deque(x for x in self.members if x.asked is None)
+        self._turn = deque(x for x in self.members if x.asked is None and not x.done)
         self.hand_over()
         try:
             self._back.acquire()
