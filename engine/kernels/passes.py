@@ -6,9 +6,9 @@ Numbers are rounded to the model's type where `tensors.py` rounds them, so both 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import is_
 from threading import get_ident
 from typing import Any, Protocol
+from weakref import ref
 
 import numpy as np
 import torch
@@ -97,7 +97,11 @@ class PassProgram:
             self._fill_layer(i, w)
         self._rows = 0  # of the largest pass so far
         self._wide = self._own = torch.empty(0, device="cpu")
-        self.layers = list(layers)  # whose memory the addresses are
+        self._layers = [ref(w) for w in layers]  # whose memory the addresses are
+
+    def is_of(self, layers: Sequence[LayerWeights]) -> bool:
+        """Whether it was made of these very layers, as many as it has."""
+        return all(own() is w for own, w in zip(self._layers, layers, strict=True))
 
     def _fill_layer(self, i: int, w: LayerWeights) -> None:
         """What stays the same in every pass."""
@@ -171,8 +175,10 @@ class PassProgram:
         self.stages[:, [_NORM, _ENTER, _MLP_NORM], 2] = rows
         self.stages[:, _ATTEND, 2] = tiles
         self.stages[:, _GATE, 2] = rows * -(-self.d_ff // pointwise.GATED)
-        scratch = max(attention.scratch_bytes(entries + T, self.spec.head_dim), 8 * d + 64)
-        run_program(self.stages.reshape(-1, STAGE), pass_threads(), scratch)
+        scratch = max(
+            attention.scratch_bytes(entries + T, self.spec.head_dim), pointwise.norm_scratch_bytes(d)
+        )
+        run_program(self.stages.reshape(-1, STAGE), threads, scratch)
         return x
 
     def _work_memory(self, rows: int, width: int) -> tuple[Tensor, Tensor]:
@@ -256,7 +262,7 @@ def pass_program(spec: ModelSpec, layers: Sequence[LayerWeights]) -> PassProgram
     programs = layers[0].programs
     key = get_ident(), len(layers)
     program: PassProgram | None = programs.get(key)
-    if program is None or not all(map(is_, program.layers, layers)):
+    if program is None or not program.is_of(layers):
         if not all(map(_fits, layers)):
             return None
         program = programs[key] = PassProgram(spec, layers)

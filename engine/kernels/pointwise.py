@@ -17,6 +17,11 @@ _ONE, _HALF = np.float32(1), np.float32(0.5)
 _CUBE, _ROOT = np.float32(0.044715), np.float32(0.7978845608028654)  # sqrt(2 / pi)
 
 
+def norm_scratch_bytes(width: int) -> int:
+    """What a thread needs for `rms_norm` of a row: the sum, the row, the weight."""
+    return 64 + 8 * width
+
+
 @cfunc(KERNEL, cache=True)
 def rms_norm(a, task, scratch):
     """x / sqrt(mean(x^2) + eps) * weight of a row, rounded once to the type of x.

@@ -14,10 +14,11 @@ import torch
 from torch import Tensor
 
 from . import attention, pointwise, products
-from .choice import pass_threads
+from .choice import TYPES, pass_threads
+from .instructions import BFLOAT16, FLOAT16, FLOAT32
 from .threads import STAGE, run_program
 
-KINDS = {torch.float32: 0, torch.bfloat16: 1, torch.float16: 2}
+KINDS = {TYPES[0]: FLOAT32, TYPES[1]: BFLOAT16, TYPES[2]: FLOAT16}
 SMALL = 1 << 16  # multiplications up to which one thread is as quick as two
 TASKS = 4  # of a thread at least, so that none waits long for another
 
@@ -89,7 +90,11 @@ def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
             float_bits(eps),
         )
         run_kernel(
-            pointwise.rms_norm, arguments, x.numel() // d, threads=int(x.numel() < SMALL), scratch=4 * d + 64
+            pointwise.rms_norm,
+            arguments,
+            x.numel() // d,
+            threads=int(x.numel() < SMALL),
+            scratch=pointwise.norm_scratch_bytes(d),
         )
     return y
 

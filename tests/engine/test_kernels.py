@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -208,6 +210,29 @@ def test_the_greedy_text_of_a_lossless_drafter_is_plain_decodings(dtype: str) ->
     assert plain.trace.header.kernels == "rows"
     for drafter in ("prompt_lookup", "anpd", "token_recycling", "medusa", "early_exit"):
         assert run(model, drafter, prompt, max_new_tokens=60).tokens == plain.tokens, drafter
+
+
+def test_a_compiled_package_is_not_asked() -> None:
+    """It wants masks in torch's form; what rows cannot run as one program they run layer by layer."""
+    decoder, n = FAMILIES["qwen3"][0](), len(TEXT)
+    due, _ = read_in_chunks(decoder, [n])
+    decoder.compiled = SimpleNamespace(layers=decoder.layers)  # type: ignore[assignment] # nothing to run
+    assert torch.equal(read_in_chunks(decoder, [4, 3, n - 7])[0], due)
+
+
+def test_the_norm_of_a_wide_row_has_room() -> None:
+    x, weight = torch.randn(3, 20_000), torch.randn(20_000)
+    due = F.rms_norm(x.double(), (20_000,), weight.double(), 1e-5)
+    assert close(kernels_for(x).rms_norm(x, weight, 1e-5), due, "float32")
+
+
+def test_layers_that_nobody_has_are_given_back_at_once() -> None:
+    decoder = FAMILIES["llama"][0]()
+    read_in_chunks(decoder, [4, 1])
+    layer = weakref.ref(decoder.layers[0])
+    assert layer().programs
+    del decoder
+    assert layer() is None, "its program does not hold it"
 
 
 def test_several_threads_run_passes_at_the_same_time() -> None:

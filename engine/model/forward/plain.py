@@ -69,12 +69,12 @@ def run(
     """The states [B, T, d_model] behind the last layer, of those that enter the first; each layer has T pending rows more.
     compiled: what does the work between two attentions of one sequence; None: the operators one by one."""
     assert cache is not None, "it fits"
-    if (kernels := kernels_for(x)) is not None and (
-        program := kernels.pass_program(spec, layers)
-    ) is not None:
-        cos, sin = rope.at(feed.positions, feed.highest)
-        return program.run(x, cache.layers, feed.positions, cos, sin, _visible_mask(feed, cache.layers[0]))
-    if compiled is not None and compiled.layers is layers and len(x) == 1:
+    if (kernels := kernels_for(x)) is not None:
+        if (program := kernels.pass_program(spec, layers)) is not None:
+            cos, sin = rope.at(feed.positions, feed.highest)
+            seen = _visible_mask(feed, cache.layers[0])
+            return program.run(x, cache.layers, feed.positions, cos, sin, seen)
+    elif compiled is not None and compiled.layers is layers and len(x) == 1:
         return _run_compiled(spec, compiled, rope, feed, cache, x)
     rotated, positions = spec.n_heads + spec.n_kv_heads, feed.positions
     cos, sin = rope.at(positions, feed.highest)
