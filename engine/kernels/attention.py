@@ -9,12 +9,12 @@ from __future__ import annotations
 import numpy as np
 from numba import cfunc, njit
 
-from .functions import exp, tanh
-from .instructions import COLUMNS, FLOAT32, TILES, as_float, byte, dot, load, read, weighted_sum, write
+from .functions import cap_row, exp_row
+from .instructions import FLOAT32, as_float, byte, largest, load, read, row_sums, weighted_sum, write
 from .products import KERNEL
-from .rows import narrow, round_to, size_of, widen
+from .rows import ACROSS, TALLEST, dot, narrow, round_to, size_of, tile_of, widen
 
-TILE = 6  # rows that are worked through together
+TILE = TALLEST  # rows that are worked through together
 _NOTHING = np.float32(-np.inf)
 _ZERO = np.float32(0)
 
@@ -85,55 +85,74 @@ def _score(a, batch, head, tall, last, queries, scores):
     step = load(a + _K_ENTRY)
     k = load(a + _K) + batch * load(a + _K_BATCH) + head * load(a + _K_HEAD)
     wide, stride = _row_bytes(width), _weight_bytes(load(a + _ENTRIES))
-    across = 8 if tall == 1 else 4 if tall <= 3 else 2  # TILES
-    whole = last // across * across
-    for s in range(0, whole, across):
-        dot(kind, tall, k + s * step, step, queries, wide, scores + 4 * s, stride, width, 0)
-    for s in range(whole, last):
-        for r in range(tall):
-            dot(
-                kind,
-                0,
-                k + s * step,
-                step,
-                queries + r * wide,
-                wide,
-                scores + r * stride + 4 * s,
-                stride,
-                width,
-                0,
-            )
+    row = 0
+    while row < tall:
+        rows = tile_of(tall - row)
+        s = 0
+        while s < last:
+            whole = s + ACROSS[rows] <= last
+            for r in range(0, rows, rows if whole else 1):
+                x = queries + (row + r) * wide
+                out = scores + (row + r) * stride + 4 * s
+                dot(kind, rows if whole else 0, k + s * step, step, x, wide, out, stride, width, 0)
+            s += ACROSS[rows] if whole else 1
+        row += rows
 
 
 @njit(nogil=True)
-def _weigh(a, batch, head, row, last, p):
-    """The scores p of a row made weights; those of entries behind its own, up to `last`, are 0."""
-    visible = _visible(a, row)
-    entries = load(a + _ENTRIES)
-    group = load(a + _GROUP)
-    highest = _scale(a, batch, head, row, visible, p)
-    ground = highest if highest > _NOTHING else _ZERO
-    for s in range(visible):
-        write(FLOAT32, p + 4 * s, exp(read(FLOAT32, p + 4 * s) - ground))
+def _weigh(a, batch, head, first, tall, last, p, totals):
+    """The scores p of the rows of a tile made weights; those of entries behind a row's own, up to `last`, are 0.
+
+    totals: memory for a float32 of each row
+    """
+    stride = _weight_bytes(load(a + _ENTRIES))
+    for r in range(tall):
+        visible = _visible(a, first + r)
+        highest = _scale(a, batch, head, first + r, visible, p + r * stride)
+        if load(a + _TOTALS):
+            write(FLOAT32, load(a + _MAXIMA) + 4 * _index(a, batch, head, first + r), highest)
+        _raise_to_powers(p + r * stride, visible, last, highest if highest > _NOTHING else _ZERO)
+    row_sums(p, stride, last, totals)  # one after the other, so that what is masked changes nothing
+    for r in range(tall):
+        total = read(FLOAT32, totals + 4 * r)
+        index = _index(a, batch, head, first + r)
+        if load(a + _TOTALS):
+            write(FLOAT32, load(a + _TOTALS) + 4 * index, total)
+        elif total > _ZERO:
+            _divide(p + r * stride, last, total)
+        if load(a + _WEIGHTS):
+            _copy_weights(p + r * stride, last, load(a + _WEIGHTS), index, load(a + _ENTRIES))
+
+
+@njit(nogil=True)
+def _index(a, batch, head, row):
+    """The number of a row of a head among all."""
+    rows, group = load(a + _ROWS), load(a + _GROUP)
+    return ((batch * load(a + _HEADS) + head) * group + row % group) * rows + row // group
+
+
+@njit(nogil=True)
+def _raise_to_powers(p, visible, last, ground):
+    """exp(p - ground) of the first `visible` numbers, 0 of the others."""
+    exp_row(p, visible, ground)
     for s in range(visible, last):
         write(FLOAT32, p + 4 * s, _ZERO)
-    total = _ZERO
-    for s in range(visible):  # one after the other, so that what is masked changes nothing
-        total += read(FLOAT32, p + 4 * s)
-    rows = load(a + _ROWS)
-    index = ((batch * load(a + _HEADS) + head) * group + row % group) * rows + row // group
-    if load(a + _TOTALS):
-        write(FLOAT32, load(a + _TOTALS) + 4 * index, total)
-        write(FLOAT32, load(a + _MAXIMA) + 4 * index, highest)
-    elif total > _ZERO:
-        for s in range(visible):
-            write(FLOAT32, p + 4 * s, read(FLOAT32, p + 4 * s) / total)
-    if load(a + _WEIGHTS):
-        out = load(a + _WEIGHTS) + 4 * index * entries
-        for s in range(last):
-            write(FLOAT32, out + 4 * s, read(FLOAT32, p + 4 * s))
-        for s in range(last, entries):
-            write(FLOAT32, out + 4 * s, _ZERO)
+
+
+@njit(nogil=True)
+def _divide(p, count, total):
+    for s in range(count):
+        write(FLOAT32, p + 4 * s, read(FLOAT32, p + 4 * s) / total)
+
+
+@njit(nogil=True)
+def _copy_weights(p, last, weights, index, entries):
+    """The weights of a row where the caller wants to read them."""
+    out = weights + 4 * index * entries
+    for s in range(last):
+        write(FLOAT32, out + 4 * s, read(FLOAT32, p + 4 * s))
+    for s in range(last, entries):
+        write(FLOAT32, out + 4 * s, _ZERO)
 
 
 @njit(nogil=True)
@@ -145,18 +164,14 @@ def _scale(a, batch, head, row, visible, p):
     for s in range(visible):
         write(FLOAT32, p + 4 * s, read(FLOAT32, p + 4 * s) * scale)
     if cap > _ZERO:
-        for s in range(visible):
-            write(FLOAT32, p + 4 * s, tanh(read(FLOAT32, p + 4 * s) / cap) * cap)
+        cap_row(p, p, visible, cap)
     if load(a + _MASK):
         at = load(a + _MASK) + batch * load(a + _MASK_BATCH) + head * load(a + _MASK_HEAD)
         at += row % group * load(a + _MASK_GROUP) + row // group * load(a + _MASK_ROW)
         for s in range(visible):
             if byte(at + s * load(a + _MASK_ENTRY)) == 0:
                 write(FLOAT32, p + 4 * s, _NOTHING)
-    highest = _NOTHING
-    for s in range(visible):
-        highest = max(highest, read(FLOAT32, p + 4 * s))
-    return highest
+    return largest(p, visible)
 
 
 @njit(nogil=True)
@@ -167,12 +182,17 @@ def _sum_values(a, batch, head, tall, last, p, sums):
     step = load(a + _V_ENTRY)
     v, size = load(a + _V) + batch * load(a + _V_BATCH) + head * load(a + _V_HEAD), size_of(kind)
     wide, stride = _row_bytes(width), _weight_bytes(load(a + _ENTRIES))
-    across = 64 if tall == 1 else 32 if tall <= 3 else 16  # 8 * COLUMNS
-    i = 0
-    while i < width:
-        shape = 0 if i + across <= width else 1 if i + 8 <= width else 2
-        weighted_sum(kind, 4 * tall + shape, p, stride, v + i * size, step, 0, last, sums + 4 * i, wide)
-        i += across if shape == 0 else 8 if shape == 1 else 1
+    row = 0
+    while row < tall:
+        rows = tile_of(tall - row)
+        i = 0
+        while i < width:
+            many = 8 * ACROSS[rows]
+            shape = 0 if i + many <= width else 1 if i + 8 <= width else 2
+            weights, out = p + row * stride, sums + row * wide + 4 * i
+            weighted_sum(kind, 4 * rows + shape, weights, stride, v + i * size, step, 0, last, out, wide)
+            i += many if shape == 0 else 8 if shape == 1 else 1
+        row += rows
 
 
 @njit(nogil=True)
@@ -207,10 +227,6 @@ def attention(a, task, scratch):
     weights = sums + TILE * _row_bytes(width)
     last = _read_queries(a, batch, head, first, tall, scratch)
     _score(a, batch, head, tall, last, scratch, weights)
-    for r in range(tall):
-        _weigh(a, batch, head, first + r, last, weights + r * _weight_bytes(load(a + _ENTRIES)))
+    _weigh(a, batch, head, first, tall, last, weights, sums)
     _sum_values(a, batch, head, tall, last, weights, sums)
     _write_answers(a, batch, head, first, tall, sums)
-
-
-assert TILES == COLUMNS == {1: 8, 2: 4, 3: 4, 4: 2, 5: 2, 6: 2} and max(TILES) == TILE, "the shapes above"

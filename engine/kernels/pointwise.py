@@ -5,16 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numba import cfunc, njit
 
-from .functions import exp, tanh
-from .instructions import BFLOAT16, FLOAT16, FLOAT32, as_float, dot, load, read, write
+from .functions import cap_row, gelu_row, silu_row
+from .instructions import BFLOAT16, FLOAT16, FLOAT32, as_float, load, read, write
 from .products import KERNEL
-from .rows import narrow, round_to, size_of, widen
+from .rows import dot, narrow, round_to, size_of, widen
 
 SILU, GELU = 0, 1  # activations
 GATED = 512  # columns of a task of `gate`
 CAPPED = 4096  # numbers of a task of `cap`
-_ONE, _HALF = np.float32(1), np.float32(0.5)
-_CUBE, _ROOT = np.float32(0.044715), np.float32(0.7978845608028654)  # sqrt(2 / pi)
+_ONE = np.float32(1)
 
 
 def norm_scratch_bytes(width: int) -> int:
@@ -117,12 +116,6 @@ def enter_cache(a, task, scratch):
             write(kind, out + i, read(kind, x + h * head + i))
 
 
-@njit(nogil=True)
-def _gelu(x):
-    """The Gaussian error linear unit by tanh (Hendrycks and Gimpel 2016, arXiv:1606.08415)."""
-    return _HALF * x * (_ONE + tanh(_ROOT * (x + _CUBE * x * x * x)))
-
-
 @cfunc(KERNEL, cache=True)
 def gate(a, task, scratch):
     """activation(gate) * up of `GATED` columns of a row, each of both rounded to their type.
@@ -140,12 +133,9 @@ def gate(a, task, scratch):
     widen(kind, x + first * size, gates, count)
     widen(kind, x + (width + first) * size, ups, count)
     if load(a + 56) == SILU:
-        for i in range(count):
-            g = read(FLOAT32, gates + 4 * i)
-            write(FLOAT32, gates + 4 * i, g / (_ONE + exp(-g)))
+        silu_row(gates, count)
     else:
-        for i in range(count):
-            write(FLOAT32, gates + 4 * i, _gelu(read(FLOAT32, gates + 4 * i)))
+        gelu_row(gates, count)
     round_to(kind, gates, count)
     for i in range(count):
         write(FLOAT32, gates + 4 * i, read(FLOAT32, gates + 4 * i) * read(FLOAT32, ups + 4 * i))
@@ -157,8 +147,10 @@ def gate(a, task, scratch):
 @cfunc(KERNEL, cache=True)
 def cap(a, task, scratch):
     """cap * tanh(x / cap) of `CAPPED` float32. a: x, out, numbers, cap"""
-    x = load(a)
-    out = load(a + 8)
-    limit = as_float(load(a + 24))
-    for i in range(task * CAPPED, min(load(a + 16), (task + 1) * CAPPED)):
-        write(FLOAT32, out + 4 * i, tanh(read(FLOAT32, x + 4 * i) / limit) * limit)
+    first = task * CAPPED
+    cap_row(
+        load(a) + 4 * first,
+        load(a + 8) + 4 * first,
+        min(load(a + 16) - first, CAPPED),
+        as_float(load(a + 24)),
+    )

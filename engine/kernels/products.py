@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from numba import cfunc, njit
 
-from .instructions import FLOAT32, TILES, dot, load, read, round_number, write
-from .rows import size_of
+from .instructions import FLOAT32, load, read, round_number, write, write_outputs
+from .rows import ACROSS, dot, size_of, tile_of
 
 KERNEL = "void(intp, intp, intp)"  # arguments, task, memory of the thread
 _PARTS = 4  # tasks of a thread in one product, so that a busy neighbour costs little
-_NEAR = 48  # rows that are worked through at a time, so that they stay in the cache
-_TALLEST = max(TILES)
+_NEAR = 64  # outputs that are worked through at a time, so that their weights stay in the cache
 
 # the arguments, int64 each: addresses, strides in bytes, types and numbers
 FIELDS = (
@@ -34,14 +33,13 @@ def _multiply(a, row, tall, j, outputs, sums, ahead):
     k = load(a + _WIDTH)
     w, x_stride = load(a + _WEIGHTS) + j * stride, load(a + _X_STRIDE)
     x = load(a + _X) + row * x_stride
-    if outputs == 8:
-        across = 8 if tall == 1 else 4 if tall <= 3 else 2  # TILES
-        for i in range(0, 8, across):
-            dot(kind, tall, w + i * stride, stride, x, x_stride, sums + 4 * i, 32, k, ahead)
-        return
-    for r in range(tall):
-        for i in range(outputs):
-            dot(kind, 0, w + i * stride, stride, x + r * x_stride, x_stride, sums + 32 * r + 4 * i, 32, k, 0)
+    whole = outputs == 8
+    shape = tall if whole else 0
+    down, across = tall if whole else 1, ACROSS[tall] if whole else 1
+    for r in range(0, tall, down):
+        for i in range(0, outputs, across):
+            at = sums + 32 * r + 4 * i
+            dot(kind, shape, w + i * stride, stride, x + r * x_stride, x_stride, at, 32, k, ahead)
 
 
 @njit(nogil=True)
@@ -54,6 +52,11 @@ def _write_outputs(a, row, tall, j, outputs, sums):
     size, out_size = size_of(kind), size_of(out_kind)
     for r in range(tall):
         at = (row + r) * load(a + _OUT_STRIDE) + j * out_size
+        if outputs == 8:
+            bias_at = bias + j * size if bias else 0
+            more_at = more + at if more else 0
+            write_outputs(kind, out_kind, sums + 32 * r, bias_at, more_at, load(a + _OUT) + at)
+            continue
         for i in range(outputs):
             value = read(FLOAT32, sums + 32 * r + 4 * i)
             if bias:
@@ -71,13 +74,13 @@ def product(a, task, sums):
     rounded outputs, `more`, are [rows, outputs] of another. bias and more may be 0, and more may be out.
     """
     ahead = 16 * load(a + _WEIGHT_STRIDE)
-    rows, last = load(a + _ROWS), min(load(a + _OUTPUTS), (task + 1) * load(a + _CHUNK))
-    for begin in range(0, rows, _NEAR):
-        many = min(_NEAR, rows - begin)
-        tiles = (many + _TALLEST - 1) // _TALLEST
-        for j in range(task * load(a + _CHUNK), last, 8):
-            for t in range(tiles):
-                first = many * t // tiles
-                tall = many * (t + 1) // tiles - first
-                _multiply(a, begin + first, tall, j, min(8, last - j), sums, ahead if t == 0 else 0)
-                _write_outputs(a, begin + first, tall, j, min(8, last - j), sums)
+    rows, end = load(a + _ROWS), min(load(a + _OUTPUTS), (task + 1) * load(a + _CHUNK))
+    for begin in range(task * load(a + _CHUNK), end, _NEAR):
+        last = min(begin + _NEAR, end)
+        row = 0
+        while row < rows:
+            tall = tile_of(rows - row)
+            for j in range(begin, last, 8):
+                _multiply(a, row, tall, j, min(8, last - j), sums, ahead if row == 0 else 0)
+                _write_outputs(a, row, tall, j, min(8, last - j), sums)
+            row += tall
