@@ -1,1 +1,1 @@
-"""What everything else is told in: knobs, parts and their registry, a model's shape, what passes are asked for. No torch."""
+"""The vocabulary of the whole project: knobs, parts and their registry, a model's shape, requests to passes. No torch."""

@@ -34,8 +34,11 @@ def check_choice(value: Any, name: str, choices: Sequence[str]) -> str:
 
 
 def check_reference_kind(value: Any, name: str = "reference") -> Along:
-    """Who reads along with a run: nobody, a full cache beside its own (True, "cache"), or the model that its own was made of
-    ("model"). Raises ParamError."""
+    """Return the kind of reference that runs along: none, a full cache, or the original model.
+
+    True and "cache" mean a full cache next to the run's own cache. "model" means the model that the run's model was made from.
+    Raises ParamError.
+    """
     if isinstance(value, bool):
         return value
     return "model" if check_choice(value, name, ("cache", "model")) == "model" else True

@@ -39,7 +39,10 @@ def evaluate_expression(text: str, names: Mapping[str, Fraction] | None = None) 
 
 
 def parse_cases(text: str) -> list[ExpressionCase]:
-    """The tests that stand in a text, one a line: a value, or "a = 2, b = 3: 8". Raises ValueError for a line that is none."""
+    """Parse test cases, one a line: a value, or "a = 2, b = 3: 8".
+
+    Raises ValueError for a line that is no test case.
+    """
     return [_parse_case(line.strip()) for line in text.splitlines() if line.strip()]
 
 

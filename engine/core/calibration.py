@@ -1,4 +1,4 @@
-"""Calibrated: values of knobs that were chosen for a risk. `calibrated:NAME` stands for that of the file of this name."""
+"""Calibrated knob values: each was chosen for a risk. `calibrated:NAME` means the value in the file of this name."""
 
 from __future__ import annotations
 
@@ -26,8 +26,11 @@ AGAIN = "make it anew with decodescope calibrate"
 
 @dataclass(frozen=True)
 class CalibrationPoint:
-    """A value that was tried: the mean loss over the texts, its p-value, whether the test let the walk go on, and the loss of
-    each text, 0 to 1. What lies behind the first value that failed was not tested: its p tells the curve alone."""
+    """One tried value, with its mean loss over the texts, its p-value and the loss of each text, 0 to 1.
+
+    It also says whether the test let the walk go on. Values after the first failure were not tested: their p only shows the
+    curve.
+    """
 
     value: float
     risk: float
@@ -182,13 +185,15 @@ def _first_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
 
 
 def default_folder() -> Path:
-    """The folder of the files that are called by name, beside the user's other data."""
+    """The folder of the files that are called by name, next to the user's other data."""
     return data_folder() / "calibrated"
 
 
 def load_named(text: str) -> CalibratedValue:
-    """The one that `calibrated:NAME` stands for. A name, never a path: what a page is sent opens no file elsewhere. Raises
-    ParamError."""
+    """Load the calibration that `calibrated:NAME` names.
+
+    NAME is a name, never a path: what a page is sent opens no file elsewhere. Raises ParamError.
+    """
     name = text.removeprefix(MARK)
     if not NAME.fullmatch(name):
         raise ParamError(
@@ -214,7 +219,7 @@ def load_calibration(path: Path) -> CalibratedValue:
 
 
 def _from_record(said: Any) -> CalibratedValue | None:
-    """The calibration that plain data tell of; None: they tell of none."""
+    """Build the calibration that plain data describe; None if they describe none."""
     if not isinstance(said, dict) or said.get("calibration") != VERSION:
         return None
     rest = {key: x for key, x in said.items() if key not in ("calibration", "rule")}

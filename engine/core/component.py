@@ -14,7 +14,7 @@ from .activity import Activity
 from .method_view import MethodView
 from .note import Note
 from .params import TYPES, Param, ParamError, did_you_mean
-from .params import param as param  # the file of a part imports it from here, beside `component`
+from .params import param as param  # the file of a part imports it from here, together with `component`
 from .paths import shorten_path
 from .probe import Needs
 from .spec import ModelSpec
@@ -45,20 +45,21 @@ _ADDED: dict[str, dict[str, type[Component]]] = {}  # kind -> name -> component 
 class Component:
     """Base of every part. Fields made with `param` are its knobs.
 
-    A component is a recipe: run-time state is made in its `begin` (or `start`), never in a field, and a Session works
-    on a copy of its own. Class attributes:
+    A component is a recipe. Its `begin` (or `start`) makes run-time state, never a field, and a Session works on its own copy.
+    Class attributes:
 
     kind:       "drafter", "policy", ...; given by the family's base class
     title:      as people call it
     source:     paper and section, or repository
     conflicts:  name of another component -> why the two do not go together
-    caution:    one sentence that a page shows beside the component; empty if there is nothing to warn of
-    tells:      what it notes of a step, by name: the views draw it by its kind (docs/trace.md says where the values stand)
+    caution:    one sentence that a page shows next to the component; empty if there is nothing to warn of
+    tells:      the signals that it records in each step, by name. A view draws each by its kind (docs/trace.md says where the
+                values are stored)
     lanes:      the further models that it works with, by role: "draft", "large", ...
-    lane_needs: what it asks of the passes of those
-    listed:     whether people choose it by its name; what is made by naming several others is not
+    lane_needs: what it asks of the passes of those models
+    listed:     whether people choose it by its name; a part that combines several named parts is not listed
 
-    calibrated: of an instance: knob -> where its value comes from, of those that were given as `calibrated:NAME`
+    calibrated: of an instance: knob -> the source of its value, for the knobs that were given as `calibrated:NAME`
     """
 
     kind: ClassVar[str]
@@ -98,7 +99,7 @@ class Component:
         return knobs
 
     def knobs(self) -> dict[str, Any]:
-        """name -> value of every knob, as it stands in a trace's header."""
+        """name -> value of every knob, as a trace's header records it."""
         return {p.name: p.record(getattr(self, p.name)) for p in self.params()}
 
     @classmethod
@@ -119,8 +120,10 @@ class Component:
         return {p.name: getattr(self, p.name) for p in self.params() if p.file and getattr(self, p.name)}
 
     def mark_files(self) -> None:
-        """Let every knob that names a file hold NAME@HASH in the place of its path, as a record does. Raises FileRefusal for a
-        file that cannot be used."""
+        """Replace the path in every knob that names a file by NAME@HASH, as a record does.
+
+        Raises FileRefusal for a file that cannot be used.
+        """
         for p in self.params():
             if p.file and (value := getattr(self, p.name)):
                 setattr(self, p.name, files.file_mark(value, p.most or 0))
@@ -137,17 +140,20 @@ class Component:
         return None
 
     def record(self) -> dict[str, Any]:
-        """Name and knobs, as they stand in a trace's header."""
+        """Name and knobs, as a trace's header records them."""
         return {"name": self.name, **self.knobs()}
 
     def describe(self) -> dict[str, Any]:
-        """What a trace's header says of it beside name and knobs, so that who reads the trace need not know it by name; which
-        words there are stands in engine/trace/records/parts.py."""
+        """Describe the component in a trace's header, in addition to its name and knobs.
+
+        So a reader of the trace need not know the component by name. engine/trace/records/parts.py lists the words of the
+        description.
+        """
         return {}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Component:
-        """What a trace's header tells of."""
+        """Build the component that a trace's header describes."""
         return build(cls.kind, record["name"], {k: x for k, x in record.items() if k != "name"})
 
     @property
@@ -167,7 +173,10 @@ class Component:
 
 @dataclass_transform()
 def component(cls: type[C]) -> type[C]:
-    """Make `cls` a dataclass whose fields are knobs. It is found by the name of its file in its family's folder."""
+    """Make `cls` a dataclass whose fields are knobs.
+
+    The registry finds it by the name of its file in its family's folder.
+    """
     return dataclass(cls)
 
 
@@ -231,7 +240,7 @@ def _annotation_text(annotation: Any) -> str:
 
 
 def _component_modules(package: str) -> Iterator[str]:
-    """The modules of a family's folder and of those inside it; what lies in `shared` is no method."""
+    """The modules of a family's folder and of its subfolders; modules in `shared` are no methods."""
     for info in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
         if not info.ispkg:
             yield info.name
@@ -284,17 +293,21 @@ def build(kind: str, name: str, settings: Mapping[str, Any] | None = None) -> Co
 
 
 def component_from_record(kind: str, record: Mapping[str, Any]) -> Component:
-    """The component that a trace's header tells of, {"name": ..., knob: value, ...}. Raises ParamError for what tells of none
-    of ours: it may come from anywhere."""
+    """Build the component that a trace's header records as {"name": ..., knob: value, ...}.
+
+    Raises ParamError if the record names no component of ours: the record may come from anywhere.
+    """
     if kind not in FOLDERS or not isinstance(record, Mapping) or not isinstance(record.get("name"), str):
         raise ParamError(f"The record names no {kind[:40]} of ours: record the run again with this version.")
     return lookup(kind, record["name"]).from_record(record)
 
 
 def note_declarations(method: Mapping[str, Any]) -> dict[str, dict[str, Note]]:
-    """kind -> name -> note: what the parts of a method tell, by its record {kind: {"name": ..., knob: value, ...}}; all stages
-    of a chain of samplers together. A line that is a knob gets its number. The record may come from anywhere: of a part that
-    is not known nothing is declared."""
+    """kind -> name -> note: the signals that the parts of a method record.
+
+    `method` is the method's record {kind: {"name": ..., knob: value, ...}}. All stages of a chain of samplers count together. A
+    reference line that is a knob gets the knob's number. The record may come from anywhere: an unknown part declares nothing.
+    """
     notes: dict[str, dict[str, Note]] = {}
     for kind in KINDS:
         part = method.get(kind)
@@ -326,9 +339,11 @@ def _resolve_note(note: Note, name: str, cls: type[Component], record: Mapping[s
 
 
 def parse_component(kind: str, text: str, where: str) -> Component:
-    """The component that `text` names, e.g. "confidence_exit threshold=0.7 min_layers=1"; what follows a value without a
-    name is a further item of it, "rsd_c branching=3,2,1". `where` stands in messages. Raises ParamError if there is no such
-    component or knob."""
+    """Parse a component that `text` names, e.g. "confidence_exit threshold=0.7 min_layers=1".
+
+    A word without a name that follows a value is a further item of that value: "rsd_c branching=3,2,1". Messages name the
+    source of the text as `where`. Raises ParamError if there is no such component or knob.
+    """
     name, *words = text.replace(",", " ").split() or [""]
     knobs: dict[str, str] = {}
     for word in words:

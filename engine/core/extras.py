@@ -51,5 +51,5 @@ def require(extra: str, what: str, packages: Sequence[str] = ()) -> None:
 def _is_installed(package: str) -> bool:
     try:
         return importlib.util.find_spec(package) is not None
-    except (ImportError, ValueError):  # a finder refuses it, or a module stands there that was loaded by hand
+    except (ImportError, ValueError):  # a finder refuses it, or a module of this name was loaded by hand
         return False

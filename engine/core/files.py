@@ -1,5 +1,7 @@
-"""Files: where the user's data lie, and the values of knobs that are files. A record names a file by its name and hash, never
-by its place on a machine."""
+"""Files: the folders of the user's data, and the knob values that are files.
+
+A record names a file by its name and hash, never by its place on a machine.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from pathlib import Path
 
 from .refusal import Refusal
 
-MARK = re.compile(r"([\w.()+ -]{1,80})@([0-9a-f]{16})")  # NAME@HASH: what stands for a file in a record
+MARK = re.compile(r"([\w.()+ -]{1,80})@([0-9a-f]{16})")  # NAME@HASH: how a record names a file
 WANTED = "give the path of a text file, or leave it empty"
 KNOWN: dict[str, Path] = {}  # hash -> file of those that this process has read
 
@@ -29,7 +31,7 @@ def data_folder() -> Path:
 
 
 def uploads_folder() -> Path:
-    """The folder of the files that were brought to the page, or whose recorded runs name them: beside the traces."""
+    """The folder of the files that were uploaded to the page or that recorded runs name, next to the traces."""
     return data_folder() / "traces" / "files"
 
 
@@ -40,8 +42,11 @@ def hash_of(value: str) -> str | None:
 
 
 def file_mark(value: str, most: int) -> str:
-    """NAME@HASH of the file that a knob's value names: by its path, or that already. From now on this process knows where it
-    lies. most: its largest size in bytes. Raises FileRefusal if it cannot be read, is empty, too large, or no text."""
+    """NAME@HASH of the file that a knob's value names, by its path or as NAME@HASH already.
+
+    From then on this process knows the file's path. most: its largest size in bytes. Raises FileRefusal if the file cannot be
+    read, is empty, is too large, or is no text.
+    """
     if MARK.fullmatch(value):
         locate_file(value, most)
         return value
@@ -54,7 +59,10 @@ def file_mark(value: str, most: int) -> str:
 
 
 def locate_file(value: str, most: int) -> Path:
-    """Where the file lies that a knob's value names. Raises FileRefusal if it cannot be read, or is not what it was."""
+    """The path of the file that a knob's value names.
+
+    Raises FileRefusal if the file cannot be read or has changed since.
+    """
     digest = hash_of(value)
     if digest is None:
         path = _absolute_path(value)
@@ -78,7 +86,7 @@ def file_problem(value: str, most: int) -> str | None:
 
 
 def safe_file_name(name: str) -> str:
-    """A file's name as it stands in a mark: without what separates folders or cannot be shown."""
+    """A file's name as a mark holds it: without characters that separate folders or cannot be shown."""
     return re.sub(r"[^\w.()+ -]", "_", name)[-80:] or "file"
 
 

@@ -69,12 +69,12 @@ class DepthView(Protocol):
 
     @property
     def skipped_kv(self) -> str:
-        """What stands in the cache of layers that do not run."""
+        """What the cache holds for layers that do not run."""
         ...
 
     @property
     def defer_layer(self) -> int | None:
-        """The layer in front of which tokens wait; None: none do."""
+        """The layer that deferred tokens have not entered yet; None if no tokens wait."""
         ...
 
 
@@ -88,7 +88,7 @@ class SamplerView(Protocol):
 
     @property
     def greedy(self) -> bool:
-        """Whether its law always has one token."""
+        """Whether its distribution always holds a single token."""
         ...
 
     stateful: ClassVar[bool]
@@ -199,7 +199,7 @@ class MethodView(Protocol):
 
     @property
     def guidance(self) -> GuidanceView:
-        """What stands in the place of the target's law."""
+        """The guidance, which replaces the target's distribution."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Moments: where vectors lie and how they spread, worked out from parts of them. No torch at import time."""
+"""Moments: mean and spread of vectors, computed from parts of them. No torch at import time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Notes: what a part tells of a step beside its tokens, declared as data, so that a view can draw it and know no method."""
+"""Notes: the signals that a part records in a step in addition to its tokens.
+
+They are declared as data, so a view can draw them without knowing the method.
+"""
 
 from __future__ import annotations
 
@@ -12,29 +15,30 @@ Kind = Literal["node", "series", "span", "set", "clock", "grid", "track"]
 Over = Literal["model", "head", "matrix", "sublayer", "round"]
 
 LANES = 64  # the most of a track
-PLACE = "place"  # the unit of a place in prompt and text, as far as they were read, at which the token of a node stands too
+PLACE = "place"  # unit of a position in prompt and text, as far as they were read; the token of a node has such a position too
 ROUNDS = 512  # the most of a finding
 
 
 @dataclass(frozen=True)
 class Note:
-    """One thing that a part tells, under a name. A value of None says nothing.
+    """One named signal that a part records. A value of None means that nothing was recorded.
 
-    kind: how the value of a step is made, and how it is drawn. "node": a list, for each node of the draft a number, a truth, a
-          word or a list of these, or for the first nodes only; of one more the first is the root's. "series": a number or a
-          truth, drawn as a line over the steps. "span": [from, to], or several, drawn as bars. "set": a word, or a list of
-          members (numbers, words, or lists of these), drawn as who is in it over the steps. "clock": microseconds; all clocks
-          of a part are lanes of one time. "grid": a list of numbers, or an object of them by name, drawn as rows by shade, the
-          steps across. "track": a list of bars [lane, from, to, token, word], drawn in lanes over a time of their own
-    word: what people call it
-    unit: of its numbers; "node" and "token" are numbers of nodes and ids, "place" where in the text a node's token was copied
-          from. Where the members of a set are lists, the units of their places stand with commas, the last for all that
-          follow; of a track that of its time
-    what: what the value is, for whoever points at it
-    line: what it is held against, another note or a knob of the same part
-    at:   that as a number, where it is one
-    rows: what the numbers of a grid stand for; the words that the bars of a track may have
-    summed: of a node: a sum of logarithms over its path
+    kind: how the value of a step is built, and how it is drawn. "node": a list with one item for each node of the draft, or for
+          the first nodes only. An item is a number, a truth, a word or a list of these. If the list has one item more than
+          there are nodes, its first item is the root's. "series": a number or a truth, drawn as a line over the steps. "span":
+          [from, to], or several, drawn as bars. "set": a word, or a list of members (numbers, words, or lists of these), drawn
+          as membership over the steps. "clock": microseconds; all clocks of a part are lanes of one time. "grid": a list of
+          numbers, or an object of them by name, drawn as shaded rows with the steps across. "track": a list of bars [lane,
+          from, to, token, word], drawn in lanes over a time of their own
+    word: its label for people
+    unit: the unit of its numbers. "node" and "token" are numbers of nodes and ids; "place" is the position in the text that a
+          node's token was copied from. Where the members of a set are lists, commas separate the units of their items, and the
+          last unit holds for all that follow. The unit of a track is that of its time
+    what: what the value is, as the tooltip explains it
+    line: the reference line that it is compared with, another note or a knob of the same part
+    at:   that reference as a number, where it is one
+    rows: the meaning of the rows of a grid; the words that the bars of a track may have
+    summed: for a node: whether it is a sum of logarithms over the node's path
     """
 
     kind: Kind
@@ -78,14 +82,15 @@ class Note:
 
 @dataclass(frozen=True)
 class Finding(Note):
-    """What a transform of weights found in the model that it was given: a note of that model, not of a step. It is declared
-    without values and told with them.
+    """A note of a model, not of a step: what a transform of weights found in the model that it was given.
 
-    over: what the values stand for, layer by layer in rows of a "grid", or one behind the other in a "series" (numbers) or a
-          "set" (words). "head": a row a layer, and in it a value for each query head that the model had; "sublayer": a row a
-          layer of two, attention and feed-forward block; "matrix": a row a layer of four, qkv, out, gate_up and down, and one
-          more row of one, the head's; "round": a value for each generation of a search or step of a training, stretches of
-          equal length together where there were more than 512; "model": a single value
+    It is declared without values and recorded with them.
+
+    over: what the values refer to. A "grid" has one row for each layer; a "series" (numbers) or a "set" (words) has one value
+          after another. "head": one row a layer, with a value for each query head that the model had; "sublayer": one row a
+          layer with two values, attention and feed-forward block; "matrix": one row a layer with four values, qkv, out, gate_up
+          and down, and a last row with one value, the head's; "round": a value for each generation of a search or step of a
+          training; more than 512 of them are grouped into stretches of equal length; "model": a single value
     values: numbers, truths and words; null where there is none
     """
 

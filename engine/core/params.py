@@ -32,7 +32,7 @@ SWITCH = {
     "off": False,
     "0": False,
 }
-AUTO = "auto"  # in the place of a number: the one that belongs to the trained part at hand
+AUTO = "auto"  # given instead of a number: the part takes the number that belongs to the trained part in use
 WORDS = 2000  # characters of a text for which no other limit is declared
 SHOWN = 60  # characters of a value in a message
 
@@ -43,14 +43,15 @@ class ParamError(Refusal):
 
 @dataclass(frozen=True)
 class Param:
-    """One knob. `low` and `high` are inclusive, in a list they hold for each item; `choices` closes the set; `unit` and `help`
-    are for people.
+    """One knob. `low` and `high` are inclusive; in a list they hold for each item.
+
+    `choices` closes the set; `unit` and `help` are for people.
 
     item:        type of the items of a list, whose value is a tuple; typed with commas, or blanks, between them
     least, most: how many items a list has; most: also characters of a text, bytes of a file
     lines:       its text may have several lines
     file:        its text is the path of a file, which a page must not open for whoever typed it
-    auto:        a number that may also be the word AUTO; the part puts the number in its place when a run begins
+    auto:        a number that may also be the word AUTO; the part sets the number when a run begins
     """
 
     name: str
@@ -70,8 +71,10 @@ class Param:
     auto: bool = False
 
     def check(self, value: Any, owner: str) -> Any:
-        """Return `value` as this knob's type, or raise ParamError. `owner` is the component's name. A list may come as the text
-        that stands for it in a record."""
+        """Return `value` as this knob's type, or raise ParamError.
+
+        `owner` is the component's name. A list may also be given as the text that a record holds for it.
+        """
         where = f"{owner}.{self.name} = {_shorten_value(value)}"
         if self.auto and value == AUTO:
             return AUTO
@@ -186,7 +189,7 @@ class Param:
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     def record(self, value: Any) -> Any:
-        """A value as it stands in a trace's header and in a link: a number, true or false, or text."""
+        """A value as a trace's header or a link holds it: a number, true or false, or text."""
         return self.spell(value) if self.item is not None else value
 
 

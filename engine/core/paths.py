@@ -20,7 +20,7 @@ class PathRefusal(Refusal):
 
 
 def expand_path(text: str | Path) -> Path:
-    """The path that `text` names; ~ and ~USER stand for homes. Raises PathRefusal."""
+    """The path that `text` names; ~ and ~USER expand to home folders. Raises PathRefusal."""
     name = str(text)
     if why := _name_problem(name):
         raise PathRefusal(name, why)

@@ -19,15 +19,17 @@ _ORDER: tuple[Attention, ...] = ("none", "decode", "columns", "rows")
 
 @dataclass(frozen=True)
 class Needs:
-    """What a component asks of every pass of its lane. The decoder runs the cheapest pass that satisfies the union.
+    """What a component needs from every pass of its lane. The decoder runs the cheapest pass that satisfies the union.
 
-    attention: "none": the fused kernel. "decode": rows in decode, nothing of a prompt. "columns": column sums after prefill,
-               rows in decode; what eviction scores are made of. "rows": full rows in prefill too, which costs memory
+    attention: "none": the fused kernel. "decode": rows in decode, nothing for a prompt. "columns": column sums after prefill,
+               rows in decode; eviction scores are computed from these. "rows": full rows in prefill too, which costs memory
                quadratic in the prompt.
     attention_layers: the layers whose attention is wanted; empty: all
     hidden:    residual-stream places: layer numbers (input of that layer) and "final" (after the final norm)
-    queries:   the last so many queries of the prompt, of which a policy may ask the attention when it ends. Passes stay fused
-    moments:   the first position from which on mean and covariance of the prompt's queries before rotation are wanted; None: no
+    queries:   how many of the prompt's last queries to keep; a policy may ask for their attention when the prompt ends. Passes
+               stay fused
+    moments:   the first position from which mean and covariance of the prompt's queries before rotation are wanted; None: not
+               wanted
     """
 
     attention: Attention = "none"

@@ -32,8 +32,8 @@ def is_enabled() -> bool:
 class Progress:
     """The progress of the work inside a `with`.
 
-    phase: what is done, in a word or two;  total: how much there is of it, None where nobody knows;  unit: of what
-    done:  how much of it was done
+    phase: the work, in a word or two;  total: how many units there are, None if unknown;  unit: the name of a unit
+    done:  how many units are done
     """
 
     def __init__(self, phase: str, total: float | None = None, unit: str = ""):

@@ -76,28 +76,29 @@ class PictureSpec:
 class ModelSpec:
     """Everything about a model that a cost, a cache or a view needs to know.
 
-    windows:  per layer, the sliding window in tokens (a query sees the last `window` positions, itself included),
-              or None for full attention; an empty tuple means full attention everywhere
+    windows:  per layer, the sliding window in tokens (a query sees the last `window` positions, itself included), or None for
+              full attention; an empty tuple means full attention everywhere
     no_rope:  layers that do not rotate queries and keys
     local_rope: the rotation of layers with a window, where it differs from that of the others (Gemma 3)
     act:      the gate's activation, "silu" or "gelu" (its tanh approximation)
     post_norms: the outputs of attention and feed-forward block are normed before they are added
-    embed_scale: what a looked-up embedding is multiplied by
+    embed_scale: the factor that multiplies a looked-up embedding
     query_dim: attention scores are divided by its root; None: head_dim
     attn_cap, logit_cap: scores or logits x become cap * tanh(x / cap); None: they stay as they are
-    heads:    draft heads that lie in the checkpoint's folder, by name
-    causal:   whether a row sees only what stands before it, and itself; otherwise it sees all that its pass reads
-    mask_token: the id that stands for a token not yet written, where the model has learnt one
+    heads:    draft heads in the checkpoint's folder, by name
+    causal:   whether a row sees only itself and the rows before it; otherwise it sees all that its pass reads
+    mask_token: the id of a token not yet written, where the model has learnt one
     adapter:  the adapter that is merged into the weights, by its name in the checkpoint's folder; empty: none
     pad_token: the id that fills up shorter texts, where the model names one; no record keeps it
     picture:  the grey pictures that the model writes; None: it writes text
-    block_length: tokens of a block, where this is the token decoder of a Block Transformer, which sees no others; 0: it is none
-    groups:   of a model that was cut: by layer and KV head that is left, the query heads that read it; no KV head: there is no
-              attention. n_heads and n_kv_heads stay those of the whole model. Empty: all layers alike
-    widths:   of a model that was cut: by layer, the columns of its feed-forward block; 0: there is none. Empty: d_ff each
+    block_length: tokens of a block, if this is the token decoder of a Block Transformer, which sees no other tokens; 0: it is
+                  none
+    groups:   only for a model that was cut: by layer and remaining KV head, the query heads that read it. A layer without KV
+              heads has no attention. n_heads and n_kv_heads stay those of the whole model. Empty: all layers alike
+    widths:   only for a model that was cut: by layer, the columns of its feed-forward block; 0: there is none. Empty: d_ff each
     weights:  the transforms that its weights went through, as `load` takes them; empty: they are as the checkpoint has them
-    bits:     per layer, bits that a number takes in the matrices qkv, out, gate_up and down, scales included, and at the end
-              those of the head alone; empty: all as the model's type has them
+    bits:     per layer, bits of a number in the matrices qkv, out, gate_up and down, scales included, and at the end those of
+              the head alone; empty: all as the model's type has them
     """
 
     name: str
@@ -212,7 +213,7 @@ class ModelSpec:
         return attn * bool(k) + ffn * bool(f)
 
     def choose_below(self, instead: str) -> str:
-        """What to choose where a number of layers has to lie below all of them; `instead`: where the model has one."""
+        """Advice for a number of layers that must be below all of them; `instead`: the advice for a model of one layer."""
         return f"choose 1 to {self.n_layers - 1}" if self.n_layers > 1 else f"choose {instead}"
 
     @property
@@ -230,8 +231,10 @@ class ModelSpec:
         return self.bits[-1][0] if self.bits else usual
 
     def weight_bytes(self, itemsize: int) -> int:
-        """Bytes of all weights, whose usual type has so many: a head that is stored otherwise than the embedding that it is
-        tied to counts beside it."""
+        """Bytes of all weights; `itemsize`: bytes of a number of the usual type.
+
+        A head that is tied to the embedding but stored differently counts in addition to it.
+        """
         if not self.bits:
             return self.params * itemsize
         usual, saved = 8 * itemsize, 0.0

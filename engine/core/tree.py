@@ -1,4 +1,4 @@
-"""Trees as lists of parents: parents[i] is the parent of node i, -1 the root; parents stand before their children. No torch."""
+"""Trees as lists of parents: parents[i] is the parent of node i, -1 the root; parents come before their children. No torch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def depths(parents: Iterable[int]) -> list[int]:
-    """Per node its distance from the root, whose children have depth 1."""
+    """Distance of each node from the root, whose children have depth 1."""
     levels: list[int] = []
     for parent in parents:
         levels.append(1 if parent < 0 else levels[parent] + 1)
