@@ -95,7 +95,11 @@ def _check_at_least_one(tokens: int, batch: int) -> None:
 
 
 class _SubLayers(NamedTuple):
-    """The layers whose attention and whose feed-forward block run, those that are filled and those that are copied."""
+    """The layers of a pass by what runs there.
+
+    attn and ffn: layers whose attention or feed-forward block runs; filled: whose keys and values are computed from an exit
+    state; copied: whose keys and values are copied from below.
+    """
 
     attn: set[int]
     ffn: set[int]
@@ -114,8 +118,10 @@ class _SubLayers(NamedTuple):
 
 
 def pass_cost(spec: ModelSpec, shape: PassShape) -> Cost:
-    """The sum of `pass_ops`. Where the scores of all layers cost the same they are priced once, and what stands beside them is
-    kept."""
+    """The sum of `pass_ops`.
+
+    If the scores of all layers cost the same, they are priced once and the price of everything else is cached.
+    """
     held, pairs = shape.held, shape.pairs
     apart = shape.differs_by_layer or spec.windows or spec.groups
     if apart or not isinstance(held, int) or not isinstance(pairs, int | None):
@@ -301,7 +307,10 @@ class _RowShape(TypedDict, total=False):
 
 
 def _row_shape(spec: ModelSpec, record: Pass, held: Held, parents: Sequence[int] | None) -> _RowShape:
-    """What each layer of a pass ran and read whose rows did not all run it; parents: of the tree that it checked."""
+    """What each layer ran and read in a pass where some rows left out layers.
+
+    parents: of the tree that the pass checked.
+    """
     layers = range(spec.n_layers)
     attn, ffn = ([record.running_rows(i, block) for i in layers] for block in ("attn", "ffn"))
     entering = [record.tokens if record.gap == "propagate" else len(rows) for rows in attn]
@@ -373,8 +382,11 @@ def _exit_map_ops(spec: ModelSpec, record: Pass, bits: float) -> list[Op]:
 
 
 def look_ops(spec: ModelSpec, look: Look, bits: float = 16) -> list[Op]:
-    """The operators of what a router worked out of a model's laws or states: a softmax over the vocabulary, as attention's;
-    with two operations an entry more its entropy; the maps of a net, and five operations an activation between two of them."""
+    """The operators that a router runs on a model's distributions or states.
+
+    These are a softmax over the vocabulary, priced like attention's; with two more operations an entry its entropy; or the maps
+    of a net, with five operations an activation between two of them.
+    """
     if look.of != "net":
         entries = spec.vocab * look.rows
         return [
@@ -418,7 +430,7 @@ def _shared_entries(record: Pass) -> int:
 
 
 def _entries_by_head(entries: int | Sequence[int]) -> Sequence[int]:
-    """Entries of a layer by KV head; one number stands for all."""
+    """Entries of a layer by KV head; a single number holds for all heads."""
     return [entries] if isinstance(entries, int) else entries
 
 

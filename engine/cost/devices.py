@@ -38,7 +38,7 @@ def _device(
 
 
 def _apple(name: str, gb_s: float, tflops: float, kind: Kind, source: str, gb: float) -> HardwareProfile:
-    """One figure stands for single and half precision: the units have the same rate in both."""
+    """One figure covers single and half precision: the units have the same rate in both."""
     return _device(name, gb_s, tflops, None, kind, source, gb, fp32=tflops)
 
 

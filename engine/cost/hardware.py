@@ -50,7 +50,7 @@ Key = Mapping[str, str | int]
 
 
 def profile_path(key: Key, data_dir: str | Path | None = None) -> Path:
-    """Where the profile measured under `key` (machine, torch, threads, dtype) lies; the folder may not exist yet."""
+    """Path of the profile measured under `key` (machine, torch, threads, dtype); the folder may not exist yet."""
     folder = (data_folder() if data_dir is None else Path(data_dir)) / "profiles"
     words = "-".join(str(part) for part in key.values()).lower()
     return folder / (re.sub(r"[^a-z0-9.]+", "-", words).strip("-") + ".json")

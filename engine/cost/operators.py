@@ -146,8 +146,11 @@ class OperatorPrices:
         weight_bits: float | None = None,
         into_cache: bool = False,
     ) -> Op:
-        """A matrix product i -> o on `rows` rows per sequence (None: all); `into_cache`: it makes keys or values. A matrix
-        whose bits the model tells has these, whatever those of the others are."""
+        """A matrix product i -> o on `rows` rows per sequence (None: all).
+
+        `into_cache`: it makes keys or values. If the model records the bits of this matrix, they override those of the other
+        matrices.
+        """
         bits = self.w if weight_bits is None else weight_bits
         if layer is not None and name in MATRIX:
             bits = self.spec.bits_at(layer, MATRIX[name], bits)
@@ -229,8 +232,10 @@ class OperatorPrices:
         ]
 
     def gap(self, layer: int, kv_heads: int, filled: bool, copied: bool) -> list[Op]:
-        """What a layer costs whose attention does not run: `keys_values` where it is filled; where it is copied, the newest
-        entries of the layer below, read and written; else nothing."""
+        """What a layer costs whose attention does not run.
+
+        Filled: `keys_values`. Copied: read and write the newest entries of the layer below. Else nothing.
+        """
         both = byte_count(2 * kv_heads * self.spec.head_dim * self.n * self.batch, self.k)
         if filled:
             return self.keys_values(layer, kv_heads)

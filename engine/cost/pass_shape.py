@@ -18,16 +18,18 @@ class PassShape:
     batch:   sequences;  again: entries that another sequence has loaded
     pairs:   true entries of the attention mask per sequence, one number or one per layer; None: those of the model's own mask
     attn_layers, ffn_layers: sub-layers that run, as layers or as a count from the first; None: all
-    propagated, copied: layers without attention whose keys and values are made of an exit state, or copied from below
+    propagated, copied: layers without attention whose keys and values are computed from an exit state, or copied from below
     heads, kv_heads: open query and KV heads per layer; None: all that the model has there
-    weight_bits: bits per weight, scales included, where the model tells none;  head_bits: the head's, None: the same
+    weight_bits: bits per weight, scales included, where the model records none;  head_bits: the head's, None: the same
     act_bits: bits per activation
-    kv_bits: bits per number of a new entry;  read_bits: per number of those that are read, on average; None: the same
+    kv_bits: bits per number of a new entry;  read_bits: average bits per number of the entries that are read; None: the same
     dequant: charge two operations per weight for unpacking
     fused:   the scores of the attention do not go through memory
     bounds:  by layer, pages whose bounds are read first
-    rows:    by layer, how many run it, the last of them: of fewer the others are entries before them (None: all)
-    ffn_rows: of its feed-forward block, if not as many;  entering: how many leave entries, if others than those that run
+    rows:    by layer, how many rows run it, the last ones of the pass; if fewer than all, the other rows are entries before
+             them (None: all)
+    ffn_rows: rows of its feed-forward block, if not as many;  entering: how many rows leave entries, if others than those that
+              run
     """
 
     tokens: int

@@ -1,4 +1,4 @@
-"""Passes: what the forward passes of a step moved and computed, by the cost model, beside the time that they took."""
+"""Passes: bytes moved and FLOP of the forward passes of a step, by the cost model, next to their measured time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PRICED = tuple(x.name for x in fields(Pass) if x.name not in ("wall_us", "instru
 
 
 def spec_of(record: Mapping[str, Any]) -> ModelSpec:
-    """The shape of a model from what a trace's header says of it. Raises TraceError where it tells none."""
+    """The shape of a model, from its record in a trace's header. Raises TraceError if the header records none."""
     spec = read_dataclass(ModelSpec, record)
     sizes = (spec.n_layers, spec.n_heads, spec.n_kv_heads, spec.head_dim, spec.d_model, spec.d_ff, spec.vocab)
     if min(sizes) < 1 or len(spec.windows) not in (0, spec.n_layers):
@@ -43,10 +43,11 @@ def spec_of(record: Mapping[str, Any]) -> ModelSpec:
 
 
 class PassPricer:
-    """Prices the passes of one run. A lane whose shape the header does not tell has no price.
+    """Prices the passes of one run. A lane whose shape the header does not record has no price.
 
-    before: lane -> the shape that transforms of its weights began with, where there were some
-    prompt: tokens of the prompt that the target read, as the header says, until `learn` tells that a context left some out
+    before: lane -> the model's shape before transforms of its weights, where there were some
+    prompt: tokens of the prompt that the target read, as the header says, until `learn` finds that a prompt compression left
+            some out
     """
 
     def __init__(self, header: Header):
@@ -71,9 +72,12 @@ class PassPricer:
         return prefill
 
     def rows(self, passes: Iterable[Pass], draft: DraftTree | None = None) -> list[dict[str, Any]]:
-        """One row per lane and phase, in the order of the passes: how many, rows fed, FLOP, bytes moved, the bytes of
-        weights and KV that one pass reads at most (what a processor's cache would have to hold), and seconds. Of a lane whose
-        weights were transformed also `before`: the same three prices of these passes by the model that it was made of."""
+        """One row per lane and phase, in the order of the passes.
+
+        A row has the number of passes, rows fed, FLOP, bytes moved and seconds. It also has the most bytes of weights and KV
+        that one pass reads, which a processor's cache would have to hold. For a lane whose weights were transformed, `before`
+        has the same three prices of these passes for the original model.
+        """
         rows: dict[tuple[str, str], dict[str, Any]] = {}
         for one in passes:
             if self.bits is None or one.lane not in self.specs or one.wall_us <= 0:
@@ -116,8 +120,10 @@ class PassPricer:
         return (plain * emitted - sum(self.cost(x).flops for x in (*ran, *aside))) * spec.n_layers / bare
 
     def cost(self, one: Pass, draft: DraftTree | None = None, before: bool = False) -> Cost:
-        """The price of one pass of a lane whose shape is known; `draft`: the tree that it checked; before: of the same pass by
-        the model that the lane's was made of."""
+        """The price of one pass of a lane whose shape is known.
+
+        `draft`: the tree that it checked; before: price the same pass for the model that the lane's was made from.
+        """
         if draft is not None and draft.parents:
             spec = (self.before if before else self.specs)[one.lane]
             return cost_of(spec, one, draft=draft, bits=self.bits or 0, read_bits=self.read_bits(one))
@@ -133,8 +139,10 @@ class PassPricer:
         )
 
     def read_bits(self, one: Pass) -> float | None:
-        """Bits of a number of the entries that a pass reads, on average, where a codec has packed the older ones of its cache;
-        None: nothing is packed. The prompt is read before that."""
+        """Average bits of a number of the entries that a pass reads, where KV compression has packed older ones.
+
+        None: nothing is packed. The prompt is read before that.
+        """
         bits = self._packs.get("reads", self._packs.get("bits"))
         whole = self._packs.get("whole")
         held = one.held

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 
 def hoeffding(losses: Sequence[float], delta: float) -> float:
-    """exp(-2 n (delta - mean)^2) where the mean is below delta, else 1; losses lie in [0, 1].
+    """exp(-2 n (delta - mean)^2) if the mean is below delta, else 1; losses are in [0, 1].
 
     Source: Schuster et al. 2022, arXiv:2207.07061, section 4.1.
     """
@@ -23,8 +23,10 @@ def binomial(losses: Sequence[float], delta: float) -> float:
 
 
 def hoeffding_bentkus(losses: Sequence[float], delta: float) -> float:
-    """The smaller of exp(-n h(min(mean, delta), delta)), h the relative entropy of two coins, and e times the chance of at most
-    ceil(n mean) ones among n draws of a coin delta; losses lie in [0, 1]. At most 1.
+    """The p-value of Hoeffding and Bentkus: the smaller of two bounds, at most 1; losses are in [0, 1].
+
+    The first is exp(-n h(min(mean, delta), delta)), with h the relative entropy of two coins. The second is e times the chance
+    of at most ceil(n mean) ones among n draws of a coin delta.
 
     Source: Angelopoulos et al. 2021, arXiv:2110.01052, section 2.2; Bates et al. 2021, arXiv:2101.02703, section 3.1.
     """

@@ -84,7 +84,7 @@ class HardwareProfile:
             raise ParamError(f"{self.name}: peak_flops is empty: give FLOP/s for one dtype at least.")
 
     def peak(self, dtype: str | None = None) -> float:
-        """FLOP/s for `dtype`; bfloat16 and float16 stand for each other. None: the default."""
+        """FLOP/s for `dtype`; bfloat16 and float16 replace each other. None: the default."""
         if not isinstance(self.peak_flops, Mapping):
             return self.peak_flops
         wanted = dtype or next(iter(self.peak_flops))

@@ -1,8 +1,8 @@
-"""What passes reached of a machine, and what of their work stayed: MBU, MFU, attainable over measured, useful over executed.
+"""Utilization of a machine by passes: MBU, MFU, attainable over measured, useful over executed.
 
-MBU is counted by the usual rule: weights and cache, no activations. Work is useful where the text kept it: of a pass that
-decides, the share of its rows whose token was emitted. Drafts, rows that were rejected, and what was run beside are executed
-and not useful in themselves. Plain decoding is useful throughout. No torch.
+MBU is counted by the usual rule: weights and cache, no activations. Work is useful if the text kept it. Of a pass that decides,
+that is the share of rows whose token was emitted. Drafts, rejected rows and side computations are executed but not useful in
+themselves. Plain decoding is useful throughout. No torch.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Utilization:
 
     @property
     def kept_share(self) -> float | None:
-        """Of the rows that decide, the share whose token was emitted; None: there are none."""
+        """Share of the deciding rows whose token was emitted; None if there are no such rows."""
         return self.tokens / self.rows if self.rows else None
 
     @property
@@ -74,7 +74,7 @@ class Utilization:
 
 
 def step_utilization(prices: PassPricer, step: Step, machine: HardwareProfile | None = None) -> Utilization:
-    """What the passes of a step did. A lane whose shape is not known counts for nothing."""
+    """Utilization of the passes of a step. A lane whose shape is unknown counts for nothing."""
     ran = [one for one in step.passes if one.lane in prices.specs and prices.bits is not None]
     each = [
         pass_utilization(prices, one, step.draft if is_deciding_pass(one) else None, machine) for one in ran

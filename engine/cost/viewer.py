@@ -1,10 +1,10 @@
-"""LLM-Viewer's accounting as it is shipped, operator by operator, and where it parts from ours. No torch.
+"""LLM-Viewer's accounting as published, operator by operator, and where it differs from ours. No torch.
 
 Source: Yuan et al., LLM Inference Unveiled, arXiv 2402.16363; hahnyuan/LLM-Viewer, model_analyzer.py and configs/Llama.py,
-revision of July 2024. The table is kept with its errors, so that a figure of theirs can be told apart from one of ours;
-`compare_costs` sets both side by side and says in words why they differ. Nothing else is priced by it.
+revision of July 2024. The table keeps their errors, so that their figures can be distinguished from ours. `compare_costs` sets
+both side by side and says in words why they differ. Nothing else is priced by it.
 
-Letters as in `operators.py`; s: all positions of a sequence, of which decoding adds the last one and a prefill all.
+Letters as in `operators.py`; s: all positions of a sequence. Decoding adds the last position, a prefill adds all.
 
     operator                   FLOPs           bytes
     linear i -> o              2 i o n B       as ours
@@ -145,10 +145,10 @@ class _ViewerTable:
         return Op("lm_head", None, h * vocab * self.batch, weight_bytes=weights, act_bytes=acts)
 
 
-# ---- beside ours
+# ---- compared with ours
 
 MATRICES = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
-PARTS: dict[str, tuple[str, ...]] = {  # what is told together: the operators of both tables
+PARTS: dict[str, tuple[str, ...]] = {  # the operators of both tables that are reported together
     "matrices of the layers": MATRICES,
     "attention": ("qk_matmul", "softmax", "sv_matmul", "fused_attention", "attention"),
     "norms": ("attn_norm", "ffn_norm"),

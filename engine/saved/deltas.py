@@ -1,8 +1,9 @@
-"""Keys and values as small integers: tokens stand in groups, the first of each as it is, the others as what they differ
-from it.
+"""Keys and values as small integers, in groups of tokens.
 
-CacheGen, Liu et al. 2024, arXiv:2310.07240, section 5.2; the bins are those of UChi-JCL/CacheGen (cachegen_basics.py), which
-codes tokens themselves: groups of ten and anchors in 8 bits are told from memory of the paper.
+The first token of a group is stored as it is, the others as their difference from it.
+
+CacheGen, Liu et al. 2024, arXiv:2310.07240, section 5.2. The bins are those of UChi-JCL/CacheGen (cachegen_basics.py), which
+codes the tokens themselves. Groups of ten and anchors in 8 bits are cited from memory of the paper.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class CacheShape:
 
     @property
     def anchors(self) -> int:
-        """Groups, the last of which may have fewer tokens."""
+        """Number of groups; the last group may have fewer tokens."""
         return -(-self.entries // self.group)
 
     @property
@@ -44,8 +45,11 @@ class CacheShape:
 
 @dataclass(frozen=True)
 class CacheCodes:
-    """A cache as integers. anchors: uint8 [L, 2, A, C], 0 to 254; differences: uint8 [L, 2, n - A, C], 0 to 2 steps; largest:
-    float32 [L, 2, n], what the largest code stands for, of each token, as numbers that 16 bits hold (bfloat16)."""
+    """A cache as integers.
+
+    anchors: uint8 [L, 2, A, C], 0 to 254; differences: uint8 [L, 2, n - A, C], 0 to 2 steps; largest: float32 [L, 2, n], the
+    number that the largest code of each token means, as numbers that 16 bits hold (bfloat16).
+    """
 
     anchors: np.ndarray
     differences: np.ndarray
@@ -100,7 +104,7 @@ def to_bfloat16_bits(x: np.ndarray) -> np.ndarray:
 
 
 def from_bfloat16_bits(bits: np.ndarray) -> np.ndarray:
-    """float32: the numbers that 16 bits of bfloat16 stand for."""
+    """float32: the numbers that 16-bit bfloat16 patterns encode."""
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
@@ -129,7 +133,7 @@ def _round_up(x: np.ndarray) -> np.ndarray:
 def _decode_codes(
     codes: np.ndarray, largest: np.ndarray, fine: np.ndarray, dtype: type | np.dtype
 ) -> np.ndarray:
-    """float [L, 2, T, C]: what the codes stand for."""
+    """float [L, 2, T, C]: the numbers that the codes encode."""
     numbers: np.ndarray = (codes.astype(dtype) - fine.astype(dtype)) * (
         largest[..., None].astype(dtype) / fine.astype(dtype)
     )

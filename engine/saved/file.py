@@ -1,9 +1,11 @@
 """A saved cache: the file that holds a prompt's tokens with their keys and values, and that is read without trusting it.
 
-magic, length of the head (uint32), head (JSON), then the parts one behind the other: token ids (int32), the largest number of
-each token (16 bits), and for anchors and for differences the frequencies (deflated), the coder's states and its words. All
-numbers are little-endian. The head says what model it is of, and what the parts need to be read; their sizes follow from the
-model's shape, so nothing is allocated that the head alone asks for. A hash over the parts finds what was damaged.
+The file holds the magic, the length of the head (uint32), the head (JSON), then the parts one after another. The parts are
+token ids (int32) and the largest number of each token (16 bits). Then, for anchors and for differences: the frequencies
+(deflated), the coder's states and its words. All numbers are little-endian.
+
+The head names the model, and what is needed to read the parts. Their sizes follow from the model's shape, so nothing is
+allocated that the head alone asks for. A hash over the parts finds damage.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ _MOST = torch.finfo(torch.bfloat16).max
 _SPLITS = (
     "layer",
     "channel",
-)  # whose frequencies are kept: of a layer's keys or values, or of each of their channels
+)  # what shares a frequency table: a layer's keys or values, or each of their channels
 
 
 class SavedCacheError(Refusal):
@@ -66,9 +68,11 @@ class SavedCacheError(Refusal):
 
 @dataclass(frozen=True)
 class CacheFileHeader:
-    """What the file says of itself. model, fingerprint: of whose cache it is; tokens: ids, one more than entries; splits: whose
-    frequencies stand in the file, of anchors and of differences; tables: bytes of these; words: how many the coder wrote
-    of each; sha256: of all parts."""
+    """The head of the file.
+
+    model, fingerprint: the cache's model; tokens: ids, one more than entries; splits: what shares a frequency table, for
+    anchors and for differences; tables: bytes of these; words: how many the coder wrote of each; sha256: of all parts.
+    """
 
     model: str
     fingerprint: str
@@ -96,7 +100,7 @@ class SavedCache:
     head: CacheFileHeader
 
     def record(self) -> dict[str, Any]:
-        """As it stands in a trace's header."""
+        """As a trace's header records it."""
         entries = len(self.tokens) - 1
         return {
             "entries": entries,
@@ -148,7 +152,10 @@ def save(
 
 
 def load(path: Path, spec: ModelSpec, fingerprint: str, context: int) -> SavedCache:
-    """What a file holds of a cache of this model, whose context is so long. Raises SavedCacheError where it does not."""
+    """Load the cache of this model from a file. `context`: the model's longest context.
+
+    Raises SavedCacheError if the file holds no such cache.
+    """
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -323,7 +330,7 @@ def _symbols(codes: CacheCodes, shape: CacheShape, level: str) -> list[tuple[np.
 
 
 def _contexts(layers: int, tokens: int, channels: int, split: str) -> np.ndarray:
-    """[2 layers * tokens * channels], in the smallest type that holds them: whose frequencies each symbol has."""
+    """[2 layers * tokens * channels], in the smallest type that holds them: the frequency table of each symbol."""
     layer = np.arange(2 * layers)[:, None, None]
     each = layer * channels + np.arange(channels) if split == "channel" else layer
     each = each.astype(np.min_scalar_type(2 * layers * channels))
@@ -332,7 +339,10 @@ def _contexts(layers: int, tokens: int, channels: int, split: str) -> np.ndarray
 
 @dataclass(frozen=True)
 class _Stream:
-    """Anchors or differences, coded. split: whose frequencies; deflated: these; bits: what the symbols tell under them."""
+    """Anchors or differences, coded.
+
+    split: what shares a frequency table; deflated: the tables; bits: the information in the symbols under them.
+    """
 
     split: str
     deflated: bytes
@@ -354,7 +364,7 @@ class _Stream:
         return cls(split, deflated, encode_symbols(symbols.ravel(), contexts, table))
 
     def parts(self) -> list[bytes]:
-        """As they stand in the file."""
+        """The parts as the file holds them."""
         return [
             self.deflated,
             self.coded.states.astype("<u8").tobytes(),

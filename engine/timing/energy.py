@@ -9,10 +9,10 @@ COUNTERS = Path("/sys/class/powercap")
 
 
 def read_joules(folder: Path = COUNTERS) -> float | None:
-    """What all processor packages have used since some time ago; None where no counter can be read.
+    """Joules that all processor packages have used since an arbitrary time; None where no counter can be read.
 
-    A package is `intel-rapl:N`; what lies in it (cores, memory) is part of it. A difference of two readings counts, and one
-    that is negative, since a counter began anew, does not.
+    A package is `intel-rapl:N`; its sub-domains (cores, memory) are part of it. Only a difference of two readings counts. A
+    negative difference does not count: a counter started again from zero.
     """
     try:
         packages = [x for x in folder.glob("intel-rapl:*") if x.name.count(":") == 1]
@@ -22,5 +22,5 @@ def read_joules(folder: Path = COUNTERS) -> float | None:
 
 
 def joules_between(before: float | None, after: float | None) -> float | None:
-    """Joules between two readings; None where one of them is missing or a counter began anew."""
+    """Joules between two readings; None if one of them is missing or a counter started again."""
     return None if before is None or after is None or after < before else after - before

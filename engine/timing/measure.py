@@ -1,8 +1,8 @@
 """Measures the machine at hand: peak FLOP/s, bandwidth of memory and of the cache, and the price of a launch.
 
-Roofs are the best of several timings, as in the STREAM benchmark, since a roof is what the machine can do and another
-program can only take from it; the median stands beside it in `details`, and far below it says the machine was busy.
-The launch price is a median. In all about three seconds.
+Roofs are the best of several timings, as in the STREAM benchmark, since a roof is what the machine can do and another program
+can only take from it. `details` also has the median; a median far below the roof shows that the machine was busy. The launch
+price is a median. In all about three seconds.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def measure(
 ) -> HardwareProfile:
     """Measure `device` in `dtype`, on the CPU with `threads` threads (None: as set). Nothing is left changed.
 
-    The peak is that of square matrix products in `dtype`; bandwidths are those of the fastest of a sum, a matrix-vector
-    product and a copy in float32, since bytes are bytes; a launch is the mean of a tiny addition and a tiny linear.
-    Until it returns, torch's thread count is `threads`, for the whole process: measure before a run, not beside one.
+    The peak is that of square matrix products in `dtype`. Bandwidths are those of the fastest of a sum, a matrix-vector product
+    and a copy in float32, since bytes are bytes. A launch is the mean of a tiny addition and a tiny linear. Until it returns,
+    torch's thread count is `threads`, for the whole process: measure before a run, not during one.
     """
     dtype, device = _dtype(dtype), torch.device(device)
     before = torch.get_num_threads()
