@@ -64,7 +64,7 @@ def check_calibration(method: Method, used: Mapping[str, Model]) -> None:
 
 
 def pair_unloaded_models(method: Method, model: R, models: Mapping[str, R]) -> dict[str, R]:
-    """The same of models that need not be loaded yet; so nothing is said of the devices that they lie on."""
+    """The same for models that need not be loaded yet; so the devices of the models are not checked."""
     method.check(model.spec, models)
     used = {TARGET: model, **{role: models[role] for role in method.lanes}}
     method.check_models({role: x.spec for role, x in used.items() if role != TARGET})
@@ -83,7 +83,7 @@ def pair_unloaded_models(method: Method, model: R, models: Mapping[str, R]) -> d
 
 
 def check_reference(method: Method, reference: Along = True) -> None:
-    """Raise MethodError where a full cache beside the target's, or the whole model, would say nothing."""
+    """Raise MethodError where a full cache next to the target's, or the whole model, would show nothing."""
     strategy, policy = method.strategy, method.policy
     if reference and not strategy.uses & {"policy", "kv_compression"}:
         why = "does not read one text from its front to its end, so no model can read along"
@@ -126,8 +126,10 @@ def reference_decoder(models: Mapping[str, Model]) -> tuple[Decoder | None, int]
 
 
 def check_same_tokens(models: Mapping[str, ModelInfo]) -> None:
-    """Raise MethodError if an id stands for other text in one of them than in the target. Ids that one of them lacks pad it
-    to a round size, and are never chosen."""
+    """Raise MethodError if an id means other text in one of them than in the target.
+
+    Ids that one of them lacks pad it to a round size, and are never chosen.
+    """
     target = models[TARGET]
     ours = target.tokenizer
     for role, other in models.items():
@@ -147,7 +149,7 @@ def check_same_tokens(models: Mapping[str, ModelInfo]) -> None:
 
 
 def _check_same_device(models: Mapping[str, Model]) -> None:
-    """Raise MethodError if they lie on several devices. Their types may differ."""
+    """Raise MethodError if the models are on several devices. Their types may differ."""
     target = models[TARGET]
     for role, other in models.items():
         if other.decoder.device != target.decoder.device:

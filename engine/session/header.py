@@ -1,4 +1,4 @@
-"""Fields of a trace's header that are known before a run: of its method, its prompt and the models beside the target."""
+"""Fields of a trace's header that are known before a run: its method, its prompt and the models other than the target."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def method_fields(method: Method, run: str, prompt: Sequence[int], recorder: Rec
 
 
 def further_model_fields(models: Mapping[str, Model]) -> dict[str, dict[str, Any]]:
-    """Role -> what a trace's header tells of the model, of all but the target."""
+    """Role -> what a trace's header records of the model, for all models but the target."""
     return {
         role: {**x.spec.record(), "fingerprint": x.fingerprint}
         for role, x in models.items()

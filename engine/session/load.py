@@ -93,14 +93,17 @@ class Model:
 
     @cached_property
     def pieces(self) -> list[bytes]:
-        """id -> the bytes that it stands for; made when somebody first asks. There is a tokenizer."""
+        """id -> the bytes that it encodes; built on first use. Requires a tokenizer."""
         assert self.tokenizer is not None, "ids without a tokenizer stand for nothing"
         return [self.tokenizer.bytes_of(x) for x in range(self.decoder.vocab)]
 
     @property
     def words(self) -> tuple[Callable[[int], Piece] | None, frozenset[int], list[int]]:
-        """What a context may ask of its words: pieces, marks, and what stands before a text: its own beginning, else what ends
-        texts. A stand-in for a tokenizer may only name ids."""
+        """What a prompt compression may ask about words: pieces, marks, and the ids at the beginning of a text.
+
+        These ids are the tokenizer's own beginning, else the token that ends texts. A stand-in for a tokenizer may only name
+        ids.
+        """
         front = getattr(self.tokenizer, "front", []) or self.stop_tokens[:1]
         return (
             getattr(self.tokenizer, "piece", None),
@@ -109,7 +112,7 @@ class Model:
         )
 
     def alphabet(self, vocab: int, stops: frozenset[int]) -> Alphabet | None:
-        """What a sampler is told of the first `vocab` ids, in a run that ends at `stops`; None without a tokenizer."""
+        """The alphabet of the first `vocab` ids for a sampler, in a run that ends at `stops`; None without a tokenizer."""
         if self.tokenizer is None:
             return None
         marks: frozenset[int] = getattr(self.tokenizer, "marks", frozenset())
@@ -136,14 +139,15 @@ def load(
     weights: str = "",
     compile: bool = False,
 ) -> Model:
-    """The model of that name: one of the shipped, a folder (written with a path separator), or a hub id; with +NAME behind it
-    the adapter in adapters/NAME of its folder is merged into the weights. `weights`: transforms that make another model of it,
-    in their order, "int4 group=64"; several are joined with +. They may also stand behind the name and an @.
+    """Load a model by name: one of the shipped models, a folder (written with a path separator), or a hub id.
 
-    Without `device` the first CUDA device is taken, else the CPU; without `dtype` bfloat16 on CUDA, float32 elsewhere.
-    `heads`: folders of draft heads by kind, ours or published ones, beside those in the model's own folder; `allow_pickle`:
-    published heads may be read from a pickle file, tensors only. `compile`: short passes run compiled (docs/cost.md); the
-    first load on a machine takes longer for it. Raises LoadError, whose message is one sentence.
+    With +NAME behind it, the adapter in adapters/NAME of its folder is merged into the weights. `weights`: transforms that make
+    another model of it, in their order, "int4 group=64"; several are joined with +. They may also follow the name and an @.
+
+    Without `device` the first CUDA device is taken, else the CPU; without `dtype` bfloat16 on CUDA, float32 elsewhere. `heads`:
+    folders of draft heads by kind, ours or published ones, in addition to those in the model's own folder; `allow_pickle`:
+    published heads may be read from a pickle file, tensors only. `compile`: short passes run compiled (docs/cost.md); the first
+    load on a machine takes longer for it. Raises LoadError; its message is one sentence.
     """
     place = _device(device)
     kind = _dtype(dtype, place)
@@ -283,7 +287,7 @@ def calibration(folder: Path, name: str) -> torch.Tensor:
 
 
 def ensure_loaded(model: Model | str | Path, name: str = "model") -> Model:
-    """The model itself, or the one that a name or a folder stands for; `name` of the argument. Raises LoadError."""
+    """The model itself, or the one that a name or a folder names; `name` of the argument. Raises LoadError."""
     if isinstance(model, Model):
         return model
     if not isinstance(model, str | Path):
@@ -377,8 +381,10 @@ def _find_folder(name_or_path: str | Path) -> tuple[str, Path]:
 
 
 def fetch(name: str) -> Path:
-    """The hub's snapshot of `name`, from the local cache where it lies there. Its config is judged before its weights
-    are downloaded; nothing but safetensors and the texts beside them is."""
+    """The hub's snapshot of `name`, from the local cache if it is there.
+
+    Its config is judged before its weights are downloaded; only safetensors and the text files next to them are downloaded.
+    """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import GatedRepoError, HfHubHTTPError, HFValidationError
 

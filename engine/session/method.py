@@ -88,9 +88,12 @@ class Method:
 
     @classmethod
     def of(cls, given: Method | str | Mapping[str, Any] | None) -> Method:
-        """The method itself; that of a part's name, "prompt_lookup" or "h2o", with the usual ones beside it; that of a mapping
-        from kinds to names, and from knobs, as {"drafter.max_draft_tokens": 6}, to values; plain greedy decoding for None.
-        Raises ParamError or MethodError."""
+        """Build a method from a method, a part's name, a mapping or None.
+
+        A part's name, "prompt_lookup" or "h2o", gives that part with the usual other parts. A mapping goes from kinds to names,
+        and from knobs to values, as {"drafter.max_draft_tokens": 6}. None gives plain greedy decoding. Raises MethodError or
+        ParamError.
+        """
         if isinstance(given, Method):
             return given
         if isinstance(given, Mapping):
@@ -344,7 +347,7 @@ class Method:
                 )
 
     def _check_blocks(self, spec: ModelSpec) -> None:
-        """A token decoder that sees its own block alone writes with what tells it of the others, and with nothing else."""
+        """Check that a token decoder that sees only its own block writes with a strategy that gives it the other blocks."""
         name, blocks = self.strategy.name, self.strategy.writes == "blocks"
         if spec.block_length and not blocks:
             raise MethodError(
@@ -358,7 +361,7 @@ class Method:
             )
 
     def _check_picture(self, spec: ModelSpec) -> None:
-        """Rows and cells are those of a picture, and a model that waits to be told which cell comes next is told."""
+        """Check that rows and cells are written only for a picture, and a model that must be given the next cell gets it."""
         name, writes = self.strategy.name, self.strategy.writes
         if spec.picture is None and writes in ("rows", "cells"):
             raise MethodError(
@@ -437,7 +440,7 @@ def default_part(kind: str) -> Component:
 
 
 def strategy_using(kind: str) -> str:
-    """The name of a strategy that uses this kind of part, the usual one if it does, or is of this kind."""
+    """The name of a strategy that uses this kind of part or is of this kind: the default one if it does."""
     own = cast(Strategy, default_part("strategy"))
     if kind == own.kind or kind in own.uses:
         return own.name

@@ -34,7 +34,10 @@ class PartsError(Refusal):
 
 
 class _SourceLoader(SourceFileLoader):
-    """Compiles a file whenever it is asked for: a kept compilation is not told from a change of the same second and length."""
+    """Compiles a file whenever it is asked for.
+
+    A cached compilation cannot be distinguished from a change in the same second that keeps the length.
+    """
 
     def get_code(self, fullname: str) -> CodeType:
         return self.source_to_code(self.get_data(self.path), self.path)

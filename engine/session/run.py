@@ -123,12 +123,16 @@ def run(  # noqa: PLR0913
 ) -> Run:
     """Decode `text_or_ids` with `method` (plain greedy decoding if None) and return text, tokens and trace.
 
-    A model may be given by what `load` takes, a method as `Method.of` takes it: run("lab", "prompt_lookup", text). draft is
-    short for models={"draft": draft}; chat puts the text as a user's turn, by the model's template; ignore_eos goes on after
-    its end token; `stop` is one text or several; reference keeps a full cache beside, which says what a policy costs, or lets
-    the "model" that the target was made of read along. With a `path` the trace is also written there while the run goes. What
-    takes longer than a second shows its progress (`engine/core/progress.py`). Raises LoadError, MethodError or ParamError for
-    what cannot be run; what fails on the way ends the run with a reason in its trace and raises EngineFault.
+    A model may be given as `load` takes it, a method as `Method.of` takes it: run("lab", "prompt_lookup", text). draft is short
+    for models={"draft": draft}. chat puts the text as a user's turn, by the model's template; ignore_eos goes on after its end
+    token; `stop` is one text or several.
+
+    reference keeps a full cache next to the run's own, which shows what a policy costs. Or it runs the "model" that the target
+    was made from along. With a `path` the trace is also written there while the run goes. What takes longer than a second shows
+    its progress (`engine/core/progress.py`).
+
+    Raises LoadError, MethodError or ParamError for what cannot be run. A failure on the way ends the run with a reason in its
+    trace and raises EngineFault.
     """
     asked = RunOptions(
         models=models,
@@ -154,7 +158,7 @@ def run(  # noqa: PLR0913
 
 
 class RunOptions(TypedDict, total=False):
-    """What `run` and `start` may be asked for beside model, method and prompt; `run` says what each is."""
+    """Options of `run` and `start` in addition to model, method and prompt; `run` explains each."""
 
     models: Mapping[str, Model | str | Path] | None
     draft: Model | str | Path | None
@@ -177,9 +181,11 @@ def prepare_run(
     executor: Executor | None = None,
     **asked: Unpack[RunOptions],
 ) -> Run:
-    """The run that is asked for, of which nothing was computed yet; its records go into its trace, and to `path`. Models are
-    loaded after all else was checked. executor: a Seat, where it goes with others. Raises what `run` does for what cannot be
-    run."""
+    """Prepare the requested run without computing anything; its records go into its trace, and to `path`.
+
+    Models are loaded after all else was checked. executor: a Seat, where the run goes with others. Raises what `run` does for
+    what cannot be run.
+    """
     draft, given = asked.get("draft"), models_by_role(asked.get("models"))
     given |= {} if draft is None else {"draft": draft}
     composed, stops = Method.of(method), check_texts(asked.get("stop", ()), "stop")

@@ -22,7 +22,7 @@ Status = Literal["queued", "running", "paused", "done", "cancelled", "failed"]
 RING = 4096  # steps kept in memory per job; older ones are in its trace
 KEPT = 8  # finished jobs that stay at hand, with their caches; older ones are in their traces
 PAUSED = (
-    8  # runs that may be paused at a time, with their caches; one more ends the one that has stood longest
+    8  # runs that may be paused at a time, with their caches; one more ends the one that was paused longest
 )
 
 
@@ -31,7 +31,7 @@ class QueueFull(RuntimeError):
 
 
 class Steppable(Protocol):
-    """What the worker asks of a session, and of what stands in the place of one."""
+    """What the worker needs from a session, or from an object that replaces one."""
 
     run_id: str
     halted: Callable[[], bool] | None  # asked between two chunks of a prompt: whether to stop
@@ -55,7 +55,7 @@ class Steppable(Protocol):
 
 
 class _EndedSession:
-    """In the place of a session that was let go when its run was over."""
+    """Replaces a session that was released when its run was over."""
 
     halted: Callable[[], bool] | None = None
 
@@ -93,9 +93,9 @@ class RunnerJob:
         self._wanted: float = float("inf")  # steps that may still be made before pausing
         self._cancelled = False
         self.stood = 0.0  # since when it has been paused, by a clock that never goes back
-        self._spent = 0.0  # seconds of computing: a run that is paused may stand as long as it likes
+        self._spent = 0.0  # seconds of computing: a run may stay paused as long as it likes
         self._withdraw: Callable[[], bool] | None = None
-        self._again: Callable[[], object] | None = None  # what puts a job that stood into the queue again
+        self._again: Callable[[], object] | None = None  # puts a job that was paused into the queue again
         self.until: Callable[[Step], bool] | None = None  # asked after each step: whether to pause behind it
 
     def pause(self) -> None:
@@ -199,7 +199,7 @@ class RunnerJob:
             self._set_status("cancelled", message)
 
     def _next_action(self, closing: bool) -> Literal["step", "stand", "end"]:
-        """What the worker does with it now; where it is to stand, it is nobody's from then on."""
+        """What the worker does with the job now; after "stand" the job is paused and no worker holds it."""
         with self._changed:
             if self._cancelled or closing:
                 return "end"
@@ -260,7 +260,7 @@ class Runner:
         return job
 
     def _put_first(self, job: RunnerJob) -> None:
-        """Let a job that stood be served next."""
+        """Let a job that was paused be served next."""
         with self._news:
             self._waiting.appendleft(job)
             self._news.notify()
@@ -311,7 +311,7 @@ class Runner:
             self._serve(job)
 
     def _limit_paused(self) -> None:
-        """Where more than PAUSED jobs stand, end the one that has stood longest."""
+        """If more than PAUSED jobs are paused, end the one that was paused longest."""
         standing = [job for job in list(self.jobs.values()) if job.status == "paused"]
         if len(standing) > PAUSED:
             oldest = min(standing, key=lambda job: job.stood)

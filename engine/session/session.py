@@ -80,20 +80,21 @@ class SessionStopped(Exception):
 class Session(State):
     """Decodes one prompt with one method.
 
-    A session is a State because strategies and the recorder lie below this room: State is the interface through which
-    they read and change the run, and they never see what starts, records or branches it.
+    A session is a State because strategies and the recorder are below this package. State is the interface through which they
+    read and change the run; they never see what starts, records or branches it.
 
     header: the trace's first record, ready before anything was computed;  end: the last one, once there is one
     length: how long prompt and text may become together, and the model that sets that
-    sink:   gets every record before it is shown to anybody; None: nobody keeps them
+    sink:   gets every record before anybody sees it; None: nobody keeps them
     halted: asked between two chunks of the prompt whether to stop there, which ends the run; None: nobody may
     threads: who has chosen the number of threads, watches it and may change it between two steps; None: nobody does
-    watched: told before each chunk of the prompt which lane reads, how many tokens it has read, and of how many
-    reading: while the prompt is read, the lane that reads, how many tokens it has read, and of how many
-    turn:   the user's turn that a chat template made the prompt of, as it was written; "": it is none
-    reference: who reads along: a full cache beside the target's (True), which says what its policy and codec cost, or "model"
-    asked:  of how many tokens of `prompt` a policy or context takes its share, where a run wrote the others; None: of all
-    saved:  a cache that was read from a file, of the tokens with which `prompt` begins: no pass reads them
+    watched: called before each chunk of the prompt with the lane that reads, how many tokens it has read, and their total
+    reading: while the prompt is read, the lane that reads, how many tokens it has read, and their total
+    turn:   the user's turn that a chat template made the prompt from, as it was written; "": there is none
+    reference: the reference that runs along: a full cache next to the target's (True), which shows what its policy and KV
+               compression cost, or "model"
+    asked:  a policy or prompt compression takes its share of so many tokens of `prompt`; a run wrote the others; None: of all
+    saved:  a cache that was read from a file, for the tokens with which `prompt` begins: no pass reads them
     executor: what runs the passes of all its models; None: one of its own
     """
 
@@ -172,7 +173,7 @@ class Session(State):
             chance=Chance(seed),
             encode=getattr(
                 model.tokenizer, "encode_plain", None
-            ),  # what stands in for a tokenizer may only name ids
+            ),  # a stand-in for a tokenizer may only name ids
             piece=getattr(model.tokenizer, "piece", None),
             alphabet=alphabet,
         )
@@ -182,7 +183,7 @@ class Session(State):
         self._stop_texts = stop_texts
         self._chat = chat
         self._user_turn = turn
-        self._whole = list(prompt)  # the prompt that is told
+        self._whole = list(prompt)  # the prompt that the trace records
         self._begin = len(prompt)  # where the trace begins behind it
 
     def _length(self, prompt: Sequence[int], max_new: int, vocab: int) -> LengthLimit:
@@ -198,8 +199,10 @@ class Session(State):
         return length_limit(self.method, self._models, len(prompt))
 
     def _lanes(self, vocab: int, executor: Executor | None) -> dict[str, Lane]:
-        """Role -> the lane that its model reads in, on one executor; the models choose among the first `vocab` ids. Only the
-        target's cache has the method's policy and codec."""
+        """Role -> the lane that its model reads in, on one executor; the models choose among the first `vocab` ids.
+
+        Only the target's cache has the method's policy and KV compression.
+        """
         target, m = self._models[TARGET], self.method
         executor = executor or Executor(target.decoder.device)
         asked = (
@@ -222,7 +225,10 @@ class Session(State):
         }
 
     def _attach_reference(self, reference: bool) -> None:
-        """Watch the target's lane, tell it what its policy may use, and let read along who is to. Raises MethodError."""
+        """Watch the target's lane, set what its policy may use, and attach the reference if there is one.
+
+        Raises MethodError.
+        """
         self.recorder.attach(self.target)
         self.limited_by = self.length.limit
         if "adaptive_depth" in self.method.used_parts and self.adaptive_depth.reads:
@@ -242,8 +248,10 @@ class Session(State):
             )
 
     def _prepare(self, model: Model, count: int) -> None:
-        """Tell the parts that look at the prompt of how many tokens it is. Raises MethodError where what stands beside the text
-        would be further away than the policy lets anything be."""
+        """Give the parts that look at the prompt its number of tokens.
+
+        Raises MethodError if the entries next to the text would be further away than the policy allows for any entry.
+        """
         policy, context = self.method.policy, self.method.prompt_compression
         policy.settled = None  # of another run
         policy.attach_heads(model.decoder.heads)
@@ -290,7 +298,7 @@ class Session(State):
         return self._header
 
     def _describe_parts(self, method: Method) -> dict[str, dict[str, Any]]:
-        """What the parts of a method say of themselves in the header; codec and strategy of the target's cache and heads."""
+        """What the parts of a method say of themselves in the header, for the target's cache and heads."""
         parts, target = method.describe_parts(), self._models[TARGET].decoder
         parts["kv_compression"] |= method.kv_compression.sizes(target.spec, torch.finfo(target.dtype).bits)
         if shapes := method.strategy.decoders(target.heads, target.spec):
@@ -438,7 +446,7 @@ class Session(State):
             sink.write(header)
 
     def _leave_out_reference(self) -> None:
-        """Let the run have begun later by what a full cache beside it took since the last record, which is not timed."""
+        """Move the start of the run later by the untimed work of a full cache next to it since the last record."""
         if self.target.reference is not None:
             self._started += self.target.reference.us / 1e6
 

@@ -55,7 +55,7 @@ class BackgroundRun:
         self._job.cancel()
 
     def pause(self) -> None:
-        """Let it stand after the step that is being made."""
+        """Pause the run after the step that is being made."""
         self._job.pause()
 
     def resume(self) -> None:
@@ -63,7 +63,7 @@ class BackgroundRun:
         self._job.resume()
 
     def step(self, n: int = 1) -> None:
-        """Let it make n more steps, then stand."""
+        """Make n more steps, then pause."""
         self._job.step(n)
 
     def records(self) -> Iterator[Record]:

@@ -59,9 +59,12 @@ class BatchResult:
 
 @dataclass(frozen=True)
 class BatchSettings:
-    """How texts are decoded. seed: of the first prompt, the next one's is one more;  most: texts of a pass, at most
+    """How texts are decoded.
+
+    seed:   of the first prompt; each further prompt has one more;  most: texts of a pass, at most
     halted: asked before each pass, those over prompts too, whether to stop there
-    over:   told how many texts have ended, when some have"""
+    over:   called with how many texts have ended, when some have
+    """
 
     sampler: Sampler
     stop: StoppingCriteria
@@ -126,7 +129,7 @@ class _ActiveText:
 
 
 class _GroupDecoder:
-    """The decoding of one group, whose figures are added to `batch`."""
+    """Decodes one group and adds its figures to `batch`."""
 
     def __init__(
         self, model: Model, prompts: Sequence[Sequence[int]], asked: BatchSettings, batch: BatchResult

@@ -31,12 +31,14 @@ def decode_for_owners(
     over: Callable[[Owner, Exception | None], None],
     halted: Callable[[], bool] = lambda: False,
 ) -> SharedPassStats:
-    """Decode a session of every owner, whatever that is, at most `most` at a time, as `together` does. A None among the owners
-    says that none can begin until one ends.
+    """Decode a session for every owner, of any type, at most `most` at a time, as `together` does.
 
-    begin: makes the session, with a Seat for its executor, once there is a place for it; it may raise a Refusal, and say None,
-    not yet, while others go
-    each: told every step;  over: told of every owner once, when its session has ended or was refused, and what was raised
+    A None among the owners says that none can begin until one ends.
+
+    begin: makes the session, with a Seat for its executor, once there is a place for it. It may raise a Refusal, or return None
+           (not yet) while others run
+    each:  called with every step;  over: called once for every owner, when its session has ended or was refused, with the error
+           that was raised
     """
     going: dict[int, Owner] = {}  # by id of a session
 

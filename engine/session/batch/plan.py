@@ -1,10 +1,11 @@
 """Plan: which prompts of a batch are read behind which common prefix. No torch.
 
-BatchLLM (Zheng et al. 2024, arXiv:2412.03594) knows all prompts beforehand: it puts them into a prefix tree, and since a prompt
-is to have one shared prefix (one level, as the attention over it wants it), chooses for each of them how long that is. A long
-prefix saves much for few prompts, a short one little for many, and what lies above a chosen node is read once more for it. The
-paper decides that node by node, by what is won and lost there (so summaries of it say; its code is not public); here the best
-choice of all is found, by dynamic programming over a node and its nearest chosen ancestor.
+BatchLLM (Zheng et al. 2024, arXiv:2412.03594) knows all prompts beforehand and puts them into a prefix tree. Each prompt has
+one shared prefix (one level, as the attention over it needs), and BatchLLM chooses its length. A long prefix saves much for few
+prompts, a short one little for many. The tokens above a chosen node are read once more for it.
+
+The paper decides node by node, by gain and loss there (so summaries of it say; its code is not public). Here dynamic
+programming over a node and its nearest chosen ancestor finds the best choice of all.
 """
 
 from __future__ import annotations
@@ -48,10 +49,10 @@ class _Node:
 
 
 def plan_batch(prompts: Sequence[Sequence[int]]) -> BatchPlan:
-    """A plan that reads the fewest tokens where each prompt has one shared prefix. The last token of a prompt is shared by
-    none: it is read with the first pass that writes.
+    """A plan that reads the fewest tokens where each prompt has one shared prefix.
 
-    Groups whose prompts are shortest on average come first: more is written beside what they read.
+    No prompt shares its last token: the first pass that writes reads it. Groups with the shortest prompts on average come
+    first: their passes write the most tokens per entry read.
     """
     nodes = _prefix_tree(prompts)
     opened = _choose_prefixes(nodes)
@@ -108,7 +109,7 @@ def _choose_prefixes(nodes: list[_Node]) -> list[bool]:
     saved = [_SavedTokens() for _ in nodes]
     until: list[
         int
-    ] = []  # from the last node to the first: it is chosen where the nearest chosen one lies above this depth
+    ] = []  # from the last node to the first: it is chosen where the nearest chosen one is above this depth
     for i in reversed(range(len(nodes))):
         node, own = nodes[i], len(nodes[i].own)
         best = node.depth * (own - 1) + saved[i].at(node.depth)
@@ -148,7 +149,7 @@ class _SavedTokens:
             self._count([self.bends.pop()], -1)
 
     def add(self, other: _SavedTokens) -> _SavedTokens:
-        """The sum of both, one of which becomes it."""
+        """Return the sum of both; the object with more bends is changed to hold it."""
         few, many = sorted((self, other), key=lambda x: len(x.bends))
         many.low, many.slope = many.low + few.low, many.slope + few.slope
         for bend in few.bends:

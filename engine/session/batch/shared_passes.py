@@ -1,4 +1,4 @@
-"""together: several sessions in step, whose passes over one model are run as one."""
+"""together: several sessions in step; their passes over one model run as one."""
 
 from __future__ import annotations
 
@@ -60,18 +60,20 @@ class SharedExecutor(Executor):
         return answer.logits
 
     def row_maxima(self, logits: Tensor) -> tuple[Any, list[int]]:
-        """Of the last pass it was looked up where that was run, whose core has its logits at hand."""
+        """The highest logits of each row, looked up by the core that ran the last pass, which has them at hand."""
         last, self._last = self._last, None
         return last.highest if last is not None and last.logits is logits else super().row_maxima(logits)
 
     def mark(self) -> float:
-        """A moment on the session's own clock, which stands while others are served. On CUDA it is the host's too: a pass that
-        several share has ended when its answers are handed out."""
+        """A moment on the session's own clock, which stops while others are served.
+
+        On CUDA it is the host's clock too: a pass that several sessions share has ended when its answers are handed out.
+        """
         return time.perf_counter() - self.away
 
 
 class SharedPass(NamedTuple):
-    """A pass that was run: of which model, its rows, for how many sessions, and how long it took."""
+    """A pass that was run: its model, its rows, its number of sessions, and its time."""
 
     model: str
     rows: int
@@ -140,7 +142,7 @@ class _Member:
             self.group.hand_over()
 
     def _seal(self) -> None:
-        """End the session where what was raised was no fault of its own: somebody who is told its steps gave up."""
+        """End the session where the error was not its own: a callback that receives its steps failed."""
         if self.session.end is None:
             try:
                 self.session.finish("stopped_by_user")
@@ -177,7 +179,7 @@ class _MemberGroup:
         self._back.acquire()
 
     def hand_over(self) -> None:
-        """Let the next go on whose turn it is, or the thread of the passes where there is none."""
+        """Let the next member run, or the thread of the passes if no member is waiting for its turn."""
         (self._turn.popleft().go if self._turn else self._back).release()
 
     def advance_members(self) -> None:
@@ -220,8 +222,10 @@ class _MemberGroup:
 
     @torch.inference_mode()
     def _run(self, part: Sequence[_Member]) -> None:
-        """Run the passes of these members as one. Where that fails each is run alone, so that it fails for those alone whose
-        fault it is."""
+        """Run the passes of these members as one.
+
+        If that fails, run each alone, so that only the members that cause the failure fail.
+        """
         asked = [x.asked for x in part if x.asked is not None]
         device = asked[0].decoder.device
         pending = [[store.m for store in one.cache.layers] if one.cache is not None else [] for one in asked]
@@ -278,17 +282,18 @@ def decode_together(
     over: Callable[[Session, Exception | None], None] = lambda session, error: None,
     halted: Callable[[], bool] = lambda: False,
 ) -> SharedPassStats:
-    """Decode sessions to their ends, at most `most` at a time, each made with a `SharedExecutor` for its executor; where
-    one ends, the next takes its place; a None among them says that none can begin until one ends. Each decodes as it would
-    alone, to
-    rounding, whatever the others do: with its own method, seed, caches and trace, so their methods may differ too.
+    """Decode sessions to their ends, at most `most` at a time, each made with a `SharedExecutor` for its executor.
 
-    The sessions run by turns until all wait for a pass; those over one model are then run as one
-    (`engine/model/forward/batched.py`),
-    over all layers for every row. Passes that leave out layers are run one by one.
+    Where one ends, the next takes its place. A None among them says that none can begin until one ends. Each decodes as it
+    would alone, to rounding, whatever the others do: with its own method, seed, caches and trace. So their methods may differ
+    too.
 
-    each: told every step of every session;  over: told of a session that has ended, and why where something was raised: it
-    touches no other one;  halted: asked before each pass whether to stop: sessions that were begun end as stopped by the user
+    The sessions run by turns until all wait for a pass. Passes over one model then run as one
+    (`engine/model/forward/batched.py`), over all layers for every row. Passes that leave out layers are run one by one.
+
+    each:   called with every step of every session
+    over:   called with a session that has ended, and the error if one was raised: it touches no other session
+    halted: asked before each pass whether to stop: sessions that were begun end as stopped by the user
     """
     group, coming = _MemberGroup(each), iter(sessions)
     started, more = time.perf_counter(), True

@@ -1,4 +1,4 @@
-"""Enumerate: a method's law over texts, counted exactly by taking every outcome of chance instead of one."""
+"""Enumerate: a method's exact distribution over texts, by taking every outcome of chance instead of one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..load import Model
 
 R = TypeVar("R")
-MOST = 100_000  # paths; a law with more is for a smaller vocabulary or a shorter text
+MOST = 100_000  # paths; a distribution with more needs a smaller vocabulary or a shorter text
 
 
 class EnumeratedChance(Chance):

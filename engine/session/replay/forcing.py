@@ -1,4 +1,4 @@
-"""Forcing: a verdict of which some nodes were settled beforehand, by whoever asks what would have followed."""
+"""Forcing: a verdict in which the user fixed some nodes beforehand, to see what would have followed."""
 
 from __future__ import annotations
 
@@ -58,11 +58,12 @@ def _path(parents: Sequence[int], node: int) -> list[int]:
 
 
 class ForcedAcceptance(AcceptanceRule):
-    """`rule`, after some nodes of one draft were settled: `forced`, node -> whether it is accepted.
+    """`rule`, after some nodes of one draft were fixed: `forced`, node -> whether it is accepted.
 
-    The way to the deepest accepted node is taken without a test, and the rule decides on what grows from there. A rejected
-    node is taken out of the draft, with all that continues it, and its token out of the target's law at its place, as a
-    refusal takes out a token that was chosen without chance. So the text has no law's word behind it: forcing is lossy.
+    The path to the deepest accepted node is taken without a test, and the rule decides on what grows from there. A rejected
+    node is removed from the draft, together with all that continues it. Its token is removed from the target's distribution at
+    its place, as a refusal removes a token that was chosen without chance. So the text no longer follows a distribution:
+    forcing is lossy.
     """
 
     title = "Forced"
@@ -147,7 +148,7 @@ def _subdraft(draft: Draft, nodes: Sequence[int]) -> Draft:
 
 
 def _banned_tokens(draft: Draft, gone: Sequence[int]) -> dict[int, list[int]]:
-    """Place -> the tokens that are taken out of the law there."""
+    """Place -> the tokens that are removed from the distribution there."""
     banned: dict[int, list[int]] = {}
     for node in gone:
         banned.setdefault(draft.parents[node], []).append(draft.tokens[node])

@@ -1,4 +1,4 @@
-"""Fork: a run made anew up to a step, checked against its record, which then goes on with something changed."""
+"""Fork: a run that is repeated up to a step, checked against its record, and then continues with a change."""
 
 from __future__ import annotations
 
@@ -27,18 +27,20 @@ if TYPE_CHECKING:
 
 
 class Fork(Session):
-    """A session that repeats the run of `header` up to `step`, then goes on with another method, seed or length, or with
-    forced verdicts in that step. With no change it goes on as that run did.
+    """A session that repeats the run of `header` up to `step`, then goes on with a change.
+
+    The change is another method, seed or length, or forced verdicts in that step. With no change it goes on as that run did.
 
     steps:  of the recorded run, at least those before `step`
-    forced: node -> whether it is accepted, of the step `step`;  story: what the header says of it, `fork`
-    The trace is a whole one: its first steps are those of the run, its header's `fork` tells where it left it. A part of the
-    method that is the same stays as it stands, with what it has learnt; one that is not begins there. Where strategy,
-    drafter, schedule, policy, codec or the models are others, the models read the text anew. A value that was calibrated keeps
-    the name of its calibration while method and models are those that it was found for.
+    forced: node -> whether it is accepted, for the step `step`;  story: the header's description of the change, `fork`
 
-    Raises MethodError where the run cannot be repeated or the change does not fit; a step that comes out otherwise than
-    recorded ends the fork with the reason "bad_input".
+    The trace is complete: its first steps are those of the run, and its header's `fork` says where it leaves the run. An
+    unchanged part of the method keeps its state, with what it has learnt; a changed part begins there. If strategy, drafter,
+    schedule, policy, KV compression or the models change, the models read the text again. A calibrated value keeps the name of
+    its calibration while method and models are those of the calibration.
+
+    Raises MethodError where the run cannot be repeated or the change does not fit. A step that differs from its record ends the
+    fork with the reason "bad_input".
     """
 
     def __init__(  # noqa: PLR0913
@@ -202,7 +204,7 @@ class Fork(Session):
         )
 
     def _switch_parts(self, leg: ForkLeg) -> None:  # noqa: C901, PLR0915
-        """Put the parts of a leg in the place of those that were there, as far as they are others."""
+        """Replace the parts that differ by those of a leg."""
         fresh, old = self._fresh_session(leg, self.tokens), self.method
         changed = {kind for kind, part in fresh.method.parts().items() if part != getattr(old, kind)}
         anew = bool(changed & ANEW) or fresh.method.lanes != old.lanes
@@ -250,8 +252,11 @@ class Fork(Session):
         self.target.policy_us = 0.0
 
     def _reread(self, fresh: Session) -> None:
-        """The lanes of `fresh`, which read the text so far; from here on they are this session's. A policy or codec that
-        changes the cache acts where the run committed: it holds what it would hold had it acted from the first step."""
+        """Take over the lanes of `fresh`, which read the text so far.
+
+        A policy or KV compression that changes the cache acts where the run committed. So it holds what it would hold had it
+        acted from the first step.
+        """
         fresh.target.follow(self.target)
         if fresh.method.policy.lossless and fresh.method.kv_compression.lossless and len(self.tokens) > 1:
             fresh.target.read(self.tokens[:-1])
@@ -267,9 +272,7 @@ class Fork(Session):
                 else self.tokens
             )
             lane.read(text[:-1] or text)
-        if (
-            fresh.target.reference is not None
-        ):  # what it saw of the past stands in the record of the steps before
+        if fresh.target.reference is not None:  # the record of the earlier steps has what it saw of the past
             fresh.target.reference.take_record()
             fresh.target.reference.us = 0.0
         self.target, self.lanes = fresh.target, fresh.lanes

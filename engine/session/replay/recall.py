@@ -1,8 +1,8 @@
-"""Recall: the laws of a recorded step, as far as its record holds them, in the form in which the acceptance rules read them.
+"""Recall: the distributions of a recorded step, as far as its record holds them, in the form that acceptance rules read.
 
-A record shows a few tokens of each law and what all others add up to, so the others are put together into two: A, where the
+A record shows a few tokens of each distribution and the sum of all others. So the others are merged into two: A, where the
 target wants more than the draft, and B, where it does not. How they share their sums is not recorded, except what the first
-refusal leaves; a verdict is derived under both extreme ways to share, and counts where both agree.
+refusal leaves. A verdict is derived under both extreme ways to share, and counts where both agree.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from decodescope.engine.trace.encoding.forks import fork_legs
 from decodescope.engine.trace.records.auxiliary_nodes import acceptable_mask
 from decodescope.engine.trace.records.events import Header, Step, Tops
 
-# stands for p of a token that the record does not show: no law's sum notices it, a test does
+# p of a token that the record does not show: too small to change a distribution's sum, but a test finds it
 HIDDEN = -1e-300
-NEAR = 1e-3  # relative: laws are recorded in single precision
-NOBODY = -1  # a token that cannot be told
+NEAR = 1e-3  # relative: distributions are recorded in single precision
+NOBODY = -1  # a token that is not known
 
 
 class ReplayedChance(Chance):
@@ -46,13 +46,15 @@ class ReplayedChance(Chance):
         return self.change.get((purpose, count), u)
 
     def draw(self, p: Tensor, position: int, purpose: Purpose = "token") -> Draw:
-        """As the run's, where the whole law is there."""
+        """Draw as the run did, where the whole distribution is there."""
         return invert_cdf(p, self.uniform(position, purpose))
 
 
 class GuardedChance(ReplayedChance):
-    """The same over laws whose last two entries stand for tokens that are not shown: a token is drawn where it is the same
-    wherever they stand, else NOBODY."""
+    """The same, for distributions with two last entries that represent the tokens that are not shown.
+
+    A token is drawn if it is the same wherever those tokens are in the order, else NOBODY.
+    """
 
     def draw(self, p: Tensor, position: int, purpose: Purpose = "token") -> Draw:
         u, law = self.uniform(position, purpose), p.double().clamp_min(0).tolist()
@@ -90,10 +92,11 @@ def seed_and_draw_counts(
 
 
 class Recall:
-    """What a record holds of one step. whole: whether the laws are there in full (level "full").
+    """What a record holds of one step.
 
-    sampler: that of the run, or another one where they are;  heat: power to which the shown laws are raised
-    ids: the token of each entry of a law; what is not in it has no entry of its own
+    whole:   whether the distributions are there in full (level "full")
+    sampler: that of the run, or another one if they are;  heat: power to which the shown distributions are raised
+    ids:     the token of each entry of a distribution; tokens that are not in it have no entry of their own
     """
 
     def __init__(self, step: Step, sampler: Sampler, heat: float | None = None):
@@ -112,7 +115,10 @@ class Recall:
         self._entry = {} if self.whole else {token: i for i, token in enumerate(self.ids)}
 
     def draft(self, extreme: int, exact: bool) -> Draft:
-        """The draft, its laws over `ids` and, where they are not whole, the two others. exact: for the lossless rule"""
+        """The draft, with its distributions over `ids` and, where they are not whole, the two merged entries.
+
+        exact: for the lossless rule
+        """
         d = self.step.draft
         if d is None:
             return Draft()
@@ -137,7 +143,10 @@ class Recall:
         return Draft(tokens, d.parents, d.proposal, q, of, d.u, may)  # type: ignore[arg-type]  # one of its words
 
     def cursor(self, draft: Draft, extreme: int, exact: bool, other: dict[int, int]) -> Cursor:
-        """The root. other: place -> the token that is chosen there under a greedy law, in the place of the recorded one."""
+        """The cursor at the root.
+
+        other: place -> the token that is chosen there under a greedy distribution, instead of the recorded one.
+        """
         if not self.whole:
             return _RecordedCursor(
                 self, draft, extreme, exact, {p: self._entry[x] for p, x in other.items()}, self.step.n, ROOT
@@ -150,14 +159,14 @@ class Recall:
         return Cursor(draft, logits, best, self.sampler, None, self.step.n)
 
     def row(self, place: int) -> int | None:
-        """Where the tops show the law after `place`."""
+        """The row in which the tops show the distribution after `place`."""
         if self._tops is None:
             return None
         rows = np.flatnonzero(self._tops.places == place)
         return int(rows[0]) if len(rows) else None
 
     def target_distribution(self, place: int, extreme: int, exact: bool) -> Tensor:
-        """float64 [len(ids) + 2]: the target's law after `place`; nan where it is not recorded."""
+        """float64 [len(ids) + 2]: the target's distribution after `place`; nan where it is not recorded."""
         law = torch.full((len(self.ids) + 2,), math.nan, dtype=torch.float64)
         row = self.row(place)
         if row is None or self._tops is None:
@@ -182,7 +191,10 @@ class Recall:
         return law
 
     def _draft_distribution(self, node: int, extreme: int, exact: bool) -> Tensor | None:
-        """What a node was drawn from; nan but for its own token where that cannot be told; None: without chance."""
+        """The distribution that a node was drawn from; None: it was chosen without chance.
+
+        If the distribution cannot be recovered, it is nan except for the node's own token.
+        """
         d = self.step.draft
         assert d is not None
         if d.u is not None and d.u[node] is None:
@@ -222,7 +234,7 @@ class Recall:
 
 
 class _RecordedCursor(Cursor):
-    """A place whose law is what the record shows of it."""
+    """A place with the distribution that the record shows of it."""
 
     whole = False
 
@@ -254,7 +266,7 @@ class _RecordedCursor(Cursor):
 
     @property
     def top_token(self) -> int:
-        """As recorded, where the best of the law are always shown; NOBODY where the place was not visited."""
+        """As recorded, since the likeliest tokens are always shown; NOBODY where the place was not visited."""
         shown = self.probs[:-2]
         return NOBODY if shown.isnan().any() else int(shown.argmax())
 
@@ -268,7 +280,7 @@ class _RecordedCursor(Cursor):
 
     @property
     def choice(self) -> int:
-        """Under a greedy law: the token that the path, or the target's own token, shows to be its choice."""
+        """Under a greedy distribution: the choice that the path, or the target's own token, shows."""
         if self.node in self.other:
             return self.other[self.node]
         step = self.recall.step
@@ -293,7 +305,7 @@ class _RecordedCursor(Cursor):
 def _split_rest(tops: Tops, row: int, extreme: int, exact: bool) -> tuple[float, float, float, float]:
     """p and q of A, p and q of B: how all tokens that are not shown may share their sums, at one of two extremes.
 
-    exact: what the first refusal leaves of them is as recorded. Else: what any refusal may leave lies between the two.
+    exact: what the first refusal leaves of them is as recorded. Else: what any refusal may leave is between the two.
     """
     p, q, over = (max(0.0, float(x)) for x in tops.rest[row])
     if not exact:

@@ -25,7 +25,7 @@ GONE = 1e-9  # a sum of other tokens below it is nothing
 
 
 class NeedsRunError(ValueError):
-    """What is asked does not follow from the record. One sentence: what is missing, and that a fork would tell."""
+    """The question cannot be answered from the record. One sentence: what is missing, and that a fork would answer it."""
 
 
 @dataclass(frozen=True)
@@ -201,7 +201,10 @@ class _Case:
         return _common_verdict(verdicts, rule.telling.decides_jointly)
 
     def _sampler_at(self, temperature: float | None) -> tuple[Sampler, float | None]:
-        """The sampler at another temperature, and the power that makes the shown laws its. Raises NeedsRun, ParamError."""
+        """The sampler at another temperature, and the power that turns the shown distributions into its own.
+
+        Raises NeedsRun, ParamError.
+        """
         sampler = self.method.sampler
         if temperature is None:
             return sampler, None
@@ -251,7 +254,7 @@ class _Case:
         same = same_law and verdict.path == (step.path or []) and self._same_refusals(verdict)
         if (
             same and x is not None and (verdict.u is None or x.low <= verdict.u < x.high)
-        ):  # the same law: its interval is known
+        ):  # the same distribution: its interval is known
             token, origin = x.token, x.origin
         missing = ""
         if token == NOBODY:
@@ -343,7 +346,9 @@ def _count_sure_trials(rule: AcceptanceRule, verdict: Verdict, recall: Recall) -
     known = recall.count_known_trials(verdict)
     if not recall.whole and not rule.is_additive and recall.step.tops is not None:
         refused = [i + 1 for i, x in enumerate(verdict.trials) if not x.ok]
-        if refused and float(recall.step.tops.rest[:, :2].max(initial=0.0)) > GONE:  # not told by sums of p
+        if (
+            refused and float(recall.step.tops.rest[:, :2].max(initial=0.0)) > GONE
+        ):  # sums of p do not show it
             return min(known, refused[0]), True
     return known, known < len(verdict.trials)
 
