@@ -1,4 +1,4 @@
-"""Side by side: the talks of several questions at once, whose sessions go together while their answers are written."""
+"""Side by side: the talks of several questions at once; their sessions run together while their answers are written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class BatchedBench(PromptRenderer, Protocol):
     methods: dict[str, Method]
 
     def new_answer(self, prompt: list[int]) -> TurnAnswer:
-        """An answer of which nothing is written yet."""
+        """A new answer with nothing written yet."""
         ...
 
     def session(
@@ -123,7 +123,7 @@ class BatchedRows:
         self.ready: dict[object, list[LabBenchRow]] = {}
 
     def rows(self, question: BenchQuestion, number: int) -> list[LabBenchRow]:
-        """What every method made of the question that stands in place `number`; with it those behind it are answered."""
+        """The results of every method for question `number`; the questions of the same batch are answered with it."""
         if question.id not in self.ready:
             some = [
                 x

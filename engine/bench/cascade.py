@@ -43,10 +43,13 @@ UNPAIRED = (
 
 
 class CascadeBench(Bench):
-    """A large and a small model, and routed methods by name beside the large model alone; all routers unless methods are given.
-    All are greedy but those whose samples vote. held: questions that are not asked, which say where thresholds of answers lie
-    and give labelled pairs. left_out: name -> why a method cannot run here. Raises MethodError if one that is given cannot,
-    LabBenchError if the model has no tokenizer, or a method does not let two models write."""
+    """A large and a small model, and routed methods by name, compared with the large model alone.
+
+    It has all routers unless methods are given. All methods are greedy except those whose samples vote. held: questions that
+    are not asked; they show which thresholds the answers need, and give labelled pairs. left_out: name -> why a method cannot
+    run here. Raises MethodError if a given method cannot run, LabBenchError if the model has no tokenizer, or a method does not
+    let two models write.
+    """
 
     def __init__(
         self,
@@ -116,7 +119,7 @@ class CascadeBench(Bench):
         return RecordedAnswer(prompt)
 
     def trace_level(self, method: Method) -> Level:
-        """Decisions too, of which what a router looked at is priced."""
+        """Record decisions too: what a router looked at is priced from them."""
         return "decisions" if "router" in method.strategy.uses else "summary"
 
     def settings(self) -> dict[str, Any]:
@@ -166,7 +169,7 @@ class CascadeBench(Bench):
 
 
 def _flops(spec: ModelSpec, passes: Sequence[Pass], looks: Sequence[Look]) -> float:
-    """Of a model's passes, and of what a router worked out of its laws and states."""
+    """FLOPs of a model's passes, and of what a router computed from its distributions and states."""
     return float(
         sum(cost_of(spec, x).flops for x in passes) + sum(op.flops for x in looks for op in look_ops(spec, x))
     )

@@ -19,7 +19,7 @@ HELD = 2  # questions of a kind
 KEPT = (0.1, 0.25, 0.5, 0.75)  # shares of the answers to them that a threshold keeps
 PAIRS = 4  # labelled, half of them right: each is read for every answer
 WARM = 0.8  # temperature of samples that vote
-ALWAYS = 64.0  # bits: more than any law has, so that the small model's answer stays
+ALWAYS = 64.0  # bits: more than any distribution has, so that the small model's answer stays
 
 
 def held_out_questions(
@@ -33,7 +33,7 @@ def held_out_questions(
 
 
 def router_method(strategy: str, router: str, knobs: dict[str, Any]) -> Method:
-    """The method with this router; one whose samples vote draws them."""
+    """The method with this router; a router whose samples vote draws them."""
     method = Method.from_names({"strategy": strategy, "router": router}, {"router": knobs})
     return replace(method, sampler=Temperature(WARM)) if method.router.copies > 1 else method
 

@@ -27,7 +27,7 @@ from .questions.columns import AnswerCost, Spent, columns, count_weight_bytes, m
 from .questions.questions import LabBenchError
 
 FILE = Path(__file__).resolve().parents[2] / "assets" / "bench" / "cloze.jsonl"
-FILL = 8  # behind the mask the text's end stands up to a multiple of so many tokens, as in training
+FILL = 8  # the text's end fills the places behind the mask up to a multiple of so many tokens, as in training
 SHORT = 30  # questions of a sort in the short form
 WHOLE = "all layers"
 # rule -> the bounds that are tried, from strict to lax; a place for each in its words
@@ -52,7 +52,7 @@ SWEEPS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class ClozeQuestion:
-    """A question: what stands before the mask, the labels of which one is right, and that one."""
+    """A question: the text before the mask, the possible labels, and the right one."""
 
     sort: str
     prompt: str
@@ -151,8 +151,10 @@ class ClozeBench:
 
     @torch.inference_mode()
     def measure(self, name: str, rule: AdaptiveDepth, most: int | None = None) -> ClozeRow:
-        """Put all questions, or the first `most`, to the model under one rule: one pass each, whose mask row decides when it
-        ends."""
+        """Put all questions, or the first `most`, to the model under one rule.
+
+        Each question takes one pass; its mask row decides when the pass ends.
+        """
         row = ClozeRow(name)
         decoder = self.model.decoder
         fresh = not rule.exact

@@ -74,9 +74,11 @@ def default_methods(model: Model) -> tuple[dict[str, Method], dict[str, str]]:
 
 
 class DepthBench(Bench):
-    """A model, and methods by name beside plain decoding; all rules unless methods are given. left_out: name -> why a rule
-    cannot run here. Raises MethodError if a method that is given cannot, LabBenchError if the model has no tokenizer, or a
-    method reads a further model."""
+    """A model, and methods by name, compared with plain decoding; all rules unless methods are given.
+
+    left_out: name -> why a rule cannot run here. Raises MethodError if a given method cannot run, LabBenchError if the model
+    has no tokenizer, or a method reads a further model.
+    """
 
     def __init__(
         self,

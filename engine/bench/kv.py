@@ -34,7 +34,7 @@ from .questions.result_file import measure_questions
 from .questions.score import score
 
 SHARES = (0.5, 0.25, 0.1, 0.05)  # of the prompt; the whole is plain decoding
-PROMPT, WORDS = 512, 128  # tokens that are read before anything may leave, and tokens whose price is taken
+PROMPT, WORDS = 512, 128  # tokens that are read before anything may be evicted, and tokens that are priced
 TEXTS, SHORT = 4, 1  # of a kind, and in the short form
 KEYS, FEWER = 20, 4  # pass keys, and in the short form
 PLAIN = Method()
@@ -168,7 +168,7 @@ class KVBench:
         return rows
 
     def _text_row_builder(self, text: BenchQuestion) -> Callable[[str, float | None, Method], KVRow]:
-        """What makes the row of a method, by name and share: what the words cost, beside the full cache."""
+        """A function that builds the row of a method, by name and share: the price of the words, next to the full cache."""
         tokens = self.tokens(text)
         full = self.read_text(PLAIN, tokens)
         words = torch.tensor(tokens[-self.words :], device=full.logp.device)

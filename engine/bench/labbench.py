@@ -153,7 +153,7 @@ class Bench:
     def talk(
         self, question: BenchQuestion, method: Method, new_tokens: int | None = None
     ) -> list[TurnAnswer]:
-        """The answers to all turns; the model's own answers stand in the later prompts. A fault ends the talk."""
+        """The answers to all turns; later prompts contain the model's own answers. A fault ends the talk."""
         talk = Talk(self, question, new_tokens)
         while (prompt := talk.prompt) is not None:
             talk.add(self.answer(method, prompt, talk.longest))
@@ -184,7 +184,7 @@ class Bench:
         return "decisions" if "drafter" in method.strategy.uses and method.drafter.drafts else "summary"
 
     def new_answer(self, prompt: list[int]) -> TurnAnswer:
-        """An answer of which nothing is written yet."""
+        """A new answer with nothing written yet."""
         return TurnAnswer(prompt)
 
     def max_answer_tokens(self, question: BenchQuestion) -> int:
@@ -326,9 +326,9 @@ def count_matching_tokens(talk: list[TurnAnswer], plain: list[TurnAnswer]) -> in
 
 @torch.inference_mode()
 def is_greedy_up_to_ties(model: Model, prompt: list[int], tokens: list[int], chunk: int = 128) -> bool:
-    """Whether every one of `tokens` has a largest logit after `prompt` and those before it, up to the tie bound of the type.
+    """Whether each of `tokens` has a largest logit after `prompt` and the tokens before it, up to the tie bound of the type.
 
-    The text is read anew, without any method, `chunk` tokens a pass.
+    The text is read again, without any method, `chunk` tokens a pass.
     """
     bound = TIE[model.decoder.dtype]
     lane = Lane("target", model.decoder, KeepAll())
@@ -347,8 +347,10 @@ def is_greedy_up_to_ties(model: Model, prompt: list[int], tokens: list[int], chu
 
 
 def answer_losses(lane: Lane, prompt: Sequence[int], answer: Sequence[int]) -> torch.Tensor:
-    """float64 [T]: -ln p of each token of an answer behind a prompt, of which the lane holds all but the last token. What is
-    fed is left pending."""
+    """float64 [T]: -ln p of each token of an answer behind a prompt. The lane holds all of the prompt but its last token.
+
+    What is fed is left pending.
+    """
     fed = [prompt[-1], *answer[:-1]]
     logits = lane.forward(Feed.causal_chain(fed, len(prompt) - 1, lane.decoder.device), "score")[0]  # [T, V]
     due = torch.tensor(answer, device=logits.device)

@@ -1,4 +1,4 @@
-"""Models made of a model: what transforms of its weights save, and what they lose of its answers and of its law."""
+"""Models made from a model: what transforms of its weights save, and how they change its answers and distributions."""
 
 from __future__ import annotations
 
@@ -106,8 +106,11 @@ class ModelsBench(Bench):
 
     @torch.inference_mode()
     def compare_distributions(self, question: BenchQuestion) -> dict[str, dict[str, float]]:
-        """Model -> what its laws are at every place of the question's first turn and its reference: nats of the tokens that
-        come, the divergence from the dense model's law, and where both think the same token likeliest; sums."""
+        """Model -> three sums that compare its distributions with the dense model's.
+
+        They are taken at every place of the question's first turn and its reference. They are the nats of the tokens that come,
+        the divergence from the dense model's distribution, and where both have the same likeliest token.
+        """
         ids = self.first_prompt(question) + (
             encode_text_or_ids(self.model, question.references[0]) if question.references else []
         )
@@ -183,7 +186,7 @@ def random_decoder_of(
 
 
 def random_shape(params: int) -> ModelSpec:
-    """The shape whose parameters come nearest to so many."""
+    """The shape with the number of parameters nearest to `params`."""
 
     def shape(heads: int, layers: int) -> ModelSpec:
         width = 64 * heads

@@ -45,9 +45,11 @@ def default_methods() -> dict[str, Method]:
 
 
 class PromptCompressionBench(Bench):
-    """A model, further ones by role, and methods by name, beside one that reads the whole prompt; all of CONTEXTS unless some
-    are given. left_out: name -> why one of those cannot run here. Raises MethodError if a method that is given cannot,
-    LabBenchError if the model has no tokenizer."""
+    """A model, further ones by role, and methods by name, compared with one that reads the whole prompt.
+
+    It has all of CONTEXTS unless some are given. left_out: name -> why one of those cannot run here. Raises MethodError if a
+    given method cannot run, LabBenchError if the model has no tokenizer.
+    """
 
     def __init__(
         self,

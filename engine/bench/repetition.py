@@ -1,4 +1,4 @@
-"""Repetition: how likely a sentence becomes once it stands in the text, and again, and again."""
+"""Repetition: how likely a sentence becomes after it occurs in the text, and again, and again."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ _SENTENCE = re.compile(r"\S.*?[.!?][\"'”\u2019)]*(?=\s+[^\sa-z]|\s*$)")
 
 @dataclass(frozen=True)
 class RepeatedSentence:
-    """What a model made of copies of one sentence.
+    """The probabilities that a model gave to copies of one sentence.
 
     prefix: the sentence before it;  text: the sentence;  pieces: its tokens
-    p:      by copy, then token: the probability of the token behind all that stands before it
+    p:      by copy, then token: the probability of the token after all tokens before it
     best:   the same: whether it is the likeliest token
     """
 
@@ -62,7 +62,7 @@ class RepeatedSentence:
         return sum(x > first for x, first in zip(self.p[n - 1], self.p[0], strict=True)) / len(self.pieces)
 
     def wr(self, n: int) -> float:
-        """The share of the tokens of copy `n` that are the likeliest where they stand."""
+        """The share of the tokens of copy `n` that are the likeliest at their position."""
         return sum(self.best[n - 1]) / len(self.pieces)
 
 
@@ -155,11 +155,12 @@ class RepetitionBench:
 def read_copies(
     decoder: Decoder, texts: Sequence[tuple[list[int], list[int]]], times: int
 ) -> list[tuple[Tensor, Tensor]]:
-    """Of texts, each the ids of what stands in front and those of a sentence: the probability of each token of each of the
-    `times` copies, and whether it is the likeliest there, float and bool [times, L].
+    """The probability of each token of each of the `times` copies, and whether it is the likeliest there.
 
-    All are read once, side by side in one cache, ROWS rows a pass; shorter ones are filled up behind their end, where nothing
-    is asked of them and nothing before it sees them.
+    Each text is the ids of its prefix and those of a sentence. Returns float and bool [times, L].
+
+    All are read once, side by side in one cache, ROWS rows a pass. Shorter ones are padded behind their end: nothing is asked
+    of the padding, and nothing before it sees it.
     """
     whole = [before + times * one for before, one in texts]
     longest = max(map(len, whole))

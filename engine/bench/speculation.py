@@ -40,8 +40,8 @@ def _drafter_parts(name: str, acceptance: str = "", **knobs: Any) -> Parts:
     } if knobs else {}
 
 
-# Beside every drafter and every lossless strategy as it comes (one that drafts, with draft_model), and draft_model under every
-# schedule.
+# In addition to every drafter and every lossless strategy with its defaults (one that drafts, with draft_model), and
+# draft_model under every schedule.
 VARIANTS: dict[str, Parts] = {
     "draft_model (tree)": _drafter_parts("draft_model", width=3),
     "sequoia (fitted)": _drafter_parts("sequoia", acceptance_rates="measured", hardware_aware=True),
@@ -96,7 +96,7 @@ def default_methods(bench: Bench) -> dict[str, Method]:
 
 
 def template_lengths(bench: Bench) -> dict[str, int]:
-    """As knobs of `aggressive`: how many tokens of a prompt stand before and after what the user said, by the template."""
+    """As knobs of `aggressive`: how many tokens of a prompt the template puts before and after the user's text."""
     one, other = (bench.first_prompt(BenchQuestion(text, "", (text,))) for text in "ab")
     return {
         "tokens_before_input": common_prefix_length(one, other),
@@ -219,9 +219,11 @@ class SpeculationBench:
     # ---- one question
 
     def rows(self, question: BenchQuestion, turn: int, clock: HeadClock) -> Sequence[SpecRow]:
-        """What everyone made of the question: counted once, then timed in turns. In the prompt of a later turn stand one's own
-        earlier answers. `turn`: number of the question, by which the order goes on. Where plain decoding does not come to the
-        end, its row alone, with the fault."""
+        """The rows of all contestants for the question: counted once, then timed in turns.
+
+        The prompt of a later turn contains the contestant's own earlier answers. `turn`: number of the question; it continues
+        the order. Where plain decoding does not come to the end, its row alone, with the fault.
+        """
         talks = {name: x.bench.talk(question, x.method, self.new_tokens) for name, x in self.entries.items()}
         if first_fault(talks[BASELINE]):
             return [_row(question, BASELINE, talks[BASELINE], None, None)]
@@ -342,8 +344,10 @@ def sum_by_round(turns: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _timed_cost(answer: TurnAnswer, timed: Contestant, turn: str) -> Spent:
-    """What an answer took, with the medians of the rounds in the place of the times of the one that was counted; of
-    transformers, whose passes nobody sees, what there is."""
+    """The cost of an answer, with the medians of the rounds instead of the times of the counted one.
+
+    For transformers nobody sees the passes: it has what is known.
+    """
     whole = statistics.median(timed.seconds[turn])
     steps = [x.decode_s for x in timed.calls[turn] if x.decode_s]
     blank: Spent = {"tokens": len(answer.tokens), "flops": None, "kv_bytes": None, "joules": None}

@@ -20,11 +20,11 @@ from .questions.questions import BenchQuestion
 
 @dataclass
 class TurnAnswer:
-    """One turn's answer, and what it took.
+    """One turn's answer and its cost.
 
     offered, reached: by depth in the draft, from 1: steps whose draft was so deep, and steps that accepted so far
     kv_bytes: the most that all caches held after the prompt or a step; step_kv_bytes: after a step
-    fault: why there is no whole answer;  spent: what the six columns follow from, of a whole one
+    fault: why there is no whole answer;  spent: of a whole answer, the measurements from which the six columns follow
     """
 
     prompt: list[int]
@@ -49,7 +49,7 @@ class TurnAnswer:
         self.kv_bytes = sum(c.held_bytes for c in began.cache)
 
     def add(self, step: Step, last: bool) -> None:
-        """Count a step; of the `last` one the part of its draft that lies behind the text's end was never tried."""
+        """Count a step; in the `last` one the part of the draft behind the text's end was never tried."""
         self.steps += 1
         self.tokens += step.emitted
         self.passes += sum(map(is_deciding_pass, step.passes))
@@ -72,7 +72,10 @@ class TurnAnswer:
 
 @dataclass
 class RecordedAnswer(TurnAnswer):
-    """An answer whose passes are kept, so that they can be priced. read: those that read the prompt;  records: the steps"""
+    """An answer that keeps its passes, so that they can be priced.
+
+    read: the passes that read the prompt;  records: the steps
+    """
 
     read: list[Pass] = field(default_factory=list)
     records: list[Step] = field(default_factory=list)
@@ -105,7 +108,7 @@ class PromptRenderer(Protocol):
 
 
 class Talk:
-    """A question's talk, turn by turn: the model's own answers stand in the later prompts, and a fault ends it.
+    """A question's talk, turn by turn: later prompts contain the model's own answers, and a fault ends it.
 
     prompt: token ids that ask for the next answer; None: it is over
     """

@@ -58,7 +58,10 @@ METHODS: dict[str, tuple[dict[str, str | Iterable[str]], dict[str, Any]]] = {
 
 @dataclass(frozen=True)
 class AnswerForm:
-    """What an answer of a kind looks like, as a grammar in its dialect. A question asks for it whose references have it."""
+    """The form of an answer of a kind, as a grammar in its dialect.
+
+    A question asks for it if its references have it.
+    """
 
     dialect: str
     text: str
@@ -94,7 +97,7 @@ def question_form(question: BenchQuestion) -> AnswerForm | None:
 
 
 def with_form(method: Method, form: AnswerForm | None) -> Method:
-    """The method, whose grammar, where it has one that nobody has written, is that of the form."""
+    """The method with the grammar of the form, if it has a grammar that nobody has written."""
     if not method.sampler.constrains:
         return method
     return replace(
@@ -103,7 +106,7 @@ def with_form(method: Method, form: AnswerForm | None) -> Method:
 
 
 def _fill_stage(stage: Sampler, form: AnswerForm) -> Sampler:
-    """A stage whose grammar nobody has written, with that of the form; others as they are."""
+    """The stage with the grammar of the form, if nobody has written its grammar; other stages unchanged."""
     usual = {knob.name: knob.default for knob in stage.params()}
     if not stage.constrains or any(getattr(stage, name) != usual[name] for name in FILLED):
         return stage
@@ -114,8 +117,10 @@ def _fill_stage(stage: Sampler, form: AnswerForm) -> Sampler:
 
 
 def with_tests(method: Method, question: BenchQuestion) -> Method:
-    """The method, whose tests, where it has such and nobody has written them, are what the answer's expression is worth; none
-    where no expression is asked for."""
+    """The method with tests for this question, if it has tests that nobody has written.
+
+    The tests are the value of the answer's expression; none where no expression is asked for.
+    """
     knobs = {knob.name: knob.default for knob in method.strategy.params()}
     written = TESTS not in knobs or getattr(method.strategy, TESTS) != knobs[TESTS]
     if written or question.scorer != "expression" or len(question.turns) > 1:
@@ -131,9 +136,11 @@ def default_methods() -> dict[str, Method]:
 
 
 class WordsBench(Bench):
-    """A model, further ones by role, and methods by name, each with samplers of its own, beside plain greedy decoding; all of
-    METHODS unless some are given. left_out: name -> why one of those cannot run here. Raises MethodError if a method that is
-    given cannot, LabBenchError if the model has no tokenizer."""
+    """A model, further ones by role, and methods by name, compared with plain greedy decoding.
+
+    Each method has samplers of its own. It has all of METHODS unless some are given. left_out: name -> why one of those cannot
+    run here. Raises MethodError if a given method cannot run, LabBenchError if the model has no tokenizer.
+    """
 
     def __init__(
         self,
@@ -165,7 +172,7 @@ class WordsBench(Bench):
         return RecordedAnswer(prompt)
 
     def trace_level(self, method: Method) -> Level:
-        """Decisions, where masks are made: their time stands there."""
+        """Record decisions where masks are made: they hold the time of the masks."""
         return "decisions" if method.sampler.constrains else "summary"
 
     def talk(

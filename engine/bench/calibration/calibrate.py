@@ -87,13 +87,15 @@ def calibrate(  # noqa: PLR0913
     whole: bool = False,
     say: Callable[[CalibrationPoint], None] = lambda point: None,
 ) -> Calibration:
-    """The last value of `grid`, from its safe end on, up to which every value holds the risk: learn then test, by
-    fixed-sequence testing. The texts run free, each from its prompt to its end, and are held against what the target alone
-    writes with the same sampler, all layers, and a whole cache; so any part may be lossy, and all of that is in the risk.
+    """The last value of `grid`, from its safe end on, up to which every value holds the risk.
 
-    Over the draw of the texts the chance that a further text of the same kind has an expected loss above delta is at most eps,
-    for texts that are drawn independently. A grid whose order was fitted to the same texts voids that.
-    whole: values behind the first one that failed are decoded too, for the curve; they are not chosen. say: told each point.
+    The method is learn then test, by fixed-sequence testing. The texts run free, each from its prompt to its end. They are
+    compared with what the target alone writes with the same sampler, all layers, and a whole cache. So any part may be lossy,
+    and all of that is in the risk.
+
+    Let the texts be drawn independently. Over their draw, the chance that a further text of the same kind has an expected loss
+    above delta is at most eps. A grid whose order was fitted to the same texts voids that. whole: values behind the first one
+    that failed are decoded too, for the curve; they are not chosen. say: called with each point.
 
     Raises MethodError for a method that cannot run here, ParamError for a value that a knob cannot have, and Uncalibrated.
 
@@ -202,7 +204,7 @@ def _write_text(
 
 
 def _loss(model: Model, text: CalibrationText, said: list[int], due: list[int], risk: str) -> float:
-    """What is lost, 0 to 1, where `said` stands in the place of `due`."""
+    """The loss, 0 to 1, of `said` compared with the expected `due`."""
     if risk == "differs":
         return float(said != due)
     if risk == "edit":

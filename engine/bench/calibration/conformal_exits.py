@@ -31,14 +31,15 @@ def choose_exits(
     eps: float,
     chance: np.random.Generator | None = None,
 ) -> npt.NDArray[np.int64]:
-    """The exit 0 to L of each prediction x, float [n, L], int64 [n]; L: none, the whole model answers.
+    """The exit 0 to L of each prediction x, float [n, L], int64 [n]; L: no exit, the whole model answers.
 
-    naive:       the first whose score is at least 1 - eps; the table is not read, and nothing is promised
-    static:      the first at which a share of 1 - eps of the table agrees, whatever x is; nothing is promised of what comes
-    independent: the first whose p-value is below eps / L (Bonferroni), (above + u equal + 1) / (m' + 1) among the m' that
+    naive:       the first exit whose score is at least 1 - eps; the table is not read, and nothing is guaranteed
+    static:      the first exit at which a share of 1 - eps of the table agrees, whatever x is; nothing is guaranteed of further
+                 predictions
+    independent: the first exit whose p-value is below eps / L (Bonferroni), (above + u equal + 1) / (m' + 1) among the m' that
                  disagreed there; u is drawn from `chance` where scores are equal, and 1 without it, which leaves no sooner
-    shared:      the first whose score is above the 1 - eps quantile, taken upwards, of the highest score at which each
-                 prediction that disagreed anywhere did so, with one infinite score more
+    shared:      the first exit whose score is above a threshold. For each prediction that disagreed anywhere, take the highest
+                 score at which it did so, and add one infinite score. The threshold is their 1 - eps quantile, rounded up
 
     Under independent and shared the chance to leave where the whole model disagrees is at most eps.
     """
@@ -87,7 +88,7 @@ def _p_values(x: Scores, disagreed: Scores, chance: np.random.Generator) -> Scor
 def _least_score(disagreed: Scores, eps: float) -> float:
     """The least score x with (as many of `disagreed` as are at least x, + 1) / (m' + 1) below eps."""
     m = len(disagreed)
-    may = int(((np.arange(m + 1) + 1) / (m + 1) < eps).sum())  # so many may lie at x or above, and one less
+    may = int(((np.arange(m + 1) + 1) / (m + 1) < eps).sum())  # so many may be at x or above, and one less
     if may == 0:
         return NEVER
     return float(np.nextafter(np.sort(disagreed)[::-1][may - 1], np.inf)) if may <= m else 0.0

@@ -1,4 +1,4 @@
-"""Head clock: how long the nets of draft heads work in a step, which no record of a pass tells."""
+"""Head clock: the time that the nets of draft heads take in a step, which no record of a pass holds."""
 
 from __future__ import annotations
 
@@ -16,9 +16,11 @@ from decodescope.engine.session.load import Model
 
 
 class HeadClock:
-    """Times, while a session of `model` and `drafts` decodes, every call of a head's net, and of what it `works` in beside,
-    and every unembedding outside of a pass: that is how a feature which a head guessed becomes logits. A pass of the target
-    or of a draft model has its own record.
+    """Times draft heads while a session of `model` and `drafts` decodes.
+
+    It times every call of a head's net, every further function that the head `works` in, and every unembedding outside of a
+    pass. Such an unembedding turns a feature that a head guessed into logits. A pass of the target or of a draft model has its
+    own record.
 
     model, drafts: those given, weights shared;  drafts by role
     """
@@ -52,7 +54,7 @@ class HeadClock:
         """Some `work` of heads has ended: for a clock that also keeps what it was."""
 
     def time_calls(self, work: Callable[..., Tensor]) -> Callable[..., Tensor]:
-        """`work`, which tells the clock when it begins and ends."""
+        """Wrap `work` so that it reports to the clock when it begins and ends."""
 
         def told(*args: Any, **more: Any) -> Tensor:
             self.enter(work, args)
@@ -73,7 +75,7 @@ C = TypeVar("C", bound=HeadClock)
 
 
 class _ClockedDecoder(Decoder):
-    """A decoder that tells a clock what its heads do."""
+    """A decoder that reports the work of its heads to a clock."""
 
     def __init__(self, decoder: Decoder, clock: HeadClock):
         self.share(decoder)

@@ -1,4 +1,4 @@
-"""bench: how fast this machine decodes with our methods, beside transformers on the same weights."""
+"""bench: how fast this machine decodes with our methods, compared with transformers on the same weights."""
 
 from __future__ import annotations
 

@@ -13,9 +13,7 @@ from .labbench import BASELINE, mean
 
 VERSION = 1  # of the JSON object
 STAIRS = "skipdecode 60 %"
-CHECKED = (
-    " (checked)"  # behind the name of a rule as a criterion, whose guesses the layers that it left out check
-)
+CHECKED = " (checked)"  # suffix of a rule used as a criterion: the layers that it left out check its guesses
 CLOSE = 0.01  # of accuracy
 FASTER, FASTER_STAIRS = 1.15, 1.35  # goals, in bfloat16: one exit rule, and SkipDecode
 

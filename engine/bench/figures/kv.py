@@ -12,7 +12,7 @@ from ..questions.result_file import BenchResult
 from .labbench import BASELINE, mean
 
 VERSION = 2  # of the JSON object; 1 had no pass keys
-PRICED = ("text", "copy")  # kinds whose words are priced
+PRICED = ("text", "copy")  # kinds with priced words
 KINDS = (*PRICED, PASSKEY)
 
 

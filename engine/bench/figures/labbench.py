@@ -18,13 +18,13 @@ BASELINE = "autoregressive"
 
 @dataclass(frozen=True)
 class LabBenchRow:
-    """What one composition made of one question, its turns together.
+    """The result of one composition for one question, its turns together.
 
     said, scores, ends, prompt_tokens: one per turn; scores is None where nothing is judged
     offered, reached: by depth in the draft, from 1: steps whose draft was so deep, and steps that accepted so far
     kv_bytes: the most that all caches held after the prompt or a step;  step_kv_bytes: after a step
-    identity: "equal", "tied" or "parted", against plain decoding; None where it was not compared;  alike: tokens until it
-    parts;  fault: why it has no whole answer;  spent: what the six columns follow from
+    identity: "equal", "tied" or "parted", against plain decoding; None where it was not compared;  alike: tokens until it parts
+    fault:    why it has no whole answer;  spent: the measurements from which the six columns follow
     """
 
     question: int | str

@@ -1,4 +1,4 @@
-"""The figures of `bench models`: by model, what was made of each question, beside the dense one."""
+"""The figures of `bench models`: by model, its results for each question, compared with the dense one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ DENSE = "dense"
 
 @dataclass(frozen=True)
 class ModelsRow:
-    """What one model made of one question, its turns together.
+    """The result of one model for one question, its turns together.
 
     method: the model's name;  score: the mean over the turns;  right: whether all turns are; None where nothing is judged
-    tokens: written;  places: of the question's first turn and its reference, at which laws were compared
-    nats: -ln p of the tokens that come;  kl: from the dense model's law to this one's, in nats
-    same: where both think the same token likeliest;  these three are sums over the places
-    spent: what the six columns follow from;  fault: why there is no whole answer
+    tokens: written;  places: positions in the question's first turn and its reference at which distributions were compared
+    nats:   -ln p of the tokens that come;  kl: from the dense model's distribution to this one's, in nats
+    same:   where both models have the same likeliest token;  these three are sums over the places
+    spent:  the measurements from which the six columns follow;  fault: why there is no whole answer
     """
 
     question: int | str
@@ -67,9 +67,11 @@ class ModelsResult(BenchResult[ModelsRow]):
 def _figures(
     rows: Sequence[ModelsRow], dense: Mapping[int | str, ModelsRow], kinds: Sequence[str]
 ) -> dict[str, Any]:
-    """The figures of one model. A fault is a wrong answer, and in no other figure; kinds count alike in the accuracy.
+    """The figures of one model.
 
-    kept: by kind, of the questions that the dense model has right how many this one has right too, and how many these are
+    A fault is a wrong answer, and counts in no other figure. In the accuracy all kinds have the same weight.
+
+    kept: by kind: of the questions that the dense model has right, how many this model has right too, and their number
     """
     whole = [row for row in rows if not row.fault]
     judged = [row for row in rows if row.score is not None or row.fault]

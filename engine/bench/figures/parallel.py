@@ -105,8 +105,10 @@ CLOSE = 0.01  # of a share
 
 
 def goals(methods: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """What a threshold is to reach on lists whose answer is settled: at most half the passes, at most a point lost. A model
-    that gets none of them right has nothing to lose, and reaches nothing."""
+    """The goal of a threshold on lists with a fixed answer: at most half the passes, at most a point lost.
+
+    A model that gets none of them right has nothing to lose, and reaches nothing.
+    """
     rows: list[dict[str, Any]] = []
     one, several = methods.get(ONE), methods.get("threshold")
     for kind in JUDGED:

@@ -62,8 +62,10 @@ class PromptCompressionResult(BenchResult[PromptCompressionRow]):
 def _figures(
     rows: Sequence[PromptCompressionRow], plain: dict[int | str, PromptCompressionRow]
 ) -> dict[str, Any]:
-    """The figures of one method, questions counting alike; times and operations are of all questions together, beside those of
-    plain reading. A fault is in no figure."""
+    """The figures of one method; all questions have the same weight.
+
+    Times and operations are of all questions together, next to those of plain reading. A fault is in no figure.
+    """
     whole = [row for row in rows if not row.fault and not plain[row.question].fault]
     others = [plain[row.question] for row in whole]
     more = [

@@ -19,13 +19,15 @@ VERSION = 2  # of the JSON object; 1 had the first turn of each question alone
 
 @dataclass(frozen=True)
 class SpecRow:
-    """What one method made of one question, all its turns together, in all rounds.
+    """The result of one method for one question, all its turns together, in all rounds.
 
-    prompt_tokens, tokens: of one round;  steps, passes, drafted, accepted, offered, reached, identity: as in LabBench's rows;
-    of transformers, whose steps nobody sees, steps and passes are 0
+    prompt_tokens, tokens: of one round
+    steps, passes, drafted, accepted, offered, reached, identity: as in LabBench's rows. For transformers nobody sees the steps:
+                                                                  steps and passes are 0
     seconds: of each round the whole calls, prompts included;  decode_s: their steps alone
-    step_us, pass_us, head_us, own_us: medians over the steps of a step, and in it of passes of models, nets of draft heads,
-    and all the rest;  draft_s: of all steps of all rounds, before the check
+    step_us, pass_us, head_us, own_us: medians over the steps: of a step, and in it of passes of models, nets of draft heads,
+                                       and all the rest
+    draft_s: of all steps of all rounds, before the check
     """
 
     question: int | str
@@ -175,7 +177,7 @@ GROUPS = {
     "code": ("code",),
     "copy and edit": ("copy", "edit"),
     "stories": ("summary",),
-}  # a summary is of a story
+}  # summaries are taken of stories
 BEST = {"code": 2.5, "copy and edit": 4.0}  # times plain decoding, by the best method
 GAINS, MODEL = {"code": 1.0, "stories": 1.0}, "draft_model"  # the same, by the best setting of that drafter
 COUNTED, ABOVE = 6, 1.3  # so many methods, so many times plain decoding, over all questions
@@ -183,9 +185,12 @@ OVERHEAD = 0.1  # of the median step, at most
 
 
 def goals(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """For each goal: `what`, `goal`, the `value` reached, whether it is `met` (None: not measured), and the `methods` that
-    decide it. found: a SpecResult's record. Methods that change the law count for none, those that draw for the overhead
-    alone; several settings of one method count once."""
+    """Compare each goal of the bench with the value that was reached.
+
+    A goal has `what`, `goal`, the `value` reached, whether it is `met` (None: not measured), and the `methods` that decide it.
+    found: a SpecResult's record. Methods that change the distribution count for no goal, and methods that draw count for the
+    overhead alone. Several settings of one method count once.
+    """
     kept = {name: x for name, x in record["methods"].items() if x["exactness"] != "lossy"}
     ours = {name: x for name, x in kept.items() if x["side"] == "decodescope" and not x["plain"]}
     greedy = {name: x for name, x in ours.items() if not x["drawn"]}

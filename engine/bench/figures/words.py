@@ -16,14 +16,14 @@ MASKS = 0.1  # of a step's time that masks may take
 
 @dataclass(frozen=True)
 class WordsRow:
-    """What one method made of one question, its turns together.
+    """The result of one method for one question, its turns together.
 
     score:  the mean over the turns; None where nothing is judged
-    fits:   whether all answers have the form that is asked for; None where none is
-    tokens: written;  grams: 4-grams of them, by turn;  again: of these, those that stand in the answer before
+    fits:   whether all answers have the requested form; None where no form is requested
+    tokens: written;  grams: their 4-grams, by turn;  again: how many of these occur earlier in the answer
     bits:   the surprise of all tokens under the model's own distribution
     passes: of the target, behind the prompt;  fed: rows of all passes of all models
-    mask_s: of making masks; None where none are made;  seconds: of the steps;  fault: why there is no whole answer
+    mask_s: time to make masks; None where none are made;  seconds: of the steps;  fault: why there is no whole answer
     """
 
     question: int | str

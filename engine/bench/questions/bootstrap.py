@@ -1,4 +1,4 @@
-"""Bootstrap: how far a figure of some values might lie from where it does, had others been drawn. No torch."""
+"""Bootstrap: the confidence interval of a figure, from resampled values. No torch."""
 
 from __future__ import annotations
 

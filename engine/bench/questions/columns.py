@@ -1,5 +1,6 @@
-"""Six columns that every table of methods has: memory, compute use, latency, throughput, energy, compression. Their arithmetic
-stands here alone.
+"""Six columns that every table of methods has: memory, compute use, latency, throughput, energy, compression.
+
+Only this module has their arithmetic.
 
     memory       bytes of the weights of all models that are read, and the most that all caches held: counted from storages
     compute use  FLOPs of the steps' passes over their time, as a share of the peak that `decodescope hardware` measured (MFU)
@@ -56,7 +57,7 @@ class Meter:
     def add_passes(
         self, passes: Iterable[Pass], seconds: float, kv_bytes: int, step: Step | None = None
     ) -> None:
-        """Count passes behind the prompt that took so long, and what all caches held then; `step`: which they are of."""
+        """Count passes behind the prompt with their time, and what all caches held then; `step`: the step they belong to."""
         tree = None if step is None else step.draft
         parts = (pass_utilization(self._prices, x, tree if is_deciding_pass(x) else None) for x in passes)
         self._worked = sum(parts, self._worked)
@@ -133,8 +134,10 @@ class CostedRow(Protocol):
 def columns(
     settings: Mapping[str, Any], rows: Iterable[CostedRow], names: Mapping[str, str] | None = None
 ) -> dict[str, dict[str, float | None]]:
-    """Method -> its six figures, by the names of SIX; the first method is what compression is told against. names: of a line in
-    the table -> the method whose weights it has, where these are not the same."""
+    """Method -> its six figures, by the names of SIX; compression is relative to the first method.
+
+    names: name of a line in the table -> the method whose weights it has, where the two differ.
+    """
     by_method: dict[str, list[Mapping[str, float | None]]] = {}
     for row in rows:
         by_method.setdefault(row.method, [])
@@ -152,7 +155,7 @@ def columns(
 def six_figures(
     spent: Sequence[Mapping[str, float | None]], weights: int | None, peak: float | None
 ) -> dict[str, float | None]:
-    """The figures of one method from what its answers took; compression is told by `columns`, which has the others."""
+    """The figures of one method from the measurements of its answers; `columns`, which has all methods, adds compression."""
     total, seconds = sum_costs([dict(x) for x in spent]), [x["seconds"] for x in spent]
     tokens, decode_s, flops, energy = (total[name] for name in ("tokens", "decode_s", "flops", "joules"))
     whole = [x for x in seconds if x is not None]
@@ -179,7 +182,10 @@ def count_weight_bytes(models: Iterable[Model]) -> int:
 
 
 def _storage_key(weight: Tensor) -> int:
-    """What tells a tensor's storage from others: those that are packed or in few bits are known by themselves alone."""
+    """A key that identifies a tensor's storage.
+
+    Packed weights, and weights in few bits, are identified by the object itself.
+    """
     plain = type(weight) is Tensor and not weight.is_mkldnn
     return weight.data_ptr() if plain else id(weight)
 

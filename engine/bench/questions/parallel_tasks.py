@@ -1,9 +1,11 @@
-"""List tasks and grids that tell how much parallel decoding loses, after ParallelBench (Kang et al., 2025, arXiv 2510.04767).
+"""List tasks and grids that measure how much parallel decoding loses.
 
-A model that draws several tokens of one pass from their marginals ignores what they say about each other. Here every answer
-follows a rule, so what that costs can be counted: the list has n items of one token each, an answer a fixed number of slots,
-one token each. The questions are made anew by our own rules; none is the authors' data. Beside their ten list tasks stand a
-Latin square and a sudoku of 4 x 4. Their text tasks are not here.
+After ParallelBench (Kang et al., 2025, arXiv 2510.04767).
+
+A model that draws several tokens of one pass from their marginals ignores how they depend on each other. Here every answer
+follows a rule, so the cost of that can be counted. The list has n items of one token each, an answer has a fixed number of
+slots, one token each. Our own rules generate the questions; none is the authors' data. In addition to their ten list tasks
+there are a Latin square and a sudoku of 4 x 4. Their text tasks are not here.
 
 The closed forms hold for a perfect model: it knows every slot's marginal exactly and draws all slots at once.
 """
@@ -34,7 +36,7 @@ Answer = tuple[str, ...]
 class ParallelQuestion:
     """One question.
 
-    items: the list; of a Latin square its four symbols; of a sudoku its 16 cells, row by row, `EMPTY` where nothing stands
+    items: the list; of a Latin square its four symbols; of a sudoku its 16 cells, row by row, `EMPTY` for an empty cell
     word:  the new item, for tasks that insert or replace
     place: of the item that is meant, from 1; 0 where none is named
     """
@@ -167,7 +169,7 @@ def latin_squares() -> tuple[tuple[int, ...], ...]:
 
 @lru_cache(1)
 def sudoku_grids() -> tuple[Answer, ...]:
-    """All full grids of a 4 x 4 sudoku, in `LETTERS`: the 288 Latin squares whose four boxes hold each symbol once."""
+    """All full grids of a 4 x 4 sudoku, in `LETTERS`: the 288 Latin squares with each symbol once in each of the four boxes."""
     boxes = [(at, at + 1, at + SIDE, at + SIDE + 1) for at in (0, 2, 8, 10)]
     return tuple(
         tuple(LETTERS[x] for x in square)
@@ -216,16 +218,16 @@ def draw_answer(q: ParallelQuestion, r: Random) -> Answer:
 
 
 def all_orders(q: ParallelQuestion) -> list[Answer]:
-    """Every order of the list, its own among them: the law behind the closed form of `shuffle`."""
+    """Every order of the list, its own among them: the closed form of `shuffle` is uniform over these."""
     return list(permutations(q.items))
 
 
 def is_right(q: ParallelQuestion, answer: Sequence[str]) -> bool:
     """Whether the words are a right answer, by the authors' rules.
 
-    `insert_random`: without the word, the list. `remove_random`: the list without one. `replace_random`: at the first place
-    of the new word, and only there, it differs from the list. `shuffle`: the same items, not in the same order. A Latin
-    square: every row and column holds each symbol once. A sudoku besides: every box, and the given cells stand.
+    `insert_random`: without the word, the list. `remove_random`: the list without one. `replace_random`: at the first place of
+    the new word, and only there, it differs from the list. `shuffle`: the same items, not in the same order. A Latin square:
+    every row and column holds each symbol once. A sudoku: in addition every box does, and the given cells are unchanged.
     """
     x, said = list(q.items), list(answer)
     match q.task:
@@ -287,7 +289,7 @@ def chance_at_once(task: str, n: int, differs: bool = True) -> Fraction:
 
 
 class Oracle:
-    """A perfect model of a law that is uniform over `right_answers`: the exact marginals of what is still open.
+    """A perfect model of a distribution that is uniform over `right_answers`: the exact marginals of what is still open.
 
     ValueError without answers, or when they differ in length.
     """
@@ -298,7 +300,7 @@ class Oracle:
             raise ValueError("An oracle needs answers, all of one length.")
 
     def marginals(self, given: Mapping[int, str] | None = None) -> list[dict[str, Fraction]]:
-        """Slot by slot, word -> its chance, once the words at the places `given` stand. ValueError if none agrees."""
+        """Slot by slot, word -> its chance, given the words at the places `given`. ValueError if no answer agrees."""
         some = [a for a in self.answers if all(a[i] == word for i, word in (given or {}).items())]
         if not some:
             raise ValueError("No answer agrees with the words that are given.")

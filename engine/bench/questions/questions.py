@@ -18,7 +18,7 @@ from .score import SCORERS
 FILE_BYTES = 64 << 20
 TURNS = 16
 TOLD = 4  # bad lines that a message names
-# Spec-Bench's kinds whose references a scorer can read, where a line names none
+# Spec-Bench's kinds with references that a scorer can read, where a line names none
 USUAL = {"math_reasoning": "number"}
 
 

@@ -65,12 +65,13 @@ def measure_questions(
     resume: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Put every question that `result` does not have to `work`, which gives rows, or why it skips the question. `ready` warms
-    up on the first of them.
+    """Put every question that `result` does not have to `work`, which gives rows, or why it skips the question.
 
-    With `out` what was measured is kept in `out`.partial after every question, and becomes `out`, one JSON object, at the
-    end; with `resume` the questions that stand there already are not asked again. An interrupt ends the measurement, and
-    `result` stays not `complete`. Raises LabBenchError for files that are in the way.
+    `ready` warms up on the first of them.
+
+    With `out` the measurements are kept in `out`.partial after every question, and become `out`, one JSON object, at the end.
+    With `resume` the questions that are already there are not asked again. An interrupt ends the measurement, and `result`
+    stays not `complete`. Raises LabBenchError for files that are in the way.
     """
     kept = None if out is None else ResultFile(out, result, resume)
     try:
@@ -127,7 +128,7 @@ class ResultFile:
             self._write_line({"settings": result.settings})
 
     def _read(self) -> int:
-        """Take over the questions that stand in the file; how many bytes of it are whole lines."""
+        """Take over the questions in the file; return how many bytes of it are whole lines."""
         # a line that was being written when the program ended is left out
         lines = self.part.read_bytes().split(b"\n")[:-1]
         good = 0
@@ -187,7 +188,7 @@ class ResultFile:
 
 
 def check_output(out: Path, resume: bool) -> None:
-    """Raise LabBenchError if `out` cannot be written anew, or, with `resume`, there is nothing to go on from."""
+    """Raise LabBenchError if `out` cannot be written, or, with `resume`, there is nothing to continue."""
     try:
         if out.exists():
             raise LabBenchError(f"{out} exists already: choose another name, or move it away.")

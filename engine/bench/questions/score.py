@@ -92,8 +92,10 @@ def levenshtein(a: str, b: str) -> int:
 
 
 def list_correct(said: str, reference: str) -> float:
-    """1 if both name the same items in the same order. Items stand between commas, semicolons or lines, else between
-    spaces; brackets, quotes, bullets and a full stop at the end do not count."""
+    """1 if both name the same items in the same order.
+
+    Commas, semicolons or lines separate items, else spaces. Brackets, quotes, bullets and a full stop at the end do not count.
+    """
     return float(list_items(said) == list_items(reference))
 
 
@@ -114,8 +116,10 @@ def list_items(text: str) -> list[str]:
 
 
 def json_f1(said: str, reference: str) -> float:
-    """0 if the answer is no JSON; else the share of values that stand at the same place in both, as F1. Without a reference
-    1 for any JSON."""
+    """0 if the answer is no JSON; else the share of values that both have at the same place, as F1.
+
+    Without a reference 1 for any JSON.
+    """
     value = parse_json(said)
     if value is None:
         return 0.0
@@ -127,8 +131,10 @@ def json_f1(said: str, reference: str) -> float:
 
 
 def parse_json(text: str) -> tuple[Any] | None:
-    """The value that a JSON text stands for, alone in a tuple, since it may be null; None if it is none. One fence of
-    Markdown around it does not count."""
+    """The value of a JSON text, alone in a tuple, since it may be null; None if the text is no JSON.
+
+    One fence of Markdown around it does not count.
+    """
     bare = text.strip()
     fenced = _FENCE.fullmatch(bare) if len(bare) <= JSON_CHARS else None
     if len(bare) > JSON_CHARS:
@@ -170,7 +176,7 @@ def number_correct(said: str, reference: str) -> float:
 
 
 def last_number(text: str) -> Fraction | None:
-    """The last number that stands in the last CHARS characters, or None."""
+    """The last number in the last CHARS characters, or None."""
     numbers = deque(_NUMBER.finditer(text[-CHARS:]), maxlen=1)
     return Fraction(numbers[0][0].replace(",", "").replace("\u2212", "-")) if numbers else None
 

@@ -1,13 +1,13 @@
-"""Spec-Bench's own arithmetic, so that a figure here can stand beside a published one.
+"""Spec-Bench's own arithmetic, so that a figure here can be compared with a published one.
 
 Source: Xia et al. 2024, arXiv:2401.07851; hemingkx/Spec-Bench, evaluation/speed.py. Of each question tokens a second of its
 turns together, prompts included: all their tokens over all their time. Of a method the mean of these rates over the questions.
 Times plain is the ratio of two such means, taken in each round, and then the mean over the rounds. Mean accepted tokens is the
 mean over all steps of all questions, the target's own token included.
 
-Its 13 categories are 6 tasks, and the published rows are of these. Questions of another file keep its kinds, and no published
-row stands beside them: a kind `math` of LabBench is not MT-bench's. Unlike theirs, the tokens of plain decoding are counted as
-they were written; speed.py counts those of its text, tokenized once more.
+Its 13 categories are 6 tasks, and the published rows are for these tasks. Questions of another file keep its kinds, and have no
+published row: a kind `math` of LabBench is not MT-bench's. Unlike theirs, the tokens of plain decoding are counted as they were
+written; speed.py counts those of its text, tokenized once more.
 
 `bench speculation` itself compares question by question and takes medians, of the steps alone: the two agree where questions
 are alike.
