@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# a few of everything, without a browser: the rules of the house, one run each, a trace, the law, the page's first answer
+# a few of everything, without a browser: the rules of the house, one run each, a trace, the output distribution, the page's
+# first answer
 SMOKE = (
     "tests/house",
     "tests/test_house.py",
@@ -74,7 +75,7 @@ def _of_module(path: str, stem: str, tests: Mapping[str, str]) -> list[str]:
 
 
 def _reading(*words: str, tests: Mapping[str, str]) -> list[str]:
-    """The first test files whose text has one of the words."""
+    """The first test files with one of the words in their text."""
     return [path for path, text in tests.items() if any(word in text for word in words)][:MOST]
 
 

@@ -113,7 +113,7 @@ def test(arguments: list[str]) -> int:
         "GRADIO_ANALYTICS_ENABLED": "False",
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),  # one core for each pytest worker
         "DECODESCOPE_BROWSER": program,
-        "PYTHONDONTWRITEBYTECODE": "",  # else each worker compiles every test anew in each run, which takes it 20 s
+        "PYTHONDONTWRITEBYTECODE": "",  # else each worker compiles every test again in each run, which takes it 20 s
     }
     command = [str(PYTHON), "-m", "pytest", "-n", str(workers), "--dist", "loadgroup"]
     if not program:
@@ -187,8 +187,10 @@ def mypy() -> int:
 
 
 def package_parent() -> Path:
-    """A folder that holds the package under its name, wherever it lies: one with a link to it. Where the system makes no links,
-    as Windows does not for most users, the parent of a folder of that name."""
+    """A folder that holds the package under its name, wherever it is: a folder with a link to it.
+
+    Where the system makes no links, as Windows does not for most users, it is the parent of a folder of that name.
+    """
     link = ROOT / "build" / "types" / PACKAGE
     if not link.exists():
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -248,7 +250,7 @@ def wanted() -> str:
 
 
 def make_venv() -> None:
-    """Create `.venv` anew, with the packages of this Python in sight if a good torch is among them."""
+    """Create `.venv` from scratch, with the packages of this Python in sight if a good torch is among them."""
     command = [sys.executable, "-m", "venv", "--clear", str(HOME)]
     if sys.prefix == sys.base_prefix and torch_version(Path(sys.executable)):
         command.insert(3, "--system-site-packages")
@@ -288,7 +290,7 @@ def constraints_for(torch: str) -> str:
 
 
 def with_newer_python(arguments: list[str]) -> int:
-    """Start this script again with a Python that is new enough, the newest that stands on the PATH."""
+    """Start this script again with a Python that is new enough: the newest one on the PATH."""
     for minor in range(13, OLDEST_PYTHON[1] - 1, -1):
         other = shutil.which(f"python3.{minor}")
         if other and usable(Path(other)):
@@ -387,7 +389,7 @@ def call(command: list[str], env: dict[str, str] | None = None, folder: Path = R
 
 
 def become(command: list[str]) -> int:
-    """Run a command in the place of this script, so that signals reach it; on Windows, beneath it."""
+    """Run a command instead of this script, so that signals reach it; on Windows, as its child."""
     if os.name == "nt":
         return call(command, folder=Path.cwd())
     sys.stdout.flush()

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write the lock files anew: the versions of `constraints.txt`, with the hashes of their files on PyPI.
+"""Write the lock files again: the versions of `constraints.txt`, with the hashes of their files on PyPI.
 
     python scripts/lock.py
 
