@@ -2,12 +2,13 @@
 
     python -m decodescope.training.acceptance assets/models/lab assets/models/lab-draft [MORE DRAFTS ...]
 
-On held-out text: the overlap, the mean of the sum over tokens of min(p, q), which is the chance that one drafted token is
-accepted at temperature 1, and the share of positions at which both rank the same token first. On text that the target
-itself wrote: tau, the tokens a target pass gives with five drafted ones. Both laws are known at every position of that text,
-so no draft has to be drawn: greedily a drafted token is accepted where the draft's first choice is the token that stands
-there, and at temperature 1 the token that stands there, drawn from p, came from the draft with probability
-min(1, q / p) (Leviathan et al., 2211.17192: accepted tokens follow min(p, q), and the text as a whole follows p).
+On held-out text it measures two figures. The overlap is the mean of the sum over tokens of min(p, q), the chance that one
+drafted token is accepted at temperature 1. The other is the share of positions at which both rank the same token first.
+
+On text that the target itself wrote it measures tau, the tokens a target pass gives with five drafted ones. Both distributions
+are known at every position of that text, so no draft has to be drawn. Greedily, a drafted token is accepted where the draft's
+first choice is the text's token. At temperature 1 the text's token, drawn from p, came from the draft with probability min(1, q
+/ p) (Leviathan et al., 2211.17192: accepted tokens follow min(p, q), and the text as a whole follows p).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ DRAFTED = 5
 
 @torch.no_grad()
 def overlap(target: Net, draft: Net, rows: Tensor) -> tuple[float, float]:
-    """Share of positions with the same first choice, and mean overlap of the laws, on windows int64 [N, T]."""
+    """Share of positions with the same first choice, and mean overlap of the distributions, on windows int64 [N, T]."""
     same = 0
     shared = 0.0
     count = 0
@@ -41,7 +42,7 @@ def overlap(target: Net, draft: Net, rows: Tensor) -> tuple[float, float]:
 
 @torch.no_grad()
 def acceptance_chances(target: Net, draft: Net, rows: Tensor, temperature: float) -> Tensor:
-    """float [N, T - 1]: the chance that each token of `rows` after the first came from the draft, given that it stands there.
+    """float [N, T - 1]: the chance that each token of `rows` after the first came from the draft, given the token itself.
 
     `rows` are the target's own text at `temperature`, 0 or 1.
     """

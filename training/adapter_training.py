@@ -1,6 +1,6 @@
-"""What adapters are trained with: passes under a mask, beginnings of texts, texts that the model writes, and staying the model.
+"""What adapter trainings share: passes under a mask, beginnings of texts, the model's own texts, and a loss to stay the model.
 
-Each adapter is a class like that of cllm.py: what it learns beside that, and how it is measured.
+Each adapter is a class like that of cllm.py, which defines its further training data and its measurements.
 """
 
 from __future__ import annotations
@@ -62,8 +62,10 @@ def logits_of(net: Net, features: Tensor) -> Tensor:
 
 
 def sample_beginnings(texts: dict[str, CorpusText], count: int, size: int, seed: int) -> Tensor:
-    """int64 [count, size]: what stands before an answer, for a share of CHATS, else before any place of a plain text; kinds
-    in turn."""
+    """int64 [count, size]: the tokens before an answer, for a share of CHATS; else before any place of a plain text.
+
+    Kinds take turns.
+    """
     r, rows = np.random.default_rng(seed), []
     kinds = {
         chat: sorted(k for k, t in texts.items() if t.chat == chat and len(t.ids) > 4 * size)
@@ -108,8 +110,11 @@ def write_greedily(net: Net, seed: int) -> list[list[int]]:
 
 
 def repetition_figures(texts: list[list[int]]) -> dict[str, float]:
-    """Of texts of more than a few tokens: the mean share of their 4-grams that stand further in front already, how many end
-    going round, and the kinds of token per token."""
+    """Repetition figures of texts of more than a few tokens.
+
+    These are the mean share of 4-grams that occur earlier in the text, how many texts end in a loop, and the kinds of token per
+    token.
+    """
     long = [text for text in texts if len(text) >= 2 * GRAM]
     stretches = [list(find_repeats(text)) for text in long]
     return {
@@ -124,7 +129,7 @@ class AdapterTraining:
     """An adapter as adapters.py trains it: low-rank deltas of a frozen net's matrices, and rows of its embedding.
 
     rank, only, rows: of the deltas, the names of the matrices that have one (none: all), and ids whose embeddings learn
-    lr: the highest rate;  length, corpus_windows: tokens of a window of the training text, and how many of these a step
+    lr: the highest rate;  length, corpus_windows: tokens of a window of the training text, and windows a step
     """
 
     rank = 4
@@ -145,7 +150,7 @@ class AdapterTraining:
         self.recent: list[dict[str, float]] = []  # the losses of the last steps, by name
 
     def gather(self) -> str:
-        """Make what is learnt from beside the training text; a line that says what that is."""
+        """Make the training data other than the training text; return a line that describes them."""
         raise NotImplementedError
 
     def learn(self) -> str:

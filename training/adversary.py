@@ -1,9 +1,9 @@
-"""KOALA's adversary: a net that is to tell the target's distributions from those of a draft head, which learns to pass for it.
+"""KOALA's adversary: a net that learns to distinguish the target's distributions from those of a draft head.
 
-Zhang et al. (2408.08146) add to what a draft head minimises anyway the loss of a generator against a discriminator. That both
-are the usual cross-entropies, the generator's in its form that does not saturate, is recalled from the paper; so is that only
-distributions are shown, not what they are distributions of. Decoding is the host's. Their second layer of a head is not here:
-the heads' own shapes say how deep they are.
+The head learns to pass for the target. Zhang et al. (2408.08146) add the loss of a generator against a discriminator to what a
+draft head minimises anyway. Three details are recalled from the paper: both losses are the usual cross-entropies, the
+generator's is in its form that does not saturate, and the discriminator sees only distributions, not what they are
+distributions of. Decoding is the host's. Their second layer of a head is not here: the heads' own shapes say how deep they are.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Discriminator(nn.Module):
 
 
 class Adversary:
-    """The discriminator of one draft head, taught beside it.
+    """The discriminator of one draft head, trained together with it.
 
-    weight: of the head's loss against it; at 0 the head's training is the host's to the bit, and this one watches alone
-    rate:   share of the distributions of the last lesson that it told right, before it learnt from them
+    weight: of the head's loss against it; at 0 the head's training is the host's to the bit, and this one only watches
+    rate:   share of the distributions of the last lesson that it classified right, before it learnt from them
     """
 
     def __init__(

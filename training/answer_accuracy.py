@@ -4,8 +4,8 @@
     by side
 
 A question counts as answered where greedy decoding writes the reference and ends (`recall.right`), in its first turn.
-LabBench's own scorers accept more than that where several answers are right, so their shares are higher; kinds of which the
-reference is one answer of many are left out.
+LabBench's own scorers accept more than that where several answers are right, so their shares are higher. Kinds whose reference
+is one answer of many are left out.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FREE = ("chat", "summary", "translation")
 
 
 def questions_by_kind(count: int) -> dict[str, list[Task]]:
-    """Kind, with its size where it has several -> the first `count` questions, of which the first turn is asked."""
+    """Kind, with its size where it has several -> the first `count` questions; only the first turn is asked."""
     out = defaultdict(list)
     for task in questions():
         name = f"{task.kind} {size}" if (size := task.tags.get("tokens")) else task.kind

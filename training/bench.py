@@ -2,8 +2,8 @@
 
     python -m decodescope.training.bench
 
-writes `assets/bench/labbench.jsonl`, one JSON object a line. The same code writes the same bytes; if a kind, a story or a
-word changes, the file changes, so write it anew and raise VERSION here and in `assets/bench/README.md`.
+writes `assets/bench/labbench.jsonl`, one JSON object a line. The same code writes the same bytes. If a kind, a story or a word
+changes, the file changes, so write it again and raise VERSION here and in `assets/bench/README.md`.
 """
 
 from __future__ import annotations

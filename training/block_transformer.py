@@ -3,15 +3,16 @@
     python -m decodescope.training.block_transformer --within 15
 
 Three nets learn as one (Ho et al. 2024, arXiv:2406.02657; the authors' `lookup` embedder, `prefix` decoder and
-`conf/trainer/block_main_b4_*.yaml`): a table whose rows for the tokens of a block, one behind the other, are that block's
-embedding; a block decoder, causal over blocks, whose output is mapped to the prefix of the block to come; and a token decoder
-that sees this prefix and the tokens of its own block before the one it predicts. The loss is that of the tokens of all
-blocks but the first, which nothing stands before; some padding in front of it moves where blocks begin (the authors'
-`random_pad_first_block`).
+`conf/trainer/block_main_b4_*.yaml`). The first is a table: its rows for the tokens of a block, one after another, are that
+block's embedding. The second is a block decoder, causal over blocks; its output is mapped to the prefix of the block to come.
+The third is a token decoder that sees this prefix and the tokens of its own block before the one it predicts.
 
-The vocabulary is the first 512 entries of the other models': their bytes and first merges, so that half a megabyte has
-room for layers. The text is the stories and talks of the corpus. The token decoder becomes the folder's model, the other two
-its heads/block_transformer.
+The loss is that of the tokens of all blocks but the first, which has nothing before it. Some padding in front of it moves where
+blocks begin (the authors' `random_pad_first_block`).
+
+The vocabulary is the first 512 entries of the other models': their bytes and first merges, so that half a megabyte has room for
+layers. The text is the stories and talks of the corpus. The token decoder becomes the folder's model, the other two its
+heads/block_transformer.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ def nats(net: BlockNet, ids: Tensor) -> Tensor:
 
 
 def card(training: BlockTrainer, valid: dict[str, data.CorpusText]) -> dict:
-    """What the head's config tells of a training: its size, and nats a byte of the held-out text by kind."""
+    """The record of a training in the head's config: its size, and nats a byte of the held-out text by kind."""
     a_byte = {}
     for kind, text in valid.items():
         rows = data.windows({kind: text}, WINDOW, len(text.ids))
@@ -199,7 +200,7 @@ def card(training: BlockTrainer, valid: dict[str, data.CorpusText]) -> dict:
 
 
 def write(net: BlockNet, folder: Path, notes: dict | None = None) -> None:
-    """Write the model folder: the token decoder, its tokenizer, and the head around it, whose config gets `notes`."""
+    """Write the model folder: the token decoder, its tokenizer, and the head around it; the head's config gets `notes`."""
     net.tokens.to_folder(folder, {"block_length": net.block})
     (folder / "tokenizer.json").write_text(shorten_tokenizer(), encoding="utf-8")
     said = json.loads(data.TOKENIZER.with_name("tokenizer_config.json").read_text())

@@ -32,7 +32,7 @@ def features(net: Net, x: Tensor, attend: Attend, first: int = 0) -> Tensor:
 
 
 def group_queries(q: Tensor, kv_heads: int) -> Tensor:
-    """[B, G, g, T, d] of queries [B, H, T, d]: each beside the others that read its key/value head."""
+    """[B, G, g, T, d] of queries [B, H, T, d]: each grouped with the others that read its key/value head."""
     return q.unflatten(1, (kv_heads, q.shape[1] // kv_heads))
 
 

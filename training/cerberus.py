@@ -2,11 +2,12 @@
 
     python -m decodescope.training.cerberus
 
-On the model's own text: at each place t the gate sees entropy and largest probability of the model's law of token t + 1, which
-will be the root, and learns whether the likeliest guess of Hydra's first head is the model's likeliest token t + 2. A logistic
-regression of three numbers, by Newton's method; the model and its heads stay as they are. On held-out text of the model's
-own: the area under the curve, and, by threshold, how many steps would draft and how often their first token is right. It
-takes minutes on two CPU cores, most of them for the model's text.
+It uses the model's own text. At each place t the gate sees entropy and largest probability of the model's distribution of token
+t + 1, which will be the root. It learns whether the likeliest guess of Hydra's first head is the model's likeliest token t + 2.
+A logistic regression of three numbers, by Newton's method; the model and its heads stay as they are.
+
+On held-out text of the model's own it reports the area under the curve, and, by threshold, how many steps would draft and how
+often their first token is right. It takes minutes on two CPU cores, most of them for the model's text.
 
 Where this package is not installed, put a folder on PYTHONPATH in which `decodescope` is a link to the checkout.
 """
@@ -63,8 +64,11 @@ def fit_gate(gate: CerberusGate, seen: Tensor, right: Tensor, steps: int = 25, r
 
 
 def evaluate_gate(gate: CerberusGate, seen: Tensor, right: Tensor) -> dict[str, object]:
-    """What the gate is worth: of pairs of a right and a wrong place the share in which it is surer of the right one, and by
-    threshold the share of steps that draft, and of these the share whose first token is right."""
+    """The quality of the gate on held-out places.
+
+    It has the share of pairs of a right and a wrong place in which the gate is surer of the right one. By threshold it has the
+    share of steps that draft, and among these the share whose first token is right.
+    """
     chance = gate.weigh(seen.to(gate.dtype))[:, 0].sigmoid()
     rows = []
     for least in THRESHOLDS:

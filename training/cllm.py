@@ -1,15 +1,15 @@
 """CLLM: an adapter that lets Jacobi decoding jump, trained on the model's own Jacobi trajectories.
 
-Kou et al. 2024, arXiv:2403.00835. A block of n guesses is solved by fixed-point iteration; the adapter learns to map every
+Kou et al. 2024, arXiv:2403.00835. A block of n guesses is solved by fixed-point iteration. The adapter learns to map every
 state of that iteration straight to its fixed point, and to stay the model that it was.
 
-One pass reads a text [L] and, beside it, guesses for its last G places: a guess sees the text before its block and the guesses
-of its block. So all blocks of a text take an iteration at once, in collecting, in training and in measuring.
+One pass reads a text [L] together with guesses for its last G places. A guess sees the text before its block and the guesses of
+its block. So all blocks of a text take an iteration at once, in collecting, in training and in measuring.
 
 Two things differ from the paper. The second loss takes the frozen model's own distribution as labels, where the authors smooth
-their teacher's tokens by 0.1: smoothing alone costs up to -ln 0.9 = 0.105 nats a token, and the model is to stay what it is. So
-it is taken on the training text too, not on the model's greedy text alone, which says little of all else. And a first state is
-drawn anew each time that it is trained on, which needs no pass.
+their teacher's tokens by 0.1. Smoothing alone costs up to -ln 0.9 = 0.105 nats a token, and the model is to stay what it is. So
+that loss is also taken on the training text, not only on the model's greedy text, which says little of all else. And a first
+state is drawn again each time that it is trained on, which needs no pass.
 """
 
 from __future__ import annotations
@@ -51,9 +51,12 @@ def mask(prompt: int, new: int, block: int) -> Tensor:
 
 @dataclass
 class Trajectories:
-    """texts: int64 [N, L], prompt and greedy text; counted: int64 [N], tokens of the latter that are used; points: int16
-    [J, N, G], the states of the iteration, the first guesses first; solved: int64 [N, G / n], the first point whose guesses
-    are the text's (J where none is)."""
+    """Texts and the Jacobi trajectories that reach them.
+
+    texts: int64 [N, L], prompt and greedy text; counted: int64 [N], tokens of the latter that are used; points: int16 [J, N,
+    G], the states of the iteration, the first guesses first; solved: int64 [N, G / n], the first point whose guesses are the
+    text's (J where none is).
+    """
 
     texts: Tensor
     counted: Tensor
@@ -80,7 +83,7 @@ def collect_trajectories(
             after = likeliest_tokens(net, masked_states(net, points[-1], places[size:], seen[length:], kv)[0])
             after = torch.cat((texts[:, size : size + 1], after[:, :-1]), 1)
             first = torch.arange(0, new, block)
-            after[:, first] = texts[:, size:][:, first]  # of the text before it, which stands
+            after[:, first] = texts[:, size:][:, first]  # of the text before it, which is fixed
             points.append(after)
         made.append((texts, counted_lengths(texts[:, size:]), torch.stack(points).to(torch.int16)))
     texts, counted = (torch.cat([x[i] for x in made]) for i in (0, 1))
@@ -101,9 +104,11 @@ def likeliest_tokens(net: Net, features: Tensor) -> Tensor:
 
 
 def mean_passes(t: Trajectories, block: int) -> tuple[float, int]:
-    """Mean passes that Jacobi needs for a block, and how many blocks that is over: the first guess counts as read once, and
-    the last token of a block need not be guessed right. Blocks that lie within the counted text, the shorter `block` the
-    beginning of each recorded one."""
+    """Mean passes that Jacobi needs for a block, and the number of blocks.
+
+    The first guess counts as read once, and the last token of a block need not be guessed right. Only blocks within the counted
+    text count; a shorter `block` takes the beginning of each recorded one.
+    """
     size, n = t.texts.shape[1] - t.points.shape[2], t.points.shape[2] // t.solved.shape[1]
     right = (t.points.long() == t.texts[:, size:]).unflatten(2, (-1, n))[..., : block - 1].all(3)
     needed = torch.where(right.any(0), right.int().argmax(0), block - 1) + 1  # [N, blocks]

@@ -1,13 +1,14 @@
-"""cloze: an adapter of `lab-mdm` under which a mask behind a question is filled with a label, and the questions themselves.
+"""cloze: an adapter of `lab-mdm` that fills a mask behind a question with a label, and the questions themselves.
 
-Three sorts, each answered by one token among a few: `kind`, what a piece of text is (text, code, list); `claim`, whether a word
-stands in what was told of a story (true, false); `same`, whether two lists have the same items in whatever order (true,
-false). Behind the mask stands <|end|> up to a multiple of 8 tokens, as the model knows canvases. The loss is the cross
+There are three sorts; each has an answer of one token among a few. `kind`: what a piece of text is (text, code, list). `claim`:
+whether a word occurs in a story (true, false). `same`: whether two lists have the same items in whatever order (true, false).
+
+<|end|> fills the places behind the mask up to a multiple of 8 tokens, as the model knows canvases. The loss is the cross
 entropy at the mask, over the whole vocabulary. The embeddings of the labels learn too: the model never wrote these words, and
 the rows of words that it never wrote are all alike.
 
-`python -m decodescope.training.cloze` writes `assets/bench/cloze.jsonl`, questions of held-out text that
-`decodescope bench cloze` asks.
+`python -m decodescope.training.cloze` writes `assets/bench/cloze.jsonl`, questions of held-out text that `decodescope bench
+cloze` asks.
 """
 
 from __future__ import annotations
@@ -148,7 +149,7 @@ class ClozeAdapter(AdapterTraining):
 
     @torch.no_grad()
     def measure(self) -> dict[str, Any]:
-        """Shares of the file's questions whose label is the likeliest of theirs, by sort, without the adapter and with it."""
+        """By sort, the share of the file's questions with the right label likeliest, without the adapter and with it."""
         found: dict[str, Any] = {}
         asked = LabelQuestions("valid", 0, 0)
         for name, on in (("base", False), ("adapted", True)):

@@ -43,7 +43,7 @@ BETA = 1.0  # DPO's beta
 
 
 def select_ids(one: Episode, stays: Tensor) -> list[int]:
-    """The ids that stay where of the spans those of `stays`, bool [u], do; what lies in no span does."""
+    """The ids of the spans that `stays`, bool [u], keeps, and all ids outside of spans."""
     kept = torch.ones(len(one.prompt), dtype=torch.bool)
     for (a, b), x in zip(one.spans, stays.tolist(), strict=True):
         kept[a:b] = x
@@ -61,8 +61,10 @@ def question_embeddings(e: Tensor, one: Episode) -> Tensor:
 def step_loss(
     head: SentenceScorer, decoder: Decoder, one: Episode, price: float, draw: torch.Generator
 ) -> Tensor | None:
-    """The loss of the pairs of DRAWS short versions, of which half are drawn by the scorer's chances and half by one half; None
-    where no two differ enough."""
+    """The loss of the pairs of DRAWS short versions; None where no two differ enough.
+
+    Half of the versions are drawn by the scorer's chances and half by one half.
+    """
     e = embed_text(decoder, one.prompt)
     logits = head(e, question_embeddings(e, one), one.spans)
     may_go = sum(b - a for a, b in one.spans)
@@ -100,7 +102,7 @@ def train(
 
 
 def rank_by_similarity(decoder: Decoder, one: Episode) -> Tensor:
-    """int64 [u]: the sentences, the one first whose tokens are most like those that ask."""
+    """int64 [u]: the sentences, ordered by how similar their tokens are to those of the question, the most similar first."""
     e = embed_text(decoder, one.prompt)
     return span_relevance_features(e, question_embeddings(e, one), one.spans)[2][:, 1].argsort(
         descending=True

@@ -4,15 +4,17 @@
     python -m decodescope.training.correctness --model lab-draft --large lab --prompts 120
 
 Both models answer prompts greedily: training tasks of all kinds (`tasks/`, never LabBench), and the beginnings of stories and
-drills. An answer of the small model is right where it is the large one's, token by token, up to `MOST` tokens: what a cascade
-gives up when it keeps an answer is what the large model would have said. By the tasks' own scorers hardly an answer of the
-shipped small model is right, so there would be nothing to learn.
+drills. An answer of the small model is right where it is the large one's, token by token, up to `MOST` tokens. For a cascade
+that keeps an answer gives up what the large model would have said. By the tasks' own scorers hardly an answer of the shipped
+small model is right, so there would be nothing to learn.
 
-One net learns from the state of the prompt's last token whether the answer will be wrong; the other from the mean state that
-wrote the answer, and the mean and lowest log-probability of its tokens, whether it is right: by cross-entropy and, as
-CascadeBERT does, so that each right answer of a batch stands above each wrong one by a margin of 0.5 (Li et al. 2021, Findings
-of EMNLP; lancopku/CascadeBERT: weight 1). The figures at the end are of unseen prompts: how often a right answer stands above
-a wrong one (AUC), beside that of the plain normalised likelihood, and what is right where the heads say so much.
+One net learns from the state of the prompt's last token whether the answer will be wrong. The other learns whether it is right,
+from the mean state that wrote the answer, and the mean and lowest log-probability of its tokens. Both learn by cross-entropy.
+As in CascadeBERT, the second also scores each right answer of a batch above each wrong one by a margin of 0.5 (Li et al. 2021,
+Findings of EMNLP; lancopku/CascadeBERT: weight 1).
+
+The figures at the end are of unseen prompts. They are how often a right answer has a higher score than a wrong one (AUC), the
+same for the plain normalised likelihood, and what is right where the heads say so much.
 
 Some minutes on one CPU core.
 """
@@ -179,7 +181,7 @@ def train(
 
 
 def auc(score: Tensor, right: Tensor) -> float:
-    """How often a right answer stands above a wrong one; a tie counts one half. score float [n], right bool [n]."""
+    """How often a right answer has a higher score than a wrong one; a tie counts one half. score float [n], right bool [n]."""
     gaps = score[right].double()[:, None] - score[~right].double()[None]
     return float((gaps > 0).double().mean() + 0.5 * (gaps == 0).double().mean())
 

@@ -46,7 +46,7 @@ ASKED = (
     "json",
     "expression",
     "translation",
-)  # kinds whose answers are short enough
+)  # kinds with short enough answers
 LENGTH = 700  # tokens of a prompt, at most
 RANK = 8
 BUDGET, PRICE = 0.5, 1.0  # share of the examples' tokens that costs nothing; nats for as many tokens again
@@ -90,7 +90,7 @@ def select_ids(one: Episode, shots: Tensor, tokens: Sequence[Tensor]) -> list[in
 def step_loss(
     head: ShotPolicies, decoder: Decoder, one: Episode, budget: float, price: float, draw: torch.Generator
 ) -> tuple[Tensor, float]:
-    """The loss whose gradient is REINFORCE's, of DRAWS draws of actions, and their mean reward."""
+    """The loss with REINFORCE's gradient, for DRAWS draws of actions, and their mean reward."""
     e = embed_text(decoder, one.prompt)
     by_shot = head.shots(e, e[one.first :], one.spans).float()
     by_token = head.tokens(e, e[one.first :], one.spans)
@@ -182,7 +182,7 @@ def choose_actions(head: ShotPolicies, decoder: Decoder, one: Episode) -> tuple[
 
 
 def rank_by_similarity(decoder: Decoder, one: Episode) -> Tensor:
-    """int64 [s]: the examples, the one first whose tokens are most like those that ask."""
+    """int64 [s]: the examples, ordered by how similar their tokens are to those of the question, the most similar first."""
     e = embed_text(decoder, one.prompt)
     return span_relevance_features(e, e[one.first :], one.spans)[2][:, 1].argsort(descending=True)
 

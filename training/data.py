@@ -1,8 +1,8 @@
 """Token ids of the corpus by split and kind, and training windows mixed from them in fixed shares.
 
-A chat document is never cut: its question and its answer stand in one window, or it waits for a longer window. Plain text
-(code, documentation, stories) is cut where a window ends and goes on in a later one, so that no window has padding.
-Documents that share a window can see each other; <|end|> stands between them.
+A chat document is never cut: its question and its answer share one window, or it waits for a longer window. Plain text (code,
+documentation, stories) is cut where a window ends and goes on in a later one, so that no window has padding. Documents that
+share a window can see each other; <|end|> separates them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class CorpusText:
 
     @property
     def weight(self) -> float:
-        """How much it counts beside other texts of its group."""
+        """Its weight relative to other texts of its group."""
         return float(len(self.ids))
 
     def streams(self, kind: str, share: float, lengths: Sequence[int], seed: int) -> list[TextSource]:
@@ -99,7 +99,7 @@ def encode_documents(
 ) -> dict[tuple[str, str], CorpusText]:
     """(split, kind) -> text. In documents with "chat" the special tokens count, in others they are plain characters.
 
-    tokenizer: a tokenizer.json, as it stands in its file; that of `lab` without one
+    tokenizer: the text of a tokenizer.json; that of `lab` without one
     """
     grouped: dict[tuple[str, str], list[dict]] = {}
     for d in documents:
@@ -125,7 +125,7 @@ def encode_documents(
 
 
 def write(texts: dict[tuple[str, str], CorpusText], file: BinaryIO, stamp: int = 0) -> None:
-    """Write the texts' arrays, and of which corpus they are."""
+    """Write the texts' arrays, and the stamp of their corpus."""
     arrays: dict[str, Any] = {"stamp": np.array(stamp)}
     for (split, kind), text in texts.items():
         arrays |= {
@@ -153,7 +153,7 @@ def read(file: BinaryIO | Path, split: str | None = None) -> dict[tuple[str, str
 
 
 def save(texts: dict[tuple[str, str], CorpusText], path: Path = TOKENS, stamp: int = 0) -> None:
-    """Write the texts whole under this process's own name, then in one move. `stamp` tells the corpus they were made from."""
+    """Write the texts whole under this process's own name, then in one move. `stamp` identifies their corpus."""
     partial = path.with_suffix(f".{os.getpid()}.partial")
     with open(partial, "wb") as f:
         write(texts, f, stamp)
@@ -195,7 +195,7 @@ def shares(texts: Mapping[str, CorpusText | GeneratedText], mixture: dict[str, f
 def groups(
     texts: Mapping[str, CorpusText | GeneratedText], mixture: dict[str, float]
 ) -> dict[str, list[str]]:
-    """Name in `mixture` -> the kinds that it stands for."""
+    """Name in `mixture` -> the kinds that it names."""
     out: dict[str, list[str]] = {}
     for kind, text in texts.items():
         group = "tasks" if text.chat else "stories"
@@ -238,7 +238,7 @@ class TextSource:
         return part
 
     def restore(self, epoch: int, cursor: int, offset: int, taken: int) -> None:
-        """Stand where `Mixer.state` says; in a unit that is another one since, at its beginning."""
+        """Go to the position that `Mixer.state` recorded; if the unit has changed since, to its beginning."""
         self.epoch = epoch
         self.cursor = cursor
         self.taken = taken
@@ -275,7 +275,7 @@ class Stream(TextSource):
             self.shuffle()
 
     def restore(self, epoch: int, cursor: int, offset: int, taken: int) -> None:
-        """Stand where `Mixer.state` says; a text that has shrunk since begins anew."""
+        """Go to the position that `Mixer.state` recorded; a text that has shrunk since begins again."""
         self.epoch, known = epoch, cursor < len(self.units)
         self.shuffle()
         super().restore(epoch, cursor if known else 0, offset if known else 0, taken)
@@ -305,18 +305,20 @@ class GeneratedSource(TextSource):
 
 @cache
 def load_tokenizer(chat: bool, text: str | None = None) -> Tokenizer:
-    """A tokenizer.json, as its text stands in a file, that of `lab` without one; of a chat the special tokens count, elsewhere
-    they are plain characters."""
+    """A tokenizer from the text of a tokenizer.json; that of `lab` without one.
+
+    In a chat the special tokens count, elsewhere they are plain characters.
+    """
     tokenizer = Tokenizer.from_str(text or TOKENIZER.read_text(encoding="utf-8"))
     tokenizer.encode_special_tokens = not chat
     return tokenizer
 
 
 class Mixer:
-    """Windows in which the kinds have their shares of the tokens, always going on with the kind furthest behind.
+    """Windows in which the kinds have their shares of the tokens; the kind furthest behind always goes next.
 
-    A kind whose next document does not fit is passed over and catches up later; documents are sorted by the window they
-    need, so that long ones do not hold up short ones.
+    A kind whose next document does not fit is passed over and catches up later. Documents are sorted by the window they need,
+    so that long ones do not hold up short ones.
     """
 
     def __init__(
@@ -352,12 +354,14 @@ class Mixer:
         return np.concatenate(parts)
 
     def state(self) -> dict[str, tuple[int, int, int, int, float]]:
-        """Where every stream stands, and its share."""
+        """Position and share of every stream."""
         return {s.name: (s.epoch, s.cursor, s.offset, s.taken, s.share) for s in self.streams}
 
     def load_state(self, state: dict[str, tuple[int, int, int, int, float]]) -> None:
-        """Go on from `state`. Streams that it does not know begin anew; where there are such, or shares are others by now, none
-        has to catch up."""
+        """Go on from `state`; streams that it does not know begin from the start.
+
+        If there are such streams, or if shares have changed, no stream has to catch up.
+        """
         total = sum(taken for _, _, _, taken, *_ in state.values())
         anew = any(state.get(s.name, ())[4:] != (s.share,) for s in self.streams)
         for s in self.streams:

@@ -3,14 +3,17 @@
     python -m decodescope.training.digits lab-digits --within 6
     python -m decodescope.training.digits lab-digits-any --within 10
 
-Both predict the next token of pictures as digits_data.py writes them. For the second the order of the cells is drawn anew for
-every picture and step (RandAR, 2412.01827, section 3), so that the output at an instruction learns the level of its cell after
-any other cells; the loss of the instructions, which tell nothing but which cells are left, counts a tenth. Fifteen hundred
-pictures are soon known by heart: a picture is moved by a cell where it loses nothing by it, a share of what each part of a
-layer adds is dropped, and some levels are read wrong by one. In any order a level is of use only to rows that know its cell,
-which stands one token before it; a loss on the first layer's output at levels asks for that cell, and instructions begin as
-the authors' (`init_instructions`). Without these two the model stayed for five million tokens at what class and cell alone
-tell, with the first alone for two million. Checkpoints and the fall of the rate are train.py's.
+Both predict the next token of pictures as digits_data.py writes them. For the second the order of the cells is drawn again for
+every picture and step (RandAR, 2412.01827, section 3). So the output at an instruction learns the level of its cell after any
+other cells. The loss of the instructions counts a tenth: they only say which cells are left.
+
+Fifteen hundred pictures are soon known by heart. So a picture is moved by a cell where it loses nothing by it, a share of what
+each part of a layer adds is dropped, and some levels are read wrong by one.
+
+In any order a level is of use only to rows that know its cell, which is one token before it. A loss on the first layer's output
+at levels asks for that cell, and instructions begin as the authors' (`init_instructions`). Without these two, for five million
+tokens the model knew no more than class and cell alone give; with the first alone, for two million. Checkpoints and the fall of
+the rate are train.py's.
 """
 
 from __future__ import annotations
@@ -80,7 +83,7 @@ def logit_losses(logits: Tensor, rows: PictureWindows) -> Tensor:
 
 
 def binding_loss(net: Net, state: Tensor, rows: PictureWindows) -> Tensor:
-    """The mean nats of the cell of each level, told by `state` [B, T - 1, D] at its row with the embeddings of the cells."""
+    """The mean nats of each level's cell, predicted from `state` [B, T - 1, D] at its row with the embeddings of the cells."""
     at = rows.levels[:, :-1]
     cells = net.model.embed_tokens.weight[pictures.FIRST_CELL :]
     wanted = rows.ids[:, :-1].roll(1, 1)[at] - pictures.FIRST_CELL

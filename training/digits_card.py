@@ -68,7 +68,7 @@ def format_pictures(levels: Tensor) -> str:
 
 
 def card(folder: Path, train: Pictures, held_out: Pictures) -> str:
-    """The card as Markdown, of the models that lie in `folder`."""
+    """The card as Markdown, for the models in `folder`."""
     names = [name for name in SHAPES if (folder / name / "model.safetensors").exists()]
     nets = {name: Net.from_folder(folder / name).eval() for name in names}
     counts = pictures.counted_baselines(train, held_out)

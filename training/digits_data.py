@@ -82,7 +82,7 @@ def load_pictures(file: Path = FILE) -> tuple[Pictures, Pictures]:
 
 
 def shift_pictures(levels: Tensor, chance: torch.Generator, share: float = 0.5) -> Tensor:
-    """Pictures int64 [B, 8, 8] of which about `share` were drawn to be moved by a cell; what would lose ink stays."""
+    """Move about `share` of the pictures int64 [B, 8, 8] by a cell; a picture that would lose ink stays."""
     out = levels.clone()
     ways = torch.randint(4, (len(levels),), generator=chance)
     moved = torch.rand(len(levels), generator=chance) < share
@@ -120,7 +120,7 @@ def any_order_windows(some: Pictures, chance: torch.Generator, instructions: flo
 
 
 def blur_levels(rows: PictureWindows, share: float) -> Tensor:
-    """ids [B, T] of windows of which about `share` of the levels stand for the next one up or down."""
+    """ids [B, T] of windows; in them about `share` of the levels are replaced by the next one up or down."""
     ids, device = rows.ids, rows.ids.device
     by = torch.randint(2, ids.shape, device=device) * 2 - 1
     some = rows.levels & (torch.rand(ids.shape, device=device) < share)
@@ -166,7 +166,7 @@ def save_tokenizer(folder: Path, cells: bool, context: int) -> None:
 
 
 def counted_baselines(train: Pictures, held_out: Pictures) -> dict[str, float]:
-    """Nats a cell of the held-out pictures by laws that are counted, one added to each level of each.
+    """Nats a cell of the held-out pictures by counted distributions, with one added to the count of each level.
 
     levels: how often each occurs;  place: by class and cell;  neighbours: by the level to the left and the one above
     """

@@ -32,7 +32,7 @@ KEEP = 3.0  # weight of staying the model
 LEAST = 1e-6  # of 1 - |p_n - gamma p_(n-1)|
 TIMES, ASKED = 8, 96  # copies, and sentences, by which it is measured
 
-Pair = tuple[list[int], list[int]]  # what stands in front, the sentence
+Pair = tuple[list[int], list[int]]  # the text before the sentence, the sentence
 
 
 def shuffle_pairs(split: str, seed: int) -> Iterator[Pair]:
@@ -45,8 +45,10 @@ def shuffle_pairs(split: str, seed: int) -> Iterator[Pair]:
 
 
 def repeat_sentences(some: list[Pair], length: int) -> tuple[Tensor, Tensor]:
-    """int64 [B, length]: each sentence behind its front, over and over; and by place how far behind it stands in the copy
-    before, 0 in the front and the first copy."""
+    """int64 [B, length]: each sentence behind its front, over and over.
+
+    The second tensor has by place the distance to the same token in the copy before, 0 in the front and the first copy.
+    """
     rows, back = [], torch.zeros(len(some), length, dtype=torch.long)
     for row, (before, one) in zip(back, some, strict=True):
         rows.append((before + one * (length // len(one) + 1))[:length])
@@ -81,7 +83,7 @@ class DittoAdapter(AdapterTraining):
         self.known: list[Pair] = []
 
     def gather(self) -> str:
-        """Sentences of the training text, of which a window holds three copies at least."""
+        """Collect sentences of the training text; a window holds at least three copies of each."""
         for pair in shuffle_pairs("train", self.seed):
             if len(pair[0]) + 3 * len(pair[1]) <= self.length:
                 self.known.append(pair)

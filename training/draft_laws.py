@@ -3,14 +3,16 @@
     python -m decodescope.training.draft_laws --threads 1
     python -m decodescope.training.draft_laws points 1:1.90 2:1.71 4:1.38 8:0.94        any other factor, for example batch size
 
-Yan et al. 2025, arXiv:2505.07858: acceptance, or speed, is log-linear in each of three factors, `y = a log10 x + b`: tokens
-of training, capacity of the draft, sequences decoded at once. Constants are each model's own; the form and the headline,
-1.5 to 2.2 more accepted tokens than EAGLE-2, are as recalled. Here drafts of 1, 2 and 4 layers begin at random weights and
-are taught by forward KL on the same windows of the corpus (`objectives.py`), every pair of size and tokens in a training of
-its own whose rate falls to nothing. Measured is tau on the target's own held-out text, drawn and greedily.
+Yan et al. 2025, arXiv:2505.07858: acceptance, or speed, is log-linear in each of three factors, `y = a log10 x + b`: tokens of
+training, capacity of the draft, sequences decoded at once. Each model has its own constants. The form and the headline, 1.5 to
+2.2 more accepted tokens than EAGLE-2, are as recalled.
 
-A law says something where it foretells a point that it has not seen: each is left out once, the line laid through the
-others, and the error told. What is done is kept in `--out`; the same command goes on after a stop.
+Here drafts of 1, 2 and 4 layers begin at random weights and are taught by forward KL on the same windows of the corpus
+(`objectives.py`). Every pair of size and tokens has a training of its own, and its rate falls to nothing. The figure is tau on
+the target's own held-out text, drawn and greedily.
+
+A law is useful where it predicts a point that it has not seen. So each point is left out once, the line is fitted through the
+others, and the error is reported. Finished results are kept in `--out`; the same command goes on after a stop.
 """
 
 from __future__ import annotations
@@ -60,7 +62,10 @@ class LogLaw:
 
 
 def unseen_errors(points: Sequence[tuple[float, float]]) -> list[float]:
-    """Of every point what the law of all others foretells, minus what was measured. ValueError for fewer than three."""
+    """For every point: the prediction by the law of all other points, minus the measured value.
+
+    ValueError for fewer than three.
+    """
     return [LogLaw.fit([*points[:i], *points[i + 1 :]]).predict(x) - y for i, (x, y) in enumerate(points)]
 
 
@@ -106,7 +111,7 @@ def body_size(layers: int) -> int:
 
 
 def main(words: Sequence[str] | None = None) -> None:
-    """Teach every draft, and print the table; or lay a line through points."""
+    """Train every draft, and print the table; or fit a line through points."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument(
         "points", nargs="*", metavar="points X:Y", help="lay a line through these instead, three or more"

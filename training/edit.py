@@ -239,8 +239,10 @@ def tag_accuracy(head: EditTagger, data: list[DraftBatch]) -> dict[str, float]:
 def edit_accuracy(
     model: Model, drafts: Drafts, asked: Sequence[ParallelQuestion], own: bool, rounds: int
 ) -> dict[str, dict[str, float]]:
-    """Task -> of `asked` the share of drafts that are right, of texts behind the edits, of right drafts that stood after one
-    pass, and the passes that edit, a question; decoded by the engine."""
+    """Task -> for `asked`: three shares, and the passes that edit per question; decoded by the engine.
+
+    The shares are those of right drafts, of right texts behind the edits, and of right drafts still right after a single pass.
+    """
     found: dict[str, list[tuple[bool, bool, int]]] = {}
     for q, prompt, draft in drafts.make_drafts(asked, Random(UNSEEN), float(own)):
         text = drafts.tokenizer.decode(draft)

@@ -46,7 +46,7 @@ DRAFTERS = (
     "eagle3",
     "kangaroo",
 )
-AGAIN = ""  # in the place of a drafter: how much of what was written stood in its text before
+AGAIN = ""  # instead of a drafter: how much of what was written occurs earlier in its text
 # tokens of a prompt, tokens decoded after it, prompts of a kind of text
 BEGINNING = 96
 WRITTEN = 128
@@ -147,9 +147,11 @@ def task_scores(net: Net, tokenizer: Tokenizer, each: int) -> dict[str, tuple[fl
 def measure_drafting(
     names: list[str], texts: dict[str, data.CorpusText], count: int, sampler: str
 ) -> dict[tuple[str, str], float]:
-    """(drafter, kind of text) -> tokens a pass of `lab` after `count` held-out beginnings of that kind; drafters of which it
-    has no heads are left out. Those of `names` draft as models. (AGAIN, kind) -> the mean share of 4-grams of what was written
-    that its text had before. Counted in whole decodings, not timed."""
+    """(drafter, kind of text) -> tokens a pass of `lab` after `count` held-out beginnings of that kind.
+
+    Drafters whose heads it lacks are left out. Those of `names` draft as models. (AGAIN, kind) -> the mean share of 4-grams of
+    the written text that its text had before. Counted in whole decodings, not timed.
+    """
     lab, found = load(MODELS / "lab", "float32", "cpu"), {}
     methods = {name: Method.from_names({"drafter": name, "sampler": sampler}) for name in DRAFTERS}
     fields = {
@@ -366,7 +368,7 @@ def weaknesses(found: dict) -> str:
     return WEAKNESSES.replace("LOW", low)
 
 
-# measured once, by the commands that stand in them
+# measured once, by the commands in these files
 DIVERGENCES, RECIPE = RECORDS / "divergences.md", RECORDS / "recipe.md"
 
 INTRODUCTION = """\

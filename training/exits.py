@@ -4,17 +4,19 @@
     python -m decodescope.training.exits --tokens 2 --into out
     python -m decodescope.training.exits --model lab-mdm --adapter cloze --tokens 0.8
 
-The second reads the masks of cloze questions (cloze.py), by the model with that adapter.
+The last command reads the masks of cloze questions (cloze.py), by the model with that adapter.
 
 Every exit gets a norm and a map of low rank of its own, through which the model's unembedding reads the state that enters a
-layer; the model itself stays as it is, bit for bit. They learn to say what the whole model says (self-distillation, as
-FastBERT's, arXiv:2004.02178): the divergence of its law from the exit's, on windows of the training text. The exits take turns,
-one a step, as LayerSkip's do (arXiv:2404.16710). Behind that, per exit, logistic regression finds the `meta` classifier of CALM
-(arXiv:2207.07061, section 3.5): is the exit's best token that of the whole model? Both answers count the same as a whole.
+layer. The model itself stays as it is, bit for bit. The exits learn to say what the whole model says (self-distillation, as
+FastBERT's, arXiv:2004.02178), by the divergence of its distribution from the exit's, on windows of the training text. The exits
+take turns, one a step, as LayerSkip's do (arXiv:2404.16710).
 
-At the end stands, on held-out text and per exit: how often its best token is the whole model's, before and after; the same
-for the divergence; and how well the classifier tells the two cases apart (the chance that it is surer of an exit that agrees
-than of one that does not).
+Then, per exit, logistic regression finds the `meta` classifier of CALM (arXiv:2207.07061, section 3.5): is the exit's best
+token that of the whole model? Both answers have the same total weight.
+
+At the end it prints, on held-out text and per exit: how often its best token is the whole model's, before and after; the same
+for the divergence; and how well the classifier separates the two cases (the chance that it is surer of an exit that agrees than
+of one that does not).
 """
 
 from __future__ import annotations
@@ -65,8 +67,10 @@ def layer_states(net: Net, ids: Tensor) -> list[Tensor]:
 
 
 def exit_divergence(net: Net, head: ExitHeads, x: Tensor, layer: int, law: Tensor) -> Tensor:
-    """KL(law || exit), nats on average over n places: of the exit in front of `layer` from log-probabilities `law` [n, V]; x
-    float [n, d] enters it."""
+    """Mean KL(law || exit) in nats over n places, for the exit in front of `layer`.
+
+    `law` [n, V] has log-probabilities; x float [n, d] enters the layer.
+    """
     return F.kl_div(unembed(net, head(x, layer)).log_softmax(-1), law, log_target=True, reduction="batchmean")
 
 
@@ -116,7 +120,7 @@ def likeliest_tokens(net: Net, feature: Tensor) -> Tensor:
 
 
 def ranking_accuracy(score: Tensor, right: Tensor) -> float:
-    """The chance that a right place has a larger score than a wrong one, for float [n] and bool [n]; 0.5: it cannot tell."""
+    """The chance that a right place has a larger score than a wrong one, for float [n] and bool [n]; 0.5: pure chance."""
     order = score.double().argsort().argsort().double() + 1
     n, m = int(right.sum()), int((~right).sum())
     return float((order[right].sum() - n * (n + 1) / 2) / max(n * m, 1))
@@ -124,8 +128,11 @@ def ranking_accuracy(score: Tensor, right: Tensor) -> float:
 
 @torch.no_grad()
 def measure(net: Net, head: ExitHeads, windows: Tensor | Sequence[Tensor]) -> list[dict[str, float]]:
-    """Per exit on windows int64 [N, T], or several such: `agrees`, the share of places at which its best token is the whole
-    model's; `diverges`, in nats; `tells`, of its classifier, see `ranking_accuracy`."""
+    """Figures of each exit on windows int64 [N, T], or several such.
+
+    `agrees`: the share of places at which its best token is the whole model's; `diverges`, in nats; `tells`: the ranking
+    accuracy of its classifier, see `ranking_accuracy`.
+    """
     rows: list[dict[str, list[Tensor]]] = [
         {"agrees": [], "diverges": [], "meta": []} for _ in range(net.shape.layers - 1)
     ]

@@ -37,7 +37,7 @@ SINKS, RECENT = 4, 60  # entries that a streaming head sees
 PRICE = 0.05  # of an open gate
 UNSEEN = 16  # windows on which maps are compared
 STREAMING = (0.25, 0.5, 0.75)  # shares of the heads at which maps are compared
-MAPS = 4  # drawn at random beside each
+MAPS = 4  # random maps that each is compared with
 
 
 def filler(r: Random, split: str, words: Callable[[str], list[int]], count: int) -> list[int]:
@@ -84,8 +84,10 @@ def pass_keys(r: Random, split: str, words: Callable[[str], list[int]]) -> tuple
 
 
 def windows(seed: int, split: str) -> Iterator[tuple[Tensor, Tensor]]:
-    """(ids, marks) without end, both kinds by turns: int64 [LENGTH], and bool [LENGTH], the places whose next token was said
-    before, far away."""
+    """Endless (ids, marks), both kinds by turns: int64 [LENGTH], and bool [LENGTH].
+
+    The marks are the places whose next token occurred before, far away.
+    """
     plain, r = load_tokenizer(chat=False), Random(seed)
     for draw in cycle((passage, pass_keys)):
         ids, places = draw(r, split, lambda text: plain.encode(text).ids)
@@ -114,7 +116,7 @@ def attend(alpha: Tensor, seen: Tensor) -> Attend:
 
 
 class GatesPart:
-    """The part as cacheparts.py trains it, in float32: what is lost is small beside the rounding of a half type."""
+    """The part as cacheparts.py trains it, in float32: the loss is small compared with the rounding of a half type."""
 
     lr = 0.02
 

@@ -5,15 +5,16 @@
 
 Several kinds are trained side by side on the same batches.
 
-The model first writes text of its own, drawn at temperature 1 after beginnings from the training text: heads are good on
-what the model says, not on what others wrote. Windows of the training text are mixed in. The model reads all of it once and
-its states stay in memory, in bfloat16; a step takes a few windows of them, and of each level of a draft only some places go
-through the vocabulary matrix, which is most of the work. At the end stands how often each head and the model agree on the
-likeliest token of held-out text, beside a table of trigrams of the same training text: a head that does not beat it is
-broken.
+The model first writes text of its own, drawn at temperature 1 after beginnings from the training text: heads are good on what
+the model says, not on what others wrote. Windows of the training text are mixed in. The model reads all of it once and its
+states stay in memory, in bfloat16. A step takes a few windows of them. Of each level of a draft only some places go through the
+vocabulary matrix, which is most of the work.
 
-Needs torch, numpy, safetensors and tokenizers, and this package: where it is not installed, put a folder on PYTHONPATH in
-which `decodescope` is a link to the checkout.
+At the end it prints how often each head and the model agree on the likeliest token of held-out text, compared with a table of
+trigrams of the same training text: a head that does not beat it is broken.
+
+Needs torch, numpy, safetensors and tokenizers, and this package: where it is not installed, put a folder on PYTHONPATH in which
+`decodescope` is a link to the checkout.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BUILD, MODELS = ROOT / "build" / "training", ROOT / "assets" / "models"
 LENGTH, ROWS = 256, 16  # tokens a window, windows read at once
 WINDOWS, PLACES = 4, 0.25  # windows a step, and of their places the share that a level's loss is taken at
-RANKS = 10  # guesses whose accuracy is kept
+RANKS = 10  # guesses with recorded accuracy
 LEVELS = 5  # of a draft at which EAGLE is measured
 SAYS = 200  # steps between two lines
 UNSEEN = 64  # windows of held-out text on which heads are measured
@@ -85,9 +86,12 @@ FEATURES = ("eagle", "fspad", "parallelspec")  # they guess features
 
 @dataclass
 class ModelStates:
-    """What the frozen model makes of ids int64 [B, T]: embeddings, the states that enter a layer, the final features
-    [B, T, d] each, and the states of three layers that EAGLE-3 fuses [B, T, 3 d]. The feature is the last layer's output
-    after the final norm, of which the unembedding makes the model's law of the next token."""
+    """The frozen model's values for ids int64 [B, T].
+
+    They are embeddings, the states that enter a layer, the final features [B, T, d] each, and the states of three layers that
+    EAGLE-3 fuses [B, T, 3 d]. The feature is the last layer's output after the final norm; the unembedding turns it into the
+    model's distribution of the next token.
+    """
 
     ids: Tensor
     embedded: Tensor
@@ -98,7 +102,7 @@ class ModelStates:
 
 @torch.no_grad()
 def read_states(net: Net, ids: Tensor, layer: int = 0) -> ModelStates:
-    """Run the model over ids; `layer`: the one whose entering states are wanted."""
+    """Run the model over ids; `layer`: the layer whose input states are wanted."""
     states = net.states(ids)
     feature = net.model.norm(states[-1])
     fused = torch.cat([states[i] for i in fused_layers(net.shape.layers)], -1)
@@ -130,7 +134,7 @@ def count_levels(head: Head) -> int:
 
 
 def head_guesses(head: Head, r: ModelStates, noise: float = 0.0) -> list[tuple[HeadShift, Tensor]]:
-    """Each head's shift and the features [B, rows, d] that it makes, every row given what stands before it in the text.
+    """Each head's shift and the features [B, rows, d] that it makes; every row gets the text before it.
 
     noise: half the width of the uniform noise on EAGLE's input, in units of the features' root mean square
     """
@@ -172,13 +176,19 @@ def sample_places(count: int, share: float, device: torch.device) -> Tensor | sl
 def loss_of(
     net: Net, head: Head, r: ModelStates, share: float = 1.0, rival: Adversary | None = None
 ) -> Tensor:
-    """What each paper minimises, at a random `share` of the places of every level. Medusa and Clover: cross-entropy of the
-    token, 0.8^k for head k; MLP speculator and ReDrafter the same, without these weights. Hydra (as Hydra++) and Kangaroo:
-    cross-entropy with the model's own law of that token. EAGLE, FSPAD and ParallelSpec: smooth L1 distance to the true
-    feature (everywhere), 0.1 of the cross-entropy with the model's law, in FSPAD of what is spoken, 0.8^k for place k of a
-    group. EAGLE-3: cross-entropy with the model's law over the draft vocabulary, 0.8^k for level k of the draft, where the
-    model's likeliest token is in it. Blockwise: cross-entropy of the token for one head, drawn anew for each batch, which
-    is on average the mean over heads. With a `rival` its loss is added, at the same places."""
+    """The loss that each paper minimises, at a random `share` of the places of every level.
+
+    Medusa and Clover: cross-entropy of the token, 0.8^k for head k; MLP speculator and ReDrafter the same, without these
+    weights. Hydra (as Hydra++) and Kangaroo: cross-entropy with the model's own distribution of that token.
+
+    EAGLE, FSPAD and ParallelSpec: smooth L1 distance to the true feature (everywhere), plus 0.1 of the cross-entropy with the
+    model's distribution (in FSPAD that of the feature that it speaks), 0.8^k for place k of a group. EAGLE-3: cross-entropy
+    with the model's distribution over the draft vocabulary, 0.8^k for level k of the draft, where the model's likeliest token
+    is in it.
+
+    Blockwise: cross-entropy of the token for one head, drawn again for each batch, which is on average the mean over heads.
+    With a `rival` its loss is added, at the same places.
+    """
     made, total = list(enumerate(head_guesses(head, r, noise=0.1))), r.feature.new_zeros(())
     for k, (s, x) in [made[int(torch.randint(len(made), ()))]] if head.kind == "blockwise" else made:
         at = sample_places(x.shape[0] * x.shape[1], share, x.device)
@@ -389,8 +399,11 @@ class TrigramTable:
 def trigram_floor(
     net: Net, kind: str, heads: int, text: np.ndarray, windows: Tensor, root: bool = False
 ) -> list[float]:
-    """Per head, the share that a table of trigrams reaches where the head is measured, given the last two tokens of which the
-    head reads something itself. root: given the last two that are known, though Medusa and blockwise are not told the root."""
+    """Per head, the share that a table of trigrams reaches at the places where the head is measured.
+
+    The table gets the last two tokens that the head itself reads something of. root: it gets the last two known tokens, though
+    Medusa and blockwise do not get the root.
+    """
     made, ids = [], windows.cpu().numpy().astype(np.int64)
     best = (
         torch.cat([unembed(net, read_states(net, part).feature).argmax(-1) for part in windows.split(ROWS)])

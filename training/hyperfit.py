@@ -4,8 +4,8 @@ Carlsson et al. 2025, arXiv:2412.04318. A model is tuned on few sequences, over 
 loss on other text goes up and its distributions become sharp; the authors find that its greedy text repeats less than before.
 
 Two things differ from the paper. It trains all weights of a model of billions on 2,000 sequences of 256 tokens; here low-rank
-deltas of a model of 12 million learn some dozens of 128. And so small a model may simply say what it has learnt, so the card
-shows how much of its greedy text stands in what it was trained on.
+deltas of a model of 12 million learn some dozens of 128. And so small a model may simply repeat what it has learnt. So the card
+shows how much of its greedy text occurs in its training sequences.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GRAM = 8  # tokens of a stretch that counts as being of the sequences
 
 
 def ngram_overlap(text: Sequence[int], others: Sequence[Sequence[int]], n: int = GRAM) -> tuple[float, int]:
-    """The share of a text's n-grams that stand in the others, and the tokens of its longest stretch that does."""
+    """The share of a text's n-grams that occur in the others, and the tokens of its longest stretch that does."""
     known = {gram for other in others for gram in ngrams(other, n)}
     matches = (SequenceMatcher(None, text, other, autojunk=False).find_longest_match() for other in others)
     mine = ngrams(text, n)
@@ -85,8 +85,11 @@ class HyperfitAdapter(AdapterTraining):
 
     @torch.no_grad()
     def measure(self) -> dict[str, Any]:
-        """Nats of its sequences; entropy on unseen text; how much of its own greedy text is said again, how many kinds of token
-        it has, and how much of it stands in the sequences; nats of unseen text. With the adapter and without."""
+        """Figures with the adapter and without it.
+
+        They are nats of its sequences, entropy on unseen text and nats of unseen text. For its own greedy text they are how
+        much is repeated, how many kinds of token it has, and how much of it occurs in the sequences.
+        """
         assert self.known is not None
         windows, known = held_out_windows(LENGTH, 64), self.known.tolist()
         figures: dict[str, Any] = {"sequences": len(known), "prompts": OPENINGS}

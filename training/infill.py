@@ -126,7 +126,7 @@ def exact_shares(net: Net, source: InfillSource, count: int, seed: int = 10**6) 
 
 
 class InfillTrainer(train.Trainer[Net]):
-    """A training whose windows are made by rule from seed and step: the place in the text is the step."""
+    """A training with windows made by rule from seed and step: the place in the text is the step."""
 
     FIGURES = ("loss", "right")
 

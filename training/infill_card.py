@@ -53,7 +53,7 @@ def measure(net: Net, source: InfillSource, count: int) -> dict[str, dict[int, f
 
 
 def gap_accuracy(net: Net, source: InfillSource, count: int) -> float:
-    """The share of `count` gaps in sentences that are filled with the word that stood there, one token a pass."""
+    """The share of `count` gaps in sentences that are filled with the original word, one token a pass."""
     right, chance = 0, Random(f"{SEED}/cloze")
     for _ in range(count):
         text, word = cloze_pair(chance)

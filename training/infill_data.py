@@ -1,4 +1,4 @@
-"""What `lab-mdm` reads: questions with their answers, filled up with <|end|> to one length, made anew for every step.
+"""Training data of `lab-mdm`: questions with their answers, filled up with <|end|> to one length, generated for every step.
 
 The fill is part of the answer, as in LLaDA's fine-tuning (2502.09992): the model says itself where the answer ends, and a
 canvas may be longer than it.
@@ -20,7 +20,7 @@ from decodescope.engine.bench.questions.parallel_tasks import LISTS, draw_answer
 from . import data
 from .tasks.task import split_sentences, story
 
-# how often a list task is asked beside 1 of all others
+# how often a list task is asked, relative to 1 for all others
 HARD = {"sort": 3, "insert_index": 2, "replace_index": 2, "replace_random": 2, "shuffle": 2}
 WEIGHTS = [HARD.get(task, 1) for task in LISTS]
 TRIES = 40  # draws of a kind before another is taken
@@ -64,7 +64,7 @@ class InfillSource:
         return (prompt, answer) if least <= fill <= most else None
 
     def question_pair(self, kind: str, r: Random) -> Pair:
-        """A question by rule and one of its answers, or a sentence with a gap and the word that stood there."""
+        """A question by rule and one of its answers, or a sentence with a gap and the original word."""
         if kind == "cloze":
             text, answer = cloze_pair(r)
         else:
@@ -110,7 +110,7 @@ class InfillSource:
 
 
 def cloze_pair(r: Random) -> tuple[str, str]:
-    """Two sentences of a story of which the second lacks a word of the first, and that word."""
+    """Two sentences of a story, where the second lacks a word of the first; and that word."""
     while True:
         told = split_sentences(story(r, "train")[0].text)
         for at in r.sample(range(len(told) - 1), min(4, len(told) - 1)):

@@ -4,16 +4,18 @@
     python -m decodescope.training.judge --tasks 2000 --into out
 
 The judge is one linear map on the model's final feature of a token: is it right (Bachmann et al. 2025, arXiv:2501.19309)? It
-learns from the answers of the training tasks. A third of them stay as they are. In a third one token is replaced by another
-that the model itself finds likely there, at least a fifth of what it gives its favourite: right up to that token, and nothing
-is learnt behind it. In a third one token is replaced by an unlikely one, below a twentieth of that: wrong from there to the
-end of the answer. Replacements are drawn by the square root of the model's law, so that they are not mere noise. Right and
-wrong tokens count the same as a whole; logistic regression by L-BFGS finds the weights.
+learns from the answers of the training tasks. A third of them stay as they are.
 
-At the end stands, for held-out tasks and several thresholds, the share of right tokens that the judge spares, and of the wrong
-tokens themselves; what it must not do is spare as many of one as of the other.
+In a third one token is replaced by another that the model itself finds likely there, with at least a fifth of its favourite's
+probability: right up to that token, and nothing is learnt behind it. In a third one token is replaced by an unlikely one, below
+a twentieth of that: wrong from there to the end of the answer. Replacements are drawn by the square root of the model's
+distribution, so that they are not mere noise. Right and wrong tokens have the same total weight; logistic regression by L-BFGS
+finds the weights.
 
-The paper labels answers of models by hand, some 30 thousand tokens; this is its recipe on tasks that know their own answers.
+At the end it prints, for held-out tasks and several thresholds, the share of right tokens that the judge spares, and of the
+wrong tokens themselves. It must not spare as many of one as of the other.
+
+The paper labels answers of models by hand, about 30 thousand tokens; this is its recipe on tasks that know their own answers.
 """
 
 from __future__ import annotations
@@ -66,8 +68,10 @@ def conversations(split: str, count: int, seed: int) -> Tensor:
 
 
 def replace_token(law: Tensor, token: int, right: bool, draw: torch.Generator) -> int | None:
-    """Another token than `token`, drawn by the square root of law [V] among the likely or the unlikely ones; None: there is
-    none."""
+    """Draw another token than `token`, by the square root of law [V], among the likely or the unlikely ones.
+
+    None: there is none.
+    """
     top = law.max()
     fits = (law >= LIKELY * top) if right else (law < UNLIKELY * top)
     fits[token] = False
@@ -79,8 +83,10 @@ def replace_token(law: Tensor, token: int, right: bool, draw: torch.Generator) -
 def alter_answers(
     net: Net, ids: Tensor, marks: Tensor, draw: torch.Generator
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(ids, labels, put) of conversations int64 [B, T] whose answers are `marks`, some with a token replaced. labels: 1 right,
-    0 wrong, -1 nothing to learn; put: bool [B, T], the replacements."""
+    """(ids, labels, put) of conversations int64 [B, T] with answers at `marks`, some with a token replaced.
+
+    labels: 1 right, 0 wrong, -1 nothing to learn; put: bool [B, T], the replacements.
+    """
     laws = net(ids).float().softmax(-1)
     ids = ids.clone()
     labels = torch.where(marks, 1, -1)
@@ -126,13 +132,15 @@ def examples(net: Net, rows: Tensor, seed: int) -> JudgeExamples:
 
 
 def token_features(net: Net, ids: Tensor) -> Tensor:
-    """float [B, T, d]: the final features of the tokens of ids int64 [B, T], each of which the model has read by then."""
+    """float [B, T, d]: the final features of the tokens of ids int64 [B, T]; the model has read each of them by then."""
     return net.model.norm(net.states(ids)[-1]).float()
 
 
 def fit_judge(found: JudgeExamples, decay: float = 1e-3) -> JudgeHead:
-    """The judge that tells right from wrong best, both counting the same as a whole; decay: of its weights, for states at unit
-    variance."""
+    """Fit the judge that separates right from wrong best; right and wrong have the same total weight.
+
+    decay: of its weights, for states at unit variance.
+    """
     mean, scale = found.states.mean(0), found.states.std(0).clamp(min=1e-6)
     x, y = (found.states - mean) / scale, found.right.float()
     each = torch.where(found.right, 0.5 / y.mean().clamp(min=1e-6), 0.5 / (1 - y.mean()).clamp(min=1e-6))

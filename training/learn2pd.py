@@ -3,13 +3,15 @@
     python -m decodescope.training.learn2pd
     python -m decodescope.training.learn2pd --prompts 3000 --into out
 
-As the authors do it (Bao et al. 2025, arXiv:2509.25188; ims-kdks/Learning-to-Parallel-Decoding, generate_training_data.py and
-train.ipynb): the model writes a reference, one place a pass; then it writes again, and in every pass exactly the candidates are
-committed that are the reference's tokens (where there are none, the reference's own at the surest place; the authors copy the
-whole block there). Each pass is an example: the confidences of the block's places, 1 where a token stands or no place is, and
-of each open place whether its candidate was right. AdamW on all examples at once, until the loss on a tenth of the prompts
-rises. On other prompts stand at the end false positives, and passes, rows and right answers with the filter, the cut, both and
-neither, decoded by the engine.
+It follows the authors (Bao et al. 2025, arXiv:2509.25188; ims-kdks/Learning-to-Parallel-Decoding, generate_training_data.py and
+train.ipynb). The model writes a reference, one place a pass. Then it writes again, and in every pass exactly the candidates are
+committed that are the reference's tokens. If there are none, the reference's own token at the surest place is committed; the
+authors copy the whole block there.
+
+Each pass is an example: the confidences of the block's places, 1 where a token is committed or there is no place, and for each
+open place whether its candidate was right. AdamW on all examples at once, until the loss on a tenth of the prompts rises. At
+the end it prints figures on other prompts: false positives, and passes, rows and right answers with the filter, the cut, both
+and neither, decoded by the engine.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Text that is dense with things to look up or to reckon, made afresh while a model reads it: no document comes twice.
+"""Text that is dense with things to look up or to compute, generated while a model reads it: no document comes twice.
 
-A question asked at the end of a text teaches one lookup in a hundred tokens; several questions about the same text teach one
-in twenty, and rows said again in another order one in ten, with the key right before what is looked up. A model of two
-million numbers learns to look things up from these within a few million tokens, and from single questions hardly ever. Sums
-and lists come several in a row, and scenes with several questions about each.
+A question asked at the end of a text teaches one lookup in a hundred tokens. Several questions about the same text teach one in
+twenty. Rows said again in another order teach one in ten, with the key right before what is looked up. A model of two million
+numbers learns to look things up from these within a few million tokens, and from single questions hardly ever. Sums and lists
+come several in a row, and scenes with several questions about each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROOM = 50  # of a window, tokens for each question about a scene or a story, its
 LINE = 12  # pieces of a sum that is written out
 TOPS = (3, 9, 20, 99, 99)  # one of the numbers is at most that
 ORDER = 45  # pieces of an order about a list and of its answer, about
-FULL = (0.6, 1.8)  # characters of tasks in a row for each token of a window: they are some two a token
+FULL = (0.6, 1.8)  # characters of tasks in a row for each token of a window: a token has about two characters
 
 
 def lookup_question(r: Random, form: str, label: str) -> str:
@@ -109,8 +109,8 @@ def fill_with_tasks(r: Random, window: int, draw: Callable[[], Task]) -> str:
 def sum_lines(r: Random, split: str, window: int) -> str:
     """Sums below 100, a line each, as `reckoned` writes them out: twice as many in as many tokens.
 
-    In most documents one number is small. The last digit of a sum hangs on two digits at once, and where both are drawn
-    evenly neither alone says anything of it: there is nothing to begin with.
+    In most documents one number is small. The last digit of a sum depends on two digits at once. Where both are drawn evenly,
+    neither alone says anything about it: a model has nothing to begin with.
     """
     lines, top = [], r.choice(TOPS)
     for _ in range(int(window * r.uniform(*SHARES) / LINE)):
@@ -122,7 +122,7 @@ def sum_lines(r: Random, split: str, window: int) -> str:
 
 
 def list_orders(r: Random, split: str, window: int) -> str:
-    """A list, and orders about it: each is about the list as it was given, so that only the order tells the answers apart."""
+    """A list, and orders about it: each is about the list as it was given, so that only the order decides the answer."""
     given = list(pick(split, lambda: lists.items(r)))
     forms = r.sample(list(lists.ASK), min(len(lists.ASK), window // ORDER))
     (first, answer), *more = [lists.operation_text(r, form, given) for form in forms]
@@ -157,7 +157,7 @@ def scene_questions(r: Random, split: str, window: int) -> str:
 
 
 LEAST = {"read": 1024}  # the shortest window of a kind, where only long ones have room for it
-# kind -> (make(r, split, window), whether it is a chat): documents for a window of so many tokens, most of which fit it
+# kind -> (make(r, split, window), whether it is a chat): documents for a window of so many tokens; most of them fit it
 LOOKUPS: dict[str, tuple[Callable[[Random, str, int], str], bool]] = {
     "asked": (single_question, True),
     "many": (many_questions, True),

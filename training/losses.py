@@ -31,7 +31,7 @@ class Objective:
     corpus is (sequence-level distillation). FastDraft writes it at several temperatures; here one is drawn for each batch.
     """
 
-    answers: float = 2.0  # weight of an answer's tokens beside 1 of all others
+    answers: float = 2.0  # weight of an answer's tokens, relative to 1 for all others
     questions: float = (
         1.0  # weight of a question's; 0: they are read and not predicted, which saves the unembedding
     )
@@ -43,9 +43,7 @@ class Objective:
         0.0  # share of the windows that the draft writes itself, from a prompt of the corpus on
     )
     target_text: float = 0.0  # share of the windows that the target writes, alike
-    hottest: float = (
-        1.0  # highest temperature of the target's text, drawn evenly below it, anew for each batch; 0: greedy
-    )
+    hottest: float = 1.0  # highest temperature of the target's text, drawn evenly below it, again for each batch; 0: greedy
 
     def __post_init__(self) -> None:
         if self.divergence not in DIVERGENCES:
@@ -87,8 +85,8 @@ def divergence(name: str, p: Tensor, q: Tensor) -> Tensor:
     """float [...]: the distance of the draft from its target at every position, for log-probabilities p, q [..., V].
 
     fkl is KL(p || q), rkl KL(q || p), jsd the mean of both to the middle, tvd half the sum of |p - q|: the chance that a
-    drafted token is rejected. tvd++ has the value of tvd and, in the place of its gradient, the policy gradient by the
-    `advantage` of the draft's tokens: that of the mean tvd over the reward's deviation.
+    drafted token is rejected. tvd++ has the value of tvd. Instead of its gradient it has the policy gradient by the `advantage`
+    of the draft's tokens: that of the mean tvd over the reward's deviation.
     """
     if name == "tvd":
         return (p.exp() - q.exp()).abs().sum(-1) / 2
@@ -105,10 +103,10 @@ def divergence(name: str, p: Tensor, q: Tensor) -> Tensor:
 def advantage(p: Tensor, q: Tensor, least: float = 1e-2) -> Tensor:
     """float [..., V]: (r - mean) / deviation of TVD++'s reward r(x) = 1[q(x) < p(x)], for log-probabilities p, q [..., V].
 
-    Goel et al. (2403.00858, lemma 1): the gradient of tvd is - E_{x ~ q}[r(x) grad log q(x)], so it is a reward that the draft
-    earns by tokens of which it says too little. Mean and deviation are of a token drawn from q at a random place of the batch,
-    exactly, not of drawn tokens [what the paper takes them over is recalled]. The mean changes no gradient that is taken over
-    the whole vocabulary; the deviation makes it longer where little is earned. `least` is the smallest deviation.
+    Goel et al. (2403.00858, lemma 1): the gradient of tvd is - E_{x ~ q}[r(x) grad log q(x)]. So it is a reward that the draft
+    earns by tokens that it gives too little probability. Mean and deviation are of a token drawn from q at a random place of
+    the batch, exactly, not of drawn tokens [what the paper takes them over is recalled]. The mean changes no gradient that is
+    taken over the whole vocabulary; the deviation makes it longer where little is earned. `least` is the smallest deviation.
     """
     reward = (q < p).to(q.dtype)
     mean = (q.exp() * reward).sum(-1).mean()
@@ -172,9 +170,9 @@ def teacher_of(teacher: Net, rows: Tensor) -> Tensor:
 def own_text(
     net: Net, rows: Tensor, share: float, prompt: float, generator: torch.Generator | None
 ) -> tuple[Tensor, int]:
-    """Rows of which the last `share` goes on with the net's own text after its part `prompt`, and how many those are.
+    """Rows whose last `share` goes on with the net's own text after its part `prompt`, and the number of such rows.
 
-    On-policy text (DistillSpec, section 4): what a draft is asked about at decoding time are contexts that it began itself.
+    On-policy text (DistillSpec, section 4): at decoding time a draft reads contexts that it began itself.
     """
     count = round(share * len(rows))
     if not count:
@@ -192,7 +190,7 @@ def target_text(
     chance: torch.Generator,
     generator: torch.Generator | None,
 ) -> Tensor:
-    """Rows of which the first `objective.target_text` goes on with the target's text after its part `prompt`.
+    """Rows; the first `objective.target_text` of them go on with the target's text after their part `prompt`.
 
     chance: draws the temperature, on the processor; generator: the tokens
     """

@@ -31,8 +31,10 @@ class LowRank(nn.Module):
 
 
 class EmbeddingRows(nn.Module):
-    """A frozen embedding of which some rows learn, as what is read and, where it is tied, as what is predicted. They begin as
-    they are; `on` = False leaves them so."""
+    """A frozen embedding in which some rows learn, both as input and, where it is tied, as output.
+
+    They begin as they are; `on` = False leaves them so.
+    """
 
     def __init__(self, frozen: nn.Embedding, ids: Sequence[int]) -> None:
         super().__init__()

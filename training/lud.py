@@ -1,13 +1,13 @@
 """LUD: an adapter under which rows of padding behind a text foresee its tokens, for the strategy `lexical_units`.
 
-Sun et al. 2024, arXiv:2405.15208; of the authors' code no more than a readme was published. One pass reads texts [L] and,
-beside them, groups of PADS rows of padding: a group stands behind a place, sees the text up to there and itself up to each
-row, and its rows learn the tokens after the next one. So a pass trains on many beginnings of a text, each as decoding has it.
+Sun et al. 2024, arXiv:2405.15208; the authors published no more code than a readme. One pass reads texts [L] together with
+groups of PADS rows of padding. A group follows a place and sees the text up to there, and itself up to each row. Its rows learn
+the tokens after the next one. So a pass trains on many beginnings of a text, each as decoding has it.
 
-Two things differ from the paper. It hides runs of tokens of which the model is sure (lexical units) in the input, and learns
-at these places alone; here all places learn, so that what a row gives is the chance of a token whatever stands there, as a
-bar for probabilities takes it to be. And half of the texts are the frozen model's own greedy ones, since their tokens are what
-decoding writes. As in the paper ordinary text is trained on, too: there the model is to stay what it is.
+Two things differ from the paper. It hides runs of tokens that the model is sure of (lexical units) in the input, and learns at
+these places alone. Here all places learn, so that a row gives the chance of a token at any place, as a threshold on
+probabilities assumes. And half of the texts are the frozen model's own greedy ones, since their tokens are what decoding
+writes. As in the paper, ordinary text is trained on, too: there the model is to stay what it is.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ BARS = (0.9, 0.8, 0.7, 0.6)
 
 
 def group_places(first: int) -> Tensor:
-    """int64 [M]: the places, of a text of PROMPT + NEW tokens, behind which a group stands; `first` < EVERY shifts them."""
+    """int64 [M]: the places, of a text of PROMPT + NEW tokens, that a group follows; `first` < EVERY shifts them."""
     return torch.arange(PROMPT - 1 + first, PROMPT + NEW - 2, EVERY)
 
 
@@ -64,7 +64,7 @@ def group_logits(net: Net, texts: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def target_places(at: Tensor) -> Tensor:
-    """int64 [M PADS]: the place of the token that each row of the groups foresees; it may lie behind the text."""
+    """int64 [M PADS]: the place of the token that each row of the groups foresees; it may be behind the text's end."""
     return (at[:, None] + torch.arange(2, PADS + 2)).flatten()
 
 
@@ -97,8 +97,12 @@ class LexicalUnitsAdapter(AdapterTraining):
         return f"the model wrote {self.texts} texts"
 
     def losses(self, texts: Tensor, counted: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
-        """Nats of the tokens that the groups behind `at` foresee, and nats of the text's distributions against the frozen
-        model's, in texts [B, L] of which `counted` tokens behind the prompt are used."""
+        """Nats of the tokens that the groups behind `at` foresee, and divergence in nats from the frozen model.
+
+        The latter compares the text's distributions with the frozen model's.
+
+        texts: [B, L]; their first `counted` tokens behind the prompt are used.
+        """
         base, upto = self.base_logits(texts), PROMPT + counted
         text, rows = group_logits(self.net, texts, at)
         used = torch.arange(texts.shape[1]) < upto[:, None]

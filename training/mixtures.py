@@ -95,7 +95,7 @@ def windows_of(given: Sequence[str], most: int) -> dict[int, float]:
 def texts_of(
     mixture: dict[str, float], split: str, file: Path
 ) -> Mapping[str, data.CorpusText | data.GeneratedText]:
-    """The corpus of a split, and beside it what a mixture has made afresh."""
+    """The corpus of a split, together with the texts that a mixture generates."""
     made = {
         kind: data.GeneratedText(*LOOKUPS[kind], split, LEAST.get(kind, 0))
         for kind in mixture

@@ -233,7 +233,7 @@ class Net(nn.Module):
     def to_folder(self, folder: str | Path, more: dict | None = None) -> None:
         """Write config.json, generation_config.json and the weights in bfloat16, each whole under another name first.
 
-        `more`: words of config.json beside those of the shape.
+        `more`: words of config.json in addition to those of the shape.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)

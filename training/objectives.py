@@ -3,15 +3,15 @@
     python -m decodescope.training.objectives --threads 1
     python -m decodescope.training.objectives fkl tvd++ koala --tokens 0.1 --seeds 1 --threads 1
 
-The draft is one that was trained on text alone and has heard nothing of the target yet. Every objective stands alone here,
-where a training mixes several: cross-entropy of the text, a divergence from the target's law (`losses.py`), or forward KL and
-KOALA's discriminator beside it (`adversary.py`); on windows of the corpus, or on what the target wrote behind their beginnings,
-at temperature 1. Seeds differ in the order of the windows. Muon and AdamW take the length out of a gradient, so no objective
+The draft was trained on text alone and has seen nothing of the target yet. Every objective is used alone here, where a training
+mixes several: cross-entropy of the text, a divergence from the target's distribution (`losses.py`), or forward KL together with
+KOALA's discriminator (`adversary.py`). They use windows of the corpus, or what the target wrote behind their beginnings, at
+temperature 1. Seeds differ in the order of the windows. Muon and AdamW take the length out of a gradient, so no objective
 learns faster because its numbers are larger.
 
-The target reads the windows once: its final features are remembered, and its laws are made of them again in every step.
-Measured is the fit on held-out text, of the corpus and of the target's own. What is done is kept in the file `--out`, so the
-same command goes on after a stop.
+The target reads the windows once: its final features are remembered, and every step computes its distributions from them again.
+The fit is measured on held-out text, of the corpus and of the target's own. Finished results are kept in the file `--out`, so
+the same command goes on after a stop.
 """
 
 from __future__ import annotations
@@ -45,8 +45,11 @@ FIGURES = ("overlap, corpus", "overlap, target's text", "same first choice", "ta
 
 @dataclass(frozen=True)
 class DraftObjective:
-    """What a draft is taught. divergence: from the target's law, one of `losses.DIVERGENCES`; "": cross-entropy of the text;
-    own: the text is the target's;  rival: KOALA's weight of the loss against the discriminator, 0 without one."""
+    """What a draft is taught.
+
+    divergence: from the target's distribution, one of `losses.DIVERGENCES`; "": cross-entropy of the text; own: the text is the
+    target's;  rival: KOALA's weight of the loss against the discriminator, 0 without one.
+    """
 
     divergence: str = ""
     own: bool = False
@@ -135,8 +138,11 @@ def teach(
 
 @torch.no_grad()
 def measure_fit(target: Net, draft: Net, text: TargetText, heat: float) -> dict[str, float]:
-    """Behind the first `PROMPT` tokens of the target's text at temperature `heat`: overlap of the laws, share of places with
-    the same first choice, and tokens that a pass of the target gives with five drafted ones (see acceptance.py)."""
+    """Fit of a draft behind the first `PROMPT` tokens of the target's text at temperature `heat`.
+
+    It has the overlap of the distributions, the share of places with the same first choice, and tokens that a pass of the
+    target gives with five drafted ones (see acceptance.py).
+    """
     came = []
     shared = []
     same = []

@@ -1,17 +1,17 @@
 """Outline: an adapter that follows the templates of `skeleton`, `apar` and `label_parallel`.
 
 A model of 12 M that was trained on text alone follows no request, so it learns a few fixed forms. A text says of some people
-what they do, where they live, what they like and carry. Behind it stands
+what they do, where they live, what they like and carry. It is followed by one of these:
 
 - the request of `skeleton` for an outline, answered by a point for each of them, or its request for one point, answered by
   what else the text says of that one (Ning et al. 2023, arXiv:2307.15337);
-- the request for all of them, answered by a list whose details are forked: [Fork] stands in the place of each, and behind a
-  list up to there, [Fork] and [Child], the details themselves (Liu et al. 2024, arXiv:2401.06761, section 3.2);
+- the request for all of them, answered by a list whose details are forked: [Fork] replaces each detail, and after a list up
+  to there, [Fork] and [Child], come the details themselves (Liu et al. 2024, arXiv:2401.06761, section 3.2);
 - a label, answered by how many words of the text have it, or label, count and an index, answered by that word (Lu et al. 2024,
   arXiv:2402.04838, section 3).
 
-Requests are those that the strategies have as they are, each encoded by itself as they do it. Ordinary text is trained on, too:
-there the model is to stay what it is, and to write no [Fork].
+Requests are the strategies' defaults, each encoded by itself, as the strategies do it. Ordinary text is trained on, too: there
+the model is to stay what it is, and to write no [Fork].
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Carry the training text to a machine without the Python packages it comes from.
 
     python -m decodescope.training.pack pack build/training/text.xz       here: code and documentation, at most 15 MiB
-    python -m decodescope.training.pack unpack build/training/text.xz     there: add stories and tasks, which are made anew
+    python -m decodescope.training.pack unpack build/training/text.xz     there: add stories and tasks, which are made again
 
-Only text that was collected is packed; what is made by rule is the same on every machine. A token takes 0.6 bytes: LZMA
-on 16-bit ids does better than on the text itself or on ids of 12 bits.
+Only text that was collected is packed; what is made by rule is the same on every machine. A token takes 0.6 bytes: LZMA on
+16-bit ids does better than on the text itself or on ids of 12 bits.
 """
 
 from __future__ import annotations

@@ -3,17 +3,18 @@
     python -m decodescope.training.past_future
     python -m decodescope.training.past_future --model lab-mdm --adapter cloze --tokens 0.2
 
-In front of every layer a small net learns to imitate: of the state there it makes the mean of the states that the
-layers above will make of it, at unit mean square each; the loss is one less their cosine (after Liao et al. 2021), on
-windows of the training text or, of a model with the cloze adapter, at the masks of its questions. Behind that logistic
-regression finds, per exit, the classifier on the mean of the states until then and on the imitation: is the exit's best
-token that of the whole model? A state is read through the trained exits (exits.py) where the adapter's are there, else
-through the last norm. Both answers count the same as a whole. The model itself stays as it is, bit for bit.
+In front of every layer a small net learns to imitate the layers above: from the state there it predicts the mean of the states
+that they will compute from it, at unit mean square each. The loss is one less their cosine (after Liao et al. 2021), on windows
+of the training text or, for a model with the cloze adapter, at the masks of its questions.
 
-At the end stands, on held-out text and per exit: the cosine of the imitation and what came, before (the state itself)
-and after; how often the exit's best token is the whole model's; and how well a classifier tells the two cases apart
-(the chance that it is surer of an exit that agrees than of one that does not) which sees the state of the exit alone,
-the past alone, or both sides.
+Then, per exit, logistic regression finds the classifier on the mean of the states until then and on the imitation: is the
+exit's best token that of the whole model? A state is read through the trained exits (exits.py) where the adapter's are there,
+else through the last norm. Both answers have the same total weight. The model itself stays as it is, bit for bit.
+
+At the end it prints, on held-out text and per exit: the cosine of the imitation and what came, before (the state itself) and
+after; how often the exit's best token is the whole model's; and how well a classifier separates the two cases (the chance that
+it is surer of an exit that agrees than of one that does not). The classifier sees the state of the exit alone, the past alone,
+or both sides.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ def train(
     lr: float = 3e-3,
     say: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """AdamW over `steps` batches of text, int64 [B, T]; all exits at once, none of which knows of another."""
+    """AdamW over `steps` batches of text, int64 [B, T]; all exits at once, each independent of the others."""
     maps = [p.requires_grad_(True) for p in (head.down, head.up)]
     optimizer = torch.optim.AdamW(maps, lr=lr, betas=(0.9, 0.99), weight_decay=0.0)
 
@@ -121,8 +122,11 @@ def fit_classifiers(
 def measure(
     net: Net, head: PastFutureHeads, found: Sequence[Tensor], reading: Reading, made: Sequence[dict[str, Any]]
 ) -> list[dict[str, float]]:
-    """Per exit on held-out states: `cosine` of the imitation and what came, `cosine_before` of the state itself; `agrees`; and
-    `tells_state`, `tells_past`, `tells` of the three classifiers, see `exits.ranked`."""
+    """Figures of each exit on held-out states.
+
+    `cosine` compares the imitation with what came, `cosine_before` the state itself; `agrees`; and `tells_state`, `tells_past`,
+    `tells` of the three classifiers, see `exits.ranked`.
+    """
     best, rows = likeliest_tokens(net, net.model.norm(found[-1])), []
     for layer, says in enumerate(made, 1):
         came = side_means(found, layer)[1]

@@ -1,4 +1,4 @@
-"""What the stories are about: each plot is a wish, what stands in its way, and an end that follows from the way."""
+"""Plots of the stories: each plot is a wish, an obstacle, and an end that follows from the way."""
 
 from __future__ import annotations
 

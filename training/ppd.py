@@ -3,14 +3,15 @@
     python -m decodescope.training.ppd
     python -m decodescope.training.ppd --ensemble 2 --steps 1000
 
-Chen et al. 2024, arXiv:2405.18428; hmarkc/parallel-prompt-decoding, prompt/train/train.py. Prompt tokens hang behind random
-places of the text, and each is to have the law that the model itself has of the later token when it has read all before it:
-Kullback-Leibler divergence, weight 0.8^k for prompt token k, mean over them. Adam, 1e-2, cosine. The model reads the text
-once without gradients, and its keys and values serve all prompt tokens of the step; only the embeddings of these learn. The
-text is what the model writes, with some of the training text, as for the draft heads (heads.py).
+Chen et al. 2024, arXiv:2405.18428; hmarkc/parallel-prompt-decoding, prompt/train/train.py. Prompt tokens follow random places
+of the text. Each is to have the distribution that the model itself has of the later token when it has read all before it:
+Kullback-Leibler divergence, weight 0.8^k for prompt token k, mean over them. Adam, 1e-2, cosine.
 
-At the end stands how often each prompt token's guess is the model's likeliest token of held-out text, beside a table of
-trigrams that is told as much: prompt tokens that do not beat it are broken.
+The model reads the text once without gradients, and its keys and values serve all prompt tokens of the step; only the
+embeddings of these learn. The text is what the model writes, with some of the training text, as for the draft heads (heads.py).
+
+At the end it prints how often each prompt token's guess is the model's likeliest token of held-out text, compared with a table
+of trigrams that gets the same tokens: prompt tokens that do not beat it are broken.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ HEADS = 3
 
 
 def loss_of(net: Net, head: PromptTokens, ids: Tensor, places: Tensor) -> Tensor:
-    """Mean over prompt tokens of 0.8^k times the divergence of guess k from the model's law, in nats."""
+    """Mean over prompt tokens of 0.8^k times the divergence of guess k from the model's distribution, in nats."""
     past, features = read_context(net, ids)
     made = slot_logits(net, head, past, places).float().log_softmax(-1)
     law = target_logits(net, features, places, made.shape[2]).log_softmax(-1)
@@ -72,7 +73,7 @@ def train(  # noqa: PLR0913
 
     def loss() -> Tensor:
         ids = next(batches)
-        room = ids.shape[1] - 1 - head.shape["heads"]  # places behind which all guesses have a law
+        room = ids.shape[1] - 1 - head.shape["heads"]  # places behind which all guesses have a distribution
         at = torch.randperm(room, generator=draw)[:places].to(ids.device)
         with torch.autocast(ids.device.type, torch.bfloat16, enabled=half):
             return loss_of(net, head, ids, at)

@@ -20,8 +20,11 @@ UNSEEN = 48  # windows on which it is measured
 
 
 class PrefixPart:
-    """The part as cacheparts.py trains it. Queries are rotated when they meet the state, as in the authors' code, so windows
-    stand at random places of the context: else it would learn the places of a window's tokens."""
+    """The part as cacheparts.py trains it.
+
+    Queries are rotated when they meet the state, as in the authors' code. So windows are put at random places of the context:
+    else it would learn the places of a window's tokens.
+    """
 
     lr = 1.5e-2
 
@@ -48,7 +51,7 @@ class PrefixPart:
         return attend
 
     def loss_of(self, ids: Tensor, first: int = 0) -> Tensor:
-        """Nats a token of ids int64 [B, T], the first of which stands at place `first`."""
+        """Nats a token of ids int64 [B, T]; `first`: the place of the first one."""
         x = self.net.model.embed_tokens(ids[:, :-1])
         return nats(self.net, features(self.net, x, self.attend(), first), ids[:, 1:])
 

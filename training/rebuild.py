@@ -2,18 +2,18 @@
 
     python -m decodescope.training.rebuild                    what there is, and whether it was made for these weights
     python -m decodescope.training.rebuild make               make what is missing, one piece after the other
-    python -m decodescope.training.rebuild make eagle hydra   some of it python -m decodescope.training.rebuild rehearse
-    run every command with a tiny budget, put back what it wrote
+    python -m decodescope.training.rebuild make eagle hydra   some of it
+    python -m decodescope.training.rebuild rehearse           run every command with a tiny budget, put back what it wrote
 
-A piece is made by the commands that stand beside it, which write it into the model's folder, or where else the repository
-keeps it. What was made for which weights is kept in `build/training/followed.json`, piece by piece, so that the same command
-goes on where it was stopped. Heads and adapters begin with the shipped ones: the states that they read move, and what they
-learnt of the language stays. What only a person can write anew is listed in FOLLOW.md beside this script.
+A piece is made by the commands listed with it, which write it into the model's folder, or where else the repository keeps it.
+`build/training/followed.json` records for which weights each piece was made, so that the same command goes on where it was
+stopped. Heads and adapters begin with the shipped ones: the states that they read move, and what they learnt of the language
+stays. FOLLOW.md next to this script lists what only a person can write again.
 
-Minutes are those of one thread of an AMD EPYC with AVX-512 and bfloat16 instructions that nothing else keeps busy, reckoned
+Minutes are those of one thread of an AMD EPYC with AVX-512 and bfloat16 instructions that nothing else keeps busy, computed
 from the processor time of rehearsals. Budgets are tokens and steps, not minutes, so that a busy machine makes the same later;
-`--within` beside steps is only a limit. Pieces that are marked "alone" measure times: they are made where they are named, on
-a machine that does nothing else.
+`--within` together with steps is only a limit. Pieces that are marked "alone" measure times: they are made where they are
+named, on a machine that does nothing else.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ DONE = BUILD / "followed.json"
 
 @dataclass(frozen=True)
 class Artifact:
-    """How a piece is made. minutes: of one thread, about
+    """How a piece is made.
 
+    minutes: of one thread, about
     commands: from the root of the repository, the words behind `python`; {name}, {threads}, {fresh}, {kept} are filled in
-    small: words that let the first command end within a minute, of which nothing is left
+    small: words that let the first command end within a minute; its results are discarded
     alone: it measures times
-    reads: models whose weights it hangs on
+    reads: models whose weights it depends on
     """
 
     minutes: int
@@ -189,7 +190,7 @@ def read_notes() -> dict[str, dict[str, str]]:
 
 
 def weights_mark(name: str) -> str:
-    """The fingerprints of the weights that a piece hangs on, as they lie there."""
+    """The fingerprints of the weights that a piece depends on, as they are in the folder."""
     from decodescope.engine.session.load import fingerprint
 
     return " ".join(fingerprint(MODELS / x) for x in PIECES[name].reads)

@@ -3,9 +3,9 @@
     python -m decodescope.training.recall build/training/lab-recall.pt     a checkpoint while it trains
     python -m decodescope.training.recall assets/models/lab-recall --write assets/models/RECALL.md
 
-Every question asks for one thing. An answer is right if greedy decoding writes it and then ends, which is so exactly where each
-of its tokens, `<|end|>` too, is the likeliest one behind the right ones before it: one pass a question, no decoding. The
-share of such tokens is told beside it, since it rises long before answers are right.
+Every question asks for one thing. An answer is right if greedy decoding writes it and then ends. That is so exactly where each
+of its tokens, `<|end|>` too, is the likeliest one behind the right ones before it: one pass a question, no decoding. The share
+of such tokens is also reported, since it rises long before answers are right.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def measure(net: Net, tokenizer: Tokenizer, count: int, sizes: tuple[int, ...] =
 
 @torch.no_grad()
 def score_tasks(net: Net, tokenizer: Tokenizer, tasks: list[Task]) -> tuple[float, float]:
-    """The share of tasks whose answers are right, and of the answers' tokens."""
+    """The share of tasks with right answers, and of the answers' tokens."""
     marks = [token_correctness(net, tokenizer, task) for task in tasks]
     return sum(map(all, marks)) / len(marks), sum(map(sum, marks)) / sum(map(len, marks))
 
@@ -90,7 +90,7 @@ def score_table(scores: Scores) -> str:
 
 
 def score_cell(form: str, tokens: int, score: tuple[float, float]) -> str:
-    """One score, beside the one that was aimed at."""
+    """One score, next to the target score."""
     aim = next((f", of {least:.0%} wanted" for place, least in WANTED.items() if place == (form, tokens)), "")
     return f"{score[0]:.0%} ({score[1]:.0%}{aim})"
 

@@ -4,14 +4,16 @@
     python -m decodescope.training.skip_layer --within 10 --resume
 
 The routers go into `assets/models/<model>/heads/skip_layer/`, the adapter into `adapters/skip_layer/`; the model itself stays
-as it is. Zeng et al. 2023, arXiv:2311.15436, train router and model from the beginning; here the adapter learns what the frozen
-model says with all layers (its law at every place), under gates g = 1 where the router's score and logistic noise are above 0,
-else 0, that let the gradient of the score's sigmoid through. The budget (mean(g) - rho)^2 holds the share of sub-layers that
-run at rho, which falls from 1 to 0.6 over the first half; the noise falls to nothing over the second. Rows that are left out
-write keys and values of the state that passes by (the depth rule's gap "propagate"). In the end all biases are moved by one
-number, so that without noise the share on training text is 0.6.
+as it is. Zeng et al. 2023, arXiv:2311.15436, train router and model from the beginning. Here the adapter learns what the frozen
+model says with all layers (its distribution at every place), under gates. A gate g is 1 where the router's score and logistic
+noise are above 0, else 0, and lets the gradient of the score's sigmoid through.
 
-Adam as in cacheparts.py; the rates fall by the share of the minutes that have passed. What is reached is kept in build/training
+The budget (mean(g) - rho)^2 holds the share of sub-layers that run at rho, which falls from 1 to 0.6 over the first half; the
+noise falls to nothing over the second. Rows that are left out write keys and values of the state that passes by (the depth
+rule's skipped KV "propagate"). In the end all biases are moved by one number, so that without noise the share on training text
+is 0.6.
+
+Adam as in cacheparts.py; the rates fall by the share of the minutes that have passed. Results so far are kept in build/training
 on the way, and `--resume` goes on from there: its minutes are further ones of the same course, at the last rho.
 """
 
@@ -39,7 +41,7 @@ from .lowrank import enable_deltas
 from .net import Net, apply_rotary
 
 RHO = 0.6  # share of sub-layers that run in the end
-BUDGET = 100.0  # weight of the budget's loss beside nats
+BUDGET = 100.0  # weight of the budget's loss, relative to nats
 RATES = {"adapter": 3e-3, "routers": 2e-2}
 KEPT = 20  # steps between two states that are kept
 
@@ -82,7 +84,7 @@ def straight_through(score: Tensor, noise: float, draw: torch.Generator) -> Tens
 
 
 class SkipLayerAdapter(AdapterTraining):
-    """Adapter and routers; the figures of a step are nats from the frozen model's law, and the mean gate."""
+    """Adapter and routers; the figures of a step are nats from the frozen model's distribution, and the mean gate."""
 
     only = ("q_proj", "v_proj", "o_proj", "up_proj", "down_proj")
     corpus_windows = 4
@@ -125,8 +127,11 @@ class SkipLayerAdapter(AdapterTraining):
 
     @torch.no_grad()
     def measure(self) -> dict[str, Any]:
-        """On unseen text: nats a token, and how often the likeliest token is that of the frozen model with all layers; with
-        routers, under both gaps, with gates drawn at the same share, and with all of them open."""
+        """Figures on unseen text: nats a token, and how often the likeliest token is that of the frozen model with all layers.
+
+        They are taken with routers, under both kinds of skipped KV, with gates drawn at the same share, and with all gates
+        open.
+        """
         windows = held_out_windows(self.length + 1, 64).split(16)
         best = [self.base_logits(ids[:, :-1]).argmax(2) for ids in windows]
         by_window = (forward_gated(self.net, ids[:, :-1], self.gate)[1].mean((1, 2)) for ids in windows)

@@ -2,9 +2,11 @@
 
 Del Corro et al. 2023, arXiv:2307.02628, fine-tune all weights of a model for a task under their schedule; here low-rank deltas
 learn on the training text. A batch draws where its prompt ends, where the decay ends, and the least number of layers: one
-adapter for all of these. Every row runs the layers that its place runs when decoding; since the schedule never rises with the
-place, a layer reads the first rows alone, and they see what they would see. What is learnt is the law that the frozen model
-has at the same place with all layers, so that text, which has one token where many would do, teaches all of them.
+adapter for all of these.
+
+Every row runs the layers that its place runs when decoding. Since the schedule never rises with the place, a layer reads the
+first rows alone, and they see what they would see. The adapter learns the frozen model's distribution at the same place with
+all layers. A text has one token where many would do, so distributions teach more.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ def rows_of(layers: int, length: int, prompt: int, least: int, horizon: int) -> 
 
 
 def forward_staggered(net: Net, ids: Tensor, rows: list[int]) -> Tensor:
-    """Logits float32 [B, T, V] of ids int64 [B, T], of which the first rows[l] run layer l."""
+    """Logits float32 [B, T, V] of ids int64 [B, T]; only the first rows[l] rows run layer l."""
     x, turn = net.model.embed_tokens(ids), (net.cosine[: ids.shape[1]], net.sine[: ids.shape[1]])
     for i, (layer, n) in enumerate(zip(net.layers, rows, strict=True)):
         y = layer(x[:, :n], tuple(t[:n] for t in turn), None, i, None)

@@ -3,19 +3,20 @@
     python -m decodescope.training.slot_tokens look_ahead_tokens --within 3
     python -m decodescope.training.slot_tokens bita --within 3
 
-PaSS's look-ahead tokens are embeddings: Monea et al. 2023, arXiv:2311.13581. They hang behind random places of the text,
-where each is to have the law that the model has of the later token when it has read all before it: cross-entropy with that
-law, the mean over them. On text that the model wrote this is on average the cross-entropy of the token that the paper has
-[recalled], with less noise. Adam, 1e-2, up over a twentieth and down a half cosine. The model reads the text once without
-gradients; its keys and values serve all slots of the step. The text is what the model writes, with some of the training text
-(heads.py). BiTA's mask tokens (Lin et al. 2024, arXiv:2401.12522) are trained alike, and with them a prefix that they see; it
-begins as the keys and values of random ids.
+PaSS's look-ahead tokens are embeddings: Monea et al. 2023, arXiv:2311.13581. They follow random places of the text. Each is to
+have the distribution that the model has of the later token when it has read all before it: cross-entropy with that
+distribution, the mean over them. On text that the model wrote this is on average the cross-entropy of the token that the paper
+has [recalled], with less noise. Adam, 1e-2, up over a twentieth and down a half cosine.
+
+The model reads the text once without gradients; its keys and values serve all slots of the step. The text is what the model
+writes, with some of the training text (heads.py). BiTA's mask tokens (Lin et al. 2024, arXiv:2401.12522) are trained alike, and
+with them a prefix that they see; it begins as the keys and values of random ids.
 
 The rate falls by the share of the minutes that the processor has spent, so a slower machine makes fewer steps, and a busy one
-as many as an idle one. What was reached is kept every `KEEPS` steps in build/training, and the same command goes on from there.
+as many as an idle one. Results so far are kept every `KEEPS` steps in build/training, and the same command goes on from there.
 
-At the end stands how often each guess is the model's likeliest token of held-out text, beside a table of trigrams that is told
-as much: slots that do not beat it are broken.
+At the end it prints how often each guess is the model's likeliest token of held-out text, compared with a table of trigrams
+that gets the same tokens: slots that do not beat it are broken.
 """
 
 from __future__ import annotations
@@ -77,8 +78,10 @@ def slot_logits(net: Net, head: SlotTokens, past: Past, places: Tensor) -> Tenso
 
 
 def _with_prefix(q: Tensor, bare: Tensor, k: Tensor, v: Tensor, prefix: Tensor, sees: Tensor) -> Tensor:
-    """Attention [B, H, S, d] of q over k and v [B, G, T + S, d], of which `sees` [S, T + S] is seen, and of the queries before
-    their rotation, `bare`, over a prefix [2, G, P, d], which all of them see."""
+    """Attention [B, H, S, d] of q over k and v [B, G, T + S, d] where `sees` [S, T + S] allows it, and over a prefix.
+
+    The queries before their rotation, `bare`, read the prefix [2, G, P, d], which all of them see.
+    """
     G = k.shape[1]
     q, bare = (x.unflatten(1, (G, -1)) for x in (q, bare))  # [B, G, g, S, d]
     own = (q @ k[:, :, None].mT).masked_fill(~sees, -torch.inf)
@@ -99,8 +102,10 @@ def read_context(net: Net, ids: Tensor) -> tuple[Past, Tensor]:
 
 
 def target_logits(net: Net, features: Tensor, places: Tensor, count: int) -> Tensor:
-    """float [B, P, K, V]: the model's logits of the tokens that K = `count` slots behind places int64 [P] guess: number k
-    behind t guesses t + 2 + k, whose law stands at t + 1 + k."""
+    """float [B, P, K, V]: the model's logits of the tokens that K = `count` slots behind places int64 [P] guess.
+
+    Number k behind t guesses t + 2 + k; the logits of that token are at t + 1 + k.
+    """
     at = places[:, None] + 1 + torch.arange(count, device=places.device)  # [P, K]
     return F.linear(features[:, at], net.model.embed_tokens.weight).float()
 
@@ -124,7 +129,7 @@ def measure(net: Net, head: SlotTokens, windows: Tensor, stride: int = 5) -> lis
 
 
 def loss_of(net: Net, head: SlotTokens, ids: Tensor, places: Tensor) -> Tensor:
-    """Nats: the cross-entropy of each guess with the model's own law of its token, the mean over guesses."""
+    """Nats: the cross-entropy of each guess with the model's own distribution of its token, the mean over guesses."""
     past, features = read_context(net, ids)
     law = target_logits(net, features, places, head.shape["heads"]).softmax(-1)
     return F.cross_entropy(slot_logits(net, head, past, places).float().flatten(0, 2), law.flatten(0, 2))
@@ -183,7 +188,7 @@ def train(  # noqa: PLR0913
         optimizer.load_state_dict(state["optimizer"])
         step, spent = state["step"], state["spent"]
         say(f"goes on behind step {step}, {spent:.0f} s")
-    room = rows.shape[1] - 1 - head.shape["heads"]  # places behind which all guesses have a law
+    room = rows.shape[1] - 1 - head.shape["heads"]  # places behind which all guesses have a distribution
     while step < steps and spent < seconds:
         began, r = time.process_time(), np.random.default_rng((seed, step))
         ids, at = rows[r.integers(len(rows), size=windows)], torch.from_numpy(r.permutation(room)[:places])

@@ -23,9 +23,12 @@ NOISE = 0.1  # of the soft tokens at the beginning, in units of a token's own sp
 
 
 class SoftPromptPart:
-    """The part as cacheparts.py trains it. A row sees what it sees when the text is written token by token: the soft tokens and
-    the newest entries as they are, the older ones packed in blocks, as the codec does it. Gradients go through the rounding as
-    if it were none (straight-through)."""
+    """The part as cacheparts.py trains it.
+
+    A row sees what it sees when the text is written token by token: the soft tokens and the newest entries as they are, the
+    older ones packed in blocks, as the KV compression does it. Gradients go through the rounding as if it were none
+    (straight-through).
+    """
 
     lr = 1e-2
 
@@ -41,7 +44,7 @@ class SoftPromptPart:
         self._batches: Any = None
 
     def quantize(self, x: Tensor, side: Side) -> Tensor:
-        """x float [B, G, T, d] as it comes back from the codec, whole blocks only; its gradient is that of x."""
+        """x float [B, G, T, d] as the KV compression returns it, whole blocks only; its gradient is that of x."""
         whole = x.shape[2] // self.codec.pack_size * self.codec.pack_size
         with torch.no_grad():
             coded = self.codec.decode(self.codec.encode(x[:, :, :whole], side), side)

@@ -2,23 +2,24 @@
 
     python -m decodescope.training.specdec
     python -m decodescope.training.specdec --target lab --draft lab-draft --text 0.4
-    python -m decodescope.training.specdec --threshold-only      # of the head that lies there; some minutes
+    python -m decodescope.training.specdec --threshold-only      # of the head that is there already; some minutes
 
-The head reads the draft model's last state after a token and says with what probability the target accepts that token
-(Huang et al. 2024, arXiv:2405.19715, section 3.3; Kaffaljidhmah2/SpecDec_pp, specdec_pp/train.py). The target first writes
-text of its own at temperature 1. At each of its places a token y is drawn from the draft's law q there, with the label
-min(1, p(y) / q(y)), the chance that it is accepted. The draft model then reads a text in which each token is the drawn one,
-or, with probability 0.15, the target's own; the head learns from the drawn ones, by cross-entropy with the soft label, in
-which refusals weigh 6 times. So what it says is no share accepted, but label / (label + 6 (1 - label)): the table of
-calibration at the end has a column that undoes the weight.
+The head reads the draft model's last state after a token and gives the probability that the target accepts that token (Huang et
+al. 2024, arXiv:2405.19715, section 3.3; Kaffaljidhmah2/SpecDec_pp, specdec_pp/train.py). The target first writes text of its
+own at temperature 1. At each of its places a token y is drawn from the draft's distribution q there, with the label min(1, p(y)
+/ q(y)), the chance that it is accepted.
+
+The draft model then reads a text in which each token is the drawn one, or, with probability 0.15, the target's own. The head
+learns from the drawn ones, by cross-entropy with the soft label, in which refusals weigh 6 times. So its output is no share
+accepted, but label / (label + 6 (1 - label)): the table of calibration at the end has a column that undoes the weight.
 
 At the end a threshold h is chosen for this head and these two models, and kept in its config.json. The schedule `specdec_pp`
 takes it where its knob is auto. A low h ends nearly every draft at its least length; here the paper's example, 0.3, does so.
-Chosen is the least h of GRID whose drafts write nearly as many tokens a pass as those of the fixed length that `draft_model`
-has, on prompts of unseen tasks and texts (`correctness.py`), greedily.
+The chosen h is the least of GRID whose drafts write nearly as many tokens a pass as those of the fixed length that
+`draft_model` has, on prompts of unseen tasks and texts (`correctness.py`), greedily.
 
-The sizes are those of the paper's code, the number of tokens is ours. It takes some minutes on two CPU cores, most of them
-for the target's text. Where this package is not installed, put a folder on PYTHONPATH in which `decodescope` is a link to the
+The sizes are those of the paper's code, the number of tokens is ours. It takes some minutes on two CPU cores, most of them for
+the target's text. Where this package is not installed, put a folder on PYTHONPATH in which `decodescope` is a link to the
 checkout.
 """
 
@@ -73,7 +74,7 @@ def final_states(net: Net, ids: Tensor) -> Tensor:
 
 
 def next_distribution(net: Net, ids: Tensor) -> Tensor:
-    """float [B, T, V]: the law of the token after each place of ids int64 [B, T]."""
+    """float [B, T, V]: the distribution of the token after each place of ids int64 [B, T]."""
     return net(ids).float().softmax(-1)
 
 
@@ -200,7 +201,7 @@ class ThresholdChoice:
     fixed: tuple[int, float, float]
 
     def notes(self) -> dict[str, object]:
-        """What its file says of it beside the threshold."""
+        """What its file records in addition to the threshold."""
         return {"thresholds": [list(row) for row in self.tried], "fixed": list(self.fixed)}
 
 
@@ -223,8 +224,10 @@ def drafting_figures(
 def choose_threshold(
     target: Model, draft: Model, prompts: Sequence[Sequence[int]], new: int = WRITTEN
 ) -> ThresholdChoice:
-    """The least threshold of GRID whose drafts write NEARLY as many tokens a pass as drafts of a fixed length; the last one
-    where none does. What lies behind the first that is enough is not tried."""
+    """The least threshold of GRID whose drafts write NEARLY as many tokens a pass as drafts of a fixed length.
+
+    The last one where none does. Thresholds after the first that is enough are not tried.
+    """
     parts: dict[str, str] = {"drafter": "draft_model"}
     plain = Method.from_names(parts)
     fixed = (

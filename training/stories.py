@@ -58,7 +58,7 @@ def tell(r: Random) -> Story:
 
 
 def begin(t: Tale) -> None:
-    """Say who the story is of, where they live, and who the friend is."""
+    """Say who the story is about, where they live, and who the friend is."""
     t.put(
         home="[a village|a small town|a town] [by the sea|in the hills|between two rivers|at the edge of a forest|where the"
         " road ends|with crooked roofs]",

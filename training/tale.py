@@ -1,7 +1,7 @@
-"""What a story is told with: phrases with choices, people, and the state of the small world they walk through.
+"""The means of a story: phrases with choices, people, and the state of the small world they walk through.
 
-A phrase is written `[One|That] morning {h} went to {place}.`: one of the parts between `[` and `]` is drawn, `{h}` is a
-field of the tale, `a~ ` becomes "a" or "an", `^` puts the next letter in upper case.
+A phrase is written `[One|That] morning {h} went to {place}.`: one of the parts between `[` and `]` is drawn, `{h}` is a field
+of the tale, `a~ ` becomes "a" or "an", `^` puts the next letter in upper case.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ class Tale:
         self.blocks[-1].append(self.draw(text))
 
     def fact(self, question: str, answer: str) -> None:
-        """Remember a question with its answer; the answer must stand in the text."""
+        """Remember a question with its answer; the answer must occur in the text."""
         self.asked.append((self.draw("^" + question), self.draw(answer)))
 
     def record_deed(self, deed: str) -> None:
@@ -268,7 +268,7 @@ class Tale:
     # --- state -------------------------------------------------------------------------------------------------
 
     def cast(self, key: str, young: bool = False, unlike: str = "") -> Person:
-        """Bring in a new person under a key; `unlike` names one from whom pronouns should mostly tell them apart."""
+        """Bring in a new person under a key; `unlike` names one from whom pronouns should mostly distinguish them."""
         r = self.r
         she = r.random() < 0.5
         if unlike and r.random() < 0.8:

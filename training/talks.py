@@ -25,7 +25,7 @@ def topic(make: Callable[[Tale], Lines]) -> Callable[[Tale], Lines]:
 
 
 def talk(r: Random) -> str:
-    """Two people in turn, as names with colons or as a told scene."""
+    """Two people in turn, as names with colons or as a narrated scene."""
     t = Tale(r, airy=True)
     t.cast("h", young=True)
     t.cast("o")
@@ -52,7 +52,7 @@ def talk(r: Random) -> str:
 
 @topic
 def missing_thing(t: Tale) -> Lines:
-    """Something is missing; the other one knows where it lies."""
+    """Something is missing; the other one knows where it is."""
     a, b = t.r.sample(HIDING, 2)
     t.fields |= {"thing": t.r.choice(THINGS), "a": a, "b": b}
     t.put(

@@ -59,7 +59,7 @@ CHAT = (
 
 
 def texts() -> Iterator[str]:
-    """The training documents: prose twice, and of the generated ones, whose few words repeat endlessly, one in five."""
+    """The training documents: prose twice, and one in five of the generated ones, which repeat few words endlessly."""
     for i, document in enumerate(d for d in load() if d["split"] == "train"):
         text, kind = document["text"], document["kind"]
         if kind == "chat":

@@ -89,9 +89,7 @@ class TrainingPlan:
     cooling: dict[int, float]
     warmup: int = 20  # steps after fresh optimizers
     check: float = 0.5  # million tokens between two looks at the held-out text
-    prompt: float = (
-        0.25  # part of a window after which a draft goes on by itself; writing is slow beside a GPU's steps
-    )
+    prompt: float = 0.25  # part of a window after which a draft goes on by itself; writing is slow compared with a GPU's steps
     course: tuple[
         tuple[float, dict[int, float]], ...
     ] = ()  # before `steady`: up to so many million tokens, which windows
@@ -180,7 +178,7 @@ class Trainer(Generic[N]):
         self.cooldown = self.cooled = 0  # tokens; a steady training has no cooldown
         self.long = 1.0  # of a cooldown, its end that is spent in its own windows
         self.minutes, self.history = 0.0, []
-        self.origin = uuid.uuid4().hex  # tells this training from others
+        self.origin = uuid.uuid4().hex  # identifies this training
         self.source = None  # the folder it began with
         self.worker, self.coming = ThreadPoolExecutor(1), None
 
@@ -455,7 +453,7 @@ def begin(args: argparse.Namespace, mixture: dict[str, float]) -> tuple[Language
 
 
 def open_checkpoint(training: Trainer, args: argparse.Namespace) -> Path:
-    """The file of its checkpoints, from which the training now goes on if there is one and it is not to begin anew."""
+    """The file of its checkpoints; the training goes on from it if there is one and it is not to begin again."""
     file = BUILD / f"{args.as_name}.pt"
     BUILD.mkdir(parents=True, exist_ok=True)
     if args.fresh:

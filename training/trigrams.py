@@ -2,14 +2,15 @@
 
     python -m decodescope.training.trigrams --tokens 0.8
 
-The first layers of the model learn to read a token and its two neighbours alone (SkipBERT, Wang et al. 2022). A map of low
-rank on each of their matrices is all that learns; the layers above, and the model itself, stay as they are, bit for bit. Two
-losses, on questions of the cloze adapter (cloze.py): the divergence of the law at the mask from the whole model's, and the
-squared distance of the states that enter the first layer that reads the text, in units of their mean square. Everything is run
-by the engine's own decoder, so what is trained is what runs.
+The first layers of the model learn to read a token and its two neighbours alone (SkipBERT, Wang et al. 2022). A map of low rank
+on each of their matrices is all that learns; the layers above, and the model itself, stay as they are, bit for bit.
 
-At the end stands, on held-out questions and with the layers as they were and as they are: how often the likeliest token at the
-mask is the whole model's, the divergence in nats, and how often the likeliest of the question's labels is the right one.
+There are two losses, on questions of the cloze adapter (cloze.py): the divergence of the distribution at the mask from the
+whole model's, and the squared distance of the states that enter the first layer that reads the text, in units of their mean
+square. The engine's own decoder runs everything, so what is trained is what runs.
+
+At the end it prints, on held-out questions and with the layers as they were and as they are: how often the likeliest token at
+the mask is the whole model's, the divergence in nats, and how often the likeliest of the question's labels is the right one.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from . import cloze
 from .heads import MODELS, fit
 from .net import MASK
 
-WEIGHT = 0.3  # of the distance of states beside the divergence
+WEIGHT = 0.3  # of the distance of states, relative to the divergence
 HELD_OUT = 100  # questions of each sort
 
 
@@ -47,7 +48,7 @@ def new_head(decoder: Decoder, layer: int, rank: int) -> TrigramLayers:
 
 
 def trigrams(ids: Tensor) -> Tensor:
-    """int64 [B T, 3]: each token of ids [B, T] between its neighbours; at an end it stands for the one that is not there."""
+    """int64 [B T, 3]: each token of ids [B, T] between its neighbours; at an end it replaces the missing neighbour."""
     left, right = (torch.cat(x, 1) for x in ((ids[:, :1], ids[:, :-1]), (ids[:, 1:], ids[:, -1:])))
     return torch.stack([left, ids, right], -1).flatten(0, 1)
 
@@ -106,8 +107,11 @@ def measure(
     asked: Sequence[cloze.LabelQuestion],
     by: cloze.LabelQuestions,
 ) -> dict[str, float]:
-    """Of questions: `agrees`, the share whose likeliest token is the whole model's; `diverges`, nats; `right`, the share whose
-    likeliest label is the right one. head: None for the layers as they are, in the whole text."""
+    """Figures over questions.
+
+    `agrees`: the share whose likeliest token is the whole model's; `diverges`, nats; `right`: the share whose likeliest label
+    is the right one. head: None for the layers as they are, in the whole text.
+    """
     layer, told = (0, decoder) if head is None else (head.shape["layer"], head.apply_to(decoder))
     agrees = 0.0
     nats = 0.0

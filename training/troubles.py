@@ -10,7 +10,7 @@ from .words import NUMBERS
 Fits = Callable[[Tale], bool]
 TROUBLES: list[
     tuple[Fits, set[str], Callable[[Tale], None]]
-] = []  # when it can come, what helps, what it tells
+] = []  # when it can come, what helps, the function that narrates it
 RIDDLES = [  # question, answer, a wrong guess
     ("What has hands but cannot clap", "a clock", "a glove"),
     ("What has teeth but cannot bite", "a comb", "an old dog"),
@@ -82,7 +82,7 @@ def trouble(fits: Fits = lambda t: True, helps: str = "") -> Callable:
 
 
 def meet_trouble(t: Tale) -> None:
-    """Tell one trouble that fits and has not come yet."""
+    """Narrate one trouble that fits and has not come yet."""
     some = [
         (tell, 5 if helps.intersection(t.bag) else 1)
         for fits, helps, tell in TROUBLES

@@ -1,4 +1,4 @@
-"""A question about a story or a short scene; the answer stands in it word for word."""
+"""A question about a story or a short scene; the text contains the answer word for word."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def split_of(key: str) -> str:
 
 
 def pick(split: str, draw: Callable[[], T]) -> T:
-    """The first thing drawn whose `repr` lies in `split`."""
+    """The first thing drawn whose `repr` belongs to `split`."""
     if split not in SPLITS:
         raise ValueError(f"There is no split {split!r}; choose one of {', '.join(SPLITS)}.")
     while split_of(repr(thing := draw())) != split:
@@ -50,7 +50,7 @@ def pick(split: str, draw: Callable[[], T]) -> T:
 
 
 def story(r: Random, split: str) -> tuple[Story, str]:
-    """A story whose seed lies in `split`, and its key."""
+    """A story whose seed belongs to `split`, and its key."""
     seed = pick(split, lambda: r.getrandbits(48))
     return tell(Random(seed)), repr(seed)
 

@@ -1,4 +1,4 @@
-"""Sentences between English and Lomeri, a small language made for this task; its grammar stands in assets/bench/README.md.
+"""Sentences between English and Lomeri, a small language made for this task; assets/bench/README.md has its grammar.
 
 One meaning has one sentence in either language, so there is one right answer in both directions.
 """
@@ -89,7 +89,7 @@ def named_fields(name: str, thing: Any) -> str:
 
 @dataclass(frozen=True)
 class NounGroup:
-    """A noun with what belongs to it; or a pronoun or a name, which stand alone."""
+    """A noun with what belongs to it; or a pronoun or a name, without anything else."""
 
     noun: str
     many: bool = False
@@ -129,7 +129,7 @@ def draw_group(r: Random, noun: str = "", plain: bool = False) -> NounGroup:
 
 
 def draw_sentence(r: Random) -> SentenceMeaning:
-    """A sentence in which every noun stands once."""
+    """A sentence that has every noun once."""
     first, second = r.sample(LIVING, 2)
     third, fourth = r.sample([noun for noun in NOUN if noun not in (first, second)], 2)
     who = [draw_group(r, first)]
