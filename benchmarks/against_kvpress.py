@@ -139,7 +139,7 @@ def ours(model: Model, pair: Pair, budget: int, prompt: Sequence[int]) -> Found:
 def theirs(
     peer: str, model: Model, threads: int, prompts: Sequence[Sequence[int]], presses: list[Any]
 ) -> Any:
-    """What kvpress makes of all prompts under all presses: the arrays that `kvpress_peer.py` tells of."""
+    """The results of kvpress for all prompts under all presses: the arrays that `kvpress_peer.py` describes."""
     if model.spec.adapter:
         raise Refusal(
             f"{model.name} has an adapter, which kvpress would leave out: measure the model without it."

@@ -27,7 +27,10 @@ from decodescope.engine.session.run import encode_text_or_ids
 
 @torch.inference_mode()
 def drawn_at_once(model: Model, question: ParallelQuestion) -> float:
-    """The chance that places drawn independently, each by the model's law of it beside masks alone, are a right answer."""
+    """The chance that places drawn independently are a right answer.
+
+    Each place is drawn from the model's distribution of it with only masks around it.
+    """
     mask, prompt = model.spec.mask_token, encode_text_or_ids(model, question.prompt)
     assert mask is not None and model.tokenizer is not None
     text = [*prompt, *[mask] * (question.slots + 1)]

@@ -64,7 +64,7 @@ from decodescope.engine.session.method import Method
 from decodescope.engine.timing.measure import machine_name
 from decodescope.engine.trace import Trace
 
-LENGTH, MOST = 4, 8  # tokens that draft_model drafts, and of which goodput may choose
+LENGTH, MOST = 4, 8  # tokens that draft_model drafts, and the most that goodput may choose
 HELD = 64  # entries of each sequence before a pass of random weights
 METHODS = {
     "plain": Method.from_names(),

@@ -85,7 +85,7 @@ def child(arm: dict[str, Any]) -> dict[str, Any]:
 
 
 def measured(arm: dict[str, Any], busy: int) -> dict[str, Any]:
-    """What the child says beside so many busy processes."""
+    """The child's results, next to so many busy processes."""
     environ = {
         k: v
         for k, v in os.environ.items()

@@ -109,7 +109,7 @@ def timed(lanes: Sequence[Lane], rounds: int) -> list[tuple[float, float]]:
 def rows(
     model: Decoder, shape: str, sizes: Sequence[int], rounds: int, machine: HardwareProfile
 ) -> Iterator[list[str]]:
-    """The table's rows of one shape; a pass with rows beside the fused one is the last of each size."""
+    """The table's rows of one shape; the last row of each size is a pass with attention rows, compared with the fused one."""
     spec, bits = model.spec, 8 * model.dtype.itemsize
     for entries in sizes:
         print_note(f"{shape}: {entries:,} entries")

@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FILE = Path(__file__).resolve().with_suffix(".json")
 SEARCHED = ("jacobi", "cllm")  # all eight guesses of a block are one token: what settles first may go round
 SAID = 80  # characters that are kept
-OTHERS = (  # beside those of presets
+OTHERS = (  # in addition to those of presets
     *(
         PresetPrompt(x, False)
         for x in ("Once upon a time, there was a little girl", "One day, a girl named", "Max was a dog who")
@@ -95,8 +95,11 @@ def kept() -> list[dict[str, Any]]:
 
 
 def measured(names: tuple[str, ...], before: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A row for each prompt of the pool: `prompt`, `chat`, and by example what it writes; taken from `before` where that is
-    still so. The best first: those of which no example goes round or ends early, and of these the one with fewest steps."""
+    """A row for each prompt of the pool: `prompt`, `chat`, and by example what it writes; the best first.
+
+    Rows are taken from `before` where they are still valid. The best are those with no example that loops or ends early; among
+    these the one with fewest steps is first.
+    """
     old = {(x["prompt"], x["chat"]): x for x in before}
     rows = []
     for one in pool():

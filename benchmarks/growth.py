@@ -44,7 +44,7 @@ HELD = ("JSHeapUsedSize", "Nodes", "JSEventListeners")
 
 @contextmanager
 def started(folder: Path) -> Iterator[tuple[str, int]]:
-    """Address and number of the process of a server whose models are loaded."""
+    """Address and process number of a server with loaded models."""
     command = [sys.executable, "-m", "decodescope", "app", "--no-browser", "--data", str(folder)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:

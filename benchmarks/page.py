@@ -82,8 +82,9 @@ CLOCK = """(place) => { window.stood = [0, 1, 2, 3].map(() => new Map());
   const all = { subtree: true, childList: true, characterData: true };
   new MutationObserver(look).observe(document.querySelector(place), all);
 }"""
-# One pane goes to a step; several go to a token. First until all steps that wrote it stand, each with all of its tree, and the
-# next frame begins, so that theirs is done; then until their texts stand too, and the frame that shows those is over.
+# One pane goes to a step; several go to a token. First wait until all steps that wrote it are shown, each with all of its tree,
+# and the next frame begins, so that theirs is done. Then wait until their texts are shown too, and the frame that shows those
+# is over.
 SEEK = """async ([place, at, wanted]) => { const a = performance.now();
   const box = document.querySelector(place + ' input[type=range]');
   box.value = at; box.dispatchEvent(new Event('input'));
@@ -334,7 +335,7 @@ def slowed(traces: list[Trace], channels: list[RecordStream], play: RunService) 
         throttle.send("Emulation.setCPUThrottlingRate", {"rate": 1})
         seeks, _ = sought(page, place, traces)
     pairs = [(feed, shown) for feed, shown in zip(feeds, stood, strict=True)]
-    late = sorted(  # of every step: until it, or a later one, stood on the page
+    late = sorted(  # of every step: until it, or a later one, was on the page
         min(at for k, at in shown.items() if k >= i) - 1000 * written
         for feed, shown in pairs
         for i, written in enumerate(feed.written)
@@ -402,8 +403,10 @@ def measured(
 
 
 def sought(page: Any, place: str, traces: list[Trace]) -> tuple[list[float], list[float]]:
-    """ms of jumps over the runs, in ascending order: until the trees stand, and until the texts do. The first comes when a
-    reader has looked at the end for a while."""
+    """ms of jumps over the runs, in ascending order: until the trees are shown, and until the texts are.
+
+    The first jump comes when a reader has looked at the end for a while.
+    """
     page.wait_for_timeout(LOOKED_MS)
     each = [page.evaluate(SEEK, [place, *there]) for there in _places(traces)]
     return sorted(x for x, _ in each), sorted(x for _, x in each)
@@ -422,7 +425,7 @@ def _places(traces: list[Trace]) -> Iterator[tuple[int, list[int]]]:
 
 
 def _browser_s() -> float | None:
-    """Seconds of processor time that all processes under this one have used; None where the system does not tell."""
+    """Seconds of processor time that all processes under this one have used; None where the system does not report it."""
     parents, used = {}, {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

@@ -45,7 +45,7 @@ def models_of(name: str) -> dict[str, str]:
 
 @cache
 def weights(name: str) -> str:
-    """Whose weights a model has, an adapter's too."""
+    """The fingerprint of a model's weights, an adapter's included."""
     base, _, adapter = str(without_weights(name)[0]).partition("+")
     return fingerprint(SHIPPED / base, adapter)
 

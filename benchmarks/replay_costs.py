@@ -56,8 +56,11 @@ def _between(rows: float, known: Sequence[int], us: Sequence[float]) -> float:
 
 @dataclass(frozen=True)
 class Costs:
-    """What passes and heads cost. passes: "target" and "draft", which stands for every other lane;  heads: call -> us
-    bits: transform -> how many times as fast a pass of one row is;  settings: of the measurement"""
+    """What passes and heads cost.
+
+    passes: "target" and "draft", which is used for every other lane;  heads: call -> us
+    bits: transform -> how many times as fast a pass of one row is;  settings: of the measurement
+    """
 
     passes: Mapping[str, Curve]
     heads: Mapping[str, float]

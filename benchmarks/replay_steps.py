@@ -39,7 +39,7 @@ class Heard(HeadClock):
         """Note a call as [model, kind of head, method, what it read]; of tensors the sizes."""
         owner, name = (work.__self__, work.__name__) if hasattr(work, "__self__") else (work, "forward")
         mine = owner in (self.model.decoder, *self.model.decoder.heads.values())
-        # behind what it reads it is told where that stands
+        # the arguments after what it reads are its places
         places = name == "forward" and hasattr(owner, "attention")
         read = takewhile(lambda x: isinstance(x, Tensor), given) if places else given
         kind = getattr(owner, "kind", UNEMBED)

@@ -44,7 +44,7 @@ TITLE = "## What drafting gains"
 NAMES = {"drafter": "{}", "schedule": "draft_model ({})", "strategy": "{}"}
 # kind -> how its table in docs/methods.md begins
 TABLES = {"drafter": "| name | guesses with |", "schedule": "| name | decides by |"}
-# how the table of docs/methods.md begins whose last column is a headline alone; its first cells are kind and name
+# how the table of docs/methods.md begins that has only the headline in its last column; its first cells are kind and name
 TOLD = "| part | from | on the shipped models |"
 PLAIN = {"none": "autoregressive", "draft_model (fixed)": "draft_model"}
 COLUMNS_OF_METHODS = ("the authors' headline", "tokens a pass", "times plain")
@@ -131,8 +131,11 @@ def as_text(told: Mapping[str, Any]) -> str:
 
 
 def with_columns(text: str, told: Mapping[str, Any]) -> str:
-    """The document `text`, whose tables of drafters and schedules have headlines and figures of assets/methods.json, `told`, in
-    their last three columns, with the command below; its table of other parts has their headlines in the last one."""
+    """Fill the tables of the document `text` with headlines and figures of assets/methods.json, `told`.
+
+    The tables of drafters and schedules get them in their last three columns, with the command below. The table of other parts
+    gets their headlines in the last one.
+    """
     lines = text.split("\n")
     for kind, begin in TABLES.items():
         lines = _table(lines, kind, begin, told)

@@ -47,7 +47,7 @@ from decodescope.engine.session.session import Session
 from decodescope.engine.trace.records.events import Step
 
 SLOWEST = 3
-ROUNDS = 5  # of which shares are the medians
+ROUNDS = 5  # rounds; shares are their medians
 
 
 def slowest(path: Path) -> dict[str, Method]:
@@ -140,7 +140,7 @@ def _begun(bench: Bench, method: Method, question: BenchQuestion, new: int, away
 
 
 def share(name: str, entry: SpecEntry, question: BenchQuestion, new: int) -> list[str]:
-    """A method's row: steps, microseconds of a step beside passes and heads, their share, operators of torch."""
+    """A method's row: steps, microseconds of a step outside passes and heads, their share, operators of torch."""
     bench, method = entry.bench, entry.method
     with attach_clock(Away(bench.model, bench.models(method))) as away:
         session, taken = _begun(bench, method, question, new, away), []

@@ -76,7 +76,7 @@ def heads(model: Decoder, seen: CalibrationData, rows: Tensor) -> None:
 
 
 def plans(model: Decoder, seen: CalibrationData, rows: Tensor) -> None:
-    """All of them, the sum of their blocks' own divergences beside theirs, and where the search ends."""
+    """All plans: each with the sum of its blocks' own divergences next to its own, and where the search ends."""
     blocks = range(model.spec.n_layers)
     with torch.inference_mode():
         dense = text_logits(model, rows)

@@ -42,7 +42,7 @@ class Code:
         self.blob = hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()  # what `git ls-tree` calls it
 
     def take(self, *names: str, **given: Any) -> list[Any]:
-        """The functions and classes `names` ("f", or "Class.f") as they stand there; `given`: what they refer to."""
+        """The functions and classes `names` ("f", or "Class.f") as the source has them; `given`: what they refer to."""
         flags, made = __future__.annotations.compiler_flag, dict(given)
         for name in names:
             node = self._find(name.split("."), self._tree)
