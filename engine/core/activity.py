@@ -1,7 +1,7 @@
 """Activity: what a run's parts did so far, in counts that every level of recording has. No torch.
 
-By these counts a part says whether it did anything at all (`Component.idle`): a cache policy below its budget did nothing, nor
-did a drafter without a guess. The run then says so at its end.
+By these counts a part says whether it did anything at all (`Component.idle`). A cache policy below its budget did nothing;
+neither did a drafter without a guess. The run then says so at its end.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from typing import Any
 class Activity:
     """Counts of one run.
 
-    steps:    that were made;  layers: of the target
-    prompt:   tokens of the prompt as it was given;  left_out: of them not read;  added: what a context added to the text
+    steps:    steps made;  layers: layers of the target
+    prompt:   tokens of the prompt as it was given;  left_out: how many of them were not read;  added: entries that a prompt
+              compression added to the text
     held:     entries of the KV head that holds most, now
-    evicted:  entries that left, merged ones too;  packed: entries in fewer bits;  picked: passes that read some entries alone
+    evicted:  entries that left, merged ones too;  packed: entries in fewer bits;  picked: passes that read only some entries
     passes:   of the target behind the prompt;  short: of the target, those that left out layers or rows
     drafts:   (tokens that could be guessed, tokens that were) -> steps;  held_back: steps in which a schedule drafted nothing
     length:   the drafter's own knob of that name; None: it has none;  samplers: how many act, one after the other
@@ -62,7 +63,7 @@ class Activity:
 
 
 def common_idle_notes(runs: Sequence[Sequence[str]]) -> list[str]:
-    """The notes of several runs together: of each part that did nothing in any of them the first note, as an example."""
+    """Merge the notes of several runs: the first note of each part that did nothing in any of them, as an example."""
     first: dict[str, str] = {}
     times: Counter[str] = Counter()
     for notes in runs:

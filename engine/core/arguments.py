@@ -13,7 +13,10 @@ SEEDS = (1 << 64) - 1  # the largest seed: a draw is keyed by 64 bits of it
 
 
 def check_whole_number(value: Any, name: str, low: int | None = None, high: int | None = None) -> int:
-    """`value` as an int of [low, high]; raises ParamError for anything that is no whole number, a truth or text included."""
+    """`value` as an int in [low, high].
+
+    Raises ParamError for anything that is no whole number, truths and text included.
+    """
     limit = (
         "a whole number" + ("" if low is None else f" from {low}") + ("" if high is None else f" to {high}")
     )
@@ -59,8 +62,10 @@ def check_texts(value: Any, name: str) -> list[str]:
 
 
 def check_ids(value: Any, name: str) -> list[int]:
-    """`value` as a list of ints, such as token ids, from any sequence of whole numbers (a tensor or an array too). Raises
-    ParamError for all else, text and bytes included."""
+    """`value` as a list of ints, such as token ids, from any sequence of whole numbers (a tensor or an array too).
+
+    Raises ParamError for anything else, text and bytes included.
+    """
     if isinstance(value, str):
         way = "model.tokenizer.encode turns text into them"
         raise ParamError(f"{name} = {format_value(value)}: must be a list of whole numbers; {way}.")
@@ -80,7 +85,7 @@ def check_ids(value: Any, name: str) -> list[int]:
 
 
 def format_value(value: Any) -> str:
-    """A value in a message: short, and with its type where that does not show."""
+    """A value for a message: short, and with its type if the text does not show it."""
     text = repr(value)
     if type(value) in (str, int, float, bool, type(None)) and len(text) <= 60:
         return text

@@ -25,8 +25,12 @@ class ExpressionCase:
 
 
 def evaluate_expression(text: str, names: Mapping[str, Fraction] | None = None) -> Fraction | None:
-    """The value of an arithmetic expression of whole and decimal numbers with + - * / // % ** and brackets, and of `names` that
-    have one; None if the text is none, divides by zero or grows beyond the limits. Of an equation the last side counts."""
+    """The value of an arithmetic expression.
+
+    It may have whole and decimal numbers, + - * / // % **, brackets, and the known `names`.
+
+    None if the text is no expression, divides by zero or grows beyond the limits. For an equation the last side counts.
+    """
     last = _ascii_signs(text).strip().removesuffix(".").rpartition("=")[2].strip()
     known = names or {}
     letters = "".join(rf"|(?<![\w.]){re.escape(name)}(?!\w)" for name in known)

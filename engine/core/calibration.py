@@ -41,12 +41,12 @@ class CalibrationPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class CalibratedValue:
-    """A knob's value that was chosen on texts, and for what.
+    """A knob's value that was chosen on texts, and what it was chosen for.
 
-    part, knob: "adaptive_depth" and "threshold";  value: a number, or of a list its items
-    eps: the chance that what is promised does not hold;  n: texts
+    part, knob: "adaptive_depth" and "threshold";  value: a number, or the items of a list
+    eps: the chance that the promise does not hold;  n: texts
     models: role -> {"name", "fingerprint"};  method: all other knobs of all parts, as a header records them
-    max_new_tokens, seed, texts: what was decoded; the last a hash of the prompts
+    max_new_tokens, seed, texts: how the texts were decoded; texts is a hash of the prompts
     """
 
     name: str
@@ -85,7 +85,7 @@ class CalibratedValue:
         return {"calibration": VERSION, **asdict(self), "rule": self.rule}
 
     def knob_conflict(self, kind: str, knob: str) -> str | None:
-        """Why it is none of this knob's values; None: it is."""
+        """Why it is not a value for this knob; None if it is."""
         if (kind, knob) == (self.part, self.knob):
             return None
         return f"{kind}.{knob} = {MARK}{self.name} was found for {self.part}.{self.knob}: set that, or give a value."
@@ -93,8 +93,10 @@ class CalibratedValue:
     def method_conflict(
         self, kind: str, knob: str, method: Mapping[str, Mapping[str, Any]], models: Mapping[str, Any]
     ) -> str | None:
-        """Why the value says nothing of this knob of this method, by its record, on these models by role, which have a `name`
-        and a `fingerprint`; None: it does."""
+        """Why the value says nothing about this knob of this method, by its record, on these models; None if it does.
+
+        The models are given by role and have a `name` and a `fingerprint`.
+        """
         what = f"{kind}.{knob} = {MARK}{self.name}"
         for role, known in self.models.items():
             here = models.get(role)
@@ -111,10 +113,11 @@ class CalibratedValue:
 
 @dataclass(frozen=True, kw_only=True)
 class Calibration(CalibratedValue):
-    """A number, and what is known of it: with a chance of at least 1 - eps over the texts that were drawn, the expected loss
-    of a further text is at most delta.
+    """A number with a guarantee on the risk.
 
-    risk: what a loss is;  test: the p-value;  curve: from the safe end of the grid
+    With a chance of at least 1 - eps over the texts that were drawn, the expected loss of a further text is at most delta.
+
+    risk: the kind of loss;  test: the p-value;  curve: from the safe end of the grid
     """
 
     value: float
@@ -140,8 +143,10 @@ class Calibration(CalibratedValue):
 
 @dataclass(frozen=True, kw_only=True)
 class ConformalThresholds(CalibratedValue):
-    """Thresholds by exit, and what is known of them: of a further token that the whole model writes, its keys and values
-    whole, an exit at which it leaves says another with a chance of at most eps; under `how` = "independent" and "shared".
+    """Thresholds by exit with a guarantee, for a further token that the whole model writes, with its keys and values whole.
+
+    Under `how` = "independent" and "shared", the exit at which that token leaves gives another token with a chance of at most
+    eps.
 
     how: the procedure;  tokens: rows of its table
     agreed: by exit, the share of them on which its best token was the whole model's
@@ -175,7 +180,7 @@ def method_without_knob(
 
 
 def _first_difference(then: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """The first knob that was another, with its value of then; "" if there is none."""
+    """The first knob that differs, with its earlier value; "" if there is none."""
     for kind, part in then.items():
         here = now.get(kind, {})
         for knob, value in part.items():
@@ -203,7 +208,7 @@ def load_named(text: str) -> CalibratedValue:
 
 
 def load_calibration(path: Path) -> CalibratedValue:
-    """The one that a file holds; nothing in it is trusted. Raises ParamError."""
+    """Load the value from a file without trusting anything in it. Raises ParamError."""
     try:
         if path.stat().st_size > BYTES:
             raise ParamError(f"{path} is larger than {BYTES >> 20} MiB, the limit of a calibration; {AGAIN}.")
@@ -248,7 +253,7 @@ def _field_names(of: type[CalibratedValue] | type[CalibrationPoint]) -> set[str]
 
 
 def _is_consistent(one: Calibration | ConformalThresholds) -> bool:
-    """Whether every field is what it should be, and what was measured says what the value says."""
+    """Whether every field has its type and range, and the measurements support the value."""
     if isinstance(one, Calibration):
         words, counts = [one.risk, one.test], []
         numbers = [one.value, one.delta, *(x for y in one.curve for x in (y.value, y.risk, y.p, *y.losses))]
@@ -277,7 +282,7 @@ def _is_number(x: Any) -> bool:
 
 
 def write(one: CalibratedValue, path: Path) -> None:
-    """Keep it, in one piece or not at all. Raises OSError."""
+    """Write it to a file, in one piece or not at all. Raises OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{secrets.token_hex(8)}.part")
     try:

@@ -75,7 +75,7 @@ class Component:
 
     @property
     def needs(self) -> Needs:
-        """What it asks of a forward pass; in a class of its own a constant, where no knob decides."""
+        """What it asks of a forward pass; a constant of the class if no knob decides it."""
         return Needs()
 
     def __post_init__(self) -> None:
@@ -162,8 +162,10 @@ class Component:
         return ", ".join(f"{knob} = {value}" for knob, value in self.knobs().items())
 
     def idle_reason(self, did: Activity) -> str:
-        """Why a run in which `did` happened is as it would be without this component, as a sentence; empty: it did something,
-        it is there to do nothing, or the counts do not say."""
+        """A sentence: why a run with the activity `did` is as it would be without this component.
+
+        Empty: it did something, it is there to do nothing, or the counts do not say.
+        """
         return ""
 
     def refuse(self, method: MethodView, spec: ModelSpec) -> str | None:
@@ -268,8 +270,10 @@ def lookup(kind: str, name: str) -> type[Component]:
 
 
 def build(kind: str, name: str, settings: Mapping[str, Any] | None = None) -> Component:
-    """Make component `name` of `kind` with the given knobs (values, or text as typed on a command line). A number, or a
-    list of numbers, may also be what was calibrated, or `calibrated:NAME`."""
+    """Make component `name` of `kind` with the given knobs (values, or text as typed on a command line).
+
+    A number, or a list of numbers, may also be a calibrated value, or `calibrated:NAME`.
+    """
     cls = lookup(kind, name)
     known = {p.name: p for p in cls.params()}
     values: dict[str, Any] = {}
@@ -322,8 +326,10 @@ def note_declarations(method: Mapping[str, Any]) -> dict[str, dict[str, Note]]:
 
 
 def _resolve_note(note: Note, name: str, cls: type[Component], record: Mapping[str, Any]) -> Note:
-    """The note with the number of its line, if that is a knob rather than another note; it may have the note's own name. The
-    rows of a chain's grid are its stages."""
+    """The note with the number of its line, if the line is a knob rather than another note; it may have the note's own name.
+
+    The rows of a chain's grid are its stages.
+    """
     if note.kind == "grid" and isinstance(stages := record.get("stages"), list):
         return replace(note, rows=[str(x.get("name")) for x in stages if isinstance(x, dict)])
     knob = next(

@@ -91,8 +91,10 @@ def safe_file_name(name: str) -> str:
 
 
 def store_file(text: bytes, name: str, folder: Path, most: int) -> str:
-    """NAME@HASH of these bytes, which are written to `folder` under their hash. Raises FileRefusal if they are no text of at
-    most `most` bytes, OSError."""
+    """Write these bytes to `folder` under their hash; return NAME@HASH.
+
+    Raises FileRefusal if they are no text of at most `most` bytes, OSError.
+    """
     wrong = _text_problem(text, name, most, "choose a text file")
     if wrong:
         raise FileRefusal(wrong)

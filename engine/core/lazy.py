@@ -9,8 +9,10 @@ T = TypeVar("T")
 
 
 class lazy(Generic[T]):
-    """`functools.cached_property` without the lock that it takes before Python 3.12, which is longer than most of what steps
-    work out."""
+    """`functools.cached_property` without its lock.
+
+    Before Python 3.12 it takes a lock, which takes longer than most of what steps compute.
+    """
 
     def __init__(self, work: Callable[[Any], T]):
         self._work = work

@@ -11,8 +11,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Moments:
-    """Of `count` vectors the mean, float32 [..., D], and the spread, float32 [..., D, D]: the outer products of what each is
-    off the mean, added up."""
+    """Mean and spread of `count` vectors: float32 [..., D] and float32 [..., D, D].
+
+    The spread is the sum of the outer products of each vector's difference from the mean.
+    """
 
     count: int
     mean: Tensor
@@ -20,14 +22,14 @@ class Moments:
 
     @classmethod
     def of(cls, x: Tensor) -> Moments:
-        """Those of x, float [..., T, D], T at least 1."""
+        """The moments of x, float [..., T, D], T at least 1."""
         x = x.float()
         mean = x.mean(-2)
         off = x - mean[..., None, :]
         return cls(x.shape[-2], mean, off.mT @ off)
 
     def merge(self, other: Moments) -> Moments:
-        """Those of both together, without a difference of large sums (Chan, Golub, LeVeque 1979)."""
+        """The moments of both together, without a difference of large sums (Chan, Golub, LeVeque 1979)."""
         count, off = self.count + other.count, other.mean - self.mean
         apart = off[..., :, None] * off[..., None, :] * (self.count * other.count / count)
         return Moments(count, self.mean + off * (other.count / count), self.spread + other.spread + apart)

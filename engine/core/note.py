@@ -98,8 +98,10 @@ class Finding(Note):
     values: list[Any] = field(default_factory=list)
 
     def shape_problem(self, layers: int | None, heads: int | None) -> str | None:
-        """Why the values have not the shape that is said, as the end of a sentence, in a model of so many layers with at most
-        so many query heads each; None: they have."""
+        """Why the values do not have the declared shape, as the end of a sentence; None if they have it.
+
+        The model has so many layers, with at most so many query heads each.
+        """
         if self.over in ("model", "round"):
             most = 1 if self.over == "model" else ROUNDS
             if self.kind not in ("series", "set"):
@@ -126,7 +128,7 @@ class Finding(Note):
 
 
 def downsample(values: Sequence[Any], most: int = ROUNDS) -> list[Any]:
-    """At most so many of a series: of stretches of equal length the means, of words the last."""
+    """At most `most` items of a series: stretches of equal length become their means, or, for words, their last word."""
     if len(values) <= most:
         return list(values)
     bounds = [len(values) * i // most for i in range(most + 1)]

@@ -1,4 +1,4 @@
-"""Needs and Probe: what a forward pass is asked to leave behind, and what it left. No torch at import time."""
+"""Needs and Probe: what a forward pass is asked to record, and what it recorded. No torch at import time."""
 
 from __future__ import annotations
 
@@ -53,12 +53,12 @@ class Needs:
 
     @property
     def attends(self) -> bool:
-        """Whether it asks for something of the attention blocks, which then have to run for every row of a pass."""
+        """Whether it needs something from the attention blocks, which then have to run for every row of a pass."""
         return self.attention != "none" or self.queries > 0 or self.moments is not None
 
     @property
     def decode_needs(self) -> Needs:
-        """What is left of it once the prompt has ended."""
+        """What remains of it once the prompt has ended."""
         return replace(self, queries=0, moments=None)
 
 
@@ -94,7 +94,9 @@ class Probe:
         )
 
     def attention_by_entry(self, layer: int) -> Tensor | None:
-        """float32 [B, H_kv, S]: what the rows of the pass gave to the entries of `layer`, summed over them and the group; None:
-        nobody asked for the attention of that layer, or none of it ran."""
+        """float32 [B, H_kv, S]: the attention that the pass gave to each entry of `layer`, summed over rows and group.
+
+        None: nobody asked for the attention of that layer, or none of it ran.
+        """
         rows = self.rows.get(layer)
         return self.columns.get(layer) if rows is None else rows.sum((2, 3))

@@ -1,8 +1,8 @@
-"""Progress: what takes longer than a second says its phase, how far it is where that is known, and for how long it has gone on.
+"""Progress: work that takes longer than a second shows its phase, how far it is if that is known, and its time so far.
 
-A bar of tqdm, in a terminal on standard error, in a notebook in its cell; it goes away when the work is done, from the cell's
-outputs as well: a notebook that is saved and opened again would say there that a widget is missing. Where standard error is
-no terminal nothing is shown; DECODESCOPE_PROGRESS=1 shows it there too, =0 nowhere.
+It is a bar of tqdm, in a terminal on standard error, in a notebook in its cell. It goes away when the work is done, from the
+cell's outputs as well: a saved notebook would say there that a widget is missing. Where standard error is no terminal nothing
+is shown; DECODESCOPE_PROGRESS=1 shows it there too, =0 nowhere.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ class Progress:
         return self
 
     def add(self, done: float = 1) -> None:
-        """So much more was done."""
+        """Add this much to what is done."""
         self.at(self.done + done)
 
     def at(self, done: float, total: float | None = None, phase: str = "") -> None:
-        """So much was done in all, of `total` where that was not known before, in this phase where it is another one."""
+        """Set what is done in all; set `total` if it was not known before, and the phase if it is another one."""
         self.done = done
         self.total = self.total if total is None else total
         self.phase = phase or self.phase

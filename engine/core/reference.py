@@ -18,8 +18,12 @@ def with_weights(reference: str | Path, weights: str) -> str | Path:
 
 
 def without_weights(reference: str | Path) -> tuple[str | Path, str]:
-    """A model's reference without its transforms, and these: `lab+cllm@int4 group=64` is `lab+cllm` and `int4 group=64`; empty
-    where it names none, or where a folder is called so."""
+    """A model's reference without its transforms, and the transforms.
+
+    `lab+cllm@int4 group=64` is `lab+cllm` and `int4 group=64`.
+
+    The transforms are empty where it names none, or where a folder has this name.
+    """
     text = str(reference)
     if "@" not in text or is_folder(text):
         return reference, ""

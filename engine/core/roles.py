@@ -4,9 +4,9 @@ from __future__ import annotations
 
 DRAFTS = ("draft", "draft2", "draft3")  # each is an option by itself
 TARGET = "target"
-WHOLE = "whole"  # what the target was made of, or the target itself: no method asks for it, it reads along
-SMALL = frozenset({*DRAFTS, "amateur"})  # what their models know less well than the target
-BOTH = frozenset({"infill"})  # what their models read has text on both sides: they have no causal mask
+WHOLE = "whole"  # what the target was made from, or the target itself: no method asks for it, it runs as the reference
+SMALL = frozenset({*DRAFTS, "amateur"})  # their models know less than the target
+BOTH = frozenset({"infill"})  # their models read text on both sides: they have no causal mask
 
 
 def role_option(role: str, name: str = "NAME") -> tuple[str, str]:

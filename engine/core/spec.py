@@ -40,8 +40,8 @@ class PictureSpec:
 
     height, width: in cells
     levels:   of grey, from the background on; neighbours in this list look alike
-    cells:    the instructions, one for each cell in raster order, of a model that writes in any order: the level behind an
-              instruction is that cell's. None where the model writes levels alone, in raster order
+    cells:    of a model that writes in any order: the instructions, one for each cell in raster order. The level behind an
+              instruction is that cell's. None where the model writes only levels, in raster order
     """
 
     height: int
@@ -55,7 +55,7 @@ class PictureSpec:
         return self.height * self.width
 
     def vocab_problem(self, vocab: int) -> str | None:
-        """What makes this no picture of a model of so many ids, as the end of a sentence; None where nothing does."""
+        """Why a model of so many ids cannot write this picture, as the end of a sentence; None if it can."""
         ids = self.levels + self.cells
         if min(self.height, self.width) < 1 or max(self.height, self.width) > MOST_CELLS:
             return f"{self.height} x {self.width} cells; each side must be from 1 to {MOST_CELLS}"
@@ -141,14 +141,14 @@ class ModelSpec:
 
     @property
     def original_spec(self) -> ModelSpec:
-        """The shape of what transforms made this one of; itself where there were none."""
+        """The shape of the original model, before transforms; itself where there were none."""
         usual = {"groups": (), "widths": (), "bits": (), "weights": ""}
         name = self.name.removesuffix(f"@{self.weights}")
         return replace(self, name=name, **usual) if self.weights else self  # type: ignore[arg-type] # of several kinds
 
     @property
     def reading_limit(self) -> str:
-        """How many tokens it reads, and what says so, behind the words "the model"."""
+        """How many tokens it reads, and the source of that number, to follow the words "the model"."""
         scaled = self.rope.kind == "yarn" and self.max_positions == int(
             self.rope.original_positions * self.rope.factor
         )
@@ -182,17 +182,19 @@ class ModelSpec:
         return self.widths[layer] if self.widths else self.d_ff
 
     def groups_at(self, layer: int) -> tuple[int, ...]:
-        """Of each KV head of `layer`, the query heads that read it."""
+        """For each KV head of `layer`, the query heads that read it."""
         return self.groups[layer] if self.groups else (self.group,) * self.n_kv_heads
 
     def uneven_at(self, layer: int) -> tuple[int, ...] | None:
-        """Query heads of each KV head of `layer`, where they are not all as many."""
+        """Query heads of each KV head of `layer`, if their numbers differ; else None."""
         return self.groups[layer] if self.groups and len(set(self.groups[layer])) > 1 else None
 
     @property
     def absent_blocks(self) -> tuple[str, ...]:
-        """Blocks that were cut out whole, in the words of a layer plan: a2 is the attention of layer 2, f3 a feed-forward
-        block."""
+        """Blocks that were cut out whole, in the words of a layer plan.
+
+        a2 is the attention of layer 2, f3 the feed-forward block of layer 3.
+        """
         attn = [f"a{i}" for i in range(self.n_layers) if not self.kv_at(i)]
         return *attn, *(f"f{i}" for i in range(self.n_layers) if not self.ff_at(i))
 
@@ -204,7 +206,7 @@ class ModelSpec:
         return (h + 2 * self.kv_at(layer) * self.head_dim, d), (d, h), (2 * f, d), (d, f)
 
     def params_at(self, layer: int) -> int:
-        """Parameters of `layer`, norms and biases included; of a block that is absent there is nothing."""
+        """Parameters of `layer`, norms and biases included; an absent block has none."""
         d, f = self.d_model, self.ff_at(layer)
         h, k = self.heads_at(layer) * self.head_dim, self.kv_at(layer) * self.head_dim
         attn = d * (h + 2 * k) + h * d + d + (h + 2 * k) * self.qkv_bias + d * self.out_bias
@@ -223,11 +225,11 @@ class ModelSpec:
         return layers + self.d_model + self.vocab * self.d_model * (1 if self.tied else 2)
 
     def bits_at(self, layer: int, matrix: int, usual: float) -> float:
-        """Bits of a number in a matrix (0 to 3, in the order of `bits`) of `layer`; `usual` where nothing is said."""
+        """Bits of a number in a matrix (0 to 3, in the order of `bits`) of `layer`; `usual` if `bits` does not say."""
         return self.bits[layer][matrix] if self.bits else usual
 
     def head_bits(self, usual: float) -> float:
-        """The same of the head."""
+        """The same for the head."""
         return self.bits[-1][0] if self.bits else usual
 
     def weight_bytes(self, itemsize: int) -> int:

@@ -147,7 +147,10 @@ def _shape_sizes(shape: PassShape) -> tuple[Any, ...]:
 
 @lru_cache(maxsize=256)
 def _cost_without_scores(spec: ModelSpec, tokens: int, sizes: tuple[Any, ...]) -> tuple[Cost, OperatorPrices]:
-    """What a pass of so many rows costs without its scores, in all layers, and the prices of its operators. sizes: SIZES"""
+    """The cost of a pass of so many rows without its scores, and the prices of its operators.
+
+    The cost is that of all layers. sizes: SIZES
+    """
     shape = PassShape(tokens, 0, **dict(zip(SIZES, sizes, strict=True)))
     beside = Cost.of(op for op in pass_ops(spec, shape) if op.name != SCORES)
     return beside, _operator_prices(spec, tokens, shape)
@@ -164,9 +167,11 @@ def exit_test(
     weight_bits: float = 16,
     act_bits: float = 16,
 ) -> Op:
-    """The price of asking whether to stop: the whole head, a linear classifier on the hidden state (`classes` outputs), a
-    router (one output), the cosine of two states (3 h FLOPs), or a net h -> `inner` -> h that imitates states to come and a
-    classifier on twice h."""
+    """The price of an exit test.
+
+    The tests are the whole head, a linear classifier on the hidden state (`classes` outputs), a router (one output), the cosine
+    of two states (3 h FLOPs), or a net h -> `inner` -> h that imitates states to come and a classifier on twice h.
+    """
     h = spec.d_model
     if kind == "cosine":
         return Op("exit_test", layer, 3 * h * rows, act_bytes=byte_count(2 * h * rows, act_bits))
@@ -211,8 +216,9 @@ def ops_of(
     """The operators of a recorded pass.
 
     draft: the step's tree, for a verify pass: its true mask entries are charged instead of a causal chain's
-    bits:  of weights, activations and cache (`DTYPE_BITS[header.dtype]`); read_bits: those of entries that are read, on average
-    Of a pass that did not read all that was held what it read is charged: of its own rows each is counted against all of that.
+    bits:  of weights, activations and cache (`DTYPE_BITS[header.dtype]`); read_bits: average bits of the entries that are read
+
+    If a pass did not read all entries that were held, what it read is charged; each of its own rows counts against all of that.
     """
     shape = _shape_of(spec, record, draft, bits, read_bits)
     return [*pass_ops(spec, shape), *_exit_ops(spec, record, bits)]
@@ -293,12 +299,12 @@ def _tree_mask_entries(
 
 
 def _exit_ops(spec: ModelSpec, record: Pass, bits: float) -> list[Op]:
-    """What it cost a recorded pass to ask whether to leave, and the maps of trained exits."""
+    """The price of a recorded pass's exit tests, and of the maps of trained exits."""
     return [op for more in (_exit_test_ops, _exit_map_ops) for op in more(spec, record, bits)]
 
 
 class _RowShape(TypedDict, total=False):
-    """What of a shape follows from which rows ran."""
+    """The fields of a shape that follow from the rows that ran."""
 
     rows: Sequence[int] | None
     ffn_rows: Sequence[int]
@@ -346,7 +352,10 @@ def _path_to_root(row: int, parents: Sequence[int]) -> list[int]:
 
 
 def _exit_test_ops(spec: ModelSpec, record: Pass, bits: float) -> list[Op]:
-    """What it cost to ask whether to leave. The logits of the test that a pass left by are those that it answers with."""
+    """The price of a pass's exit tests.
+
+    The pass answers with the logits of the test by which it left, so these cost nothing more.
+    """
     asked = record.tests or []
     if record.asks == "router":  # in front of both blocks of every layer
         asked = [i for i in range(spec.n_layers) for _ in range(2)]
@@ -371,7 +380,7 @@ def _exit_test_ops(spec: ModelSpec, record: Pass, bits: float) -> list[Op]:
 
 
 def _exit_map_ops(spec: ModelSpec, record: Pass, bits: float) -> list[Op]:
-    """What the maps of trained exits cost: of each test by the head, and else of the state that a pass left with."""
+    """The price of the maps of trained exits: one for each test by the head, else one for the state that a pass left with."""
     asked = record.tests or []
     if not record.rank or not asked:
         return []
@@ -407,7 +416,7 @@ def look_ops(spec: ModelSpec, look: Look, bits: float = 16) -> list[Op]:
 
 
 def _add_entries(held: Any, count: int | Sequence[int]) -> Any:
-    """So many entries more in each layer and head; count: one number, or by layer."""
+    """Add this many entries in each layer and head; count: one number, or by layer."""
     if not count:
         return held
     if isinstance(count, Sequence):
@@ -423,7 +432,7 @@ def _select_layers(which: Collection[int] | int | None, among: Sequence[int]) ->
 
 
 def _shared_entries(record: Pass) -> int:
-    """Of the entries of all sequences so many that another sequence has loaded."""
+    """How many entries of all sequences another sequence has loaded."""
     if record.distinct is not None and isinstance(record.held, int):
         return record.batch * record.held - record.distinct
     return (record.shared or 0) * (record.batch - 1)
@@ -437,8 +446,10 @@ def _entries_by_head(entries: int | Sequence[int]) -> Sequence[int]:
 def _scored_and_read(
     spec: ModelSpec, layer: int, n: int, held: int | Sequence[int], into: int, pairs: int | Fraction | None
 ) -> tuple[int | Fraction, int | Fraction]:
-    """Pairs of n rows that run a layer, and entries that they read of those `held` and of the `into` rows that leave entries,
-    of one KV head on average; pairs: where they are known."""
+    """Query-key pairs of n rows that run a layer, and entries that they read, for one KV head on average.
+
+    They read from the `held` entries and from those of the `into` rows that leave entries. pairs: where they are known.
+    """
     scored, read = _mean_over_heads(
         [_pairs_and_entries(spec, layer, n, h + max(into - n, 0)) for h in _entries_by_head(held)]
     )
@@ -446,7 +457,7 @@ def _scored_and_read(
 
 
 def _mean_over_heads(each: Sequence[tuple[int, int]]) -> tuple[int | Fraction, int | Fraction]:
-    """Pairs and entries read of one KV head, on average: times the number of heads it is whole."""
+    """Pairs and entries read of one KV head, on average: the average times the number of heads is whole."""
     if len(each) == 1:
         return each[0]
     pairs, read = zip(*each, strict=True)

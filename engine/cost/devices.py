@@ -1,4 +1,4 @@
-"""Devices: what makers publish of their accelerators and processors, each figure with its source. No torch.
+"""Devices: published figures of accelerators and processors, each with its source. No torch.
 
 Peaks are dense; where a sheet gives only the figure with sparsity it is halved. Half precision is that of matrix units that add
 in float32. kind says how far a figure may be trusted:
@@ -6,7 +6,7 @@ in float32. kind says how far a figure may be trusted:
     carried over  LLM-Viewer's table, hardwares/hardware_params.py, unedited
     vendor        of the maker's sheet, compared with published copies of it
     recalled      of the maker's sheet, recalled and compared with nothing
-    derived       bandwidth of the maker's sheet; the peak is worked out of cores, clock and operations, as the source says
+    derived       bandwidth of the maker's sheet; the peak is computed from cores, clock and operations, as the source says
 
 No bandwidth of a cache is listed: LLM-Viewer's on-chip buffers are the register files, which never hold weights.
 """

@@ -112,8 +112,10 @@ class AttentionScores(NamedTuple):
 
 
 class OperatorPrices:
-    """Prices of single operators for passes of so many rows: the table of this file's head, row by row. What does not depend on
-    the entries that are held is priced once, so `prices_of` hands out the same ones again."""
+    """Prices of single operators for passes of so many rows: the table in this module's docstring, row by row.
+
+    What does not depend on the held entries is priced once, so `prices_of` returns the same ones again.
+    """
 
     def __init__(
         self,
@@ -175,8 +177,11 @@ class OperatorPrices:
         return Op(name, layer, flops * elements, act_bytes=byte_count(tensors * elements, self.a))
 
     def attention(self, scores: AttentionScores, entering: int | None = None, pages: int = 0) -> list[Op]:
-        """The attention sub-layer: norm, projections, scores, residual add. entering: rows that get keys and values, where they
-        are more than those that attend;  pages: how many have bounds that are read first"""
+        """The attention sub-layer: norm, projections, scores, residual add.
+
+        entering: rows that get keys and values, if more than those that attend;  pages: how many have bounds that are read
+        first
+        """
         layer = scores.layer
         heads = scores.heads
         kv_heads = scores.kv_heads
@@ -185,7 +190,7 @@ class OperatorPrices:
         return [*before, *chosen, self.scores(scores), *behind]
 
     def scores(self, s: AttentionScores) -> Op:
-        """The one operator of that sub-layer that what is held decides about: scores, their softmax, the mean of the values."""
+        """The operator of that sub-layer that depends on the held entries: scores, their softmax, the mean of the values."""
         d = self.spec.head_dim
         all_read = max(s.read * self.batch - s.again, s.read)  # what sequences share is read once
         written = (
@@ -205,7 +210,7 @@ class OperatorPrices:
     def _around_scores(
         self, layer: int, heads: int, kv_heads: int, entering: int | None
     ) -> tuple[list[Op], list[Op]]:
-        """What the sub-layer runs before its scores, and behind them."""
+        """The operators of the sub-layer before its scores, and after them."""
         if (key := (layer, heads, kv_heads, entering)) not in self._around:
             h, d = self.spec.d_model, self.spec.head_dim
             norm, *filling = self.keys_values(layer, kv_heads, entering)
@@ -217,13 +222,13 @@ class OperatorPrices:
         return self._around[key]
 
     def bounds(self, layer: int, heads: int, kv_heads: int, pages: int, bits: float) -> Op:
-        """Two products of each query with the bounds of so many pages, which are read: the smallest and the largest keys."""
+        """Two products of each query with the bounds of so many pages: the smallest and the largest keys, which are read."""
         d = self.spec.head_dim
         read = byte_count(2 * pages * kv_heads * d * self.batch, bits)
         return Op("page_bounds", layer, flops=4 * d * heads * pages * self.n * self.batch, kv_read_bytes=read)
 
     def keys_values(self, layer: int, kv_heads: int, rows: int | None = None) -> list[Op]:
-        """What fills a layer's cache: norm, K and V projections, of so many rows (None: all)."""
+        """The operators that fill a layer's cache: norm, K and V projections, of so many rows (None: all)."""
         h, o = self.spec.d_model, kv_heads * self.spec.head_dim
         norm = self.pointwise("attn_norm", layer, h, flops=7, tensors=2, rows=rows)
         return [
@@ -242,7 +247,7 @@ class OperatorPrices:
         return [Op("kv_copy", layer, flops=0, kv_read_bytes=both, kv_write_bytes=both)] if copied else []
 
     def exit_map(self, layer: int, rank: int) -> list[Op]:
-        """What a trained exit adds to a state in front of `layer`: down to `rank` and up again, and the sum."""
+        """The operators that a trained exit adds to a state in front of `layer`: down to `rank` and up again, and the sum."""
         h = self.spec.d_model
         maps = [self.linear("exit_down", layer, h, rank), self.linear("exit_up", layer, rank, h)]
         return [*maps, self.pointwise("exit_add", layer, h, flops=1, tensors=3)]

@@ -59,6 +59,6 @@ class PassShape:
 
     @property
     def differs_by_layer(self) -> bool:
-        """Whether something of it can make one layer cost what another does not, the lengths of the caches aside."""
+        """Whether any field can make one layer cost more than another, apart from the lengths of the caches."""
         sub_layers = self.attn_layers is self.ffn_layers is self.heads is self.kv_heads is None
         return not (sub_layers and self.bounds is self.rows is self.ffn_rows is self.entering is None)

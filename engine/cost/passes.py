@@ -66,7 +66,7 @@ class PassPricer:
         self._alone = lru_cache(maxsize=4096)(self._price_pass)
 
     def learn(self, prefill: Prefill) -> Prefill:
-        """Take in what of the prompt was read, and return the record."""
+        """Record how much of the prompt was read, and return the record."""
         if prefill.cut is not None:
             self.prompt = len(prefill.cut.kept)
         return prefill
@@ -109,8 +109,11 @@ class PassPricer:
         return list(rows.values())
 
     def saved_layers(self, passes: Iterable[Pass], emitted: int) -> float | None:
-        """Layers of one row that a step saved, by FLOPs and net of tests, of what was propagated and of answers beyond one a
-        token: what plain decoding of so many tokens runs, less what the target's passes did. None: it has no price."""
+        """Layers of one row that a step saved, by FLOPs; None: it has no price.
+
+        That is what plain decoding of so many tokens runs, less what the target's passes did. Tests, propagated states and
+        answers beyond one a token are counted against it.
+        """
         spec, ran = self.specs.get("target"), [x for x in passes if x.lane == "target" and x.phase in SPENT]
         if spec is None or self.bits is None or not ran:
             return None
@@ -168,5 +171,5 @@ def _add_cost(sums: dict[str, Any], cost: Cost) -> None:
 
 
 def freeze_lists(held: Any) -> Any:
-    """What a pass says that was held or read, as tuples instead of lists, so that equal passes are priced once."""
+    """Held or read entries of a pass, as tuples instead of lists, so that equal passes are priced once."""
     return tuple(freeze_lists(x) for x in held) if isinstance(held, list) else held

@@ -15,7 +15,7 @@ def hoeffding(losses: Sequence[float], delta: float) -> float:
 
 
 def binomial(losses: Sequence[float], delta: float) -> float:
-    """The chance of no more than so many ones among n draws of a coin that gives one with the chance delta; losses are 0 or 1.
+    """The chance of at most as many ones as `losses` has, among n draws of a coin with the chance delta; losses are 0 or 1.
 
     Source: Angelopoulos et al. 2021, arXiv:2110.01052, section 2.2.
     """
@@ -37,8 +37,9 @@ def hoeffding_bentkus(losses: Sequence[float], delta: float) -> float:
 
 
 def fixed_sequence_test(ps: Iterable[float], eps: float) -> int:
-    """How many hypotheses, tested each at eps in an order that was fixed beforehand, are rejected before one is not. The chance
-    that a true one is among them is at most eps.
+    """How many hypotheses, tested each at eps in an order that was fixed beforehand, are rejected before one is not.
+
+    The chance that a true one is among them is at most eps.
 
     Source: Angelopoulos et al. 2021, arXiv:2110.01052, section 2.3; Schuster et al. 2022, section 4.1.
     """

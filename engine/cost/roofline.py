@@ -141,8 +141,10 @@ class HardwareProfile:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> HardwareProfile:
-        """The profile that `record()` described; what is derived or unknown in it is left aside. Raises TraceError or
-        ParamError where it describes none."""
+        """The profile that `record()` described, without its derived or unknown fields.
+
+        Raises TraceError or ParamError where it describes none.
+        """
         return read_dataclass(cls, record)
 
 

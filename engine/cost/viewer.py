@@ -127,7 +127,7 @@ class _ViewerTable:
         ]
 
     def fused_attention(self, layer: int) -> list[Op]:
-        """The three in one. A block has d rows: every buffer that they list has room for more."""
+        """The three operators as one. A block has d rows: every buffer that they list has room for more."""
         d, heads = self.spec.head_dim, self.spec.n_heads
         blocks = math.ceil(self.n / d)
         read = byte_count(2 * blocks * self.s * d * heads * self.batch, self.bits.cache)
@@ -192,7 +192,10 @@ def compare_costs(
     bits: BitWidths | None = None,
     fused: bool = False,
 ) -> CostComparison:
-    """A pass by their table and by ours. Ours fuses attention where `fused` does, and its head reads one row, as theirs."""
+    """A pass by their table and by ours.
+
+    Ours fuses attention where `fused` does, and its head reads one row, as theirs.
+    """
     bits, n = bits or BitWidths(), length if stage == "prefill" else 1
     theirs = viewer_ops(spec, stage, length, batch=batch, bits=bits, fused=fused)
     ours = pass_ops(

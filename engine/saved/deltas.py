@@ -65,9 +65,11 @@ def difference_steps(level: str, layers: int) -> np.ndarray:
 
 
 def quantise_deltas(x: np.ndarray, shape: CacheShape, level: str) -> CacheCodes:
-    """Codes of keys and values, float32 or float64 [L, 2, n, C]. No number is further off than half a step of its token's
-    largest difference, `largest` over `difference_steps`; differences are taken from the anchor as it comes back, so errors
-    do not add up."""
+    """Codes of keys and values, float32 or float64 [L, 2, n, C].
+
+    No number is off by more than half a step of its token's largest difference, `largest` over `difference_steps`. Differences
+    are taken from the anchor as it is decoded, so errors do not add up.
+    """
     fine = difference_steps(level, shape.layers)[:, :, None, None]
     lead, others = _anchor_places(shape)
     largest = np.empty(x.shape[:3], np.float32)
@@ -99,7 +101,7 @@ def dequantise_deltas(
 
 
 def to_bfloat16_bits(x: np.ndarray) -> np.ndarray:
-    """float32 as the 16 bits that bfloat16 keeps, uint16; none of what is left of them may be lost."""
+    """float32 as the 16 bits that bfloat16 keeps, uint16; the lower bits of x must be zero."""
     return (x.view(np.uint32) >> 16).astype(np.uint16)
 
 
@@ -115,8 +117,10 @@ def _anchor_places(shape: CacheShape) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _round_to_codes(x: np.ndarray, fine: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Codes uint8 of x [L, 2, T, C] in `fine` steps [L, 2, 1, 1] on either side, and the largest of each token, float32
-    [L, 2, T], rounded up to what 16 bits hold."""
+    """Codes uint8 of x [L, 2, T, C] in `fine` steps [L, 2, 1, 1] on either side, and the largest number of each token.
+
+    The latter is float32 [L, 2, T], rounded up to what 16 bits hold.
+    """
     most = np.abs(x).max(-1).astype(np.float32) if x.size else np.zeros(x.shape[:3], np.float32)
     largest = _round_up(most)
     scale = np.where(largest > 0, largest, 1)[..., None].astype(x.dtype)

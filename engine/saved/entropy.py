@@ -27,8 +27,11 @@ class EntropyError(ValueError):
 
 
 class CodedSymbols(NamedTuple):
-    """Coded symbols. states: uint64 [lanes], what each lane ended with; words: uint32 [W], what left them, in the order
-    in which it is read."""
+    """Coded symbols.
+
+    states: uint64 [lanes], the final state of each lane; words: uint32 [W], the words that left the states, in the order in
+    which they are read.
+    """
 
     states: np.ndarray
     words: np.ndarray
@@ -45,8 +48,11 @@ def lane_count(count: int) -> int:
 
 
 def symbol_frequencies(counts: np.ndarray) -> np.ndarray:
-    """uint16 [contexts, S]: how often each of S symbols, two at least, comes in a context, of 2^16; counts: int64 of that
-    shape. What occurred has 1 at least, what did not 0; a context that did not occur has zeros."""
+    """uint16 [contexts, S]: the frequency of each of S symbols (two at least) in a context, out of 2^16.
+
+    counts: int64 of that shape. A symbol that occurred has 1 at least, one that did not has 0; a context that did not occur has
+    zeros.
+    """
     total = counts.sum(1, keepdims=True)
     shares = (counts << PRECISION) // np.maximum(total, 1)
     shares = np.where(counts > 0, np.maximum(shares, 1), 0)
@@ -60,8 +66,10 @@ def symbol_frequencies(counts: np.ndarray) -> np.ndarray:
 
 
 def information(counts: np.ndarray) -> float:
-    """Bits of all symbols that were counted (int64 [contexts, S]) under the shares that they have in their contexts: what no
-    coder that knows these shares can do with less."""
+    """Bits of all symbols that were counted (int64 [contexts, S]) under their shares in their contexts.
+
+    No coder that knows these shares can use fewer.
+    """
     total = np.broadcast_to(counts.sum(1, keepdims=True), counts.shape)
     seen = counts > 0
     return float(-(counts[seen] * np.log2(counts[seen] / total[seen])).sum())
@@ -85,8 +93,11 @@ def encode_symbols(symbols: np.ndarray, contexts: np.ndarray, table: np.ndarray)
 
 
 def decode_symbols(coded: CodedSymbols, contexts: np.ndarray, table: np.ndarray) -> np.ndarray:
-    """uint8 [n]: the symbols that were coded in these contexts (integer [n]). Raises EntropyError if words are missing or left
-    over, or states do not end as they began, or a context that occurs has no frequencies."""
+    """uint8 [n]: the symbols that were coded in these contexts (integer [n]).
+
+    Raises EntropyError if words are missing or left over, or states do not end as they began, or a context that occurs has no
+    frequencies.
+    """
     count = len(contexts)
     starts = _starts(table)
     at = 0

@@ -90,7 +90,7 @@ class SavedCache:
     """A prompt and its cache, read from a file.
 
     tokens: the prompt; kv: float32 [L, 2, H_kv, n, D], keys as they are rotated and values, of all its tokens but the last
-    nbytes: of the file;  bits: that a number takes in it on average, all included
+    nbytes: of the file;  bits: average bits of a number in it, everything included
     """
 
     tokens: list[int]
@@ -113,9 +113,11 @@ class SavedCache:
 def save(
     path: Path, spec: ModelSpec, fingerprint: str, tokens: list[int], kv: Tensor, level: str = "middle"
 ) -> SavedCache:
-    """Write a new file with the cache of `tokens`: kv float [L, 2, H_kv, n, D], of all but the last of them. What a
-    reading of it gives. Raises SavedCacheError if the file is there already, cannot be written, or would hold numbers
-    that are not finite."""
+    """Write a new file with the cache of `tokens`; return what reading the file gives.
+
+    kv: float [L, 2, H_kv, n, D], of all tokens but the last. Raises SavedCacheError if the file is there already, cannot be
+    written, or would hold numbers that are not finite.
+    """
     if not bool(torch.isfinite(kv).all()):
         raise SavedCacheError(
             f"The cache holds numbers that are not finite, so nothing is saved to {path}: try float32."
@@ -293,7 +295,7 @@ def _same_model(head: CacheFileHeader, spec: ModelSpec, fingerprint: str, contex
 
 
 def _part_sizes(head: CacheFileHeader, shape: CacheShape, path: Path) -> list[int]:
-    """Bytes of the parts, in their order. What the head says of them is held against what the model's shape allows."""
+    """Bytes of the parts, in their order; the head's figures are checked against the limits that the model's shape sets."""
     sizes = [4 * head.tokens, 2 * shape.layers * 2 * shape.entries]
     for i, count in enumerate(_symbol_counts(shape)):
         contexts = shape.layers * 2 * (shape.channels if head.splits[i] == "channel" else 1)
@@ -350,7 +352,7 @@ class _Stream:
 
     @classmethod
     def of(cls, symbols: np.ndarray, most: int) -> _Stream:
-        """Coded by the frequencies of layers or those of channels, with whichever the file is smaller."""
+        """Coded by the frequencies of layers or those of channels, whichever makes the smaller file."""
         layers, tokens, channels = symbols.shape
         options = []
         for split in _SPLITS:

@@ -1,8 +1,8 @@
-"""Answers: a cache of answers in front of a model, by the exact query; a query that is held costs no pass. No torch.
+"""Answers: a cache of answers in front of a model, by the exact query; a query in the cache costs no pass. No torch.
 
-Zhu et al. 2023, arXiv:2306.02003, put it before a choice of models (`engine/methods/routers/expected_cost.py`): what an answer
-costs is what the chosen branches cost, and eviction goes by that. Least expected cost as recalled from their algorithm for
-online learning, where a new answer that is worth least is not kept; GDSF as Cherkasova 1998 has it. Neither text was at hand.
+Zhu et al. 2023, arXiv:2306.02003, put it before a choice of models (`engine/methods/routers/expected_cost.py`). An answer costs
+what the chosen branches cost, and eviction goes by that. Least expected cost is as recalled from their algorithm for online
+learning, where a new answer that is worth least is not kept; GDSF as Cherkasova 1998 has it. Neither text was at hand.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ class CachedAnswer(Generic[T]):
 
 
 class AnswerCache(Generic[T]):
-    """A cache that holds answers of `capacity` in all, in the unit of their sizes. `evicts`: "lec", "gdsf" or "lru",
-    as `HeldAnswers`
-    says them. lookups: of every request so far."""
+    """A cache with room for answers of `capacity` in all, in the unit of their sizes.
+
+    `evicts`: "lec", "gdsf" or "lru", as `HeldAnswers` describes them. lookups: of every request so far.
+    """
 
     def __init__(self, capacity: int, evicts: Evicts = "lec"):
         check_choice(evicts, "evicts", EVICTS)
@@ -39,7 +40,7 @@ class AnswerCache(Generic[T]):
         self._values: dict[Query, T] = {}
 
     def ask(self, query: Query, answer: Callable[[], CachedAnswer[T]]) -> T:
-        """The answer to `query`: what is held of it, or what `answer` returns, which is not called otherwise."""
+        """The cached answer to `query`; if there is none, the result of `answer`, which is called only then."""
         lookup = self.shelf.hit(query)
         if lookup is not None:
             self.lookups.append(lookup)
@@ -60,7 +61,10 @@ class AnswerCache(Generic[T]):
 
 @dataclass(frozen=True)
 class WorkloadTotals:
-    """Of a workload: requests, hits, what was paid, and what the hits would have cost, by the first answer to each query."""
+    """Totals of a workload: requests, hits, the cost paid, and the cost that the hits saved.
+
+    A hit saves the cost of the first answer to its query.
+    """
 
     requests: int
     hits: int
@@ -77,8 +81,10 @@ def workload_totals(lookups: Iterable[Lookup]) -> WorkloadTotals:
 
 
 def zipf_requests(queries: int, requests: int, exponent: float = 1.0, seed: int = 0) -> list[int]:
-    """Numbers of `requests` queries, independently drawn: of `queries` the one of rank i, from 1, with a chance in proportion
-    to i^-exponent. The same for the same seed."""
+    """Numbers of `requests` queries, drawn independently.
+
+    The query of rank i, from 1 to `queries`, has a chance in proportion to i^-exponent. The same for the same seed.
+    """
     weights = [(i + 1) ** -exponent for i in range(queries)]
     return Random(f"zipf/{seed}").choices(range(queries), weights, k=requests)
 

@@ -17,8 +17,10 @@ from .session import Session
 
 
 def save_cache(model: Model, prompt: Sequence[int], path: str | Path, quality: str = "middle") -> SavedCache:
-    """Read `prompt` with the model and write its tokens, keys and values to a new file; what a reading of it gives.
-    quality: how fine numbers are kept, "coarse", "middle" or "fine". Raises SavedCacheError or MethodError."""
+    """Read `prompt` with the model and write its tokens, keys and values to a new file; return what reading the file gives.
+
+    quality: how fine numbers are kept, "coarse", "middle" or "fine". Raises SavedCacheError or MethodError.
+    """
     check_choice(quality, "quality", tuple(LEVELS))
     if len(prompt) < 2:
         raise SavedCacheError(
@@ -34,6 +36,8 @@ def save_cache(model: Model, prompt: Sequence[int], path: str | Path, quality: s
 
 
 def load_cache(model: Model, path: str | Path) -> SavedCache:
-    """The cache in a file that `save_cache` wrote with this model: Session(..., saved=...) goes on from it. Raises
-    SavedCacheError."""
+    """The cache in a file that `save_cache` wrote with this model: Session(..., saved=...) goes on from it.
+
+    Raises SavedCacheError.
+    """
     return load(expand_path(path), model.spec, model.fingerprint, model.spec.max_positions)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class ModelInfo(Protocol):
-    """What is asked of a model that need not be loaded yet."""
+    """The attributes that a model needs here; it need not be loaded yet."""
 
     @property
     def name(self) -> str:
@@ -55,7 +55,7 @@ def pair_models(method: Method, model: Model, models: Mapping[str, Model]) -> di
 
 
 def check_calibration(method: Method, used: Mapping[str, Model]) -> None:
-    """Raise MethodError if a knob has a value that was found for another method, or on other models than these by role."""
+    """Raise MethodError if a knob's value was calibrated for another method, or on other models than these by role."""
     record = method.record()
     for kind, part in method.parts().items():
         for knob, chosen in part.calibrated.items():
@@ -97,8 +97,10 @@ def check_reference(method: Method, reference: Along = True) -> None:
 def reference_models(
     method: Method, model: Model, reference: Along, models: Mapping[str, Model]
 ) -> dict[str, Model]:
-    """What reads along with the target, by its role: the model that it was made of, given in `models` or loaded; nothing
-    unless `reference` asks for it. Raises MethodError where it would say nothing, LoadError."""
+    """The reference model by its role: the model that the target was made from, given in `models` or loaded.
+
+    Nothing unless `reference` asks for it. Raises MethodError where it would show nothing, LoadError.
+    """
     check_reference(method, reference)
     if reference is True and model.spec.groups:
         cut = f"{model.name} lacks heads, so a full cache beside tells no attention that was lost"
@@ -114,8 +116,12 @@ def reference_models(
 
 
 def reference_decoder(models: Mapping[str, Model]) -> tuple[Decoder | None, int]:
-    """Of a run's models by role what reads along, None: the target itself with a full cache; and bytes of weights that are
-    there for it alone."""
+    """The decoder that runs as the reference, and the bytes of weights that are there for it alone.
+
+    models: a run's models by role.
+
+    None: the target itself with a full cache.
+    """
     whole, own = models.get(WHOLE), models[TARGET]
     if whole is None:
         return None, 0
@@ -168,8 +174,11 @@ def common_vocabulary(models: Mapping[str, Model]) -> int:
 def check_saved_cache(
     method: Method, model: Model, saved: SavedCache | None, prompt: Sequence[int]
 ) -> SavedCache | None:
-    """The `saved` cache, if there is one. Raise MethodError if a run of `method` over `prompt` cannot go on from it: it is
-    another model's, or a part needs the passes over its tokens, which nobody makes."""
+    """Check the `saved` cache, if there is one.
+
+    Raises MethodError if a run of `method` over `prompt` cannot go on from it: it is another model's, or a part needs the
+    passes over its tokens, which nobody makes.
+    """
     if saved is None:
         return None
     if saved.head.fingerprint != model.fingerprint:

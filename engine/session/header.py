@@ -45,5 +45,5 @@ def further_model_fields(models: Mapping[str, Model]) -> dict[str, dict[str, Any
 
 
 def transform_reports(models: Mapping[str, Model]) -> dict[str, list[Made]] | None:
-    """Role -> what the transforms of the model's weights found; None where no model was made of another."""
+    """Role -> the findings of the transforms of the model's weights; None if no model was transformed."""
     return {role: x.reports for role, x in models.items() if x.reports} or None

@@ -22,8 +22,11 @@ ENDLESS = 1 << 40  # tokens: nothing limits a text but the number that was asked
 
 @dataclass(frozen=True)
 class LengthLimit:
-    """tokens: of prompt and answer together;  limit: a sentence without its full stop, which names the model, the number and
-    the key that sets it."""
+    """A limit on tokens, and the sentence that explains it.
+
+    tokens: of prompt and answer together;  limit: a sentence without its full stop, which names the model, the number and the
+    key that sets it.
+    """
 
     tokens: int
     limit: str = ""
@@ -35,14 +38,16 @@ class LengthLimit:
         return f"{limit}, and so many are written: the text ends there."
 
     def cut_message(self, prompt: int, asked: int) -> str:
-        """What becomes of the `asked` new tokens behind a prompt of so many tokens; empty: all of them fit."""
+        """What happens to the `asked` new tokens behind a prompt of so many tokens; empty: all of them fit."""
         room = self.tokens - prompt
         return "" if asked <= room else f"{self.limit}, which leaves {room} behind this prompt of {prompt}"
 
 
 def length_limit(method: Method, models: Mapping[str, Model], prompt: int) -> LengthLimit:
-    """How many tokens all of the models of a run, by role, read. The target's own limit is none where the policy is endless.
-    Raises MethodError where a prompt of `prompt` tokens leaves no room for an answer."""
+    """How many tokens all of the models of a run, by role, read. An endless policy removes the target's own limit.
+
+    Raises MethodError where a prompt of `prompt` tokens leaves no room for an answer.
+    """
     own = _target_limit(method, models[TARGET])
     others = [_role_limit(role, x) for role, x in models.items() if role != TARGET]
     endless = method.policy.can_exceed_context(models[TARGET].spec, prompt)
@@ -61,19 +66,19 @@ def length_limit(method: Method, models: Mapping[str, Model], prompt: int) -> Le
 
 
 def _target_limit(method: Method, model: Model) -> LengthLimit:
-    """What the target reads of a text, less the entries that a context adds."""
+    """The tokens of a text that the target reads, less the entries that a prompt compression adds."""
     aside = method.prompt_compression.extra_entries(model.decoder)
     less = f", {aside} of them taken by {method.prompt_compression.name}" if aside else ""
     return LengthLimit(model.spec.max_positions - aside, f"the model {model.spec.reading_limit}{less}")
 
 
 def _role_limit(role: str, model: Model) -> LengthLimit:
-    """What a further model reads."""
+    """The tokens that a further model reads."""
     return LengthLimit(model.spec.max_positions, f"the {role} model {model.spec.reading_limit}")
 
 
 def _policy_advice(method: Method, models: Mapping[str, Model], prompt: int) -> Iterator[str]:
-    """Policies with which the target reads a prompt of `prompt` tokens all the same; only such that go with the other parts."""
+    """Policies under which the target can still read a prompt of `prompt` tokens; only those that go with the other parts."""
     target = models[TARGET]
     for policy, chosen in _smaller_policies(method.policy, target.spec.max_positions):
         if not policy.can_exceed_context(target.spec, prompt):
@@ -89,7 +94,7 @@ def _policy_advice(method: Method, models: Mapping[str, Model], prompt: int) -> 
 
 
 def _smaller_policies(policy: CachePolicy, limit: int) -> Iterator[tuple[CachePolicy, str]]:
-    """Policies that keep a cache small, and how they are set where that is not the usual way: the method's own, then others."""
+    """Policies that keep a cache small, with their settings where these are not the defaults: the method's own, then others."""
     for one in (policy, cast(CachePolicy, build("policy", "streaming_llm"))):
         if one is not policy:
             yield one, ""

@@ -68,12 +68,13 @@ EDGE = 1 << 20
 class Model:
     """A decoder and what belongs to it.
 
-    path: its folder;  spec.adapter: what of that folder is merged into the weights;  spec.weights: what was made of them
+    path: its folder;  spec.adapter: the adapter of that folder that is merged into the weights;  spec.weights: the transforms
+          of the weights
     fingerprint: 16 hex digits over config and weights, the adapter's and the transforms' too; equal ones mean equal models
     stop_tokens: ids that end a text, ascending
     reports: what each of the transforms found
-    remarks: sentences about what was made of its files: keys of a config.json that are not read, of the model, its adapter and
-             its heads, what it says in two ways, and what was kept of transforms, or taken from what was
+    remarks: sentences about how its files were read: keys of a config.json that are not read (of the model, its adapter and its
+             heads), contradictions in it, and which results of transforms were written to the cache or taken from it
     """
 
     name: str
@@ -208,8 +209,10 @@ def load(
 
 
 def _foreign_head_remarks(nets: Mapping[str, Head], folder: Path, name: str) -> list[str]:
-    """Remarks on heads that were trained on another model than the one in `folder`, or an adapter of it. Those that judge the
-    drafts of this model were trained on its target."""
+    """Remarks on heads that were trained on another model than the one in `folder`, or an adapter of it.
+
+    Heads that judge the drafts of this model were trained on its target.
+    """
     others = {kind: net.made_for for kind, net in nets.items() if net.made_for and kind not in GATES}
     known = {fingerprint(folder)} if others else set()
     if set(others.values()) - known:
@@ -225,7 +228,7 @@ def _foreign_head_remarks(nets: Mapping[str, Head], folder: Path, name: str) -> 
 
 
 def _compile_passes(decoder: Decoder) -> list[str]:
-    """Let its short passes run compiled; what is to be said of that. Raises LoadError where no compiler can do it."""
+    """Let its short passes run compiled; return remarks on that. Raises LoadError where no compiler can do it."""
     if not plain.layers_alike(decoder.spec) or decoder.gates is not OPEN:
         return [
             f"The layers of {decoder.spec.name} are not alike, and only such are compiled: it runs as without --compile."
@@ -242,8 +245,11 @@ def _compile_passes(decoder: Decoder) -> list[str]:
 def _apply_transforms(
     decoder: Decoder, parts: Sequence[WeightTransform], asked: ModelSource
 ) -> tuple[Decoder, list[Made], list[str]]:
-    """The model that these make of it, one behind the other, what they found, and remarks on what was kept of them; its shape
-    says what its matrices take."""
+    """Apply the transforms to the model, one after another.
+
+    Returns the model, what the transforms found, and remarks on results that were kept; its shape records the bits of its
+    matrices.
+    """
     text = CalibrationData(lambda: calibration(asked.folder, asked.name))
     reports = list[Made]()
     remarks = list[str]()
@@ -264,7 +270,10 @@ def _apply_transforms(
 def _transform_cache(
     decoder: Decoder, parts: Sequence[WeightTransform], asked: ModelSource, text: CalibrationData
 ) -> TransformCache:
-    """Where the last of these leaves what it ends with: by the model that the others made, itself, and the text it reads."""
+    """The cache for the result of these transforms.
+
+    Its key is the model, the transforms, the dtype, and the text that they read.
+    """
     mark = fingerprint(asked.folder, asked.adapter, parts)
     return TransformCache(
         default_folder(), mark, str(decoder.dtype), hashlib.sha256(text.tokens.numpy().tobytes()).hexdigest()
@@ -272,8 +281,10 @@ def _transform_cache(
 
 
 def calibration(folder: Path, name: str) -> torch.Tensor:
-    """The shipped text that transforms look at, int64 [n], in the ids of the model in `folder`. Raises LoadError where that has
-    no tokenizer."""
+    """The shipped text that transforms look at, int64 [n], in the ids of the model in `folder`.
+
+    Raises LoadError where that has no tokenizer.
+    """
     ids = torch.from_numpy(np.load(CALIBRATION).astype(np.int64))
     own = folder / "tokenizer.json"
     if not own.is_file():
@@ -298,15 +309,17 @@ def ensure_loaded(model: Model | str | Path, name: str = "model") -> Model:
 
 
 def load_original(model: Model) -> Model:
-    """What the transforms made this model of, loaded in its type and onto its device; itself, where there were none. Raises
-    LoadError."""
+    """The model that this one was made from by transforms, loaded in its type and onto its device; itself, if there were none.
+
+    Raises LoadError.
+    """
     if not model.spec.weights:
         return model
     return load(without_weights(model.reference)[0], model.decoder.dtype, str(model.decoder.device))
 
 
 def models_by_role(models: Mapping[str, Model | str | Path] | None) -> dict[str, Model | str | Path]:
-    """Role -> what is to play it, nothing of it loaded. Raises LoadError for what is no mapping."""
+    """Role -> the model for it, not loaded. Raises LoadError for anything that is no mapping."""
     if models is not None and not isinstance(models, Mapping):
         raise LoadError(
             f"models is {format_value(models)}: give the model of each role, such as {{'draft': 'lab-draft'}}."
@@ -315,8 +328,10 @@ def models_by_role(models: Mapping[str, Model | str | Path] | None) -> dict[str,
 
 
 def shipped_models() -> list[dict[str, Any]]:
-    """The shipped models, largest first, each with its adapters behind it: name, path, adapter, params, context. No weights are
-    read."""
+    """The shipped models, largest first, each followed by its adapters: name, path, adapter, params, context.
+
+    No weights are read.
+    """
     rows = []
     for folder in _shipped_folders():
         if (folder / "config.json").is_file() and (folder / "model.safetensors").is_file():
@@ -333,8 +348,10 @@ def _shipped_folders() -> list[Path]:
 
 
 def find_model(name_or_path: str | Path) -> ModelSource:
-    """The model's name, its folder, fetched from the hub if it is neither shipped nor a folder, the adapter after its + and the
-    transforms after its @. Raises LoadError."""
+    """Find a model: its name, its folder, the adapter after its + and the transforms after its @.
+
+    It is fetched from the hub if it is neither shipped nor a folder. Raises LoadError.
+    """
     if not isinstance(name_or_path, str | Path):
         raise LoadError(f"A model is {format_value(name_or_path)}; {_model_advice()}")
     rest, weights = without_weights(name_or_path)
@@ -415,8 +432,10 @@ def _model_advice() -> str:
 def describe(
     folder: Path, name: str, heads: Mapping[str, Path] | None = None, adapter: str = "", weights: str = ""
 ) -> ModelSpec:
-    """The spec of the model in `folder` with this adapter, and the names of the draft heads in it or given. What `weights` make
-    of its shape is known only when they have made it."""
+    """The spec of the model in `folder` with this adapter, and the names of the draft heads in it or given.
+
+    How `weights` change its shape is known only after they have run.
+    """
     config = read_json(folder, "config.json")
     if config is None:
         adapters.refuse_peft(folder)
@@ -470,8 +489,10 @@ def free_bytes(device: torch.device) -> int | None:
 
 
 def fingerprint(folder: Path, adapter: str = "", weights: Sequence[WeightTransform] = ()) -> str:
-    """16 hex digits over the config and the weight files, over those of an adapter in the folder, and over what transforms make
-    of them: their names and knobs, and the text that they look at."""
+    """16 hex digits over the config and the weight files, an adapter's weight files, and the transforms.
+
+    For the transforms they cover names and knobs, and the text that they look at.
+    """
     parts, read = [], [folder / "config.json", *weight_files(folder)]
     if adapter:
         read += [folder / adapters.FOLDER / adapter / x for x in ("config.json", "model.safetensors")]

@@ -190,7 +190,7 @@ class Method:
 
     @property
     def details(self) -> dict[str, Form]:
-        """name -> what the details of that name mean, of the strategy and of its router, with the words of the selector."""
+        """name -> the meaning of the details of that name, for the strategy and its router, with the words of the selector."""
         forms = {**self.strategy.details, **(self.router.details if "router" in self.used_parts else {})}
         words = self.unmasking.words if "unmasking" in self.used_parts else {}
         return {name: with_words(form, words) for name, form in forms.items()}
@@ -201,7 +201,7 @@ class Method:
             part.mark_files()
 
     def idle_reasons(self, did: Activity) -> list[str]:
-        """Of each part that is used and did nothing at all in a run, why, as a sentence."""
+        """For each part that is used and did nothing at all in a run, the reason, as a sentence."""
         did.length, did.samplers = self.drafter.knobs().get("max_draft_tokens"), len(self.sampler.in_order)
         parts = [x for kind, x in self.used_parts.items() if kind != "sampler"] + self.sampler.in_order * (
             "sampler" in self.used_parts
@@ -215,7 +215,7 @@ class Method:
 
     @property
     def used_parts(self) -> dict[str, Component]:
-        """kind -> part, of the strategy and of what it uses."""
+        """kind -> part, for the strategy and the parts that it uses."""
         return {
             kind: part for kind, part in self.parts().items() if kind in ("strategy", *self.strategy.uses)
         }
@@ -227,8 +227,10 @@ class Method:
 
     @property
     def decoding_lanes(self) -> tuple[str, ...]:
-        """Those of them that are read while decoding: what a context or a policy asks for looks at the prompt, and then no
-        more."""
+        """The roles of models that are read while decoding.
+
+        Models for a prompt compression or a policy look only at the prompt.
+        """
         looking = ("prompt_compression", "policy")
         asked = {role for kind, part in self.used_parts.items() if kind not in looking for role in part.lanes}
         return tuple(role for role in self.lanes if role in asked)
@@ -238,7 +240,7 @@ class Method:
         return union_of_needs(part.lane_needs for part in self.used_parts.values() if role in part.lanes)
 
     def target_heads(self, spec: ModelSpec) -> frozenset[str]:
-        """The kinds of heads that it reads of a target of shape `spec`: those without which a part in use would refuse it."""
+        """The kinds of heads that it reads of a target of shape `spec`: without them a part in use would refuse it."""
         asked = _AllHeads()
         for part in self.used_parts.values():
             part.refuse(self, replace(spec, heads=asked))
@@ -295,8 +297,10 @@ class Method:
                 )
 
     def _recommended_strategy(self, kind: str, spec: ModelSpec) -> str:
-        """The strategy that is recommended to those who want a part of `kind`: the first one that goes with all parts and the
-        model, else the first one where the model alone is in the way; empty: none does."""
+        """The strategy that is recommended for a part of `kind`: the first one that goes with all parts and the model.
+
+        Else the first one where the model alone is in the way; empty: none does.
+        """
         shelf = registry("strategy")
         for name in dict.fromkeys((strategy_using(kind), default_part("strategy").name, *shelf)):
             other = replace(self, strategy=cast(Strategy, shelf[name]()))
@@ -338,7 +342,7 @@ class Method:
         self._check_picture(spec)
 
     def _check_cut(self, spec: ModelSpec) -> None:
-        """What keeps or packs entries by layer and KV head wants as many of them in each layer."""
+        """Check that parts that keep or pack entries by layer and KV head find equally many of them in each layer."""
         for part in (self.prompt_compression, self.policy, self.kv_compression) if spec.groups else ():
             if part != default_part(part.kind):
                 raise MethodError(
@@ -398,8 +402,10 @@ class Method:
                     raise MethodError(reason)
 
     def _check_schedule(self) -> None:
-        """Only a drafter that asks it may be given a schedule: any other would draft as if it were not there. One that only
-        says when to draft goes with all that draft."""
+        """Check that only a drafter that asks the schedule has one: any other would draft as if it were not there.
+
+        A schedule that only says when to draft goes with all that draft.
+        """
         if self.schedule.gates and not self.drafter.drafts:
             raise MethodError(
                 f"{self.drafter.name} drafts nothing, so the schedule {self.schedule.name} would be ignored; choose the "
@@ -414,7 +420,7 @@ class Method:
         )
 
     def _check_proposal(self) -> None:
-        """A rule must be exact for the kind of draft that comes, and able to read its shape."""
+        """Check that the rule is exact for the kind of draft that comes, and able to read its shape."""
         if not self.drafter.drafts or "acceptance" not in self.strategy.uses:
             return
         if self.acceptance.chain_only and self.drafter.branches:

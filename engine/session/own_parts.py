@@ -54,8 +54,11 @@ def load_parts(*paths: str | Path) -> list[type[Component]]:
 
 
 def load_installed() -> list[str]:
-    """Load the components of installed packages that offer some (entry points of the group `decodescope.parts`, each the name
-    of a module with one component). Returns what went wrong, a sentence for each package that could not be used."""
+    """Load the components of installed packages that offer some.
+
+    They offer them by entry points of the group `decodescope.parts`, each the name of a module with one component. Returns what
+    went wrong, a sentence for each package that could not be used.
+    """
     wrong = []
     for entry in entry_points(group=GROUP):
         try:

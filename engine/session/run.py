@@ -63,7 +63,7 @@ class Run:
 
     @property
     def notes(self) -> list[str]:
-        """Those on the prompt and, once the run has ended, a sentence on each part of the method that did nothing, and why."""
+        """Notes on the prompt and, once the run has ended, a sentence on each part of the method that did nothing, and why."""
         return [*self.prompt_notes, *([] if self.session.end is None else self.session.end.notes)]
 
     @property
@@ -73,8 +73,10 @@ class Run:
 
 
 def encode_text_or_ids(model: ModelInfo, text_or_ids: str | Sequence[int], chat: bool = False) -> list[int]:
-    """Token ids of a prompt: ids as they are, text through the tokenizer, or as a user's turn of a chat. Raises ParamError
-    for what is neither, MethodError for a text where there is no tokenizer."""
+    """Token ids of a prompt: ids as they are, text through the tokenizer, or as a user's turn of a chat.
+
+    Raises ParamError for anything else, MethodError for a text where there is no tokenizer.
+    """
     if not isinstance(text_or_ids, str):
         return check_ids(text_or_ids, "the prompt")
     if model.tokenizer is None:
@@ -92,7 +94,7 @@ class Tee:
         self._begun = 0  # sinks that took the header
 
     def write(self, record: Any) -> None:
-        """Append to each, the file first: what is shown is kept."""
+        """Append to each sink, the file first: a record is stored before anyone sees it."""
         for i, sink in enumerate(self.sinks):
             sink.write(record)
             self._begun = max(self._begun, i + 1)
@@ -247,12 +249,15 @@ class LazyWriter:
         self.writer: TraceWriter | None = None
 
     def announce(self, outline: Header) -> None:
-        """Leave PATH.partial with a header alone, for a run that waits: if its program ends meanwhile, that is what is left."""
+        """Write PATH.partial with only a header, for a run that waits.
+
+        If its program ends meanwhile, that file remains.
+        """
         TraceWriter(self.path, outline, overwrite=self.overwrite).close()
         self.overwrite = True
 
     def withdraw(self) -> None:
-        """Take away what was announced: the run will not come."""
+        """Remove the announced file: the run will not come."""
         Path(f"{self.path}{PARTIAL}").unlink(missing_ok=True)
 
     def write(self, record: Any) -> None:

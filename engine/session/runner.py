@@ -1,7 +1,7 @@
 """Runner and Job: one worker owns the device; runs wait their turn, and outlive whoever started them.
 
-A run that is paused gives the device away and keeps its session; when it is to go on, it is the next one to be served. So a
-page that was closed behind a pause holds nobody up.
+A paused run gives up the device and keeps its session; when it resumes, it is served next. So a page that was closed during a
+pause holds nobody up.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Steppable(Protocol):
         ...
 
     def step(self) -> Any:
-        """One step: a Step, or what has its number as `step` too. Raises Stopped where it ends instead."""
+        """One step: a Step, or another object with its number as `step`. Raises Stopped where the run ends instead."""
         ...
 
     def finish(self, reason: EndReason, message: str = "") -> End:
@@ -77,8 +77,10 @@ class _EndedSession:
 
 
 class RunnerJob:
-    """One run in the runner's hands. Steps are handed out with absolute numbers from a bounded ring: a slow reader misses
-    the oldest, and never slows the engine."""
+    """One run in the runner's hands.
+
+    Steps are handed out with absolute numbers from a bounded ring: a slow reader misses the oldest, and never slows the engine.
+    """
 
     def __init__(self, session: Steppable, label: str = "", kept: bool = True):
         self.session = session
@@ -121,7 +123,7 @@ class RunnerJob:
             self._again()
 
     def _leave_pause(self) -> bool:
-        """Whether it was paused; then it waits for the worker from the moment at which it was asked to go on."""
+        """Return whether the job was paused; if so, it is queued from now on."""
         stood = self.status == "paused"
         if stood:
             self.status = "queued"
@@ -129,8 +131,10 @@ class RunnerJob:
         return stood
 
     def cancel(self, message: str = "") -> None:
-        """End the run between two steps, or between two chunks of its prompt; the steps so far stay. One that waits or is
-        paused ends at once. message: why, where it was nobody's wish."""
+        """End the run between two steps, or between two chunks of its prompt; the steps so far stay.
+
+        A job that waits or is paused ends at once. message: the reason, if no user wished it.
+        """
         with self._changed:
             self._cancelled = True
             stood = self._leave_pause()
@@ -223,9 +227,11 @@ class RunnerJob:
 
 
 class Runner:
-    """Owns the device: one worker thread makes the steps of one job at a time, in the order of submission; one that goes on
-    after a pause comes first. `longest_s` bounds a run's computing; `advice` is what its last sentence says then to do;
-    kept: whether a run that is over keeps its session, and with it the caches, so that it can be branched."""
+    """Owns the device: one worker thread makes the steps of one job at a time, in the order of submission.
+
+    A job that resumes after a pause comes first. `longest_s` bounds a run's computing; `advice` is the last sentence's advice
+    then; kept: whether a finished run keeps its session, and with it the caches, so that it can be branched.
+    """
 
     def __init__(self, queue: int = 16, longest_s: float | None = None, advice: str = "", kept: bool = True):
         self.queue = queue
@@ -278,7 +284,7 @@ class Runner:
             )
 
     def _take_back(self, job: RunnerJob) -> bool:
-        """Take a waiting job out of the queue; whether it still waited."""
+        """Remove a waiting job from the queue; return whether it was still waiting."""
         with self._news:
             if job not in self._waiting:
                 return False

@@ -307,19 +307,19 @@ class Session(State):
 
     @property
     def outline(self) -> Header:
-        """The header of a run that has not begun: parts may still settle what they leave open, and then it is another one."""
+        """The header of a run that has not begun: parts may still set values that they leave open, which changes it."""
         header, self._header = self.header, None
         self.recorder.forget()
         return header
 
     @property
     def reference_kind(self) -> Along:
-        """Who reads along, as `reference` asks for it."""
+        """The kind of reference that runs along, as `reference` asks for it."""
         return "model" if WHOLE in self._models else self.target.reference is not None
 
     @property
     def given_prompt(self) -> list[int]:
-        """The prompt as it was given; of `tokens` the context may have left out some before it was read."""
+        """The prompt as it was given; the prompt compression may have left some of it out of `tokens` before it was read."""
         return self._whole
 
     @property
@@ -329,8 +329,11 @@ class Session(State):
 
     @torch.inference_mode()
     def start(self) -> Prefill:
-        """Read the prompt up to the root; done by the first step if nobody did it before. The prompt ends with the root, so the
-        policy first acts when that is committed. Raises Stopped if it was stopped between two chunks."""
+        """Read the prompt up to the root; the first step does this if nobody did it before.
+
+        The prompt ends with the root, so the policy first acts when that is committed. Raises Stopped if it was stopped between
+        two chunks.
+        """
         if self.prefilled is not None:
             return self.prefilled
         if self.threads is not None:
@@ -356,7 +359,7 @@ class Session(State):
         return self.prefilled
 
     def _shorten(self) -> tuple[Cut | None, list[Pass]]:
-        """Let the method's context leave tokens of the prompt out; what it chose, and the passes that it took."""
+        """Let the method's prompt compression leave tokens out; return its choice, and the passes that it took."""
         context = self.method.prompt_compression
         decoder = self.target.decoder
         lane = self.target.open
@@ -478,12 +481,12 @@ class Session(State):
 
 
 def _open_lane(models: Mapping[str, Model], vocab: int, executor: Executor, role: str, needs: Needs) -> Lane:
-    """A lane of its own for the model of a role, which keeps everything."""
+    """A new lane for the model of a role, which keeps all entries."""
     return Lane(role, models[role].decoder.limit_vocab(vocab), KeepAll(), needs=needs, executor=executor)
 
 
 def stop_condition(model: Model, tokens: Sequence[int] | None, texts: Sequence[str]) -> StoppingCriteria:
-    """Where a text of `model` ends: at these tokens, None: at its own, and at these texts. Raises MethodError."""
+    """Where a text of `model` ends: at these tokens (None: its own), and at these texts. Raises MethodError."""
     pieces = None if model.tokenizer is None else model.tokenizer.bytes_of
     if texts and pieces is None:
         raise MethodError(
@@ -495,7 +498,7 @@ def stop_condition(model: Model, tokens: Sequence[int] | None, texts: Sequence[s
 
 
 class _FaultGuard:
-    """Turns what goes wrong in a step into the run's end: the steps so far stay, the lanes are left without pending rows."""
+    """Turns a fault in a step into the run's end: the steps so far stay, the lanes are left without pending rows."""
 
     def __init__(self, session: Session):
         self.session, self.length = session, len(session.tokens)

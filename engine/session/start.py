@@ -105,8 +105,10 @@ class BackgroundRun:
         return self._run
 
     def rerun(self, method: Method | str | Mapping[str, str] | None = None) -> BackgroundRun:
-        """The same run from the beginning with another method, its own if None, and without a file. This one goes on. Raises
-        what `start` does."""
+        """Start the same run from the beginning with another method, its own if None, and without a file.
+
+        This run goes on. Raises what `start` does.
+        """
         return self._anew(self.method if method is None else Method.of(method))
 
 
@@ -118,8 +120,11 @@ def start(
     path: str | Path | None = None,
     **asked: Unpack[RunOptions],
 ) -> BackgroundRun:
-    """Decode in the background; what `run` takes but for `on_step`, and returns at once: `show(start(...))` is the run while it
-    goes. Raises LoadError, MethodError or ParamError for what cannot be run, QueueFull where too many runs wait."""
+    """Decode in the background; takes what `run` takes except `on_step`, and returns at once.
+
+    `show(start(...))` shows the run while it goes. Raises LoadError, MethodError or ParamError for what cannot be run,
+    QueueFull where too many runs wait.
+    """
     odd = next((name for name in asked if name not in RunOptions.__annotations__), None)
     if odd is not None:
         raise MethodError(

@@ -1,4 +1,4 @@
-"""Energy: what the processor's own counters say was used, where the system shows them."""
+"""Energy: joules by the processor's own counters, where the system shows them."""
 
 from __future__ import annotations
 

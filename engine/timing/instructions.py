@@ -1,4 +1,4 @@
-"""Instructions: which of the processor's instructions torch uses, and how long products of few rows take with them."""
+"""Instructions: the processor's instructions that torch uses, and the time of products of few rows with them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ROUNDS, BUDGET_S = 15, 0.1  # of each product
 
 
 class Instructions(NamedTuple):
-    """What the processor offers torch, and what torch takes of it."""
+    """The instructions that the processor offers, and those that torch uses."""
 
     architecture: str  # x86_64, arm64, ...
     kernels: str  # the set of kernels that torch runs: DEFAULT, AVX2, AVX512, SVE256, ...
@@ -57,7 +57,7 @@ def read_instructions() -> Instructions:
 
 
 def _flags() -> Mapping[str, Any]:
-    """What torch says of the processor, by its names; what it does not say is missing."""
+    """Torch's report on the processor, by its names; unknown entries are missing."""
     if hasattr(torch.cpu, "get_capabilities"):
         return torch.cpu.get_capabilities()
     if (
@@ -71,8 +71,10 @@ def _flags() -> Mapping[str, Any]:
 
 @torch.inference_mode()
 def row_us(dtype: torch.dtype) -> dict[int, float]:
-    """By number of rows, microseconds that a product with a matrix [1024, 1024] takes in `dtype` on the CPU, in one thread: the
-    best of a few times, less than a quarter of a second in all."""
+    """By number of rows, microseconds of a product with a matrix [1024, 1024] in `dtype` on the CPU, in one thread.
+
+    It is the best of a few times, less than a quarter of a second in all.
+    """
     weight = pack(torch.ones(SIDE, SIDE, dtype=dtype, device="cpu"))
     before, best = torch.get_num_threads(), {}
     torch.set_num_threads(1)

@@ -81,7 +81,7 @@ def profile_here(
     refresh: bool = False,
     threads: int | None = None,
 ) -> HardwareProfile:
-    """The profile of this machine: the one kept in the data folder, or a new one, which is kept.
+    """The profile of this machine: the one kept in the data folder, or a new one, which is then kept.
 
     One is kept per machine, torch version, thread count and dtype, on the CPU also per set of torch's kernels (AVX2, AVX512).
     """
@@ -98,7 +98,7 @@ def profile_here(
 
 
 def known_measurement(dtype: torch.dtype, device: torch.device, threads: int) -> dict[str, Any] | None:
-    """What was measured of this machine before, as a trace has it; None if nothing was."""
+    """The earlier measurement of this machine, as a trace records it; None if there is none."""
     kept = load_profile(profile_key(dtype, device, threads))
     return None if kept is None else kept.record()
 

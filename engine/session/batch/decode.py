@@ -1,4 +1,4 @@
-"""decode: the texts of many prompts by one model, group by group behind what their prompts share."""
+"""decode: the texts of many prompts by one model, group by group behind their shared prefix."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class DecodedText:
 
 @dataclass
 class BatchResult:
-    """What became of a batch.
+    """The result of a batch.
 
-    texts: in the order of the prompts;  read: tokens of prompts that passes were fed before the first of a text
+    texts:  in the order of the prompts;  read: tokens of prompts that passes were fed before the first of a text
     passes: that wrote, each a token of every text of its group;  peak_bytes: the most that keys and values held at once
-    fault: why the device gave up, after which no text grew any more; None: it did not
+    fault:  why the device gave up, after which no text grew any more; None: it did not
     """
 
     plan: BatchPlan
@@ -76,8 +76,10 @@ class BatchSettings:
 
 
 def check_prompts(model: Model, prompts: Sequence[Sequence[int]]) -> None:
-    """Raise MethodError for a prompt that the model cannot read, before anything is computed; it says which one. A model
-    without a causal mask reads none."""
+    """Raise MethodError for a prompt that the model cannot read, before anything is computed; it names the prompt.
+
+    A model without a causal mask reads none.
+    """
     Method().check(model.spec)
     limit = model.spec.max_positions
     for i, prompt in enumerate(prompts, 1):
@@ -166,8 +168,10 @@ class _GroupDecoder:
             self.batch.read += feed.length
 
     def _group_cache(self, numbers: Sequence[int], prefix: int) -> KVCache:
-        """A cache of these prompts, the first `prefix` entries in common. What each has behind them is there twice while it is
-        put together, and counted twice."""
+        """A cache of these prompts with the first `prefix` entries in common.
+
+        While it is put together, the entries behind the prefix are there twice, and counted twice.
+        """
         tails = [self._tail_kv(self.prompts[i], prefix) for i in numbers]
         self.cache.shrink()
         cache, tables = continue_prefix(self.cache, tails), [table for tail in tails for table in tail]

@@ -1,4 +1,4 @@
-"""in_step: the books of those who have many sessions go together: what each belongs to, when it begins, and how it ended."""
+"""in_step: several owners' sessions run together; it tracks each session's owner, its start, and how it ended."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ Owner = TypeVar("Owner")
 
 
 def session_sets(count: int, most: int) -> list[range]:
-    """The numbers below `count` in sets, where at most `most` sessions go at a time: what is kept of a set's sessions can be
-    handed on before the next one begins."""
+    """The numbers below `count` in sets, where at most `most` sessions run at a time.
+
+    So the results of a set's sessions can be handed on before the next set begins.
+    """
     return [range(at, min(at + SETS * most, count)) for at in range(0, count, SETS * most)]
 
 

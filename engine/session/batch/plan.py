@@ -19,7 +19,7 @@ from decodescope.engine.core.prefix import common_prefix
 
 @dataclass(frozen=True)
 class PrefixGroup:
-    """Prompts that have their first `prefix` tokens in common, which are read once; `members`: their numbers, ascending."""
+    """Prompts whose first `prefix` tokens are the same and are read once; `members`: their numbers, ascending."""
 
     prefix: int
     members: tuple[int, ...]
@@ -29,8 +29,9 @@ class PrefixGroup:
 class BatchPlan:
     """Groups, each prompt in one of them, in the order in which they are decoded.
 
-    tokens: of all prompts;  read: of them so many are read;  least: so many were, could a prompt share several prefixes, one
-    behind the other: the nodes of the whole prefix tree
+    tokens: of all prompts;  read: how many of them are read
+    least:  how many would be read if a prompt could share several prefixes, one behind the other: the nodes of the whole prefix
+            tree
     """
 
     groups: tuple[PrefixGroup, ...]
@@ -128,8 +129,10 @@ def _choose_prefixes(nodes: list[_Node]) -> list[bool]:
 
 
 class _SavedTokens:
-    """Tokens that need not be read below a node, at best, by the depth of the nearest chosen node above: a convex function of
-    it, linear between whole numbers. So a node adds two bends to it at most, and it is not kept depth by depth.
+    """Tokens that need not be read below a node, at best, by the depth of the nearest chosen node above.
+
+    It is a convex function of that depth, linear between whole numbers. So a node adds at most two bends to it, and it is not
+    stored depth by depth.
 
     low, slope: at depth 0;  bends: (depth, by how much the slope grows there), ascending
     """
@@ -140,11 +143,11 @@ class _SavedTokens:
         self._sum = self._moment = 0  # of the growths, and of growth times depth
 
     def at(self, depth: int) -> int:
-        """The tokens where that is so deep, the last bend or deeper."""
+        """The tokens at this depth, which is the last bend or deeper."""
         return self.low + (self.slope + self._sum) * depth - self._moment
 
     def end(self, depth: int) -> None:
-        """Forget how it goes on behind that depth."""
+        """Forget the function behind that depth."""
         while self.bends and self.bends[-1][0] >= depth:
             self._count([self.bends.pop()], -1)
 
@@ -158,7 +161,7 @@ class _SavedTokens:
         return many
 
     def at_least(self, least: int) -> int:
-        """Let it be no less than `least` anywhere; the first depth at which it was not."""
+        """Raise the function to at least `least` everywhere; return the first depth at which it was lower."""
         if self.low >= least:
             return 0
         depth = 0

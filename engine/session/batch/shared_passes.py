@@ -29,9 +29,9 @@ PATIENCE = 16  # rounds for which a pass waits for others to come
 
 
 class SharedExecutor(Executor):
-    """The executor of a session that goes with others. Until it does, and behind that, it runs passes as any other.
+    """The executor of a session that runs with others. Before and after that, it runs passes as any other.
 
-    away: seconds in which its session waited while others were served; they are in no time that it measures
+    away: seconds in which its session waited while others were served; no time that it measures includes them
     """
 
     def __init__(self, device: torch.device | str):
@@ -82,7 +82,7 @@ class SharedPass(NamedTuple):
 
 
 class PassResult(NamedTuple):
-    """What a session gets of a pass: its logits, how many seconds it took, how many shared it, and `highest` of the logits."""
+    """A session's result of a pass: its logits, its seconds, how many sessions shared it, and `highest` of the logits."""
 
     logits: Tensor
     took: float
@@ -104,8 +104,10 @@ class SharedPassStats:
 
 
 class _Member:
-    """A session that goes with others, in a thread of its own. Only one thread runs at a time: it runs until it asks for a
-    pass, or ends, and then hands over."""
+    """A session that runs with others, in a thread of its own.
+
+    Only one thread runs at a time: it runs until it asks for a pass, or ends, and then hands over.
+    """
 
     def __init__(self, session: Session, group: _MemberGroup):
         seat = session.target.executor
@@ -150,7 +152,7 @@ class _Member:
                 self.error = self.error or error
 
     def ask(self, asked: PassRequest) -> PassResult:
-        """Wait until the pass has been run; what came of it. Raises what the pass did, and Stopped."""
+        """Wait until the pass has been run; return its result. Raises what the pass did, and Stopped."""
         if self.group.stopping:
             raise SessionStopped
         self.asked = asked
@@ -202,8 +204,11 @@ class _MemberGroup:
             self.advance_members()
 
     def serve(self) -> None:
-        """Run what is waited for: passes that cannot be shared one by one; else those of the smallest model, so that what is
-        drafted at all is drafted before the large model reads, for as many as there are; and whatever has waited for long."""
+        """Run the passes that members wait for.
+
+        Passes that cannot be shared run one by one. Else the passes of the smallest model run, for as many members as there
+        are, so that all drafting is done before the large model reads. Passes that have waited for long run too.
+        """
         waiting = [x for x in self.members if x.asked is not None]
         alone = [x for x in waiting if x.asked is not None and not x.asked.is_whole]
         models: dict[object, list[_Member]] = {}

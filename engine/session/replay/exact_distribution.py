@@ -84,7 +84,7 @@ def outcomes(
     make: type[E] = EnumeratedChance,  # type: ignore[assignment] # the default of a bound variable
     most: int | None = MOST,
 ) -> list[tuple[float, R]]:
-    """(weight, result) of every way through `function`, depth first. It must start afresh at each call.
+    """(weight, result) of every way through `function`, depth first. It must start from scratch at each call.
 
     Raises ValueError when there are more than `most` (None: no limit).
     """
@@ -146,7 +146,7 @@ def sample_texts(
     count: int,
     models: Mapping[str, Model] | None = None,
 ) -> dict[tuple[int, ...], int]:
-    """Text -> how often it came in `count` runs of `length` tokens, with the seeds 0, 1, ... The prompt is read once."""
+    """Text -> how often it occurred in `count` runs of `length` tokens, with the seeds 0, 1, ... The prompt is read once."""
     start = Session(
         model, method, prompt, models=models, max_new_tokens=length, stop_tokens=(), level="summary"
     )

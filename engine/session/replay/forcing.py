@@ -17,8 +17,11 @@ X = TypeVar("X")
 
 
 def forced_path(parents: Sequence[int], forced: Mapping[int, bool]) -> list[int]:
-    """The path from the root to the deepest node that is forced to be accepted. Raises ValueError, one sentence, where the
-    forced verdicts contradict each other or name no node. parents: of the draft's nodes"""
+    """The path from the root to the deepest node that is forced to be accepted.
+
+    Raises ValueError, one sentence, where the forced verdicts contradict each other or name no node. parents: of the draft's
+    nodes
+    """
     for node in forced:
         if not 0 <= node < len(parents):
             raise ValueError(
@@ -74,7 +77,7 @@ class ForcedAcceptance(AcceptanceRule):
         self.rule, self.forced = rule, dict(forced)
 
     def verify(self, draft: Draft, at: Cursor, chance: Chance) -> Verdict:
-        """The rule's verdict below the forced ones. Raises ValueError for nodes that this draft has not."""
+        """The rule's verdict below the forced ones. Raises ValueError for nodes that this draft does not have."""
         path = forced_path(draft.parents, self.forced)
         gone = [node for node, ok in self.forced.items() if not ok]
         if draft.acceptable is not None and (bad := [x for x in (*path, *gone) if not draft.acceptable[x]]):
@@ -163,7 +166,7 @@ def _walk_to(at: Cursor, draft: Draft, place: int) -> Cursor:
 
 
 def _trial(draft: Draft, at: Cursor, node: int, ok: bool) -> Trial:
-    """What is recorded of a forced verdict: both probabilities, and that there was no test."""
+    """The record of a forced verdict: both probabilities, and that there was no test."""
     x, q = draft.tokens[node], draft.law(node)
     p = float(torch.as_tensor(at.probs)[x])
     return Trial(node, p, p, 1.0 if q is None else float(q[x]), None, float(ok), ok)

@@ -97,8 +97,10 @@ class Fork(Session):
         self._calibrated = self._calibrations(header, method)
 
     def _plan(self, turns: Sequence[ForkLeg]) -> None:
-        """Keep the legs after the first, and what the header says of all. Raises MethodError where the method of one does not
-        fit, so that it is refused now and not in the middle of the run."""
+        """Keep the legs after the first, and the header's description of all legs.
+
+        Raises MethodError where the method of a leg does not fit, so that it is refused now and not in the middle of the run.
+        """
         self._turns = {}
         methods = [self.method]
         self._lanes_read = further_model_fields(self._models)
@@ -116,8 +118,11 @@ class Fork(Session):
         self._details = merge_forms(m.details for m in methods)
 
     def _calibrations(self, header: Header, method: Method | None) -> dict[str, dict[str, Any]]:
-        """kind -> knob -> what is known of the values of the last leg that were calibrated: the run's, where its method and its
-        models are the same, and those of `method`. Raises MethodError where one of these was found for others."""
+        """kind -> knob -> the calibration of the last leg's calibrated values.
+
+        These are the run's, where its method and its models are the same, and those of `method`. Raises MethodError where one
+        of these was found for others.
+        """
         last, used = self._turns[max(self._turns)].method, self._used_last
         fingerprints = {TARGET: header.model, **header.lanes}
         same = all(fingerprints.get(role, {}).get("fingerprint") == x.fingerprint for role, x in used.items())
@@ -282,7 +287,7 @@ class Fork(Session):
 
 
 def check_same_models(header: Header, given: Mapping[str, Model], lanes: Sequence[str]) -> None:
-    """Raise MethodError if a model of the run is not there, or is another one than it was."""
+    """Raise MethodError if a model of the run is missing, or differs from the recorded one."""
     wanted = {"target": header.model, **{role: header.lanes.get(role, {}) for role in lanes}}
     for role, recorded in wanted.items():
         name, model = str(recorded.get("name", "?"))[:80], given.get(role)
@@ -316,7 +321,7 @@ def _last_leg(
     max_new: int | None,
     forced: dict[int, bool],
 ) -> ForkLeg:
-    """The leg from `step` on; what is None stays as the run had it: method and seed there, the length at its end."""
+    """The leg from `step` on; a None keeps the run's value: method and seed at that step, the length at its end."""
     past = fork_legs(header)
     there = next(leg for leg in reversed(past) if leg.first <= step)
     return ForkLeg(
@@ -329,7 +334,7 @@ def _last_leg(
 
 
 def _check_same_context(began: Method, last: Method) -> None:
-    """Raise MethodError if the prompt were to be read otherwise than the run read it."""
+    """Raise MethodError if the change would read the prompt differently from the run."""
     if began.prompt_compression != last.prompt_compression:
         raise MethodError(
             f"A fork goes on behind the prompt that its run read, "

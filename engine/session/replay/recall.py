@@ -32,8 +32,10 @@ NOBODY = -1  # a token that is not known
 
 
 class ReplayedChance(Chance):
-    """The numbers that the run drew in a step, and would have drawn next. change: (purpose, how many of its draws came
-    before) -> another u."""
+    """The numbers that the run drew in a step, and would have drawn next.
+
+    change: (purpose, how many of its draws came before) -> another u.
+    """
 
     def __init__(self, seed: int, uses: dict[tuple[int, int], int], change: dict[tuple[Purpose, int], float]):
         super().__init__(seed)
@@ -71,7 +73,7 @@ class GuardedChance(ReplayedChance):
 def seed_and_draw_counts(
     header: Header, before: Sequence[Step], step: Step
 ) -> tuple[int, dict[tuple[int, int], int]]:
-    """The seed of `step`, and how often (position, purpose) was drawn at before it; before: the steps before it."""
+    """The seed of `step`, and how often each (position, purpose) was drawn before it; before: the steps before it."""
     leg = [x for x in fork_legs(header) if x.first <= step.step]
     seed, first = leg[-1].seed, 0
     for a, b in pairwise(leg):
@@ -223,7 +225,7 @@ class Recall:
                 law[self._entry[token]] = value
 
     def count_known_trials(self, verdict: Verdict) -> int:
-        """How many of the verdict's trials, from the first, follow from what is recorded."""
+        """How many of the verdict's trials, from the first, follow from the record."""
         d = self.step.draft
         for i, trial in enumerate(verdict.trials):
             here = self.whole or (d is not None and self.row(d.parents[trial.node]) is not None)

@@ -30,8 +30,11 @@ class NeedsRunError(ValueError):
 
 @dataclass(frozen=True)
 class WhatIfChange:
-    """What is asked to be otherwise; None: as recorded. u: of the test of the node, or of the draw of the target's token
-    ties: "second": where the two best logits were closer than rounding, the other one is chosen"""
+    """The requested change; None: as recorded.
+
+    u: of the test of the node, or of the draw of the target's token; ties: "second": where the two best logits were closer than
+    rounding, the other one is chosen
+    """
 
     u: float | None = None
     rule: str | None = None
@@ -42,9 +45,11 @@ class WhatIfChange:
 
 @dataclass
 class DerivedVerdict:
-    """What follows. trials: those that follow from the record, from the first;  path: as far as it is known
+    """The derived verdict.
+
+    trials: those that follow from the record, from the first;  path: as far as it is known
     token, origin: of the target's own token; None where it is not known, or where the text ends before it
-    missing: what is not known, as a sentence; empty: nothing
+    missing: the unknown part, as a sentence; empty: nothing
     """
 
     trials: list[Trial]
@@ -66,9 +71,14 @@ def derive(
     change: WhatIfChange,
     read: int | None = None,
 ) -> DerivedVerdict:
-    """The step `step` with `change`. node: a drafted node, or as many as were drafted: the target's own token
+    """Derive the step `step` with `change`.
+
+    node: a drafted node, or the number of drafted nodes: the target's own token
     before: the steps before it, at least as many as reach its positions;  read: how many tokens of the prompt the target read,
-    None: all. Raises NeedsRun, ParamError."""
+            None: all
+
+    Raises NeedsRun, ParamError.
+    """
     method = Method.from_record(method_at(header, step.step))
     _check_derivable(header, method, step, change)
     count = 0 if step.draft is None else len(step.draft.tokens)
@@ -110,7 +120,7 @@ def _check_derivable(header: Header, method: Method, step: Step, change: WhatIfC
 
 
 class _Case:
-    """A step, and what the run drew in it."""
+    """A step, and the numbers that the run drew in it."""
 
     def __init__(self, header: Header, before: Sequence[Step], step: Step, method: Method, read: int):
         self.header = header
@@ -121,7 +131,7 @@ class _Case:
         self.before = before[-1] if before else None
 
     def rederive(self) -> None:
-        """The record itself must follow from the record. Raises NeedsRun."""
+        """Check that the record follows from itself. Raises NeedsRun."""
         verdict = self._verdict(self.method.acceptance, self.method.sampler, None, {}, {})
         t, cut = self.step.trials, self.step.extra is None
         due = [] if t is None else list(zip(t.node, t.ok, t.u, strict=True))
@@ -177,7 +187,7 @@ class _Case:
         draws: dict[Any, float],
         other: dict[int, int],
     ) -> Verdict:
-        """The rule's verdict on what is recorded; its trials are those that follow from it. Raises NeedsRun."""
+        """The rule's verdict on the recorded values; its trials are those that follow from them. Raises NeedsRun."""
         recall, exact = Recall(self.step, sampler, heat), rule.telling.rest
         said = (self.step.rule or {}) if rule.name == self.method.acceptance.name else {}
         verdicts: list[Verdict] = []
@@ -287,7 +297,7 @@ class _Case:
         return [x.node for x in verdict.trials if d.parents[x.node] == end and not x.ok] == due
 
     def _cut(self, emitted: list[int], origins: list[str]) -> tuple[list[int], list[str], bool]:
-        """What is left when the text ends at a stop token or at its longest; whether the last token went."""
+        """What is left of the tokens when the text ends at a stop token or at its longest; whether the last token went."""
         written = self.step.n - self.read
         room = max(0, self.header.max_new_tokens - written) if self.header.max_new_tokens else len(emitted)
         stops = [i + 1 for i, x in enumerate(emitted) if x in self.header.stop_tokens]
@@ -354,8 +364,10 @@ def _count_sure_trials(rule: AcceptanceRule, verdict: Verdict, recall: Recall) -
 
 
 def _common_verdict(verdicts: Sequence[Verdict], whole: bool) -> Verdict:
-    """What all of them say: trials up to the first that differs, and the path and token where all are alike. whole: the
-    path is settled by all trials together"""
+    """What all verdicts share: trials up to the first that differs, and the path and token where all agree.
+
+    whole: all trials together decide the path
+    """
     first, same = verdicts[0], 0
     for rows in zip(*(x.trials for x in verdicts), strict=False):
         if len({(x.node, x.ok, x.u) for x in rows}) > 1:
