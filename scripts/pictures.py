@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Take the pictures of the documentation: start the app on the shipped models, go through its pages in headless Chromium,
-and write docs/pictures/NAME.png, with few colours so that they stay small.
+"""Take the pictures of the documentation, and write docs/pictures/NAME.png.
+
+The script starts the app on the shipped models and goes through its pages in headless Chromium. The pictures have few colours
+so that they stay small.
 
     python scripts/environment.py python scripts/pictures.py [NAME ...]
 
-Needs playwright, Pillow and the browser that the tests use. Traces are written to a folder that
-goes away again.
+Needs playwright, Pillow and the browser that the tests use. Traces are written to a folder that is removed afterwards.
 """
 
 from __future__ import annotations

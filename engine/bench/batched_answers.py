@@ -21,7 +21,7 @@ from .talk import AnswerWriter, PromptRenderer, Talk, TurnAnswer
 
 
 class BatchedBench(PromptRenderer, Protocol):
-    """What a bench is to those who put it several questions at once."""
+    """The bench's interface for asking several questions at once."""
 
     model: Model
     methods: dict[str, Method]
@@ -50,11 +50,11 @@ class BatchedBench(PromptRenderer, Protocol):
 def answer_in_batches(
     bench: BatchedBench, talks: Sequence[Talk], method: Method, most: int
 ) -> SharedPassStats:
-    """Let `method` answer every turn of the talks, at most `most` at a time; where an answer ends the next one is begun.
+    """Let `method` answer every turn of the talks, at most `most` at a time; where an answer ends the next one begins.
 
-    Steps last until their tokens are there, what is done for others meanwhile included. So the seconds of an answer are made
-    its share of the time that all took, in proportion to how long it was written, and energy is divided likewise; latency
-    stays what whoever asked waits for.
+    A step lasts until its tokens are there, including work that is done for others meanwhile. So each answer gets a share of
+    the time that all took, in proportion to how long it was written. Energy is divided likewise. Latency stays the time that
+    the asker waits.
     """
     ready, before = deque(talks), read_joules()
     going: dict[int, AnswerWriter] = {}  # by id of a talk
@@ -94,7 +94,7 @@ def answer_in_batches(
 
 
 def _divide_time(answers: Sequence[TurnAnswer], seconds: float, energy: float | None) -> None:
-    """Give each answer its share of what all took, by how long it was written."""
+    """Give each answer its share of the total time and energy, in proportion to how long it was written."""
     total = sum(x.prefill_s + x.decode_s for x in answers)
     for answer in answers:
         share = (answer.prefill_s + answer.decode_s) / total if total else 0.0
@@ -108,9 +108,9 @@ def _divide_time(answers: Sequence[TurnAnswer], seconds: float, energy: float | 
 
 
 class BatchedRows:
-    """The rows of questions that are put to a bench in sets, `batch` answered at a time, and handed out one by one.
+    """The rows of questions that are given to a bench in sets, answered `batch` at a time, and handed out one by one.
 
-    Within a set each method answers all of it before the next one does; which comes first changes from set to set.
+    Within a set each method answers all of it before the next method does; the first method changes from set to set.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class BatchedRows:
         self.ready: dict[object, list[LabBenchRow]] = {}
 
     def rows(self, question: BenchQuestion, number: int) -> list[LabBenchRow]:
-        """The results of every method for question `number`; the questions of the same batch are answered with it."""
+        """The results of every method for question `number`; the questions of its set are answered with it."""
         if question.id not in self.ready:
             some = [
                 x

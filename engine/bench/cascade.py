@@ -1,4 +1,4 @@
-"""What two models cost and gain: every router at several thresholds, on questions with known answers."""
+"""The cost and gain of two models: every router at several thresholds, on questions with known answers."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class CascadeBench(Bench):
         self.methods |= {name: replace(self.methods[name], sampler=Temperature(WARM)) for name in voting}
 
     def _default_methods(self) -> dict[str, Method]:
-        """The small model alone, and every router at its thresholds; why some cannot run here goes into `left_out`."""
+        """The small model alone, and every router at its thresholds; `left_out` gets the reasons why some cannot run here."""
         alone = {
             "tau": 0.0,
             "samples": 1,
@@ -127,7 +127,7 @@ class CascadeBench(Bench):
         return {**super().settings(), "left_out": self.left_out, "held": held}
 
     def figures(self, question: BenchQuestion) -> list[CascadeRow]:
-        """What every method makes of a question."""
+        """The rows of every method for a question."""
         talks = {name: self.talk(question, method) for name, method in self.methods.items()}
         return [self._row(question, name, talk, talks[BASELINE]) for name, talk in talks.items()]
 
@@ -184,8 +184,10 @@ def measure_cascade(
     resume: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> CascadeResult:
-    """Put every question to every method. The rest as for `gather`, which may be interrupted: what there is until then is
-    returned."""
+    """Put every question to every method.
+
+    Other arguments are those of `gather`, which may be interrupted: then the result so far is returned.
+    """
     result = CascadeResult({**bench.settings(), "questions": describe_questions(questions, asked)})
 
     def work(i: int, question: BenchQuestion) -> tuple[Sequence[CascadeRow], str]:

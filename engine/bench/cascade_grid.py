@@ -25,7 +25,7 @@ ALWAYS = 64.0  # bits: more than any distribution has, so that the small model's
 def held_out_questions(
     questions: Sequence[BenchQuestion], asked: Sequence[BenchQuestion], count: int = HELD
 ) -> list[BenchQuestion]:
-    """The last `count` questions of every kind among those of one turn that are judged and not asked, in their order."""
+    """The last `count` questions of every kind, in their order, among those of one turn that are judged and not asked."""
     names = {x.id for x in asked}
     free = [x for x in questions if x.id not in names and x.scorer and len(x.turns) == 1]
     last = {kind: [x for x in free if x.kind == kind][-count:] for kind in count_kinds(free)}
@@ -39,14 +39,16 @@ def router_method(strategy: str, router: str, knobs: dict[str, Any]) -> Method:
 
 
 class HeldOutAnswers:
-    """What the small model of a bench, which keeps records, does on held-out questions: its answers are kept whatever they
-    are, so the large model is not asked."""
+    """The results of a bench's small model on held-out questions.
+
+    The bench keeps records. The small model's answers are kept whatever they are, so the large model is not asked.
+    """
 
     def __init__(self, bench: Bench, held: Sequence[BenchQuestion]):
         self.bench, self.held = bench, [x for x in held if not bench.skip_reason(x)]
 
     def tallies(self, router: str, knobs: dict[str, Any]) -> list[tuple[BenchQuestion, TallyDetail]]:
-        """The tally of every question's answers under a router of answers; of questions that came to an end."""
+        """The tally of every question's answers under a router of answers, for questions that came to an end."""
         method = router_method("cascade", router, {**knobs, "tau": ALWAYS if router == "entropy" else 0.0})
         rows = []
         for question in self.held:
@@ -67,8 +69,10 @@ class HeldOutAnswers:
         return list(dict.fromkeys(float(f"{x:.4g}") for x in taus))
 
     def labelled_pairs(self) -> str:
-        """Labelled pairs as `references` takes them, of the shortest questions: the known answer, which is right, and the small
-        model's own, where it is wrong. Empty: there are too few."""
+        """Labelled pairs as `references` takes them, of the shortest questions. Empty: there are too few.
+
+        A pair is the known answer, which is right, or the small model's own, where it is wrong.
+        """
         rows = self.tallies("answer_confidence", {})
         rows.sort(key=lambda row: len(self.bench.first_prompt(row[0])))
         right = [(x, self._answer_ids(x.references[0]), True) for x, _ in rows]

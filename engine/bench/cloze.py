@@ -62,9 +62,12 @@ class ClozeQuestion:
 
 @dataclass
 class ClozeRow:
-    """What a rule made of the questions: by sort how many were asked and right; layers run at the mask, tests and FLOPs of
-    all passes, summed; rows that were fed, once for each layer there is, and those that ran one; of what was looked up in
-    a table how much was there, and the most bytes that it took. answers: what each question took, which are one token long."""
+    """The result of a rule for the questions.
+
+    It has, by sort, how many were asked and right; layers run at the mask, tests and FLOPs of all passes, summed; rows that
+    were fed, once for each layer there is, and those that ran one; for lookups in a table, how many were found, and the most
+    bytes that it took. answers: the cost of each question; answers are one token long.
+    """
 
     rule: str
     asked: dict[str, int] = field(default_factory=dict)
@@ -131,8 +134,10 @@ class ClozeBench:
             self._rows.append((ids + end * (-len(ids) % FILL), len(ids) - 1))
 
     def rules(self) -> Iterator[tuple[str, AdaptiveDepth]]:
-        """Name and rule of all that are tried: no rule, and each rule at each of its bounds, but those that this model lacks
-        heads for."""
+        """Name and rule of all that are tried: no rule, and each rule at each of its bounds.
+
+        Rules for which this model lacks heads are left out.
+        """
         yield WHOLE, cast(AdaptiveDepth, build("adaptive_depth", "all_layers", {}))
         trained = " heads=exits" if self.heads else ""
         for words, bounds in SWEEPS.items():
@@ -200,7 +205,7 @@ def _attention_rows(one: Pass, layers: int) -> int:
 
 
 def measure_cloze(bench: ClozeBench, say: Callable[[str], None] = lambda text: None) -> dict[str, Any]:
-    """The figures of every rule, by name, and of what they are, as plain data."""
+    """The figures of every rule, by name, with a description of the measurement, as plain data."""
     rows, answers = dict[str, dict[str, Any]](), list[AnswerCost]()
     for name, rule in bench.rules():
         if not rows:

@@ -1,4 +1,4 @@
-"""What fewer layers cost and save: every depth rule, lossy and checked, on questions with known answers."""
+"""The cost and savings of fewer layers: every depth rule, lossy and checked, on questions with known answers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SHORT = 2  # questions of a kind in the short form
 
 
 def depth_rules(spec: ModelSpec) -> dict[str, str]:
-    """Name -> the words of a rule, of every one that changes texts, with its usual knobs unless others are said."""
+    """Name -> the words of a rule, for every rule that changes texts, with its default knobs unless others are given."""
     n = spec.n_layers
     few = round(0.6 * n)
     first = few - few // 2  # of the layers left out
@@ -102,7 +102,7 @@ class DepthBench(Bench):
         return {**super().settings(), "left_out": self.left_out}
 
     def figures(self, question: BenchQuestion, turn: int) -> list[DepthRow]:
-        """What every method makes of a question; for `turn` see `talks`."""
+        """The rows of every method for a question; for `turn` see `talks`."""
         talks = self.talks(question, turn)
         return [self._row(question, name, talks[name], talks[BASELINE]) for name in self.methods]
 
@@ -136,7 +136,7 @@ class DepthBench(Bench):
 
 
 def layer_rows(spec: ModelSpec, one: Pass) -> float:
-    """Rows times layers that a pass ran, an attention or a feed-forward block for a half."""
+    """Rows times layers that a pass ran; an attention or a feed-forward block counts as a half."""
     rows = one.rows or [one.tokens] * spec.n_layers
     ran = [resolve_layers(x, range(spec.n_layers)) for x in (one.attn, one.ffn)]
     return sum(rows[i] for part in ran for i in part) / 2
@@ -151,8 +151,10 @@ def measure_depth(
     resume: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> DepthResult:
-    """Put every question to every method. The rest as for `gather`, which may be interrupted: what there is until then is
-    returned."""
+    """Put every question to every method.
+
+    Other arguments are those of `gather`, which may be interrupted: then the result so far is returned.
+    """
     result = DepthResult({**bench.settings(), "questions": describe_questions(questions, asked)})
     ask_questions(bench, result, questions, bench.figures, out=out, resume=resume, say=say)
     return result

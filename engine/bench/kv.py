@@ -1,5 +1,7 @@
-"""The price of a small cache: every policy reads the same texts at several budgets. What their words cost is compared, and
-which pass keys are found in them."""
+"""The price of a small cache: every policy reads the same texts at several budgets.
+
+It compares the price of their words, and which pass keys are found in them.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,7 @@ class KVBench:
                 raise LabBenchError(f"bench kv measures caches: leave the drafter {method.drafter.name} out.")
 
     def settings(self) -> dict[str, Any]:
-        """What the figures depend on, as plain data."""
+        """The settings that the figures depend on, as plain data."""
         settings = self._bench.settings()
         chosen = {name: method.record() for name, method in self.methods.items()}
         sizes: dict[str, Any] = {"shares": list(SHARES), "prompt": PROMPT, "words": self.words}
@@ -106,7 +108,7 @@ class KVBench:
 
     @torch.inference_mode()
     def read_text(self, method: Method, tokens: Sequence[int]) -> TextReading:
-        """Read a text as a run would that writes it: the prompt, then token by token. Raises EngineFault."""
+        """Read a text as a run that writes it would: the prompt, then token by token. Raises EngineFault."""
         prompt, words = tokens[: -self.words], tokens[-self.words :]
         session = Session(
             self.model, method, prompt, max_new_tokens=len(words), stop_tokens=[], level="summary"
@@ -126,8 +128,10 @@ class KVBench:
         )
 
     def passkey_prompt(self, text: BenchQuestion) -> list[int] | None:
-        """The prompt that hides a pass key and asks for it, as near to PROMPT tokens as whole sentences allow; None where the
-        stories are too short for that."""
+        """The prompt that hides a pass key and asks for it, as near to PROMPT tokens as whole sentences allow.
+
+        None where the stories are too short for that.
+        """
         if self._asked[0] != text.id:
             bare = hide_key(text, 0)
             # what the chat template adds: rendering takes long
@@ -153,7 +157,7 @@ class KVBench:
         )
 
     def rows(self, text: BenchQuestion) -> list[KVRow]:
-        """What every method makes of a text, the full cache first."""
+        """The rows of every method for a text, the full cache first."""
         row = self._passkey_row_builder(text) if text.kind == PASSKEY else self._text_row_builder(text)
         rows = [row(BASELINE, 1.0, PLAIN)]
         for name, share, method in self.budgets():
@@ -239,7 +243,7 @@ def _entry_count(store: LayerStore) -> int:
 
 
 def default_methods(model: Model) -> tuple[dict[str, Method], dict[str, str]]:
-    """Every policy that has a budget as a share of the prompt, and reads no further model; and why some cannot run."""
+    """Every policy with a budget as a share of the prompt that reads no further model; and why some cannot run."""
     methods: dict[str, Method] = {}
     left_out: dict[str, str] = {}
     for name, part in registry("policy").items():
@@ -256,7 +260,7 @@ def default_methods(model: Model) -> tuple[dict[str, Method], dict[str, str]]:
 
 
 def select_texts(questions: Sequence[BenchQuestion], count: int) -> list[BenchQuestion]:
-    """`count` texts of each kind, out of the longest first turns; of each, one is read on and one is copied."""
+    """`count` texts of each kind, from the longest first turns: each turn is read on once and copied once."""
     chosen = sorted(questions, key=lambda x: (-len(x.turns[0]), str(x.id)))[:count]
     return [BenchQuestion(f"{x.id} {kind}", kind, x.turns[:1]) for x in chosen for kind in PRICED]
 
@@ -270,8 +274,11 @@ def measure_kv(
     resume: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> KVResult:
-    """Read every text under everything. `questions`: from `select_texts` and `passkeys`; `asked`: what to remember of where
-    they came from; the rest as for `gather`, which may be interrupted: what there is until then is returned."""
+    """Read every text under every method and budget.
+
+    `questions`: from `select_texts` and `passkeys`; `asked`: the record of their source. Other arguments are those of `gather`,
+    which may be interrupted: then the result so far is returned.
+    """
     result = KVResult({**bench.settings(), "questions": describe_questions(questions, asked)})
 
     def work(i: int, text: BenchQuestion) -> tuple[list[KVRow], str]:

@@ -1,4 +1,4 @@
-"""LabBench: what each composition of methods gains and loses on questions with known answers, all in one run."""
+"""LabBench: the gains and losses of each composition of methods on questions with known answers, all in one run."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Bench:
     # ---- one question
 
     def rows(self, question: BenchQuestion, turn: int = 0) -> list[LabBenchRow]:
-        """What every composition made of the question, in their order; for `turn` see `talks`."""
+        """The rows of every composition for the question, in their order; for `turn` see `talks`."""
         return self.rows_from_talks(question, self.talks(question, turn))
 
     def rows_from_talks(
@@ -144,8 +144,10 @@ class Bench:
         return [self.row(question, name, talks[name], talks[BASELINE]) for name in self.methods]
 
     def talks(self, question: BenchQuestion, turn: int) -> dict[str, list[TurnAnswer]]:
-        """The answers of every composition; they take turns beginning with number `turn`, so that whatever else the machine
-        does meets them all."""
+        """The answers of every composition, which take turns beginning with number `turn`.
+
+        So whatever else the machine does meets them all.
+        """
         names = list(self.methods)
         shift = turn % len(names)
         return {name: self.talk(question, self.methods[name]) for name in names[shift:] + names[:shift]}
@@ -180,7 +182,7 @@ class Bench:
         return Session(self.model, method, prompt, models=models, max_new_tokens=longest, **more)
 
     def trace_level(self, method: Method) -> Level:
-        """What has to be recorded of a method."""
+        """The trace level that a method needs."""
         return "decisions" if "drafter" in method.strategy.uses and method.drafter.drafts else "summary"
 
     def new_answer(self, prompt: list[int]) -> TurnAnswer:
@@ -367,8 +369,11 @@ def ask_questions(
     resume: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> None:
-    """Put the questions to all methods of a bench: `rows` makes of one, and its number, what `result` keeps; what is too long
-    is skipped. The rest as for `gather`."""
+    """Put the questions to all methods of a bench.
+
+    `rows` turns one question, and its number, into what `result` keeps; questions that are too long are skipped. Other
+    arguments are those of `gather`.
+    """
 
     def work(i: int, question: BenchQuestion) -> tuple[Sequence[R], str]:
         why = bench.skip_reason(question)
@@ -391,9 +396,11 @@ def measure_labbench(
     resume: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> LabBenchResult:
-    """Put every question to every composition. `asked`: what to remember of where the questions came from;  batch: answers
-    that a method writes at a time (`side_by_side.py`); the rest as for `gather`, which may be interrupted: what there is until
-    then is returned."""
+    """Put every question to every composition.
+
+    `asked`: the record of the questions' source;  batch: answers that a method writes at a time (`side_by_side.py`). Other
+    arguments are those of `gather`, which may be interrupted: then the result so far is returned.
+    """
     result = LabBenchResult(
         {**bench.settings(), "batch": batch, "questions": describe_questions(questions, asked)}
     )
@@ -403,7 +410,7 @@ def measure_labbench(
 
 
 def describe_questions(questions: Sequence[BenchQuestion], asked: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What to remember of the questions: `asked`, how many, how many turns behind the first ones, and a hash of them."""
+    """The record of the questions: `asked`, their number, the number of turns behind the first ones, and a hash of them."""
     later = {
         "later_turns": sum(len(x.turns) - 1 for x in questions),
         "with_later": sum(len(x.turns) > 1 for x in questions),

@@ -35,14 +35,14 @@ HELD = 128  # entries that such a pass finds
 
 
 def default_transforms() -> dict[str, str]:
-    """Name -> transforms of every model that is made unless some are named: each transform as it comes."""
+    """Name -> transforms of every model that is made unless some are named: each transform with its defaults."""
     return {name: name for name in registry("weights")}
 
 
 def make_models(
     dense: Model, wanted: Mapping[str, str], make: Callable[[str], Model], lenient: bool = False
 ) -> tuple[dict[str, Model], dict[str, str]]:
-    """The dense model and those that `make` makes of it, by name; and, if `lenient`, why some cannot be made."""
+    """The dense model and those that `make` makes from it, by name; and, if `lenient`, why some cannot be made."""
     models, left_out = {DENSE: dense}, {}
     for name, words in wanted.items():
         if name == DENSE:
@@ -59,8 +59,10 @@ def make_models(
 
 
 class ModelsBench(Bench):
-    """Models by name, the dense one first, that write by plain greedy decoding. left_out: name -> why it could not be made.
-    Raises LabBenchError if the dense one has no tokenizer."""
+    """Models by name, the dense one first, that write by plain greedy decoding.
+
+    left_out: name -> why it could not be made. Raises LabBenchError if the dense one has no tokenizer.
+    """
 
     def __init__(
         self,
@@ -85,7 +87,7 @@ class ModelsBench(Bench):
         }
 
     def figures(self, question: BenchQuestion, turn: int) -> list[ModelsRow]:
-        """What every model makes of a question; they take turns beginning with number `turn`."""
+        """The rows of every model for a question; they take turns beginning with number `turn`."""
         names, laws = list(self.variants), self.compare_distributions(question)
         shift = turn % len(names)
         rows = {name: self._row(question, name, laws[name]) for name in names[shift:] + names[:shift]}
@@ -142,8 +144,10 @@ def measure_models(
     resume: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> ModelsResult:
-    """Put every question to every model. The rest as for `gather`, which may be interrupted: what there is until then is
-    returned."""
+    """Put every question to every model.
+
+    Other arguments are those of `gather`, which may be interrupted: then the result so far is returned.
+    """
     result = ModelsResult({**bench.settings(), "questions": describe_questions(questions, asked)})
     ask_questions(bench, result, questions, bench.figures, out=out, resume=resume, say=say)
     return result
@@ -153,8 +157,11 @@ def measure_models(
 
 
 def random_decoder(params: int, dtype: torch.dtype, seed: int = 0) -> Decoder:
-    """A decoder of random weights with about so many parameters, in proportions of small models: heads 64 wide, a quarter as
-    many KV heads, a feed-forward block three times as wide as the model, which is 40 times as wide as it is deep or more."""
+    """A decoder of random weights with about so many parameters, in proportions of small models.
+
+    Its heads are 64 wide, with a quarter as many KV heads. Its feed-forward block is three times as wide as the model, which is
+    40 times as wide as it is deep or more.
+    """
     return random_decoder_of(random_shape(params), dtype, seed)
 
 
@@ -215,8 +222,12 @@ def measure_speeds(
     dtype: torch.dtype = torch.bfloat16,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Milliseconds of a pass of each number of rows behind HELD entries, of random weights as they are and under each
-    transform: the median of `repeats` rounds, in turns. Raises a Refusal where a transform cannot be made."""
+    """Milliseconds of a pass of each number of rows behind HELD entries, by transform.
+
+    The weights are random, as they are and under each transform.
+
+    The figures are the median of `repeats` rounds, in turns. Raises a Refusal where a transform cannot be made.
+    """
     say(f"making about {params / 1e6:g} M random weights")
     plain = random_decoder(params, dtype)
     decoders = {DENSE: plain.pack_weights()}
@@ -243,7 +254,10 @@ class _DecoderHolder:
 
 
 def apply_transforms(plain: Decoder, words: str) -> Decoder:
-    """What transforms that read no text make of random weights. Raises a Refusal where one cannot be made, or reads some."""
+    """Apply transforms that read no text to random weights.
+
+    Raises a Refusal where one cannot be made, or reads some.
+    """
 
     def silent() -> torch.Tensor:
         raise LabBenchError(

@@ -1,5 +1,7 @@
-"""What parallel decoding costs: questions with a rule, answered on a canvas by several selectors, in passes, rows and right
-answers."""
+"""The cost of parallel decoding: questions with a rule, answered on a canvas by several selectors.
+
+It counts passes, rows and right answers.
+"""
 
 from __future__ import annotations
 
@@ -49,8 +51,10 @@ def _canvas_method(
 
 
 def default_methods(heads: Collection[str] = ()) -> dict[str, Method]:
-    """What is measured unless methods are named, of a model with these heads. More steps than a block has places are one place
-    a pass."""
+    """The methods that are measured unless methods are named, for a model with these heads.
+
+    More steps than a block has places means one place a pass.
+    """
     trained = {
         "learn2pd": _canvas_method("learn2pd"),
         "learn2pd (filter alone)": _canvas_method("learn2pd", cut_after_end=False),
@@ -77,7 +81,7 @@ def default_methods(heads: Collection[str] = ()) -> dict[str, Method]:
 
 
 def all_methods() -> dict[str, Method]:
-    """All that may be chosen by name: what is measured of a model with every head."""
+    """All methods that may be chosen by name: those for a model with every head."""
     return default_methods(("learn2pd",))
 
 
@@ -106,7 +110,7 @@ class ParallelBench:
         }
 
     def questions(self) -> list[BenchQuestion]:
-        """What is asked, in the form of the other measurements."""
+        """The questions, in the form of the other measurements."""
         return [BenchQuestion(name, task.task, (task.prompt,)) for name, task in self.tasks.items()]
 
     def settings(self) -> dict[str, Any]:
@@ -124,7 +128,7 @@ class ParallelBench:
         return {**settings, "chat": False}
 
     def rows(self, question: BenchQuestion, turn: int) -> list[ParallelRow]:
-        """What every method makes of a question; they take turns beginning with number `turn`."""
+        """The rows of every method for a question; they take turns beginning with number `turn`."""
         names = list(self.methods)
         shift = turn % len(names)
         rows = {name: self.row(question, name) for name in [*names[shift:], *names[:shift]]}
@@ -132,7 +136,7 @@ class ParallelBench:
 
     @torch.inference_mode()
     def row(self, question: BenchQuestion, name: str) -> ParallelRow:
-        """What one method makes of it, on a canvas with a place more than a right answer has, for the end."""
+        """The row of one method, on a canvas with one place more than a right answer has, for the end."""
         task = self.tasks[str(question.id)]
         row = ParallelRow(question.id, task.task, name, task.length, task.slots)
         prompt = encode_text_or_ids(self.model, task.prompt)
@@ -168,8 +172,10 @@ class ParallelBench:
 
 
 def question_chance(task: Task) -> float:
-    """The chance of a right answer when a perfect model of the right answers draws all slots at once. A shuffle's closed form
-    is that of a model of all orders, the list's own among them."""
+    """The chance of a right answer when a perfect model of the right answers draws all slots at once.
+
+    A shuffle's closed form is that of a model of all orders, the list's own among them.
+    """
     if task.task in LISTS and task.task != "shuffle":
         return float(chance_at_once(task.task, task.length))
     return float(Oracle(right_answers(task)).chance_at_once(task))
@@ -182,8 +188,10 @@ def measure_parallel(
     resume: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> ParallelResult:
-    """Put every question to every method. The rest as for `gather`, which may be interrupted: what there is until then is
-    returned."""
+    """Put every question to every method.
+
+    Other arguments are those of `gather`, which may be interrupted: then the result so far is returned.
+    """
     asked = bench.questions()
     result = ParallelResult({**bench.settings(), "questions": describe_questions(asked, {})})
 

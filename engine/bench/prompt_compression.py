@@ -1,4 +1,4 @@
-"""What contexts leave of a prompt, what the right answer is worth behind that, and how long it takes until the first token."""
+"""Prompt compressions: what each reads of a prompt, the price of the right answer then, and the time to the first token."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CONTEXTS: dict[str, Callable[[float], dict[str, Any]]] = {
 
 
 def default_methods() -> dict[str, Method]:
-    """All that is measured unless methods are named: each context at each share."""
+    """The methods that are measured unless methods are given: each prompt compression at each share."""
     methods: dict[str, Method] = {}
     for context, knobs in CONTEXTS.items():
         methods |= {
@@ -79,7 +79,7 @@ class PromptCompressionBench(Bench):
         return f"Its prompt has fewer than {LEAST} tokens." if short else super().skip_reason(question)
 
     def figures(self, question: BenchQuestion, turn: int) -> list[PromptCompressionRow]:
-        """What every method reads of the question's first turn; they take turns beginning with number `turn`."""
+        """The rows of every method for the question's first turn; they take turns beginning with number `turn`."""
         names = list(self.methods)
         shift, prompt = turn % len(names), self.first_prompt(question)
         rows = {name: self._row(question, name, prompt) for name in names[shift:] + names[:shift]}
@@ -131,8 +131,10 @@ def measure_prompt_compression(
     resume: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> PromptCompressionResult:
-    """Put every question to every method. The rest as for `gather`, which may be interrupted: what there is until then is
-    returned."""
+    """Put every question to every method.
+
+    Other arguments are those of `gather`, which may be interrupted: then the result so far is returned.
+    """
     result = PromptCompressionResult({**bench.settings(), "questions": describe_questions(questions, asked)})
     ask_questions(bench, result, questions, bench.figures, out=out, resume=resume, say=say)
     return result

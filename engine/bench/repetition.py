@@ -182,7 +182,7 @@ def read_copies(
 
 
 def copy_curve(rows: Sequence[RepeatedSentence], times: int) -> list[dict[str, Any]]:
-    """By copy, the means of TP, IP and WR over the sentences, which count alike."""
+    """By copy, the means of TP, IP and WR over the sentences; all sentences have the same weight."""
     return [
         {
             "n": n,
@@ -209,7 +209,7 @@ def first_copy_thirds(rows: Sequence[RepeatedSentence], times: int) -> list[dict
 def measure_repetition(
     bench: RepetitionBench, pairs: Sequence[tuple[str, str]], about: dict[str, str]
 ) -> dict[str, Any]:
-    """The measurement as plain data. about: what to remember of where the sentences came from.
+    """The measurement as plain data. about: the record of the sentences' source.
 
     The three figures are those of Xu et al. 2022, arXiv:2206.02369 [recalled definitions]: the mean probability of a token
     (TP), the share of tokens more likely than in the first copy (IP), the share that are the likeliest (WR).

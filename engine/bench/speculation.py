@@ -1,4 +1,4 @@
-"""Speculation: what every method that writes several tokens a pass gains, and where its time goes, all in one run."""
+"""Speculation: the gain of every method that writes several tokens a pass, and where its time goes, all in one run."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ VARIANTS: dict[str, Parts] = {
     "early_exit (confident)": _drafter_parts("early_exit", criterion="confidence_exit"),
     "prompt_lookup (length 4)": _drafter_parts("prompt_lookup", max_draft_tokens=4),
     "token_recycling (24 nodes)": _drafter_parts("token_recycling", nodes="24"),
-    # few nodes: what papers draft for a GPU costs a small model on a CPU more than it gains
+    # few nodes: drafts that papers size for a GPU cost a small model on a CPU more than they gain
     "trie (8 nodes)": _drafter_parts("trie", nodes=8),
     "llma (length 5)": _drafter_parts("llma", max_draft_tokens=5),
     "medusa (8 nodes)": _drafter_parts("medusa", nodes=8),
     "hydra (8 nodes)": _drafter_parts("hydra", nodes=8),
     "eagle (4 nodes)": _drafter_parts("eagle", nodes=4, depth=4),
 }
-# Where tokens are drawn, rules and shapes of trees part that are the same under a greedy sampler.
+# Where tokens are drawn, rules and shapes of trees differ that are the same under a greedy sampler.
 DRAWING: dict[str, Parts] = {
     "draft_model": _drafter_parts("draft_model"),
     "draft_model (block)": _drafter_parts("draft_model", "block"),
@@ -76,7 +76,7 @@ DRAWING: dict[str, Parts] = {
 
 
 def default_methods(bench: Bench) -> dict[str, Method]:
-    """What is measured greedily unless others are named, for the model of `bench`; some may not run on it."""
+    """The methods that are measured greedily unless others are named, for the model of `bench`; some may not run on it."""
     drafters: dict[str, Parts] = {
         name: _drafter_parts(name) for name in registry("drafter") if name != Method().drafter.name
     }
@@ -105,7 +105,7 @@ def template_lengths(bench: Bench) -> dict[str, int]:
 
 
 def drawn_name(name: str) -> str:
-    """What a method is called where it draws: "x (drawn)", or "x (y, drawn)"."""
+    """The name of a method where it draws: "x (drawn)", or "x (y, drawn)"."""
     return f"{name[:-1]}, drawn)" if name.endswith(")") else f"{name} (drawn)"
 
 
@@ -368,8 +368,11 @@ def measure_speculation(
     resume: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> SpecResult:
-    """Put all turns of every question to everyone. `asked`: what to remember of where the questions came from; the rest as for
-    `gather`, which may be interrupted: what there is until then is returned."""
+    """Put all turns of every question to every contestant.
+
+    `asked`: the record of the questions' source. Other arguments are those of `gather`, which may be interrupted: then the
+    result so far is returned.
+    """
     asked = {**(asked or {}), "spec_bench": is_spec_bench(questions)}
     result = bench.result({**bench.settings(), "questions": describe_questions(questions, asked)})
     for name, why in bench.left_out.items():

@@ -44,7 +44,7 @@ class TurnAnswer:
     spent: Spent = field(default_factory=dict)
 
     def add_prompt(self, began: Prefill) -> None:
-        """Count what was done with the prompt."""
+        """Count the cost of the prompt."""
         self.prefill_s = began.wall_us / 1e6
         self.kv_bytes = sum(c.held_bytes for c in began.cache)
 
@@ -66,7 +66,7 @@ class TurnAnswer:
         self.decode_s += step.wall_us / 1e6
 
     def record_fault(self, error: MethodError | EngineFault) -> None:
-        """Say why there is no whole answer."""
+        """Record why there is no whole answer."""
         self.end, self.fault = getattr(error, "reason", "bad_input"), str(error)
 
 
@@ -81,7 +81,7 @@ class RecordedAnswer(TurnAnswer):
     records: list[Step] = field(default_factory=list)
 
     def add_prompt(self, began: Prefill) -> None:
-        """Count what was done with the prompt, and keep its passes."""
+        """Count the cost of the prompt, and keep its passes."""
         super().add_prompt(began)
         self.read += began.passes
 
@@ -92,7 +92,7 @@ class RecordedAnswer(TurnAnswer):
 
 
 class PromptRenderer(Protocol):
-    """Who renders prompts, and reads what was answered."""
+    """Renders prompts, and decodes answers."""
 
     def prompt(self, question: BenchQuestion, said: Sequence[Mapping[str, str]]) -> list[int]:
         """Token ids of a talk up to where the model answers."""
@@ -151,7 +151,7 @@ class AnswerWriter:
         self.meter = Meter(session.header)
 
     def add(self, step: Step) -> None:
-        """Count a step; with the first one what was done with the prompt."""
+        """Count a step; with the first one also the cost of the prompt."""
         if not self.answer.steps:
             assert self.session.prefilled is not None
             self.meter.add_prompt(self.session.prefilled)
@@ -160,7 +160,7 @@ class AnswerWriter:
         self.meter.add(step)
 
     def finish(self) -> None:
-        """Say why it ended, and what it took."""
+        """Record why it ended, and its cost."""
         assert self.session.end is not None
         self.answer.end = self.session.end.reason
         self.answer.spent = self.meter.totals(len(self.answer.tokens))

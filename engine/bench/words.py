@@ -1,5 +1,7 @@
-"""What samplers and searches make of a model's words: right answers, answers in due form, what is said again, how surprising
-the words are, and what they cost."""
+"""The effect of samplers and searches on a model's words.
+
+It measures right answers, answers in the requested form, repetition, how surprising the words are, and their cost.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ class AnswerForm:
     text: str
 
     def fits(self, said: str) -> bool:
-        """Whether a text has the form: looked at by other means than those that constrain a text to it."""
+        """Whether a text has the form, checked by other means than those that constrain a text to it."""
         if self.dialect == "json":
             value = parse_json(said)
             return value is not None and isinstance(value[0], dict)
@@ -183,7 +185,7 @@ class WordsBench(Bench):
         )
 
     def figures(self, question: BenchQuestion, turn: int) -> list[WordsRow]:
-        """What every method makes of a question; for `turn` see `talks`."""
+        """The rows of every method for a question; for `turn` see `talks`."""
         talks = self.talks(question, turn)
         return [self._row(question, name, talks[name], talks[BASELINE]) for name in self.methods]
 
@@ -214,8 +216,10 @@ class WordsBench(Bench):
 
     @torch.inference_mode()
     def surprise(self, question: BenchQuestion, answer: TurnAnswer) -> float:
-        """-log2 of the probability of an answer under the model's own distribution, whatever it was written with. A prompt
-        is read once for all methods of a question."""
+        """-log2 of the probability of an answer under the model's own distribution, whatever it was written with.
+
+        A prompt is read once for all methods of a question.
+        """
         if self._lanes[0] != question.id:
             self._lanes = (question.id, {})
         lane = self._lanes[1].get(key := tuple(answer.prompt))
@@ -239,8 +243,10 @@ def measure_words(
     resume: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> WordsResult:
-    """Put every question to every method. The rest as for `gather`, which may be interrupted: what there is until then is
-    returned."""
+    """Put every question to every method.
+
+    Other arguments are those of `gather`, which may be interrupted: then the result so far is returned.
+    """
     result = WordsResult({**bench.settings(), "questions": describe_questions(questions, asked)})
     ask_questions(bench, result, questions, bench.figures, out=out, resume=resume, say=say)
     return result

@@ -1,4 +1,4 @@
-"""Calibrate: the value of a knob under which texts hold a risk, by tests over texts that the method writes itself."""
+"""Calibrate: choose a knob's value under which texts hold a risk, by tests over texts that the method writes itself."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RISKS = {
 
 @dataclass(frozen=True)
 class CalibrationText:
-    """A prompt as token ids, and for the risk "task" what its answer is held against."""
+    """A prompt as token ids, and for the risk "task" the reference that its answer is compared with."""
 
     prompt: tuple[int, ...]
     reference: str = ""
@@ -150,7 +150,7 @@ def calibration_basis(
     texts: Sequence[CalibrationText],
     aim: CalibrationSettings,
 ) -> dict[str, Any]:
-    """What any calibration says of what it was found for, by the names of its fields. used: models by role."""
+    """The part of a calibration that records its method, models and texts, by the names of its fields. used: models by role."""
     return {
         "name": name,
         "part": kind,
@@ -189,7 +189,7 @@ def _write_text(
     aim: CalibrationSettings,
     turn: int,
 ) -> list[int]:
-    """What the method writes behind the prompt; the same draws for every value."""
+    """The method's text behind the prompt; the same draws for every value."""
     given = {role: models[role] for role in method.lanes if role in models}
     session = Session(
         model,

@@ -55,8 +55,11 @@ def choose_exits(
 
 
 def exit_thresholds(how: Procedure, scores: Scores, agrees: Agrees, eps: float) -> tuple[float, ...]:
-    """For each exit the score from which on a prediction leaves there, as `confidence_exit.thresholds` takes them; infinite
-    where none does, 0 where all do. Equal scores count as above. Raises ValueError for tables without rows."""
+    """For each exit the score from which on a prediction leaves there, as `confidence_exit.thresholds` takes them.
+
+    It is infinite where no prediction leaves, 0 where all do. Equal scores count as above. Raises ValueError for tables without
+    rows.
+    """
     if scores.shape != agrees.shape or not len(scores) or not 0 < eps < 1:
         raise ValueError(
             f"scores {scores.shape} and agrees {agrees.shape} must be one table with rows, and eps from 0 to 1."
@@ -95,5 +98,5 @@ def _least_score(disagreed: Scores, eps: float) -> float:
 
 
 def cap_thresholds(bounds: Sequence[float], high: float = 1.01) -> tuple[float, ...]:
-    """Bounds as a knob takes them: what is never reached becomes `high`, above every probability."""
+    """Bounds as a knob takes them: a bound that is never reached becomes `high`, above every probability."""
     return tuple(min(high, x) for x in bounds)

@@ -1,4 +1,4 @@
-"""Scores: what an exit rule's tests say along texts that the whole model writes, and thresholds by exit from them."""
+"""Scores: the results of an exit rule's tests along texts that the whole model writes, and thresholds by exit from them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,12 @@ KNOB = ("adaptive_depth", "thresholds")
 def exit_scores(
     model: Model, method: Method, texts: Sequence[CalibrationText], max_new_tokens: int = 64, seed: int = 0
 ) -> tuple[Scores, Agrees]:
-    """Scores and agreement, [m, L] each, of every token that the whole model writes behind the prompts, at each exit that the
-    method's depth rule asks: run with a threshold that is never reached, so that no entry is an approximation. Raises
-    MethodError for a rule without `thresholds` above which a pass leaves, or which leaves at the highest of them too, for tests
-    that name no best token, for passes that read a draft, and for chance."""
+    """Scores and agreement, [m, L] each, of every token that the whole model writes behind the prompts.
+
+    There is one column for each exit that the method's depth rule tests. It runs with a threshold that is never reached, so
+    that no entry is an approximation. Raises MethodError for a rule without `thresholds` above which a pass leaves, or which
+    leaves at the highest of them too, for tests that name no best token, for passes that read a draft, and for chance.
+    """
     rule, (kind, knob) = method.adaptive_depth, KNOB
     highest = next((x.high for x in rule.params() if x.name == knob), None)
     other = MethodError(
@@ -67,9 +69,11 @@ def calibrate_exits(
     seed: int = 0,
     name: str = "",
 ) -> ConformalThresholds:
-    """The value of `thresholds` of the method's depth rule under which an exit seldom differs from the whole model: with a
-    chance of at most eps for a single token, its keys and values whole, by the procedures that promise something. Raises what
-    `exit_scores` does, and MethodError without texts or for an eps that is no chance."""
+    """The value of `thresholds` of the method's depth rule under which an exit seldom differs from the whole model.
+
+    It differs with a chance of at most eps for a single token, its keys and values whole. The procedures are those with a
+    guarantee. Raises what `exit_scores` does, and MethodError without texts or for an eps that is no chance.
+    """
     if not texts or not 0 < eps < 1:
         raise MethodError(
             f"thresholds by exit need texts, and a chance between 0 and 1: {len(texts)} texts, eps = {eps:g}."

@@ -1,4 +1,4 @@
-"""Contest: ways to decode that take turns on the same prompts, so that whatever else the machine does meets them all."""
+"""Contest: decoders take turns on the same prompts, so that all of them meet whatever else the machine does."""
 
 from __future__ import annotations
 
@@ -28,8 +28,11 @@ from .head_clock import HeadClock
 
 @dataclass(frozen=True)
 class DecodeResult:
-    """What one call wrote. steps: of ours also, their records;  heads_us: of each step, what its draft heads took
-    began: of ours also, the records before the steps"""
+    """The text of one call.
+
+    steps: of ours also, their records;  heads_us: of each step, the time of its draft heads; began: of ours also, the records
+    before the steps
+    """
 
     tokens: list[int]
     steps: tuple[Step, ...] = ()
@@ -56,8 +59,8 @@ class DecodeResult:
 class Contestant:
     """One way to decode.
 
-    seconds: prompt -> one wall time per repeat, of the whole call, prompt included;  calls: prompt -> what each call wrote
-    joules: prompt -> what each call used, None where no counter can be read;  models: of ours, all that it reads
+    seconds: prompt -> one wall time per repeat, of the whole call, prompt included;  calls: prompt -> the text of each call
+    joules: prompt -> joules of each call, None where no counter can be read;  models: of ours, all that it reads
     """
 
     name: str
@@ -71,7 +74,7 @@ class Contestant:
 
     @property
     def answers(self) -> list[AnswerCost]:
-        """What each call took."""
+        """The cost of each call."""
         rows = []
         for prompt, calls in self.calls.items():
             for call, seconds, energy in zip(calls, self.seconds[prompt], self.joules[prompt], strict=True):
@@ -86,7 +89,7 @@ class Contestant:
 
     @property
     def last_results(self) -> dict[str, DecodeResult]:
-        """prompt -> what the last call wrote."""
+        """prompt -> the result of the last call."""
         return {prompt: calls[-1] for prompt, calls in self.calls.items()}
 
     def record(self, reference: Contestant) -> dict[str, Any]:
@@ -126,8 +129,10 @@ def engine_contestant(  # noqa: PLR0913
     seed: int = 0,
     heads: HeadClock | None = None,
 ) -> Contestant:
-    """Our engine with `method`, its trace written to a file at `level`; None: nothing is kept. `models`: further ones by
-    role; `heads`: the clock of `model`, if it has one."""
+    """Our engine with `method`; its trace is written to a file at `level`, None: nothing is kept.
+
+    `models`: further ones by role; `heads`: the clock of `model`, if it has one.
+    """
 
     def write(prompt: list[int]) -> DecodeResult:
         with tempfile.TemporaryDirectory() as folder:
@@ -184,7 +189,7 @@ def run_round(
     turn: int,
     device: torch.device,
 ) -> None:
-    """Time everyone once, each on its own one of `prompts`, which are called `name`; who begins moves on with `turn`."""
+    """Time every contestant once, each on its own one of `prompts`, which are called `name`; `turn` decides who begins."""
     shift, pairs = turn % len(contestants), list(zip(contestants, prompts, strict=True))
     for one, prompt in [*pairs[shift:], *pairs[:shift]]:
         gc.collect()
@@ -198,6 +203,6 @@ def run_round(
 
 
 def wait_for_device(device: torch.device) -> None:
-    """Until the device has done what it was given."""
+    """Wait until the device has finished its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

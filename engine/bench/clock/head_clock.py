@@ -37,21 +37,21 @@ class HeadClock:
         return replace(model, decoder=_ClockedDecoder(model.decoder, self))
 
     def enter(self, work: Any = None, given: Sequence[Any] = ()) -> None:
-        """Work begins; what begins inside of it is part of it. work: a net or a method of it, and what it is `given`."""
+        """Start timing; work that begins inside of it is part of it. work: a net or a method of it, and what it is `given`."""
         self._deep += 1
         if self._deep == 1:
             self._work = work, given
             self._began = self._executor.mark()
 
     def leave(self, counts: bool = True) -> None:
-        """It ends; not `counts`: it was no work of heads."""
+        """Stop timing; not `counts`: it was no work of heads."""
         self._deep -= 1
         if self._deep == 0 and counts:
             self._spans.append((self._began, self._executor.mark()))
             self.record_work(*self._work)
 
     def record_work(self, work: Any, given: Sequence[Any]) -> None:
-        """Some `work` of heads has ended: for a clock that also keeps what it was."""
+        """Called when a `work` of heads has ended: for a clock that also records the call."""
 
     def time_calls(self, work: Callable[..., Tensor]) -> Callable[..., Tensor]:
         """Wrap `work` so that it reports to the clock when it begins and ends."""
@@ -101,7 +101,7 @@ class _ClockedDecoder(Decoder):
 
 @contextmanager
 def attach_clock(clock: C) -> Iterator[C]:
-    """The clock, which hears of its models' draft heads; on leaving, the heads are as they were."""
+    """Attach the clock to its models' draft heads; on leaving, the heads are as they were."""
     models = (clock.model, *clock.drafts.values())
     heads = [cast(Head, head) for model in models for head in model.decoder.heads.values()]
     with ExitStack() as hooks:

@@ -24,10 +24,11 @@ from .contest import Contestant, DecodeResult, engine_contestant, take_turns
 
 
 class Reference:
-    """transformers on the weights of `model` before transforms, in its type and place. A text ends at its length, or with a
-    token of `stop`.
+    """transformers on the weights of `model` before transforms, in its type and place.
 
-    Our side reads only stop tokens of a model's generation config, so transformers reads no more of it: penalties, minimal
+    A text ends at its length, or with a token of `stop`.
+
+    Our side reads only stop tokens of a model's generation config, so transformers reads no more of it. Penalties, minimal
     lengths and suppressed tokens of the folder would act on one side alone. set_aside: model -> the settings of its folder that
     are not used.
     """
@@ -62,8 +63,10 @@ class Reference:
     def contestant(
         self, name: str, new: int, drafting: dict[str, Any] | None = None, **options: Any
     ) -> Contestant:
-        """generate() with these options; with `drafting`, its assisted generation under these settings of the draft model's
-        generation config, which is where it reads them from."""
+        """generate() with these options; with `drafting`, its assisted generation under these settings.
+
+        They are set in the draft model's generation config, where it reads them from.
+        """
 
         def write(prompt: list[int]) -> DecodeResult:
             ids = torch.tensor([prompt], device=self.model.device)
@@ -97,9 +100,11 @@ class Reference:
 
 
 def non_default_settings(folder: Path, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of generation in a model's folder that differ from transformers' `defaults`: those of
-    generation_config.json, and of an old config.json, which holds them too. Ids of special tokens are left out, which both
-    sides read alike or not at all."""
+    """The settings of generation in a model's folder that differ from transformers' `defaults`.
+
+    They are those of generation_config.json, and of an old config.json, which holds them too. Ids of special tokens are left
+    out: both sides read them alike or not at all.
+    """
     old = {
         name: value for name, value in (read_json(folder, "config.json") or {}).items() if name in defaults
     }
@@ -192,12 +197,12 @@ def measure_speed(  # noqa: PLR0913
     say: Callable[[str], None] = lambda text: None,
     compile: bool = False,
 ) -> dict[str, Any]:
-    """Measure every contestant on every prompt and return what came out, as plain data.
+    """Measure every contestant on every prompt and return the results, as plain data.
 
-    All run greedily in this process, on the same weights, type and threads, and write `new_tokens` tokens. After a
-    warm-up they take turns, so that whatever else the machine does meets them all; the order is turned by one each round.
-    A time is that of the whole call after loading, prompt and recording included; a ratio is that of the medians over the
-    rounds, and its median over the prompts. compile: short passes of our side run compiled.
+    All run greedily in this process, on the same weights, type and threads, and write `new_tokens` tokens. After a warm-up they
+    take turns, so that whatever else the machine does meets them all; the order is turned by one each round. A time is that of
+    the whole call after loading, prompt and recording included. A ratio is that of the medians over the rounds, and its median
+    over the prompts. compile: short passes of our side run compiled.
     """
     before = pass_threads()
     set_pass_threads(threads or before)
@@ -240,8 +245,10 @@ def measure_speed(  # noqa: PLR0913
 
 
 def compare_contestants(contestants: list[Contestant]) -> dict[str, Any]:
-    """The contestants' figures, the ratios between them, and what recording costs in percent of the time without. A ratio says
-    on how many prompts the two wrote the `same_texts`: on the others it compares the times of different texts."""
+    """The contestants' figures, the ratios between them, and the cost of recording in percent of the time without.
+
+    A ratio says on how many prompts the two wrote the `same_texts`: on the others it compares the times of different texts.
+    """
     by_name = {x.name: x for x in contestants}
     plain = by_name["autoregressive"]
     ratios = []

@@ -18,9 +18,10 @@ FEWER = 0.15  # goal: of the large model's operations
 
 @dataclass(frozen=True)
 class CascadeRow:
-    """What one method made of one question, its turns together.
+    """The result of one method for one question, its turns together.
 
-    score: the mean over the turns; None where nothing is judged;  tokens: of the text;  theirs: of them the large model's
+    score: the mean over the turns; None where nothing is judged;  tokens: of the text;  theirs: how many of them are the large
+           model's
     large, small: FLOPs of all passes of each model, prompts too;  fault: why there is no whole answer
     """
 
@@ -69,8 +70,11 @@ class CascadeResult(BenchResult[CascadeRow]):
 def _figures(
     rows: Sequence[CascadeRow], plain: Mapping[int | str, CascadeRow], kinds: Sequence[str]
 ) -> dict[str, Any]:
-    """The figures of one method. A fault is a wrong answer, and in no other figure; kinds count alike in the accuracy, and the
-    operations are those of the same questions by the large model alone."""
+    """The figures of one method.
+
+    A fault is a wrong answer, and counts in no other figure. In the accuracy all kinds have the same weight. The operations are
+    compared with those of the same questions by the large model alone.
+    """
     whole = [row for row in rows if not row.fault and row.question in plain]
     scores = [
         mean([row.score for row in rows if row.kind == kind and row.score is not None]) for kind in kinds
@@ -88,7 +92,10 @@ def _figures(
 
 
 def pareto_front(methods: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """The methods that no other one beats: none is as cheap, both models together, and as right, and better in one of these."""
+    """The methods that no other method beats.
+
+    A method beats another if it is as cheap, both models together, and as right, and better in one of these.
+    """
     whole = {name: one for name, one in methods.items() if None not in (one["cost"], one["accuracy"])}
     known = {name: (one["cost"], -one["accuracy"]) for name, one in whole.items()}
     beaten = {a for a, x in known.items() for y in known.values() if x != y and y[0] <= x[0] and y[1] <= x[1]}
@@ -96,8 +103,10 @@ def pareto_front(methods: Mapping[str, Mapping[str, Any]]) -> set[str]:
 
 
 def cascade_goal(methods: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Of the routed methods within a point of the large model's accuracy the one that spares most of its operations: what it
-    spares, what both models cost, what it loses, and whether that is enough; None where there is none."""
+    """Among the routed methods within a point of the large model's accuracy, the one that saves most of its operations.
+
+    The record has what it saves, what both models cost, what it loses, and whether that is enough; None where there is none.
+    """
     due = methods.get(BASELINE, {}).get("accuracy")
     if due is None:
         return None

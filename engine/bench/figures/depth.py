@@ -1,4 +1,4 @@
-"""The figures of `bench depth`: by rule, lossy and checked, out of what was made of each question."""
+"""The figures of `bench depth`: by rule, lossy and checked, from the results for each question."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ FASTER, FASTER_STAIRS = 1.15, 1.35  # goals, in bfloat16: one exit rule, and Ski
 
 @dataclass(frozen=True)
 class DepthRow:
-    """What one method made of one question, its turns together.
+    """The result of one method for one question, its turns together.
 
     score:  the mean over the turns; None where nothing is judged
     tokens: written;  equal: places at which the text has plain decoding's token;  longer: tokens of the longer of the two
-    layers: rows times layers that the target ran, an attention or a feed-forward block for a half, drafts and checks together
-    flops:  of all passes behind the prompt, tests and what is made of exit states too;  passes: of these
+    layers: rows times layers that the target ran, drafts and checks together; an attention or a feed-forward block counts as a
+            half
+    flops:  of all passes behind the prompt, with tests and computations on exit states;  passes: their number
     seconds: of the steps;  fault: why there is no whole answer
     """
 
@@ -76,7 +77,10 @@ class DepthResult(BenchResult[DepthRow]):
 def _figures(
     rows: Sequence[DepthRow], plain: Mapping[int | str, DepthRow], kinds: Sequence[str]
 ) -> dict[str, Any]:
-    """The figures of one method. A fault is a wrong answer, and in no other figure; kinds count alike in the accuracy."""
+    """The figures of one method.
+
+    A fault is a wrong answer, and counts in no other figure. In the accuracy all kinds have the same weight.
+    """
     whole = [row for row in rows if not row.fault]
     scores = [
         mean([row.score for row in rows if row.kind == kind and row.score is not None]) for kind in kinds
@@ -111,8 +115,11 @@ def _has_times(row: DepthRow) -> bool:
 
 
 def goals(methods: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """SkipDecode at 60 % of the layers, and the fastest exit rule that keeps the accuracy: on what, how many times as fast as
-    plain decoding, what accuracy it loses, and whether that is enough. A goal that was not measured is not there."""
+    """The goals: SkipDecode at 60 % of the layers, and the fastest exit rule that keeps the accuracy.
+
+    Each has its questions, how many times as fast as plain decoding it is, what accuracy it loses, and whether that is enough.
+    A goal that was not measured is left out.
+    """
     due = methods.get(BASELINE, {}).get("accuracy")
     lost = {
         name: due - one["accuracy"]

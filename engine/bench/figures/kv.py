@@ -1,4 +1,4 @@
-"""The figures of `bench kv`: by method and budget, out of what was made of each text."""
+"""The figures of `bench kv`: by method and budget, from the results for each text."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ KINDS = (*PRICED, PASSKEY)
 
 @dataclass(frozen=True)
 class KVRow:
-    """What one method made of one text at one budget.
+    """The result of one method for one text at one budget.
 
     share:    the budget as a share of the prompt; None: the method has no such knob
     tokens:   words that were priced, or tokens of the answer
     nats:     -ln p of the words that come, a mean;  kl: from the full cache's distribution to this one's, a mean in nats
-    same:     share of words at which both think the same token likeliest;  these three are None of a pass key
+    same:     share of words at which both have the same likeliest token;  these three are None for a pass key
     right:    whether the answer is the pass key;  said: the answer;  None and "" where nothing was asked
     held:     entries of all layers and KV heads behind the last word;  full: those of the full cache
     kv_bytes: of all storages of the cache, then;  full_bytes: those of the full cache;  fault: why nothing could be measured
@@ -78,16 +78,18 @@ class KVResult(BenchResult[KVRow]):
 
 
 def _budget_label(row: KVRow) -> str:
-    """A method and its budget, as a line of a table is called."""
+    """The name of a table's line for a method and its budget."""
     return (
         row.method if row.share is None or row.method == BASELINE else f"{row.method} {100 * row.share:.0f} %"
     )
 
 
 def _budget_point(share: float | None, rows: Sequence[KVRow]) -> dict[str, Any]:
-    """The figures of one method at one budget: entries and bytes behind the priced words as a share of the full cache's, means
-    by kind of text, and of the pass keys how many were asked for (a fault is no answer) and answered, with the bytes held
-    behind the answers."""
+    """The figures of one method at one budget.
+
+    These are entries and bytes behind the priced words as a share of the full cache's, and means by kind of text. For the pass
+    keys they are how many were asked for (a fault is no answer) and answered, with the bytes held behind the answers.
+    """
     whole = [row for row in rows if not row.fault]
     of = {kind: [row for row in whole if row.kind == kind] for kind in KINDS}
     priced = [row for kind in PRICED for row in of[kind]]

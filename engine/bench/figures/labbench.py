@@ -222,8 +222,10 @@ def _is_at_most(row: Mapping[str, Any], tag: str, most: int) -> bool:
 
 
 def compare_targets(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """For each target: `what`, `goal`, the `value` of plain decoding, over how many `questions`, and whether it is `met`;
-    value and met are None where no such question was asked. found: a Result's record."""
+    """For each target: `what`, `goal`, plain decoding's `value`, the number of `questions`, and whether it is `met`.
+
+    value and met are None where no such question was asked. found: a Result's record.
+    """
     rows = [row for row in record["rows"] if row["method"] == BASELINE and row["score"] is not None]
     compared = []
     for target in TARGETS:

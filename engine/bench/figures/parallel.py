@@ -1,4 +1,4 @@
-"""The figures of `bench parallel`: by method and task, out of what was made of each question."""
+"""The figures of `bench parallel`: by method and task, from the results for each question."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ ONE = "one place a pass"  # the method that the others are compared with
 
 @dataclass(frozen=True)
 class ParallelRow:
-    """What one method made of one question.
+    """The result of one method for one question.
 
     kind:    the task;  length: its items
     slots:   tokens of a right answer;  tokens: those that were written, the end among them
-    right:   whether the answer is one;  said: the answer
+    right:   whether the answer is right;  said: the answer
     passes:  of the target;  fed: rows of all of them
     seconds: of the steps;  fault: why nothing could be measured
     """
@@ -42,8 +42,10 @@ class ParallelRow:
 
 
 class ParallelResult(BenchResult[ParallelRow]):
-    """What all methods made of the questions so far. settings["at_once"]: question -> the chance of a right answer by a perfect
-    model that draws all its slots at once."""
+    """The results of all methods for the questions so far.
+
+    settings["at_once"]: question -> the chance of a right answer by a perfect model that draws all its slots at once.
+    """
 
     kind = ParallelRow
 

@@ -1,4 +1,4 @@
-"""The figures of `bench prompts`: by context, out of what was read of each question."""
+"""The figures of `bench prompts`: by prompt compression, from what was read of each question."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ VERSION = 1  # of the JSON object
 
 @dataclass
 class PromptCompressionRow:
-    """What one context made of one question's first turn.
+    """The result of one prompt compression for one question's first turn.
 
-    prompt, read: tokens of it, and of these read by the target;  nats: -ln p a token of the right answer behind that
-    first_s: until the first token, of these look_s in passes that looked;  flops: of all passes that read the prompt
-    fault:  why there is nothing of it
+    prompt, read: tokens of it, and how many of these the target read;  nats: -ln p a token of the right answer behind that
+    first_s: until the first token;  look_s: the part of it in passes that looked;  flops: of all passes that read the prompt
+    fault:  why there is no result
     """
 
     question: int | str

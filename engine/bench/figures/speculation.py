@@ -113,11 +113,13 @@ def figures(
 ) -> dict[str, Any]:
     """The figures of one method on some questions; the others are the rows of those it is compared with.
 
-    tau: tokens per target pass;  ratio: tokens a second of the steps alone, over plain decoding's;  whole: of the whole call,
-    prompt included;  against_assisted, against_lookup: the same over transformers';  each the median over the questions, or
-    None, with `interval`
+    tau: tokens per target pass
+    ratio: tokens a second of the steps alone, over plain decoding's;  whole: of the whole call, prompt included
+    against_assisted, against_lookup: the same over transformers'. Each ratio is the median over the questions, or None, with
+                                      `interval`
     draft: share of the steps' time that was before the check;  step_us: the median step (over its steps, then over the
-    questions);  passes, heads, overhead: shares of it that were passes of models, nets of draft heads, and neither
+           questions)
+    passes, heads, overhead: shares of it that were passes of models, nets of draft heads, and neither
     """
     whole = [row for row in rows if not row.fault]
     passes, timed = sum(row.passes for row in whole), [row for row in whole if row.step_us]
@@ -149,8 +151,10 @@ def figures(
 def compare_rates(
     mine: Sequence[SpecRow], theirs: Sequence[SpecRow], rate: Callable[[SpecRow], float | None]
 ) -> dict[str, Any] | None:
-    """How often a rate is that of the others on the same question: the `median` over the questions, in how many of them,
-    the `lowest` and `highest`, and the `interval` of the median. None if there are none."""
+    """How often a rate is that of the others on the same question: the `median` over the questions, and its spread.
+
+    It also has the number of questions, the `lowest` and `highest`, and the `interval` of the median. None if there are none.
+    """
     base = {row.question: rate(row) for row in theirs if not row.fault}
     pairs = [(rate(row), base.get(row.question)) for row in mine]
     each = [a / b for a, b in pairs if a and b]

@@ -1,4 +1,4 @@
-"""The figures of `bench words`: by sampler and search, out of what was made of each question."""
+"""The figures of `bench words`: by sampler and search, from the results for each question."""
 
 from __future__ import annotations
 
@@ -70,8 +70,11 @@ class WordsResult(BenchResult[WordsRow]):
 
 
 def _figures(rows: Sequence[WordsRow], kinds: Sequence[str]) -> dict[str, Any]:
-    """The figures of one method. A fault is a wrong answer without form, and in no other figure; kinds count alike in the
-    accuracy, questions in the rest."""
+    """The figures of one method.
+
+    A fault is a wrong answer without form, and counts in no other figure. In the accuracy all kinds have the same weight, in
+    the rest all questions.
+    """
     whole = [row for row in rows if not row.fault]
     scores = [
         mean([row.score for row in rows if row.kind == kind and row.score is not None]) for kind in kinds
@@ -92,13 +95,13 @@ def _figures(rows: Sequence[WordsRow], kinds: Sequence[str]) -> dict[str, Any]:
 
 
 def _mask_share(rows: Sequence[WordsRow]) -> float | None:
-    """Of the time of steps, that in which masks were made."""
+    """The share of the steps' time in which masks were made."""
     seconds = sum(row.seconds for row in rows)
     return sum(row.mask_s or 0.0 for row in rows) / seconds if seconds else None
 
 
 def goals(methods: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Of each method that makes masks: which share of its steps they take, and whether that is little enough."""
+    """For each method that makes masks: the share of its steps that they take, and whether that is little enough."""
     shares = {name: one["masks"] for name, one in methods.items() if one["masks"] is not None}
     return [
         {"what": name, "share": share, "due": MASKS, "met": share <= MASKS} for name, share in shares.items()

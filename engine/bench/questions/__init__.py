@@ -1,1 +1,1 @@
-"""What is asked and how answers are scored; results that grow question by question."""
+"""Questions and the scores of their answers; results that grow question by question."""

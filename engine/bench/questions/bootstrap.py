@@ -16,8 +16,11 @@ def bootstrap_interval(
     sure: float = SURE,
     of: Callable[[Sequence[float]], float] = statistics.median,
 ) -> list[float]:
-    """The middle share `sure` of the medians, or what `of` says, of as many values drawn again from these: the percentile
-    bootstrap. The draws are those of `random.Random(0).choices`, all made at once."""
+    """The percentile bootstrap of a figure: the middle share `sure` of its values over resampled data.
+
+    The figure is the median, or what `of` computes. Each draw takes as many values as there are, with replacement. The draws
+    are those of `random.Random(0).choices`, all made at once.
+    """
     there = np.empty(len(values), object)  # whole numbers stay whole
     there[:] = values
     places = (np.random.RandomState([0]).random_sample((draws, len(values))) * len(values)).astype(int)

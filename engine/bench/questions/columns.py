@@ -36,7 +36,10 @@ Spent = dict[str, float | None]  # what an answer took; a row holds one
 
 
 class Meter:
-    """Counts what one session spends: make it of its header before it starts, show it the prompt's record and every step."""
+    """Counts the cost of one session.
+
+    Make it from its header before it starts, then give it the prompt's record and every step.
+    """
 
     def __init__(self, header: Header):
         self._prices, self._before = PassPricer(header), read_joules()
@@ -80,8 +83,10 @@ Records = tuple[Header, Prefill, Sequence[Step]]
 
 
 def cost_from_records(records: Records | None, tokens: int, seconds: float, energy: float | None) -> Spent:
-    """What an answer of so many tokens took that is over: by its records, by the clock of whoever asked, in joules. None:
-    nobody recorded it, and so only the latter are known."""
+    """The cost of a finished answer of so many tokens.
+
+    It comes from its records, the caller's clock, and joules. None: nobody recorded it, and so only the latter are known.
+    """
     known: Spent = {"tokens": tokens, "seconds": seconds, "decode_s": None, "flops": None, "kv_bytes": None}
     if records is not None:
         meter = Meter(records[0])
@@ -93,7 +98,7 @@ def cost_from_records(records: Records | None, tokens: int, seconds: float, ener
 
 
 def sum_costs(parts: Sequence[Spent]) -> Spent:
-    """What several answers took, the turns of one talk: the caches' bytes are the most of them, the rest adds up."""
+    """The cost of several answers, the turns of one talk: the caches' bytes are their maximum, the rest adds up."""
     if not parts:
         return {}
     sums: Spent = {}
@@ -111,14 +116,14 @@ def sum_costs(parts: Sequence[Spent]) -> Spent:
 
 @dataclass(frozen=True)
 class AnswerCost:
-    """A row that holds nothing else: what one answer of a method took."""
+    """A row that holds only the cost of one answer of a method."""
 
     method: str
     spent: Spent
 
 
 class CostedRow(Protocol):
-    """A row of a measurement: what one method made of one question."""
+    """A row of a measurement: the result of one method for one question."""
 
     @property
     def method(self) -> str:
@@ -195,7 +200,7 @@ def _tensor_bytes(weight: Tensor) -> int:
 
 
 def measured_peak(model: Model) -> float | None:
-    """FLOP/s that were measured of this machine for a model's type; None: `decodescope hardware` was not run here."""
+    """FLOP/s measured on this machine for a model's type; None: `decodescope hardware` was not run here."""
     dtype = str(model.decoder.dtype).removeprefix("torch.")
     try:
         profile = load_profile(profile_key(dtype, model.decoder.device))

@@ -89,10 +89,9 @@ TASKS = tuple(PROMPTS)
 
 
 def make_question(task: str, r: Random, length: int | None = None) -> ParallelQuestion:
-    """A question of that task; `length` items or, for a sudoku, empty cells, drawn where it is not given. A Latin square has
-    one size.
+    """A question of that task; `length`: items or, for a sudoku, empty cells, drawn if not given.
 
-    ValueError for an unknown task or a length that it cannot have.
+    A Latin square has one size. ValueError for an unknown task or a length that it cannot have.
     """
     if task not in PROMPTS:
         raise ValueError(f"There is no task {task!r}; choose one of {', '.join(TASKS)}.")
@@ -261,7 +260,7 @@ def _remove_at(words: Sequence[str], at: int) -> list[str]:
 
 
 def is_right_text(q: ParallelQuestion, text: str) -> bool:
-    """Whether a text, its words parted by spaces, is a right answer and nothing else."""
+    """Whether a text, its words separated by spaces, is a right answer and nothing else."""
     return is_right(q, text.split())
 
 
@@ -271,9 +270,9 @@ def is_right_text(q: ParallelQuestion, text: str) -> bool:
 def chance_at_once(task: str, n: int, differs: bool = True) -> Fraction:
     """The chance of a right answer when a perfect model draws all slots of a list of `n` items at once.
 
-    `shuffle` is drawn from all n! orders, and the list's own counts as right where not `differs`. The forms are derived
-    here, not taken from the paper: a new word must fall on one slot alone; what is inserted or removed randomly switches
-    once from one row of items to the next. ValueError for a grid, where it depends on the question: `Oracle.all_at_once`.
+    `shuffle` is drawn from all n! orders, and the list's own counts as right where not `differs`. The forms are derived here,
+    not taken from the paper. A new word must fall on one slot alone. With a random insertion or removal, the slots switch once
+    from one row of items to the next. ValueError for a grid, where it depends on the question: `Oracle.all_at_once`.
     """
     forms: dict[str, Callable[[], Fraction]] = {
         "insert_random": lambda: Fraction(factorial(n) * 2**n, (n + 1) ** (n + 1)),

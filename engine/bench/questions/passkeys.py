@@ -1,7 +1,7 @@
-"""Pass keys: some digits said once in a long text of stories, and asked for behind it.
+"""Pass keys: some digits hidden once in a long text of stories, and asked for behind it.
 
-Source: Mohtashami and Jaggi 2023, arXiv:2305.16300, section 4.2; here the text is no sentence that is repeated, and the words
-are those of LabBench's retrieval questions.
+Source: Mohtashami and Jaggi 2023, arXiv:2305.16300, section 4.2. Here the text is no repeated sentence, and the words are those
+of LabBench's retrieval questions.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ def story_sentences(questions: Sequence[BenchQuestion]) -> list[str]:
 
 
 def make_passkeys(questions: Sequence[BenchQuestion], count: int) -> list[BenchQuestion]:
-    """`count` keys of four or five digits, at depths spread evenly over the text, among stories out of the questions; the
-    stories of each begin elsewhere. The turn holds the stories, `tags` how deep in them the key is said, in percent."""
+    """`count` keys of four or five digits, at depths spread evenly over the text, among stories from the questions.
+
+    The stories of each begin elsewhere. The turn holds the stories, `tags` how deep in them the key is, in percent.
+    """
     whole = story_sentences(questions)
     chosen = []
     for i in range(count):

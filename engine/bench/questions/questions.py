@@ -23,7 +23,7 @@ USUAL = {"math_reasoning": "number"}
 
 
 class LabBenchError(Refusal):
-    """Questions, a file or settings with which nothing can be measured. The message is for people."""
+    """The questions, a file or settings do not allow a measurement. The message is for people."""
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ class BenchResult(Generic[R]):
         raise NotImplementedError
 
     def add_line(self, line: Mapping[str, Any]) -> None:
-        """Take what was made of a question: its rows, or why it was skipped."""
+        """Add the results of a question: its rows, or why it was skipped."""
         self.rows += [self.kind(**x) for x in line["rows"]]
         self.skipped += [{"question": line["question"], "why": line["skipped"]}] if line["skipped"] else []
         self.seconds += line["seconds"]
@@ -161,7 +161,7 @@ class ResultFile:
             )
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Keep what was made of a question, as the result's `take` reads it."""
+        """Write the results of a question, as the result's `take` reads them."""
         self._write_line(line)
 
     def _write_line(self, said: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Score: how right an answer is, 0 to 1, against a reference. Any text may come in: every rule has a limit on its work."""
+"""Score: how right an answer is, 0 to 1, against a reference. It accepts any text: every rule has a limit on its work."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _BULLET = re.compile(r"(?:[-*\u2022]|\d{1,4}[.)])\s+")
 
 
 def score(scorer: str, said: str, reference: str) -> float:
-    """What the rule `scorer` gives the answer `said`, 0 to 1. Raises ValueError if no rule is called so."""
+    """The score of the answer `said` by the rule `scorer`, 0 to 1. Raises ValueError for an unknown rule."""
     if scorer not in SCORERS:
         raise ValueError(f"no scorer is called {scorer[:40]!r}; there are {', '.join(SCORERS)}.")
     return SCORERS[scorer](said, reference)
@@ -55,8 +55,10 @@ def _normalized_words(text: str) -> list[str]:
 
 
 def edit_distance(said: str, reference: str) -> float:
-    """1 minus the edits (insert, delete, replace a character) that turn one text into the other, as a share of the longer
-    text's length. White space at both ends does not count."""
+    """1 minus the edits that turn one text into the other, as a share of the longer text's length.
+
+    An edit inserts, deletes or replaces a character. White space at both ends does not count.
+    """
     a, b = said.strip(), reference.strip()
     longest = max(len(a), len(b))
     if not longest:
