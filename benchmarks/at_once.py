@@ -2,10 +2,11 @@
 
     python benchmarks/at_once.py [--seeds 200]
 
-The questions of `decodescope bench parallel` with so many seeds. A line for each length of list: the share of what its method
-"all at once (drawn)" drew that was right; the chance by the law of a canvas full of masks, the sum over right answers of the
-products of its places, the end behind them included; that of a perfect model of the right answers; and that of one of all
-orders, the list's own among them, (n! - 1) / n^n.
+The questions are those of `decodescope bench parallel` with so many seeds. The script prints a line for each length of list,
+with four figures. The first is the share of right draws by its method "all at once (drawn)". The second is the chance by the
+distribution of a canvas full of masks: the sum over right answers of the products of its places, the end behind them included.
+The third is that of a perfect model of the right answers. The last is that of a model of all orders, the list's own among them,
+(n! - 1) / n^n.
 """
 
 from __future__ import annotations

@@ -4,24 +4,24 @@
                                [--prompt-tokens N] [--prompts 32] [--json]
     python benchmarks/batch.py --random 300M [--dtype bfloat16] [--threads 1] [--batches 1,4,8,16]
 
-The first turns of LabBench's questions as raw text, without a chat template, spread over its kinds, and cut to N tokens if that
-is asked for; greedy, no stop token.
-There are as many as the largest batch, or as --prompts says, so that a table can be made in pieces with the same texts.
-The time is that of the whole call, the prompts included. Sessions that go together
-(`engine/session/batch/shared_passes.py`) write plainly, with `prompt_lookup` and with `draft_model` (4 tokens); "prefix" is
-`decodescope batch` without a method, which pads and shares what prompts begin with; `generate` gets them padded on the
-left, and uses no setting of the model's folder. "same text" counts the texts of `generate` that equal those of plain
-sessions; for the others the times of two texts are compared. After a warm-up all take turns at every batch, `--rounds`
-times, and the median counts.
+The prompts are the first turns of LabBench's questions as raw text, without a chat template, spread over its kinds, and cut to
+N tokens if that is asked for; greedy, no stop token. There are as many as the largest batch, or as --prompts says, so that a
+table can be made in pieces with the same texts.
 
-Beside that, where drafting stops paying: its measured gain over plain sessions of the same batch, and SmartSpec's goodput. That
-is tokens by time, (1 - a^(k + 1)) / (1 - a) / (t(rows) + k t_draft), with the share `a` that was accepted in these runs, and
-the times of their passes by least squares, fixed + rows + sequences: here for 4 drafted tokens, in the place of none. `k` is
-the length that it would choose, 0: no drafting.
+The time is that of the whole call, the prompts included. Sessions that run together (`engine/session/batch/shared_passes.py`)
+write plainly, with `prompt_lookup` and with `draft_model` (4 tokens). "prefix" is `decodescope batch` without a method, which
+pads prompts and shares their common prefixes. `generate` gets them padded on the left, and uses no setting of the model's
+folder. "same text" counts the texts of `generate` that equal those of plain sessions; for the others the times of two texts are
+compared. After a warm-up all take turns at every batch, `--rounds` times, and the median counts.
+
+The script also shows where drafting stops paying: its measured gain over plain sessions of the same batch, and SmartSpec's
+goodput. That is tokens by time, (1 - a^(k + 1)) / (1 - a) / (t(rows) + k t_draft). `a` is the share that was accepted in these
+runs, and the times of their passes are fitted by least squares, fixed + rows + sequences: here for 4 drafted tokens, instead of
+none. `k` is the length that it would choose, 0: no drafting.
 
 `--random N` asks where that is for a larger target: N random weights, and a tenth as a draft model, behind 64 entries each.
-Their texts mean nothing, so nothing is drafted: passes that several sequences share are timed, of 1 row each and of 5 (in
-turns, the median of `--rounds`), and the gain is reckoned with the share of `lab-draft`'s tokens that `lab` accepted, or with
+Their texts mean nothing, so nothing is drafted. Passes that several sequences share are timed, of 1 row each and of 5 (in
+turns, the median of `--rounds`). The gain is computed with the share of `lab-draft`'s tokens that `lab` accepted, or with
 another (`--accepted`).
 """
 

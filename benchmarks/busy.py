@@ -2,11 +2,11 @@
 
     python benchmarks/busy.py [--dtype bfloat16] [--busy 0 1 2] [--seconds 1.5] [--arms before after]
 
-Tokens a second of `lab` (`lab-draft`) by autoregressive decoding, prompt lookup and a draft model, undisturbed and beside
-one and two processes that do nothing but compute; the script starts and ends them. An arm is a fresh process, since how
-threads wait for each other is said before torch is loaded: "before" has as many threads as processors, "after" is what the
-command line does, N:SPINS has N threads (auto: by timing) that look SPINS times before they sleep (2:0; usual are 300000).
-A run's clock goes from behind its prompt to its end, timings of threads in between included.
+It measures tokens a second of `lab` (`lab-draft`) by autoregressive decoding, prompt lookup and a draft model, undisturbed and
+next to one and two processes that do nothing but compute. The script starts and ends these. An arm is a fresh process, since
+how threads wait for each other is set before torch is loaded. "before" has as many threads as processors, "after" is what the
+command line does, N:SPINS has N threads (auto: by timing) that look SPINS times before they sleep (2:0; the default is 300000).
+A run's clock goes from the end of its prompt to its end, timings of threads in between included.
 """
 
 from __future__ import annotations

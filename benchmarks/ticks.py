@@ -2,9 +2,10 @@
 
     python benchmarks/ticks.py [--each 2] [--new-tokens 48] [--only speed]
 
-So many questions of each kind, greedy, in float32. A line for each exit d and number of branches k of `predictive`, and for
-each exit of `speed`: the share r of tokens that had begun before they were known, ticks a token beside those of plain decoding,
-layers run a token by all that were in flight, and how many of the texts are plain decoding's, token by token.
+It runs so many questions of each kind, greedy, in float32. It prints a line for each exit d and number of branches k of
+`predictive`, and for each exit of `speed`. A line has the share r of tokens that had begun before they were known, ticks a
+token compared with those of plain decoding, layers run a token by all that were in flight, and how many of the texts are plain
+decoding's, token by token.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def counted_lengths(written: Tensor) -> Tensor:
 
 @torch.no_grad()
 def write_greedily(net: Net, seed: int) -> list[list[int]]:
-    """What the net writes, at temperature 0, behind openings of plain documents of unseen text; up to <|end|>."""
+    """The net's texts, at temperature 0, behind openings of plain documents of unseen text; up to <|end|>."""
     texts = [x for x in load("valid").values() if not x.chat]
     begun = [
         x.ids[start : start + OPENING] for x in texts for start, end in x.bounds if end - start > OPENING
@@ -154,12 +154,12 @@ class AdapterTraining:
         raise NotImplementedError
 
     def learn(self) -> str:
-        """Gather all that is learnt from."""
+        """Gather all training data."""
         self.corpus = training_stream(self.seed)
         return self.gather()
 
     def loss(self) -> Tensor:
-        """Of a batch of its own."""
+        """The loss of the next batch."""
         raise NotImplementedError
 
     def count(self, tokens: int, **losses: Tensor) -> None:
@@ -188,8 +188,10 @@ class AdapterTraining:
         return torch.from_numpy(np.stack([self.corpus[i : i + self.length] for i in at]).astype(np.int64))
 
     def retention_loss(self) -> Tensor:
-        """Nats of the distributions on windows of the training text against the frozen model's; nothing before they are
-        gathered."""
+        """Nats of the distributions on windows of the training text against the frozen model's.
+
+        It is zero before the windows are gathered.
+        """
         if self.corpus is None:
             return torch.zeros(())
         texts = self.window(self.corpus_windows)

@@ -14,8 +14,11 @@ from torch import Tensor, nn
 
 
 class Discriminator(nn.Module):
-    """How sure it is that a distribution over V tokens is the target's, as a logit: two layers over the roots of the
-    probabilities, which are a vector of length 1 whatever V is. The roots are our choice."""
+    """How sure it is that a distribution over V tokens is the target's, as a logit.
+
+    It has two layers over the roots of the probabilities, which are a vector of length 1 whatever V is. The roots are our
+    choice.
+    """
 
     def __init__(self, vocabulary: int, width: int, seed: int = 0) -> None:
         super().__init__()

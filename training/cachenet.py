@@ -1,4 +1,4 @@
-"""A pass of the frozen model in which a part of the cache says what attention is: for training such parts."""
+"""A pass of the frozen model in which a part of the cache computes the attention: for training such parts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 def features(net: Net, x: Tensor, attend: Attend, first: int = 0) -> Tensor:
-    """The final features [B, T, D] of inputs x float [B, T, D] at the places first, first + 1, ...; `attend` answers in every
-    layer, and has to hide what comes later."""
+    """The final features [B, T, D] of inputs x float [B, T, D] at the places first, first + 1, ...
+
+    `attend` computes the attention of every layer, and has to hide what comes later.
+    """
     turn, s = (net.cosine[first : first + x.shape[1]], net.sine[first : first + x.shape[1]]), net.shape
     for i, layer in enumerate(net.layers):
         y, a = layer.input_layernorm(x), layer.self_attn

@@ -37,7 +37,10 @@ SAYS = 25  # steps between two lines
 
 
 class Trainable(Protocol):
-    """What is trained. lr: the highest rate"""
+    """A net that can be trained.
+
+    lr: the highest rate
+    """
 
     lr: float
 
@@ -47,7 +50,7 @@ class Trainable(Protocol):
         ...
 
     def loss(self) -> Tensor:
-        """Of a batch of its own."""
+        """The loss of the next batch."""
         ...
 
 
@@ -73,8 +76,10 @@ PARTS: dict[str, Callable[[Net, int], CachePart]] = {
 
 
 def train(part: Trainable, seconds: float, steps: int = 1_000_000, say: Callable[[str], None] = print) -> int:
-    """Adam until so many seconds have passed or so many steps are done; how many there were. Then the part holds what its file
-    will: numbers of bfloat16."""
+    """Run Adam until so many seconds have passed or so many steps are done; return the number of steps.
+
+    Then the part holds what its file will: numbers of bfloat16.
+    """
     weights = list(part.head.requires_grad_(True).parameters())
     optimizer = torch.optim.Adam(weights, lr=part.lr)
     began = time.monotonic()

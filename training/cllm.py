@@ -37,8 +37,10 @@ MENDED = 0.5  # share of texts of a step in which wrong guesses are corrected
 
 
 def mask(prompt: int, new: int, block: int) -> Tensor:
-    """bool [L + G, L + G], L = prompt + new, G = new: the text is causal; a guess sees the text before its block, and the
-    guesses of its block up to itself."""
+    """bool [L + G, L + G], L = prompt + new, G = new: the text is causal.
+
+    A guess sees the text before its block, and the guesses of its block up to itself.
+    """
     length = prompt + new
     seen = torch.zeros(length + new, length + new, dtype=torch.bool)
     seen[:length, :length] = torch.ones(length, length, dtype=torch.bool).tril()
@@ -138,8 +140,12 @@ class ConsistencyAdapter(AdapterTraining):
         return f"the model wrote {len(self.known.texts)} texts"
 
     def state(self, t: Trajectories, rows: Tensor) -> Tensor:
-        """int64 [B, G]: for each block of these texts a state of its trajectory that is not the fixed point, any with equal
-        chance; of first states fresh ones; in a share of the others some wrong tokens corrected."""
+        """int64 [B, G]: for each block of these texts a random state of its trajectory.
+
+        Every state but the fixed point has an equal chance.
+
+        First states are drawn fresh; in a share of the others some wrong tokens are corrected.
+        """
         truth = t.texts[rows, PROMPT:]
         at = (
             torch.rand(t.solved[rows].shape, generator=self.draw) * t.solved[rows].clamp(min=1)
@@ -152,8 +158,12 @@ class ConsistencyAdapter(AdapterTraining):
         return torch.where((at > 0) & mended & half, truth, point)
 
     def losses(self, texts: Tensor, counted: Tensor, point: Tensor) -> tuple[Tensor, Tensor]:
-        """Consistency: nats of the guesses' distributions against those of the text at the same places, the latter without
-        gradient, from the first wrong guess of a block on. And nats of the text's distributions against the frozen model's."""
+        """The consistency loss, and the loss to stay the model.
+
+        Consistency: nats of the guesses' distributions against those of the text at the same places, the latter without
+        gradient, from the first wrong guess of a block on. The second: nats of the text's distributions against the frozen
+        model's.
+        """
         length = PROMPT + NEW
         base = self.base_logits(texts)
         features, _ = masked_states(self.net, torch.cat((texts, point), 1), self.places, self.seen)
@@ -171,7 +181,7 @@ class ConsistencyAdapter(AdapterTraining):
         return (jump * rows).sum() / rows.sum().clamp(min=1), stay
 
     def loss(self) -> Tensor:
-        """Of a batch of its own."""
+        """The loss of the next batch."""
         if self.known is None:
             self.gather()
         assert self.known is not None

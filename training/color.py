@@ -51,7 +51,7 @@ def select_ids(one: Episode, stays: Tensor) -> list[int]:
 
 
 def question_embeddings(e: Tensor, one: Episode) -> Tensor:
-    """float [a, d]: of a text's tokens [n, d] those in no span."""
+    """float [a, d]: the embeddings of a text's tokens [n, d] that are in no span."""
     rest = torch.ones(len(e), dtype=torch.bool)
     for a, b in one.spans:
         rest[a:b] = False
@@ -127,8 +127,10 @@ def make_episode(model: Model, chat: tuple[list[int], list[int]], r: Random, spl
 def measure(
     head: SentenceScorer, decoder: Decoder, unseen: Sequence[Episode], r: Random
 ) -> dict[str, tuple[float, float]]:
-    """Of each way to choose: the mean -ln p a token of the answer, and the share of the passages' tokens that is read. The
-    floors take as many sentences as the scorer."""
+    """For each way to choose: the mean -ln p a token of the answer, and the share of the passages' tokens that is read.
+
+    The floors take as many sentences as the scorer.
+    """
     rows: dict[str, list[tuple[float, float]]] = {}
     for one in unseen:
         e, u = embed_text(decoder, one.prompt), len(one.spans)

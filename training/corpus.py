@@ -118,7 +118,7 @@ def is_permissive(stated: str) -> bool:
 
 
 def packages() -> Iterator[tuple[importlib.metadata.Distribution, str]]:
-    """The installed packages that the project's constraints name and that are under a permissive licence, with it."""
+    """The installed packages that the project's constraints name and that have a permissive licence, with that licence."""
     for name in re.findall(r"^([\w.-]+)==", (ROOT / "constraints.txt").read_text(), re.M):
         try:
             dist = importlib.metadata.distribution(name)

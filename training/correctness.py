@@ -61,8 +61,11 @@ BINS = 10  # of the table of calibration
 
 @dataclass
 class CorrectnessExamples:
-    """Of n answers: prompt [n, d], the state of the prompt's last token; mean [n, d], of the states that wrote the answer;
-    logp [n, 2], mean and lowest log-probability of its tokens; right bool [n]; kinds: what each asked for."""
+    """Features of n answers.
+
+    prompt [n, d], the state of the prompt's last token; mean [n, d], of the states that wrote the answer; logp [n, 2], mean and
+    lowest log-probability of its tokens; right bool [n]; kinds: the kind of each question.
+    """
 
     prompt: Tensor
     mean: Tensor
@@ -79,8 +82,11 @@ class CorrectnessExamples:
 
 
 def prompts(model: Model, split: str, each: int, seed: int) -> list[tuple[str, list[int]]]:
-    """(kind, ids) of prompts to learn from: `each` tasks of every kind, of `split`, as a user's turn, and twice as many
-    beginnings of stories and drills, cut at any token."""
+    """(kind, ids) of prompts to learn from.
+
+    They are `each` tasks of every kind, of `split`, as a user's turn, and twice as many beginnings of stories and drills, cut
+    at any token.
+    """
     assert model.tokenizer is not None
     made = []
     for kind, make in KINDS.items():
@@ -95,8 +101,10 @@ def prompts(model: Model, split: str, each: int, seed: int) -> list[tuple[str, l
 
 
 def examples(small: Model, large: Model, net: Net, split: str, each: int, seed: int) -> CorrectnessExamples:
-    """The small model's answers to prompts, what it made of them, and whether the large one answers alike; `net` is the small
-    model."""
+    """The small model's answers to prompts, its features of them, and whether the large one answers alike.
+
+    `net` is the small model.
+    """
     asked = prompts(small, split, each, seed)
     ids = [x for _, x in asked]
     found = [
@@ -115,8 +123,11 @@ def examples(small: Model, large: Model, net: Net, split: str, each: int, seed: 
 
 @torch.no_grad()
 def answer_features(net: Net, prompt: Sequence[int], answer: Sequence[int]) -> tuple[Tensor, Tensor, Tensor]:
-    """float [d], [d] and [2]: the state of the prompt's last token, the mean of those that wrote the answer, and the mean and
-    lowest log-probability of its tokens, in nats."""
+    """float [d], [d] and [2]: the features of an answer.
+
+    They are the state of the prompt's last token, the mean of those that wrote the answer, and the mean and lowest
+    log-probability of its tokens, in nats.
+    """
     ids = torch.tensor([[*prompt, *answer]])
     states = net.model.norm(net.states(ids)[-1])[0, len(prompt) - 1 : -1].float()  # [A, d]
     laws = net(ids)[0, len(prompt) - 1 : -1].float().log_softmax(-1)

@@ -75,12 +75,12 @@ def nats(decoder: Decoder, prompt: Sequence[int], answer: Sequence[int]) -> floa
 
 
 def embed_text(decoder: Decoder, ids: list[int]) -> Tensor:
-    """float [n, d]: what the policies read of a text."""
+    """float [n, d]: the embeddings of a text that the policies read."""
     return center_embeddings(decoder.embed_rows(Feed.causal_chain(ids, 0, decoder.device))[0])
 
 
 def select_ids(one: Episode, shots: Tensor, tokens: Sequence[Tensor]) -> list[int]:
-    """The ids that stay: all but what the actions, bool [s] and of each example bool [t], leave out."""
+    """The ids that stay: all but those that the actions leave out, bool [s] and for each example bool [t]."""
     kept = torch.ones(len(one.prompt), dtype=torch.bool)
     for (a, b), stays, some in zip(one.spans, shots.tolist(), tokens, strict=True):
         kept[a:b] = some if stays else False
@@ -131,8 +131,10 @@ def descend(
     word: str,
     say: Callable[[str], None],
 ) -> None:
-    """Adam, a step for each `batch` of episodes, until these end. step(episode): its loss, None where it teaches nothing, and
-    the number that is said of it, called `word`."""
+    """Run Adam with a step for each `batch` of episodes, until these end.
+
+    step(episode): its loss, None where it teaches nothing, and the number that is reported for it under the name `word`.
+    """
     optimizer = torch.optim.Adam(head.requires_grad_(True).parameters(), lr=lr)
     numbers: list[float] = []
     for i, one in enumerate(episodes, 1):
@@ -175,7 +177,7 @@ def train(  # noqa: PLR0913
 
 
 def choose_actions(head: ShotPolicies, decoder: Decoder, one: Episode) -> tuple[Tensor, list[Tensor]]:
-    """What the policies take where nothing is drawn: actions of at least one half."""
+    """The policies' choice where nothing is drawn: actions of at least one half."""
     e = embed_text(decoder, one.prompt)
     shots, tokens = head.chances(e, e[one.first :], one.spans)
     return shots >= 0.5, [x >= 0.5 for x in tokens]
@@ -219,8 +221,10 @@ def make_episode(model: Model, chat: tuple[list[int], list[int]], r: Random, spl
 def measure(
     head: ShotPolicies, decoder: Decoder, unseen: Sequence[Episode], r: Random
 ) -> dict[str, tuple[float, float]]:
-    """Of each way to choose: the mean -ln p a token of the answer, and the share of the examples' tokens that is read. The
-    floors take as many examples as the policies, whole."""
+    """For each way to choose: the mean -ln p a token of the answer, and the share of the examples' tokens that is read.
+
+    The floors take as many examples as the policies, whole.
+    """
     rows: dict[str, list[tuple[float, float]]] = {}
     for one in unseen:
         whole = [torch.ones(b - a, dtype=torch.bool) for a, b in one.spans]
@@ -242,7 +246,7 @@ def measure(
 
 
 def average_figures(rows: dict[str, list[tuple[float, float]]]) -> dict[str, tuple[float, float]]:
-    """Of each way its means."""
+    """The means of each way to choose."""
     return {
         name: (sum(x for x, _ in some) / len(some), sum(y for _, y in some) / len(some))
         for name, some in rows.items()
@@ -258,8 +262,11 @@ def learn(
     measured: Callable[..., dict[str, tuple[float, float]]],
     heads: str,
 ) -> None:
-    """Train what chooses parts of prompts, measure it, and keep it. about: what the script says of itself; made(d): the
-    head of a model of this width;  heads: the columns of the table, divided by bars."""
+    """Train a net that chooses parts of prompts, measure it, and keep it.
+
+    about: the description of the script; made(d): the head of a model of this width;  heads: the columns of the table, divided
+    by bars.
+    """
     parser = argparse.ArgumentParser(description=about.split("\n")[0])
     parser.add_argument("--model", default="lab", help="a folder of assets/models")
     parser.add_argument("--prompts", type=int, default=600, help="prompts to learn from; DRAWS passes each")

@@ -65,8 +65,11 @@ class CorpusText:
 
 @dataclass(frozen=True)
 class GeneratedText:
-    """Documents of one kind that are made when they are read, each but once: `make(r, split, window)` writes one for a window
-    of so many tokens, and what does not fit it is drawn again. Windows below `least` tokens have none, if there are others."""
+    """Documents of one kind that are made when they are read, each only once.
+
+    `make(r, split, window)` writes one for a window of so many tokens; a document that does not fit is drawn again. Windows
+    below `least` tokens have none, if there are others.
+    """
 
     make: Callable[[Random, str, int], str]
     chat: bool

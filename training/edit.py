@@ -81,8 +81,11 @@ def edit_distances(draft: Sequence[int], answer: Sequence[int]) -> list[list[int
 
 
 def nearest_tags(draft: Sequence[int], right: Iterable[Sequence[int]]) -> Tags:
-    """The tags that lead to the nearest of the `right` answers, the first of equals. Of several edits at one place the first in
-    the text is done, a replacement before an insertion behind it; the others wait for the next pass."""
+    """The tags that lead to the nearest of the `right` answers, the first of equals.
+
+    Of several edits at one place the first in the text is done, a replacement before an insertion behind it. The others wait
+    for the next pass.
+    """
     answer, table = min(((x, edit_distances(draft, x)) for x in right), key=lambda pair: pair[1][-1][-1])
     i, j = len(draft), len(answer)
     tags: Tags = [(KEEP, 0)] * (i + 1)
@@ -202,7 +205,7 @@ def loss_of(head: EditTagger, batch: DraftBatch, embed: Tensor) -> Tensor:
 def fit_tagger(
     head: EditTagger, train: list[DraftBatch], embed: Tensor, epochs: int, seed: int
 ) -> EditTagger:
-    """The head behind so many rounds over `train`, four batches a step, at a rate that falls to nothing."""
+    """The head after so many rounds over `train`, four batches a step, at a rate that falls to nothing."""
     r, optimizer = Random(seed), torch.optim.AdamW(head.parameters(), lr=RATE)
     steps = -(-len(train) // 4) * epochs
     fall = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / steps)
@@ -224,7 +227,7 @@ def fit_tagger(
 
 @torch.no_grad()
 def tag_accuracy(head: EditTagger, data: list[DraftBatch]) -> dict[str, float]:
-    """Of places of unseen drafts the share that gets the wanted tag, of all and by tag."""
+    """The share of places of unseen drafts that get the wanted tag, for all tags and by tag."""
     pairs = [(head(*x[1:5], x.at)[0].argmax(2).flatten(), x.tags.flatten()) for x in data]
     said, due = (torch.cat(x) for x in zip(*pairs, strict=True))
     by = {
@@ -260,7 +263,7 @@ def edit_accuracy(
 
 
 def _shares(rows: Sequence[tuple[bool, bool, int]]) -> dict[str, float]:
-    """What was found of some drafts."""
+    """The figures of some drafts."""
     n, right = len(rows), [(after, passes) for before, after, passes in rows if before]
     stood = (
         {"right in one pass": sum(after and passes == 1 for after, passes in right) / len(right)}

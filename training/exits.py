@@ -49,7 +49,7 @@ JUDGED = 20_000  # places of training text that the classifiers learn from
 
 
 def new_head(net: Net, rank: int = RANK) -> ExitHeads:
-    """Exits that read as the model's last norm and unembedding do: what there is without any training."""
+    """Exits that read as the model's last norm and unembedding do: the untrained starting point."""
     head = ExitHeads(d=net.shape.width, n_layers=net.shape.layers, rank=rank)
     with torch.no_grad():
         head.norm.copy_(net.model.norm.weight.expand_as(head.norm))
@@ -58,8 +58,10 @@ def new_head(net: Net, rank: int = RANK) -> ExitHeads:
 
 @torch.no_grad()
 def layer_states(net: Net, ids: Tensor) -> list[Tensor]:
-    """float [B T, d] each: what enters layer 1, 2, ... and what leaves the last, for ids int64 [B, T]; of a model that
-    reads both sides at the masks alone, and there are so many rows."""
+    """float [B T, d] each: the inputs of layer 1, 2, ... and the output of the last, for ids int64 [B, T].
+
+    For a model that reads both sides they are taken only at the masks, and there are so many rows.
+    """
     with torch.autocast("cpu", torch.bfloat16):
         return [
             (x.flatten(0, 1) if net.shape.causal else x[ids == MASK]).float() for x in net.states(ids)[1:]

@@ -128,7 +128,7 @@ class GatesPart:
         self.seed = seed
 
     def loss(self) -> Tensor:
-        """Of the next window."""
+        """The loss of the next window."""
         ids, marks = (x[None] for x in next(self.windows))
         with torch.no_grad():
             self.head.alpha.clamp_(0, 1)
@@ -142,8 +142,10 @@ class GatesPart:
     def cost(
         self, texts: list[tuple[Tensor, Tensor]], streams: Sequence[int], recent: int = RECENT
     ) -> list[float]:
-        """[nats, share] of the tokens that were said before, where the heads `streams` (by number) stream: -ln p, a mean, and
-        how often the token is the likeliest."""
+        """[nats, share] of the tokens that occurred before, where the heads `streams` (by number) stream.
+
+        nats: -ln p, a mean; share: how often the token is the likeliest.
+        """
         alpha = torch.ones(self.head.alpha.numel())
         alpha[list(streams)] = 0
         answer = attend(alpha.view_as(self.head.alpha), streaming_mask(LENGTH, SINKS, recent))
@@ -158,8 +160,11 @@ class GatesPart:
 
     @torch.no_grad()
     def measure(self) -> dict[str, Any]:
-        """Unseen windows, with full attention and at each share of streaming heads: those of the lowest gates, the mean of maps
-        drawn at random, and all heads streaming with as many entries in all."""
+        """Figures on unseen windows, with full attention and at each share of streaming heads.
+
+        At each share they are the heads of the lowest gates, the mean of random maps, and all heads streaming with as many
+        entries in all.
+        """
         self.head.alpha.clamp_(0, 1)
         texts = list(islice(windows(self.seed + 1, "held_out"), UNSEEN))
         order, r = self.head.alpha.flatten().argsort(stable=True).tolist(), Random(self.seed + 2)

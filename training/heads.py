@@ -237,8 +237,11 @@ def rate(step: int, steps: int) -> float:
 
 
 def optimizers(head: Head, lr: float, muon: float) -> list[torch.optim.Optimizer]:
-    """Muon for the matrices of linear maps, AdamW for all else. A residual block that begins at zero first has to undo the
-    state that it is added to, which is a matrix of full rank: Muon's steps have one, Adam's hardly."""
+    """Muon for the matrices of linear maps, AdamW for all else.
+
+    A residual block that begins at zero first has to undo the state that it is added to, which is a matrix of full rank. Muon's
+    steps have full rank, Adam's hardly.
+    """
     maps = [m.weight for m in head.modules() if isinstance(m, torch.nn.Linear)]
     rest = [p for p in head.parameters() if all(p is not m for m in maps)]
     made: list[torch.optim.Optimizer] = [
@@ -255,8 +258,10 @@ def fit(
     lr: float,
     say: Callable[[str], None],
 ) -> None:
-    """Minimise `loss`, which reads a batch of its own at every call, in `steps` steps at the rate `lr` times `rate`; then
-    freeze the head."""
+    """Minimise `loss` in `steps` steps at the rate `lr` times `rate`; then freeze the head.
+
+    `loss` reads a batch of its own at every call.
+    """
     began, recent = time.time(), list[float]()
     for step in range(steps):
         for group in optimizer.param_groups:
@@ -367,8 +372,10 @@ def measure_unrolled(
 
 
 class TrigramTable:
-    """The most frequent token at a distance behind two tokens, counted on rows of text (int [N, T]); behind the last one
-    alone where the pair never came."""
+    """The most frequent token at a distance behind two tokens, counted on rows of text (int [N, T]).
+
+    If the pair never occurred, it is counted behind the last token alone.
+    """
 
     def __init__(self, text: np.ndarray, distance: int, vocabulary: int) -> None:
         self.vocabulary = vocabulary
@@ -436,8 +443,10 @@ def mix_text(own: np.ndarray, corpus: np.ndarray, share: float) -> Tensor:
 
 
 def store_states(net: Net, text: Tensor, heads: Sequence[Head]) -> ModelStates:
-    """`read_states` of all of text (int64 [N, T]), on the processor and in bfloat16: of embeddings nothing, since they are
-    looked up again, and of states only what these heads read."""
+    """`read_states` of all of text (int64 [N, T]), on the processor and in bfloat16.
+
+    No embeddings are stored, since they are looked up again, and only the states that these heads read.
+    """
     device = next(net.parameters()).device
     layer = max(head.shape.get("layer", 0) for head in heads)
     fuses, parts = any(isinstance(head, Eagle3Layer) for head in heads), []
@@ -479,9 +488,12 @@ def windows_of(stream: np.ndarray, count: int, seed: int) -> np.ndarray:
 def load_texts(
     net: Net, fingerprint: str, millions: float, seed: int, unseen: int = UNSEEN
 ) -> tuple[np.ndarray, np.ndarray, Tensor]:
-    """Windows of the training text, ids [N, LENGTH], about so many `millions` of tokens; what the model writes after their
-    beginnings, alike; and int64 [unseen, LENGTH], what it writes after held-out ones. What it wrote is kept in build/training,
-    under its fingerprint."""
+    """The texts of a training.
+
+    These are windows of the training text, ids [N, LENGTH], about so many `millions` of tokens; what the model writes after
+    their beginnings, of the same size; and int64 [unseen, LENGTH], what it writes after held-out ones. Its own text is kept in
+    build/training, under its fingerprint.
+    """
     from .data import held_out_windows, training_stream
 
     def written(beginnings: Tensor, name: str, draws: int) -> np.ndarray:
@@ -501,8 +513,10 @@ def load_texts(
 
 
 def load_weights(head: Head, source: Path) -> dict[str, Any]:
-    """Load the weights in the folder source/KIND; a net around EAGLE's layer, where it is not there, that of source/eagle. How
-    these were made."""
+    """Load the weights in the folder source/KIND, and return how these were made.
+
+    A net around EAGLE's layer, if it is not there, is loaded from source/eagle.
+    """
     folder, net = source / head.kind, head
     if not folder.exists() and isinstance(head, AROUND):
         folder, net = source / "eagle", head.layer

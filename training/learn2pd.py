@@ -64,8 +64,11 @@ def reference_texts(net: Net, ids: Tensor) -> Tensor:
 
 
 def oracle(net: Net, ids: Tensor, wanted: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor, Tensor]]]:
-    """What an oracle that knows the texts `wanted` [B, T] writes into the masks of ids int64 [B, T]; and of every pass the
-    confidences, float [B, T], 1 at places that are settled, which places are open and which candidates right, bool [B, T]."""
+    """What an oracle that knows the texts `wanted` [B, T] writes into the masks of ids int64 [B, T].
+
+    For every pass it also returns the confidences, float [B, T], 1 at places that are committed, and which places are open and
+    which candidates right, bool [B, T].
+    """
     passes = []
     while bool((ids == MASK).any()):
         open, (token, sure) = ids == MASK, candidates(net, ids)
@@ -109,7 +112,7 @@ def loss_of(head: ParallelFilter, data: tuple[Tensor, Tensor, Tensor]) -> Tensor
 def fit_filter(
     width: int, train: tuple[Tensor, ...], valid: tuple[Tensor, ...], steps: int, seed: int
 ) -> ParallelFilter:
-    """The filter with the least loss on `valid` of those that `steps` steps of all examples come by."""
+    """The filter with the least loss on `valid` during `steps` steps on all examples."""
     torch.manual_seed(seed)
     head = ParallelFilter(width, BLOCK, HIDDEN)
     optimizer = torch.optim.AdamW(head.parameters(), lr=0.003)

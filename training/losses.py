@@ -1,6 +1,6 @@
-"""What training makes small: the next token's loss, early exits' loss, and a draft's distance from its target.
+"""The losses of trainings: the next token's, early exits', and a draft's distance from its target.
 
-And on which text: the corpus, what the draft wrote, or what its target wrote.
+They also choose the text: the corpus, what the draft wrote, or what its target wrote.
 
 Axes: B windows, T tokens, V vocabulary, L layers.
 """

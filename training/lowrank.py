@@ -13,8 +13,11 @@ from .net import Net
 
 
 class LowRank(nn.Module):
-    """x W^T + scale * (x A^T) B^T with W frozen. B begins at zero, so that an untrained one changes nothing (Hu et al. 2021,
-    arXiv:2106.09685, section 4.1). `on` = False leaves W alone."""
+    """x W^T + scale * (x A^T) B^T with W frozen.
+
+    B begins at zero, so that an untrained one changes nothing (Hu et al. 2021, arXiv:2106.09685, section 4.1). `on` = False
+    leaves W alone.
+    """
 
     def __init__(self, frozen: nn.Linear, rank: int, scale: float, draw: torch.Generator) -> None:
         super().__init__()
@@ -56,8 +59,11 @@ class EmbeddingRows(nn.Module):
 def add_low_rank(
     net: Net, rank: int, alpha: float, seed: int, only: Collection[str] = (), rows: Sequence[int] = ()
 ) -> nn.ModuleDict:
-    """Put a LowRank around the matrices of every layer of `net`, those called as in `only` where some are, and let `rows` of
-    its embedding learn; these modules, by the name of their place ("/" for ".")."""
+    """Put a LowRank around the matrices of every layer of `net`, and let `rows` of its embedding learn.
+
+    If `only` has names, only the matrices with these names get one. Returns these modules, by the name of their place ("/" for
+    ".").
+    """
     draw, made = torch.Generator().manual_seed(seed), nn.ModuleDict()
     for i, layer in enumerate(net.layers):
         for room in ("self_attn", "mlp"):
@@ -80,8 +86,10 @@ def enable_deltas(deltas: nn.ModuleDict, on: bool) -> None:
 
 
 def adapter_tensors(deltas: nn.ModuleDict) -> dict[str, Tensor]:
-    """The tensors of an adapter's file: A and B of each matrix, and rows of an embedding, by the checkpoint's name of its
-    weight."""
+    """The tensors of an adapter's file: A and B of each matrix, and rows of an embedding.
+
+    Their names are the checkpoint's names of the weights.
+    """
     return {
         f"{name.replace('/', '.')}.weight.{side}": tensor.detach()
         for name, delta in deltas.items()

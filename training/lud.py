@@ -43,8 +43,10 @@ def group_places(first: int) -> Tensor:
 
 
 def mask(at: Tensor) -> Tensor:
-    """bool [L + M PADS, L + M PADS], L = PROMPT + NEW: the text is causal; a row of the group behind at[m] sees the text up
-    to that place, and its group up to itself."""
+    """bool [L + M PADS, L + M PADS], L = PROMPT + NEW: the text is causal.
+
+    A row of the group behind at[m] sees the text up to that place, and its group up to itself.
+    """
     length, rows = PROMPT + NEW, len(at) * PADS
     seen = torch.zeros(length + rows, length + rows, dtype=torch.bool)
     seen[:length, :length] = torch.ones(length, length, dtype=torch.bool).tril()
@@ -127,8 +129,11 @@ class LexicalUnitsAdapter(AdapterTraining):
 
     @torch.no_grad()
     def measure(self) -> dict[str, Any]:
-        """Of units of its own greedy text behind prompts of unseen text: how long they are at each bar, and how many of the
-        tokens behind the first are the text's; with the adapter and without. And nats of unseen text."""
+        """Figures of the units of its own greedy text behind prompts of unseen text, and nats of unseen text.
+
+        For the units: how long they are at each threshold, and how many of the tokens behind the first are the text's; with the
+        adapter and without.
+        """
         figures: dict[str, Any] = {"prompts": HELD_OUT, "rows": PADS}
         for name, on in (("base", False), ("adapted", True)):
             enable_deltas(self.head, on)
@@ -139,8 +144,12 @@ class LexicalUnitsAdapter(AdapterTraining):
 
 
 def unit_figures(net: Net, texts: Tensor, counted: Tensor, bar: float) -> dict[str, float]:
-    """Mean length of the unit behind every place of texts [N, L], and the share of its tokens behind the first that are the
-    text's; of places behind which PADS + 1 tokens count."""
+    """Mean length of the unit behind every place of texts [N, L], and the share of its right tokens.
+
+    The share is that of its tokens behind the first that are the text's.
+
+    Only places with PADS + 1 counted tokens behind them count.
+    """
     total = extra = right = places = 0
     for first in range(EVERY):
         at = group_places(first)

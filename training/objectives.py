@@ -160,7 +160,7 @@ def measure_fit(target: Net, draft: Net, text: TargetText, heat: float) -> dict[
 
 
 def unseen_texts(target: Net) -> list[TargetText]:
-    """What `measure` goes by: held-out text of the corpus, what the target writes behind its beginnings, drawn and greedy."""
+    """The texts for `measure`: held-out text of the corpus, and the target's own behind its beginnings, drawn and greedy."""
     held_out = held_out_windows(PROMPT + NEW, 64)
     written = (own_text(target, held_out[:, :PROMPT], NEW, heat) for heat in (1.0, 0.0))
     return [read_target(target, x) for x in (held_out, *written)]
@@ -176,7 +176,7 @@ def measure(target: Net, draft: Net, unseen: Sequence[TargetText]) -> dict[str, 
 
 
 def table(found: dict[str, dict[str, float]]) -> str:
-    """Markdown: of every objective the mean over its seeds, and half the distance of the furthest two."""
+    """Markdown: for every objective the mean over its seeds, and half the distance between the two furthest seeds."""
     rows = [f"| objective | {' | '.join(FIGURES)} |", "|---" * (len(FIGURES) + 1) + "|"]
     for goal in dict.fromkeys(key.split("/")[0] for key in found):
         runs, cells = [x for key, x in found.items() if key.split("/")[0] == goal], []

@@ -49,8 +49,10 @@ Person = tuple[str, str, str, str, str]  # name, job, city, colour, thing; of th
 
 @dataclass(frozen=True)
 class OutlineExample:
-    """A text's beginning, which is given, and what is to be written behind it, as pieces that are encoded one by one; a piece
-    that is no text is an id."""
+    """A text's beginning, which is given, and the text to be written behind it.
+
+    Both are pieces that are encoded one by one; a piece that is no text is an id.
+    """
 
     kind: str
     given: tuple[str | int, ...]
@@ -181,8 +183,10 @@ class OutlineAdapter(AdapterTraining):
 
     @torch.no_grad()
     def measure(self) -> dict[str, Any]:
-        """Of requests about unseen people: how many answers are token by token what is due, by kind, and nats of unseen text;
-        with the adapter and without."""
+        """For requests about unseen people: how many answers are right token by token, by kind, and nats of unseen text.
+
+        Both are measured with the adapter and without.
+        """
         figures: dict[str, Any] = {"requests of each kind": HELD_OUT}
         for name, on in (("base", False), ("adapted", True)):
             enable_deltas(self.head, on)

@@ -47,14 +47,16 @@ Reading = Callable[[Tensor, int], Tensor]  # states [n, d] that enter a layer ->
 
 
 def side_means(found: Sequence[Tensor], layer: int) -> tuple[Tensor, Tensor]:
-    """The means [n, d] of the states up to the one that enters `layer`, and of those behind it, at unit mean square
-    each; found: as `exits.states`."""
+    """The means [n, d] of the states up to the one that enters `layer`, and of those behind it, at unit mean square each.
+
+    found: as `exits.states`.
+    """
     unit = torch.stack([unit_rms_norm(x) for x in found])
     return unit[:layer].mean(0), unit[layer:].mean(0)
 
 
 def imitation_loss(head: PastFutureHeads, found: Sequence[Tensor], layer: int) -> Tensor:
-    """One less the mean cosine of what the net imitates and what came."""
+    """One less the mean cosine between the net's imitation and the actual mean."""
     return 1 - F.cosine_similarity(head(found[layer - 1], layer), side_means(found, layer)[1], dim=-1).mean()
 
 

@@ -63,8 +63,10 @@ def module_artifact(
 
 
 def draft_artifact(minutes: int, more: str = "") -> Artifact:
-    """A draft model, trained on. {fresh}: a checkpoint that was not begun for these weights is forgotten, as another teacher
-    taught it."""
+    """A draft model that is trained further.
+
+    {fresh}: a checkpoint that was not begun for these weights is deleted, since another teacher taught it.
+    """
     return module_artifact(
         minutes,
         f"train {{name}} {more}--from assets/models/{{name}} --tokens 3 --cooldown 1 {{fresh}}",
@@ -169,7 +171,10 @@ PIECES = {
 
 
 def commands(name: str, threads: int, fresh: bool = True) -> list[list[str]]:
-    """What makes a piece, from the root of the repository. fresh: it was not begun for these weights before"""
+    """The commands that make a piece, from the root of the repository.
+
+    fresh: it was not begun for these weights before
+    """
     filled = {
         "name": name,
         "threads": threads,
@@ -238,8 +243,10 @@ def changed_paths() -> list[str]:
 
 
 def rehearse(names: list[str], threads: int) -> None:
-    """Run the commands of pieces with next to no budget, say what each wrote, load the models, and put all back as it was.
-    SystemExit where something is not committed: it would be put back too."""
+    """Run the commands of pieces with next to no budget, print what each wrote, load the models, and put all back as it was.
+
+    SystemExit where something is not committed: it would be put back too.
+    """
     if changed_paths():
         raise SystemExit(
             "A rehearsal puts back all that is not committed: commit it first, or rehearse in another checkout."

@@ -55,7 +55,7 @@ def questions(form: str, tokens: int, count: int) -> list[Task]:
 
 @torch.no_grad()
 def token_correctness(net: Net, tokenizer: Tokenizer, task: Task) -> list[bool]:
-    """Of every token of the right answer, and of the end behind it, whether it is the likeliest one."""
+    """Whether each token of the right answer, and the end behind it, is the likeliest one."""
     prompt, _, _ = render(task).partition("<|assistant|>\n")
     asked = tokenizer.encode(f"{prompt}<|assistant|>\n").ids
     answer = tokenizer.encode(f"{task.answers[0]}<|end|>").ids
@@ -81,7 +81,7 @@ def score_tasks(net: Net, tokenizer: Tokenizer, tasks: list[Task]) -> tuple[floa
 
 
 def score_table(scores: Scores) -> str:
-    """The scores as a table: exact answers, in brackets their tokens and what was aimed at."""
+    """The scores as a table: exact answers, in brackets their tokens and the goal."""
     sizes = sorted({tokens for _, tokens in scores})
     return table(
         ["exact (tokens right)", *(f"{n:,} tokens" for n in sizes)],
@@ -96,7 +96,7 @@ def score_cell(form: str, tokens: int, score: tuple[float, float]) -> str:
 
 
 def aims_report(scores: Scores) -> str:
-    """What was aimed at, each reached or missed."""
+    """The goals, each reached or missed."""
     lines = []
     for (form, tokens), least in WANTED.items():
         share = scores[form, tokens][0]

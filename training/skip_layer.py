@@ -49,8 +49,11 @@ KEPT = 20  # steps between two states that are kept
 def forward_gated(
     net: Net, ids: Tensor, gate: Callable[[Tensor, int], Tensor], absent: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Logits float32 [B, T, V] of ids int64 [B, T], and the gates [2 L, B, T]. gate: states [B, T, D] in front of a sub-layer,
-    and its number -> what its output is multiplied with, [B, T]. absent: rows with a gate of 0 leave no keys and values."""
+    """Logits float32 [B, T, V] of ids int64 [B, T], and the gates [2 L, B, T].
+
+    gate: states [B, T, D] in front of a sub-layer, and its number -> the factor of its output, [B, T]. absent: rows with a gate
+    of 0 leave no keys and values.
+    """
     x = net.model.embed_tokens(ids)
     s = net.shape
     gates = list[Tensor]()
@@ -112,7 +115,7 @@ class SkipLayerAdapter(AdapterTraining):
 
     @torch.no_grad()
     def calibrate_biases(self, windows: int = 32) -> float:
-        """Move all biases by the number that lets a share RHO of the sub-layers of training text run; how far."""
+        """Move all biases by the number that lets a share RHO of the sub-layers of training text run; return that number."""
         enable_deltas(self.head, True)
         texts = self.window(windows)
         low = -2.0
@@ -183,8 +186,10 @@ def train(
     say: Callable[[str], None] = print,
     keep: Any = None,
 ) -> int:
-    """Adam until so many seconds have passed or steps are done; how many there were. begun: the share of the course that is
-    over. Then the numbers are those of bfloat16."""
+    """Run Adam until so many seconds have passed or steps are done; return the number of steps.
+
+    begun: the share of the course that is over. Then the numbers are those of bfloat16.
+    """
     learn = {"adapter": list(part.head.parameters()), "routers": list(part.routers.parameters())}
     optimizer = torch.optim.Adam(
         [{"params": x, "name": name, "lr": RATES[name]} for name, x in learn.items()]

@@ -32,8 +32,10 @@ MEASURED = 64, 64  # tokens of prompt and of decay by which it is measured
 
 
 def rows_of(layers: int, length: int, prompt: int, least: int, horizon: int) -> list[int]:
-    """By layer, how many of the first rows of a text of `length` tokens run it. The row in front of place `prompt` decides the
-    first token of the answer, and belongs to it."""
+    """By layer, how many of the first rows of a text of `length` tokens run it.
+
+    The row in front of place `prompt` decides the first token of the answer, and belongs to it.
+    """
     runs = [layers] * (prompt - 1) + [
         layer_count_at(i, layers, least, horizon) for i in range(length - prompt + 1)
     ]
@@ -65,7 +67,7 @@ class SkipDecodeAdapter(AdapterTraining):
         return int(torch.randint(low, high + 1, (), generator=self.draw))
 
     def loss(self) -> Tensor:
-        """Of a batch under one schedule."""
+        """The loss of a batch under one schedule."""
         texts, layers = self.window(self.corpus_windows), self.net.shape.layers
         prompt = self.draw_number(*PROMPTS)
         horizon, least = self.draw_number(SHORTEST, self.length - prompt), self.draw_number(LEAST, layers - 1)
@@ -76,8 +78,10 @@ class SkipDecodeAdapter(AdapterTraining):
 
     @torch.no_grad()
     def measure(self) -> dict[str, Any]:
-        """Nats of unseen text behind its first tokens under several schedules, and how often the likeliest token is that of the
-        frozen model with all layers; with the adapter and without."""
+        """Nats of unseen text behind its first tokens under several schedules, with the adapter and without.
+
+        The second figure is how often the likeliest token is that of the frozen model with all layers.
+        """
         (prompt, horizon), layers = MEASURED, self.net.shape.layers
         figures: dict[str, Any] = {"windows": 64, "prompt": prompt, "horizon": horizon}
         windows = held_out_windows(self.length + 1, 64).split(16)

@@ -48,8 +48,11 @@ KEEPS = 25  # steps between two files of what was reached, and two lines
 
 
 def slot_logits(net: Net, head: SlotTokens, past: Past, places: Tensor) -> Tensor:
-    """float [B, P, K, V]: the logits of all K slots behind each of P places int64 [P] of the text that `past` holds, the same
-    places in every window; each sees the text up to its place, its line of slots, and the prefix if there is one."""
+    """float [B, P, K, V]: the logits of all K slots behind each of P places int64 [P] of the text that `past` holds.
+
+    The places are the same in every window. Each slot sees the text up to its place, its line of slots, and the prefix if there
+    is one.
+    """
     P = len(places)
     K = head.shape["heads"]
     E = head.embeds.shape[1]
@@ -136,8 +139,10 @@ def loss_of(net: Net, head: SlotTokens, ids: Tensor, places: Tensor) -> Tensor:
 
 
 def new_head(kind: str, net: Net, seed: int = 0, **shape: int) -> SlotTokens:
-    """Fresh slots: the embeddings of random ids, and of others keys and values, the keys turned back to where they meet queries
-    that are not rotated."""
+    """Fresh slots: the embeddings of random ids, and the keys and values of other random ids.
+
+    The keys are turned back to where they meet queries that are not rotated.
+    """
     s, draw = net.shape, torch.Generator().manual_seed(seed)
     of_model = (
         dict(n_layers=s.layers, n_kv_heads=s.kv_heads, head_dim=s.head_width)
@@ -173,10 +178,11 @@ def train(  # noqa: PLR0913
     kept: Path | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> int:
-    """Adam over random windows of int64 [N, T] until so many steps are done or so many seconds of the processor were spent; how
-    many there were.
-    The model stays as it is. What a step reads is drawn by its number, so a training that goes on from its file `kept` reads
-    what it would have read. half: products in bfloat16."""
+    """Run Adam over random windows of int64 [N, T] until so many steps are done or so many seconds of the processor were spent.
+
+    Returns the number of steps. The model stays as it is. The windows of a step are drawn by its number, so a training that
+    goes on from its file `kept` reads what it would have read. half: products in bfloat16.
+    """
     net.requires_grad_(False)
     optimizer = torch.optim.Adam(head.requires_grad_(True).parameters(), lr=lr)
     step = 0

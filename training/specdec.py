@@ -57,10 +57,10 @@ BINS = 10  # of the table of calibration
 
 @dataclass
 class AcceptanceExamples:
-    """What the head learns from, for texts of T tokens.
+    """The head's training data, for texts of T tokens.
 
-    states: float [B, T - 1, d], the draft model's after each token but the first; labels: float [B, T - 1], the chance that
-    the target accepts that token; drawn: bool [B, T - 1], whether it was drawn from the draft, so that the label is its own
+    states: float [B, T - 1, d], the draft model's after each token but the first; labels: float [B, T - 1], the chance that the
+    target accepts that token; drawn: bool [B, T - 1], whether it was drawn from the draft, so that the label is its own
     """
 
     states: Tensor
@@ -82,8 +82,10 @@ def next_distribution(net: Net, ids: Tensor) -> Tensor:
 def examples(
     target: Net, draft: Net, ids: Tensor, draw: torch.Generator, mixed: float = MIXED
 ) -> AcceptanceExamples:
-    """Tokens drawn from the draft at each place of the target's text ids int64 [B, T], and what the draft makes of them.
-    mixed: share of places at which it reads the target's token instead."""
+    """Tokens drawn from the draft at each place of the target's text ids int64 [B, T], and the draft's states for them.
+
+    mixed: share of places at which it reads the target's token instead.
+    """
     # both [B, T - 1, V], of the tokens from the second on
     p = next_distribution(target, ids)[:, :-1]
     q = next_distribution(draft, ids)[:, :-1]
@@ -102,7 +104,7 @@ def loss_of(head: AcceptanceHead, found: AcceptanceExamples, weight: float = WEI
 
 
 def new_head(draft: Net, blocks: int = BLOCKS) -> AcceptanceHead:
-    """A fresh head for the draft model, its blocks drawn each for itself; it says one half."""
+    """A fresh head for the draft model, with its blocks drawn independently; its output is one half."""
     head = AcceptanceHead(d=draft.shape.width, blocks=blocks)
     for block in head.blocks:
         cast(nn.Linear, block).reset_parameters()
@@ -135,16 +137,16 @@ def train(
 
 
 def undo_weight(a: Tensor, weight: float = WEIGHT) -> Tensor:
-    """The share accepted that a head trained with `weight` means by a."""
+    """The acceptance probability that a head trained with `weight` means by a."""
     return weight * a / (weight * a + 1 - a)
 
 
 @dataclass
 class AcceptanceCalibration:
-    """What a head says on unseen text, and what is so.
+    """A head's output on unseen text, compared with the true values.
 
-    rows: (from, to, tokens, mean of what it says, that without the weight, mean label) of every bin that has tokens
-    loss: of the head; constant: of the best head that says always the same
+    rows: (from, to, tokens, mean output, the same without the weight, mean label) of every bin that has tokens
+    loss: of the head;  constant: of the best head with a constant output
     """
 
     rows: list[tuple[float, float, int, float, float, float]]
@@ -193,8 +195,11 @@ def _entropy(a: Tensor, labels: Tensor, weight: float) -> float:
 
 @dataclass
 class ThresholdChoice:
-    """A threshold, and what was measured: (h, tokens a pass, drafted a pass) of each that was tried; `fixed`: the length that
-    they are held against, and the same of it."""
+    """A threshold, and the measurements behind it.
+
+    (h, tokens a pass, drafted a pass) of each that was tried; `fixed`: the length that they are compared with, and the same
+    figures for it.
+    """
 
     threshold: float
     tried: list[tuple[float, float, float]]

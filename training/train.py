@@ -78,7 +78,7 @@ OBJECTIVES = {
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What a kind of machine trains with: tokens a step, and how often it takes which window, steady and cooling.
+    """The training settings of a kind of machine: tokens a step, and how often it takes which window, steady and cooling.
 
     Attention is cheap on short windows, and most tasks fit them; the cooldown teaches the long ones. A GPU has one length a
     phase, since each is compiled once.
@@ -146,9 +146,9 @@ N = TypeVar("N", bound=nn.Module)
 
 
 class Trainer(Generic[N]):
-    """A training that can stop and go on: net, optimizers, place in the text, what was spent and what was reached.
+    """A training that can stop and go on: net, optimizers, place in the text, its cost and its results so far.
 
-    What is trained on which text is for those derived from it: `batch`, `loss` and `measured`.
+    Subclasses define what is trained on which text: `batch`, `loss` and `measured`.
     """
 
     PLAIN = (
@@ -191,7 +191,7 @@ class Trainer(Generic[N]):
         raise NotImplementedError
 
     def measure(self, check: dict) -> dict[str, float]:
-        """What is looked at now and then, by name."""
+        """Measurements that are taken now and then, by name."""
         raise NotImplementedError
 
     def describe(self) -> dict:

@@ -63,7 +63,7 @@ def layer_inputs(decoder: Decoder, ids: Tensor, layer: int) -> Tensor:
 def mask_logits(
     decoder: Decoder, ids: Tensor, layer: int, states: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """(logits [B, V] at the one mask of each row of ids [B, T], what enters `layer` [B, T, d]); states: let these enter it."""
+    """(logits [B, V] at the one mask of each row of ids [B, T], inputs of `layer` [B, T, d]); states: replace these inputs."""
     if states is None:
         feed = Feed(ids, torch.arange(ids.shape[1]).expand(*ids.shape), highest=ids.shape[1] - 1)
         states = decoder.states_before(feed, None, layer)

@@ -18,8 +18,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Task:
-    """One conversation: user turns, a right answer to each, the scorer's name, and the content that fixes its split;
-    `references` are what the scorer compares an answer with, where that is not the answer itself."""
+    """One conversation: user turns, a right answer to each, the scorer's name, and the content that fixes its split.
+
+    `references` are the texts that the scorer compares an answer with, if they are not the answer itself.
+    """
 
     kind: str
     turns: tuple[str, ...]
