@@ -68,7 +68,7 @@ def conversations(split: str, count: int, seed: int) -> Tensor:
 
 
 def replace_token(law: Tensor, token: int, right: bool, draw: torch.Generator) -> int | None:
-    """Draw another token than `token`, by the square root of law [V], among the likely or the unlikely ones.
+    """Draw another token than `token`, by the square root of `law` [V], among the likely or the unlikely ones.
 
     None: there is none.
     """
