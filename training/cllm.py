@@ -55,9 +55,9 @@ def mask(prompt: int, new: int, block: int) -> Tensor:
 class Trajectories:
     """Texts and the Jacobi trajectories that reach them.
 
-    texts: int64 [N, L], prompt and greedy text; counted: int64 [N], tokens of the latter that are used; points: int16 [J, N,
-    G], the states of the iteration, the first guesses first; solved: int64 [N, G / n], the first point whose guesses are the
-    text's (J where none is).
+    texts:   int64 [N, L], prompt and greedy text;  counted: int64 [N], tokens of the latter that are used
+    points:  int16 [J, N, G], the states of the iteration, the first guesses first
+    solved:  int64 [N, G / n], the first point whose guesses are the text's (J where none is)
     """
 
     texts: Tensor

@@ -7,8 +7,8 @@ whether a word occurs in a story (true, false). `same`: whether two lists have t
 entropy at the mask, over the whole vocabulary. The embeddings of the labels learn too: the model never wrote these words, and
 the rows of words that it never wrote are all alike.
 
-`python -m decodescope.training.cloze` writes `assets/bench/cloze.jsonl`, questions of held-out text that `decodescope bench
-cloze` asks.
+`python -m decodescope.training.cloze` writes `assets/bench/cloze.jsonl`, questions of held-out text that
+`decodescope bench cloze` asks.
 """
 
 from __future__ import annotations
