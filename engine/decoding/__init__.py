@@ -1,1 +1,1 @@
-"""One step of decoding: draft, verdict and commit, what parts are told, and the base of every family."""
+"""One step of decoding: draft, verdict and commit, the data that parts receive, and the base class of every family."""

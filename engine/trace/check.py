@@ -69,7 +69,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing contradicts anything else, and nothing is missing."""
+        """True if nothing contradicts anything else, and nothing is missing."""
         return not self.problems
 
     def add(self, where: str, what: str) -> None:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 
 class Cursor:
-    """A place in the draft: the target's law of the next token there, and the way down.
+    """A place in the draft: the target's distribution of the next token there, and the way down.
 
-    position: of the token that is decided here;  greedy: whether that law always has one token
-    hidden: float [N + 1, d], the target's final features of the root and of every node, where the rule asks for them
-    whole:  whether a law has an entry for every token of the vocabulary; else it is what a record shows of one
+    position: of the token that is decided here;  greedy: True if that distribution always has one token
+    hidden: float [N + 1, d], the target's final features of the root and of every node, if the rule asks for them
+    whole:  True if a distribution has an entry for every token of the vocabulary; False: it has only what a record shows
     """
 
     whole: ClassVar[bool] = True
@@ -60,8 +60,8 @@ class Cursor:
 
     @lazy
     def probs(self) -> Tensor:
-        """float [V]: the law here, under the sampler's state along this very path. Those of a chain are made together, where
-        no state makes each another one."""
+        """float [V]: the distribution here, under the sampler's state along this path. For a chain, all are computed at once
+        if the sampler is stateless."""
         if self.sampler.stateful or not self.draft.is_chain:
             return softmax(self.sampler.warp(self.logits, self.state))
         if not self._laws:
@@ -70,19 +70,19 @@ class Cursor:
 
     @lazy
     def choice(self) -> int:
-        """The only token of a greedy law."""
+        """The only token of a greedy distribution."""
         if self.sampler.stateful:
             return int(self.sampler.warp(self.logits, self.state).argmax())
         return self._best[self.node + 1]
 
     @property
     def top_token(self) -> int:
-        """The token of the largest probability under the law here, which may be another than the target's own best."""
+        """The most probable token of the distribution here. It may differ from the target's own best token."""
         return int(self.probs.argmax())
 
     @lazy
     def entropy(self) -> float:
-        """Of the law here, in nats."""
+        """Entropy of the distribution here, in nats."""
         return float(torch.special.entr(self.probs).sum())
 
     def state_after(self, token: int) -> Any:
@@ -105,8 +105,8 @@ class Cursor:
         )
 
     def reroot(self, draft: Draft, nodes: Sequence[int], gone: Mapping[int, Sequence[int]]) -> Cursor:
-        """This place as the root of `draft`, whose nodes are these of ours. gone: node of ours -> tokens that are taken out
-        of the target's law there."""
+        """This place as the root of `draft`, which consists of these `nodes` of ours. gone: node of ours -> tokens that are
+        removed from the target's distribution there."""
         rows = [self.node + 1, *(node + 1 for node in nodes)]
         logits, best = self._logits[rows], [self._best[row] for row in rows]
         for i, row in enumerate(rows):
@@ -123,12 +123,14 @@ class NotRecordedError(ValueError):
 
 
 class AcceptanceRule(Component):
-    """Base of every rule. `lossless`: the text keeps the target's law; `changes`: if not, why it may differ, in a few
-    words. `matches`: under a greedy law it is exact matching.
-    `exact_for`: the kinds of proposal for which the rule does what it says; a method with another kind is refused.
-    `keeps_law`: it keeps no token to which the target's law gives nothing. `chain_only`: it reads no tree.
-    `from_laws`: laws and uniforms are all that it looks at, so that it can judge what another rule's run recorded.
-    `telling`: what it says of its test to whoever checks, tells or draws it: nobody else knows a rule."""
+    """Base of every rule.
+
+    `lossless`: the text keeps the target's distribution; `changes`: if not, why the text may differ, in a few words.
+    `matches`: under a greedy distribution the rule is exact matching.
+    `exact_for`: the kinds of proposal for which the rule is correct; a method with another kind is refused.
+    `keeps_law`: it accepts no token to which the target's distribution gives probability 0. `chain_only`: it reads no tree.
+    `from_laws`: it reads distributions and uniforms only, so it can judge what another rule's run recorded.
+    `telling`: describes its test to whatever checks, explains or draws it; no other code knows the rule."""
 
     kind = "acceptance"
     lossless: ClassVar[bool] = True
@@ -142,7 +144,7 @@ class AcceptanceRule(Component):
 
     @property
     def draws_next_token(self) -> bool:
-        """Whether the token after the path is drawn where the sampler draws, so that a text without drafts is the target's."""
+        """True if the token after the path is drawn where the sampler draws. A text without drafts is then the target's."""
         return True
 
     def idle_reason(self, did: Activity) -> str:
@@ -166,12 +168,12 @@ class AcceptanceRule(Component):
 
     @property
     def is_additive(self) -> bool:
-        """Whether the rule finds as much in the sum of several tokens' shares as in each, where it accepts none of them."""
+        """True if the rule may sum the shares of several tokens where it accepts none of them."""
         return True
 
 
 def match_greedy(draft: Draft, at: Cursor) -> Verdict:
-    """Exact matching under a greedy law: go to the child that is the target's choice, as long as there is one."""
+    """Exact matching under a greedy distribution: go to the child that is the target's choice, as long as there is one."""
     path: list[int] = []
     trials: list[Trial] = []
     places: list[tuple[int, Tensor | None]] = []
@@ -192,7 +194,7 @@ def match_greedy(draft: Draft, at: Cursor) -> Verdict:
 
 
 def residual_distribution(r: Tensor, q: Tensor | None, x: int) -> Tensor:
-    """norm(max(r - q, 0)) [V]; q None stands for one token, x. Where rounding leaves nothing, norm(r)."""
+    """norm(max(r - q, 0)) [V]; q None: the distribution of one token, x. If rounding leaves nothing, norm(r)."""
     if q is None:
         rest = r.clone()
         as_array(rest)[x] = 0.0
@@ -205,9 +207,10 @@ def residual_distribution(r: Tensor, q: Tensor | None, x: int) -> Tensor:
 def verify_tokenwise(
     draft: Draft, at: Cursor, chance: Chance, eased: Callable[[Tensor, int], Tensor] | None = None
 ) -> Verdict:
-    """Try the children of each place in draw order against what is left of the target's law r: accept x with probability
-    min(1, f(x) / q(x)), take q off f on refusal, draw the token from the rest. f is r, or `eased` of it and of x; then f(x) is
-    each trial's num."""
+    """Try the children of each place in draw order against r, the target's remaining distribution.
+
+    Accept x with probability min(1, f(x) / q(x)). On refusal, subtract q from f. At the end, draw the token from the rest.
+    f is r, or `eased` of r and x; then f(x) is each trial's num."""
     path: list[int] = []
     trials: list[Trial] = []
     places: list[tuple[int, Tensor | None]] = []

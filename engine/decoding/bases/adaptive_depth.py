@@ -18,7 +18,7 @@ from decodescope.engine.trace.records.events import Exit
 
 
 class DepthLane(Protocol):
-    """The lane whose passes a rule decides, as the rule sees it."""
+    """The lane for whose passes a rule decides, as the rule sees it."""
 
     decoder: Decoder
     tokens: list[int]
@@ -47,11 +47,11 @@ class AdaptiveDepth(Component):
     """Base of every depth rule, which has four hooks: `plan` before a pass, `gate`, `leave` and `rows` inside it.
 
     exact: all layers run for every token
-    gap:   what stands in the cache of layers that a pass which leaves early does not run, and of a row whose attention was left
-           out; a plan says it of itself
-    routes: it is asked for the `rows` of each sub-layer; of what it asks about attention (`needs`) it gets there what the
-           layers below have left, `Probe.received` for one
-    reads: prompts are read under it as well, and the text so far where it is read again
+    skipped_kv: what the cache holds for layers that a pass skips when it leaves early, and for a row whose attention was
+           skipped; each plan has its own value
+    routes: the rule is asked for the `rows` of each sub-layer; what its `needs` ask about attention comes from the layers
+           below, for example `Probe.received`
+    reads: prompts are read under the rule as well, and so is the text so far when it is read again
     """
 
     kind = "adaptive_depth"
@@ -66,29 +66,32 @@ class AdaptiveDepth(Component):
 
     @property
     def defer_layer(self) -> int | None:
-        """The layer in front of which tokens wait until they go on together; None: none wait."""
+        """The layer before which tokens wait until they go on together; None: none wait."""
         return None
 
     @property
     def whole(self) -> bool:
-        """Whether the layers above an exit run all the same, for their entries alone."""
+        """True if the layers above an exit still run, only to write their entries."""
         return False
 
     def attach_lane(self, lane: DepthLane) -> None:
-        """The lane whose passes it decides, told once before `begin`: its model's heads, and passes of the rule's own."""
+        """Give the rule the lane that it controls, once before `begin`: its model's heads, and passes of the rule's own."""
 
     def begin(self, spec: ModelSpec) -> None:
         """Called once before the run."""
 
     def plan(self, position: int, feed: Feed) -> Skip:
-        """What the decoding pass over `feed` leaves out, asked before it; position: of the first token that it decides, counted
-        from the end of the prompt, below 0 while a rule that `reads` reads that."""
+        """What the decoding pass over `feed` leaves out; called before the pass.
+
+        position: of the first token that the pass decides, counted from the end of the prompt; below 0 while a rule that
+        `reads` reads the prompt."""
         return NOTHING
 
     def rows(self, layer: int, block: Block, x: Tensor, probe: Probe | None) -> Tensor | None:
-        """The rows that run the attention or feed-forward block of `layer`, asked in front of it, x float [B, T, d_model]
-        entering it: bool [T], or their numbers, int64 [R], ascending; None: all. The others are in no product of it: their
-        state passes by. What layer `layer` holds of a row whose attention is left out says `gap`, "propagate" or "absent"."""
+        """The rows that run the attention or feed-forward block of `layer`, asked before the block; x float
+        [B, T, d_model] enters it: bool [T], or row numbers, int64 [R], ascending; None: all. The other rows take part in no
+        product of it: their state passes it unchanged. `skipped_kv` ("propagate" or "absent") defines what `layer` holds of a
+        row whose attention is skipped."""
         return None
 
     def gate(self, layer: int, before: Tensor, after: Tensor) -> Collection[int]:
@@ -97,7 +100,7 @@ class AdaptiveDepth(Component):
         return ()
 
     def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
-        """Whether to stop before `layer`; x float [B, T, d_model] enters it, read() gives the logits [B, T, V] from x."""
+        """True to stop before `layer`; x float [B, T, d_model] enters it, read() gives the logits [B, T, V] from x."""
         return False
 
     def idle_reason(self, did: Activity) -> str:

@@ -51,10 +51,10 @@ class Candidate:
 
 @dataclass
 class AnswerJudgement:
-    """What a router thinks of the answers.
+    """A router's judgement of the answers.
 
     score: of all of them together;  chosen: the one that would be kept
-    columns, values: what the tally of the answers holds besides, of each answer and of all
+    columns, values: further entries in the tally of the answers, of each answer and of all
     more:  further details of the step
     """
 
@@ -66,11 +66,11 @@ class AnswerJudgement:
 
 
 def answers_form(number: str, rule: str, value: str, *, score: str = "", above: bool = True) -> TallyForm:
-    """What a tally of answers means.
+    """The meaning of a tally of answers.
 
     number: what the numbers of the answers are, in words;  rule: a sentence on how it is decided
-    value:  formula of an answer's number;  score: formula of the score, from the row of the chosen answer; "": none says it
-    above:  whether a score of at least tau keeps an answer, else one of at most tau
+    value:  formula of an answer's number;  score: formula of the score, from the row of the chosen answer; "": no formula
+    above:  True if a score of at least tau keeps an answer, False if one of at most tau does
     """
     bar = "tau" if above else "-tau"
     words = [

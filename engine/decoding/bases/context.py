@@ -1,4 +1,4 @@
-"""What parts are told in a step: Context before the draft, Drafted while it is written, Outcome after the commit."""
+"""What parts see in a step: Context before the draft, Drafted while it is written, Outcome after the commit."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from .sampler import Sampler, softmax
 
 @dataclass
 class DraftedToken:
-    """The token just drafted, as a schedule sees it. Nothing in it is newer than the token itself, so what a schedule
-    decides depends on the drafted prefix alone, and the text keeps the target's law.
+    """The token just drafted, as a schedule sees it. Nothing in it is newer than the token itself. A schedule's decision
+    therefore depends on the drafted prefix alone, and the text keeps the target's distribution.
 
     token:  its id
     logits: float [V] that it was chosen from, before the sampler
-    hidden: float [d_model], the draft model's state after the final norm, of which it made these logits: that of the token
-            before this one; None where the schedule's lane_needs ask for no state
+    hidden: float [d_model], the draft model's state after the final norm, from which it computed these logits: the state of
+            the token before this one; None if the schedule's lane_needs ask for no state
     """
 
     token: int
@@ -34,7 +34,7 @@ class DraftedToken:
 
     @lazy
     def confidence(self) -> float:
-        """The largest probability of the draft's law before the sampler."""
+        """The largest probability of the draft's distribution before the sampler."""
         return float(self.logits.softmax(-1).amax())
 
 
@@ -52,7 +52,7 @@ class DraftLength:
         return min(length, ctx.room)
 
     def continue_drafting(self, drafted: DraftedToken) -> bool:
-        """Whether to draft another token after this one, were there still room."""
+        """True to draft another token after this one, if there is still room."""
         return True
 
     def notes(self) -> dict[str, Any]:
@@ -62,13 +62,13 @@ class DraftLength:
 
 @dataclass
 class Context:
-    """What a drafter may look at.
+    """What a drafter may read.
 
     tokens: prompt and text; the last is the root, which the target has not read yet
     state:  the sampler's, after those tokens
     room:   tokens that may still be drafted; a deeper draft would be cut
-    encode: text -> its ids, nothing put in front; None: the model came without a tokenizer
-    schedule: how long the draft may get, for drafters that can be scheduled
+    encode: text -> its ids, without a prefix; None: the model came without a tokenizer
+    schedule: limits the draft's length, for drafters that can be scheduled
     """
 
     tokens: list[int]
@@ -92,11 +92,11 @@ class Context:
         return softmax(self.sampler.warp(logits, state))
 
     def estimate(self, logits: Tensor, state: Any) -> Tensor:
-        """float [V]: how likely each token is, by a draft model's logits [V], for drafters that reckon with it: its law under
-        the sampler ([R, V] at once, if that has no state).
+        """float [V]: the probability of each token, from a draft model's logits [V]: its distribution under the sampler.
+        [R, V] works at once if the sampler has no state.
 
-        Under a greedy sampler it is the model's own law; if the sampler then prefers another token, that token and the
-        favourite change places.
+        Under a greedy sampler the result is the model's own distribution. If the sampler then prefers another token, that token
+        and the favourite swap their probabilities.
         """
         if not self.sampler.greedy:
             return self.law(logits, state)
@@ -109,7 +109,7 @@ class Context:
 
 @dataclass
 class DraftOutcome:
-    """What became of a draft.
+    """The result of a draft.
 
     logits: float [N + 1, V] of the target; row 0 follows the root, row i + 1 node i; best: their argmax
     hidden: the probe's states of the same rows, if the drafter's needs asked for them

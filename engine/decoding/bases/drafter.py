@@ -20,10 +20,10 @@ class Drafter(Component):
 
     proposes: the kind of draft it makes when the sampler draws, and when the sampler is greedy
     drafts:   whether it ever proposes anything
-    speaks:   the role of the model whose own tokens, one after another, are the draft, so that a page may show that model in
-              its place; empty: something else makes it, or a model that is no longer what it was
-    copies:   whether a draft is what followed the last tokens at their last occurrence in the text, and nothing else, so that
-              a report has no need to say what that would give
+    speaks:   the role of the model, if the draft consists of that model's own tokens in order; a page may then show that
+              model instead; empty: something else makes the draft, or a model that has been changed
+    copies:   True if a draft is exactly what followed the last tokens at their last occurrence in the text; a report then
+              need not show what such a copy would give
     resumes:  whether its drafts run the first layers of the target, and the pass that verifies them begins behind those
     """
 
@@ -36,24 +36,24 @@ class Drafter(Component):
 
     @property
     def branches(self) -> bool:
-        """Whether a draft, as set, may be a tree rather than a chain."""
+        """True if a draft, as set, may be a tree rather than a chain."""
         return False
 
     @property
     def uses_schedule(self) -> bool:
-        """Whether it, as set, asks the method's schedule how long to draft: token by token, from a model, as a chain."""
+        """True if it, as set, asks the method's schedule for the draft length, token by token: from a model, as a chain."""
         return False
 
     @property
     def reads_text(self) -> bool:
-        """Whether it, as set, holds text that the target's tokenizer has to read (Context.encode)."""
+        """True if it, as set, holds text that the target's tokenizer has to read (Context.encode)."""
         return False
 
     def describe(self) -> dict[str, Any]:
         return {"drafts": self.drafts, "speaks": self.speaks, **({"copies": True} if self.copies else {})}
 
     def pass_needs(self, spec: ModelSpec) -> Needs:
-        """What it asks of every pass of a target of this shape: `needs`, unless that depends on the shape."""
+        """What it needs from every pass of a target of this shape: `needs`, unless that depends on the shape."""
         return self.needs
 
     @property
@@ -85,7 +85,7 @@ class Drafter(Component):
 
 
 class DrawnDrafter(Drafter):
-    """Base of drafters whose nodes are drawn from a law: siblings one after the other from what the earlier ones left."""
+    """Base of drafters that draw their nodes from a distribution: each sibling from what the earlier siblings left."""
 
     @property
     def proposes(self) -> Proposal:  # type: ignore[override] # depends on a knob

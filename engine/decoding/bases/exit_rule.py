@@ -22,8 +22,8 @@ from decodescope.engine.trace.records.exits import Price
 
 from .adaptive_depth import AdaptiveDepth, DepthLane
 
-LACKING = ("monotone", "absent")  # gaps under which a layer gets no entry of some tokens, ever
-FILLS = ("propagate", "copy", "absent")  # the gaps among which a rule that leaves early lets choose
+LACKING = ("monotone", "absent")  # skipped_kv values under which a layer never gets an entry of some tokens
+FILLS = ("propagate", "copy", "absent")  # skipped_kv values of rules that leave early
 FILLED = "keys and values of skipped layers: from the exit state, copied from below, or none"
 CAUTION = (
     "Leaving early changes the text; how much depends on how well the layers below were trained to answer."
@@ -31,7 +31,7 @@ CAUTION = (
 
 
 def gap_conflict(rule: AdaptiveDepth, method: MethodView) -> str | None:
-    """Why a rule under whose gap layers lack entries does not go with its neighbours; None: it does."""
+    """Why a rule under which layers lack entries does not fit the other parts of the method; None: it does."""
     if rule.skipped_kv not in LACKING:
         return None
     what = f"under the gap {rule.skipped_kv} of {rule.name} layers lack entries, and"
@@ -68,15 +68,18 @@ def routing_conflict(rule: AdaptiveDepth, method: MethodView) -> str | None:
 
 @component
 class ExitRule(AdaptiveDepth):
-    """A rule that asks in front of layer `first` and of every `interval`-th above it how sure the target is, and leaves at the
-    first layer whose score reaches the bound. What layers that did not run hold of the token says `gap`: keys and values from
-    the exit state (CALM's state propagation, "propagate"), so that later tokens find no hole, only an approximation; those of
-    the last layer that ran ("copy", the naive baseline), which cost no product; or nothing ("absent"), so that later tokens
-    read fewer there, for which a model has to be trained. With several rows in one pass (a draft being verified)
-    the least sure one decides for all. A model with no more layers than `first` is refused: nothing could be left out.
-    With `heads` = "exits" a state is read through the trained exit of its layer (`heads/exits`), in tests and in the answer.
+    """A rule that tests how confident the target is before layer `first` and before every `interval`-th layer above it. It
+    leaves at the first layer with a score that reaches the bound.
 
-    A subclass says `score`; `below` says that a small score means sure, and then the pass leaves under the bound.
+    `skipped_kv` defines what skipped layers hold of the token. "propagate": keys and values from the exit state (CALM's state
+    propagation), so later tokens find no hole, only an approximation. "copy": those of the last layer that ran (the naive
+    baseline), which cost no product. "absent": nothing, so later tokens read fewer there; a model has to be trained for it.
+
+    With several rows in one pass (a draft being verified) the least confident row decides for all. A model with no more
+    layers than `first` is refused: nothing could be left out. With `heads` = "exits" a state is read through the trained exit
+    of its layer (`heads/exits`), in tests and in the answer.
+
+    A subclass defines `score`; if `below` is set, a small score means confident, and the pass leaves under the bound.
     """
 
     below: ClassVar[bool] = False
@@ -162,7 +165,7 @@ class ExitRule(AdaptiveDepth):
         return False
 
     def _record_test(self, layer: int, rows: Tensor, bound: float, read: Callable[[], Tensor]) -> None:
-        """Keep what a trace tells of a test: the best token where its logits are there, and which rows were sure."""
+        """Keep what a trace records of a test: the best token, if its logits are there, and which rows were confident."""
         if self.test_price == "head":
             least = rows.flatten().argmax() if self.below else rows.flatten().argmin()
             self._best.append(read().flatten(0, 1).argmax(-1)[least])
@@ -192,12 +195,12 @@ class ExitRule(AdaptiveDepth):
 
     @property
     def measure_name(self) -> str:
-        """What is asked, as a trace calls it."""
+        """Name of the measure, as a trace writes it."""
         return self.name
 
     @property
     def test_price(self) -> Price:
-        """What a test costs."""
+        """The cost of a test."""
         return "head"
 
 

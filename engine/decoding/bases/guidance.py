@@ -1,4 +1,4 @@
-"""Law: another distribution in the place of the target's, made of its logits before the sampler sees them."""
+"""Guidance: replace the target's distribution with another one, computed from its logits before sampling."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .context import Context, DraftOutcome
 
 
 class Guidance(Component):
-    """Base of every law p'. What drafts, tests and draws sees p' alone, in every row of a pass: so any drafter may draft for
-    it, any rule may judge by it, and lossless means that the text is distributed by p'.
+    """Base of every guidance p'. Drafts, tests and draws see p' alone, in every row of a pass. Any drafter may therefore
+    draft for it, any rule may judge by it, and lossless means that the text is distributed by p'.
 
-    own:  whether it is the target's own, so that nobody asks it
-    cuts: whether it may remove tokens
+    own:  True if it is the target's own distribution, so that nothing calls it
+    cuts: True if it may remove tokens
     """
 
     kind = "guidance"
@@ -35,7 +35,8 @@ class Guidance(Component):
         """Called once, when the prompt has been read up to the root."""
 
     def text(self, role: str, tokens: list[int], prompt: int) -> list[int]:
-        """What the model of one of its `lanes` reads in the place of `tokens`, a prompt of so many and the text behind it."""
+        """What the model of one of its `lanes` reads instead of `tokens`, which are `prompt` prompt tokens and the text
+        after."""
         return tokens
 
     def rows(self, logits: Tensor, hidden: dict[int | str, Tensor], draft: Draft, ctx: Context) -> Tensor:
@@ -48,7 +49,7 @@ class Guidance(Component):
         """Called after the commit."""
 
     def pass_needs(self, spec: ModelSpec) -> Needs:
-        """What it asks of the passes of a target of this shape, beside `needs`."""
+        """What it needs from the passes of a target of this shape, in addition to `needs`."""
         return Needs()
 
     def idle_reason(self, did: Activity) -> str:
@@ -60,7 +61,7 @@ class Guidance(Component):
         )
 
     def notes(self) -> dict[str, Any]:
-        """What it tells of the step just taken, for the trace; empty: nothing to say."""
+        """What it records of the step just taken, for the trace; empty: nothing."""
         return {}
 
     def choices(self, rows: list[int], tokens: list[int]) -> list[Choice]:

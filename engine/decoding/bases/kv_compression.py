@@ -1,4 +1,4 @@
-"""Codec: how the committed entries of a cache are stored."""
+"""KV compression: how the committed entries of a cache are stored."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from decodescope.engine.trace.records.events import Packed
 
 
 class KVCompression(Component):
-    """Base of every codec, and the one that stores entries as they are.
+    """Base of every KV compression; this one stores entries as they are.
 
-    It acts where a cache policy does, behind a commit: so the prompt is read exactly, and what is pending is never packed.
+    It acts where a cache policy does, after a commit. So the prompt is read exactly, and pending entries are never packed.
 
-    does: what becomes of entries, in a policy's words ("pack": stored in fewer bits); nothing: they stay as they are
+    does: what happens to entries, in a policy's words ("pack": stored in fewer bits); empty: they stay as they are
     """
 
     kind = "kv_compression"
@@ -30,14 +30,14 @@ class KVCompression(Component):
 
     @property
     def lossless(self) -> bool:
-        """Whether the target's distribution is unchanged."""
+        """True if the target's distribution is unchanged."""
         return not self.does
 
     def describe(self) -> dict[str, Any]:
         return {"does": sorted(self.does)}
 
     def sizes(self, spec: ModelSpec, bits: int) -> dict[str, Any]:
-        """What a trace's header says of it besides, for a model of shape `spec` whose numbers have so many bits."""
+        """Further entries of a trace's header, for a model of shape `spec` with numbers of `bits` bits."""
         return {}
 
     def room(self, spec: ModelSpec, bits: int, prompt: int, entries: int) -> int:
@@ -46,7 +46,7 @@ class KVCompression(Component):
         return entries
 
     def store(self, spec: ModelSpec, layer: int, **options: Any) -> LayerStore:
-        """What holds the entries of a layer; options: as of LayerStore."""
+        """The store for the entries of a layer; options: those of LayerStore."""
         return LayerStore(spec, layer, **options)
 
     def pack(self, cache: KVCache) -> None:
@@ -62,12 +62,12 @@ class KVCompression(Component):
 
 
 class PackingCodec(KVCompression):
-    """Base of codecs that store older entries in fewer bits: `whole` says when, `encode` and `decode` how
-    (engine/model/stores/packed_store.py says what they are given). Entries that are packed stay so; the newest stand in
+    """Base of KV compressions that store older entries in fewer bits. `whole` defines when, `encode` and `decode` how
+    (engine/model/stores/packed_store.py describes their arguments). Packed entries stay packed; the newest entries are in
     full precision.
 
-    A policy that evicts, or chooses what is read, is refused: what leaves would have to be unpacked first, as groups of entries
-    share their scales.
+    A policy that evicts, or chooses what is read, is refused: entries that leave would have to be unpacked first, because
+    groups of entries share their scales.
     """
 
     does = frozenset({"pack"})
@@ -121,7 +121,7 @@ class PackingCodec(KVCompression):
         }
 
     def room(self, spec: ModelSpec, bits: int, prompt: int, entries: int) -> int:
-        """The prompt stands as it is until all of it is packed; behind that `whole` entries do, and are packed together."""
+        """The prompt stays as it is until all of it is packed. After it, `whole` entries stay plain and are packed together."""
         packed = self.mean_stored_bits(spec, bits) / bits
         return math.ceil(max(prompt * (1 + packed), entries * packed + self.pack_size))
 
@@ -144,7 +144,7 @@ class PackingCodec(KVCompression):
         return Packed(first, stop, sum(x.nbytes for x in packings), keys, values, notes)
 
     def packing_notes(self, cache: KVCache) -> dict[str, Any] | None:
-        """What is told of the stores' `packings`, besides the notes of every codec that packs."""
+        """What is recorded of the stores' `packings`, in addition to the notes of every packing KV compression."""
         return None
 
     def kept_bytes(self, cache: KVCache) -> int | None:

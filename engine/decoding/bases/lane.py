@@ -1,4 +1,4 @@
-"""Lane: one decoder reading along one sequence, with its own KV cache, cache policy and codec."""
+"""Lane: one decoder reading along one sequence, with its own KV cache, cache policy and KV compression."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from .policy import CHUNK, CachePolicy
 class Lane:
     """`tokens` are those whose K/V are committed; pending ones are in no list until `commit`.
 
-    needs:  what its passes are asked for; what concerns the prompt alone falls away when that has ended
-    vectors: what is put into the text where no token stands, in its order
+    needs:  what its passes are asked for; needs that concern the prompt alone end with the prompt
+    vectors: embeddings inserted into the text where there is no token, in text order
     prompt: what is known of the prompt while it is read; None: it has ended, and the policy has acted
-    probe:  what the last pass left behind, or None;  best: argmax of each of its logit rows (sequence 0)
-    passes: records of the passes since they were last taken;  board: what the last one chose to read, where the policy selects
+    probe:  what the last pass left, or None;  best: argmax of each of its logit rows (sequence 0)
+    passes: records of the passes since they were last taken;  board: what the last one chose to read, if the policy selects
     open:   opens a lane of its own for the model of a role, which a policy asks for when the prompt has ended
-    encode: text -> its ids, nothing put in front; None without a tokenizer
-    reference: who reads along, with a full cache; None: nobody asked for it
-    shown:  whether what its passes decide is recorded
+    encode: text -> its ids, without a prefix; None without a tokenizer
+    reference: reads along with a full cache; None: not asked for
+    shown:  True if what its passes decide is recorded
     rule:   the rule under which it reads texts, its prompt among them; None: all layers run for them
     lacks:  by layer, entries that it did not take up of the tokens committed since this was last taken; None: none
-    freed:  of each text that ended since this was last taken, the places in it of the entries that went with it; None: none did
-    watch:  called as watch(lane, rows, before) after the rows are committed and before the policy acts; before: the entries
-            that stood before them, by layer
+    freed:  for each text that ended since this was last taken, the places in it of the entries that were freed; None: none
+    watch:  called as watch(lane, rows, before) after the rows are committed and before the policy acts; before: the number of
+            entries that were there before them, by layer
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class Lane:
         self._prompted = 0  # tokens of the prompt, once its end was read
 
     def keep_reference(self, whole: Decoder | None = None, weight_bytes: int = 0) -> None:
-        """From now on, before anything was read, keep a full cache beside this one: of the same model, or of a `whole` one,
-        whose weights take so many bytes beside."""
+        """From now on keep a full cache next to this one. Call this before anything is read. The cache is of the same model,
+        or of a `whole` one with `weight_bytes` bytes of additional weights."""
         batch = self.cache.layers[0].k.shape[0]
         self.reference = self.reference or ReferenceCache(
             whole or self.decoder,
@@ -172,7 +172,7 @@ class Lane:
         return logits
 
     def _prepare_masks(self, feed: Feed, alone: bool = False) -> None:
-        """Tell a pass where its rows stand and what the policy says of its sight. A row that comes alone sees what is held.
+        """Set the positions of a pass's rows and what the policy lets them see. A row that comes alone sees what is held.
         alone: as for `states_before`."""
         feed.sinks, feed.board = self.policy.sink_places, None if alone else self._board(feed)
         feed.shift = 0 if alone else self.cache.extra_entries
@@ -268,7 +268,7 @@ class Lane:
 
     @property
     def _needs_equal_layers(self) -> bool:
-        """Whether something behind a commit wants all layers to hold the same tokens."""
+        """True if something after a commit needs all layers to hold the same tokens."""
         return bool(
             set(self.policy.does) - {"select"} or self.kv_compression.does or self.reference is not None
         )
@@ -348,8 +348,8 @@ class Lane:
                 self.policy.observe(i, self.cache.layers[i], seen)
 
     def attention(self, layer: int, rows: list[int], before: list[int]) -> Tensor:
-        """float32 [B, H_kv, g, R, n]: what the last pass's `rows` gave to the entries of `layer` that survived its commit,
-        `before[layer]` of which stood there already; of rows that did not run its attention, nothing."""
+        """float32 [B, H_kv, g, R, n]: the weights of the last pass's `rows` for the entries of `layer` that survived its
+        commit. `before[layer]` of these entries were there already. Rows that did not run this attention get nothing."""
         assert self.probe is not None and self._feed is not None
         seen = self.probe.rows[layer]
         heads = self.cache.layers[layer].heads
@@ -369,7 +369,7 @@ class Lane:
         return seen.index_select(3, of).index_select(4, entries)
 
     def pad_missing_rows(self, layer: int, rows: list[int], seen: Tensor) -> Tensor:
-        """What `attention` gave for `rows`, with a row of zeros for each of them that did not run the layer's."""
+        """The result of `attention` for `rows`, with a row of zeros for each row that did not run the layer's attention."""
         some = None if self._ran is None else self._ran.some.get((layer, "attn"))
         if some is None:
             return seen
@@ -398,12 +398,14 @@ class Lane:
         """Be at exactly `tokens` and return the logits float [V] after the last of them.
 
         What was read beyond the common prefix is forgotten, so a drafter may call this freely. At least the last token is
-        read anew. The probe is left with the states of all that was read anew. between: told before each chunk how many of
-        the tokens have been read, and of how many; what it raises ends the reading, with all chunks so far committed.
-        compress: the policy acts behind the last token; False where the prompt goes on. One that reads in a band acts behind
+        read again. The probe then holds the states of all that was read again.
+
+        between: called before each chunk with the number of tokens read so far and their total; what it raises ends the
+        reading, and all chunks so far are committed.
+        compress: the policy acts after the last token; False if the prompt goes on. A policy that reads in a band acts after
         each chunk, which changes nothing for the tokens that follow
         """
-        # without a causal mask an entry holds what stands behind it, too
+        # without a causal mask an entry also depends on the tokens after it
         same = min(self.common_prefix_length(tokens), len(tokens) - 1) if self.decoder.spec.causal else 0
         self.truncate(same)
         logits = None
@@ -427,7 +429,7 @@ class Lane:
         return logits[0, -1]
 
     def _pass(self, feed: Feed, phase: str, position: int) -> Tensor:
-        """Run `feed` of a text, under a rule that reads; position: as a rule's `plan` is told it."""
+        """Run `feed` of a text, under a rule that reads; position: as in a rule's `plan`."""
         if self.rule is None:
             return self.forward(feed, phase)
         return self.forward(feed, phase, self.rule.plan(position, feed), self.rule)
@@ -474,8 +476,8 @@ class Lane:
         return queries[0, -1]
 
     def _chunks(self, at: int, tokens: list[int]) -> Iterator[tuple[int, list[int]]]:
-        """The tokens from `at` on in pieces that a pass reads, each with its place: none goes past a vector. All that see each
-        other stand in one."""
+        """The tokens from `at` on in chunks, each with its place; a pass reads one chunk. No chunk crosses a vector. Tokens
+        that all see each other are in one chunk."""
         most = CHUNK if self.decoder.spec.causal else len(tokens)
         while at < len(tokens):
             stop = min([at + most, *(x.at for x in self.vectors if x.at > at)])
@@ -484,8 +486,8 @@ class Lane:
 
     @torch.inference_mode()
     def read_vectors(self, at: int) -> None:
-        """Read the vectors that stand behind `at` tokens of the text or fewer and have not been read: they become entries
-        without tokens. Everything before them has been read."""
+        """Read the unread vectors that are after at most `at` tokens of the text: they become entries without tokens.
+        Everything before them has been read."""
         if self.prompt is not None:
             self.prompt.shift = self.cache.extra_entries
         known = sum(x.entries > 0 for x in self.cache.outside)
@@ -510,14 +512,16 @@ class Lane:
                 self.prompt.shift = self.cache.extra_entries
 
     def follow(self, other: Lane) -> None:
-        """Read beside the text what `other` does; before anything is read."""
+        """Read the same vectors and extra entries as `other`; call this before anything is read."""
         self.vectors = other.vectors
         self.cache.outside = [x for x in other.cache.outside if not x.entries]
 
     def repeat(self, tokens: list[int], commits: Sequence[int]) -> None:
-        """Read `tokens` as a run did that ended with `commits`, so many tokens each: the prompt before them, of which nothing
-        goes yet, then each commit in a pass of its own, after which the policy acts. The first begins with the prompt's last
-        token, which one that cuts `once` has read alone. The probe is left as by `read`."""
+        """Read `tokens` as a run read them that ended with `commits`, a list of token counts.
+
+        The prompt is read first, and nothing of it is evicted yet. Then each commit is read in a pass of its own, after which
+        the policy acts. The first commit begins with the prompt's last token; a policy that cuts `once` has read that token
+        alone. The probe is left as by `read`."""
         if self.policy.once and commits:
             commits = [1, *commits[1:]] if commits[0] == 1 else [1, commits[0] - 1, *commits[1:]]
         hidden: list[dict[int | str, Tensor]] = []
@@ -570,8 +574,8 @@ class Lane:
 
     @contextmanager
     def open_side_lane(self, role: str) -> Iterator[Lane]:
-        """A lane of its own for the model of `role`; when this is left its cache is gone, and its passes stand among those of
-        this lane."""
+        """A lane of its own for the model of `role`. On exit its cache is freed, and its passes are added to those of this
+        lane."""
         assert self.open is not None, "nobody told this lane where to find other models"
         with temporary_lane(self.open(role, Needs())) as lane:
             yield lane

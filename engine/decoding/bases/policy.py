@@ -34,23 +34,24 @@ LEAST = 16  # entries that a share of a short prompt comes to: with fewer the sh
 class CachePolicy(Component):
     """Base of every policy. It sees attention of committed rows only, and acts after a commit, never before a verdict.
 
-    does:     what becomes of entries: some leave ("evict"), become one ("merge"), are stored in fewer bits ("pack"), or are
-              held and not read by every pass ("select"); nothing: all stay as they are
-    goes:     a sentence: which entries leave, and when, as views and explanations say it
+    does:     what happens to entries: some leave ("evict"), are merged ("merge"), are stored in fewer bits ("pack"), or are
+              held and not read by every pass ("select"); empty: all stay as they are
+    goes:     a sentence: which entries leave, and when, as views and explanations show it
     columns:  name -> Column: what travels with each entry (engine/model/layers/column.py)
-    column:   the one of them that records and views show;  weighs: what it adds up, as people call it
-    rope:     where entries of the zone "first" stand once others have left: where they did in the text ("original"), right
+    column:   the one of them that records and views show;  weighs: what it adds up, in words
+    rope:     where entries of the zone "first" are once others have left: where they were in the text ("original"), right
               before those that are held ("in_cache"), or just beyond the newest ("capped")
-    bounded:  positions stay below a bound however long the text: the context limit does not apply, if it is above that
-    banded:   what goes is known without attention, so a prompt is read as if token by token: each sees what would then be held
-    strict:   its band holds for drafts too: each row sees what it would see one by one, and drafts change no text
-    once:     it cuts when the prompt has ended and never again: what is written after stays, and the budget is the prompt's.
-              The prompt's last token is then read alone, without a draft behind it
-    needs_reference: a full cache is kept beside the lane's, and it sees the attention of that one
-    asks:     it reads tokens behind the prompt when that has ended, to see what they look at, and forgets them
-    reads:    it is told the tokens of new entries (`read`)
-    share:    the budget as a share of the prompt, where a policy has the knob; 0: off
-    settled:  what it has settled for each KV head and nobody has taken yet
+    bounded:  positions stay below a bound however long the text is: the context limit does not apply, if it is above the bound
+    banded:   which entries leave is known without attention, so a prompt is read as if token by token: each token sees what
+              would then be held
+    strict:   its band also applies inside drafts: each row sees what it would see one by one, and drafts change no text
+    once:     it cuts only once, when the prompt has ended: what is written afterwards stays, and the budget is the prompt's.
+              The prompt's last token is then read alone, without a draft after it
+    needs_reference: a full cache is kept next to the lane's, and the policy sees the attention of the full cache
+    asks:     it reads tokens after the prompt has ended, to see what they attend to, and forgets them
+    reads:    it gets the tokens of new entries (`read`)
+    share:    the budget as a share of the prompt, for a policy with that knob; 0: off
+    settled:  its plan for each KV head, until it is taken
     """
 
     kind = "policy"
@@ -71,7 +72,7 @@ class CachePolicy(Component):
 
     @property
     def needs_reference(self) -> bool:
-        """Whether it goes by a full cache beside the lane's."""
+        """True if it uses the attention of a full cache next to the lane's."""
         return False
 
     @property
@@ -86,7 +87,7 @@ class CachePolicy(Component):
 
     @property
     def band(self) -> Band | None:
-        """What a token of a prompt sees of those before it; None: all of them."""
+        """What a token of a prompt sees of the tokens before it; None: all of them."""
         return (
             Band(zone_entries(self.zones, "first") or 0, zone_entries(self.zones, "newest") or 0)
             if self.banded
@@ -95,7 +96,7 @@ class CachePolicy(Component):
 
     @property
     def sink_places(self) -> AttentionSinks | None:
-        """The entries whose distance is not that of the text; None: all stand where they stood."""
+        """The entries with a distance other than that of the text; None: all entries are where they were."""
         if self.rope == "original":
             return None
         first, newest = (zone_entries(self.zones, place) or 0 for place in ("first", "newest"))
@@ -105,23 +106,23 @@ class CachePolicy(Component):
 
     @property
     def selects(self) -> bool:
-        """Whether it is asked what a pass reads (`select`)."""
+        """True if it chooses what a pass reads (`select`)."""
         return "select" in self.does
 
     def can_exceed_context(self, spec: ModelSpec, prompt: int) -> bool:
-        """Whether a text with a prompt of `prompt` tokens may grow beyond the context of a model: the policy is `bounded`, and
-        what it keeps has places in that context, with one behind it."""
+        """True if a text with a prompt of `prompt` tokens may grow beyond the context of a model: the policy is `bounded`, and
+        the entries that it keeps fit into that context together with one more."""
         kept = entries_from_share(self, self.budget_share, prompt) if self.budget_share else self.budget
         return self.bounded and (kept is None or kept < spec.max_positions)
 
     @property
     def lossless(self) -> bool:
-        """Whether the target's law is unchanged."""
+        """True if the target's distribution is unchanged."""
         return not self.does
 
     def max_entries(self, prompt: int, new: int) -> int:
-        """Entries per layer and KV head that a run needs room for: the prompt is read before anything goes, or in chunks; of
-        a full cache beside the lane's, too."""
+        """Entries per layer and KV head that a run needs room for. The prompt is read before anything is evicted, or in chunks.
+        The entries of a full cache next to the lane's are included."""
         beside = prompt + new if self.needs_reference else 0
         if self.budget is None:
             return beside + prompt + new
@@ -151,8 +152,8 @@ class CachePolicy(Component):
         marks: Container[int] = (),
     ) -> None:
         """Called once before the prompt of `prompt` tokens is read. A share of it becomes entries here, in the policy's knobs,
-        so that the trace's header tells both. With as many tokens a second call changes nothing. pieces: id -> piece of text,
-        where there is a tokenizer;  marks: ids of its special tokens."""
+        so that the trace's header records both. A second call with as many tokens changes nothing. pieces: id -> piece of text,
+        if there is a tokenizer;  marks: ids of its special tokens."""
         if self.budget_share:
             self.set_budget(entries_from_share(self, self.budget_share, prompt))
 
@@ -163,9 +164,11 @@ class CachePolicy(Component):
         """Called behind each commit, before all else, where the policy `reads`: tokens int64 [B, R] of the R newest entries."""
 
     def select(self, layer: int, store: LayerStore, q: Tensor, board: SparseRead) -> SparseChoice | None:
-        """What the rows of a pass read of a layer, where the policy selects; None: everything. Asked in each pass behind the
-        prompt, layer by layer in their order, once the keys of the rows are pending in `store`; not for a layer that has a
-        window of its own. q: float [B, H_kv, g, T, D], rotated as the keys are. What is not chosen is not read."""
+        """What the rows of a pass read of a layer, if the policy selects; None: everything.
+
+        Called in each pass after the prompt, layer by layer in order, once the keys of the rows are pending in `store`; not for
+        a layer with a window of its own. q: float [B, H_kv, g, T, D], rotated as the keys are. What is not chosen is not
+        read."""
         raise NotImplementedError
 
     def observe_columns(self, layer: int, store: LayerStore, columns: Tensor) -> None:
@@ -183,7 +186,7 @@ class CachePolicy(Component):
         prompt and counts: may evict, keep or rewrite entries."""
 
     def notes(self) -> dict[str, Any] | None:
-        """What it tells of the step that has ended (`tells`), once; None: nothing."""
+        """What it records of the step that has ended (`tells`), once; None: nothing."""
         return None
 
     @property
@@ -202,17 +205,18 @@ class CachePolicy(Component):
 
 
 class ScoredPolicy(CachePolicy):
-    """Base of policies that keep what is worth most: `score` says what an entry is worth, the rest stands here.
+    """Base of policies that keep the most valuable entries: `score` gives the value of an entry, this class does the rest.
 
-    Once more than `budget` entries are held, those with the lowest scores leave, each KV head its own and of a layer all heads
-    as many. Zones that are "first" or "newest" never do; of entries with equal scores the lower position stays. Eviction
-    follows the commit, so under tree verification a score knows accepted nodes alone.
+    Once more than `budget` entries are held, those with the lowest scores leave. Each KV head evicts its own, and all heads of
+    a layer evict the same number. Zones that are "first" or "newest" never leave; of entries with equal scores the lower
+    position stays. Eviction follows the commit, so under tree verification a score includes accepted nodes only.
     """
 
     goes = "Over its budget each KV head gives up the entries that are worth least; what is protected never leaves."
 
     def score(self, store: LayerStore) -> Tensor:
-        """What the committed entries of a layer are worth: float [B, H_kv, n], by slot (`store.positions` says which)."""
+        """The values of the committed entries of a layer: float [B, H_kv, n], by slot (`store.positions` gives their
+        positions)."""
         raise NotImplementedError
 
     def surplus(self, store: LayerStore) -> int:

@@ -29,7 +29,7 @@ class PrefillEviction(ScoredPolicy):
     once = True
 
     def entry_scores(self, layer: int, store: LayerStore, prompt: PromptAttention) -> Tensor:
-        """What the prompt's entries are worth: float [B, H_kv, n], by slot; nothing has left yet, so by position."""
+        """The values of the prompt's entries: float [B, H_kv, n], by slot; nothing has left yet, so slot equals position."""
         raise NotImplementedError
 
     @property

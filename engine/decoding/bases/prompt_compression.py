@@ -26,11 +26,11 @@ class UnreadPrompt:
 
     tokens:  its ids, as they were given
     open:    a lane of its own for the model of a role, "target" or one of the context's `lanes`, with these needs
-    between: told between two chunks that a lane reads how many tokens it has read, and of how many; may raise
+    between: called between two chunks that a lane reads, with the number of tokens read and their total; may raise
     decoder: the target's model
-    piece:   id -> its piece of text, where there is a tokenizer;  marks: ids of its special tokens
-    front:   what the model reads before a text: its own mark of a beginning, else one that ends texts, or nothing
-    passes:  of the lanes so far;  held_bytes: what the cache of a lane held at most, measured from its storages
+    piece:   id -> its piece of text, if there is a tokenizer;  marks: ids of its special tokens
+    front:   what the model reads before a text: its own begin mark, or one that ends texts, or nothing
+    passes:  of the lanes so far;  held_bytes: the most that the cache of a lane held, measured from its storages
     """
 
     tokens: list[int]
@@ -55,14 +55,14 @@ class UnreadPrompt:
 
 
 class PromptCompression(Component):
-    """Base of every context. It sees the prompt before the target reads it, and may leave tokens out: those that stay are read
-    at places that follow each other, and the text goes on behind them. So drafters that look in the text, samplers that count
-    in it and policies see what the model read; the trace's header keeps the prompt as it was given.
+    """Base of every prompt compression. It sees the prompt before the target reads it, and may leave tokens out. The tokens
+    that stay are read at consecutive positions, and the text goes on after them. So drafters that search the text, samplers
+    that count in it and policies all see what the model read. The trace's header keeps the prompt as it was given.
 
-    It may also put something beside the text where no token stands: `vectors`, which are read as inputs of the first layer and
-    become entries without tokens, or `states`, which stand for entries. Positions, scores and counts are those of the text.
+    It may also insert something into the text where there is no token: `vectors`, which are read as inputs of the first layer
+    and become entries without tokens, or `states`, which replace entries. Positions, scores and counts are those of the text.
 
-    lossless: whether the target's law is unchanged;  changes: why not
+    lossless: True if the target's distribution is unchanged;  changes: why not
     """
 
     kind = "prompt_compression"
@@ -77,8 +77,8 @@ class PromptCompression(Component):
         return 0
 
     def begin(self, prompt: int) -> None:
-        """Called once before anything is read, with the length of the prompt: a share of it becomes tokens here, in the knobs,
-        so that the trace's header tells both. With as many tokens a second call changes nothing."""
+        """Called once before anything is read, with the length of the prompt. A share of it becomes tokens here, in the knobs,
+        so that the trace's header records both. A second call with as many tokens changes nothing."""
 
     @property
     def budget(self) -> int | None:
@@ -92,15 +92,15 @@ class PromptCompression(Component):
         return f"{self.name} changed nothing: all {did.prompt} tokens of the prompt were read, {why}."
 
     def cut(self, reading: UnreadPrompt) -> Cut | None:
-        """What the target reads of the prompt, the last token always; None: all of it."""
+        """The part of the prompt that the target reads, always with the last token; None: all of it."""
         return None
 
     def vectors(self, reading: UnreadPrompt) -> Sequence[ExtraEmbeds]:
-        """What is put into the text that the target reads, in the order of the text; after `cut`."""
+        """The vectors inserted into the text that the target reads, in text order; called after `cut`."""
         return ()
 
     def states(self, decoder: Decoder) -> Sequence[ExtraState]:
-        """What every row attends to beside all entries, from the prompt's first token on."""
+        """What every row attends to in addition to all entries, from the prompt's first token on."""
         return ()
 
 

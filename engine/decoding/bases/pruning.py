@@ -21,10 +21,12 @@ from .weights import MATRICES, CalibrationData, MatrixPlace, WeightTransform, fo
 
 
 class StructuredPruning(WeightTransform):
-    """What the gates close is in no matrix afterwards, and neither computed nor cached
-    (engine/model/forward/slicing.py). Several go
-    one behind the other, before what stores matrices in fewer bits. Which heads stay is told. One that looks at a text is slow:
-    what it ends with is kept (`Calibration.shelf`), unless it changes what stays as well."""
+    """Remove the parts with closed gates: they are in no matrix afterwards, and are neither computed nor cached
+    (engine/model/forward/slicing.py).
+
+    Several prunings run one after the other, before transforms that store matrices in fewer bits. The remaining heads are
+    recorded. A pruning that looks at a text is slow: its result is kept (`Calibration.shelf`), unless it also changes the
+    weights that stay."""
 
     finds: ClassVar[dict[str, Finding]] = {
         "stays": Finding(
@@ -74,7 +76,7 @@ def unpack_model(model: Decoder) -> Decoder:
 
 
 def replace_layer_matrices(model: Decoder, others: Mapping[MatrixPlace, Tensor]) -> Decoder:
-    """`model` with these matrices of its layers in the place of its own, cast to its type. They may carry a gradient."""
+    """`model` with these matrices of its layers instead of its own, cast to its type. They may carry a gradient."""
     decoder = copy.copy(model)
     decoder.costs = {}
     decoder.layers = [

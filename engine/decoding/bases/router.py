@@ -24,14 +24,14 @@ from .sampler import Sampler
 
 @dataclass
 class RouterQuestion:
-    """What a router may look at beside the answers.
+    """What a router may read in addition to the answers.
 
     tokens: the prompt;  left: tokens that an answer may have
-    small, large: the lanes of both models; those of the small one's first form stand in the first, of the large one none yet
-    encode: text -> its ids, nothing put in front;  piece: id -> its text, or bytes of one; None without a tokenizer
-    states: of each answer, float [A, d], those after the final norm that wrote its tokens, where the router asks for them
+    small, large: the lanes of both models; the small lane holds the prompt tokens of its first form, the large one none yet
+    encode: text -> its ids, without a prefix;  piece: id -> its text, or bytes of one; None without a tokenizer
+    states: of each answer, float [A, d], the states after the final norm that wrote its tokens, if the router asks for them
     bet:    numbers by which the router chose a model before any answer, by name, from `forms` to `judge`
-    looks:  what the router ran beside the passes, which it enters itself
+    looks:  computations that the router ran in addition to the passes; it enters them itself
     """
 
     tokens: list[int]
@@ -46,12 +46,12 @@ class RouterQuestion:
     looks: list[Look] = field(default_factory=list)
 
     def add_look(self, of: Looked, rows: int, widths: Sequence[int] = ()) -> None:
-        """Enter what was worked out of so many of the small model's laws or states."""
+        """Record that the router evaluated `rows` distributions or states of the small model."""
         self.looks.append(Look(of, "draft", rows, [*widths]))
 
 
 class Turn(NamedTuple):
-    """Whose turn it is behind a token. mean: of the last scores;  bar: what it was held against;  following: who goes on"""
+    """The next model after a token. mean: of the last scores;  bar: the bound for it;  following: the model that goes on"""
 
     mean: float
     bar: float
@@ -72,7 +72,7 @@ class WrittenToken:
 
 @dataclass
 class JudgedBlock:
-    """What the small model wrote in a row, and what the large one makes of it.
+    """A block of consecutive tokens of the small model, and the large model's judgement.
 
     tokens: ids that the small model wrote;  sure: its largest probability at each, and last at the place that it gave up, if
             it did;  loss: of each token -ln p by the large model;  choice: and the large model's likeliest token there
@@ -107,7 +107,7 @@ class Router(Component):
 
     @property
     def opening_model(self) -> Size:
-        """Whose turn it is first."""
+        """The model that writes first."""
         return "large"
 
     @property
@@ -116,20 +116,20 @@ class Router(Component):
         raise NotImplementedError
 
     def score(self, logits: Tensor) -> float:
-        """What is looked at in a law, by logits float [V] before the sampler."""
+        """The score of a distribution with logits float [V], before the sampler."""
         raise NotImplementedError
 
     def turn(self, active: Size, scores: list[float], stay: int) -> Turn:
-        """Whose turn it is next. scores: of all tokens so far, which may be shortened;  stay: tokens that the active model has
+        """The model that writes next. scores: of all tokens so far, may be shortened;  stay: tokens that the active model has
         made in a row"""
         raise NotImplementedError
 
     def turn_details(self, written: WrittenToken, turn: Turn) -> list[Detail]:
-        """What a step records of a token, and of whose turn it is then."""
+        """What a step records of a token, and of the choice of the next model."""
         raise NotImplementedError
 
     def block_details(self, block: JudgedBlock, emitted: int) -> list[Detail]:
-        """What a step that emitted so many tokens records of a block that the large model judged."""
+        """What a step that emitted `emitted` tokens records of a block that the large model judged."""
         raise NotImplementedError
 
     def idle_reason(self, did: Activity) -> str:
@@ -159,7 +159,7 @@ class Router(Component):
         raise NotImplementedError
 
     def keeps(self, score: float) -> bool:
-        """Whether an answer with this score is kept."""
+        """True if an answer with this score is kept."""
         return score >= self.tau if self.above else score <= self.tau
 
     @property

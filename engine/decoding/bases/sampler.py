@@ -1,7 +1,7 @@
-"""Sampler: from logits to the law that the next token is drawn from.
+"""Sampler: from logits to the distribution that the next token is drawn from.
 
 A sampler is pure: its state goes in and comes out. Verification walks down a path that may be refused, so it must be
-able to ask "what would the law be after these tokens?" without changing anything.
+able to ask "what would the distribution be after these tokens?" without changing anything.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ class Sampler(Component):
     reads_logits: whether `update` reads the logits that entered `warp`
     by_rank: whether what it removes depends on the order of the logits alone, not on how far apart they are
     cuts: whether it may remove tokens
-    constrains: whether a text must obey it, so that it has to see every token: one that cuts stands behind it
-    departs: why the text is not the model's own, in a few words, where a sampler does more than shape the distribution as
+    constrains: True if a text must obey it, so that it has to see every token: a sampler that cuts comes after it
+    departs: why the text is not the model's own, in a few words, if a sampler does more than shape the distribution as
              usual; empty: it does not
-    reads_text: whether it has to know what ids stand for (`alphabet`)
+    reads_text: True if it needs the text of ids (`alphabet`)
     """
 
     kind = "sampler"
@@ -47,7 +47,7 @@ class Sampler(Component):
 
     @property
     def greedy(self) -> bool:
-        """Whether the law always has one token: the most likely one after the warps before."""
+        """True if the distribution always has one token: the most likely one after the warps before."""
         return False
 
     @property
@@ -66,7 +66,7 @@ class Sampler(Component):
         }
 
     def start(self, prompt: list[int], vocab: int, alphabet: Alphabet | None = None) -> Any:
-        """The state before the first generated token. alphabet: what the ids stand for; None: nobody knows."""
+        """The state before the first generated token. alphabet: the text of the ids; None: unknown."""
         return None
 
     def warp(self, logits: Tensor, state: Any) -> Tensor:
@@ -78,11 +78,11 @@ class Sampler(Component):
         return state
 
     def state_summary(self, state: Any) -> dict[str, Any] | None:
-        """What of the state is worth recording before a step, as plain data."""
+        """The part of the state that is worth recording before a step, as plain data."""
         return None
 
     def has_effect(self, before: Tensor, after: Tensor) -> bool:
-        """Whether `warp` made other logits [V] of those before; of what a text must obey: whether it refused the likeliest
+        """True if `warp` changed the logits [V]; for a sampler that a text must obey: True if it refused the likeliest
         token."""
         return (
             bool(after[before.argmax()] == -torch.inf) if self.constrains else not torch.equal(before, after)
@@ -98,7 +98,7 @@ class Sampler(Component):
         return f"{self.name} changed no distribution in {count_noun(did.steps, 'step')} with {self.knobs_as_text}."
 
     def logits_summary(self, logits: Tensor, state: Any) -> dict[str, Any] | None:
-        """What it makes of logits [V] that is worth recording, as plain data; asked only where decisions are recorded."""
+        """What is worth recording about logits [V], as plain data; called only if decisions are recorded."""
         return None
 
 

@@ -14,11 +14,11 @@ from .context import Context, DraftLength, DraftOutcome
 
 class Schedule(Component, DraftLength):
     """Base of every schedule. A drafter that can be scheduled asks `allow` once a step, then `more` after each token that it
-    drafted; that token is checked whatever the answer. As it stands, a draft has the drafter's own length.
+    drafted; that token is checked whatever the answer. In this base class, a draft has the drafter's own length.
 
-    adapts:   whether a draft's length may be another than the drafter's own
-    gates:    whether it may tell a drafter, any one, to draft nothing in a step (`now`)
-    looks_at: what it does with the draft model, where it works with one (`lanes`), e.g. "judges by the state of"
+    adapts:   True if a draft's length may differ from the drafter's own
+    gates:    True if it may stop any drafter from drafting in a step (`now`)
+    looks_at: what it does with the draft model, if it works with one (`lanes`), e.g. "judges by the state of"
     """
 
     kind = "schedule"
@@ -38,8 +38,8 @@ class Schedule(Component, DraftLength):
         """Called once, when the prompt has been read up to the root, before the drafter begins."""
 
     def should_draft(self, ctx: Context) -> bool:
-        """Whether to draft in this step. If not, the drafter is left no room, as before a text's last token, and hears of the
-        step as of any other: so every drafter can be told."""
+        """True to draft in this step. If not, the drafter is left no room, as before a text's last token, and it observes the
+        step like any other. This works with every drafter."""
         return True
 
     def idle_reason(self, did: Activity) -> str:

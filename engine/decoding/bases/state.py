@@ -41,7 +41,7 @@ class StoppingCriteria:
     pieces: Any = None
 
     def find_stop(self, before: list[int], new: list[int]) -> int | None:
-        """How many of the `new` tokens stand when the text ends with one of them; None if it goes on."""
+        """The number of `new` tokens that remain when the text ends with one of them; None if it goes on."""
         for i, token in enumerate(new):
             if token in self.tokens:
                 return i + 1
@@ -60,8 +60,8 @@ class State:
 
     limit: length of text and prompt at which the context is full;  limited_by: the model and the key that set it, in words
     scratch: what the strategy keeps between its steps
-    encode: text -> its ids, nothing put in front;  piece: id -> its text, or bytes of one; None without a tokenizer
-    alphabet: what ids stand for, as samplers are told; None without a tokenizer
+    encode: text -> its ids, without a prefix;  piece: id -> its text, or bytes of one; None without a tokenizer
+    alphabet: the text of ids, as samplers get it; None without a tokenizer
     did: what the parts did so far
     """
 
@@ -106,7 +106,7 @@ class State:
 
     @property
     def context(self) -> Context:
-        """What a drafter sees."""
+        """The drafter's view of this state."""
         return Context(
             self.tokens,
             self.target,
@@ -121,8 +121,8 @@ class State:
         )
 
     def chunk_callback(self, role: str) -> Callable[[int, int], None]:
-        """What is told before each chunk of the prompt that the lane of `role` reads: how many tokens of it have been read, and
-        of how many. What it raises ends the reading."""
+        """The function to call before each chunk of the prompt that the lane of `role` reads, with the number of tokens read
+        and their total. What it raises ends the reading."""
         return lambda read, of: None
 
     def limit_reason(self, written: int) -> EndReason | None:
@@ -134,7 +134,7 @@ class State:
         )
 
     def cut(self, emitted: list[int]) -> tuple[int, EndReason | None]:
-        """How many of the `emitted` tokens stand, and why the text ends there, if it does."""
+        """The number of `emitted` tokens that remain, and why the text ends there, if it does."""
         count = min(len(emitted), self.remaining_tokens)
         reason = self.limit_reason(count)
         stop = self.stop.find_stop(self.tokens[self.prompt :] if self.stop.texts else [], emitted[:count])
@@ -146,10 +146,10 @@ class Move:
     """What one step of a strategy did, before it becomes a record.
 
     emitted, origins: tokens added to the text, and where each came from
-    logits: float [N + 1, V] of the step's target pass, for records that show laws
+    logits: float [N + 1, V] of the step's target pass, for records that show distributions
     end:    why the text is complete, if it is
-    notes:  what the strategy tells of the step, where it drafts nothing (`tells`)
-    looks:  what was worked out of distributions or states, beside the passes, to decide
+    notes:  what the strategy records of the step, if it drafts nothing (`tells`)
+    looks:  distributions or states computed in addition to the passes, to decide
     """
 
     emitted: list[int]

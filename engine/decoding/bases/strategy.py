@@ -18,12 +18,12 @@ class Strategy(Component):
     """Base of every strategy.
 
     uses:     the kinds of parts it consults; setting another is refused, not ignored
-    lanes:    the further models that it reads itself, by role; those of the parts that it uses are asked for by these
-    sides:    what a row may see of the text: what stands to its "left", by a causal model, or "both" sides, by one without a
+    lanes:    the further models that it reads itself, by role; parts that it uses ask for their own
+    sides:    what a row may see of the text: only its "left", by a causal model, or "both" sides, by a model without a
               causal mask; the method refuses a model of the other sort
-    lossless: whether the text keeps the target's law;  changes: if not, why the text may differ, in a few words
-    verdicts: whether a step is a draft, its tests by the acceptance rule and a token of the target's own, so that a record
-              tells its verdict again, and one can be forced
+    lossless: True if the text keeps the target's distribution;  changes: if not, why the text may differ, in a few words
+    verdicts: True if a step drafts, tests the draft by the acceptance rule and adds a token of the target's own. The verdict
+              of such a step can be re-derived from the record, and one can be forced
     details:  name -> what the details of that name mean that its moves record (`engine/trace/details`): the trace's header
               carries this, and check, explanation, page, notebook and exported file read it there
     """
@@ -42,17 +42,17 @@ class Strategy(Component):
 
     @property
     def reads_text(self) -> bool:
-        """Whether it, as set, holds text that the target's tokenizer has to read (State.encode)."""
+        """True if it, as set, holds text that the target's tokenizer has to read (State.encode)."""
         return False
 
     def decoders(self, heads: Mapping[str, Any], spec: ModelSpec) -> dict[str, ModelSpec]:
-        """Lane -> shape of the decoders that it makes of the trained heads of a target of shape `spec`. A trace's header tells
-        them, and their passes are priced by them."""
+        """Lane -> shape of the decoders that it builds from the trained heads of a target of shape `spec`. A trace's header
+        records them, and their passes are priced by them."""
         return {}
 
     def prefill(self, s: State) -> None:
-        """Read the prompt, before `begin`: here up to the root, by the target, whose cache may hold a part of it already, and
-        by every further lane of a model that reads from left to right."""
+        """Read the prompt, before `begin`. Here the target reads it up to the root; its cache may hold a part of it already.
+        Every further lane of a model that reads from left to right reads it as well."""
         if s.prompt - 1 > len(s.target.tokens):
             s.target.read(s.tokens[:-1], "prefill", s.chunk_callback(TARGET), compress=False)
         s.target.read_vectors(s.prompt - 1)

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 class CanvasView:
     """What a selector chooses from.
 
-    block:   (first position, the one behind the last) of the block that is being filled, or of several from that on
+    block:   (first position, the one after the last) of the block that is being filled, or of several from that on
     passes:  made in this block before this one
     places:  int32 [O], its open positions, ascending, at least one
     candidate: int32 [O], the token that each would get;  confidence: float32 [O], the model's probability of it
-    written: position -> confidence of the block's other places whose tokens may be masked again
-    edge:    position behind the block that is to be full first
-    entropy: float32 [O], of the law at each open place, in bits, where the selector explores
-    explored: what the pass tried, if it read several canvases; the rest tells of the one that won
+    written: position -> confidence of the block's other places, if their tokens may be masked again
+    edge:    position after the block that must be full first
+    entropy: float32 [O], of the distribution at each open place, in bits, if the selector explores
+    explored: what the pass tried, if it read several canvases; the other fields then belong to the best canvas
     ends:    tokens that end a text
     """
 
@@ -48,10 +48,11 @@ class CanvasView:
 
 @dataclass
 class SelectorChoice:
-    """What a selector chose: the `count` open places that rank first, and those whose confidence reaches their bar. Fields as
-    those of a `CanvasDetail` (engine/trace/details/shapes.py); rules: the word for each open place, were it committed;
-    reopened: which of all places of the block are masked again, none: the block is done. Who reopens commits all open places
-    first."""
+    """A selector's choice: the `count` open places that rank first, and those with a confidence that reaches their bar.
+
+    Fields are as in a `CanvasDetail` (engine/trace/details/shapes.py). rules: the word for each open place, if it were
+    committed; reopened: the places of the block that are masked again; none: the block is done. A selector that reopens
+    places commits all open places first."""
 
     count: int
     rules: list[str]
@@ -87,7 +88,7 @@ class Unmasking(Component):
 
     @property
     def drops(self) -> bool:
-        """Whether it, as set, may leave out places of a canvas."""
+        """True if it, as set, may leave out places of a canvas."""
         return False
 
     @property
@@ -99,12 +100,12 @@ class Unmasking(Component):
         """Called with the target before the first choice."""
 
     def select(self, view: CanvasView, chance: Chance) -> SelectorChoice:
-        """What is committed: at least one place in every pass."""
+        """The places that are committed: at least one in every pass."""
         raise NotImplementedError
 
     def explore(self, view: CanvasView, choice: SelectorChoice) -> tuple[int, int] | None:
-        """Behind `choice`: an open place before the edge, and how many tokens are tried there in the next pass, which reads a
-        canvas for each; None: it reads the canvas as it stands."""
+        """Called after `choice`: an open place before the edge, and how many tokens the next pass tries there, with one canvas
+        for each; None: it reads the canvas as it is."""
         return None
 
     def judge(

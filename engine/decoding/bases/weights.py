@@ -21,13 +21,13 @@ from ..values.transform_result import TransformCache
 MATRICES = ("qkv", "out", "gate_up", "down")  # of a layer, in the order of ModelSpec.bits
 
 
-DIGITS = 6  # of a number that is told
+DIGITS = 6  # of a number that is reported
 
 
 class CalibrationData:
-    """Text that a transform may look at, read when it is first asked for, and what transforms told of their look.
+    """Text that a transform may read, loaded at first use, and the findings that transforms reported of it.
 
-    shelf: where a slow one leaves what it ends with; None: nothing is kept
+    shelf: where a slow transform stores its result; None: nothing is kept
     """
 
     shelf: TransformCache | None = None
@@ -53,22 +53,22 @@ class CalibrationData:
         self._findings[name] = replace(finding, values=[_round_value(x) for x in some])
 
     def restore_findings(self, findings: Mapping[str, Finding]) -> None:
-        """What was told of an earlier look, which is not made anew."""
+        """Restore the findings of an earlier look, which is not repeated."""
         self._findings |= findings
 
     @property
     def findings(self) -> dict[str, Finding]:
-        """What was told since it was taken, by name."""
+        """The findings since they were last taken, by name."""
         return dict(self._findings)
 
     def take_findings(self) -> dict[str, Finding]:
-        """What was told since this was asked last, by name."""
+        """Return the findings since the last call, by name, and clear them."""
         findings, self._findings = self._findings, {}
         return findings
 
 
 def _round_value(x: Any) -> Any:
-    """A value as it is told: few digits, and None for what is no number."""
+    """A value as it is reported: few digits, and None for what is not a number."""
     if isinstance(x, Tensor):
         x = x.tolist()
     if isinstance(x, list | tuple):
@@ -79,15 +79,14 @@ def _round_value(x: Any) -> Any:
 
 
 class WeightTransform(Component):
-    """Base of what makes a model of another. The other is not changed; weights that stay as they are are shared.
+    """Base of transforms that make a model from another. The other model is not changed; unchanged weights are shared.
 
-    What is made is real: matrices in fewer bytes are stored in these (engine/model/layers/compressed_matrices.py),
-    what is cut is
-    neither computed
-    nor cached. It is another model: a method that is lossless on it has its law, not that of the model that it was made of.
+    The result is real: matrices in fewer bytes are stored so (engine/model/layers/compressed_matrices.py). Parts that are cut
+    are neither computed nor cached. The result is another model: a method that is lossless on it has the distribution of
+    that model, not of the original.
 
-    reads: whether it looks at the calibration text
-    finds: what it tells of its look and of the model that it was given (`Calibration.tell`), by name
+    reads: True if it looks at the calibration text
+    finds: what it reports of its look and of the model that it was given (`Calibration.tell`), by name
     """
 
     kind = "weights"
@@ -95,7 +94,7 @@ class WeightTransform(Component):
     finds: ClassVar[dict[str, Finding]] = {}
 
     def transform(self, model: Decoder, calibration: CalibrationData) -> Decoder:
-        """The model made of `model`, whose `spec` says its shape. Raises a Refusal where it cannot be made."""
+        """The transformed `model`; its `spec` describes its shape. Raises a Refusal if it cannot be made."""
         raise NotImplementedError
 
 
@@ -111,7 +110,7 @@ class MatrixPlace(NamedTuple):
 
 @component
 class MatrixTransform(WeightTransform):
-    """Base of transforms that store each matrix anew, by itself. What each of them lost is told."""
+    """Base of transforms that store each matrix in a new form, by itself. The loss of each matrix is reported."""
 
     finds: ClassVar[dict[str, Finding]] = {
         "error": Finding(
@@ -142,7 +141,7 @@ class MatrixTransform(WeightTransform):
 def add_loss_findings(
     of: WeightTransform, model: Decoder, after: Decoder, calibration: CalibrationData
 ) -> None:
-    """Tell of every matrix that is stored anew its error, range and group; None where it is as it was, or empty."""
+    """Report error, range and group of every matrix that is stored in a new form; None if it is unchanged, or empty."""
     pairs = [
         [(getattr(a, x), getattr(b, x)) for x in MATRICES]
         for a, b in zip(model.layers, after.layers, strict=True)
@@ -181,7 +180,7 @@ def replace_matrices(
 
 
 def bits_of(model: Decoder) -> tuple[tuple[float, ...], ...]:
-    """As `ModelSpec.bits` says it, counted from the storages; empty where every matrix stands in the model's own type."""
+    """As `ModelSpec.bits`, counted from the storages; empty if every matrix is in the model's own type."""
     weights = [[getattr(layer, name) for name in MATRICES] for layer in model.layers]
     rows = [*weights, [model.unembedding]]
     if not any(isinstance(x, Matrix) for row in rows for x in row):
@@ -199,7 +198,7 @@ def parse_transform_list(text: str) -> list[WeightTransform]:
 
 
 def format_transform_list(parts: Sequence[WeightTransform]) -> str:
-    """What `parse_transform_list` reads, with no more than has to be said: knobs that are as they come are left out."""
+    """The shortest text that `parse_transform_list` reads back: knobs with their default values are left out."""
     words = []
     for one in parts:
         usual: Any = build("weights", one.name)

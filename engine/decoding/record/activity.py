@@ -1,4 +1,4 @@
-"""What a record adds to a run's Activity, and which samplers changed the distributions of a step."""
+"""What a record adds to a run's Activity, and the samplers that changed the distributions of a step."""
 
 from __future__ import annotations
 

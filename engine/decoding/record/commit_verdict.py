@@ -13,8 +13,8 @@ from ..values.draft import Draft, Verdict
 
 
 class CommittedVerdict(NamedTuple):
-    """Tokens emitted and the origin of each, why the text ends, if it does, the verdict as far as it stands, and the sampler's
-    state before."""
+    """Emitted tokens and the origin of each, why the text ends, if it does, the verdict up to the last emitted token, and
+    the sampler's state before."""
 
     emitted: list[int]
     origins: list[str]

@@ -1,4 +1,4 @@
-"""Moved: the end of a step whose tokens are all the target's own, for strategies that test no draft."""
+"""The move of a step with only the target's own tokens, for strategies that test no draft."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def plain_move(
     drafted: Any = None,
     **more: Any,
 ) -> Move:
-    """What a step did that added `emitted` to the text, whose last act was to commit.
+    """The move of a step that added `emitted` to the text and ended with a commit.
 
-    started, drafted, verified: marks of the target's executor: before the step, behind its guesses (None: it made none), and
-    behind its pass;  more: further fields of the `Move`
+    started, drafted, verified: marks of the target's executor: before the step, after its guesses (None: it made none), and
+    after its pass;  more: further fields of the `Move`
     """
     clock = s.target.executor
     begun = started if drafted is None else drafted

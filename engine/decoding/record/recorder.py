@@ -39,7 +39,7 @@ from ..values.tops import near_ties, token_probabilities, tops_record, tops_with
 
 # numbers of one map of attention mass, by level; a larger one is left out
 MASS = {"summary": 0, "decisions": 1 << 14, "full": 1 << 20}
-LAWS = 1 << 18  # numbers of the laws that "full" keeps of one step
+LAWS = 1 << 18  # numbers of the distributions that "full" keeps of one step
 # weights that "full" keeps of one step: of the asked layers as many, from the first on, as fit
 ATTENTION = 1 << 19
 Held = int | list[list[int]]  # entries by layer and KV head; a number where all hold as many
@@ -64,13 +64,13 @@ class Recorder:
         self._held: dict[str, Held] = {}  # by lane
         self._read: dict[str, int] = {}
         self._peak: dict[str, int] = {}
-        self._beside: dict[str, int] = {}  # lane -> what stands beside its entries, so much of it was told
+        self._beside: dict[str, int] = {}  # lane -> extra KV already recorded
         self._fields: Fields | None = None
         self.forms: Mapping[str, Form] = {}  # what the details of the present method mean
 
     @property
     def decisions(self) -> bool:
-        """Whether draws, laws and evictions are recorded."""
+        """True if draws, distributions and evictions are recorded."""
         return self.level != "summary"
 
     @property
@@ -79,7 +79,8 @@ class Recorder:
         return list(LEVELS[: LEVELS.index(self.level) + 1])
 
     def needs(self, n_layers: int) -> Needs:
-        """What the recorder itself asks of the target's passes. Raises ParamError for layers that the target has not."""
+        """What the recorder itself needs from the target's passes. Raises ParamError for layers that the target does not
+        have."""
         if self.layers is not None and not (self.layers and all(0 <= i < n_layers for i in self.layers)):
             raise ParamError(
                 f"layers = {', '.join(map(str, self.layers)) or 'none'}: choose from the target's, 0 to {n_layers - 1}, at "
@@ -259,7 +260,7 @@ class Recorder:
         return change
 
     def _capture(self, lane: Lane, rows: list[int], before: list[int]) -> None:
-        """The committed rows' attention and norms, while the cache still stands as they saw it."""
+        """The committed rows' attention and norms, while the cache is still as they saw it."""
         if lane.probe is None or not lane.probe.rows:
             return
         layers = sorted(i for i in lane.probe.rows if self.layers is None or i in self.layers)
@@ -310,11 +311,11 @@ def draft_record(draft: Draft) -> DraftTree:
 
 
 def add_full_distributions(fields: Fields, draft: Draft, logits: Tensor) -> Fields:
-    """`fields` with the laws of the step in full, if they are not too large; the target's only where all nodes have theirs."""
+    """`fields` with the step's full distributions, if they are not too large; the target's only if all nodes have theirs."""
     if logits.numel() + (0 if draft.q is None else draft.q.numel()) <= LAWS:
         if (
             len(logits) == len(draft) + 1
-        ):  # a round that writes beside judging has not yet read all that it judges
+        ):  # a round that writes and judges at once has not yet read all that it judges
             fields.logits = logits.float().cpu().numpy()
         if draft.q is not None and draft.q_row is not None and len(draft.q):
             fields.laws, fields.law_of = draft.q.float().cpu().numpy(), np.array(draft.q_row, np.int32)
@@ -357,7 +358,7 @@ def take_evictions(store: Any) -> list[Tensor]:
 
 
 def evictions_match(logs: list[list[Tensor]]) -> bool:
-    """Whether all sequences lost the same: hypotheses are reordered, so only what is true of all can be followed."""
+    """True if all sequences lost the same entries. Hypotheses are reordered, so only what is true of all can be followed."""
     return all(bool((x == x[:1]).all()) for log in logs for x in log if len(x) > 1)
 
 
@@ -398,7 +399,7 @@ def evicted_by_layer(logs: list[list[Tensor]]) -> np.ndarray:
 
 
 def _entries_held(cache: KVCache, spec: ModelSpec) -> Held:
-    """What a lane's KV heads hold."""
+    """The entries that a lane's KV heads hold."""
     alike = cache.lengths()
     return alike if isinstance(alike, int) else [_head_lengths(store, spec) for store in cache.layers]
 
@@ -440,7 +441,7 @@ def column_map(lane: Lane) -> np.ndarray:
 
 
 def _add_strategy_records(step: Step, move: Move) -> list[int]:
-    """Put into the step what its strategy recorded itself; the ids that stand in it."""
+    """Put into the step what its strategy recorded itself; returns the ids that appear in it."""
     shown: list[int] = []
     step.looks, step.choices = move.looks or None, move.choices
     step.notes = move.notes

@@ -1,1 +1,1 @@
-"""What several strategies and drafters use: canvases, threads, branches, and how long passes take."""
+"""Code that several strategies and drafters share: canvases, threads, branches, and pass times."""

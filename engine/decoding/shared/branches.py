@@ -18,7 +18,7 @@ from ..bases.policy import CHUNK
 
 @dataclass(eq=False)
 class TextBranch:
-    """A text, of which the first `held` tokens have entries.
+    """A text with entries for its first `held` tokens.
 
     like: a branch with the same tokens before `upto`, which reads those that neither has read for both
     """
@@ -31,7 +31,7 @@ class TextBranch:
 
 @dataclass
 class _PassRows:
-    """The rows of a pass: whose they are, by number, what they hold, and which of them belong to each branch."""
+    """The rows of a pass: the branch number of each row, their tokens, and which rows belong to each branch."""
 
     owners: list[int] = field(default_factory=list)
     tokens: list[int] = field(default_factory=list)
@@ -44,19 +44,19 @@ class TextBranches:
     that one's entries, which are held once, whoever reads them. A pass reads rows of all texts; each row sees the entries and
     rows of its own text alone. An entry that nobody reads any more is returned at once.
 
-    The cache keeps one sequence, in no order once there are two texts (`KVCache.unordered`); which entries each text reads is
-    a table, bool [texts, entries], told to a pass as `Feed.seen`. As long as one text is alone, its passes are those of plain
-    decoding. All attention is one masked product, as with the plan "dense" of a tree.
+    The cache keeps one sequence, in no order once there are two texts (`KVCache.unordered`). A table, bool [texts, entries],
+    says which entries each text reads; a pass gets it as `Feed.seen`. As long as there is only one text, its passes are those
+    of plain decoding. All attention is one masked product, as with the plan "dense" of a tree.
 
-    The table has a byte for each text and entry, where an entry's keys and values have 2 x layers x KV heads x width numbers:
-    with 32 texts 32 bytes beside 8 KiB of a model of 8 layers, 4 KV heads and width 32 in float32. What each row of a pass sees
-    has to be written out anyway, a byte for each row and entry. So it stays a table, and no list of ranges.
+    The table has a byte for each text and entry. An entry's keys and values have 2 x layers x KV heads x width numbers. With 32
+    texts this is 32 bytes, next to 8 KiB for a model of 8 layers, 4 KV heads and width 32 in float32. What each row of a pass
+    sees has to be written out anyway, a byte for each row and entry. So it stays a table, and is not a list of ranges.
 
     alive: the texts, a parent before its children where both are there
     """
 
     def __init__(self, lane: Lane, tokens: Sequence[int]):
-        """One text `tokens`, of which `lane` has read the beginning."""
+        """Start with one text, `tokens`; `lane` has read the beginning of it."""
         self.lane = lane
         self.alive = [TextBranch(list(tokens), len(lane.tokens))]
         self._sees: Tensor | None = None  # bool [B, n], once there are two; None: all is seen
@@ -78,7 +78,7 @@ class TextBranches:
         return branch
 
     def _separate_texts(self) -> Tensor:
-        """What each text sees, now that there are several."""
+        """The entries that each text sees, now that there are several texts."""
         if self._sees is None:
             self.lane.cache.track_positions()
             for store in self.lane.cache.layers:

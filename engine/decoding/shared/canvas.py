@@ -74,15 +74,15 @@ CANVAS = CanvasForm(
 class Canvas:
     """Places in blocks of `size`; the last block is shorter where the length is no multiple.
 
-    cache:   "none": each pass feeds prompt and canvas. "prefix": the first pass of a block does, and leaves the entries of all
-             left of the block, beside which those behind it feed the block and what stands right of it. "dual": it leaves
-             those of both sides, beside which they feed the block alone
-    blocks:  so many are filled side by side, the first that is not full and those behind it
-    first, edge, behind: positions of that first block, of the place behind it, and of the one behind all that are being filled
+    cache:   "none": each pass feeds prompt and canvas. "prefix": the first pass of a block does so and leaves the entries of
+             everything left of the block; the later passes feed the block and everything right of it. "dual": the first pass
+             leaves the entries of both sides; the later passes feed the block alone
+    blocks:  the number of blocks that are filled side by side: the first that is not full, and those after it
+    first, edge, behind: positions of that first block, of the place after it, and of the one after all that are being filled
     passes:  made in this block
-    written: position -> token and confidence in it, of the block's places whose tokens may be masked again
+    written: position -> token and confidence in it, of the block's places, if their tokens may be masked again
     tries:   what the next pass tries at a place, if it does
-    grammar: what texts are left to it; None: all
+    grammar: the texts that are still possible; None: all
     """
 
     text: OrderedEmission
@@ -113,7 +113,7 @@ class Canvas:
 
     @property
     def is_full(self) -> bool:
-        """Whether no place is open."""
+        """True if no place is open."""
         return self.first == self.text.end
 
     def begin_next_block(self) -> None:
@@ -177,7 +177,7 @@ class Canvas:
 
     def view_for_selector(self, s: State, places: list[int], logits: Tensor) -> CanvasView:
         """What a selector chooses from: the sampler's candidate for each of the open `places`, and the model's probability of
-        it. logits: float [K, O, V], of each canvas that was tried; the best one is what it chooses from, with its token there.
+        it. logits: float [K, O, V], of each canvas that was tried. The selector chooses from the best canvas, with its token.
         """
         explored = None
         if self.tries is not None:

@@ -17,9 +17,9 @@ from ..bases.state import State
 
 @dataclass
 class CanvasGrammar:
-    """What a grammar makes of the passes over one canvas.
+    """A grammar's constraints on the passes over one canvas.
 
-    language: the canvases that it leaves;  start: position of the first place;  recorded: whether a record has its terminals
+    language: the canvases that it allows;  start: position of the first place;  recorded: True if a record has its terminals
     vetoes: of the present pass;  witness: a text that the canvas can still become
     """
 
@@ -87,7 +87,7 @@ class CanvasGrammar:
         return refused
 
     def take_terminals(self) -> dict[str, list[int]] | None:
-        """What a record tells of the terminals: all in the canvas's first, then nothing."""
+        """The terminals for a record: all of them in the canvas's first record, then None."""
         recorded, self.recorded = self.recorded, True
         names = self.language.grammar.names
         return None if recorded else dict(zip(names, self.language.terminals, strict=True))

@@ -18,7 +18,7 @@ from ..bases.unmasking import Unmasking
 
 @dataclass
 class CanvasVariants:
-    """Tokens for the open `place`, each of which gets a canvas of its own in the next pass.
+    """Tokens for the open `place`; each gets a canvas of its own in the next pass.
 
     chance: float32 [K], their probability by the pass before
     """
@@ -29,7 +29,7 @@ class CanvasVariants:
 
     @classmethod
     def from_top_logits(cls, place: int, logits: Tensor, law: Tensor, most: int) -> CanvasVariants:
-        """At most `most` of the tokens with the highest `logits`, float [V], those at minus infinity left out; of equal ones
+        """At most `most` of the tokens with the highest `logits`, float [V], without those at minus infinity; of equal ones
         the first. law: float [V], their probabilities"""
         order = torch.argsort(logits, descending=True, stable=True)[: min(most, int(logits.isfinite().sum()))]
         return cls(place, order.tolist(), law[order].float().cpu().numpy())
@@ -48,7 +48,7 @@ class CanvasVariants:
     def judge_canvases(
         self, selector: Unmasking, logits: Tensor, places: list[int], edge: int, ends: frozenset[int]
     ) -> Explored:
-        """What the pass has shown. logits: float [K, O, V] at the other open `places` of each canvas; edge: as in `Open`; ends:
+        """The results of the pass. logits: float [K, O, V] at the other open `places` of each canvas; edge: as in `Open`; ends:
         tokens that end a text."""
         best = softmax(logits).max(-1)
         open, candidate = np.array(places, np.int32), best.indices.to(torch.int32).cpu().numpy()

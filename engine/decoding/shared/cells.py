@@ -23,7 +23,7 @@ from .ordered_emission import OPEN, OrderedEmission
 
 
 def cells_form(word: str, sign: CanvasWord, cells: list[Sentence], standins: str = "") -> CanvasForm:
-    """What a pass over cells means whose rule is `word`; cells, standins: as a `CanvasForm` has them."""
+    """The form of a pass over cells with the rule `word`; cells, standins: as in `CanvasForm`."""
     return replace(
         CANVAS,
         lines=[Sentence("One pass draws these cells, each from its own row; none of them sees another.")],
@@ -39,9 +39,9 @@ def cells_form(word: str, sign: CanvasWord, cells: list[Sentence], standins: str
 
 @dataclass
 class Cells:
-    """The cells of a picture that are written, so many as the text has room for. Cells are counted in raster order.
+    """The cells of a picture that are written, as many as the text has room for. Cells are counted in raster order.
 
-    first: the first that is written: those before it stand in the text already;  begin: position of cell 0
+    first: the first that is written: those before it are in the text already;  begin: position of cell 0
     """
 
     picture: PictureSpec
@@ -75,7 +75,7 @@ class Cells:
 
     @property
     def is_full(self) -> bool:
-        """Whether all are settled."""
+        """True if all are settled."""
         return OPEN not in self.text.tokens
 
     def level(self, s: State, cell: int) -> int:
@@ -99,7 +99,7 @@ class Cells:
         )  # fmt: skip
 
     def emit(self, s: State) -> tuple[list[int], EndReason | None]:
-        """What stands behind the text in one piece by now, and why it ends, if it does: a whole picture is the end."""
+        """The settled cells right after the text, and why it ends, if it does: a whole picture is the end."""
         emitted, end = self.text.emit(s)
         whole = self.is_full and self.end_cell == self.picture.size
         return emitted, end or ("picture_full" if whole else None)

@@ -1,4 +1,4 @@
-"""Tokens that a lane has behind it without entries: those that it never read, and those whose entries all went."""
+"""Tokens of a lane's text that have no entries: tokens that it never read, and tokens that lost all their entries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ..bases.lane import Lane
 
 
 def skip_tokens(lane: Lane, tokens: list[int]) -> None:
-    """Let a lane that is empty stand behind `tokens`, of which no layer gets an entry."""
+    """Put an empty lane right after `tokens`; no layer gets an entry of them."""
     assert not lane.tokens, "what was read has entries"
     lane.tokens, lane.cache.length = list(tokens), len(tokens)
     if tokens:
@@ -18,7 +18,7 @@ def skip_tokens(lane: Lane, tokens: list[int]) -> None:
 
 
 def evict_all(lane: Lane) -> None:
-    """Evict every entry; the lane stands where it stood."""
+    """Evict every entry; the lane's position in the text stays."""
     for store in lane.cache.layers:
         slots = torch.arange(store.n, device=store.kv.device)
         store.evict(slots.expand(*store.kv.shape[1:3], -1))

@@ -15,8 +15,8 @@ from ..bases.lane import Lane
 
 
 def is_unobserved(lane: Lane) -> bool:
-    """Whether nobody looks at what a lane does between tokens that it writes: nothing is asked of its passes, its prompt has
-    ended, nothing reads along, stands beside the text or leaves it."""
+    """True if nothing observes what a lane does between tokens that it writes: nothing is asked of its passes, its prompt
+    has ended, and it has no reference, no extra entries and no evictions."""
     quiet = (
         not lane.needs
         and lane.prompt is None

@@ -1,4 +1,4 @@
-"""Infiller: gaps in texts, filled side by side by a masked-diffusion model that reads what stands on both sides of them."""
+"""Infiller: fill gaps in several texts at once by a masked-diffusion model, which reads both sides of each gap."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Gap(NamedTuple):
 
 
 class Infiller:
-    """Writes into gaps by the model of `lane`, which has no causal mask and knows a mask token. All texts are rows of one pass,
-    in which each sees its own rows alone; nothing is kept from one pass to the next. A pass settles the likeliest tokens of
-    the surest places of each gap, of all places an even part.
+    """Writes into gaps by the model of `lane`, which has no causal mask and has a mask token. All texts are rows of one pass;
+    each text sees its own rows alone. Nothing is kept from one pass to the next. A pass settles the likeliest tokens at the
+    most confident places of each gap. Each pass settles an equal part of all places.
 
-    barred: ids that are never written, beside the mask token
+    barred: ids that are never written, in addition to the mask token
     """
 
     def __init__(self, lane: Lane, barred: Collection[int] = ()):
@@ -38,11 +38,11 @@ class Infiller:
 
     @property
     def max_length(self) -> int:
-        """Tokens that a text may have, its gap counted."""
+        """Tokens that a text may have, including its gap."""
         return self.lane.decoder.spec.max_positions
 
     def fill(self, gaps: Sequence[Gap], size: int, passes: int) -> list[list[int]]:
-        """The ids, `size` of them, that are written into each gap, in so many passes (at most `size`)."""
+        """The `size` ids that are written into each gap, in `passes` passes (at most `size`)."""
         if not gaps:
             return []
         device = self.lane.decoder.device

@@ -1,4 +1,4 @@
-"""Linewise: a text that is written line by line, among whose lines others are inserted, and how the target scores them."""
+"""Write a text line by line, insert further lines among its lines, and score them by the target."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class LineFork:
 
 @dataclass
 class LineWriter:
-    """The lines that stand behind a prompt, whose tokens are the branch that is alive between two rounds.
+    """The lines after a prompt; their tokens are the branch that is alive between two rounds.
 
-    head:   the program's text before the lines; None: what is written is no program
+    head:   the program's text before the lines; None: the text is no program
     pieces: id -> its bytes; None without a tokenizer, where ids in `breaks` end a line
     """
 
@@ -70,7 +70,7 @@ class LineWriter:
         return len(self.main.tokens) - sum(len(x.tokens) for x in self.lines[at:])
 
     def ends_line(self, token: int) -> bool:
-        """Whether a line ends with this token."""
+        """True if a line ends with this token."""
         return token in self.breaks if self.pieces is None else b"\n" in self.pieces(token)
 
     def line_content(self, ids: Sequence[int]) -> str | tuple[int, ...]:
@@ -78,12 +78,12 @@ class LineWriter:
         return tuple(ids) if self.head is None or self.pieces is None else decode_text(self.pieces, ids)
 
     def judging_context(self, like: float) -> LineContext:
-        """What a proposed line is held against."""
+        """The context in which a proposed line is judged."""
         return LineContext([self.line_content(x.tokens) for x in self.lines], self.head, like)
 
     @property
     def scores(self) -> tuple[list[Score], list[Score]]:
-        """Of each line that stands the logit of its first token, None: nothing is inserted before it; and its score."""
+        """For each existing line: the logit of its first token (None: nothing is inserted before it), and its score."""
         lines = [self.line_content(x.tokens) for x in self.lines]
         aside = (
             find_comment_lines([x for x in lines if isinstance(x, str)])
@@ -105,8 +105,8 @@ class LineWriter:
         return [score for token, score in zip(line.tokens, line.scores, strict=True) if not blank(token)]
 
     def score_infills(self, proposed: Sequence[Infill]) -> tuple[list[LineFork], Tensor]:
-        """One pass over the text's last token and, of each proposed line, that line and those behind it: the forks, and the
-        logits [V] behind the text. What the lines behind would score is told to each proposed one."""
+        """One pass over the text's last token and, for each proposed line, that line and the lines after it. Returns the forks,
+        and the logits [V] after the text. Each proposed line also gets the scores that the lines after it would have."""
         forks, starts = list[LineFork](), [self.start(x.at) - 1 for x in proposed]
         main = self.main
         for x, start in zip(

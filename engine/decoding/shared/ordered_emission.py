@@ -1,4 +1,4 @@
-"""In order: what is settled in any order is emitted in the text's, each token once all before it stand."""
+"""Tokens that are settled in any order are emitted in text order: each one once, when all before it are settled."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class OrderedEmission:
         return [p for p in range(first, behind) if self.tokens[p - self.start] == OPEN]
 
     def settle(self, position: int, token: int) -> None:
-        """Put `token` at `position`, for good. Raises ValueError where one stands already, or where no place is."""
+        """Put `token` at `position`, for good. Raises ValueError if one is there already, or if no place is there."""
         if not self.start <= position < self.end:
             raise ValueError(f"position {position}: the places are {self.start} to {self.end - 1}.")
         if self.tokens[position - self.start] != OPEN:
@@ -51,8 +51,8 @@ class OrderedEmission:
         del self.tokens[behind - self.start :]
 
     def emit(self, s: State) -> tuple[list[int], EndReason | None]:
-        """Add to the text of `s` what stands behind it in one piece, up to the first stop token and the length limit: the
-        tokens, and why the text ends, if it does."""
+        """Add to the text of `s` the settled tokens right after it, up to the first stop token and the length limit. Returns
+        the tokens, and why the text ends, if it does."""
         stop = self.tokens.index(OPEN, self.done) if OPEN in self.tokens[self.done :] else len(self.tokens)
         due = self.tokens[self.done : stop]
         count, end = s.cut(due)

@@ -18,7 +18,7 @@ ROWS = (1, 2, 4, 8, 16)  # of the passes that are timed on this machine
 
 @dataclass(frozen=True)
 class LinearPassTime:
-    """What a pass takes: fixed + row a token fed + entry a token of context, each in microseconds."""
+    """Time of a pass: fixed + row per token fed + entry per token of context, each in microseconds."""
 
     fixed: float
     row: float

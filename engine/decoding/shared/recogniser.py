@@ -26,7 +26,7 @@ DIALECTS = ("regex", "json", "lark")
 SPACED = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 # every token that fits is allowed, also where the next characters are certain: else the longest alone would be
 WHOLE = '%llguidance {"no_forcing": true}\n'
-KEPT = 256  # paths whose matchers stay
+KEPT = 256  # paths that keep their matchers
 REASON = 120  # characters of what the parser says
 
 
@@ -65,7 +65,7 @@ class Recogniser:
     """Matchers of llguidance, one for each path, copied from that of the path before, and the masks that they gave. Equal masks
     are one tensor, and each path is asked about once; matchers stay for the last KEPT paths. Two threads may ask.
 
-    us: microseconds that masks took since they were last told
+    us: microseconds that masks took since they were last reported
     """
 
     def __init__(self, text: str, dialect: str, alphabet: Alphabet):
@@ -78,7 +78,7 @@ class Recogniser:
         self.vocab = alphabet.vocab
         self.us = 0.0
         self._grammar = compile_grammar(text, dialect)
-        # ids that stand for no text
+        # ids without a text
         bare = {i for i, piece in enumerate(alphabet.pieces) if piece == b"<#%d>" % i}
         special = frozenset({*alphabet.marks, *alphabet.stops, *bare})
         self._tokenizer = _build_tokenizer(tuple(alphabet.pieces), alphabet.stops, special)

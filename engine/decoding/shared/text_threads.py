@@ -1,4 +1,4 @@
-"""Writing: a run whose text is written by several threads at once, each pass a token of every one."""
+"""A run in which several threads write the text at once: each pass gives every thread a token."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class ThreadState:
 
     @property
     def tokens(self) -> list[int]:
-        """What it has written."""
+        """The tokens that it has written."""
         return self.strand.tokens
 
     def end(self, why: Why) -> None:
@@ -63,9 +63,9 @@ class ThreadState:
 
 @dataclass
 class ThreadWriter:
-    """The threads of a run. Thread i has the coins of a run with the seed s + i, so what it writes is the text of a run whose
-    prompt is all that stands before it. Together they write at most `budget` tokens: where there is no room for a token of
-    each, those go that stand last in the text.
+    """The threads of a run. Thread i draws the random numbers of a run with the seed s + i. So what it writes is the text of
+    a run with everything before it as the prompt. Together the threads write at most `budget` tokens. If there is no room for
+    a token of each, the threads that are last in the text end.
 
     alive: those that go on
     """
@@ -91,8 +91,9 @@ class ThreadWriter:
         given: int = 0,
         most: int | None = None,
     ) -> ThreadState:
-        """A thread that writes behind `branch`, whose last `given` tokens nobody wrote: behind the first `at` tokens of thread
-        `parent`, or -1, behind the prompt. most: tokens that it may write at most, None: as many as there is room for."""
+        """A thread that writes after `branch`; the last `given` tokens of `branch` were not written by any thread. It begins
+        after the first `at` tokens of thread `parent`, or -1, after the prompt. most: tokens that it may write at most; None:
+        as many as there is room for."""
         strand = self.order.begin(parent, at, branch.tokens[len(branch.tokens) - given :])
         first = strand.number == 0
         thread = ThreadState(
@@ -120,9 +121,9 @@ class ThreadWriter:
         then: Callable[[list[ThreadState]], None] = lambda wrote: None,
         law: Callable[[Tensor, list[ThreadState]], Tensor] = lambda logits, writing: logits,
     ) -> Move:
-        """One pass, a token of each thread, and what by now stands of the text.
+        """One pass, which adds a token to each thread, and the part of the text that is now complete.
 
-        then: told which threads have written, before those that ended leave: it may end some and begin others
+        then: called with the threads that have written, before those that ended leave: it may end some and begin others
         law:  logits [B, V] of the threads as they are drawn from
         """
         clock, wrote = s.target.executor, list(self.alive)
@@ -169,13 +170,13 @@ class ThreadWriter:
             thread.end("context_full")
 
     def _end_excess(self) -> None:
-        """End the threads for whose next token there is no room."""
+        """End the threads that have no room for a next token."""
         going = sorted((x for x in self.alive if x.strand.why is None), key=lambda x: x.strand.place)
         for thread in going[self.budget :]:
             thread.end("max_new_tokens")
 
     def _end_reason(self) -> EndReason:
-        """Why the text ends: what ended the thread that stands last in it."""
+        """Why the text ends: the end reason of the last thread in it."""
         last = max(self.order.strands, key=lambda x: x.place).why
         return "max_new_tokens" if last is None or last == "outline" else cast(EndReason, last)
 

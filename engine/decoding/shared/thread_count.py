@@ -1,5 +1,5 @@
-"""Threads: in how many a model's passes run, chosen by timing them on this machine, and anew where other programs take the
-processors, or leave them."""
+"""Choose the number of threads of a model's passes by timing them on this machine; time them again when other programs
+take or leave the processors."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def processor_count() -> int:
 
 
 def idle_s() -> float | None:
-    """For how long the processors of this process have been idle since the machine started, in all; None: nothing here says so.
-    What programs of low priority use counts as idle, unless this one is of low priority too: they give way."""
+    """Total idle time of this process's processors since the machine started, in seconds; None: unknown here. Time of
+    low-priority programs counts as idle, unless this program has low priority too: they give way."""
     try:
         with STAT.open("rb") as stat:
             rows = [line.split() for line in takewhile(lambda line: line.startswith(b"cpu"), stat)]
@@ -68,8 +68,8 @@ def idle_s() -> float | None:
 
 @torch.inference_mode()
 def time_passes(decoder: Decoder, threads: Sequence[int], budget_s: float) -> Times:
-    """What passes take in each number of threads, by turns, since others may work here meanwhile: means without the longest. A
-    number that is far behind after a round is not tried again. torch's number is another one afterwards."""
+    """Pass times for each number of threads, measured in turns because other programs may run: means without the longest. A
+    number that is far slower after a round is not tried again. torch's own number is changed afterwards."""
     lane = Lane("timed", decoder, CachePolicy())
     seen: dict[int, list[list[float]]] = {n: [[] for _ in ROWS] for n in threads}
     if decoder.spec.causal:
@@ -127,11 +127,11 @@ class ClockMark(NamedTuple):
 
 
 class RecentPasses:
-    """What a run's last passes took.
+    """The times of a run's last passes.
 
     us, used_us: all of them, and the processors' time of the process meanwhile, and between them
     target: rows and microseconds of the target's
-    began:  where those before them were slow, the moment from which on these count; else None
+    began:  if the passes before them were slow, the moment from which these count; else None
     """
 
     def __init__(self, began: ClockMark | None = None) -> None:
@@ -148,7 +148,8 @@ class RecentPasses:
                 self.target.append((one.tokens * one.batch, one.wall_us))
 
     def find_slowdown(self, threads: int, took: Times) -> SlowPasses | None:
-        """Whether these passes in so many threads were slow, and processors are missing. took: what was timed"""
+        """If these passes in `threads` threads were slow and processors are missing, how slow. took: the times measured
+        before"""
         missing = threads - self.used_us / self.us
         alike = [(rows, us) for rows, us in self.target if rows <= ROWS[-1]]
         if missing < TAKEN or threads not in took or not alike:
@@ -207,8 +208,8 @@ class ThreadCount:
         self._set(decoder)
 
     def begin(self, decoder: Decoder) -> None:
-        """A run begins, in this thread: torch gets the number. Where it is not all processors, and the last timing is long ago,
-        they are timed anew."""
+        """Begin a run in this thread: torch gets the number. If it is not all processors, and the last timing is long ago,
+        they are timed again."""
         if self._may_change(decoder):
             self.choose(decoder)
             if self._is_retry_due():
@@ -238,7 +239,8 @@ class ThreadCount:
         return self._retime(decoder) if self._is_retry_due() else None
 
     def record(self) -> dict[str, Any]:
-        """What a page or a command says: number, of how many processors, who fixed it, and milliseconds of passes by number."""
+        """The figures for a page or a command: number, of how many processors, who fixed it, milliseconds of passes by
+        number."""
         ms = {str(n): [x / 1e3 for x in times] for n, times in self.took.items()}
         return {"number": self.number, "of": self._most, "fixed": self.fixed, "rows": list(ROWS), "ms": ms}
 
@@ -259,8 +261,8 @@ class ThreadCount:
         return math.inf if had is None else self._most - had
 
     def _is_retry_due(self) -> bool:
-        """Whether it is time to look if more threads are of use again, and there was room for one in the last second: that
-        shows in no pass of fewer."""
+        """True if it is time to check whether more threads help again, and a processor was free in the last second. Passes with
+        fewer threads cannot show that."""
         if self.number >= self._most or self._clock() - self._since.clock <= REST_S[0]:
             return False
         since, self._since = self._since, self._mark()
@@ -272,7 +274,7 @@ class ThreadCount:
         self._when = self._since.clock
 
     def _retime(self, decoder: Decoder) -> Environment:
-        """Time anew, and take what is best now."""
+        """Time the passes again, and take the best number now."""
         before, began = self.number, self._clock()
         self._took[_model_key(decoder)] = self.took = self._timing(
             decoder, thread_counts(self._most), AGAIN_S

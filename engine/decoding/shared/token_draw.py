@@ -15,7 +15,7 @@ from ..values.draft import Draft
 def draw_token(
     logits: Tensor, best: int, sampler: Sampler, state: Any, chance: Chance, position: int
 ) -> tuple[int, Any]:
-    """The token at `position` by logits [1, V], whose argmax is `best`, and the sampler's state behind it."""
+    """Draw the token at `position` from logits [1, V] with the argmax `best`; also returns the sampler's state after it."""
     at = Cursor(Draft(), logits, [best], sampler, state, position)
     verdict = match_greedy(Draft(), at) if at.greedy else verify_tokenwise(Draft(), at, chance)
     assert verdict.token is not None

@@ -20,7 +20,7 @@ def verify_costs(
 ) -> list[float]:
     """Median microseconds of a pass over each number of rows behind a cache of 128 entries.
 
-    Measured once per decoder and kept on it; some 50 ms for a small model on two cores.
+    Measured once per decoder and kept on it; about 50 ms for a small model on two cores.
     """
     missing = [n for n in rows if n not in decoder.costs]
     if missing:

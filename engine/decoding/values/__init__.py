@@ -1,1 +1,1 @@
-"""What passes between the parts of a step: chance, a draft and its verdict, what a prompt and a pass were."""
+"""Values that the parts of a step exchange: chance, a draft and its verdict, records of a prompt and a pass."""

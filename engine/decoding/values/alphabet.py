@@ -1,4 +1,4 @@
-"""Alphabet: what the ids of a model stand for, for samplers that look at the text and not at numbers alone."""
+"""Alphabet: the text of a model's ids, for samplers that look at the text and not at numbers alone."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Alphabet:
-    """What a sampler is told of the ids when it starts. It is shared by all runs of a model and never changes.
+    """What a sampler gets to know of the ids when it starts. It is shared by all runs of a model and never changes.
 
     vocab: how many ids there are;  stops: those that end this run's text
-    marks: ids of special tokens, whose bytes are the name that they are written by
-    table: makes the bytes of every id; called when somebody asks for them, and for one model they are made once
+    marks: ids of special tokens; their bytes are the name by which they are written
+    table: makes the bytes of every id; called on first use, once for each model
     """
 
     vocab: int
@@ -22,7 +22,7 @@ class Alphabet:
 
     @property
     def pieces(self) -> list[bytes]:
-        """id -> the bytes that it stands for, of all `vocab` ids."""
+        """id -> its bytes, for all `vocab` ids."""
         return self.table()[: self.vocab]
 
     def __deepcopy__(self, memo: object) -> Alphabet:

@@ -13,11 +13,11 @@ Purpose = Literal["token", "accept", "draft", "shuffle", "init"]
 _PURPOSES: dict[str, int] = {"token": 1, "accept": 2, "draft": 3, "shuffle": 4, "init": 5}
 _MASK = (1 << 64) - 1
 LITTLE = 2.0**-20  # of a sum in doubles: where no more is left, rounding has taken a part in 2**32 of it
-Drawn = tuple[Tensor, list[int]]  # a law, float [V], and the tokens that were taken out of it before a draw
+Drawn = tuple[Tensor, list[int]]  # a distribution, float [V], and the tokens removed from it before a draw
 
 
 class Draw(NamedTuple):
-    """A drawn token, its uniform, and the interval [low, high) of the cumulative law that the uniform fell into."""
+    """A drawn token, its uniform, and the interval [low, high) of the cumulative distribution that contains the uniform."""
 
     token: int
     u: float
@@ -26,10 +26,10 @@ class Draw(NamedTuple):
 
 
 class Chance:
-    """Uniforms from a counter, keyed by (seed, position, purpose, index): no stream whose state must be kept in step.
+    """Uniforms from a counter, keyed by (seed, position, purpose, index): there is no stream with a state to keep in step.
 
     `position` is the position of the token that the decision is about. The index counts the uses of a (position,
-    purpose) pair, so that a place that is drafted twice is drawn afresh. The token that a method settles for at a
+    purpose) pair, so a place that is drafted twice is drawn afresh. The token that a method settles for at a
     position is the first `token` draw there: two methods with one seed share it (common random numbers).
     """
 
@@ -67,12 +67,12 @@ class Chance:
         return u * ratio_den < ratio_num, u
 
     def draw_remaining(self, rest: Remainder, position: int, purpose: Purpose = "draft") -> Draw:
-        """Draw a token from what is left of a law, and leave it there."""
+        """Draw a token from the rest of a distribution, without removing it."""
         return rest.draw(self.uniform(position, purpose))
 
     def draw_distinct(self, rest: Remainder, k: int, position: int, purpose: Purpose = "draft") -> list[Draw]:
-        """Up to k different tokens, each drawn from what the ones before left of a law; all but the last are then taken out of
-        it. Fewer where it has fewer."""
+        """Up to k different tokens, each drawn from what the earlier ones left of a distribution. All but the last are then
+        removed from it. Fewer, if it has fewer tokens."""
         draws = [self.draw_remaining(rest, position, purpose)]
         while len(draws) < k:
             rest.take(draws[-1].token)
@@ -103,9 +103,9 @@ class Chance:
 
 
 class Remainder:
-    """What a law gives to the tokens that were not taken out of it, in doubles, for draws one after the other.
+    """The probabilities of the tokens that were not removed from a distribution, in doubles, for draws one after the other.
 
-    law:  float [V], as it came, and p the same as an array;  taken: the tokens that were taken out, in order
+    law:  float [V], as it came, and p the same as an array;  taken: the tokens that were removed, in order
     sums: [V], cumulative, not normalised, in doubles; they change with `take`
     """
 
@@ -129,7 +129,7 @@ class Remainder:
         return float(self.sums[-1])
 
     def draw(self, u: float) -> Draw:
-        """The token whose interval of the cumulative law holds u, lowest id first."""
+        """The token with the interval of the cumulative distribution that holds u, lowest id first."""
         sums, total = self.sums, float(self.sums[-1])
         token = int(sums.searchsorted(u * total, "right"))
         if (
@@ -146,20 +146,20 @@ class Remainder:
         self.taken.append(token)
         if self.sums[-1] - share > LITTLE * self._summed:
             self.sums[token:] -= share
-        else:  # what is left is little beside what rounding may have taken: sum it anew
+        else:  # the rest is small compared with what rounding may have taken: sum it again
             # numpy's takes twice as long
             self.sums = torch.as_tensor(self.probabilities, device="cpu").cumsum(0).numpy()
             self._summed = self.sums[-1]
 
 
 def remainders(laws: Tensor) -> list[Remainder]:
-    """Each row of laws (float [R, V], non-negative, not all zero), of which nothing is taken out; one operation for all."""
+    """Each row of laws (float [R, V], non-negative, not all zero), with nothing removed; one operation for all."""
     sums = laws.cumsum(1, dtype=torch.float64)
     return [Remainder(*row) for row in zip(laws, laws.cpu().numpy(), sums.cpu().numpy(), strict=True)]
 
 
 def remaining_distributions(laws: Sequence[Drawn]) -> Tensor:
-    """float [N, V]: each law without the tokens that were taken out of it, normalised."""
+    """float [N, V]: each distribution without the tokens that were removed from it, normalised."""
     q = torch.stack([law for law, _ in laws])
     gone = [(i, token) for i, (_, taken) in enumerate(laws) for token in taken]
     if not gone:
@@ -170,12 +170,12 @@ def remaining_distributions(laws: Sequence[Drawn]) -> Tensor:
 
 
 def invert_cdf(p: Tensor, u: float) -> Draw:
-    """The token whose interval of the cumulative law of p [V] holds u; summed in doubles, lowest id first. The
-    sums are torch's, which adds up fast, and numbers of them numpy's, where one takes a fifth of the time."""
+    """The token with the interval of the cumulative distribution of p [V] that holds u; summed in doubles, lowest id first.
+    torch computes the sums, because it adds fast. numpy reads single numbers, in a fifth of the time."""
     sums = p.cumsum(0, dtype=torch.float64).cpu().numpy()
     total = float(sums[-1])
     token = int(sums.searchsorted(u * total, "right"))
-    if token == len(sums):  # a uniform that rounds onto the end of the law: the last token that has anything
+    if token == len(sums):  # the uniform rounds onto the end: take the last token that has probability
         token = int(sums.searchsorted(total))
     low = float(sums[token - 1]) if token else 0.0
     return Draw(token, u, low / total, float(sums[token]) / total)

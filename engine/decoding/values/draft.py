@@ -22,15 +22,15 @@ Origin = Literal["bonus", "residual", "correction", "target", "draft"]
 
 @dataclass
 class Slots:
-    """Rows that ride the pass behind the tree and stand for no token: what the target says there is a guess at later ones.
+    """Rows of the pass after the tree that have no token: the target's output there is a guess at later tokens.
 
-    at:      S; the node that each hangs on, ROOT or its index; it sees that node and what the node sees
-    steps:   S; how many positions behind that node it stands, from 1
+    at:      S; the node that each belongs to, ROOT or its index; it sees that node and what the node sees
+    steps:   S; how many positions after that node it is, from 1
     visible: bool [S, S]; which of the slots it sees, itself among them
     embeds:  float [S, d_model], what enters the first layer there
     prefix:  float [L, 2, H_kv, P, D] or None; keys and values by layer that every slot sees and no other row, as
              `Feed.prefix` has them
-    No row of the tree sees a slot, no rule hears of one, and none is committed; a prefix is never in a cache.
+    No row of the tree sees a slot, no rule reads one, and none is committed; a prefix is never in a cache.
     """
 
     at: list[int]
@@ -56,22 +56,22 @@ class Slots:
 class Draft:
     """A tree of candidate tokens that grows from the root, the last committed token.
 
-    tokens:     N ids; a parent stands before its children, siblings in draw order
+    tokens:     N ids; a parent comes before its children, siblings in draw order
     parents:    N; ROOT (-1) or the index of an earlier node
     kind:       how the nodes were chosen. "onehot": without chance. "iid": each drawn from its row of q. "without_
                 replacement": siblings drawn one after the other from what the earlier ones left. "mixed": siblings of different
-                kinds, or from the laws of different models
-    q:          float [M, V] or None; laws that nodes were drawn from, after the sampler
+                kinds, or from the distributions of different models
+    q:          float [M, V] or None; distributions that nodes were drawn from, after the sampler
     q_row:      N; the row of q that node i was drawn from, given the siblings drawn before it; -1: chosen without chance
     u:          N uniforms that drew the nodes, or None
-    acceptable: N or None; False marks a passenger, which rides the pass and is never committed, nor counted as drafted
+    acceptable: N or None; False marks an auxiliary node: it is in the pass, but is never committed, nor counted as drafted
     visible:    bool [N, N] or None; None: each node sees its ancestors and itself
     notes:      figures for the trace (matched span, template, ...);  named: ids that these name and the tree does not
     enter, states: the layer at which the target's pass may begin, and what enters it, float [1, N + 1, d_model]: the
-                drafter has run the layers below over the root and every node, whose rows are pending there. 0: read anew
-    entries:    the layer at which the root and each node enter, as `Feed.entries` has it; None: all of them at `enter`
+                drafter has run the layers below over the root and every node, and their rows are pending there. 0: read again
+    entries:    the layer at which the root and each node enter, as in `Feed.entries`; None: all of them at `enter`
     slots:      rows of the same pass in which the target guesses for the next draft, or None
-    exits:      of passes that drafted and were asked whether to leave, for the trace
+    exits:      exit records of passes that drafted and were tested for an early exit, for the trace
     """
 
     tokens: list[int] = field(default_factory=list)
@@ -117,7 +117,7 @@ class Draft:
 
     @lazy
     def is_chain(self) -> bool:
-        """Whether no place has two continuations."""
+        """True if no place has two continuations."""
         return all(parent == i - 1 for i, parent in enumerate(self.parents))
 
     @lazy
@@ -154,7 +154,7 @@ class Draft:
         return self.q[self.q_row[node]] if self.was_drawn(node) else None  # type: ignore[index] # there is a row of it
 
     def draw_probability(self, node: int) -> float:
-        """What that law gives to the node's token; 1 if it was chosen without chance."""
+        """The probability that this distribution gives to the node's token; 1 if the node was chosen without chance."""
         if not self.was_drawn(node):
             return 1.0
         row = self.q_row[node]  # type: ignore[index] # there is a row of it
@@ -166,7 +166,7 @@ class Draft:
         return as_array(self.q)
 
     def was_drawn(self, node: int) -> bool:
-        """Whether chance chose `node`, from a law that is there."""
+        """True if `node` was drawn from a distribution that is present."""
         return self.q is not None and self.q_row is not None and self.q_row[node] >= 0
 
     def ancestry(self) -> Tensor:
@@ -229,15 +229,15 @@ class Trial:
 
 @dataclass
 class Verdict:
-    """What the target made of a draft.
+    """The target's judgement of a draft.
 
     path:   accepted nodes from the root down
     token:  the target's own token after them; None if the text ended inside the path
     origin: "bonus" (everything on the path was accepted), "residual" (drawn from what was left), "correction" (greedy),
             "target" (nothing was drafted)
-    trials: the tests, in order;  u, low, high: the uniform that drew `token` and its interval of the law
+    trials: the tests, in order;  u, low, high: the uniform that drew `token` and its interval of the distribution
     rule:   what the rule adds so that the verdict can be re-derived
-    places: (place, law [V] or None) for every place visited, for the trace; None where the choice is greedy
+    places: (place, distribution [V] or None) for every place visited, for the trace; None if the choice is greedy
     forced: nodes that were settled beforehand, not tested
     """
 
@@ -261,7 +261,7 @@ class Verdict:
 
 
 def as_array(law: Tensor) -> Tensor | np.ndarray:
-    """A law, or several, as single numbers are read from it: on the CPU by numpy, where one takes a tenth of the time."""
+    """Distributions in a form for reading single numbers: on the CPU a numpy array, which takes a tenth of the time."""
     return law.numpy() if law.is_cpu else law
 
 

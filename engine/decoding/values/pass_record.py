@@ -1,4 +1,4 @@
-"""Told: what a pass of a lane leaves in its record."""
+"""Fill in the trace record of one forward pass."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pass_record(
 
 
 def note_read(record: Pass, feed: Feed, cache: KVCache) -> None:
-    """What a pass has read of the cache, where it did not read all."""
+    """Record what a pass has read of the cache, if it did not read all."""
     if feed.board is not None and feed.board.chosen:
         record.read = feed.board.read_entries(cache.layers)
         record.bounds = (
@@ -35,7 +35,7 @@ def note_read(record: Pass, feed: Feed, cache: KVCache) -> None:
 
 
 def note_pending(record: Pass, cache: KVCache) -> None:
-    """What a pass that has run has read, beside what was committed, of rows that were pending before it."""
+    """Record the rows pending before a pass that it read in addition to the committed entries."""
     for store in cache.layers:
         if store.m > record.tokens:
             break
@@ -48,7 +48,7 @@ def note_pending(record: Pass, cache: KVCache) -> None:
 
 
 def record_layers_run(record: Pass, ran: ExecutedLayers, layers: int) -> None:
-    """What a pass ran of a model with so many layers, and what became of the others."""
+    """Record the sub-layers that a pass ran of a model with `layers` layers, and how the skipped ones were filled."""
     record.record_layers_run(ran.attn, ran.ffn, ran.filled, ran.copied, layers)
     record.gap, record.rows = ran.gap, ran.by_layer(record.tokens, layers)
     record.routed = ran.row_routes(layers)
@@ -56,7 +56,7 @@ def record_layers_run(record: Pass, ran: ExecutedLayers, layers: int) -> None:
 
 
 def check_monotone_layers(cache: KVCache, skip: Skip) -> None:
-    """Raise ValueError where a pass under the gap "monotone" runs a layer that an earlier one left out."""
+    """Raise ValueError if a pass with skipped_kv "monotone" runs a layer that an earlier pass left out."""
     again = [i for i, store in enumerate(cache.layers) if store.missing is not None and i not in skip.attn]
     if again:
         raise ValueError(

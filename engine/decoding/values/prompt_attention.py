@@ -39,8 +39,8 @@ class PromptAttention:
     Attention is worked out when it is asked for, from the last queries and the keys of the cache, one layer at a time: the
     passes themselves stay fused, and nothing of the size prompt times prompt is ever there.
 
-    length: tokens read so far;  shift: entries without tokens that stand before the next
-    lane:   what read it, once it has ended
+    length: tokens read so far;  shift: entries without tokens that come before the next
+    lane:   the lane that read it, once it has ended
     """
 
     shift = 0
@@ -56,7 +56,7 @@ class PromptAttention:
         self._moments: dict[int, Moments] = {}
 
     def add(self, probe: Probe | None, rows: Sequence[int], fed: int) -> None:
-        """Take in a pass of `fed` rows, of which `rows` (ascending) were committed."""
+        """Take in a pass of `fed` rows; `rows` (ascending) of them were committed."""
         before, self.length = self.length, self.length + len(rows)
         if probe is None:
             return
@@ -92,7 +92,7 @@ class PromptAttention:
         ).float()
 
     def tiles(self, layer: int, store: LayerStore, size: int = TILE) -> Iterator[tuple[list[int], Tensor]]:
-        """`rows` for all tokens whose queries were kept, `size` rows at a time, with the positions of those rows."""
+        """`rows` for all tokens that kept their queries, `size` rows at a time, with the positions of those rows."""
         at = self._at.get(layer, [])
         for start in range(0, len(at), size):
             tile = slice(start, start + size)
@@ -105,8 +105,8 @@ class PromptAttention:
             yield LookaheadAttention(self.spec, probe.queries)
 
     def future_query_moments(self, layer: int, future: int) -> tuple[Tensor, Tensor]:
-        """Mean [B, H, D] and covariance [B, H, D, D], float32, of queries as the prompt's from position `needs.moments` on, had
-        they stood at the next `future` positions: rotated by the mean of the rotations there."""
+        """Mean [B, H, D] and covariance [B, H, D, D], float32, of the prompt's queries from position `needs.moments` on, moved
+        to the next `future` positions: rotated by the mean of the rotations there."""
         moments = self._moments[layer]
         mean, covariance = moments.mean.clone(), moments.covariance
         if layer not in self.spec.no_rope:
@@ -122,7 +122,7 @@ class PromptAttention:
 
 
 class LookaheadAttention:
-    """What tokens that were read behind a prompt give to its entries. They are pending in the cache meanwhile."""
+    """The attention of tokens read after a prompt to its entries. These tokens are pending in the cache meanwhile."""
 
     def __init__(self, spec: ModelSpec, queries: dict[int, Tensor]):
         self.spec, self._queries = spec, queries  # layer -> [B, H_kv, g, T, D]
@@ -149,7 +149,7 @@ class LookaheadAttention:
 
 
 def _visibility_mask(spec: ModelSpec, layer: int, distance: Tensor) -> Tensor:
-    """bool, as `distance`: whether a row sees in `layer` what stands so far behind it, by the model's own mask."""
+    """bool, as `distance`: whether a row in `layer` sees an entry at this distance before it, by the model's own mask."""
     window = spec.window(layer)
     seen = distance >= 0 if spec.causal else torch.ones_like(distance, dtype=torch.bool)
     return seen if window is None else seen & (distance < window)

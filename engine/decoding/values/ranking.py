@@ -1,4 +1,4 @@
-"""Ranked: what the entries of a layer were worth when a policy let some of them go, where somebody asked to be told."""
+"""The scores of a layer's entries when a policy evicted some of them, if they are recorded."""
 
 from __future__ import annotations
 

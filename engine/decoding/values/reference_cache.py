@@ -91,7 +91,7 @@ class ReferenceCache:
         return None if columns is None else _gather_held(columns, store)
 
     def take_record(self) -> ReferenceRecord | None:
-        """What is known since the last call; None: nothing."""
+        """The record of everything since the last call; None: nothing."""
         rows, self._rows = self._rows, []
         cut, self._cut = self._cut, None
         if not rows:

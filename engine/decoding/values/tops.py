@@ -18,9 +18,10 @@ TIE = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 0.03, torch.bflo
 
 
 def tops_record(draft: Draft, verdict: Verdict, logits: Tensor) -> Tops:
-    """The best tokens at each visited place; logits float [N + 1, V]. Under a greedy law p is the plain softmax.
+    """The best tokens at each visited place; logits float [N + 1, V]. Under a greedy distribution p is the plain softmax.
 
-    What goes over whole laws are few operations, each for all places at once; the few tokens of each are reckoned as numbers.
+    Operations over whole distributions are few and cover all places at once. The few tokens of each place are computed as
+    plain numbers.
     """
     places = [node for node, _ in verdict.places]
     law, z = _target_distribution(verdict, logits, places)
@@ -47,7 +48,7 @@ def tops_without_draft(logits: Tensor) -> Tops:
 
 
 def token_probabilities(logits: Tensor, tokens: list[int]) -> list[float]:
-    """What the softmax of each row of logits [R, V] gives to that row's token, in doubles."""
+    """The probability of each row's token under the softmax of that row of logits [R, V], in doubles."""
     z, at = logits.double(), torch.tensor(tokens, device=logits.device)[:, None]
     law: list[float] = (z.gather(1, at)[:, 0] - z.logsumexp(-1)).exp().tolist()
     return law
@@ -74,7 +75,7 @@ def _tops_with_draft(
     index = torch.tensor([row + row[:1] * (width - len(row)) for row in rows], device=law.device)
 
     def shown(of: Tensor) -> list[list[float]]:
-        """What the laws [P, V] give to the tokens of each place, and nothing to the padding."""
+        """The probabilities of each place's tokens in the distributions [P, V]; 0 for the padding."""
         return [
             row[:n] + [0.0] * (width - n) for row, n in zip(of.gather(1, index).tolist(), counts, strict=True)
         ]
@@ -99,7 +100,7 @@ def _tops_with_draft(
 
 
 def _remaining_mass(shown: list[float]) -> float:
-    """What these shares leave of 1."""
+    """1 minus the sum of these shares."""
     return max(0.0, 1 - sum(shown))
 
 
@@ -120,13 +121,13 @@ def _build_tops(
 
 
 def _entropy(law: Tensor) -> list[float]:
-    """Of each row of law [P, V], in nats."""
+    """Entropy of each row of law [P, V], in nats."""
     entropies: list[float] = torch.special.entr(law).sum(-1).tolist()
     return entropies
 
 
 def _target_distribution(verdict: Verdict, logits: Tensor, places: list[int]) -> tuple[Tensor, Tensor | None]:
-    """p [P, V], and the logits [P, V] that it is the softmax of; None: it is another law."""
+    """p [P, V], and the logits [P, V] that it is the softmax of; None: it is another distribution."""
     laws = [law for _, law in verdict.places if law is not None]
     if laws:
         return torch.stack(laws) if len(laws) > 1 else laws[0][None], None
@@ -135,7 +136,7 @@ def _target_distribution(verdict: Verdict, logits: Tensor, places: list[int]) ->
 
 
 def _proposals(draft: Draft, places: list[int]) -> Tensor | None:
-    """[P, V]: the law of the first draw at each place, zeros where nothing was drawn; None if nowhere."""
+    """[P, V]: the distribution of the first draw at each place, zeros where nothing was drawn; None if nowhere."""
     if draft.q is None or draft.q_row is None:
         return None
     first = [draft.children(node)[:1] for node in places]
@@ -180,7 +181,7 @@ def _largest_values(p: Tensor) -> tuple[list[list[int]], list[list[float]]]:
 
 
 def near_ties(shown: Tops, dtype: torch.dtype) -> list[list[float]] | None:
-    """[place's rank, gap in nats] where the two best logits could have come out in either order in `dtype`."""
+    """[place's rank, difference in nats] where the two best logits could have come out in either order in `dtype`."""
     bound = math.exp(-TIE[dtype])
     close = [i for i, row in enumerate(shown.p.tolist()) if len(row) > 1 and row[1] >= row[0] * bound]
     return [[float(i), math.log(float(shown.p[i, 0]) / float(shown.p[i, 1]))] for i in close] or None

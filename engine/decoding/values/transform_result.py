@@ -27,16 +27,16 @@ TABLES = ("head", "ffn", "sub")
 
 
 def default_folder() -> Path:
-    """The folder of these files, beside the user's other data."""
+    """The folder of these files, next to the user's other data."""
     return data_folder() / "ended"
 
 
 @dataclass(frozen=True)
 class TransformResult:
-    """What a file holds: no weights, but what was decided about them.
+    """The content of a file: no weights, but the decisions about them.
 
-    words: of the transform, as people write it;  closed: "head", "ffn" or "sub" -> [layer, place] of the gates that are 0
-    findings: what it told of its look
+    words: the transform, as people write it;  closed: "head", "ffn" or "sub" -> [layer, place] of the gates that are 0
+    findings: what it reported of its look
     """
 
     words: str
@@ -67,10 +67,10 @@ class TransformResult:
 
 
 class TransformCache:
-    """What one transform of one model ended with, if a load before this one left it.
+    """The result of one transform of one model, if an earlier load saved it.
 
-    key: all that it depends on: the model that is given, the transform's knobs, the text
-    taken: whether it was there;  remarks: sentences about that
+    key: all that it depends on: the given model, the transform's knobs, the text
+    taken: True if it was there;  remarks: sentences about that
     """
 
     def __init__(self, folder: Path, *key: str):
@@ -123,7 +123,7 @@ def _to_bytes(kept: TransformResult) -> bytes:
 
 
 def _from_bytes(text: bytes) -> TransformResult:
-    """What a file holds. Raises ValueError."""
+    """Parse the content of a file. Raises ValueError."""
     said = json.loads(text)
     if not isinstance(said, dict) or said.pop("ended", None) != VERSION:
         raise ValueError(f"it is no file of version {VERSION}")

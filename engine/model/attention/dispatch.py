@@ -46,7 +46,7 @@ class LayerEntries(Protocol):
 
     @property
     def is_segmented(self) -> bool:
-        """Whether the entries lie in segments, such as packed and plain ones."""
+        """True if the entries lie in segments, such as packed and plain ones."""
         ...
 
     def segments(self, mask: Tensor | None) -> list[Segment]:
@@ -82,7 +82,7 @@ class LayerInput(Protocol):
         ...
 
     def is_causal_square(self) -> bool:
-        """Whether several rows read themselves alone, causally, and nothing is hidden."""
+        """True if several rows read themselves alone, causally, and nothing is hidden."""
         ...
 
     def moved_sinks(self) -> list[Segment] | None:

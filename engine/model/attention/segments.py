@@ -104,7 +104,7 @@ class DenseSegment(Segment):
 
 
 def can_fuse(q: Tensor, k: Tensor) -> bool:
-    """Whether one kernel can do it: on a CPU, with entries to read, as rows, and nobody wants a gradient: it has only half."""
+    """True if one kernel can do it: on a CPU, with entries to read, as rows, and nobody wants a gradient: it has only half."""
     grad = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
     rows = k.stride(3) == 1  # for others the kernel gives nonsense
     if kernels_for(q, k) is not None:

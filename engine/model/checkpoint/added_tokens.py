@@ -84,7 +84,7 @@ def named_tokens(config: dict[str, Any]) -> dict[str, str]:
 
 
 def is_token(key: str, value: Any) -> bool:
-    """Whether an entry of tokenizer_config.json names a special token."""
+    """True if an entry of tokenizer_config.json names a special token."""
     return key in NAMED or (key.endswith("_token") and isinstance(value, str | dict))
 
 

@@ -169,7 +169,7 @@ class Config(Mapping[str, Any]):
 
     @property
     def has_tables(self) -> bool:
-        """Whether there are tables inside; this reads no key."""
+        """True if there are tables inside; this reads no key."""
         return any(isinstance(x, Mapping) for x in self._entries.values())
 
     def find(self, names: Collection[str]) -> Iterator[tuple[str, Any]]:

@@ -240,7 +240,7 @@ class Tokenizer:
 
     @property
     def has_chat(self) -> bool:
-        """Whether the folder brought a chat template."""
+        """True if the folder brought a chat template."""
         return self.templates.source is not None
 
     def typed_marks(self, text: str, *, chat: bool = False) -> list[str]:
@@ -381,13 +381,13 @@ def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_panic(error: BaseException) -> bool:
-    """Whether the tokenizers library broke down, as it does where a pattern goes back and forth without end. Such an error
+    """True if the tokenizers library broke down, as it does where a pattern goes back and forth without end. Such an error
     is no Exception, so that nothing catches it by chance; the library itself is sound afterwards."""
     return type(error).__name__ == "PanicException"
 
 
 def _has_component(part: Any, kind: str) -> bool:
-    """Whether a component of tokenizer.json is of this type, or holds one that is."""
+    """True if a component of tokenizer.json is of this type, or holds one that is."""
     if isinstance(part, dict):
         if part.get("type") == kind:
             return True

@@ -186,7 +186,7 @@ class CheckpointTensors:
         return stacked
 
     def tensors_equal(self, one: str, other: str) -> bool:
-        """Whether two tensors hold the same numbers."""
+        """True if two tensors hold the same numbers."""
         return torch.equal(self._open[one].get_tensor(one), self._open[other].get_tensor(other))
 
     def decoder(

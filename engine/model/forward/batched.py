@@ -39,7 +39,7 @@ class PassRequest:
 
     @property
     def is_whole(self) -> bool:
-        """Whether it runs every layer for every row, from the tokens or from the layer on at which all rows enter: such passes
+        """True if it runs every layer for every row, from the tokens or from the layer on at which all rows enter: such passes
         can be run as one. A decoder that adds to what a pass does is left alone."""
         whole = self.feed.entries is None and self.skip is None and self.depth is None
         return whole and type(self.decoder) is Decoder
@@ -57,7 +57,7 @@ class PassRequest:
 
     @property
     def is_plain(self) -> bool:
-        """Whether it takes the plain way (`plain.py`), one sequence."""
+        """True if it takes the plain way (`plain.py`), one sequence."""
         if self.probe is not None or self.ran is not None or len(self.feed.tokens) > 1:
             return False
         return plain.can_run(self.decoder.spec, self.decoder.gates, self.feed, self.cache)

@@ -85,7 +85,7 @@ class ConditionalPass:
         return x
 
     def _exits(self, i: int, x: Tensor, rule: DepthRule) -> bool:
-        """Whether the pass ends in front of layer i. A rule that is `whole` answers here and has the layers above run."""
+        """True if the pass ends in front of layer i. A rule that is `whole` answers here and has the layers above run."""
         own = self.feed.deciding_rows(x)
         answer = self.read(own)
         if not rule.leave(i, own, answer):

@@ -38,7 +38,7 @@ class LayerRead:
         return self.sight.mask(self.layer, self.store, padded)
 
     def is_causal_square(self) -> bool:
-        """Whether the layer sees a causal square, as `Sight.square` says it."""
+        """True if the layer sees a causal square, as `Sight.square` says it."""
         return self.sight.is_causal_square(self.layer, self.store)
 
     def moved_sinks(self) -> list[Segment] | None:

@@ -38,7 +38,7 @@ class PassMasks:
             self.rope = "in_cache" if feed.sinks.cap is None else "capped"
 
     def is_causal_square(self, i: int, store: LayerStore | None) -> bool:
-        """Whether layer i sees a causal square of several rows: nothing before it, nothing hidden."""
+        """True if layer i sees a causal square of several rows: nothing before it, nothing hidden."""
         if self.feed.length == 1 or not self.spec.causal:
             return False
         alone = store is None or (store.n == 0 and store.m == self.feed.length)
@@ -106,11 +106,11 @@ class PassMasks:
         return seen[:, None]
 
     def _has_band(self, i: int) -> bool:
-        """Whether a band holds for some head of layer i."""
+        """True if a band holds for some head of layer i."""
         return self.band is not None and (self.band.heads is None or any(self.band.heads[i]))
 
     def _differs_by_head(self, i: int) -> bool:
-        """Whether the heads of layer i differ in what a band leaves them."""
+        """True if the heads of layer i differ in what a band leaves them."""
         return self.band is not None and self.band.heads is not None and any(self.band.heads[i])
 
     def _banded_heads(self, i: int, device: torch.device) -> Tensor:
@@ -133,7 +133,7 @@ class PassMasks:
         return torch.cat([committed, pending[:, None].expand(-1, committed.shape[1], -1)], 2)
 
     def has_moved_sinks(self, store: LayerStore | None) -> bool:
-        """Whether sinks stand elsewhere than in the text for some row: queries then need a rotation of their own for them."""
+        """True if sinks stand elsewhere than in the text for some row: queries then need a rotation of their own for them."""
         if self.sinks is None or store is None:
             return False
         if self.sinks.cap is not None:
@@ -261,7 +261,7 @@ class PassMasks:
         )
 
     def _cap_may_hide(self, entries: int) -> bool:
-        """Whether a cap may hide some of so many entries: those that are no sinks and as far away as sinks are said to be."""
+        """True if a cap may hide some of so many entries: those that are no sinks and as far away as sinks are said to be."""
         sinks = self.sinks
         return (
             sinks is not None

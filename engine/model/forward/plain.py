@@ -30,7 +30,7 @@ FEW = 64  # rows of a pass up to which launches matter, and its mask may be writ
 
 @lru_cache(maxsize=64)
 def layers_alike(spec: ModelSpec) -> bool:
-    """Whether all layers of a model are alike: whole, rotated in one way, without windows, caps and norms behind blocks."""
+    """True if all layers of a model are alike: whole, rotated in one way, without windows, caps and norms behind blocks."""
     unlike = (
         any(spec.windows) or spec.no_rope or spec.local_rope or spec.groups or spec.widths or spec.post_norms
     )
@@ -38,7 +38,7 @@ def layers_alike(spec: ModelSpec) -> bool:
 
 
 def can_run(spec: ModelSpec, gates: Gates, feed: Feed, cache: KVCache | None) -> bool:
-    """Whether a pass over `feed` without a probe and without a rule can take this way."""
+    """True if a pass over `feed` without a probe and without a rule can take this way."""
     if (
         cache is None
         or feed.length > FEW

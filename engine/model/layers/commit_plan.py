@@ -45,5 +45,5 @@ class CommitPlan:
 
 
 def are_pending(rows: Sequence[int], pending: int) -> bool:
-    """Whether `rows`, ascending, are among so many pending ones."""
+    """True if `rows`, ascending, are among so many pending ones."""
     return not rows or (rows[0] >= 0 and rows[-1] < pending and len(rows) <= pending)

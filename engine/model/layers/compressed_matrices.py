@@ -28,7 +28,7 @@ GROUPS = (32, 64, 128, 256)  # of the operator of Int4
 
 
 def _has_operator(name: str, like: Tensor) -> bool:
-    """Whether this build has the operator `name` for numbers like these, and it pays."""
+    """True if this build has the operator `name` for numbers like these, and it pays."""
     return like.device.type == "cpu" and like.dtype in BY_OPERATOR and hasattr(torch.ops.aten, name)
 
 

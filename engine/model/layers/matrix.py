@@ -82,7 +82,7 @@ def bits_per_number(weight: Tensor) -> float:
 
 
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether `pack` changes anything: the build knows the layout, and the processor multiplies the type."""
+    """True if `pack` changes anything: the build knows the layout, and the processor multiplies the type."""
     if device.type != "cpu" or not torch.backends.mkldnn.is_available() or kernels_in_use() != "torch":
         return False
     if not hasattr(torch.ops.mkldnn, "_reorder_linear_weight") or not hasattr(

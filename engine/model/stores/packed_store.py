@@ -132,7 +132,7 @@ class PackedStore(TailStore):
 
     @property
     def is_segmented(self) -> bool:
-        """Whether something is packed."""
+        """True if something is packed."""
         return bool(self.blocks)
 
     def segments(self, mask: Tensor | None) -> list[Segment]:

@@ -62,7 +62,7 @@ class SharedStore(TailStore):
 
     @property
     def is_segmented(self) -> bool:
-        """Whether there is a prefix."""
+        """True if there is a prefix."""
         return self.prefix.n > 0
 
     def segments(self, mask: Tensor | None) -> list[Segment]:

@@ -128,7 +128,7 @@ class LayerStore:
 
     @property
     def is_segmented(self) -> bool:
-        """Whether its entries are attended to in several segments rather than as `k` and `v`."""
+        """True if its entries are attended to in several segments rather than as `k` and `v`."""
         return False
 
     def segments(self, mask: Tensor | None) -> list[Segment]:
@@ -137,7 +137,7 @@ class LayerStore:
 
     @property
     def in_order(self) -> bool:
-        """Whether slot i still holds position i: nothing was ever evicted, and all was committed in the text's order."""
+        """True if slot i still holds position i: nothing was ever evicted, and all was committed in the text's order."""
         return self._pos is None
 
     @property

@@ -73,7 +73,7 @@ class StepTrials:
         return self.trials.q[i] if value is None else value
 
     def has_bound(self, i: int) -> bool:
-        """Whether a bound decided, and no draw."""
+        """True if a bound decided, and no draw."""
         return self.trials.u[i] is None and self.trials.den is not None and self.trials.den[i] is not None
 
     def test_passes(self, i: int) -> bool:
@@ -166,7 +166,7 @@ class StepTrials:
         return filled
 
     def knobs_match(self, given: Mapping[str, Any]) -> bool:
-        """Whether the rule's knobs are set so."""
+        """True if the rule's knobs are set so."""
         return is_given(given, self.knobs)
 
 

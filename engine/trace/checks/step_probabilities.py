@@ -14,7 +14,7 @@ from ..records.parts import part_description
 
 
 def sampler_is_greedy(header: Header, step: int) -> bool:
-    """Whether the sampler that `step` was made with leaves one token."""
+    """True if the sampler that `step` was made with leaves one token."""
     return bool(part_description(header_at(header, step), "sampler").get("greedy"))
 
 

@@ -167,7 +167,7 @@ def _unknown_path(tests: StepTrials, step: Step) -> Iterator[str]:
 
 
 def _is_exact_matching(trials: Trials) -> bool:
-    """Whether the trials were exact matching: their p is 0 or 1, whatever law the tops show."""
+    """True if the trials were exact matching: their p is 0 or 1, whatever law the tops show."""
     return all(u is None for u in trials.u) and set(trials.p) <= {0.0, 1.0}
 
 
@@ -255,7 +255,7 @@ def shown_probability(tops: Tops, place: int, token: int) -> float | None:
 
 
 def is_close(a: float, b: float) -> bool:
-    """Whether two probabilities are the same but for the rounding of single precision."""
+    """True if two probabilities are the same but for the rounding of single precision."""
     return math.isclose(a, b, rel_tol=1e-3, abs_tol=TOLERANCE)
 
 

@@ -114,7 +114,7 @@ def _parse_numbers(knob: Any) -> Any:
 
 
 def _are_numbers(values: Any, count: int | None = None) -> bool:
-    """Whether these are numbers, and so many."""
+    """True if these are numbers, and so many."""
     if not isinstance(values, Sequence) or isinstance(values, str):
         return False
     return count in (None, len(values)) and all(type(x) in (int, float) for x in values)

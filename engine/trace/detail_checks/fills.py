@@ -179,7 +179,7 @@ def _check_commit(fill: CanvasDetail) -> Iterator[str]:
 
 
 def _are_counts(knobs: Mapping[str, Any]) -> bool:
-    """Whether each knob that counts something is a whole number, and not below the least that it may be."""
+    """True if each knob that counts something is a whole number, and not below the least that it may be."""
     return all(type(knobs[x]) is int and knobs[x] >= least for x, least in _LEAST_COUNT.items() if x in knobs)
 
 

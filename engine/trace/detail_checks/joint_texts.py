@@ -45,6 +45,6 @@ def joint_problems(detail: TallyDetail, step: Step, knobs: Mapping[str, Any]) ->
 
 
 def _is_close(a: Any, b: Any) -> bool:
-    """Whether two numbers are equal but for rounding."""
+    """True if two numbers are equal but for rounding."""
     numbers = isinstance(a, int | float) and isinstance(b, int | float)
     return numbers and math.isclose(a, b, rel_tol=ROUNDING)

@@ -183,7 +183,7 @@ def _read_round(detail: TallyDetail) -> _LineRound:
 
 
 def _are_scores(numbers: Sequence[Score]) -> bool:
-    """Whether these are scores: numbers, or null for a line that has none."""
+    """True if these are scores: numbers, or null for a line that has none."""
     return all(x is None or math.isfinite(x) for x in numbers)
 
 

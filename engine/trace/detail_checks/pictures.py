@@ -187,7 +187,7 @@ class _PictureState:
             yield f"its rows begin behind the stand-ins {fill.standins}, and {own} are due"
 
     def _starts_row_early(self, place: int) -> bool:
-        """Whether the cell at `place` begins a row, and the cell before it is to come."""
+        """True if the cell at `place` begins a row, and the cell before it is to come."""
         begins = (place - self.start + self.first) % self.width == 0
         return (
             begins

@@ -53,7 +53,7 @@ def tree_reading(
 
 
 def settles_at_end(header: Header, step: Step) -> bool:
-    """Whether the text is settled at the end of the run alone: until then steps emit what may be replaced."""
+    """True if the text is settled at the end of the run alone: until then steps emit what may be replaced."""
     return any(form.settles_at_end for _, form in declared_trees(header, step))
 
 

@@ -92,7 +92,7 @@ class CanvasReading:
 
     @property
     def follows_declaration(self) -> bool:
-        """Whether exactly those places were settled that the declaration gives, with the tokens proposed there."""
+        """True if exactly those places were settled that the declaration gives, with the tokens proposed there."""
         due = self.due_places
         same: bool = self.detail.places == self.detail.open[due].tolist()
         if not same:

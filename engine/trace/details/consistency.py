@@ -293,7 +293,7 @@ def _validate_tally(detail: TallyDetail, form: Form | None, where: str) -> None:
 
 
 def _all_among(column: Sequence[Any] | None, words: Container[str]) -> bool:
-    """Whether a column is there and all of its entries are among these words."""
+    """True if a column is there and all of its entries are among these words."""
     return column is not None and all(type(x) is str and x in words for x in column)
 
 

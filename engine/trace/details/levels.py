@@ -66,7 +66,7 @@ def _filter_nodes(level: str, detail: TreeDetail, form: TreeForm) -> TreeDetail:
 
 
 def level_includes(level: str, needed: str) -> bool:
-    """Whether what is recorded from level `needed` on is recorded at `level`."""
+    """True if what is recorded from level `needed` on is recorded at `level`."""
     return ORDER.index(needed) <= ORDER.index(level)
 
 

@@ -64,11 +64,11 @@ class FormulaScope:
         return None if a is None or b is None else agree(a, sign, b, within)
 
     def breaks(self, due: Relation) -> bool:
-        """Whether a relation is due here and does not hold; one whose numbers are missing does not."""
+        """True if a relation is due here and does not hold; one whose numbers are missing does not."""
         return is_given(due.given, self._own) and self.holds(due.holds, due.within) is not True
 
     def values_match(self, one: Sentence) -> bool:
-        """Whether names have the values with which a sentence is said."""
+        """True if names have the values with which a sentence is said."""
         for name, wanted in one.given.items():
             entry = self.entry(name)
             if not (entry in wanted if isinstance(wanted, list) else entry == wanted):
@@ -76,7 +76,7 @@ class FormulaScope:
         return True
 
     def applies(self, one: Sentence) -> bool:
-        """Whether a sentence is to be said."""
+        """True if a sentence is to be said."""
         return self.values_match(one) and (not one.where or self.holds(one.where) is True)
 
     def say(self, one: Sentence) -> str | None:
@@ -100,7 +100,7 @@ class FormulaScope:
         return [said for one in sentences if (said := self.say(one)) is not None]
 
     def is_text(self, name: str) -> bool:
-        """Whether a name stands for a text or tokens."""
+        """True if a name stands for a text or tokens."""
         entry = self.entry(name)
         return isinstance(entry, str) or (entry is not None and self._types.get(name) in ("token", "tokens"))
 

@@ -148,7 +148,7 @@ def tally_problems(reading: TallyReading, emitted: Sequence[int]) -> Iterator[st
 
 
 def in_order(words: Sequence[str], order: Sequence[str]) -> bool:
-    """Whether the words come in this order, such as ["first", "taken*", "bar|repeat?"]. Each takes as many as it can."""
+    """True if the words come in this order, such as ["first", "taken*", "bar|repeat?"]. Each takes as many as it can."""
     at = 0
     for part in order:
         choices = part.rstrip("*?").split("|")

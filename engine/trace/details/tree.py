@@ -100,7 +100,7 @@ class TreeReading:
         return None if column is None else column[node]
 
     def is_empty(self, node: int) -> bool:
-        """Whether a node is the beginning of all texts, which has no token."""
+        """True if a node is the beginning of all texts, which has no token."""
         return self.detail.parents[node] < 0 and self.token(node) is None
 
     def number_of(self, node: int) -> int:

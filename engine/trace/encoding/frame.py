@@ -78,7 +78,7 @@ def _encode_fast(plain: dict[str, Any], arrays: _Arrays) -> bytes | None:
 
 
 def _has_nonfinite(value: Any) -> bool:
-    """Whether a number that is not finite stands anywhere in `value`."""
+    """True if a number that is not finite stands anywhere in `value`."""
     if isinstance(value, float | np.floating):
         return not math.isfinite(value)
     if isinstance(value, list | tuple):

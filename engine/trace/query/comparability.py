@@ -38,7 +38,7 @@ def guidance_record(header: Header) -> dict[str, Any] | None:
 
 
 def is_plain(header: Header) -> bool:
-    """Whether every token was the choice of the target's law, or of the one in its place, one a pass: what other runs of the
+    """True if every token was the choice of the target's law, or of the one in its place, one a pass: what other runs of the
     prompt are held against."""
     usual = bool(part_description(header, "strategy").get("usual"))
     return header.is_exact and usual and not part_description(header, "drafter").get("drafts", True)

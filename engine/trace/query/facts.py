@@ -78,7 +78,7 @@ class StepFacts:
 
     @cached_property
     def has_drawn_nodes(self) -> bool:
-        """Whether the nodes are those of a draft, or the target's own token, rather than the tokens that were emitted."""
+        """True if the nodes are those of a draft, or the target's own token, rather than the tokens that were emitted."""
         return self.step.draft is not None or self.step.extra is not None
 
     @cached_property

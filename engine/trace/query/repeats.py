@@ -26,7 +26,7 @@ class Repeat:
 
     @property
     def loop(self) -> bool:
-        """Whether a whole period is said again, so that what follows is a second round or a further one."""
+        """True if a whole period is said again, so that what follows is a second round or a further one."""
         return self.lasts >= self.period
 
 

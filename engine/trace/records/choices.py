@@ -54,7 +54,7 @@ class Choice:
             return math.nan
 
     def stays(self, i: int) -> bool:
-        """Whether no term of a candidate lies below its floor."""
+        """True if no term of a candidate lies below its floor."""
         return all(self.terms[name][i] >= floor for name, floor in self.floors.items())
 
 

@@ -142,12 +142,12 @@ class Header:
 
     @property
     def lossless(self) -> bool:
-        """Whether the text is that of plain decoding of the original model, greedily or in distribution."""
+        """True if the text is that of plain decoding of the original model, greedily or in distribution."""
         return self.exactness == "lossless"
 
     @property
     def is_exact(self) -> bool:
-        """Whether runs with these settings have one distribution."""
+        """True if runs with these settings have one distribution."""
         return self.lossless or self.exactness == "exact_for_settings"
 
     @property

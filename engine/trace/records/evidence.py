@@ -113,7 +113,7 @@ class Telling:
 
     @property
     def decides_jointly(self) -> bool:
-        """Whether all trials together settle the path, so that none of it is known before the last."""
+        """True if all trials together settle the path, so that none of it is known before the last."""
         return self.path in ("longest", "last")
 
     def threshold_text(self, owed: bool = False) -> str:

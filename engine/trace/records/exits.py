@@ -61,7 +61,7 @@ class Exit:
         return sum(ran) / max(len(ran), 1)
 
     def test_leaves(self, score: float, bound: float) -> bool:
-        """Whether a test with this score leaves."""
+        """True if a test with this score leaves."""
         return score < bound if self.below else score >= bound
 
 

@@ -115,7 +115,7 @@ class Pass:
 
     @property
     def misses(self) -> bool:
-        """Whether a layer has no entry of a row that did not run its attention."""
+        """True if a layer has no entry of a row that did not run its attention."""
         return self.routed is not None and self.gap == "absent"
 
     def joined_tokens(self, layer: int) -> int:

@@ -10,5 +10,5 @@ DECIDES = ("verify", "canvas")  # passes of the target that decide about tokens
 
 
 def is_deciding_pass(one: Pass) -> bool:
-    """Whether it is a pass of the target that decides about tokens."""
+    """True if it is a pass of the target that decides about tokens."""
     return one.lane == "target" and one.phase in DECIDES

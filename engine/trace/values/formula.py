@@ -103,7 +103,7 @@ def names_in(formula: Formula) -> Iterator[str]:
 
 
 def agree(a: float, sign: str, b: float, within: float) -> bool:
-    """Whether two numbers stand in a relation. within: a share of the larger one by which they may miss it"""
+    """True if two numbers stand in a relation. within: a share of the larger one by which they may miss it"""
     near = abs(a - b) <= within * max(1.0, abs(a), abs(b))
     if sign in ("==", "!="):
         return near == (sign == "==")

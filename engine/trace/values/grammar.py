@@ -254,7 +254,7 @@ class Language:
         return np.array(rows, bool).reshape(len(rows), len(self.terminals))
 
     def may_end(self, token: int) -> bool:
-        """Whether a text can end before this one, which may be OPEN."""
+        """True if a text can end before this one, which may be OPEN."""
         return token in self.ends or (token == OPEN and bool(self.ends))
 
     def end_places(self, canvas: Sequence[int], inside: np.ndarray) -> list[int]:
@@ -263,7 +263,7 @@ class Language:
         return [i for i in able if (inside[0, i, self.grammar.start] if i else self.grammar.empty)]
 
     def fits(self, canvas: Sequence[int]) -> bool:
-        """Whether a text of the grammar can still be made of it."""
+        """True if a text of the grammar can still be made of it."""
         return bool(self.end_places(canvas, self.grammar.inside(self.base(canvas))))
 
     def witness(self, canvas: Sequence[int]) -> list[int] | None:
@@ -353,7 +353,7 @@ def _expand_rules(text: str) -> _ExpandedRules:
 
 
 def _is_one(written: _ExpandedRules, name: str, seen: set[str]) -> bool:
-    """Whether a symbol stands for one token, whatever is chosen."""
+    """True if a symbol stands for one token, whatever is chosen."""
     if name in written.terminals:
         return True
     if name in seen:

@@ -72,7 +72,7 @@ def text_outcome(line: Sequence[Hashable], at: int, standing: LineContext) -> Ou
 
 
 def parses_with_line(line: Sequence[Hashable], at: int, stays: int, standing: LineContext) -> bool:
-    """Whether the program parses with `line` before line `at` and `stays` of the lines behind it."""
+    """True if the program parses with `line` before line `at` and `stays` of the lines behind it."""
     if standing.head is None or not isinstance(line, str):
         return True
     lines = [*standing.lines[:at], line, *standing.lines[at : at + stays]]

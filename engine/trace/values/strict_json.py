@@ -74,7 +74,7 @@ def _restore(value: dict[str, Any], nonfinite: Any) -> None:
 
 
 def _has_entry(value: Any, key: Any) -> bool:
-    """Whether `value` is an object or a list with an entry `key`."""
+    """True if `value` is an object or a list with an entry `key`."""
     if isinstance(value, dict):
         return isinstance(key, str) and key in value
     return isinstance(value, list) and type(key) is int and 0 <= key < len(value)

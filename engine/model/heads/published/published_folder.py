@@ -220,7 +220,7 @@ class PickledTensors:
 
 
 def _is_plain(name: object, x: object) -> bool:
-    """Whether x is a whole tensor in memory, no view of fewer numbers than it shows: of floats, but for the WHOLE ones."""
+    """True if x is a whole tensor in memory, no view of fewer numbers than it shows: of floats, but for the WHOLE ones."""
     if not isinstance(name, str) or type(x) not in (Tensor, torch.nn.Parameter):
         return False
     assert isinstance(x, Tensor)
