@@ -168,7 +168,7 @@ class AcceptanceRule(Component):
 
     @property
     def is_additive(self) -> bool:
-        """True if the rule may sum the shares of several tokens where it accepts none of them."""
+        """True if a rule that accepts none of several tokens gives the same verdict from the sum of their shares."""
         return True
 
 

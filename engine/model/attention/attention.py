@@ -14,7 +14,7 @@ from decodescope.engine.kernels.choice import kernels_for
 
 from .per_head import HeadStore
 
-TILE = 128  # query rows whose attention is held at a time when only column sums are wanted
+TILE = 128  # query rows with attention held at a time when only column sums are needed
 
 
 class AttentionRequest(NamedTuple):
@@ -57,7 +57,7 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale:
     B, H, g, T, D = q.shape
     if (kernels := kernels_for(q, k, v)) is not None:
         return kernels.attend(q, k, v, mask, scale)
-    # the query heads of a group stand as further rows of one head: no key or value is repeated
+    # the query heads of a group become further rows of one head: no key or value is repeated
     if mask is not None:
         mask = mask[:, :, None].expand(-1, -1, g, -1, -1).flatten(2, 3)  # [b, h, g * T, S]
     return F.scaled_dot_product_attention(q.reshape(B, H, g * T, D), k, v, attn_mask=mask, scale=scale).view(

@@ -46,7 +46,7 @@ class LayerEntries(Protocol):
 
     @property
     def is_segmented(self) -> bool:
-        """True if the entries lie in segments, such as packed and plain ones."""
+        """True if the entries are in segments, such as packed and plain ones."""
         ...
 
     def segments(self, mask: Tensor | None) -> list[Segment]:
@@ -55,7 +55,7 @@ class LayerEntries(Protocol):
 
 
 class LayerInput(Protocol):
-    """What the rows of a pass may read in one layer: `LayerRead` in `model/forward`. Each part is made when it is asked for."""
+    """What the rows of a pass may read in one layer: `LayerRead` in `model/forward`. Each part is made on request."""
 
     @property
     def queries(self) -> Mapping[RopeMode, Tensor]:
@@ -74,7 +74,7 @@ class LayerInput(Protocol):
 
     @property
     def outside(self) -> Sequence[ExtraKV]:
-        """Entries without tokens, which stand beside those of the text."""
+        """Entries without tokens, in addition to those of the text."""
         ...
 
     def mask(self, padded: bool = True) -> Tensor | None:
@@ -82,11 +82,11 @@ class LayerInput(Protocol):
         ...
 
     def is_causal_square(self) -> bool:
-        """True if several rows read themselves alone, causally, and nothing is hidden."""
+        """True if several rows read only themselves, causally, and nothing is hidden."""
         ...
 
     def moved_sinks(self) -> list[Segment] | None:
-        """The entries, where sinks stand elsewhere than in the text; None: they do not."""
+        """The entries, if sinks are at other positions than in the text; None: they are not."""
         ...
 
     def sparse_segments(self) -> list[Segment] | None:
@@ -101,7 +101,7 @@ class LayerInput(Protocol):
 def attend(spec: ModelSpec, i: int, read: LayerInput, wanted: AttentionRequest | None) -> Tensor:
     """Attention of layer i, float [B, H_kv, g, T, D]. wanted: the weights that a probe asks for.
 
-    Segments are used where the entries of a layer do not lie in one piece or want queries of several rotations: sinks that
+    Segments are used if the entries of a layer are not in one piece or need queries of several rotations. Cases: sinks that
     moved, entries that a policy chose, a store in segments, entries without tokens, a prefix. Everything else is read at once.
     """
     segments = _segments(read)

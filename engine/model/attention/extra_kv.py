@@ -1,4 +1,4 @@
-"""Beside: what the rows of a pass attend to that is no entry of a token."""
+"""Extra keys and values: what the rows of a pass attend to that is not an entry of a token."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Kind = Literal["soft", "latent"]
 
 
 class ExtraKV(Protocol):
-    """Something that every row attends to in every layer, beside the entries of its text.
+    """Something that every row attends to in every layer, in addition to the entries of its text.
 
-    It is held for good, and no policy or codec hears of it.
+    It is held permanently, and no policy or KV compression touches it.
     """
 
     @property
@@ -28,12 +28,12 @@ class ExtraKV(Protocol):
 
     @property
     def origin(self) -> str:
-        """What it was made of, as the trace tells it."""
+        """The source it was made from, as the trace records it."""
         ...
 
     @property
     def at(self) -> int:
-        """Tokens of the text that stand before it."""
+        """Number of text tokens before it."""
         ...
 
     @property
@@ -43,11 +43,12 @@ class ExtraKV(Protocol):
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """What it holds in the cache."""
+        """The tensors that it holds in the cache."""
         ...
 
     def segment(self, layer: int, batch: int, rope: RopeMode) -> Segment:
-        """What a layer's queries of `batch` sequences attend to; rope: how they count the distance of what stands first."""
+        """The segment that a layer's queries of `batch` sequences attend to; rope: how they count the distance of first
+        entries."""
         ...
 
 
@@ -55,8 +56,8 @@ class ExtraKV(Protocol):
 class ExtraEmbeds:
     """Inputs of the first layer that are put into a text where no token has such ones.
 
-    rows:   float [S, d_model];  at: tokens of the text that stand before them
-    origin: what they were made of, as the trace tells it
+    rows:   float [S, d_model];  at: number of text tokens before them
+    origin: the source they were made from, as the trace records it
     """
 
     rows: Tensor
@@ -67,8 +68,8 @@ class ExtraEmbeds:
 
 @dataclass(frozen=True, kw_only=True)
 class UnreportedSegment(DenseSegment):
-    """Entries that no policy hears of: they take their part of the attention, and what a row gives to them is missing from the
-    weights that are told of it, which then sum to less than 1."""
+    """Entries that no policy sees. They take part in the attention, but the weights that rows give to them are missing from
+    the reported weights, which then sum to less than 1."""
 
     def attend(
         self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
@@ -79,10 +80,10 @@ class UnreportedSegment(DenseSegment):
 
 @dataclass(frozen=True)
 class ExtraEntries:
-    """Entries without tokens. They lie beside the stores, whose slots and positions are those of the text alone: so nothing can
-    evict, score, pack or count them. All sequences of a batch read the same ones.
+    """Entries without tokens. They are held separately from the stores, whose slots and positions are those of the text alone.
+    So nothing can evict, score, pack or count them. All sequences of a batch read the same ones.
 
-    kv: by layer float [2, 1, H_kv, S, D], keys rotated to where they stand
+    kv: by layer float [2, 1, H_kv, S, D], keys rotated to their positions
     """
 
     kind: Kind
@@ -97,22 +98,22 @@ class ExtraEntries:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """What it holds in the cache."""
+        """The tensors that it holds in the cache."""
         return self.kv
 
     def __deepcopy__(self, memo: object) -> ExtraEntries:
         return self
 
     def segment(self, layer: int, batch: int, rope: RopeMode) -> Segment:
-        """Those before the text stand right before its first entries, however their distance is counted; others where they do
-        in the text."""
+        """Entries before the text are right before its first entries, however their distance is counted; others are at their
+        place in the text."""
         k, v = self.kv[layer].expand(-1, batch, -1, -1, -1)
         return UnreportedSegment(k=k, v=v, rope=rope if self.at == 0 else "original")
 
 
 @dataclass(frozen=True)
 class ExtraState:
-    """What stands for entries without holding any, by layer; it lies with the model's weights."""
+    """A state that replaces entries without holding any, by layer; it is stored with the model's weights."""
 
     segments: tuple[Segment, ...]
     origin: str = ""

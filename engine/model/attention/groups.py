@@ -16,8 +16,8 @@ Groups = tuple[int, ...]  # by KV head, how many query heads read it
 
 @lru_cache(maxsize=256)
 def _head_places(groups: Groups, device: torch.device) -> tuple[Tensor, Tensor]:
-    """int64 [H_kv * g]: which query head stands at each place of a table that is as wide as the widest group, the last of a
-    smaller one again where it has no more; int64 [H]: at which place each stands."""
+    """int64 [H_kv * g]: the query head at each place of a table as wide as the widest group; a smaller group repeats its last
+    head. int64 [H]: the place of each head."""
     widest, firsts = max(groups), [sum(groups[:k]) for k in range(len(groups))]
     stands = [first + min(j, n - 1) for first, n in zip(firsts, groups, strict=True) for j in range(widest)]
     at = [k * widest + j for k, n in enumerate(groups) for j in range(n)]
@@ -36,7 +36,7 @@ def unpad_groups(groups: Groups, y: Tensor) -> Tensor:
 
 
 def equal_group_runs(groups: Groups) -> Iterator[tuple[slice, int]]:
-    """KV heads that stand side by side and have equally many query heads, and how many."""
+    """Runs of adjacent KV heads with equally many query heads, and that number."""
     first = 0
     for size, run in groupby(groups):
         stop = first + len(list(run))
@@ -47,8 +47,8 @@ def equal_group_runs(groups: Groups) -> Iterator[tuple[slice, int]]:
 def attention_by_group_size(
     groups: Groups, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float, *, causal: bool
 ) -> Tensor:
-    """Attention [B, H_kv, g, T, D] of the heads that there are, run by run, of q in that shape as `pad_groups` has it; causal:
-    of a square. Keys and values [B, H_kv, S, D] are read where they lie; at the places of no head nothing is worked out."""
+    """Attention [B, H_kv, g, T, D] of the existing heads, run by run, for q in that shape as `pad_groups` makes it; causal:
+    of a square. Keys and values [B, H_kv, S, D] are read in place; nothing is computed at the places without a head."""
     y = torch.zeros_like(q, memory_format=torch.contiguous_format)
     for at, size in equal_group_runs(groups):
         own = q[:, at, :size], k[:, at], v[:, at]

@@ -13,16 +13,16 @@ from .segments import PartialAttention, Segment
 
 
 def feature_map(x: Tensor, scale: float) -> Tensor:
-    """phi: ELU(x * sqrt(scale)) + 1 of queries or keys x float [..., D], all positive; phi(q) . phi(k) stands in for the
+    """phi: ELU(x * sqrt(scale)) + 1 of queries or keys x float [..., D], all positive. phi(q) . phi(k) replaces the
     exponential of their score, q . k * scale."""
     return F.elu(x * scale**0.5) + 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearSegment(Segment):
-    """What entries i with keys k_i and values v_i give to a query once their exponentials are replaced by phi(q) . phi(k_i):
+    """The contribution of entries i with keys k_i and values v_i to a query, with phi(q) . phi(k_i) instead of exponentials:
     phi(q) Z to the numerator and phi(q) . k to the denominator, with Z = sum of phi(k_i) v_i^T and k = sum of phi(k_i).
-    However many there are, Z and k are of one size (Liang et al. 2024, arXiv:2406.14036, algorithm 1;
+    The size of Z and k does not depend on the number of entries (Liang et al. 2024, arXiv:2406.14036, algorithm 1;
     ChristianYang37/chiwun, src/NTK-Attention/ntk_attn_demo.py).
 
     z: float [H_kv, g, D, D], Z of every query head

@@ -1,4 +1,4 @@
-"""HeadStore: keys and values of a layer whose KV heads hold different numbers of entries, each in pages of its own."""
+"""HeadStore: keys and values of a layer with a different number of entries for each KV head, each in its own pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEAD_PAGE = 16  # entries; a head's memory is a multiple of it
 
 
 class HeadStore:
-    """One buffer of all heads, in which the entries of a head stand together: its committed ones, behind them the m pending.
+    """One buffer of all heads. The entries of a head are contiguous: its committed ones, then the m pending ones.
 
     kv:      float [2, N, D]: keys, then values
     lengths: committed entries of each head, the heads of one sequence behind those of the one before; counts: the same as
@@ -26,8 +26,8 @@ class HeadStore:
     """
 
     def __init__(self, kv: Tensor, lengths: Tensor, memory: Memory, spare: int):
-        """From even heads: kv float [2, B, H_kv, S, D], of which `lengths` (int64 [B, H_kv]) stay, the first of each head; room
-        for `spare` pending rows."""
+        """From even heads: kv float [2, B, H_kv, S, D], with the first `lengths` (int64 [B, H_kv]) entries of each head kept;
+        room for `spare` pending rows."""
         self._shape, self.memory = (lengths.shape[0], lengths.shape[1]), memory
         self.lengths: list[int] = lengths.flatten().tolist()
         self.kv = kv.flatten(1, 3)
@@ -93,14 +93,15 @@ class HeadStore:
         self._update_counts()
 
     def keep(self, source: tuple[Tensor, ...], to: tuple[Tensor, ...], lengths: Tensor) -> None:
-        """Copy entries within their heads, (sequence, head, slot) int64 [E] each, of which `lengths` (int64 [B, H_kv]) then
-        count."""
+        """Copy entries within their heads, (sequence, head, slot) int64 [E] each. Afterwards each head has `lengths` entries
+        (int64 [B, H_kv])."""
         self.move(self._starts[source[:2]] + source[2], self._starts[to[:2]] + to[2])
         self.lengths = lengths.flatten().tolist()
         self._update_counts()
 
     def shrink(self, m: int, spare: int) -> bool:
-        """Return memory where more than a page a head is free beside `spare` pending rows; whether as much still is free."""
+        """Return memory if more than a page per head is free in addition to `spare` pending rows. True if as much is still
+        free."""
         needed = [self.round_to_pages(n + max(m, spare)) for n in self.lengths]
         if sum(self.rooms) - sum(needed) > HEAD_PAGE * len(needed):
             self.resize(m, needed)
@@ -144,8 +145,10 @@ class HeadStore:
         return present
 
     def align_to_slots(self, seen: Tensor, before: int, rows: Sequence[int]) -> Tensor:
-        """What a pass gave to the entries that it saw (`seen` [B, H_kv, ..., S], as `padded` has them, `before` committed ones
-        first), by the slots of today, after the pending `rows` were committed: [B, H_kv, ..., n], 0 where a head has none."""
+        """The weights of a pass for the entries that it saw, by the slots of today, after the pending `rows` were committed.
+
+        seen: [B, H_kv, ..., S], as `padded` has them, `before` committed ones first. Returns [B, H_kv, ..., n], 0 where a head
+        has none."""
         n, old = before + len(rows), self.counts[..., None] - len(rows)
         slots, new = torch.arange(n, device=seen.device), before + torch.tensor(rows, device=seen.device)
         at = torch.where(slots < old, slots, new[(slots - old).clamp(0, len(rows) - 1)])  # [B, H_kv, n]

@@ -24,8 +24,8 @@ from decodescope.engine.kernels.choice import kernels_for
 
 from .attention import TILE, AttentionRequest, soft_cap, upcast_half
 
-# How a segment counts the distance between a query and its entries: in the text; in a cache whose entries stand close; never
-# further than a cap; as one distance for all; or not at all. Whatever it is lies in the queries alone: an entry's key is
+# How a segment counts the distance between a query and its entries: in the text; in a cache with adjacent entries; never
+# further than a cap; as one distance for all; or not at all. The difference is in the queries alone: an entry's key is
 # rotated once.
 RopeMode = Literal["original", "in_cache", "capped", "inserted", "unrotated"]
 
@@ -34,7 +34,7 @@ _FLASH = getattr(torch.ops.aten, "_scaled_dot_product_flash_attention_for_cpu", 
 
 
 class PartialAttention(NamedTuple):
-    """What a segment gives to its queries: both sums of attention, over its entries j with scores s_j and values v_j.
+    """What a segment contributes to its queries: both sums of attention, over its entries j with scores s_j and values v_j.
 
     numerator:   float [B, H_kv, g, T, D]: sum of exp(s_j - maximum) v_j
     denominator: float [B, H_kv, g, T]: sum of exp(s_j - maximum)
@@ -58,14 +58,14 @@ class PartialAttention(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Segment:
-    """A piece of what the rows of a pass attend to, in one layer. Made anew for each pass, or kept with the cache.
+    """A piece of what the rows of a pass attend to, in one layer. It is made for each pass, or kept with the cache.
 
     mask:  bool [B or 1, H_kv or 1, T, S]: what each row sees of its S entries; [B or 1, H_kv or 1, g or 1, T, S] where the
            query heads of a group see different ones; None: everything
     rope:  the rotation of the queries that `attend` is given
-    first: slot of the store at which its entries begin: weights are put there. Two segments may share slots, whose weights
-           are then added; a row sees each entry in one of them
-    slots: int64 [B, H_kv, S]: the slots of its entries, where they do not follow each other
+    first: slot of the store at which its entries begin: weights go there. If two segments share slots, their weights
+           are added; a row sees each entry in one of them
+    slots: int64 [B, H_kv, S]: the slots of its entries, if they are not consecutive
     """
 
     mask: Tensor | None = None
@@ -86,7 +86,7 @@ class Segment:
 
 @dataclass(frozen=True)
 class DenseSegment(Segment):
-    """A segment whose keys and values stand as they are: committed or pending rows of a store.
+    """A segment with plain keys and values: committed or pending rows of a store.
 
     k, v: float [B, H_kv, S, D], the keys rotated as `rope` wants them
     """
@@ -97,18 +97,18 @@ class DenseSegment(Segment):
     def attend(
         self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
     ) -> PartialAttention:
-        """In one kernel, where that tells the logarithm of its sum."""
+        """Uses one kernel, if that returns the logarithm of its sum."""
         if cap is None and not weights and can_fuse(q, self.k):
             return _fused_partial_attention(q, self.k, self.v, mask, scale)
         return eager_partial_attention(q, self.k, self.v, mask, scale, cap, weights=weights)
 
 
 def can_fuse(q: Tensor, k: Tensor) -> bool:
-    """True if one kernel can do it: on a CPU, with entries to read, as rows, and nobody wants a gradient: it has only half."""
+    """True if one kernel can do it: on a CPU, with entries to read, as rows, and without a gradient, which it only half has."""
     grad = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
     rows = k.stride(3) == 1  # for others the kernel gives nonsense
     if kernels_for(q, k) is not None:
-        return False  # theirs tells its sums
+        return False  # their kernels return the sums
     return _FLASH is not None and q.device.type == "cpu" and k.shape[2] > 0 and rows and not grad
 
 
@@ -167,8 +167,8 @@ def _fused_partial_attention(
 
 
 def merge_partial_attention(parts: Sequence[PartialAttention]) -> PartialAttention:
-    """The part of all these segments together; in whatever order, however they were cut, and empty ones too. Numerators and
-    denominators add once they stand against the same maximum; weights stay with their segments."""
+    """The part of all these segments together; they may be in any order, cut anywhere, or empty. Numerators and denominators
+    are first scaled to the same maximum, then added; weights stay with their segments."""
     # log of what each sums to
     heights = [part.maximum.detach() + part.denominator.detach().log() for part in parts]
     highest = torch.stack(heights).amax(0)

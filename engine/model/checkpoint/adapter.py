@@ -72,12 +72,12 @@ def split_reference(reference: str | Path) -> tuple[str | Path, str]:
 
 
 def join_reference(reference: str | Path, adapter: str) -> str:
-    """What `split_reference` takes apart."""
+    """The inverse of `split_reference`."""
     return f"{reference}+{adapter}" if adapter else str(reference)
 
 
 def adapter_names(model: Path) -> list[str]:
-    """The adapters that lie in a model's folder, ascending."""
+    """The adapters in a model's folder, ascending."""
     home = model / FOLDER
     there = sorted(home.iterdir()) if home.is_dir() else []
     return [x.name for x in there if NAME.fullmatch(x.name) and (x / "config.json").is_file()]
@@ -91,7 +91,7 @@ def refuse_peft(folder: Path) -> None:
 
 
 def adapter_folder(model: Path, title: str, adapter: str) -> Path:
-    """The folder of an adapter of the model called `title`. Raises LoadError where there is none, or it lies elsewhere."""
+    """The folder of an adapter of the model called `title`. Raises LoadError if there is none, or if it is elsewhere."""
     known = adapter_names(model)
     if adapter not in known:
         refuse_peft(model / FOLDER / adapter)

@@ -21,7 +21,7 @@ Token = dict[str, Any]  # an added token as tokenizer.json writes it, without it
 
 @dataclass
 class Additions:
-    """What belongs to a tokenizer beyond its tokenizer.json.
+    """Tokenizer data in addition to tokenizer.json.
 
     config:   tokenizer_config.json, with what special_tokens_map.json overrides
     declared: added token -> (the id that a file gives it, that file)

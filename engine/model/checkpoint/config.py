@@ -21,11 +21,11 @@ QUANTISED = ("quantization_config", "compression_config")
 
 @dataclass(frozen=True)
 class ModelFamily:
-    """What a family's config means where it is silent, and which of its words count.
+    """Default values of a family's config, and which of its words count.
 
     architecture: the class name in `architectures`; any other head on the same body is no language model
     gemma:        GeGLU, norms on both sides of a block, scaled embeddings, scores divided by another root than the head's
-    local_theta:  base of the layers with a window, for a family whose layers do not all rotate alike
+    local_theta:  base of the layers with a window, for a family with different rotations in its layers
     """
 
     architecture: str
@@ -165,7 +165,7 @@ def length_remarks(config: Mapping[str, Any], spec: ModelSpec) -> list[str]:
 
 
 def _gemma_fields(config: Mapping[str, Any], name: str, family: ModelFamily, d: int) -> dict[str, Any]:
-    """What Gemma 2 and 3 do and the other families do not."""
+    """The settings of Gemma 2 and 3 that the other families do not have."""
     third = family.qk_norm  # Gemma 3 norms queries and keys, and caps no score whatever its config says
     return dict(
         act="gelu",
@@ -197,7 +197,7 @@ def _pad_token(config: Mapping[str, Any], name: str) -> int | None:
 
 
 def _mask_token(config: Mapping[str, Any], name: str) -> int | None:
-    """The id that stands for a token not yet written, of a model that reads both ways; None where the config names none."""
+    """The id of a token not yet written, for a model that reads both ways; None if the config names none."""
     token, vocab = config.get("mask_token_id"), _size(config, name, "vocab_size")
     if token is not None and (
         not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < vocab
@@ -274,7 +274,7 @@ def read_rope(config: Config, name: str, theta: float, head_dim: int, positions:
 
 
 def rope_table(rope: Rope) -> dict[str, Any]:
-    """What `read_rope` reads the same rotation from, as rope_parameters."""
+    """The rotation as rope_parameters; `read_rope` reads it back."""
     table: dict[str, Any] = {"rope_type": rope.kind, "rope_theta": rope.theta}
     if rope.kind == "default":
         return table
@@ -340,7 +340,7 @@ def _rope(config: Config, name: str, family: ModelFamily, head_dim: int, positio
             f"{name} rotates {dim} of the {head_dim} features of a head; it must be an even number of them."
         )
     theta = _number(words, name, "rope_theta", family.theta)
-    # the pretrained length beside the table wins over the one inside: transformers reads it so
+    # the pretrained length next to the table overrides the one inside: transformers reads it so
     key = "original_max_position_embeddings"
     if kind == "default":
         config.skip(*([key] if family.partial else []))  # Phi-3 has it for longrope alone
@@ -361,7 +361,7 @@ def _rope(config: Config, name: str, family: ModelFamily, head_dim: int, positio
 
 
 def _rope_value(said: Config, config: Config, key: str) -> Any:
-    """The value of `key` in the rotation's own table, which wins over the same word beside it; None where both are silent."""
+    """The value of `key` in the rotation's own table, which overrides the same word next to it; None if both lack it."""
     value = said.get(key)
     if value is None:
         return config.get(key)

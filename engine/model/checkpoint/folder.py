@@ -16,7 +16,7 @@ MOST_FILES = 64  # in a folder inside the folder
 class LoadError(Refusal):
     """A model cannot be used. The message is one sentence: what, where, the limit, what to do next.
 
-    Names and values in it come from other people's files, so whatever does not print stands there as its escape.
+    Names and values in it come from other people's files, so unprintable characters appear as escapes.
     """
 
     def __init__(self, message: str):
@@ -31,8 +31,8 @@ def escape_unprintable(text: str) -> str:
 def member_file(folder: Path, name: str) -> Path | None:
     """The file `name` of a model folder, or None if there is none.
 
-    Links that lead out of the folder are refused; those of a hub snapshot into the blobs beside it are how the hub's
-    cache works.
+    Links that lead out of the folder are refused. Links of a hub snapshot to the blobs next to it are allowed: the hub's
+    cache works that way.
     """
     if Path(name).name != name or name in ("", ".", ".."):
         raise LoadError(

@@ -157,7 +157,7 @@ class Config(Mapping[str, Any]):
             self._read.add(key)
 
     def skip_repeats(self, key: str, other: Config) -> None:
-        """Count the table `key` as read as far as it repeats what `other` gives, or what stands beside it here."""
+        """Count the table `key` as read as far as it repeats the values of `other`, or those next to it here."""
         if isinstance(self._entries.get(key), Mapping):
             table = self[key]
             for x in table:
@@ -197,8 +197,8 @@ class Config(Mapping[str, Any]):
 def unread_key_remarks(
     config: Config, where: str, then: str, harmless: Collection[str] = (), file: str = "config.json"
 ) -> list[str]:
-    """One sentence that names the keys of `config` which were neither read nor are known to be harmless, at the values that
-    they have; none where there are no such keys. where: whose config it is;  then: what follows from not reading them."""
+    """One sentence that names the keys of `config` which were neither read nor are known to be harmless, with their values;
+    none if there are no such keys. where: the owner of the config;  then: the consequence of not reading them."""
     odd = {
         k: x
         for k, x in config.unread_keys().items()

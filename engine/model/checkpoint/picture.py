@@ -1,4 +1,4 @@
-"""What a config.json says of the pictures that its model writes: a word of ours, which other readers pass over. No torch."""
+"""The pictures that a model writes, as its config.json describes them in a key of ours; other readers ignore it. No torch."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ WORDS = ("height", "width", "levels", "cells")
 
 
 def read_picture(config: Mapping[str, Any], name: str, vocab: int) -> PictureSpec | None:
-    """The pictures of a model of `vocab` ids; None where its config tells of none. LoadError for what are no pictures.
+    """The pictures of a model of `vocab` ids; None if its config has none. Raises LoadError for invalid pictures.
 
-    `"picture": {"height": 8, "width": 8, "levels": [ids], "cells": [ids]}`, the last only of a model that writes its cells
+    `"picture": {"height": 8, "width": 8, "levels": [ids], "cells": [ids]}`, the last only for a model that writes its cells
     in any order.
     """
     said = config.get("picture")

@@ -29,7 +29,7 @@ Expand = Callable[[dict[str, Any]], str]
 
 
 class OwnRefusal(Exception):
-    """What a template says by raise_exception."""
+    """The message of a template's raise_exception."""
 
 
 class GenerationExtension(Extension):
@@ -51,7 +51,7 @@ class GenerationExtension(Extension):
 
 
 class TemplateDict:
-    """What a template may do with Python's dict."""
+    """The operations that a template may use on Python's dict."""
 
     def __call__(self, *pairs: Any, **words: Any) -> dict[Any, Any]:
         return dict(*pairs, **words)

@@ -40,7 +40,7 @@ class Tokenizer:
 
     vocab:     the largest id plus one
     stop_ids:  ids that end a text, ascending
-    front:     ids that stand before every text (a BOS, for some models)
+    front:     ids before every text (a BOS, for some models)
     added:     id -> text of the added tokens, special or not
     marks:     ids of special tokens
     templates: the folder's chat templates
@@ -180,7 +180,7 @@ class Tokenizer:
             ) from None
 
     def encode_bytes(self, data: bytes) -> list[int]:
-        """Ids that stand for exactly `data`, whatever the bytes, with nothing in front.
+        """Ids that encode exactly `data`, whatever the bytes, without a prefix.
 
         Raises ValueError if the model has no token for one of the bytes.
         """
@@ -207,7 +207,7 @@ class Tokenizer:
         return self._ids[token]
 
     def bytes_of(self, token: int) -> bytes:
-        """Exactly the bytes that a token stands for; of a mark, its text; of an id without a token, "<#id>"."""
+        """Exactly the bytes of a token; for a mark, its text; for an id without a token, "<#id>"."""
         text = self._tokens[token] if 0 <= token < self.vocab else None
         if text is None:
             return f"<#{token}>".encode()
@@ -301,7 +301,7 @@ class Tokenizer:
         return marks
 
     def template_words(self, messages: list[dict[str, Any]], *, answered: bool = False) -> dict[str, Any]:
-        """What a template is given: the names of `apply_chat_template`, and the special tokens by theirs."""
+        """The variables of a template: the names of `apply_chat_template`, and the special tokens by theirs."""
         clean = map_strings(messages, lambda text: _HALF.sub("\ufffd", text))
         clean = [_with_reasoning({k: v for k, v in x.items() if v is not None}) for x in clean]
         given = {"messages": clean, "tools": None, "documents": None, "add_generation_prompt": not answered}
@@ -381,8 +381,8 @@ def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_panic(error: BaseException) -> bool:
-    """True if the tokenizers library broke down, as it does where a pattern goes back and forth without end. Such an error
-    is no Exception, so that nothing catches it by chance; the library itself is sound afterwards."""
+    """True if the tokenizers library panicked, as it does when a pattern backtracks without end. Such an error is not an
+    Exception, so nothing catches it by chance; the library itself still works afterwards."""
     return type(error).__name__ == "PanicException"
 
 
@@ -397,7 +397,7 @@ def _has_component(part: Any, kind: str) -> bool:
 
 @lru_cache(maxsize=1)
 def _byte_letters() -> list[str]:
-    """Byte -> the character that stands for it in byte-level BPE: itself if it prints in Latin-1, else one from 256 on."""
+    """Byte -> its character in byte-level BPE: itself if it prints in Latin-1, else one from 256 on."""
     prints = {*range(33, 127), *range(161, 173), *range(174, 256)}
     rest = [x for x in range(256) if x not in prints]
     return [chr(x) if x in prints else chr(256 + rest.index(x)) for x in range(256)]

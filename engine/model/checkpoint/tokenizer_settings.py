@@ -148,7 +148,7 @@ def _shorten_list(values: list[Any]) -> str:
 
 
 def _prefix_space(part: Any) -> bool | None:
-    """Whether tokenizer.json puts a space in front of a text; None where it has no such setting."""
+    """True if tokenizer.json puts a space in front of a text; None if it has no such setting."""
     if isinstance(part, list):
         return next((x for x in map(_prefix_space, part) if x is not None), None)
     if not isinstance(part, dict):

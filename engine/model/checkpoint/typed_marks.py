@@ -45,7 +45,7 @@ def pattern_of(marks: Iterable[str]) -> re.Pattern[str]:
 
 @dataclass
 class Fence:
-    """Two characters that stand around each typed mark while a template runs, so that it is found again.
+    """Two characters around each typed mark while a template runs, so that the mark is found again.
 
     find: where the marks in a text are, in their order;  marks: the texts of those that were found
     """

@@ -24,7 +24,7 @@ TENSORS = 10_000
 FLOATS = ("F64", "F32", "F16", "BF16")
 WHOLE = ("I64", "I32", "BOOL")
 FREQUENCIES = "rotary_emb.inv_freq"  # how names of tensors end that follow from the config
-ZERO_NORMS = ("gemma2", "gemma3_text")  # families whose norm weights are stored less one
+ZERO_NORMS = ("gemma2", "gemma3_text")  # families that store norm weights minus one
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
 
 Shape = tuple[int, ...]
@@ -216,8 +216,8 @@ class CheckpointTensors:
 
 
 def read_adapter(model: Path, spec: ModelSpec, base: str) -> Adapter | None:
-    """The adapter that `spec` names, from the model's folder, whose fingerprint without it is `base`; None where it names none.
-    Raises LoadError for one that is damaged, of another model, or of another shape."""
+    """The adapter that `spec` names, from the model's folder; None if it names none. base: fingerprint of the model without
+    the adapter. Raises LoadError for an adapter that is damaged, of another model, or of another shape."""
     if not spec.adapter:
         return None
     path = adapter_folder(model, spec.name, spec.adapter)

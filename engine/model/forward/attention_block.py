@@ -97,8 +97,8 @@ class AttentionBlock:
         return self.stack.add(x, linear(y, w.out, w.out_bias), w.attn_post, i, 0)
 
     def contexts(self, i: int, qkv: Tensor) -> Tensor:
-        """What the heads of layer i make of queries, keys and values [B, T, H + 2 H_kv, D] before rotation, which are written
-        over; times their gates: [B, T, H * D]."""
+        """The head outputs of layer i from queries, keys and values [B, T, H + 2 H_kv, D] before rotation, which are
+        overwritten; times their gates: [B, T, H * D]."""
         s = self.spec
         heads = self.spec.heads_at(i)
         feed = self.feed

@@ -39,8 +39,8 @@ class PassRequest:
 
     @property
     def is_whole(self) -> bool:
-        """True if it runs every layer for every row, from the tokens or from the layer on at which all rows enter: such passes
-        can be run as one. A decoder that adds to what a pass does is left alone."""
+        """True if it runs every layer for every row, from the tokens or from a layer at which all rows enter. Such passes
+        can be run as one. A decoder that adds to a pass is excluded."""
         whole = self.feed.entries is None and self.skip is None and self.depth is None
         return whole and type(self.decoder) is Decoder
 
@@ -70,10 +70,10 @@ class PassRequest:
 def forward_batched(asked: Sequence[PassRequest]) -> list[Tensor]:
     """The logits of passes that are `whole`, of one `model`: each as its own pass would give them, to rounding.
 
-    Their rows stand one behind the other, [1, R, d_model], through norms, products and activations: every weight is read once
-    for all. What a row sees is the affair of its own pass: that rotates, appends and attends, against its own cache, so lengths
-    may differ as they like and nothing is padded. What probes ask for is left in each. Where each is plain,
-    the rows of all are rotated at once, and little else than appending and attending is left to each.
+    Their rows are concatenated, [1, R, d_model], for norms, products and activations: every weight is read once for all.
+    Visibility is handled by each pass: it rotates, appends and attends against its own cache. So lengths may differ freely
+    and nothing is padded. The requests of probes are filled in each. If every pass is plain, the rows of all are rotated
+    at once, and each pass does little more than append and attend.
     """
     if all(one.is_plain for one in asked):
         return _logits(_run_plain(asked), asked)

@@ -3,10 +3,10 @@
 Torch's compiler (`torch.export`, then inductor ahead of time, C++ on the CPU) joins norms, activations, rotation and sums
 around the four products, which stay those of `linear`. One package serves every layer of a model and every number of rows from
 1 to `FEW`: the weights are arguments, the rows a symbol, so nothing is ever compiled twice, and models of one shape share it.
-The package lies in the user's folder, and a later process opens it without a compiler.
+The package is in the user's folder, and a later process opens it without a compiler.
 
-Why not `torch.compile`: what it asks before each call (its guards and wrappers) takes as long as the joined operators save,
-some 0.1 ms a layer of the shipped model. A package asks nothing, so `weights_of` looks once whether it fits.
+Why not `torch.compile`: its checks before each call (guards and wrappers) take as long as the joined operators save,
+about 0.1 ms a layer of the shipped model. A package has no such checks, so `weights_of` checks once whether it fits.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class CompiledPackage:
     """A package and the weights that it is called with.
 
     layers:  those of the model that it was made for; it is used for no others
-    weights: by layer but the last, what its call reads beside the states
-    seconds: what making it took, or opening it where it was `kept` from earlier;  path: where it lies
+    weights: by layer but the last, what its call reads in addition to the states
+    seconds: time to make it, or to open it if it was `kept` from earlier;  path: its file
     """
 
     layers: list[Layer]
@@ -79,19 +79,19 @@ class CompiledPackage:
         return self.call([x, y, cos, sin, *self.weights[i]])
 
     def remark(self, name: str) -> str:
-        """What a load says of it."""
+        """The remark of a load about it."""
         if self.kept:
             return f"{name} runs compiled; its package was there, and was opened in {self.seconds:.1f} s: {self.path}."
         return f"{name} runs compiled; that took {self.seconds:.1f} s, once for this machine, and is kept in {self.path}."
 
 
 def package_folder() -> Path:
-    """The folder of the packages, beside the user's other data."""
+    """The folder of the packages, next to the user's other data."""
     return data_folder() / "compiled"
 
 
 def weights_of(spec: ModelSpec, layers: list[Layer]) -> list[list[Tensor]]:
-    """What `BetweenAttention` reads of each layer but the last and of the one behind it. Raises Unfit."""
+    """The inputs of `BetweenAttention` from each layer but the last and from the layer after it. Raises Unfit."""
     if len(layers) < 2:
         raise UncompilableModel(
             f"{spec.name} has one layer, and what is compiled stands between two: {UNFIT}."
@@ -121,7 +121,7 @@ def weights_of(spec: ModelSpec, layers: list[Layer]) -> list[list[Tensor]]:
 
 
 class BetweenAttention(torch.nn.Module):
-    """What is compiled: see `Compiled.between`. spec, layer: of what shape; packed: which of the four products are."""
+    """The module that is compiled: see `Compiled.between`. spec, layer: its shape; packed: which of the four products are."""
 
     def __init__(self, spec: ModelSpec, first: Layer, second: Layer):
         super().__init__()
@@ -188,7 +188,7 @@ _LIBRARIES: list[Any] = []  # an operator goes when its library goes
 
 
 def _lower_product() -> None:
-    """Tell inductor that this operator is oneDNN's own kernel."""
+    """Register this operator in inductor as oneDNN's own kernel."""
     from torch._inductor import ir, mkldnn_ir
     from torch._inductor.lowering import register_lowering
 
@@ -207,7 +207,7 @@ def compile_passes(spec: ModelSpec, layers: list[Layer], folder: Path | None = N
         _make_package(spec, layers, weights[0], path)
     try:
         call = _open_package(path)
-    except Exception as error:  # whatever is in that file, its owner is told what to do
+    except Exception as error:  # the file may contain anything; the error says what to do
         raise CompileError(
             f"The package {path} cannot be opened ({_short_error(error)}): remove it, or {PLAIN}."
         ) from None
@@ -219,7 +219,7 @@ def _open_package(path: Path) -> Callable[[list[Tensor]], list[Tensor]]:
         from torch._C._aoti import AOTIModelPackageLoader
 
         loader: Any = AOTIModelPackageLoader(str(path), "model", False, 1, -1)
-    except ImportError:  # another torch: the way through its compiler, whose import takes some seconds
+    except ImportError:  # another torch: the way through its compiler, with an import of a few seconds
         from torch._inductor import aoti_load_package
 
         loader = aoti_load_package(str(path)).loader
@@ -248,7 +248,7 @@ def _make_package(spec: ModelSpec, layers: list[Layer], weights: list[Tensor], p
 
 
 def _compile(module: BetweenAttention, weights: list[Tensor], path: Path) -> None:
-    """Weights stand for their shapes alone: packed ones become plain zeros, which the compiler only looks at."""
+    """Compile with weights that only give their shapes: packed ones become plain zeros, which the compiler only inspects."""
     from torch._inductor import aoti_compile_and_package, cpu_vec_isa
 
     s, like = module.spec, weights[1]
@@ -315,7 +315,7 @@ def _package_key(spec: ModelSpec, layers: list[Layer], weights: list[Tensor]) ->
 
 
 def _processor() -> str:
-    """What code for this processor must not run on others without."""
+    """The processor properties that compiled code depends on: the code must not run on a processor without them."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -328,7 +328,7 @@ def _processor() -> str:
 
 @contextlib.contextmanager
 def _own_folder() -> Iterator[None]:
-    """While the compiler works its files lie in a folder that then goes."""
+    """Use a temporary folder for the compiler's files, and remove it afterwards."""
     name = "TORCHINDUCTOR_CACHE_DIR"
     before = os.environ.get(name)
     with tempfile.TemporaryDirectory(prefix="decodescope-", ignore_cleanup_errors=True) as folder:

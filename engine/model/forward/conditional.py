@@ -4,7 +4,7 @@ Each layer goes through the same steps, and this file has them in that order:
 
     late rows   rows that enter at this layer join those that entered below (`Feed.entries`)
     exit        a rule may leave here: the answer is read off the state, and the layers above are filled or left empty
-    flush       tokens whose passes stopped in front of this layer go on with the rows (`KVCache.waiting`)
+    flush       tokens with passes that stopped before this layer go on with the rows (`KVCache.waiting`)
     attention   left out (`Skip`), run for the rows that a rule chooses, or run for all
     ffn         left out (`Skip`, or closed by the rule further down), run for chosen rows, or run for all
 
@@ -85,7 +85,7 @@ class ConditionalPass:
         return x
 
     def _exits(self, i: int, x: Tensor, rule: DepthRule) -> bool:
-        """True if the pass ends in front of layer i. A rule that is `whole` answers here and has the layers above run."""
+        """True if the pass ends before layer i. A rule that is `whole` gives its answer here and lets the layers above run."""
         own = self.feed.deciding_rows(x)
         answer = self.read(own)
         if not rule.leave(i, own, answer):
@@ -165,5 +165,5 @@ class ConditionalPass:
         return y
 
     def _fill(self, layers: Iterable[int], x: Tensor, gap: str) -> None:
-        """Give `layers`, ascending, whose attention does not run, what `gap` says."""
+        """Fill the cache of `layers`, ascending, with skipped attention, as `gap` defines."""
         fill_skipped_kv(self.block, layers, x, gap, self.ran)

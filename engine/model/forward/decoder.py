@@ -66,7 +66,7 @@ class Decoder:
         self.__dict__.update(vars(other))
 
     def limit_vocab(self, vocab: int) -> Decoder:
-        """The same model, weights shared, of whose ids only those below `vocab` may be emitted."""
+        """The same model, with shared weights, that may emit only ids below `vocab`."""
         if vocab >= self.vocab:
             return self
         decoder = copy.copy(self)
@@ -108,8 +108,8 @@ class Decoder:
         return decoder
 
     def pack_weights(self) -> Decoder:
-        """The same model with its matrices laid out for this processor; the plain ones are not kept, but for a tied
-        embedding, whose rows are still looked up. Memory stays the same otherwise."""
+        """The same model with its matrices laid out for this processor. The plain matrices are dropped, except a tied
+        embedding, because its rows are still looked up. Otherwise memory stays the same."""
         decoder = copy.copy(self)
         decoder.layers = [layer.pack_weights() for layer in self.layers]
         decoder.norm = double_weight(single_weight(self.norm, self.spec.d_model))
@@ -138,8 +138,8 @@ class Decoder:
         - `conditional.py` where `skip` leaves sub-layers out, `depth` decides inside the pass, or the rows of the feed enter
           at different layers.
 
-        Every layer that runs appends T pending rows to its store. For layers that do not run, the `gap` of `skip` or `depth`
-        says what they get. `ran` is told what ran.
+        Every layer that runs appends T pending rows to its store. For layers that do not run, the skipped-KV value of `skip` or
+        `depth` defines what they get. `ran` records what ran.
         """
         answer = None
         everything = skip is None and depth is None

@@ -50,7 +50,7 @@ class Executor:
         return catch_device_faults(lambda: decoder.forward(feed, cache, probe, skip, depth, ran), self.device)
 
     def row_maxima(self, logits: Tensor) -> tuple[Tensor | np.ndarray, list[int]]:
-        """What `highest` says of the last pass's logits."""
+        """The row maxima of the last pass's logits, as `row_maxima` returns them."""
         return row_maxima(logits)
 
     def mark(self) -> float | torch.cuda.Event:

@@ -26,8 +26,8 @@ class Band(NamedTuple):
 
 
 class MiddleRead(NamedTuple):
-    """Of the entries that are neither first nor near enough to be seen, each query head reads those `entries` with the largest
-    scores, each as if it stood `away` from the row, in the layers from `layer` on; a row that has fewer of them reads none."""
+    """Each query head reads the `entries` with the largest scores among those that are neither first nor near, in the layers
+    from `layer` on. Each counts as if it were `away` from the row; a row that has fewer of them reads none."""
 
     entries: int
     away: int
@@ -35,12 +35,12 @@ class MiddleRead(NamedTuple):
 
 
 class AttentionSinks(NamedTuple):
-    """The first entries of a text, kept for good, which stand closer to a row than in the text once others have left.
+    """The first entries of a text, which are kept permanently and are closer to a row than in the text once others have left.
 
-    first: how many. They lie in the first slots of their store: what leaves behind them does not move them
-    cap:   None: a place in the cache each, right before the oldest of the others. A number: each stands so far from any row
-           that is as far away or further, and of the others a row sees those that are closer than that
-    middle: what a row reads beside them, with a cap, where a text is not read in a band; None: nothing
+    first: how many. They are in the first slots of their store: an eviction after them does not move them
+    cap:   None: each has a place in the cache, right before the oldest of the others. A number: each has this distance from
+           any row that is at least as far away; of the other entries a row sees those that are closer than that
+    middle: what a row reads in addition, with a cap, if a text is not read in a band; None: nothing
     """
 
     first: int
@@ -57,22 +57,22 @@ class Feed:
     visible:   bool [B or 1, T, m + T] or None. Query i may see pending entry or fed row j; the m entries that were
                pending before come first. None: each row sees the pending ones and the rows before it, or, by a model
                without a causal mask, all rows
-    seen:      which of the committed entries a row may see: those that stand "before" it in the text, or by slot,
-               bool [1, T, n]; None: all
+    seen:      which of the committed entries a row may see: those "before" it in the text, or by slot, bool [1, T, n];
+               None: all
     logits:    which rows the unembedding is applied to: "all", "last" (prefill), or these by number
     embeds:    float [B, T, d_model] or None; replaces the embedding of the rows marked in embed_rows (bool [T])
     enter:     layer at which the pass begins; the states that enter it are `states` [B, T, d_model]
     entries:   the layer at which each row of a chain enters, none above that of the row before it, the last at `enter`;
                `states` holds what enters there. In the layers below it a row is pending already. None: all at `enter`
-    slots:     the last rows that stand for no token
-    prefix:    what these alone attend to in every layer beside the text, float [L, 2, H_kv, P, D] or None: keys, for queries
-               that are not rotated, so that they are as far away from every row, and values
+    slots:     the number of last rows that have no token
+    prefix:    what these rows alone attend to in every layer in addition to the text, float [L, 2, H_kv, P, D] or None: keys,
+               for queries that are not rotated, so that they have the same distance from every row, and values
     band:      what a row sees of the text before it; None: all that is held
-    sinks:     the entries whose distance is not that of the text; None: all stand where they stood
+    sinks:     the entries with a distance other than that of the text; None: all are where they were
     board:     what its layers share while they choose what they read; None: they read all that is held
-    shift:     entries without tokens that stand before the rows: so far behind their place in the text they are rotated
+    shift:     entries without tokens before the rows: rows are rotated this far after their place in the text
     highest:   the largest of `positions`, known without asking the device; -1: look it up
-    ids:       the tokens of sequence 0, known likewise; None: look them up
+    ids:       the tokens of sequence 0, likewise known; None: look them up
     length:    rows fed per sequence, T
     """
 
@@ -109,7 +109,7 @@ class Feed:
         device: torch.device | str = "cpu",
         logits: Literal["all", "last"] | list[int] = "all",
     ) -> Feed:
-        """A chain of `tokens` whose first stands at position `start`; one sequence, under the model's own mask."""
+        """A chain of `tokens`, the first at position `start`; one sequence, under the model's own mask."""
         end = start + len(tokens)
         positions = position_range(start, end, device)
         fed = (
@@ -170,30 +170,30 @@ class Feed:
 
     @property
     def places(self) -> Tensor:
-        """int64 [B, T]: where the rows stand, entries without tokens counted too."""
+        """int64 [B, T]: the positions of the rows, including entries without tokens."""
         return self.positions + self.shift if self.shift else self.positions
 
     @property
     def rows(self) -> slice | list[int]:
-        """The rows whose logits are asked for, as an index."""
+        """The index of the rows with requested logits."""
         if isinstance(self.logits, list):
             return self.logits
         return slice(-1, None) if self.logits == "last" else slice(None)
 
     def deciding_rows(self, x: Tensor) -> Tensor:
-        """Of the states x [B, R, d_model] of a pass, whose last rows are those fed, the rows that decide when it leaves: those
-        named in `logits` where some are, else all that were fed."""
+        """The rows that decide when a pass leaves, of its states x [B, R, d_model], whose last rows are those fed. These are
+        the rows named in `logits` if there are any, else all fed rows."""
         x = x[:, -self.length :]
         return x[:, self.logits] if isinstance(self.logits, list) else x
 
 
 def position_range(start: int, end: int, device: torch.device | str) -> Tensor:
-    """int64 [1, end - start]: start, start + 1, ..., of which nothing is made anew. Not to be written into."""
+    """int64 [1, end - start]: start, start + 1, ...; a view of a cached tensor. Do not write into it."""
     return cached_arange(1 << end.bit_length(), device).narrow(1, start, end - start)
 
 
 @lru_cache(maxsize=64)
 def cached_arange(count: int, device: torch.device | str) -> Tensor:
-    """int64 [1, count]: 0, 1, 2, ..., of which feeds take a piece. Kept; not to be written into."""
+    """int64 [1, count]: 0, 1, 2, ...; feeds take views of it. Cached; do not write into it."""
     with torch.inference_mode(False):  # who trains on a pass keeps what was in it
         return torch.arange(count, device=device)[None]

@@ -34,11 +34,11 @@ class LayerRead:
     outside: Sequence[ExtraKV]
 
     def mask(self, padded: bool = True) -> Tensor | None:
-        """What each row sees, as `Sight.mask` says it."""
+        """What each row sees, as in `Sight.mask`."""
         return self.sight.mask(self.layer, self.store, padded)
 
     def is_causal_square(self) -> bool:
-        """True if the layer sees a causal square, as `Sight.square` says it."""
+        """True if the layer sees a causal square, as in `Sight.square`."""
         return self.sight.is_causal_square(self.layer, self.store)
 
     def moved_sinks(self) -> list[Segment] | None:
@@ -56,7 +56,8 @@ class LayerRead:
         return segments
 
     def sparse_segments(self) -> list[Segment] | None:
-        """What the layer reads where a policy chooses; None: all that its rows may see, as a layer with a window does."""
+        """The segments that the layer reads if a policy chooses; None: all that its rows may see, as in a layer with a
+        window."""
         board = self.sight.feed.board
         if board is None or self.store is None or self.stack.spec.window(self.layer) is not None:
             return None

@@ -1,4 +1,4 @@
-"""Sight: what the fed rows of a pass may see in each layer, and where the entries stand that they see."""
+"""Masks: what the fed rows of a pass may see in each layer, and the positions of the entries that they see."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .feed import Feed, MiddleRead
 
 
 class PassMasks:
-    """Masks and distances of one pass over `feed`. Layers whose stores hold as many entries share a mask.
+    """Masks and distances of one pass over `feed`. Layers with equally many entries in their stores share a mask.
 
     band: the feed's, None as long as it hides nothing;  rope: how the distance of sinks is counted
     """
@@ -106,11 +106,11 @@ class PassMasks:
         return seen[:, None]
 
     def _has_band(self, i: int) -> bool:
-        """True if a band holds for some head of layer i."""
+        """True if a band applies to some head of layer i."""
         return self.band is not None and (self.band.heads is None or any(self.band.heads[i]))
 
     def _differs_by_head(self, i: int) -> bool:
-        """True if the heads of layer i differ in what a band leaves them."""
+        """True if a band leaves different entries to the heads of layer i."""
         return self.band is not None and self.band.heads is not None and any(self.band.heads[i])
 
     def _banded_heads(self, i: int, device: torch.device) -> Tensor:
@@ -133,7 +133,8 @@ class PassMasks:
         return torch.cat([committed, pending[:, None].expand(-1, committed.shape[1], -1)], 2)
 
     def has_moved_sinks(self, store: LayerStore | None) -> bool:
-        """True if sinks stand elsewhere than in the text for some row: queries then need a rotation of their own for them."""
+        """True if sinks are at other positions than in the text for some row: queries then need a separate rotation for
+        them."""
         if self.sinks is None or store is None:
             return False
         if self.sinks.cap is not None:
@@ -141,8 +142,8 @@ class PassMasks:
         return self.band is not None or not store.in_order
 
     def sink_query_positions(self, store: LayerStore) -> tuple[Tensor, int]:
-        """Where each fed row stands for the sinks, int64 [B, T], and a place that none exceeds. The sinks stand where they do
-        in the text; with a cap they stand at 0, each row at the cap. In a band they come closer from row to row."""
+        """The position of each fed row relative to the sinks, int64 [B, T], and an upper bound of it. The sinks are at their
+        text positions; with a cap they are at 0, each row at the cap. In a band they come closer from row to row."""
         assert self.sinks is not None
         if self.sinks.cap is not None:
             return torch.full_like(self.feed.positions, self.sinks.cap), self.sinks.cap
@@ -159,7 +160,7 @@ class PassMasks:
             )
         return self.feed.positions - pending[
             :, :1
-        ] + store.n + shift, highest  # pending rows stand right behind what is held
+        ] + store.n + shift, highest  # pending rows are right after what is held
 
     def segments(self, i: int, store: LayerStore, rope: RopeTable) -> list[Segment]:
         """The entries of a store that is `parted`: sinks, for queries rotated to `far`, and the others, for the text's."""
@@ -185,7 +186,7 @@ class PassMasks:
         return [DenseSegment(home, v, mask=away, rope=self.rope), DenseSegment(k, v, mask=close), others]
 
     def _first_near_slot(self, i: int, store: LayerStore, count: int) -> int:
-        """The first slot behind the `count` of the sinks that some row sees as one that is near; told to the feed's board."""
+        """The first slot after the `count` sinks that some row sees as near; also recorded in the feed's board."""
         assert self.sinks is not None
         if self.sinks.cap is None or self.band is not None or not store.in_order:
             return count
@@ -235,8 +236,8 @@ class PassMasks:
         )
 
     def extra_segments(self, i: int, beside: Sequence[ExtraKV], rope: RopeMode) -> list[Segment]:
-        """What layer i attends to beside the entries of the text; all of it is visible to every row, whatever a window or a
-        band hides. rope: as for `Beside.segment`; with a cap it is for rows that are as far away."""
+        """What layer i attends to in addition to the entries of the text. All of it is visible to every row, whatever a window
+        or a band hides. rope: as for `Beside.segment`; with a cap it applies to rows that are at least as far away."""
         segments = [x.segment(i, len(self.feed.tokens), rope) for x in beside]
         if rope != "capped":
             return segments
@@ -261,7 +262,8 @@ class PassMasks:
         )
 
     def _cap_may_hide(self, entries: int) -> bool:
-        """True if a cap may hide some of so many entries: those that are no sinks and as far away as sinks are said to be."""
+        """True if a cap may hide some of `entries` entries: those that are not sinks and are at least as far away as the
+        cap."""
         sinks = self.sinks
         return (
             sinks is not None
@@ -271,11 +273,11 @@ class PassMasks:
         )
 
     def _text_distances(self, store: LayerStore | None) -> Tensor:
-        """int64 [B, H_kv or 1, T, S]: how far behind each fed row each entry stands in the text."""
+        """int64 [B, H_kv or 1, T, S]: the distance from each fed row back to each entry in the text."""
         return self.feed.positions[:, None, :, None] - self.positions(store)[:, :, None]
 
     def _query_distances(self, store: LayerStore | None) -> Tensor:
-        """`_behind`, but for sinks that stand elsewhere."""
+        """`_behind`, except for sinks at other positions."""
         behind = self._text_distances(store)
         if store is None or self.sinks is None or not self.has_moved_sinks(store):
             return behind

@@ -30,7 +30,7 @@ FEW = 64  # rows of a pass up to which launches matter, and its mask may be writ
 
 @lru_cache(maxsize=64)
 def layers_alike(spec: ModelSpec) -> bool:
-    """True if all layers of a model are alike: whole, rotated in one way, without windows, caps and norms behind blocks."""
+    """True if all layers of a model are alike: whole, rotated in one way, without windows, caps and norms after blocks."""
     unlike = (
         any(spec.windows) or spec.no_rope or spec.local_rope or spec.groups or spec.widths or spec.post_norms
     )
@@ -119,8 +119,8 @@ def _run_compiled(
 def head_contexts(
     spec: ModelSpec, store: LayerStore, qkv: Tensor, positions: Tensor, mask: Tensor | None
 ) -> Tensor:
-    """What the heads make of queries, keys and values [B, T, H + 2 K, D], rotated, of which the latter two are appended to
-    `store`: [B, T, H * D]. mask: what `added_mask` makes."""
+    """The head outputs [B, T, H * D] of queries, keys and values [B, T, H + 2 K, D], rotated. Keys and values are appended to
+    `store`. mask: the result of `added_mask`."""
     B, T = qkv.shape[:2]
     K = spec.n_kv_heads
     D = spec.head_dim
@@ -132,7 +132,7 @@ def head_contexts(
         k, v = store.kv.narrow(3, 0, store.n + store.m).unbind(0)
         y = kernels.attend(q, k, v, "causal" if mask is None else mask, spec.score_scale)
         return y.permute(0, 3, 1, 2, 4).reshape(B, T, H * D)
-    # the query heads of a group stand as further rows of one head: no key or value is repeated
+    # the query heads of a group become further rows of one head: no key or value is repeated
     q = qkv.narrow(2, 0, H)
     q = q.view(B, K, g, D) if T == 1 else q.view(B, T, K, g, D).permute(0, 2, 3, 1, 4).reshape(B, K, g * T, D)
     k, v = store.kv.narrow(3, 0, store.n + store.m).unbind(0)
@@ -142,8 +142,8 @@ def head_contexts(
 
 
 def added_mask(spec: ModelSpec, feed: Feed, store: LayerStore, dtype: torch.dtype) -> Tensor | None:
-    """What is added to the scores, float [B or 1, 1, g * T, n + m + T]: 0, or -inf where a row may not see an entry; None: all
-    is seen."""
+    """The term added to the scores, float [B or 1, 1, g * T, n + m + T]: 0, or -inf if a row may not see an entry; None:
+    all is seen."""
     if kernels_for(store.kv) is not None:
         seen = _visible_mask(feed, store)
         return None if seen is None else seen[:, None]
@@ -159,5 +159,5 @@ def added_mask(spec: ModelSpec, feed: Feed, store: LayerStore, dtype: torch.dtyp
 
 
 def _visible_mask(feed: Feed, store: LayerStore) -> Tensor | None:
-    """bool [B or 1, T, n + m + T]: what each row may see; None: what stands before it, and itself."""
+    """bool [B or 1, T, n + m + T]: what each row may see; None: everything before it, and itself."""
     return None if feed.visible is None else F.pad(feed.visible, (store.n, 0), value=True)

@@ -1,4 +1,4 @@
-"""Gap: what the cache of a layer gets for rows whose attention does not run there."""
+"""Skipped KV: what the cache of a layer gets for rows with skipped attention there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .attention_block import AttentionBlock
 def fill_skipped_kv(
     block: AttentionBlock, layers: Iterable[int], x: Tensor, gap: str, ran: ExecutedLayers
 ) -> None:
-    """Give `layers`, ascending, whose attention does not run, what `gap` says, for the rows of `block`, whose state is
+    """Fill the cache of `layers`, ascending, with skipped attention, as `gap` defines, for the rows of `block` with the state
     x [B, T, d_model]."""
     cache, feed = block.cache, block.feed
     ran.gap = gap

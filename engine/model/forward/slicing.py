@@ -1,4 +1,4 @@
-"""Slicing: a model without the parts whose gates are closed."""
+"""Slicing: a model without the parts with closed gates."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from .decoder import Decoder
 
 
 def apply_gates(decoder: Decoder, gates: Gates) -> Decoder:
-    """The same model, weights shared, under `gates`, wherever those lie. It computes all that it computed before: what saves
-    is `slice_by_gates`."""
+    """The same model, with shared weights, under `gates`, on whatever device they are. It computes all that it computed
+    before; use `slice_by_gates` to save work."""
     gates.check(decoder.spec)
     model = copy.copy(decoder)
     model.gates, model.costs = gates.to_device(decoder.device), {}
@@ -27,11 +27,11 @@ def apply_gates(decoder: Decoder, gates: Gates) -> Decoder:
 
 
 def slice_by_gates(decoder: Decoder, gates: Gates) -> Decoder:
-    """A model without the parts whose gate is 0: their rows and columns are in no matrix, and a KV head that no query head
+    """A model without the parts that have gate 0: their rows and columns are in no matrix, and a KV head that no query head
     reads is neither projected nor cached. The other gates must be 1. Matrices come out as rows; `packed` lays them out again.
 
-    KV heads stand by the size of their group, the largest first, and query heads with them, so those of one size lie side by
-    side; which ones are left says `kept_heads`.
+    KV heads are ordered by the size of their group, the largest first, and query heads with them, so heads of one size are
+    adjacent; `kept_heads` lists the remaining ones.
     """
     gates.check(decoder.spec)
     for name in ("head", "ffn", "sub"):
@@ -61,7 +61,7 @@ def kept_heads(spec: ModelSpec, gates: Gates) -> list[list[int]]:
 
 
 class _LayerCut:
-    """What is left of one layer. heads: by KV head that stays, its query heads;  kv: those KV heads;  columns: int64 [F']"""
+    """The rest of one layer. heads: for each KV head that stays, its query heads;  kv: those KV heads;  columns: int64 [F']"""
 
     def __init__(self, spec: ModelSpec, gates: Gates, layer: int):
         self.spec, self.groups_before = spec, spec.groups_at(layer)
@@ -114,5 +114,5 @@ def _head_rows(heads: list[int], width: int) -> list[int]:
 
 
 def _norm_weight(left: object, weight: Tensor) -> Tensor:
-    """A norm's weight; of a block of which nothing is left it is empty."""
+    """A norm's weight; empty for a block with nothing left."""
     return weight if left else weight[:0].clone()

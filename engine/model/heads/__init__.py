@@ -1,1 +1,1 @@
-"""Draft heads: small nets trained on a frozen target, of which a drafter reads its guesses; one file each."""
+"""Draft heads: small nets trained on a frozen target, from which a drafter reads its guesses; one file each."""

@@ -38,7 +38,7 @@ class HeadLinear(nn.Linear):
 
 
 class FusedLinears(nn.Module):
-    """Base of a part whose linear maps `joins` read the same input: kept apart in its file, one product once packed."""
+    """Base of a part with linear maps `joins` that read the same input: separate in its file, one product once packed."""
 
     __call__: Callable[..., Tensor]
 
@@ -87,18 +87,18 @@ class RotaryPart(FusedLinears):
 
 
 class Head(nn.Module):
-    """Base of every net of draft heads. It turns states of the target into features, of which the target's own unembedding
-    makes logits; only published heads may bring vocabulary matrices of their own.
+    """Base of every net of draft heads. It turns states of the target into features; the target's own unembedding turns
+    these into logits. Only published heads may bring vocabulary matrices of their own.
 
     kind:  its name, and that of its folder;  shape: the sizes that it was made with, as its file keeps them
     rates: per level of a draft (the last one serves all deeper levels), how often the guess of rank 0, 1, ... was the
            target's choice on held-out text; empty if nobody measured
-    threshold: of a head that says when to stop, the value that it was calibrated for: its file has it; None: nobody chose one
-    made_for: fingerprint of the target that it was trained on; empty: of none, or nobody said
-    remarks: sentences about what its files say and what was made of it: keys that are not read, an embedding of its own
+    threshold: for a head that says when to stop, the value that it was calibrated for, from its file; None: not calibrated
+    made_for: fingerprint of the target that it was trained on; empty: none or unknown
+    remarks: sentences about its files and how they were read: keys that are not read, an embedding of its own
     words: the heads' own vocabulary matrices, one each; None: they share the target's
     own_embed: its own embedding, float [V, d]; None: it reads the target's
-    works: methods that drafting calls beside the net itself, for clocks
+    works: methods that drafting calls in addition to the net itself, for clocks
     of_target: sizes of `shape` that must be the target's, by the names of ModelSpec; d always is
     """
 
@@ -165,7 +165,7 @@ class Head(nn.Module):
         return self._copy_metadata(self.from_tensors(self.shape, tensors))
 
     def _copy_metadata(self, head: Self) -> Self:
-        """`head`, another form of this net, with what is known of this one beside its tensors."""
+        """Give `head`, another form of this net, the metadata of this one; tensors are not copied."""
         head.rates = self.rates
         head.made_for = self.made_for
         head.remarks = self.remarks
@@ -180,8 +180,8 @@ class Head(nn.Module):
         return decoder.embed if self.own_embed is None else self.own_embed
 
     def share_embedding(self, embed: Tensor, where: str) -> Self:
-        """The net without its own embedding if that holds the numbers of the target's, `embed` [V, d]; itself, with a remark,
-        if it holds others. where: whose embedding it is."""
+        """The net without its own embedding if that equals the target's, `embed` [V, d]; otherwise the net itself, with a
+        remark. where: the owner of the embedding."""
         if self.own_embed is None:
             return self
         rows = len(self.own_embed)
@@ -198,7 +198,7 @@ class Head(nn.Module):
         return self._copy_metadata(self.from_tensors(self.shape | {"own_embed": 0}, others))
 
     def unembedding_input(self, features: Tensor) -> Tensor:
-        """What the unembedding reads [..., d] of the features [..., d] that the net made: these, where nothing is said."""
+        """The input [..., d] of the unembedding for the features [..., d] that the net made: by default these features."""
         return features
 
     def logits(self, features: Tensor, decoder: Vocabulary, first: int = 0) -> Tensor:

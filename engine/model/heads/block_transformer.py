@@ -1,4 +1,4 @@
-"""Block Transformer: what stands around the token decoder, an embedder of blocks and a decoder that reads blocks as rows."""
+"""Block Transformer: an embedder of blocks and a decoder that reads blocks as rows, around the token decoder."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ SIDES = ("attn_norm", "qkv", "out", "mlp_norm", "gate_up", "down")
 
 
 class BlockDecoder(Head):
-    """The embedding of a block of `block_length` tokens is the rows that `table` has for them, one behind the other (the
-    authors' "lookup" embedder). A decoder of `layers` layers, causal over blocks, reads it as one row, and what its last norm
-    leaves is mapped by `prefix` to the row that stands before the next block's tokens in the token decoder, the target.
+    """The embedding of a block of `block_length` tokens is the concatenation of their rows in `table` (the authors' "lookup"
+    embedder). A decoder of `layers` layers, causal over blocks, reads it as one row. `prefix` maps the output of its last
+    norm to the row before the next block's tokens in the token decoder, the target.
 
     table float [vocab, d / block_length], prefix float [d, d], norm float [d]; the others are those of `Layer`, by layer.
     Ho et al. 2024, arXiv:2406.02657, section 2; itsnamgyu/block-transformer, model/embedder/lookup.py, token_decoder/base.py.
@@ -45,8 +45,8 @@ class BlockDecoder(Head):
         return self.table[tokens].view(len(tokens), -1, self.shape["d"])
 
     def spec(self, target: ModelSpec) -> ModelSpec:
-        """The shape of the block decoder, beside that token decoder: the prefix stands in the place of a head on a "vocabulary"
-        of d, of which there is one matrix only."""
+        """The shape of the block decoder, next to that token decoder. Its head is the prefix, with a "vocabulary" of d and only
+        one matrix."""
         s = self.shape
         rope = Rope(target.rope.theta, s["head_dim"])
         return ModelSpec(

@@ -10,14 +10,14 @@ from .base import Head, HeadLinear
 
 
 class CorrectnessHead(Head):
-    """Two nets of one hidden layer of width `inner`, with SiLU, on a small model's states after the final norm; they lie in
-    that model's folder. All weights are zero until they are trained or read: such a head says one half.
+    """Two nets with one hidden layer of width `inner` each, with SiLU, on a small model's states after the final norm. They are
+    in that model's folder. All weights are zero until they are trained or read: such a head says one half.
 
-    wrong: of the state of the prompt's last token: the chance that the answer to come will be wrong, for a choice between
+    wrong: from the state of the prompt's last token: the chance that the answer to come will be wrong, for a choice between
            models before anything is written (Zhu et al. 2023, arXiv:2306.02003)
-    sure:  of the mean of the states that wrote an answer's tokens, with the mean and the lowest of their log-probabilities: how
-           sure it is that the answer is right, trained so that right answers stand above wrong ones by a margin (Li et al.
-           2021, Findings of EMNLP, CascadeBERT, where the classifier itself is trained so, and not a head beside it)
+    sure:  from the mean of the states that wrote an answer's tokens, with the mean and the lowest of their log-probabilities:
+           the confidence that the answer is right, trained so that right answers score above wrong ones by a margin (Li et al.
+           2021, Findings of EMNLP, CascadeBERT; there the classifier itself is trained so, and not an additional head)
     """
 
     kind = "correctness"

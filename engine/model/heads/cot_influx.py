@@ -13,7 +13,7 @@ class ShotPolicies(Head):
     """Two policies of two layers each over the target's own embeddings: the chance that a worked example stays, and then that
     one of its tokens does. They begin undecided about examples, and by keeping most tokens.
 
-    Huang et al. 2023, arXiv:2312.08901, whose policies read a BERT's embeddings.
+    Huang et al. 2023, arXiv:2312.08901; their policies read a BERT's embeddings.
     """
 
     kind = "cot_influx"

@@ -16,10 +16,10 @@ LEAST, UNIT = -12.0, 4.0  # of the log-probabilities that are read, in nats
 
 
 class EditRows(NamedTuple):
-    """The rows of a pass over drafts of one length: prompt, draft, perhaps the token that ends it, then mask tokens: one in the
-    place of each token, which does not see that token, and one behind each token and behind the prompt.
+    """The rows of a pass over drafts of one length: prompt, draft, perhaps the token that ends it, then mask tokens. One mask
+    replaces each token and does not see that token; one mask comes after each token and after the prompt.
 
-    before: tokens of the prompt, at least one;  size: of the draft;  ended: whether an end stands behind it
+    before: tokens of the prompt, at least one;  size: of the draft;  ended: True if an end token follows it
     """
 
     before: int
@@ -52,8 +52,8 @@ class EditRows(NamedTuple):
         )
 
     def gather_rows(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of x [B, T, c], float: the rows of the tokens, the masks in their places and the masks behind them, [B, size + 1, c]
-        each. The first is the prompt's last token, in whose place there is no mask, hence zeros."""
+        """From x [B, T, c], float: the rows of the tokens, the masks in their places and the masks after them, [B, size + 1, c]
+        each. The first token is the prompt's last one, which has no mask in its place; its row is zeros."""
         tokens = x[:, self.before - 1 :]
         there = x[:, self.text :]
         behind = x[:, self.text + self.size :]
@@ -74,12 +74,12 @@ class EditRows(NamedTuple):
 
 
 class EditTagger(Head):
-    """One layer of attention over the rows of a pass, and one hidden layer over what stands at each place: the logits of its
-    four tags, and what is added to the features of the masks, of which the target's unembedding makes words.
+    """One layer of attention over the rows of a pass, and one hidden layer over the rows of each place. Outputs: the logits of
+    the place's four tags, and what is added to the features of the masks, from which the target's unembedding makes words.
 
-    layer: whose input is read, beside the embedding and the last features;  width: of the attention;  hidden: of that layer
-    The rows, and words by the unembedding of rows of masks, are those of Awasthi et al. 2019, arXiv:1910.02893, section 3.2;
-    theirs trains the whole model, so that a matrix does for the tags, where here it stays as it is and the head is larger.
+    layer: its input is read, with the embedding and the last features;  width: of the attention;  hidden: of that layer
+    The rows, and words by the unembedding of rows of masks, are those of Awasthi et al. 2019, arXiv:1910.02893, section 3.2.
+    They train the whole model, so a matrix is enough for the tags; here the model stays as it is and the head is larger.
     """
 
     kind = "edit"

@@ -1,4 +1,4 @@
-"""Exit heads: what each layer's state has to be told before the unembedding reads it, and how far it is to be believed."""
+"""Exit heads: the correction of each layer's state before the unembedding reads it, and the confidence in it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .base import Head, unit_rms_norm
 
 class ExitHeads(Head):
     """One exit in front of every layer from 1 on: y = norm(x), times a weight of its own, and y + up(down(y)) is the feature
-    that the target's unembedding reads there; rank: width between the two maps. Beside it a linear map says whether the exit's
-    best token is that of the whole model (CALM's `meta` classifier, arXiv:2207.07061, section 3.5). `up` begins at zero: with
-    the target's last norm as weights such exits are the untrained ones.
+    that the target's unembedding reads there; rank: width between the two maps. In addition, a linear map predicts whether the
+    exit's best token is that of the whole model (CALM's `meta` classifier, arXiv:2207.07061, section 3.5). `up` begins at
+    zero: with the target's last norm as weights such exits are the untrained ones.
 
     norm float [E, d], down [E, rank, d], up [E, d, rank], sure [E, d] and bias [E], E = n_layers - 1.
     """

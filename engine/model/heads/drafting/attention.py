@@ -78,8 +78,8 @@ class DraftAttention(RotaryPart):
         """The block's output [B, T, d] for x [B, T, width].
 
         Without a store the rows are whole texts from position `start` on. With one they are appended to it as pending: a
-        chain that goes on at `start`, or, where `visible` (bool [T, m + T]: which pending entries each row sees) is
-        given, siblings that all stand at position start + depth, or each at its own of T depths.
+        chain that goes on at `start`, or, if `visible` (bool [T, m + T]: which pending entries each row sees) is
+        given, siblings that are all at position start + depth, or each at its own of T depths.
         """
         B, T, _ = x.shape
         deepest = depth if isinstance(depth, int) else max(depth)

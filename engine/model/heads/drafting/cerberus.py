@@ -9,10 +9,10 @@ from ..base import Head, HeadLinear
 
 
 class CerberusGate(Head):
-    """sigmoid(w [H; m] + b) for a law p of the target: H = -sum p ln p, its entropy in nats, and m = max p. The law is that of
-    the root, of which the draft's first token is the next; what it says is the chance that the likeliest guess of the heads
-    it was trained beside, Hydra's, is the target's choice there. Three numbers, zero until they are trained: such a gate
-    says one half. That entropy and confidence of the last state decide is recalled of the paper; the formula is ours."""
+    """sigmoid(w [H; m] + b) for a distribution p of the target: H = -sum p ln p, its entropy in nats, and m = max p. It is the
+    distribution at the root, of the draft's first token. The output is the chance that the likeliest guess of Hydra's heads,
+    which the gate was trained with, is the target's choice there. The three numbers are zero until they are trained: such a
+    gate says one half. That entropy and confidence of the last state decide is recalled from the paper; the formula is ours."""
 
     kind = "cerberus"
     works = ("chance",)
@@ -25,7 +25,7 @@ class CerberusGate(Head):
 
     @staticmethod
     def distribution_features(logits: Tensor) -> Tensor:
-        """float [..., 2]: entropy in nats, and the largest probability, of the law with logits [..., V]."""
+        """float [..., 2]: entropy in nats, and the largest probability, of the distribution with logits [..., V]."""
         logs = logits.log_softmax(-1)
         p = logs.exp()
         return torch.stack([-(p * logs.clamp_min(-1e4)).sum(-1), p.amax(-1)], -1)

@@ -17,7 +17,7 @@ EPS = 1e-5
 
 class AttentionDecoder(FusedLinears):
     """s + O [c_1 v_1; ...; c_G v_G], c_g = cos(q_g, k_g), for a state s [..., d] and a token's embedding e [..., d]: attention
-    to the token alone, in which a cosine for each of `gates` heads stands where softmax over one key would always say 1.
+    to the token alone. A cosine for each of `gates` heads replaces softmax, which over one key would always be 1.
     q = Q norm(s), k = K e and v = V e are [gates, size] each, without a bias; O begins at zero."""
 
     joins = ("k", "v")
@@ -44,14 +44,15 @@ class AttentionDecoder(FusedLinears):
 class CloverHeads(PairHead):
     """Slot t holds the target's final feature f_t and the embedding e(t+1) of the token after it, the root.
 
-    Augmenting block: s_0 is what an attention decoder makes of f_t and e(t+1), and then a decoder layer over all slots up to
-    t, with a cache of its own: x + attention(norm(x)), x + FFN(norm(x)). Regressive connection: s_k is what a second
-    attention decoder makes of s_{k-1} and e(t+1+k), the token that was drafted. Head 0 says s_0 + A s_0, head k the feature
-    s_k + B [s_k; e(t+1+k)], of which the unembedding makes token t + 2 + k; A and B are products of rank `rank`.
+    Augmenting block: s_0 is the result of an attention decoder on f_t and e(t+1), and then of a decoder layer over all slots
+    up to t, with a cache of its own: x + attention(norm(x)), x + FFN(norm(x)). Regressive connection: s_k is the result of a
+    second attention decoder on s_{k-1} and e(t+1+k), the token that was drafted. The output of head 0 is s_0 + A s_0. The
+    output of head k is the feature s_k + B [s_k; e(t+1+k)], from which the unembedding makes token t + 2 + k. A and B are
+    products of rank `rank`.
 
-    As in the authors' clover/model/clover2.py, but for what keeps the file small (there all widths are d, A and B whole
-    matrices without the skip, and nothing stands for O) and for two norms, of s_0 and of what is said: here every part adds
-    to the target's feature and begins at zero, so untrained heads say what the target says of the next token.
+    As in the authors' clover/model/clover2.py, with two differences. One keeps the file small: there all widths are d, A and B
+    are whole matrices without the skip, and there is no O. The other is two norms, of s_0 and of the output. Here every part
+    adds to the target's feature and begins at zero, so untrained heads output the target's own next-token prediction.
     """
 
     kind = "clover"

@@ -72,7 +72,7 @@ class EagleLayer(PairHead):
         return self.next_features(self.fuse_inputs(features, embedded), start, store, depth, visible)
 
     def fuse_inputs(self, features: Tensor, embedded: Tensor) -> Tensor:
-        """What enters the layer [..., d] for features and embeddings [..., d]."""
+        """The input of the layer [..., d] for features and embeddings [..., d]."""
         e = embedded if self.shape["plain"] else unit_rms_norm(embedded)
         return self.fuse(torch.cat([features, e], -1))
 

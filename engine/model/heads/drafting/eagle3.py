@@ -20,10 +20,10 @@ DEEP = 16  # layers from which on a target counts as deep
 
 
 def fused_layers(n_layers: int) -> tuple[int, int, int]:
-    """The layers of a target whose inputs are read: low, middle and high.
+    """The layers of a target that have their inputs read: low, middle and high.
 
-    In targets of 16 layers and more those of the original, 2, M / 2 and M - 3. In smaller ones M - 3 would leave out a good
-    part of all layers (three of eight), so the high one is the last: 2, 4 and 7 of eight.
+    In targets of 16 layers and more they are those of the original, 2, M / 2 and M - 3. In smaller targets M - 3 would leave
+    out a good part of all layers (three of eight), so the high one is the last: 2, 4 and 7 of eight.
     """
     high = n_layers - 3 if n_layers >= DEEP else n_layers - 1
     return min(2, n_layers // 4), n_layers // 2, high
@@ -100,7 +100,7 @@ class Eagle3Layer(PairHead):
         return x, f if self.shape["norm_before_residual"] else features
 
     def _output(self, y: Tensor) -> Tensor:
-        """What is fed back, and says the next token, for y [..., d]."""
+        """The output for y [..., d], which is fed back and predicts the next token."""
         g = self.block(y)
         return unit_rms_norm(g, self.last, self.eps) if self.shape["norm_output"] else g
 

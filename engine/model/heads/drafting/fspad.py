@@ -1,4 +1,4 @@
-"""FSPAD's drafter: EAGLE's layer, whose features the token that came samples, and which says tokens apart from features."""
+"""FSPAD's drafter: EAGLE's layer with features sampled by the token that came, and with tokens predicted separately."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .pairs import PairHead
 
 
 class FspadLayer(PairHead):
-    """Slot t holds EAGLE's pair (f_t, e(t+1)), and EAGLE's layer, whole, stands in the middle of three parts:
+    """Slot t holds EAGLE's pair (f_t, e(t+1)), and EAGLE's layer, whole, is the middle one of three parts:
 
-        f~ = f * 2 sigmoid(U e) + V e       feature sampling: f says what might have come, e(t+1) what came
-        g  = EAGLE(f~, e)                   the guess of f_{t+1}, which is held against the true one, and is fed back
-        w  = g + O g                        partial alignment: of w, not of g, the unembedding makes logits
+        f~ = f * 2 sigmoid(U e) + V e       feature sampling: f is what might have come, e(t+1) is what came
+        g  = EAGLE(f~, e)                   the guess of f_{t+1}, which is compared with the true one, and is fed back
+        w  = g + O g                        partial alignment: the unembedding makes logits from w, not from g
 
-    for f, e, g, w [..., d]. U, V and O are products of a [d, rank] and a [rank, d] matrix, U and V with the first in common.
+    for f, e, g, w [..., d]. U, V and O are products of a [d, rank] and a [rank, d] matrix; U and V share the first.
     Their second ones begin at zero, where the gates are 1 and w is g: an untrained net is the EAGLE that it holds, to the
-    bit. The loss on features reaches all but O, so O is free to say what a feature near the true one does not.
+    bit. The loss on features reaches all but O, so O is free to add what a feature near the true one lacks.
 
     An approximation: the abstract says that embeddings sample features "in high-dimensional space" and that the connection
     of features and logits is weakened; the layers themselves could not be checked, for there is no code. The factor 2, so that
@@ -55,7 +55,7 @@ class FspadLayer(PairHead):
         return features * self.gate(embedded) + self.shift(self.came(unit_rms_norm(embedded)))
 
     def unembedding_input(self, features: Tensor) -> Tensor:
-        """What the unembedding reads [..., d] of the guessed features [..., d]."""
+        """The input [..., d] of the unembedding for the guessed features [..., d]."""
         return features + self.words_only(self.apart(features))
 
     def forward(

@@ -14,7 +14,7 @@ from .eagle import EPS, GatedBlock
 
 class HydraPrefixLayer(nn.Module):
     """Hydra++'s layer before the heads, with a cache of its own: x + attention(norm(x)), the feed-forward block, and a norm,
-    over the target's final features, whose row of token t then stands for h."""
+    over the target's final features. Its row of token t replaces h."""
 
     def __init__(
         self, d: int, n_heads: int, n_kv_heads: int, head_dim: int, d_ff: int, theta: int, eps: float
@@ -26,7 +26,7 @@ class HydraPrefixLayer(nn.Module):
         self.block = GatedBlock(d, d_ff, eps)
 
     def forward(self, x: Tensor, start: int = 0, store: LayerStore | None = None) -> Tensor:
-        """float [B, T, d] for final features x [B, T, d], whose first row stands at position `start`."""
+        """float [B, T, d] for final features x [B, T, d], with the first row at position `start`."""
         x = x + self.attention(unit_rms_norm(x, self.first, self.eps), start, store)
         return unit_rms_norm(self.block(x), self.last, self.eps)
 
@@ -39,7 +39,7 @@ class HydraHeads(Head):
     they are, they are far smaller than h and are hardly learnt from. With rank > 0, A_k is the product of [d, rank] and
     [rank, (k + 2) d], to keep the file small; 0: a whole matrix, as in the original.
 
-    What published heads have otherwise: layers: blocks of a head, of which the later ones are Medusa's, y + SiLU(B y + c);
+    Settings of published heads: layers: blocks of a head; the later ones are Medusa's, y + SiLU(B y + c);
     vocab: rows of a vocabulary matrix with bias that each head has for itself, 0: none; learnt = 1: a matrix with bias for
     the skip path; plain = 1: embeddings as they are; own_embed: rows of an embedding of their own, 0: the target's.
     prefix: width of the feed-forward block of Hydra++'s layer before the heads, 0: no such layer; the sizes after it are those

@@ -24,6 +24,6 @@ class KangarooAdapter(Head):
         self.last = nn.Parameter(torch.ones(d))
 
     def forward(self, x: Tensor, start: int = 0, store: LayerStore | None = None) -> Tensor:
-        """Features [B, T, d] of states x [B, T, d], whose first row stands at position `start`."""
+        """Features [B, T, d] of states x [B, T, d], with the first row at position `start`."""
         x = unit_rms_norm(x)
         return unit_rms_norm(x + self.attention(unit_rms_norm(x, self.first), start, store), self.last)

@@ -44,7 +44,7 @@ class MLPSpeculatorNet(Head):
         return F.gelu(self.norm(came + self.weight * self.told(unit_rms_norm(embedded))))
 
     def feature(self, state: Tensor) -> Tensor:
-        """What the unembedding reads, [..., d], of a head's state [..., inner]."""
+        """The input of the unembedding, [..., d], for a head's state [..., inner]."""
         return self.out(state)
 
     def forward(self, h: Tensor, embedded: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Pairs: what nets share whose slots hold a feature of the target and the token after it."""
+"""Pairs: code shared by nets with slots that hold a feature of the target and the token after it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PairHead(Head):
     attention: DraftAttention
 
     def enter(self, states: Tensor) -> Tensor:
-        """What a slot reads of the target's state [..., d]: the state itself."""
+        """The part of the target's state [..., d] that a slot reads: the state itself."""
         return states
 
     def forward(

@@ -1,4 +1,4 @@
-"""ParallelSpec's drafter: EAGLE's layer, behind whose slots masks guess further tokens in the same pass."""
+"""ParallelSpec's drafter: EAGLE's layer, with masks after its slots that guess further tokens in the same pass."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from .pairs import PairHead
 
 
 class ParallelSpecLayer(PairHead):
-    """Slot t holds EAGLE's pair (f_t, e(t+1)) and says the feature of t + 1, of which the unembedding makes token t + 2. Behind
-    it stand masks, at positions t + 1, t + 2, ...: mask j (from 1) enters the layer as a trained vector [d] in the place of a
-    fused pair, sees the slots up to t and the masks before it, and says the feature of t + 1 + j. So one pass over slot and
-    k - 1 masks, a *group*, guesses k tokens; none is told what the others came to. No slot ever sees a mask.
+    """Slot t holds EAGLE's pair (f_t, e(t+1)) and outputs the feature of t + 1, from which the unembedding makes token t + 2.
+
+    After it come masks, at positions t + 1, t + 2, ... Mask j (from 1) enters the layer as a trained vector [d] instead of a
+    fused pair. It sees the slots up to t and the masks before it, and outputs the feature of t + 1 + j. So one pass over slot
+    and k - 1 masks, a *group*, guesses k tokens; none knows the others' results. No slot ever sees a mask.
 
     The masks are the same behind every slot. With k = 1 there are none, and the net is the EAGLE that it holds. The paper
     puts masks into Medusa and EAGLE; a vector for each place, instead of the fused pair, is how we read it [recalled].
@@ -51,8 +52,8 @@ class ParallelSpecLayer(PairHead):
         return self.layer(features, embedded, start, store, depth, visible)
 
     def group(self, features: Tensor, embedded: Tensor, store: LayerStore, k: int) -> Tensor:
-        """The outputs [k, d] after the last of the pairs float [T, d], which go on in the store; the rows of its k - 1 masks
-        stand in it behind theirs, all of them pending."""
+        """The outputs [k, d] after the last of the pairs float [T, d], which go on in the store. The rows of its k - 1 masks
+        are in the store after the pairs, all of them pending."""
         x = torch.cat([self.layer.fuse_inputs(features, embedded), self.masks[: k - 1]])
         return self.layer.next_features(x[None], store.n, store)[0, len(features) - 1 :]
 
@@ -66,8 +67,8 @@ class ParallelSpecLayer(PairHead):
         depth: Sequence[int],
         visible: Tensor,
     ) -> Tensor:
-        """The outputs [T, d] of pairs float [P, d], and behind them of k - 1 masks for each of `leaves` pairs, leaf by leaf: T
-        rows, which stand at `depth` behind the text and see the pending ones `visible` (bool [T, m + T])."""
+        """The outputs [T, d] of pairs float [P, d], followed by k - 1 masks for each of `leaves` pairs, leaf by leaf. These T
+        rows are at `depth` after the text and see the pending ones `visible` (bool [T, m + T])."""
         x = torch.cat([self.layer.fuse_inputs(features, embedded), self.masks[: k - 1].repeat(leaves, 1)])
         return self.layer.next_features(x[None], store.n, store, depth, visible)[0]
 

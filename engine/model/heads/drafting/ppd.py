@@ -6,7 +6,7 @@ from .slot_tokens import SlotTokens
 
 
 class PromptTokens(SlotTokens):
-    """`heads` prompt tokens of `ensemble` members each, whose logits are averaged."""
+    """`heads` prompt tokens of `ensemble` members each, with averaged logits."""
 
     kind = "ppd"
 

@@ -9,9 +9,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class HeadShift:
-    """Offsets from t, the token whose state of the target a head reads.
+    """Offsets from t, the token of the target's state that a head reads.
 
-    reads: offsets of the tokens whose embeddings it reads too;  known: the last token that is certain, or drafted before,
+    reads: offsets of the tokens with embeddings that it reads too;  known: the last token that is certain, or drafted before,
     when it guesses;  says: the token that it guesses
     """
 
@@ -21,7 +21,7 @@ class HeadShift:
 
     @property
     def last(self) -> int:
-        """The last token of which the head reads something itself, its state or its embedding."""
+        """The last token that the head reads directly, by its state or its embedding."""
         return max((0, *self.reads))
 
     def rows(self, length: int) -> int:
@@ -29,21 +29,21 @@ class HeadShift:
         return max(0, length - self.says)
 
     def align(self, x: Tensor, offset: int) -> Tensor:
-        """What belongs to token t + offset, for every such t: x [B, T, ...] -> [B, rows, ...]."""
+        """The rows for token t + offset, for every such t: x [B, T, ...] -> [B, rows, ...]."""
         return x[:, offset : offset + self.rows(x.shape[1])]
 
     def align_target(self, x: Tensor) -> Tensor:
-        """What the target computed where its law of token t + says stands, in the row before: [B, T, ...] -> [B, rows, ...]."""
+        """The target's rows with the distribution of token t + says, one row before it: [B, T, ...] -> [B, rows, ...]."""
         return self.align(x, self.says - 1)
 
 
 def head_shifts(kind: str, heads: int = 1) -> list[HeadShift]:
-    """The table, one line for each head, the k-th (from 0) being that of the draft's level k.
+    """The table, one line for each head; the k-th (from 0) belongs to the draft's level k.
 
     When the heads of Medusa, Hydra, Clover, EAGLE, blockwise decoding, ReDrafter and the MLP speculator are asked, the target
-    has read up to t, and the root, t + 1, is known. Kangaroo reads the root itself, so what it guesses is t + 1. EAGLE, FSPAD
+    has read up to t, and the root, t + 1, is known. Kangaroo reads the root itself, so it guesses t + 1. EAGLE, FSPAD
     and Kangaroo have one net for every level, and so has EAGLE-3, which is trained on several. PPD's prompt tokens,
-    PaSS's look-ahead tokens and BiTA's mask tokens stand behind t and are told nothing of t + 1, like Medusa's heads;
+    PaSS's look-ahead tokens and BiTA's mask tokens come after t and know nothing of t + 1, like Medusa's heads;
     ParallelSpec's masks see the slot of t, which holds the root.
     """
     if kind in ("medusa", "blockwise", "ppd", "look_ahead_tokens", "bita"):

@@ -1,4 +1,4 @@
-"""SlotTokens: trained embeddings that stand in slots of the target's own pass, behind a token, and guess later ones."""
+"""SlotTokens: trained embeddings in slots of the target's own pass, after a token, that guess later tokens."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ..base import Head
 
 
 class SlotTokens(Head):
-    """Base. Number k (from 0) stands k + 1 positions behind token t and guesses token t + 2 + k, as the target itself guesses
+    """Base. Number k (from 0) is k + 1 positions after token t and guesses token t + 2 + k, as the target itself guesses
     t + 1 at t. Each has one or several embeddings, its members, which are rows of their own; member j sees the text up to t
     and member j of those before it, and no other.
 
-    embeds: float [heads, members, d]. They are no net: what makes states of them is the target, unchanged.
+    embeds: float [heads, members, d]. They are not a net: the target, unchanged, computes their states.
     """
 
     def __init__(self, d: int, heads: int, members: int = 1, **more: int) -> None:
@@ -24,7 +24,7 @@ class SlotTokens(Head):
 
     @property
     def prefix_kv(self) -> Tensor | None:
-        """What the slots attend to beside the text, as `Slots.prefix` has it; None: nothing."""
+        """What the slots attend to in addition to the text, as in `Slots.prefix`; None: nothing."""
         return None
 
     def rows(self, counts: Sequence[int]) -> Tensor:
