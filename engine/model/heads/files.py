@@ -110,8 +110,8 @@ NOTES = (
 
 
 def find_head_folders(model: Path, given: Mapping[str, Path] | None = None) -> dict[str, Path]:
-    """Name -> folder of the heads that lie in the model's folder; those of kinds we do not know are passed over. `given`
-    ones, from elsewhere, take their place. Raises LoadError for a name that is none of a kind of heads."""
+    """Name -> folder of the heads in the model's folder; heads of unknown kinds are ignored. `given` ones, from elsewhere,
+    take their place. Raises LoadError for a name that is not a kind of heads."""
     homes = {kind: model / "heads" / kind for kind in NETS}
     odd = next((kind for kind in given or {} if kind not in NETS), None)
     if odd is not None:
@@ -120,7 +120,7 @@ def find_head_folders(model: Path, given: Mapping[str, Path] | None = None) -> d
 
 
 def unknown_head_remarks(model: Path) -> list[str]:
-    """A remark on the heads in the model's folder that are of no known kind; none where there are no such heads."""
+    """A remark on the heads of unknown kinds in the model's folder; none if there are no such heads."""
     home = model / "heads"
     names = sorted(x.name for x in home.iterdir() if (x / "config.json").exists()) if home.is_dir() else []
     odd = [x[:40] for x in names if x not in NETS]
@@ -208,7 +208,7 @@ def load_head(folder: Path, spec: ModelSpec, wished: str, allow_pickle: bool = F
 
 
 def _set_rotations(head: Head, config: Config, folder: Path, spec: ModelSpec) -> None:
-    """Set the rotations that a config gives beside the shape, by the part of the net."""
+    """Set the rotations that a config gives next to the shape, by the part of the net."""
     given = config.get("rotations", Config({}))
     parts = {name: part for name, part in head.named_modules() if isinstance(part, RotaryPart)}
     if not isinstance(given, Config) or not set(given) <= set(parts):

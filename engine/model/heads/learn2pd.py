@@ -29,7 +29,8 @@ class ParallelFilter(Head):
         self.outer = HeadLinear(hidden, block)
 
     def forward(self, confidence: Tensor) -> Tensor:
-        """Logits [..., block] of being final, for confidences [..., block], 1 where a token stands or no place is."""
+        """Logits [..., block] of being final, for confidences [..., block]; 1 if a token is there or the place does not
+        exist."""
         return self.outer(F.relu(self.inner(confidence)))
 
     def final_probability(self, confidence: Tensor) -> Tensor:

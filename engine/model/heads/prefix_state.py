@@ -27,6 +27,6 @@ class PrefixState(Head):
         self.k = nn.Parameter(torch.full((n_layers, n_heads, head_dim), SMALL))
 
     def segment(self, layer: int, kv_heads: int) -> LinearSegment:
-        """What the queries of `layer` read of it, each beside the others of its KV head."""
+        """The segment that the queries of `layer` read, grouped by KV head."""
         z, k = (x[layer].unflatten(0, (kv_heads, -1)) for x in (self.z, self.k))
         return LinearSegment(z=z, k=k)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from .base import HeadLinear, unit_rms_norm
 
-MORE = 4  # numbers that are told of a piece beside its mean
+MORE = 4  # numbers for a piece in addition to its mean
 
 
 class Relevance(nn.Module):
@@ -25,14 +25,14 @@ class Relevance(nn.Module):
         self.hidden, self.out = HeadLinear(3 * rank + MORE, rank), HeadLinear(rank, 1)
 
     def forward(self, pieces: Tensor, asked: Tensor, more: Tensor) -> Tensor:
-        """The logit [u] of pieces [u, d] beside asked [d]; more [u, MORE]."""
+        """The logit [u] of pieces [u, d] for the question asked [d]; more [u, MORE]."""
         a, b = self.piece(pieces), self.asked(asked).expand(len(pieces), -1)
         return self.out(F.silu(self.hidden(torch.cat([a, b, a * b, more.to(a.dtype)], -1))))[:, 0]
 
 
 def center_embeddings(embeddings: Tensor) -> Tensor:
-    """float [n, d]: the embeddings of a text's tokens at unit mean square, less their mean over the text: what all of it has in
-    common tells nothing of a piece."""
+    """float [n, d]: the embeddings of a text's tokens at unit mean square, minus their mean over the text: what the whole text
+    has in common is no evidence about a piece."""
     e = unit_rms_norm(embeddings.float())
     return e - e.mean(0)
 
@@ -45,10 +45,11 @@ def cosine_matrix(e: Tensor, asked: Tensor) -> Tensor:
 def span_relevance_features(
     e: Tensor, asked: Tensor, spans: list[tuple[int, int]]
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What `Relevance` reads of spans of a text whose tokens are e [n, d] (as `center_embeddings`), those that ask being
-    `asked` [a, d]:
-    means [u, d], the mean of what asks [d], and more [u, MORE]: the cosine of both means, the mean over asking tokens of
-    their best cosine in the span, the logarithm of its length, and its place from 0 to 1."""
+    """The inputs of `Relevance` for spans of a text with tokens e [n, d] (as `center_embeddings`) and asking tokens `asked`
+    [a, d].
+
+    Returns means [u, d], the mean of the asking tokens [d], and more [u, MORE]: the cosine of both means, the mean over asking
+    tokens of their best cosine in the span, the logarithm of its length, and its place from 0 to 1."""
     near = cosine_matrix(e, asked)
     means = torch.stack([e[a:b].mean(0) for a, b in spans])
     best = torch.stack([near[a:b].amax(0).mean() for a, b in spans])

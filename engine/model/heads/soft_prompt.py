@@ -1,4 +1,4 @@
-"""A soft prompt: trained embeddings that stand before a text, where no token has such ones."""
+"""A soft prompt: trained embeddings before a text; no token has such embeddings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trigram layers: what a model's first layers have to be told before they read three tokens alone."""
+"""Trigram layers: corrections of a model's first layers, so that they can read three tokens alone."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TrigramLayers(Head):
             setattr(self, f"{name}_up", nn.Parameter(torch.zeros(layer, out, rank)))
 
     def apply_to(self, decoder: Decoder) -> Decoder:
-        """The model whose first layers have been told; it shares all other weights."""
+        """The model with these corrections in its first layers; it shares all other weights."""
         layers = list(decoder.layers)
         for i in range(self.shape["layer"]):
             changed = {}

@@ -1,4 +1,4 @@
-"""Column: what a cache policy knows about each entry, in a table beside keys and values."""
+"""Column: a cache policy's data about each entry, in a table next to keys and values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# what an entry stands for: the values of a column "kind", where a policy asks for one
+# the kind of an entry: the values of a column "kind", if a policy asks for one
 TOKEN, MERGED = range(2)
 # how it was made: the values of a column "origin", where somebody asks for one: by its own layer, from a state that had stopped
 # below, or copied from the layer below

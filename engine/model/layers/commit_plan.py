@@ -28,7 +28,7 @@ class CommitPlan:
 
     @classmethod
     def of(cls, rows: Sequence[int], device: torch.device) -> CommitPlan | None:
-        """What moves where `rows` are kept; None: they are the first ones, and nothing does."""
+        """The moves needed to keep `rows`; None: they are the first ones, and nothing moves."""
         first = next((i for i, row in enumerate(rows) if row != i), None)
         return None if first is None else cls(first, rows[first:], device)
 
@@ -38,12 +38,12 @@ class CommitPlan:
         return torch.as_tensor(self._rows, device=self._device)
 
     def slots(self, committed: int) -> Tensor:
-        """int64 [M]: where the rows stand behind so many committed entries; made once for all layers that hold as many."""
+        """int64 [M]: the slots of the rows after `committed` entries; computed once for all layers with that many."""
         if committed not in self._slots:
             self._slots[committed] = self.rows + committed
         return self._slots[committed]
 
 
 def are_pending(rows: Sequence[int], pending: int) -> bool:
-    """True if `rows`, ascending, are among so many pending ones."""
+    """True if `rows`, ascending, are among `pending` pending ones."""
     return not rows or (rows[0] >= 0 and rows[-1] < pending and len(rows) <= pending)

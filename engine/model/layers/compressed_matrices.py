@@ -5,10 +5,10 @@
     Codes    w = q s + z             q in 0..2^k - 1, the same                         k + 2 b / group
     Sparse   w or 0                  N of every M in a row, and their places           (b + log2 M, rounded up) N / M
 
-b: bits of the model's type, in which s, z and what Sparse keeps stand. Int8 and Int4 have an operator on the CPU, which reads
-them as they are stored; without one (another device, another type, a shape that it does not take) the numbers are made for
-each product, as those of Codes and Sparse always are: fewer bytes, and no speed. So they are where an operator takes longer
-than that: in other types than bfloat16, and where Int8 multiplies many rows (docs/model.md has the figures).
+b: bits of the model's type, which s, z and what Sparse keeps have. Int8 and Int4 have an operator on the CPU, which reads
+them as they are stored. Without one (another device, another type, a shape that it does not take) the numbers are made for
+each product, as those of Codes and Sparse always are: fewer bytes, but no speed. The same happens where an operator would
+be slower: in other types than bfloat16, and where Int8 multiplies many rows (docs/model.md has the figures).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Int4Matrix(Matrix):
     """Groups of 4-bit numbers. parts: q uint8 [out, in / 2], two numbers a byte, in the operator's order where it takes this
     shape; of [in / group, out, 2] scale and offset.
 
-    group: consecutive inputs that share both;  by_operator: whose order q has
+    group: consecutive inputs that share both;  by_operator: True if q is in the operator's order
     """
 
     group: int
@@ -217,7 +217,7 @@ def pack_bit_planes(q: Tensor, k: int) -> Tensor:
 
 
 def unpack_bit_planes(planes: Tensor, n: int) -> Tensor:
-    """What `pack_bit_planes` takes apart: uint8 [out, n]."""
+    """The inverse of `pack_bit_planes`: uint8 [out, n]."""
     at = torch.arange(8, dtype=torch.uint8, device=planes.device)
     ones = (planes[..., None] >> at & 1).flatten(2)[..., :n]
     return sum((plane << i for i, plane in enumerate(ones)), torch.zeros_like(ones[0]))

@@ -1,4 +1,4 @@
-"""Waiting: tokens whose pass stopped in front of a layer, until they go on from there together."""
+"""Deferred tokens: their pass stopped before a layer, and they wait until they go on from there together."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class DeferredTokens:
-    """Tokens that have entries below `layer`, and none from it on. Of tokens that wait at several layers those that wait higher
-    up stand before the others in the text: whoever goes on takes along what it meets.
+    """Tokens that have entries below `layer`, and none from it on. If tokens wait at several layers, those that wait higher up
+    come before the others in the text: tokens that go on take along those they meet.
 
     states:    float [B, W, d_model], which enter `layer`
     tokens:    int64 [B, W];  positions: int64 [B, W], rising

@@ -19,8 +19,8 @@ class EngineFault(RuntimeError):
 
 
 def row_maxima(logits: Tensor) -> tuple[Tensor | np.ndarray, list[int]]:
-    """The largest of each row of logits float [B, R, V], as [B, R], and where those of the first sequence stand, the first of
-    equal ones; of a row with a NaN it is NaN. On the CPU by numpy, whose search takes a tenth of the time of torch's."""
+    """The largest value of each row of logits float [B, R, V], as [B, R], and its index for the first sequence (the first of
+    equal ones). A row with a NaN gives NaN. On the CPU numpy does it, in a tenth of torch's time."""
     if logits.device.type == "cpu":
         z = logits.numpy()
         rows = z.reshape(-1, z.shape[2])
@@ -31,7 +31,7 @@ def row_maxima(logits: Tensor) -> tuple[Tensor | np.ndarray, list[int]]:
 
 
 def not_finite_reason(peak: Tensor | np.ndarray, where: str) -> EngineFault | None:
-    """What is wrong with the logits of a pass; None: nothing. peak: the largest of each row, float [B, rows]."""
+    """The fault in the logits of a pass; None: there is none. peak: the largest of each row, float [B, rows]."""
     for row, value in enumerate(peak.flatten().tolist()):
         if not math.isfinite(value):
             return EngineFault(

@@ -12,9 +12,9 @@ from decodescope.engine.core.spec import ModelSpec
 
 @dataclass(frozen=True)
 class Gates:
-    """A gate stands before the product that sums its part up: a head's context times its gate goes into the output projection,
-    an activation times its gate into the projection down, and what a block adds to the state is multiplied by the block's. So
-    a gate of 1 changes nothing, and one of 0 takes exactly that part away. None: all 1. Soft gates carry a gradient.
+    """A gate is before the product that sums its part up. A head's context times its gate goes into the output projection, an
+    activation times its gate into the projection down, and a block's output is multiplied by the block's gate. So
+    a gate of 1 changes nothing, and one of 0 removes exactly that part. None: all 1. Soft gates carry a gradient.
 
     head: float [L, H];  ffn: float [L, F];  sub: float [L, 2], attention and feed-forward block. Of a layer that was cut
     already the first are its own, as many as it has
@@ -56,7 +56,7 @@ class Gates:
         return y if self.ffn is None else y * self.ffn[i, : y.shape[2]].to(y.dtype)
 
     def gate_block(self, i: int, block: int, y: Tensor) -> Tensor:
-        """What a block of layer i adds, [B, T, d_model], times its gate."""
+        """The output of a block of layer i, [B, T, d_model], times its gate."""
         return y if self.sub is None else y * self.sub[i, block].to(y.dtype)
 
 

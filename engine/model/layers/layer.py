@@ -71,7 +71,7 @@ class Layer:
         return qkv
 
     def activations(self, x: Tensor, s: ModelSpec) -> Tensor:
-        """What the feed-forward block makes of x [B, T, d_model] before its last product: [B, T, d_ff]."""
+        """The activations of the feed-forward block for x [B, T, d_model] before its last product: [B, T, d_ff]."""
         y = rms_norm(x, self.mlp_norm, s.norm_eps)
         both = linear(y, self.gate_up, self.gate_up_bias)
         if (kernels := kernels_for(both)) is not None:

@@ -7,8 +7,8 @@ from torch import Tensor
 
 
 def fit_scale(below: Tensor, above: Tensor, down: int, up: int, dtype: torch.dtype) -> Tensor:
-    """The distance of two levels, in `dtype`: `down` levels lie below an offset and `up` above it. below, above: how far the
-    group reaches on either side of the offset, not negative, at least float32.
+    """The distance of two levels, in `dtype`: there are `down` levels below an offset and `up` above it. below, above: how far
+    the group reaches on either side of the offset, not negative, at least float32.
 
     It is (below + above) / (down + up), rounded to `dtype`. Where that scale leaves an end of the group more than half a step
     outside the levels, it is the next number of `dtype` that does not. So no number of the group is further than half a step

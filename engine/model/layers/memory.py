@@ -6,8 +6,8 @@ from torch import Tensor
 
 
 class Memory:
-    """Counted from storages where they are taken and returned, so that the moment in which an old and a new one stand side by
-    side is in the `peak`. whole: what this is a part of, which counts it too."""
+    """Bytes counted from storages when they are taken and returned. So `peak` includes the moment when an old and a new one
+    exist at once. whole: the Memory that this is a part of, which counts the bytes too."""
 
     def __init__(self, whole: Memory | None = None) -> None:
         self.held = self.peak = 0
@@ -22,7 +22,7 @@ class Memory:
         self._change(-sum(table.untyped_storage().nbytes() for table in tables))
 
     def restore(self, held: int) -> None:
-        """What was allocated and returned since `held` bytes were held is as it was then."""
+        """Undo the counts of what was allocated and returned since `held` bytes were held."""
         self._change(held - self.held)
 
     def _change(self, nbytes: int) -> None:

@@ -16,7 +16,7 @@ from .faults import require_finite
 
 Block = Literal["attn", "ffn"]
 
-# What stands in a layer's cache for a row whose attention does not run there: keys and values of the state that passes by
+# What a layer's cache holds for a row whose attention does not run there: keys and values of the state that passes by
 # ("propagate"), or those of the layer below once more ("copy"); nothing, and no later row runs that layer ("monotone"), or
 # later rows read fewer ("absent"); nothing until the row goes on from where it stopped ("defer").
 GAPS = ("propagate", "copy", "monotone", "absent", "defer")
@@ -24,8 +24,8 @@ GAPS = ("propagate", "copy", "monotone", "absent", "defer")
 
 @dataclass(frozen=True)
 class Skip:
-    """Sub-layers that a pass leaves out: attention and feed-forward blocks by layer number. gap: what stands in the cache of a
-    layer whose attention is left out; rows of a draft, which are dropped, need nothing there."""
+    """Sub-layers that a pass leaves out: attention and feed-forward blocks by layer number. gap: what the cache of a layer
+    gets if its attention is left out; rows of a draft, which are dropped, need nothing there."""
 
     attn: frozenset[int] = frozenset()
     ffn: frozenset[int] = frozenset()
@@ -39,8 +39,8 @@ WORDS = {"a": "a", "f": "f", "l": "af"}  # what a word of a plan begins with -> 
 
 
 def parse_skip(words: Collection[str], spec: ModelSpec, where: str, gap: str = "absent") -> Skip:
-    """A list such as a2, f3, l5 (attention 2, feed-forward 3, both of layer 5) as what a pass leaves out; `where` it stands.
-    Raises ValueError if a word of it names no block."""
+    """Parse a list such as a2, f3, l5 (attention 2, feed-forward 3, both of layer 5) into the blocks that a pass leaves out;
+    where: its place. Raises ValueError if a word of it names no block."""
     out: dict[str, set[int]] = {"a": set(), "f": set()}
     for word in words:
         kinds, number = WORDS[word[0]] if word[:1] in WORDS else "", word[1:]
@@ -56,10 +56,10 @@ def parse_skip(words: Collection[str], spec: ModelSpec, where: str, gap: str = "
 
 
 class DepthRule(Protocol):
-    """What decides, inside a pass, how much of it runs.
+    """Decides, inside a pass, how much of it runs.
 
-    whole: whether the layers above an exit run all the same, for their entries alone: the answer is that of the exit
-    skipped_kv: what stands in the cache of the layers above the one that it leaves in front of, and of a row whose attention it
+    whole: True if the layers above an exit still run, only to write their entries: the answer is that of the exit
+    skipped_kv: what the cache holds for the layers above the exit, and for a row whose attention the rule
            leaves out
     routes: whether it is asked for the `rows` of each sub-layer
     """
@@ -96,13 +96,13 @@ class ExecutedLayers:
     """The sub-layers that a pass ran, entered where they run.
 
     filled:  layers that got keys and values of a state, without attention;  copied: those of the layer below
-    pending: layer -> which rows of the pass are pending there, ascending, where it is not all of them alone; -1: one that had
+    pending: layer -> which rows of the pass are pending there, ascending, if it is not all of them alone; -1: one that had
              waited
-    fed:     rows that were fed;  joined: layer -> tokens that had waited in front of it and went along from there
+    fed:     rows that were fed;  joined: layer -> tokens that had waited before it and went along from there
     left:    the rows, and what had joined them, where they wait now
-    rows:    how many ran in a layer, where not all did that were fed
-    some:    (layer, sub-layer) -> the rows that ran it, where a rule left some out
-    gap:     what became of layers whose attention did not run; "": there were none
+    rows:    how many ran in a layer, if not all fed rows did
+    some:    (layer, sub-layer) -> the rows that ran it, if a rule left some out
+    gap:     how layers without attention were filled; "": there were none
     """
 
     attn: list[int] = field(default_factory=list)
@@ -173,12 +173,12 @@ class LazyLogits:
         self._logits: Tensor | None = None
 
     def use_norm(self, normed: Callable[[Tensor], Tensor]) -> None:
-        """From now on `normed` makes the feature, in the place of the model's last norm; nothing was asked yet."""
+        """From now on `normed` makes the feature, instead of the model's last norm. Call it before anything else."""
         self._normed = normed
 
     @property
     def feature(self) -> Tensor:
-        """What the unembedding reads, float [B, T, d_model]."""
+        """The input of the unembedding, float [B, T, d_model]."""
         if self._feature is None:
             self._feature = self._normed(self._x)
         return self._feature

@@ -79,7 +79,7 @@ class RopeTable:
         return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], -2)
 
     def at(self, positions: Tensor, highest: int) -> tuple[Tensor, Tensor]:
-        """cos, sin [..., 1, dim] for int64 positions [...], none of which exceeds `highest`."""
+        """cos, sin [..., 1, dim] for int64 positions [...], all at most `highest`."""
         most = highest + 1 if self.most is None else self.most
         if len(self._table) <= highest < most:
             self._build(min(most, max(highest + 1, 2 * len(self._table))))
@@ -101,7 +101,7 @@ def rotate_(x: Tensor, cos: Tensor, sin: Tensor) -> None:
 
 
 def unrotate(x: Tensor, table: RopeTable, positions: Tensor, highest: int) -> Tensor:
-    """Keys x [..., S, D] that stand at `positions` (int64 [S], none above `highest`), copied and put at position 0."""
+    """Keys x [..., S, D] from `positions` (int64 [S], none above `highest`), copied and moved to position 0."""
     x = x.clone(memory_format=torch.contiguous_format)
     cos, sin = table.at(positions, highest)
     rotate_(x, cos.squeeze(-2) / table.rope.amplitude, -sin.squeeze(-2) / table.rope.amplitude)

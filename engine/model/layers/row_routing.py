@@ -14,7 +14,7 @@ from .partial_pass import Block, DepthRule
 
 @dataclass(frozen=True)
 class SkippedRows:
-    """Rows whose attention does not run, and which yet leave entries among those of the rows whose attention runs.
+    """Rows without attention that still leave entries among those of the rows with attention.
 
     kv:   float [2, B, H_kv, T - R, D], of the `others` (int64 [T - R]);  rows: int64 [R], those that run
     positions: int64 [B, T] of all

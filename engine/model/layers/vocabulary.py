@@ -1,4 +1,4 @@
-"""What the nets around a decoder may know of it, and it of them."""
+"""The interface between a decoder and the nets around it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch import Tensor
 
 
 class Vocabulary(Protocol):
-    """What makes embeddings of ids, and logits of final features: a decoder, as a draft head sees it. embed: [V, d_model];
+    """Turns ids into embeddings, and final features into logits: a decoder, as a draft head sees it. embed: [V, d_model];
     head: [V, d_model], perhaps packed."""
 
     embed: Tensor

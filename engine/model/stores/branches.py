@@ -57,8 +57,8 @@ def _scatter_rows(x: Tensor | None, texts: Tensor, batch: int, empty: float) -> 
 
 
 class BranchStore(LayerStore):
-    """A layer whose `kv` (float [2, 1, H_kv, S, D]) holds the entries of all texts of a `tree`, each once; n counts those of
-    one text, which all hold as many. A pass adds one entry to each. Reordering the texts moves no entry."""
+    """A layer store for the texts of a `tree`: `kv` (float [2, 1, H_kv, S, D]) holds each entry of all texts once. n counts
+    the entries of one text; all texts have as many. A pass adds one entry to each. Reordering the texts moves no entry."""
 
     def __init__(self, trunk: LayerStore, tree: CacheTree):
         assert trunk.in_order and not trunk.is_segmented and not trunk.m, (

@@ -28,9 +28,9 @@ class KVCache:
 
     length: tokens of the text that were committed, whether or not their entries are still held
     shared: entries of each layer that are held once for all sequences
-    reference: a cache whose sequences are always the same as here
-    tree:   what its sequences have in common, where that is kept track of entry by entry
-    outside: what every row attends to beside the entries of the text
+    reference: a cache with always the same sequences as here
+    tree:   what its sequences have in common, if that is tracked entry by entry
+    outside: what every row attends to in addition to the entries of the text
     waiting: by layer, tokens of the text that have no entries from there on yet
     """
 
@@ -151,7 +151,7 @@ class KVCache:
             yield
 
     def truncate(self, length: int) -> None:
-        """Forget every entry at position >= `length`, and what is pending; also what stands behind more of the text."""
+        """Forget every entry at position >= `length`, and pending ones; also extra entries that come after more of the text."""
         for store in self.layers:
             store.truncate(length)
         self.memory.give(*(kv for x in self.outside if x.at > length for kv in x.tensors))

@@ -10,7 +10,7 @@ from .packed_store import SIDES, EntryCoder, PackedBlock, PackedStore, Parts, Si
 
 
 class MergedParts(NamedTuple):
-    """What two layers hold of the same entries. lower, upper: the parts of each, from which it is decoded; shared: the names
+    """The shared form of two layers' entries. lower, upper: the parts of each, from which it is decoded; shared: the names
     of those that are one tensor for both; distance: how far apart their directions are on average, 0 to 1."""
 
     lower: Parts
@@ -20,7 +20,7 @@ class MergedParts(NamedTuple):
 
 
 class PairCoder(EntryCoder, Protocol):
-    """What packs the entries of two layers together, and unpacks those of each."""
+    """Packs the entries of two layers together, and unpacks those of each."""
 
     def merge(self, lower: Tensor, upper: Tensor, side: Side) -> MergedParts:
         """lower, upper: float [B, H_kv, T, D], keys or values of the same T entries in two layers."""

@@ -19,12 +19,12 @@ from .two_part import slice_mask
 
 
 class LowRankCoder:
-    """What packs the entries of one layer: the heads of a group, one behind the other, are a vector of `together` * D numbers,
-    of which the coordinates along `rank` directions are kept. Keys are turned back to position 0 before, and rotated again
-    behind.
+    """Packs the entries of one layer. The heads of a group, concatenated, are a vector of `together` * D numbers; only its
+    coordinates along `rank` directions are kept. Keys are rotated back to position 0 before packing, and rotated again
+    after unpacking.
 
-    bases: keys and values, float [H_kv / together, together * D, rank], orthonormal columns; None: they are not known yet
-    whole: entries that are packed at a time;  first: that are asked for before directions are looked for
+    bases: keys and values, float [H_kv / together, together * D, rank], orthonormal columns; None: not known yet
+    whole: entries that are packed at a time;  first: entries needed before directions are computed
     """
 
     def __init__(
@@ -43,8 +43,8 @@ class LowRankCoder:
         )
 
     def find(self, kv: Tensor) -> None:
-        """Find the directions: those along which these entries, kv float [2, B, H_kv, T, D] from position 0 on, lie most. They
-        are the right singular vectors of the entries of a group, [B * T, together * D]."""
+        """Find the main directions of these entries, kv float [2, B, H_kv, T, D] from position 0 on: the right singular vectors
+        of the entries of a group, [B * T, together * D]."""
         bases = {}
         for side, x in zip(SIDES, kv, strict=True):
             rows = self._group_heads(
@@ -53,7 +53,7 @@ class LowRankCoder:
             rows = rows.transpose(0, 1).flatten(1, 2)
             directions = torch.linalg.eigh(
                 rows.mT @ rows
-            ).eigenvectors  # in ascending order of what lies along them
+            ).eigenvectors  # in ascending order of the variance along them
             bases[side] = directions.flip(-1)[..., : self.rank].to(x.dtype).contiguous()
         self.bases = bases
 
@@ -114,14 +114,14 @@ class LowRankCoder:
 
 @dataclass(frozen=True, kw_only=True)
 class LowRankSegment(PackedSegment):
-    """A packed segment whose values stay in the coordinates of their group while they are summed."""
+    """A packed segment with values that stay in the coordinates of their group while they are summed."""
 
     directions: LowRankCoder
 
     def attend(
         self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
     ) -> PartialAttention:
-        """As of keys and values that stand as they are; keys are unpacked, and then forgotten."""
+        """As for plain keys and values; keys are unpacked, and then dropped."""
         k = self.coder.decode(self.block.parts["keys"], "keys")
         # [B, H_kv, T, rank]
         v = self.block.parts["values"]["along"].repeat_interleave(self.directions.together, 1)

@@ -12,8 +12,8 @@ from .cache import LayerStore
 
 
 class MergeResult(NamedTuple):
-    """What one call of `merge_entries` did, by position in the text: `source` went into `target`, both int [B, H_kv, e], -1
-    where it was dropped; similarity and weight: float32 [B, H_kv, e], what a source was worth there."""
+    """The result of one call of `merge_entries`, by position in the text: `source` went into `target`, both int [B, H_kv, e],
+    -1 where it was dropped; similarity and weight: float32 [B, H_kv, e], those of the source there."""
 
     source: Tensor
     target: Tensor
@@ -37,7 +37,7 @@ def merge_entries(
     weights: float [B, H_kv, e], 0: the source is only dropped;  own: float [B, H_kv, n], 1 where nothing comes in. Sums are
     made in float32 at least. Of the columns, `weight` adds up and `kind` becomes MERGED, where the store has them; the others
     are the target's. Keys are merged as they are stored: rotated ones at different places, which is no rotation of one key.
-    similarity: what `store.merged` is to say of each source beside its weight.
+    similarity: what `store.merged` records of each source in addition to its weight.
     """
     taken = weights != 0
     for which, x in enumerate((store.k, store.v)):

@@ -1,4 +1,4 @@
-"""PackedStore: a layer's cache whose older entries are stored in fewer bits, and the newest in full precision."""
+"""PackedStore: a layer's cache with its older entries stored in fewer bits, and the newest in full precision."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SIDES: tuple[Side, Side] = ("keys", "values")  # in the order in which a store h
 
 
 class EntryCoder(Protocol):
-    """What packs entries, and unpacks them."""
+    """Packs entries, and unpacks them."""
 
     def count_due(self, dense: int) -> int:
         """How many of the `dense` entries in full precision, the oldest, are to be packed now."""
@@ -87,7 +87,7 @@ class PackingResult:
 
 @dataclass(frozen=True, kw_only=True)
 class PackedSegment(Segment):
-    """A segment whose keys and values are unpacked when they are attended to, and then forgotten."""
+    """A segment that unpacks its keys and values when they are attended to, and then drops them."""
 
     block: PackedBlock
     coder: EntryCoder
@@ -95,15 +95,15 @@ class PackedSegment(Segment):
     def attend(
         self, q: Tensor, mask: Tensor | None, scale: float, cap: float | None = None, *, weights: bool = False
     ) -> PartialAttention:
-        """As of keys and values that stand as they are, once they are unpacked."""
+        """As for plain keys and values, once they are unpacked."""
         k, v = (self.coder.decode(self.block.parts[side], side).contiguous() for side in SIDES)
         return DenseSegment(k=k, v=v).attend(q, mask, scale, cap, weights=weights)
 
 
 class PackedStore(TailStore):
-    """A LayerStore whose first `packed` entries lie in `blocks`, in the order of the text, and those behind them in `kv`.
+    """A LayerStore with its first `packed` entries in `blocks`, in text order, and the later ones in `kv`.
 
-    Nothing may be evicted, and no policy has columns. What is pending stands in `kv`: a draft of any depth is dropped as
+    Nothing may be evicted, and no policy has columns. Pending entries are in `kv`: a draft of any depth is dropped as
     ever. Blocks are unpacked one by one when they are read, and what was unpacked is not kept.
 
     packings: what was packed, where evictions are logged too (`evicted`), until it is taken
@@ -202,8 +202,8 @@ class PackedStore(TailStore):
         self.blocks.append(block)
 
     def truncate(self, length: int) -> None:
-        """Forget every entry at position >= `length`, and what is pending. Where that falls into a block, what is left of it
-        stands in full precision again, as it was unpacked."""
+        """Forget every entry at position >= `length`, and pending ones. If `length` falls into a block, the rest of the block
+        returns to full precision, with its unpacked values."""
         if length >= self.packed_entries:
             with self._tail():
                 super().truncate(length - self.packed_entries)

@@ -13,8 +13,8 @@ from .store import LayerStore
 
 
 class SparseChoice(NamedTuple):
-    """What each row reads of the n + m entries of a layer: runs of `size` slots that follow each other, from slot 0 on, each
-    read as a whole or not at all; and what is behind the last run, slot by slot. A row that may not see an entry does not
+    """What each row reads of the n + m entries of a layer: runs of `size` consecutive slots, from slot 0 on, each read as
+    a whole or not at all; and everything after the last run, slot by slot. A row that may not see an entry does not
     choose it.
 
     runs: bool [B, H_kv, g, T, U], of committed entries
@@ -31,12 +31,12 @@ Select = Callable[[int, LayerStore, Tensor, "SparseRead"], SparseChoice | None]
 
 
 class SparseRead:
-    """What the layers of one pass share while each chooses what it reads, and what came of that.
+    """State that the layers of one pass share while each chooses what it reads, and the results.
 
     positions: int64 [B, T] of the rows;  highest: the largest of them
     seen:      bool [B or 1, 1, 1, T, m]: which pending entries each row may see, in the layer that chooses
-    shared:    what a layer leaves for those behind it
-    bounds:    layer -> pages whose bounds were read to choose
+    shared:    what a layer leaves for the later ones
+    bounds:    layer -> pages that had their bounds read to choose
     chosen:    layer -> bool [B, H_kv, U], runs of `size` slots that some row has read, of a layer that did not read all
     """
 
@@ -56,12 +56,12 @@ class SparseRead:
         self._whole = positions < self._until if self._until else None  # [B, T]
 
     def prepend_positions(self, positions: Tensor) -> None:
-        """From the next layer on rows at these positions, int64 [B, W], stand before the others."""
+        """From the next layer on, rows at these positions, int64 [B, W], come before the others."""
         self._set_positions(torch.cat([positions, self.positions], 1))
 
     def segments(self, i: int, store: LayerStore, q: Tensor, mask: Tensor | None) -> list[Segment] | None:
-        """The entries of layer i that are read, copied together, and those behind the last run; None: all are read. mask: what
-        each row may see, as `Sight.mask` has it, in a layer whose rows see all that is committed."""
+        """The entries of layer i that are read, copied together, and those after the last run; None: all are read. mask: what
+        each row may see, as `Sight.mask` has it, in a layer with rows that see all that is committed."""
         every = torch.ones(1, 1, q.shape[3], store.n + store.m, dtype=torch.bool, device=q.device)
         self.seen = (every if mask is None else mask)[:, :, None, :, store.n :]
         choice = self.select(i, store, q, self)
@@ -77,7 +77,7 @@ class SparseRead:
 
     def read_map(self, stores: Sequence[LayerStore]) -> Tensor:
         """bool [L, H_kv, n]: the entries that some row has read in each layer, of sequence 0; those that the pass has written
-        count as read. n: committed entries by now, which stand in the order of the text."""
+        count as read. n: committed entries by now, in text order."""
         maps = stores[0].kv.new_ones(len(stores), stores[0].kv.shape[2], stores[0].n, dtype=torch.bool)
         for i, (some, size) in self.chosen.items():
             maps[i, :, : some.shape[2] * size] = some[0].repeat_interleave(size, 1)
@@ -119,8 +119,8 @@ def _choice_segments(store: LayerStore, choice: SparseChoice, some: Tensor) -> l
 
 
 def gather_chosen(chosen: Tensor, some: Tensor) -> tuple[Tensor, Tensor] | None:
-    """What is read of U things, side by side: their numbers int64 [B, H_kv, W], and which of them each row reads, bool
-    [B, H_kv, g, T, W]; None: nothing. chosen: bool [B, H_kv, g, T, U];  some: bool [B, H_kv, U], what a row has chosen."""
+    """The things read out of U, side by side: their numbers int64 [B, H_kv, W], and which of them each row reads, bool
+    [B, H_kv, g, T, W]; None: nothing. chosen: bool [B, H_kv, g, T, U];  some: bool [B, H_kv, U], what any row has chosen."""
     counts = some.sum(2, keepdim=True)
     most = int(counts.max())
     if not most:

@@ -60,10 +60,10 @@ class LayerStore:
         self._pos: Tensor | None = None  # int32 [B, H_kv, S], once something was evicted
         self._pending: Tensor | None = None  # int64 [B, m]: positions of the pending rows
         self._widest = 0  # most rows that were pending since the last `shrink`
-        self._freed = False  # entries were dropped whose memory has not all been returned
+        self._freed = False  # entries were dropped and their memory has not all been returned
         self._bounds: PageBounds | None = None  # once they were asked for
         self.n = self.m = 0
-        self.missing: int | None = None  # first position of the text of which it got no entry, for good
+        self.missing: int | None = None  # first position of the text that never gets an entry here
         self._origin: float | None = None  # what to enter in the column "origin" where heads differ
         self.evicted: list[Tensor] | None = (
             None  # a list: positions int [B, H_kv, e] that left are added (-1: none)
@@ -152,7 +152,7 @@ class LayerStore:
         return [self.n] * heads if self.heads is None else self.heads.lengths[:heads]
 
     def positions(self) -> Tensor:
-        """int64 [B, H_kv, n]: the original position of each committed slot, -1 where a head holds none; one head stands for all
+        """int64 [B, H_kv, n]: the original position of each committed slot, -1 where a head holds none; one head represents all
         while in order."""
         if self._pos is None:
             return torch.arange(self.n, device=self.kv.device).expand(self._shape[0], 1, self.n)
@@ -246,14 +246,14 @@ class LayerStore:
         """Keep the pending rows `rows`, in ascending order, and drop the other pending ones.
 
         They continue the text: their positions follow each other and what was committed before, as those of a path in a
-        tree do; in a store that is `unordered` they stand where they like. A prefix of the pending rows moves nothing. Raises
+        tree do. In a store that is `unordered` they may have any position. A prefix of the pending rows moves nothing. Raises
         ValueError if a row is not pending.
         """
         self.check_pending(rows)
         self.keep(rows, CommitPlan.of(rows, self.kv.device))
 
     def keep(self, rows: Sequence[int], moving: CommitPlan | None) -> None:
-        """`commit` of rows that are pending, of which these move."""
+        """`commit` of rows that are pending; `moving` says which of them move."""
         if moving is not None:
             self._move(moving)
         if self.heads is not None:
@@ -421,7 +421,7 @@ class LayerStore:
             old, self.kv = self.kv, self.kv[:, :, :, :0].clone()
             self.heads = HeadStore(old, lengths, self.memory, self._widest)
             self.memory.give(old)
-        if most == 0 and self.heads is not None:  # a text begins anew
+        if most == 0 and self.heads is not None:  # a new text begins
             self.memory.give(self.heads.kv)
             self.kv, self.heads = self.kv.new_empty(*self.kv.shape[:3], self.capacity, self._shape[2]), None
             self.memory.take(self.kv)

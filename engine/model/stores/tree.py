@@ -20,7 +20,7 @@ PLANS: tuple[TreePlan, ...] = ("dense", "node", "flatten")
 class CacheNode:
     """Entries that follow each other in a text and are read by the same texts.
 
-    first: position of the first of them;  slots: where they lie, the same in every layer
+    first: position of the first of them;  slots: their slots, the same in every layer
     """
 
     first: int
@@ -36,7 +36,7 @@ class CacheNode:
 
 @dataclass(frozen=True)
 class SharedNode:
-    """A node as a record tells of it: its entries stand at positions first to stop - 1 and are read by `refs` texts; parent:
+    """A node as a record shows it: its entries are at positions first to stop - 1 and are read by `refs` texts; parent:
     the number of the node before it, -1 for the first."""
 
     parent: int
@@ -47,10 +47,10 @@ class SharedNode:
 
 @dataclass(frozen=True)
 class ReadGroup:
-    """Entries that a pass loads once, and the texts whose queries meet them (KV-guided grouping).
+    """Entries that a pass loads once, and the texts with queries for them (KV-guided grouping).
 
-    slots: where they lie: a slice, or int64 [s];  places: int64 [s], their positions
-    texts: int64 [Q], who reads them, None: all;  mask: bool [Q, s], which of them each text reads, None: all
+    slots: of the entries: a slice, or int64 [s];  places: int64 [s], their positions
+    texts: int64 [Q], the texts that read them, None: all;  mask: bool [Q, s], which of them each text reads, None: all
     """
 
     slots: slice | Tensor
@@ -66,8 +66,8 @@ class CacheTree:
 
     leaves: the last node of each text, in the order of the batch
     used:   slots that are taken, `dead` of them by entries that no text reads
-    moved:  (slot, slots): behind the last call of `rows` what lay at `slots` (int64) follows each other from `slot` on, node by
-            node, and what lay elsewhere behind it is gone; None: everything lies where it lay
+    moved:  (slot, slots): after the last call of `rows` the entries from `slots` (int64) are consecutive from `slot` on, node
+            by node, and other entries after it are gone; None: everything is where it was
     plan, block: how a pass reads the tree; block: entries of a group where it is cut evenly
     """
 
@@ -101,7 +101,7 @@ class CacheTree:
         return self.used - self.dead
 
     def grow(self) -> None:
-        """Each text has one further entry; those of a batch lie in its order behind what is used."""
+        """Each text has one further entry; those of a batch are in its order, after the used slots."""
         self._sees, self._places = self._extend_masks()
         for i, leaf in enumerate(self.leaves):
             leaf.slots.append(self.used + i)
@@ -180,7 +180,7 @@ class CacheTree:
         return self.used if self.plan == "dense" else self.live_entries
 
     def shared_nodes(self) -> list[SharedNode]:
-        """The nodes as a record tells of them, those that have no entry yet left out."""
+        """The nodes as a record shows them, without those that have no entry yet."""
         return [
             SharedNode(parent, node.first, node.stop, len(texts))
             for node, parent, texts in self._walk()
@@ -198,7 +198,7 @@ class CacheTree:
         return slots
 
     def groups(self) -> list[ReadGroup]:
-        """What a pass reads, in which each text has one further entry: kept until the tree changes."""
+        """The groups that a pass reads, in which each text has one further entry: kept until the tree changes."""
         if self._groups is None:
             self._groups = self._dense_groups() if self.plan == "dense" else list(self._cut_groups())
         return self._groups
@@ -216,7 +216,8 @@ class CacheTree:
         return [ReadGroup(slice(0, self.used + len(self.leaves)), places, None, None if alone else sees)]
 
     def _cut_groups(self) -> Iterator[ReadGroup]:
-        """One group a node; or, flattened, the nodes behind each other in even blocks, whose masks say what is whose."""
+        """One group per node; or, flattened, the nodes one after another in even blocks, with masks that assign entries to
+        texts."""
         pending = {id(leaf): self.used + i for i, leaf in enumerate(self.leaves)}
         nodes = [
             ([*node.slots, pending[id(node)]] if id(node) in pending else node.slots, node.first, texts)

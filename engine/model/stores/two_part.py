@@ -1,4 +1,4 @@
-"""TailStore: a layer's cache whose first entries lie elsewhere, in another form, and whose newest lie in its own tensor."""
+"""TailStore: a layer's cache with its first entries elsewhere, in another form, and its newest in its own tensor."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ class TailStore(LayerStore):
 
     @property
     def older_entries(self) -> int:
-        """Entries that lie elsewhere."""
+        """Number of entries stored elsewhere."""
         raise NotImplementedError
 
     def read_older(self, which: int) -> list[Tensor]:
-        """float [B, H_kv, ., D]: the keys (which = 0) or values (1) that lie elsewhere, piece by piece, made by this call."""
+        """float [B, H_kv, ., D]: the keys (which = 0) or values (1) stored elsewhere, piece by piece, made by this call."""
         raise NotImplementedError
 
     @property
     def k(self) -> Tensor:
-        """float [B, H_kv, n + m, D]: all keys, those that lie elsewhere copied for this call."""
+        """float [B, H_kv, n + m, D]: all keys; those stored elsewhere are copied for this call."""
         return self._read(0)
 
     @property
     def v(self) -> Tensor:
-        """float [B, H_kv, n + m, D]: all values, those that lie elsewhere copied for this call."""
+        """float [B, H_kv, n + m, D]: all values; those stored elsewhere are copied for this call."""
         return self._read(1)
 
     def _read(self, which: int) -> Tensor:

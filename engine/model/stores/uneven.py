@@ -1,4 +1,4 @@
-"""UnevenStore: a SharedStore whose sequences have read different numbers of tokens behind what they share."""
+"""UnevenStore: a SharedStore with sequences that have read different numbers of tokens after their shared prefix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EAGLE's layers as SafeAILab/EAGLE writes them: model.safetensors or pytorch_model.bin beside a config.json."""
+"""EAGLE's layers in the format of SafeAILab/EAGLE: model.safetensors or pytorch_model.bin next to a config.json."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ LAYER_IDS = ("eagle_aux_hidden_state_layer_ids", "aux_hidden_state_layer_ids", "
 
 def convert_eagle(stored: PublishedFolder) -> EagleLayer:
     """EAGLE-1 and EAGLE-2, which have one layer: `fc` joins the embedding and the feature, in this order; `layers.0` is a
-    Llama layer without its first norm. Whether `fc` and the queries, keys and values have biases is seen from the names. The
-    embedding that it reads tokens by may lie in the file too.
+    Llama layer without its first norm. The names show whether `fc` and the queries, keys and values have biases. The
+    embedding for its tokens may be in the file too.
 
     Names as in SafeAILab/EAGLE, eagle/model/cnets1.py.
     """
@@ -75,10 +75,10 @@ def convert_eagle(stored: PublishedFolder) -> EagleLayer:
 
 
 def convert_eagle3(stored: PublishedFolder) -> Eagle3Layer:
-    """EAGLE-3: `fc` joins the states of three layers, `midlayer` (`layers.0` in copies for servers) has norms for embedding and
-    feature, `norm` and `lm_head` say the ids of the draft vocabulary, of which number i is the target's id i + d2t[i]. t2d
-    marks the same ids; both may be left out where the draft vocabulary is the whole. With norm_before_fc there is `input_norm`,
-    with fc_norm `fc_norm.0` to `fc_norm.2`. The embedding that it reads tokens by may lie in the file too.
+    """EAGLE-3: `fc` joins the states of three layers. `midlayer` (`layers.0` in copies for servers) has norms for embedding
+    and feature. `norm` and `lm_head` output the ids of the draft vocabulary; number i of it is the target's id i + d2t[i]. t2d
+    marks the same ids; both may be left out if the draft vocabulary is the whole. With norm_before_fc there is `input_norm`,
+    with fc_norm `fc_norm.0` to `fc_norm.2`. The embedding for its tokens may be in the file too.
 
     Names as in SafeAILab/EAGLE, eagle/model/cnets.py and eagle/traineagle3/cnets.py; the further norms as in vLLM,
     vllm/model_executor/models/llama_eagle3.py.
@@ -120,7 +120,7 @@ def convert_eagle3(stored: PublishedFolder) -> Eagle3Layer:
     if shape["fc_norm"]:
         tensors["state_norms"] = torch.stack([tensors.pop(f"state_norms.{i}") for i in range(3)])
     ids = _draft_ids(stored, kept)
-    tensors["words.0.weight"] = tensors["words.0.weight"][ids.argsort()]  # our rows stand by id
+    tensors["words.0.weight"] = tensors["words.0.weight"][ids.argsort()]  # our rows are sorted by id
     tensors["mask"] = torch.zeros(vocab).index_fill_(0, ids, 1.0)
     head = Eagle3Layer.from_tensors(
         *_with_embedding(stored, shape | dict(vocab=vocab, kept=kept, own=1), tensors)
@@ -148,7 +148,7 @@ def _draft_ids(stored: PublishedFolder, kept: int) -> Tensor:
 
 
 def _sizes(stored: PublishedFolder) -> tuple[dict[str, int], Rope]:
-    """What config.json says of the layer, as far as both kinds have it, and its rotation."""
+    """The sizes of the layer in config.json, as far as both kinds have them, and its rotation."""
     config = stored.config
     d = stored.spec.d_model
     spec = stored.spec
@@ -237,7 +237,7 @@ def _layer(place: str, shape: dict[str, int], width: int, bias: bool = False) ->
 
 
 def _embedding(stored: PublishedFolder) -> dict[str, Shape]:
-    """The tensor of an embedding of its own, which may lie in the file."""
+    """The tensor of an own embedding, which may be in the file."""
     return {EMBEDDING: (stored.spec.vocab, stored.spec.d_model)}
 
 

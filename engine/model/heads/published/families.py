@@ -30,7 +30,7 @@ class PublishedFamily:
     title: what a refusal calls such heads;  stems: names of the file of weights, without suffix
     convert: our net around the tensors; raises LoadError where they do not fit the target
     says: an entry that config.json must have; empty: none
-    harmless: keys of its config.json that change no number of such heads, beside those of `keys.HARMLESS`
+    harmless: keys of its config.json that change no number of such heads, in addition to those of `keys.HARMLESS`
     """
 
     title: str
@@ -40,7 +40,7 @@ class PublishedFamily:
     harmless: tuple[str, ...] = ()
 
 
-# what a config says of the target, whose last states such heads read
+# the config's values for the target; such heads read its last states
 TARGET = (
     "attention_bias",
     "head_dim",
@@ -59,7 +59,7 @@ TARGET = (
     "tie_word_embeddings",
     "use_sliding_window",
 )
-# kind of our heads -> the authors' format of them. A family whose file has a name of its own stands before one whose has not.
+# kind of our heads -> the authors' format of them. A family with a file name of its own comes before one without.
 FAMILIES: dict[str, PublishedFamily] = {
     "medusa": PublishedFamily("Medusa heads", ("medusa_lm_head",), convert_medusa, harmless=TARGET),
     "hydra": PublishedFamily("Hydra heads", ("hydra_lm_head",), convert_hydra, harmless=TARGET),
@@ -104,8 +104,8 @@ def _refuse_layout(folder: Path, config: dict[str, Any]) -> None:
 def read_published(
     folder: Path, config: dict[str, Any], spec: ModelSpec, wished: str, allow_pickle: bool = False
 ) -> Head:
-    """Our net of the kind `wished` around the heads that a folder holds, in float32 on the CPU. Nobody can tell from the
-    files which weights of the target they were trained with, only its shape: others cost speed, never a word of the text."""
+    """Our net of the kind `wished` around the heads in a folder, in float32 on the CPU. The files do not say which weights
+    of the target the heads were trained with, only its shape. Heads for other weights cost speed, but change no text."""
     _refuse_layout(folder, config)
     kind = published_kind(folder)
     if kind is None:

@@ -14,10 +14,10 @@ EMBEDDING = "input_embed_fn"
 
 def convert_hydra(stored: PublishedFolder) -> HydraHeads:
     """Names: `hydra_mlp.k.j.linear` is block j of head k, `hydra_mlp.k.0.res_connection` the learnt skip path of the first,
-    `hydra_lm_head.k` its own vocabulary matrix; where there is none the target's unembedding serves. In Hydra++
-    (hydra_head_arch is prefix-mlp) a dropout stands before every layer, so that block j is called 2 j + 1 and the
-    vocabulary matrix `hydra_lm_head.k.1`, and `prefix_embeding_layer` is a Llama model of one layer. The embedding that the
-    heads read tokens by may lie in the file too (`input_embed_fn`).
+    `hydra_lm_head.k` its own vocabulary matrix; without one the target's unembedding serves. In Hydra++
+    (hydra_head_arch is prefix-mlp) every layer comes after a dropout, so block j is called 2 j + 1 and the
+    vocabulary matrix `hydra_lm_head.k.1`. There `prefix_embeding_layer` is a Llama model of one layer. The embedding for the
+    heads' tokens may be in the file too (`input_embed_fn`).
 
     Names as in zankner/Hydra, hydra/model/hydra_heads/mlp_head.py and prefix_mlp_head.py, hydra/model/hydra_model.py.
     """

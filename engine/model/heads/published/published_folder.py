@@ -29,7 +29,7 @@ WHOLE = (
 
 
 class TensorReader(Protocol):
-    """What can be read by name: see `Weights`, which does it for safetensors."""
+    """Reads tensors by name; `Weights` does it for safetensors."""
 
     shapes: dict[str, Shape]
     frequencies: dict[str, Tensor]
@@ -220,7 +220,7 @@ class PickledTensors:
 
 
 def _is_plain(name: object, x: object) -> bool:
-    """True if x is a whole tensor in memory, no view of fewer numbers than it shows: of floats, but for the WHOLE ones."""
+    """True if x is a whole tensor in memory, not a view of fewer numbers than it shows: of floats, except the WHOLE ones."""
     if not isinstance(name, str) or type(x) not in (Tensor, torch.nn.Parameter):
         return False
     assert isinstance(x, Tensor)
