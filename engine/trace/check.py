@@ -56,10 +56,10 @@ _SHOWN = 100
 
 @dataclass
 class Report:
-    """What `check` found.
+    """The result of `check`.
 
     problems: one sentence each; counts: what was derived again, by name; notes: what could not be
-    cut: whether the file ends before its run does, which is then the first of the problems
+    cut: True if the file ends before its run does, which is then the first of the problems
     """
 
     problems: list[str] = field(default_factory=list)
@@ -138,7 +138,7 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
             books.check_read_shapes(where, step.passes)
             if (
                 trace.prefill is not None
-            ):  # a branch begins in the midst of its texts, and without what stands beside them
+            ):  # a branch begins in the midst of its texts, without their extra entries
                 books.check_extra_entries(where, step.passes)
             books.enter(where, step.cache, length)
             if trace.prefill:
@@ -192,7 +192,7 @@ def check(trace: Trace) -> Report:  # noqa: C901, PLR0915
 def _check_prefill(
     report: Report, prefill: Prefill, header: Header, books: CacheValidator, read: int
 ) -> None:
-    """Open the books with a prompt of which `read` tokens were to be read, and see what a rule left out of it."""
+    """Begin the bookkeeping with a prompt of `read` tokens to read, and check what a rule left out of it."""
     books.begin(prefill, read)
     for problem in check_prompt(prefill.passes, prefill.cache, int(header.model.get("n_layers", 1))):
         report.add("prefill", problem)
@@ -201,14 +201,14 @@ def _check_prefill(
 
 
 def _check_threads(header: Header, step: Step, threads: ThreadValidator) -> Iterator[str]:
-    """What a step says of threads, and its cache of the entries that went with them."""
+    """Check a step's record of threads, and its cache's record of the entries freed with them."""
     record = detail_by_check(header, step, "threads", ThreadsDetail)
     freed = [places for change in step.cache for places in change.freed or ()]
     yield from threads.problems(record, step.emitted, freed)
 
 
 def _check_spans_and_search(report: Report, trace: Trace, step: Step) -> Iterator[str]:
-    """What a step says of spans, and of a search."""
+    """Check a step's spans, and its search."""
     yield from spans_problems(trace.header, step)
     report.counts.update(_nonzero_counts({"spans": passage_tokens(trace.header, step)}))
     for detail in details_by_check(trace.header, step, "tree_search"):
@@ -218,7 +218,7 @@ def _check_spans_and_search(report: Report, trace: Trace, step: Step) -> Iterato
 
 
 def _check_copies(report: Report, trace: Trace, step: Step, emitted: list[int]) -> Iterator[str]:
-    """What a step says of where its draft was copied from, behind what was emitted; nothing where a text began elsewhere."""
+    """Check where a step's draft was copied from, after the emitted tokens; nothing if a text began elsewhere."""
     if trace.header.parent is not None or trace.prefill is None:
         return
     places = copied_places(trace.header, step)
@@ -230,7 +230,7 @@ def _check_copies(report: Report, trace: Trace, step: Step, emitted: list[int]) 
 
 
 def _check_labels(report: Report, trace: Trace, step: Step, threads: ThreadValidator) -> Iterator[str]:
-    """What a step says of labels, by the threads so far, and of what is told of it alone."""
+    """Check a step's labels against the threads so far, and its spans and search."""
     yield from _check_spans_and_search(report, trace, step)
     labels = details_by_check(trace.header, step, "labels")
     if labels and threads.tree is not None and trace.prefill:
@@ -243,7 +243,7 @@ def _check_labels(report: Report, trace: Trace, step: Step, threads: ThreadValid
 def _check_search(
     report: Report, trace: Trace, step: Step, detail: TreeDetail, form: TreeForm
 ) -> Iterator[str]:
-    """What a step says of a search, which is made again."""
+    """Check a step's search by repeating it."""
     judged = step.detail(form.judged)
     if not isinstance(judged, TallyDetail):
         yield "it has no texts that were judged"
@@ -257,7 +257,7 @@ def _check_search(
 
 
 def _thread_text(trace: Trace, tree: ThreadTree) -> Callable[[list[int]], str] | None:
-    """What tells the text of a thread's tokens; None where the trace does not show all of them."""
+    """A function from a thread's tokens to its text; None if the trace does not show all of them."""
     pieces = trace.pieces
     shown = all(token in pieces for strand in tree.strands for token in strand.tokens)
     return (lambda ids: join(ids, pieces)) if shown else None
@@ -291,13 +291,13 @@ def _add_counts(
 
 
 def _nonzero_counts(counts: dict[str, int]) -> dict[str, int]:
-    """Those of which there are any."""
+    """Only the counts above 0."""
     return {name: n for name, n in counts.items() if n}
 
 
 def _check_tokens(report: Report, where: str, step: Step, n: int | None, unsettled: bool) -> int | None:
-    """The text of one step from its path and extra token; returns the n that is due next, None if it cannot be told.
-    unsettled: whether the text is settled at the run's end, so that until then steps emit what may be replaced"""
+    """Check the text of one step against its path and extra token; returns the n that is due next, None if unknown.
+    unsettled: True if the text is settled only at the run's end; until then steps emit what may be replaced"""
     if n is not None and step.n != n:
         report.add(where, f"n is {step.n}, but {n} tokens stand before it")
     if step.accepted != step.origins.count("accepted"):
@@ -366,14 +366,14 @@ def _check_decisions(report: Report, where: str, step: Step, header: Header) -> 
 
 
 def _check_header(report: Report, header: Header) -> None:
-    """Whether the header makes sense, and states no more exactness than its parts allow. Raises TraceError."""
+    """Check that the header makes sense, and claims no more exactness than its parts allow. Raises TraceError."""
     validate_header(header)
     if why := exactness_problem(header):
         report.add("header", why)
 
 
 def _check_choices(step: Step, choices: Sequence[Choice], header: Header) -> Iterator[str]:
-    """What is wrong with how a step's tokens were chosen: by a law, behind which a sampler took them, or by its strategy."""
+    """Problems of how a step's tokens were chosen: by guidance and then a sampler, or by its strategy."""
     if step.path is None:  # no rule judged: the strategy chose, and takes the best
         return choices_problems(choices, step.emitted, best=True)
     alone = not (method_at(header, step.step).get("sampler") or {}).get("stages")  # others may move a score
@@ -411,7 +411,7 @@ def _check_end(report: Report, trace: Trace, end: End, emitted: list[int]) -> No
 
 
 def _record_bodies(trace: Trace) -> Iterator[bytes]:
-    """The records before the end record, as they lie or would lie in the file."""
+    """The records before the end record, as bytes of the file, present or not."""
     if trace.file is not None:
         return (trace.file.body(number) for number in range(len(trace.file) - 1))
     return (encode(record, seq) for seq, record in enumerate(trace.records()) if not isinstance(record, End))

@@ -1,1 +1,1 @@
-"""What a record claims, derived again from the rest of it."""
+"""Derive the claims of a record again from the rest of it."""

@@ -21,7 +21,7 @@ def rule_at(header: Header, step: int) -> dict[str, Any]:
 
 
 def telling_at(header: Header, step: int = 1 << 53) -> Telling | None:
-    """What the rule of `step` (by default of the last one) says of itself; None where that is not known."""
+    """The rule's description for `step` (by default the last one); None if unknown."""
     name = str(rule_at(header, step).get("name", ""))
     return header.tellings.get(name)
 
@@ -63,12 +63,12 @@ class StepTrials:
         return len(self.trials.node)
 
     def num(self, i: int) -> float:
-        """What u * den was held against."""
+        """The number that u * den is compared with."""
         value = None if self.trials.num is None else self.trials.num[i]
         return self.trials.r[i] if value is None else value
 
     def den(self, i: int) -> float:
-        """What u was multiplied by, or, without a draw, the bound."""
+        """The factor of u, or, without a draw, the bound."""
         value = None if self.trials.den is None else self.trials.den[i]
         return self.trials.q[i] if value is None else value
 
@@ -77,14 +77,14 @@ class StepTrials:
         return self.trials.u[i] is None and self.trials.den is not None and self.trials.den[i] is not None
 
     def test_passes(self, i: int) -> bool:
-        """What the test itself gives: u * den < num; without a draw den < num, or, where no den was recorded, 0 < num."""
+        """The result of the test itself: u * den < num; without a draw den < num, or, if no den was recorded, 0 < num."""
         u = self.trials.u[i]
         if u is not None:
             return u * self.den(i) < self.num(i)
         return self.num(i) > (self.den(i) if self.has_bound(i) else 0)
 
     def is_spared(self, i: int) -> bool | None:
-        """Whether what else can keep a token keeps this one; None where its numbers are not recorded."""
+        """True if the rule's other condition keeps this token; None if its numbers are not recorded."""
         also = self.telling.also
         if also is None or self.matching:
             return False
@@ -111,7 +111,7 @@ class StepTrials:
         return [seen.setdefault(ROOT if parent == ROOT else key[parent], len(seen)) for parent in parents]
 
     def column(self, name: str, i: int, before: bool = False) -> float | None:
-        """What the rule recorded under `name` for trial `i`; None where it is no number. before: of a running one the last"""
+        """The rule's column `name` for trial `i`; None if it is not a number. before: for a running column, the previous one"""
         per, column = self._per.get(name), self.extra.get(name)
         if per is None or (before and per != "running"):
             return None
@@ -149,7 +149,7 @@ class StepTrials:
         return of
 
     def value(self, i: int, text: str | Formula) -> float | None:
-        """What a formula gives at trial `i`; None where a number is missing."""
+        """The value of a formula at trial `i`; None if a number is missing."""
         return evaluate_formula(formula(text) if isinstance(text, str) else text, self.names(i))
 
     def format_sentence(self, i: int, text: str, forms: Mapping[str, Any]) -> str | None:
@@ -166,7 +166,7 @@ class StepTrials:
         return filled
 
     def knobs_match(self, given: Mapping[str, Any]) -> bool:
-        """True if the rule's knobs are set so."""
+        """True if the rule's knobs have these values."""
         return is_given(given, self.knobs)
 
 

@@ -18,9 +18,9 @@ LANE = "target"  # a draft's lane forgets what was refused, so its books do not 
 class CacheValidator:
     """Counts the entries of every layer and KV head of the target from the changes that a trace records.
 
-    `report(where, what)` is told of each contradiction; `checked` counts the changes that could be followed: none where
-    the reading of the prompt, from which the books begin, was not recorded; `judged` the scores of entries that were held
-    against what left.
+    Calls `report(where, what)` for each contradiction. `checked` counts the changes that could be followed: none if
+    the reading of the prompt, where the bookkeeping begins, was not recorded. `judged` counts the scores of entries that were
+    compared with what left.
     """
 
     def __init__(self, header: Header, report: Callable[[str, str], None]):
@@ -39,14 +39,14 @@ class CacheValidator:
         protected = [zone_entries(zones(header), place) or 0 for place in ("first", "newest")]
         # before its turn a fork had another policy
         self._protected = protected if header.fork is None else [0, 0]
-        # the plan of the prompt may be another policy's than the header tells of
+        # the prompt's plan may belong to another policy than the header's
         self._forked = header.fork is not None
         self._once = bool(part_description(header, "policy").get("once"))
         self._most: np.ndarray | None = (
             None  # int [L, H_kv], entries that the policy's plan allows; -1: any number
         )
         self._lacks = np.zeros(self._shape[0], bool)  # layers that got no entry of some tokens
-        self._aside = 0  # entries without tokens, as far as they were told
+        self._aside = 0  # entries without tokens, as far as recorded
 
     def begin(self, prefill: Prefill, n: int) -> None:
         """Open the books with the reading of a prompt of `n` tokens."""
@@ -54,7 +54,7 @@ class CacheValidator:
         self.enter("prefill", prefill.cache, n)
 
     def lose(self) -> None:
-        """From here on nothing can be told: the cache is another one."""
+        """Stop following: the cache is another one from here on."""
         self._held = None
         self._most = None
         self._gone = set()
@@ -77,7 +77,7 @@ class CacheValidator:
                 self._enter(where, change, n)
 
     def check_read_shapes(self, where: str, passes: list[Pass]) -> None:
-        """What the target's passes read is told of the layers and KV heads that the model has."""
+        """Check that what the target's passes read has the layers and KV heads of the model."""
         for one in passes:
             rows = one.read if one.lane == LANE and one.read is not None else []
             bounds = one.bounds if one.lane == LANE and one.bounds is not None else []
@@ -87,7 +87,7 @@ class CacheValidator:
                 self._report(where, "a pass read bounds of other layers than the model has")
 
     def check_extra_entries(self, where: str, passes: list[Pass]) -> None:
-        """The passes that check drafts read all entries without tokens that were told before."""
+        """Check that the passes that verify drafts read all entries without tokens recorded before."""
         for one in passes:
             if is_deciding_pass(one) and (one.aside or 0) != self._aside:
                 self._report(
@@ -114,7 +114,7 @@ class CacheValidator:
             self._check_mergers(where, change.merged, n)
         if self._held is None:
             return
-        if listed is None:  # evictions were counted, not listed: from here on nothing can be told
+        if listed is None:  # evictions were counted, not listed: nothing can be followed from here on
             self._held = None
             return
         self._read += change.appended
@@ -141,8 +141,8 @@ class CacheValidator:
             self._check_plan(where, change.plan, self._held)
 
     def _check_plan(self, where: str, plan: Plan | None, held: np.ndarray) -> None:
-        """A policy that cuts once leaves what it planned of the prompt, any other one never more than it planned; which of them
-        settled a fork's plan is not told."""
+        """Check that a policy that cuts once leaves what it planned of the prompt, and any other never more than it planned.
+        The record does not say which of them settled a fork's plan."""
         if plan is not None and plan.entries.shape != self._shape:
             self._report(where, "its cache has a plan for other layers or KV heads than the model has")
         elif self._forked:
@@ -183,7 +183,7 @@ class CacheValidator:
         return total
 
     def _check_scores(self, where: str, change: CacheChange, scores: Scores, n: int) -> None:
-        """What left scored no more than what stayed for its score, and what is protected was not asked."""
+        """Check that evicted entries scored no more than those kept for their score, and that protected entries stayed."""
         entries = scores.entries
         if scores.cut.shape != self._shape or (entries is not None and not 0 < entries.shape[2] <= n):
             self._report(
@@ -230,7 +230,7 @@ class CacheValidator:
         return self._out[..., :n]
 
     def _check_mergers(self, where: str, merged: np.ndarray, n: int) -> None:
-        """What was merged has left, and what it went into is there."""
+        """Check that merged entries have left, and that their targets are there."""
         for layer, head, source, target in merged.tolist():
             left, lost = (
                 (layer, head, x) in self._gone or (-1, -1, x) in self._gone for x in (source, target)
@@ -245,7 +245,7 @@ class CacheValidator:
                 self._report(where, f"its cache merged position {source} into {target}, which is gone")
 
     def _follow(self, where: str, rows: list[tuple[int, int, int]], n: int) -> None:
-        """What was evicted must have been there."""
+        """Check that evicted entries were there."""
         for layer, head, position in rows:
             if not 0 <= position < n:
                 self._report(where, f"its cache evicted position {position} of a text of {n} tokens")

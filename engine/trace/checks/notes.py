@@ -1,4 +1,4 @@
-"""Notes: what the parts of a method told in a step, by part and name, wherever the record keeps it."""
+"""Notes: what the parts of a method recorded in a step, by part and name, wherever the record keeps it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ Told = dict[str, dict[str, Any]]  # kind of part -> name -> value
 
 
 def collect_notes(step: Step, method: Mapping[str, Any]) -> Told:
-    """All that the parts of `method` told in a step, declared or not.
+    """All notes of the parts of `method` in a step, declared or not.
 
-    A drafter's notes are those of the draft; in them stand a schedule's under "schedule", and a strategy's under its name; of
-    one that drafts nothing they are the step's `notes`. A sampler's are what it showed of its state, a law's are the step's
-    `law`, a policy's stand with the target's cache, a codec's are what that says of what was packed (`range`, `key_error`,
-    `value_error`), a depth rule's are the step's last exit but those of drafts: `depth`, or the blocks left out `ffn`, or what
-    it looked up (`known` by row, `hits`, `misses`, bytes of the `table`); its `tests` (layer -> confidence), and of the last
-    one `sure` and `threshold`; of rows that chose alone the share of sub-layers that ran, `open`, and the `scores` of the
-    first row by block (a0, f0, ...).
+    A drafter's notes are those of the draft. They include a schedule's notes under "schedule", and a strategy's under its name;
+    if the strategy drafts nothing, its notes are the step's `notes`. A sampler's notes are what it showed of its state.
+    Guidance notes are the step's `law`. A policy's notes are in the target's cache change. The notes of KV compression come
+    from the record of what was packed (`range`, `key_error`, `value_error`).
+
+    A depth rule's notes are those of the step's last exit that is not a draft's: `depth`, or the left-out blocks `ffn`, or its
+    table lookups (`known` by row, `hits`, `misses`, bytes of the `table`). They include its `tests` (layer -> confidence), and
+    the last test's `sure` and `threshold`. If rows chose alone, they include the share of sub-layers that ran, `open`, and the
+    `scores` of the first row by block (a0, f0, ...).
     """
     drafter = dict((step.draft.notes if step.draft is not None else None) or {})
     change = next((x for x in step.cache if x.lane == "target"), None)
@@ -40,8 +42,8 @@ def collect_notes(step: Step, method: Mapping[str, Any]) -> Told:
 
 
 def declared_notes(header: Header, step: Step) -> Told:
-    """Of that what the header declares and what has the shape that it declares. In the steps of a fork that are those of
-    another method, what parts told that this one has too. "dropped.nodes" stands in the object "dropped"."""
+    """The notes of `collect_notes` that the header declares and that have the declared shape. In steps of a fork that another
+    method ran: the notes of parts that this method has too. "dropped.nodes" is in the object "dropped"."""
     if not header.tells:
         return {}
     method, nodes = method_at(header, step.step), 0 if step.draft is None else len(step.draft.tokens)
@@ -67,8 +69,8 @@ def note_value(values: Mapping[str, Any], name: str) -> Any:
 
 
 def iter_note_values(note: Note, value: Any, nodes: int) -> Iterator[tuple[Any, Any]]:
-    """The single values of a note's value in a step of so many drafted nodes, each with the node (-1: the root) or the row of a
-    grid that it is of, where there are several."""
+    """The single values of a note's value in a step of `nodes` drafted nodes. If there are several, each comes with its node
+    (-1: the root) or its row of a grid."""
     if note.kind == "node":
         yield from enumerate(value, nodes - len(value) if len(value) > nodes else 0)
     elif note.kind == "grid":

@@ -12,17 +12,17 @@ from ..records.passes import resolve_layers
 from ..records.phases import is_deciding_pass
 from .notes import collect_notes as told_by
 
-Runs = list[tuple[int, int]]  # of each token beside the first, the layers from which and up to which it ran
+Runs = list[tuple[int, int]]  # for each token but the first, its first layer and the layer after its last
 NAMES = ("exit", "head", "ticks", "clock", "plain", "work")
 
 
 class TickValidator:
-    """Follows the notes of a strategy that says that it tells `ticks`; `checked` counts the steps that were derived again.
+    """Follows the notes of a strategy that records `ticks`; `checked` counts the steps that were derived again.
 
     In a tick each token in flight runs one of M layers. When the token that is read has run d of them, guesses of the next
-    begin. "branches" run the first M - d while it runs its last. In a "chain" there is one, which has a guess begin in its
-    turn when it has run d, and so on. The guess that was right goes on, so that its token has M - d layers behind it. T tokens
-    of which a share r had begun take T (M - r (M - d)) ticks.
+    begin. "branches" run the first M - d while it runs its last. In a "chain" there is one guess; when it has run d layers, it
+    has a guess begin in its turn, and so on. The right guess goes on, so that its token has M - d layers done. T tokens, with
+    a share r of them begun, take T (M - r (M - d)) ticks.
     """
 
     def __init__(self, header: Header):
@@ -38,7 +38,7 @@ class TickValidator:
         self._due, self._counted = None, False
 
     def problems(self, step: Step) -> Iterator[str]:
-        """What is wrong with the ticks of a step, a phrase each."""
+        """Problems of the ticks of a step, a phrase each."""
         notes = (
             told_by(step, method_at(self._header, step.step)).get("strategy")
             if self._ticks in AHEAD
@@ -65,7 +65,7 @@ class TickValidator:
         self.checked += 1
 
     def _check_layers(self, step: Step, head: int, beside: Runs, d: int) -> Iterator[str]:
-        """The passes ran what the notes say: the root from where it stood, and each of the others its own layers."""
+        """Check that the passes ran what the notes say: the root from its layer on, and each of the others its own layers."""
         layers, own = self._layers, [x for x in step.passes if is_deciding_pass(x)]
         if [_first_layer(x, layers) for x in own] not in (
             [head],
@@ -116,7 +116,8 @@ def _branch_runs(layers: int, d: int, head: int, guesses: int) -> Runs:
 
 
 def _chain_runs(layers: int, d: int, head: int, guesses: int) -> Runs:
-    """Each d layers behind the one before it, from where it stood, which is where the one behind it comes to."""
+    """The layer range of each guess: it ends d layers below the one before it, and starts where the next one ends (`head` 0: at
+    0)."""
     return [(max(0, end - d) if head else 0, end) for end in range(layers - d, 0, -d)]
 
 
@@ -128,7 +129,7 @@ def _format_runs(runs: list[tuple[int, list[int]]]) -> str:
 
 
 def _layers_run(one: Pass, layers: int) -> list[int]:
-    """The layers whose both sub-layers a pass ran."""
+    """The layers with both sub-layers run by a pass."""
     return sorted(resolve_layers(one.attn, range(layers)) & resolve_layers(one.ffn, range(layers)))
 
 

@@ -1,4 +1,4 @@
-"""What must agree inside one record: lengths, ids, probabilities, the order of a tree. Checked while reading."""
+"""Checks inside one record, made while reading: lengths, ids, probabilities, the order of a tree."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from ..values.numbers import (
     validate_range,
 )
 
-FORMS = ("soft", "latent", "state")  # of what stands beside the entries of a text
+FORMS = ("soft", "latent", "state")  # forms of extra entries next to those of a text
 BITS = 1 << 20  # a number of a saved cache, its file's head and tokens included, takes fewer
 NOTES, NOTE = 32, 400  # of an end record, characters of one
 KINDS = 127  # of heads in a plan, which says in int8 which of them each is
@@ -116,8 +116,8 @@ def validate_end(end: End, vocab: int) -> None:
 
 
 def validate_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form]) -> None:
-    """Everything about a step that can be told without its neighbours; `index` is its place among the steps,
-    `forms` what the header says of its details."""
+    """Check everything about a step that needs no other step; `index` is its place among the steps,
+    `forms` the header's declarations of its details."""
     if step.step != index:
         raise TraceError(f"step is {step.step}, where {index} is due")
     validate_counts([step.n, step.drafted, step.accepted], "n, drafted and accepted")
@@ -130,7 +130,7 @@ def validate_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form])
     _validate_passes_and_cache(step)
     nodes = 0 if step.draft is None else _validate_tree(step.draft, vocab)
     if step.path is not None:
-        # without the tree a node's number is bounded by the rows of a pass alone: passengers may stand before it
+        # without the tree only the rows of a pass bound a node's number: auxiliary nodes may come before it
         rode = max((x.tokens - 1 for x in step.passes), default=0)
         _validate_path(step.path, step.draft, max(step.drafted, rode) if step.draft is None else nodes)
     if step.trials is not None:
@@ -140,7 +140,7 @@ def validate_step(step: Step, index: int, vocab: int, forms: Mapping[str, Form])
     if step.forced and not (min(step.forced) >= 0 and max(step.forced) < nodes):
         raise TraceError(f"forced names a node outside the tree of {nodes}")
     if step.tops is not None:
-        # without a verdict the rows of the pass stand behind the tokens that the step emitted
+        # without a verdict the rows of the pass come after the tokens that the step emitted
         _validate_tops(step.tops, len(step.emitted) - 1 if step.path is None else nodes, vocab)
     if step.fields is not None:
         _validate_full_distributions(step.fields, [] if step.draft is None else step.draft.tokens)

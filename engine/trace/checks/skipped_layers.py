@@ -1,4 +1,4 @@
-"""Gaps: what layers that a pass did not run hold of its tokens, derived from the pass."""
+"""Skipped KV: what skipped layers hold of a pass's tokens, derived from the pass."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ WITHOUT = ("monotone", "absent", "defer")  # a layer that did not run has no ent
 def check_gaps(
     passes: Sequence[Pass], cache: Sequence[CacheChange], layers: int, path: Sequence[int] | None = None
 ) -> Iterator[str]:
-    """What is wrong with the gaps of a step of a model with so many layers: sentences without their full stop. path: the
-    drafted nodes that were accepted, where they were recorded."""
+    """Problems of skipped KV in a step of a model with `layers` layers: sentences without their full stop. path: the
+    drafted nodes that were accepted, if they were recorded."""
     for one in passes:
         yield from _check_filled_layers(one, layers)
         yield from _check_routing(one, layers)
@@ -39,7 +39,7 @@ def check_gaps(
 
 
 def check_scores(passes: Sequence[Pass], exits: Sequence[Exit], layers: int) -> Iterator[str]:
-    """What is wrong with the scores by which rows chose what they ran: sentences without their full stop."""
+    """Problems of the scores by which rows chose what they ran: sentences without their full stop."""
     for drafted in (False, True):
         said = [x for x in exits if x.drafted is drafted]
         ran = [
@@ -55,7 +55,7 @@ def check_scores(passes: Sequence[Pass], exits: Sequence[Exit], layers: int) -> 
 
 
 def check_prompt(passes: Sequence[Pass], cache: Sequence[CacheChange], layers: int) -> Iterator[str]:
-    """What is wrong with the gaps of a prompt that was read by a rule: sentences without their full stop."""
+    """Problems of skipped KV in a prompt that was read by a rule: sentences without their full stop."""
     read = [one for one in passes if one.lane == "target" and one.routed is not None]
     for one in read:
         yield from _check_routing(one, layers)
@@ -67,7 +67,7 @@ def check_prompt(passes: Sequence[Pass], cache: Sequence[CacheChange], layers: i
 
 
 def _check_routing(one: Pass, layers: int) -> Iterator[str]:
-    """What a pass says of its rows is what it says of its layers."""
+    """Check that a pass's record of its rows agrees with its record of its layers."""
     if one.routed is None:
         return
     if len(one.routed) != layers:
@@ -97,7 +97,7 @@ def _check_missing_entries(
 
 
 def _check_filled_layers(one: Pass, layers: int) -> Iterator[str]:
-    """Every layer without attention got what the gap says."""
+    """Check that every layer without attention was filled as `gap` says."""
     left = [i for i in range(layers) if i not in set(_resolve_layers(one.attn, range(layers)))]
     for gap, given in (("propagate", one.propagated), ("copy", one.copied)):
         count = len(_resolve_layers(given, left)) if given is not None else 0

@@ -1,7 +1,7 @@
 """Shares: what a record holds of the distributions at a step's places: their entropy, and the model's own probabilities.
 
-`p` of a trial is of the distribution after the sampler. Under a greedy sampler that is 1 or 0, and the record then holds the
-distribution before the sampler beside it (`Tops`). Under another sampler it holds the one after the sampler alone.
+`p` of a trial comes from the distribution after the sampler. Under a greedy sampler it is 1 or 0, and the record also holds
+the distribution before the sampler (`Tops`). Under another sampler it holds the one after the sampler alone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ..records.parts import part_description
 
 
 def sampler_is_greedy(header: Header, step: int) -> bool:
-    """True if the sampler that `step` was made with leaves one token."""
+    """True if the sampler of `step` leaves one token."""
     return bool(part_description(header_at(header, step), "sampler").get("greedy"))
 
 

@@ -19,7 +19,7 @@ ROUNDING = 1e-12
 
 
 def check_verdicts(tests: StepTrials, step: Step, counts: Counter[str]) -> Iterator[str]:
-    """What is wrong with the trials of `step`, a phrase each."""
+    """Problems of the trials of `step`, a phrase each."""
     counted = tests.telling.counted
     if counted is not None and not tests.matching:
         many = {"trial": len(tests), "place": len(set(tests.place)), "step": 1}.get(counted.per, 0)
@@ -59,7 +59,7 @@ def check_extra(step: Step, tests: StepTrials | None) -> Iterator[str]:
 
 
 def _check_likeliest(step: Step) -> Iterator[str]:
-    """A token that was chosen without chance after the path is the likeliest there, where the tops show its law."""
+    """Check that a token chosen without chance after the path is the likeliest there, if the tops show its distribution."""
     extra, tops = step.extra, step.tops
     assert extra is not None
     last = step.path[-1] if step.path else -1
@@ -72,7 +72,7 @@ def _check_likeliest(step: Step) -> Iterator[str]:
 
 
 def check_tops(step: Step) -> Iterator[str]:
-    """The laws at the visited places add up to one, and say of tried tokens what the trials say."""
+    """Check that the distributions at the visited places add up to one, and agree with the trials about tried tokens."""
     tops = step.tops
     trials = step.trials
     draft = step.draft
@@ -121,7 +121,7 @@ def _check_trial(tests: StepTrials, i: int) -> Iterator[str]:
 
 
 def _check_relations(tests: StepTrials, counts: Counter[str]) -> Iterator[str]:
-    """What the rule says must hold of its record."""
+    """Check the relations that the rule declares for its record."""
     for due in tests.telling.relations:
         left, sign, right = relation(due.holds)
         for i in range(len(tests)) if tests.knobs_match(due.given) else ():
@@ -167,12 +167,12 @@ def _unknown_path(tests: StepTrials, step: Step) -> Iterator[str]:
 
 
 def _is_exact_matching(trials: Trials) -> bool:
-    """True if the trials were exact matching: their p is 0 or 1, whatever law the tops show."""
+    """True if the trials were exact matching: their p is 0 or 1, whatever distribution the tops show."""
     return all(u is None for u in trials.u) and set(trials.p) <= {0.0, 1.0}
 
 
 def _check_walk(tests: StepTrials, step: Step) -> Iterator[str]:
-    """The trials go down the tree, siblings in draw order, from where the last accepted node stands."""
+    """Check that the trials go down the tree, siblings in draw order, from the last accepted node."""
     trials, draft = tests.trials, tests.draft
     place = -1
     before = -1
@@ -196,7 +196,7 @@ def _check_walk(tests: StepTrials, step: Step) -> Iterator[str]:
 def _check_residuals(
     draft: DraftTree, trials: Trials, tops: Tops | None, counts: Counter[str]
 ) -> Iterator[str]:
-    """r is p for a first child; for the next one, what refusing the siblings before it left, where that can be told."""
+    """Check that r is p for a first child, and for the next ones the rest after refused siblings, if it can be derived."""
     tried: dict[int, list[int]] = {}  # place -> trials refused there
     for i, node in enumerate(trials.node):
         place = draft.parents[node]
@@ -255,7 +255,7 @@ def shown_probability(tops: Tops, place: int, token: int) -> float | None:
 
 
 def is_close(a: float, b: float) -> bool:
-    """True if two probabilities are the same but for the rounding of single precision."""
+    """True if two probabilities are the same up to single-precision rounding."""
     return math.isclose(a, b, rel_tol=1e-3, abs_tol=TOLERANCE)
 
 

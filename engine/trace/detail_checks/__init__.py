@@ -1,1 +1,1 @@
-"""What details claim, derived again: each check is found by the name that a declaration gives."""
+"""Derive the claims of details again: each check is found by the name in a declaration."""

@@ -1,4 +1,4 @@
-"""Answers of a small model: which one was kept, by whose votes, and what was read for it, derived again from a tally."""
+"""Answers of a small model: derive again which one was kept, by which votes, and what was read for it, from a tally."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..records.events import Header, Step
 from .details import knobs_of, tallies_by_check
 
 ROUNDING = 1e-6  # of means that were taken of single numbers
-RANKED = "ranked answers"  # of which the references of the same step decide
+RANKED = "ranked answers"  # the references of the same step decide about them
 REFERENCES = "labelled answers"
 UNASKED = "unasked"
 COLUMNS = {"tokens": "tokens?", "logp": "numbers?", "bits": "numbers?", "outcome": "text"}
@@ -21,7 +21,7 @@ COMPARED = {"right": "number", "logp": "number", "judged": "number", "weight": "
 
 
 def answers_problems(header: Header, step: Step) -> Iterator[str]:
-    """What is wrong with the answers of a step, beyond what their declaration says, a phrase each."""
+    """Problems of the answers of a step, beyond those that their declaration covers, a phrase each."""
     for check in ("answers", RANKED):
         tallies, problems = tallies_by_check(header, step, check, COLUMNS, VALUES)
         yield from problems
@@ -34,7 +34,7 @@ def answers_problems(header: Header, step: Step) -> Iterator[str]:
 
 
 def _check_texts(answers: TallyDetail, step: Step) -> Iterator[str]:
-    """What is wrong with the texts, with what was emitted of them, or with the rows that were read for them."""
+    """Problems of the texts, of what was emitted of them, or of the rows that were read for them."""
     columns = answers.columns
     for tokens, logp, bits, outcome in zip(*(columns[name] for name in COLUMNS), strict=True):
         if (tokens is None) != (outcome == UNASKED):
@@ -52,7 +52,7 @@ def _check_texts(answers: TallyDetail, step: Step) -> Iterator[str]:
 
 
 def _check_votes(answers: TallyDetail) -> Iterator[str]:
-    """What is wrong with the votes of answers: each is the part of all that agree."""
+    """Problems of the votes of answers: each is the share of all answers that agree."""
     votes, outcomes = answers.columns["votes"], answers.columns["outcome"]
     n = len(votes)
     if any(type(x) not in (int, float) or not 0 <= x <= 1 for x in votes):
@@ -73,7 +73,7 @@ def _check_votes(answers: TallyDetail) -> Iterator[str]:
 
 
 def _check_ranking(header: Header, step: Step, answers: TallyDetail) -> Iterator[str]:
-    """What is wrong with the references that the answer was held beside, and with the score that they give."""
+    """Problems of the references that the answer was compared with, and of the score that they give."""
     tallies, problems = tallies_by_check(header, step, REFERENCES, COMPARED, {})
     yield from problems
     if len(tallies) != 1 or len(answers) != 1:
@@ -95,7 +95,7 @@ def _check_ranking(header: Header, step: Step, answers: TallyDetail) -> Iterator
 
 
 def _check_comparisons(compared: TallyDetail, logp: float, knobs: Mapping[str, Any]) -> Iterator[str]:
-    """Which references were not judged as an answer with this mean log-probability (nats) is beside them."""
+    """References whose recorded judgement does not follow from the answer's mean log-probability (nats)."""
     for i in range(len(compared)):
         one = compared.row(i)
         judged = compare_to_reference(logp, one["logp"], knobs["tie_margin"])
@@ -114,7 +114,7 @@ def _parse_numbers(knob: Any) -> Any:
 
 
 def _are_numbers(values: Any, count: int | None = None) -> bool:
-    """True if these are numbers, and so many."""
+    """True if these are numbers, `count` of them if it is given."""
     if not isinstance(values, Sequence) or isinstance(values, str):
         return False
     return count in (None, len(values)) and all(type(x) in (int, float) for x in values)

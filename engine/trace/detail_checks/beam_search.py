@@ -36,8 +36,8 @@ class _Hypotheses:
 
 
 class SearchValidator:
-    """What the hypotheses of the step before were worth, from which those of the next follow; `checked` counts them. begins:
-    whether the trace holds the beginning of the run; a branch goes on in the midst of its hypotheses."""
+    """The scores of the hypotheses of the step before, from which those of the next follow; `checked` counts them. begins:
+    True if the trace holds the beginning of the run; a branch goes on in the midst of its hypotheses."""
 
     def __init__(self, header: Header, begins: bool):
         self._header, self.checked = header, 0
@@ -45,11 +45,11 @@ class SearchValidator:
         self._before: list[tuple[float, float]] | None = [(0.0, 0.0)] if begins else None
 
     def lose(self) -> None:
-        """What went before the next step is not told, or something else."""
+        """Forget the step before: it is unknown, or differs."""
         self._before = None
 
     def problems(self, step: Step) -> Iterator[str]:
-        """What the record of this step, the next one, says wrongly of its hypotheses."""
+        """Problems of the hypotheses in the record of this step, the next one."""
         details = details_by_check(self._header, step, CHECK)
         if not details:
             self._before = None
@@ -71,7 +71,7 @@ class SearchValidator:
 
 
 def _missing_column(detail: Detail) -> str | None:
-    """What a detail lacks that its check needs."""
+    """The column that a detail lacks for its check, as a phrase."""
     if not isinstance(detail, TreeDetail):
         return "its hypotheses are no tree"
     kinds = {"token": int, "score": int | float, "outcome": str, "group": Number, "fine": Number}
@@ -85,7 +85,7 @@ def _check_scores(own: _Hypotheses, before: list[tuple[float, float]], strength:
     """Scores fall, and each fine is that of the text before and of the token, by the groups before."""
     for k, (parent, token, score, group, fine) in enumerate(own.kept, 1):
         if not 0 <= parent < len(before):
-            continue  # told by the check of all trees
+            continue  # the check of all trees reports it
         above, paid = before[parent]
         if score > above + CLOSE:
             yield f"its hypothesis {k} has the score {score:.6g}, above that of the text it goes on from"

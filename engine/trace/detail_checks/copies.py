@@ -1,4 +1,4 @@
-"""Copied: which drafted tokens are copies of tokens of the text, by what the parts told, and the check of that."""
+"""Copied tokens: which drafted tokens are copies of tokens of the text, by the notes of the parts, and their check."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from .details import tally_reading
 
 
 def copied_places(header: Header, step: Step) -> list[int | None]:
-    """Per drafted node the place in prompt and text, as far as they were read, of the token that it is a copy of; None: nobody
-    told. Empty where no part tells of copies."""
+    """For each drafted node the place, in prompt and text as far as they were read, of the token that it copies; None: not
+    recorded. Empty if no part records copies."""
     nodes = 0 if step.draft is None else len(step.draft.tokens)
     for part, values in declared_notes(header, step).items():
         for name, value in values.items():
@@ -46,7 +46,7 @@ def prompt_as_read(header: Header, prefill: Prefill | None) -> list[int]:
 
 
 def copied_problems(header: Header, step: Step, text: Sequence[int]) -> Iterator[str]:
-    """What is wrong with what was told of copies in a step behind this text, a phrase each."""
+    """Problems of the recorded copies in a step after this text, a phrase each."""
     draft = step.draft
     for node, place in enumerate(copied_places(header, step)):
         if place is None or draft is None:

@@ -30,7 +30,7 @@ CHECKS: dict[str, Check] = {
     "joint_texts": joint_problems,
     "text_mixture": mixture_problems,
 }
-# checks that follow a run over its steps, or need its prompt, and stand in `check.py`
+# checks that follow a run over its steps, or need its prompt; they are in `check.py`
 OVER_STEPS: frozenset[str] = frozenset(
     {
         *("answers", "beam_search", "blocks", "drawn_texts", "labelled answers", "labels", "lines"),
@@ -46,16 +46,16 @@ def knobs_of(header: Header, step: int, form: Form) -> Mapping[str, Any]:
 
 
 def details_by_check(header: Header, step: Step, check: str) -> list[Detail]:
-    """The details of a step whose declaration names this check."""
+    """The details of a step with a declaration that names this check."""
     return [x for x in step.details or () if (form := header.details.get(x.name)) and form.check == check]
 
 
 def tallies_by_check(
     header: Header, step: Step, check: str, columns: Mapping[str, str], values: Mapping[str, str]
 ) -> tuple[list[TallyDetail], list[str]]:
-    """The tallies of a step whose declaration names this check, and what is wrong with those that it cannot follow.
+    """The tallies of a step with a declaration that names this check, and the problems of those that it cannot follow.
 
-    columns, values: name -> the type that it needs, with a ? behind it where an entry may be null
+    columns, values: name -> the type that it needs, with a ? after it if an entry may be null
     """
     tallies = []
     problems = []
@@ -77,7 +77,7 @@ def tallies_by_check(
 def _missing_names(
     declared: Sequence[DetailColumn], held: Mapping[str, Sequence[Any]], needed: Mapping[str, str]
 ) -> list[str]:
-    """The names of which a check needs more than there is."""
+    """The names that a check needs and the tally lacks, or holds with another type or with nulls."""
     types = {x.name: x.type for x in declared}
     return [
         name
@@ -89,14 +89,14 @@ def _missing_names(
 
 
 def detail_by_check(header: Header, step: Step, check: str, kind: type[D]) -> D | None:
-    """The first detail of that shape whose declaration names this check; None where the step has none."""
+    """The first detail of that shape with a declaration that names this check; None if the step has none."""
     return next((x for x in details_by_check(header, step, check) if isinstance(x, kind)), None)
 
 
 def tally_reading(
     header: Header, step: Step, detail: Detail, text: Callable[[Sequence[int]], str] | None = None
 ) -> TallyReading | None:
-    """A tally beside its declaration; None for another shape, or where the header has none. text: ids -> text, for sentences"""
+    """A tally with its declaration; None for another shape, or if the header has none. text: ids -> text, for sentences"""
     form = header.details.get(detail.name)
     if not isinstance(detail, TallyDetail) or not isinstance(form, TallyForm):
         return None
@@ -122,7 +122,7 @@ def find_tally(
 
 
 def _check_copies(read: TallyReading, header: Header) -> Iterator[str]:
-    """Whether the tokens that a step emitted stand in the prompt where the tally says that they are copied from."""
+    """Check that the tokens that a step emitted are in the prompt where the tally says that they are copied from."""
     for index in read.emitting_rows if read.form.source else []:
         places, tokens = read.sources(index), read.tokens(index)
         stand = [None if x is None or x >= len(header.prompt) else int(header.prompt[x]) for x in places]
@@ -133,8 +133,7 @@ def _check_copies(read: TallyReading, header: Header) -> Iterator[str]:
 def canvas_reading(
     header: Header, step: Step, detail: Detail, text: Callable[[Sequence[int]], str] | None = None
 ) -> CanvasReading | None:
-    """A canvas beside its declaration; None for another shape, or where the header has none. text: as `tally_reading` takes
-    it"""
+    """A canvas with its declaration; None for another shape, or if the header has none. text: as in `tally_reading`"""
     form = header.details.get(detail.name)
     if not isinstance(detail, CanvasDetail) or not isinstance(form, CanvasForm):
         return None
@@ -142,7 +141,7 @@ def canvas_reading(
 
 
 def details_problems(header: Header, step: Step, counts: Counter[str]) -> Iterator[str]:
-    """What is wrong with the details of a step, a phrase each; enters what was derived again into `counts`."""
+    """Problems of the details of a step, a phrase each; adds what was derived again to `counts`."""
     due: list[DueLook] = []
     known = True
     for detail in step.details or ():

@@ -20,10 +20,10 @@ ROUNDING = 1e-9  # of a logarithm that was added up on the way
 class DrawnTextValidator:
     """Follows the texts of a run; `checked` counts those that were derived again.
 
-    A tally whose declaration names the check "drawn_texts" has texts of a run that draws several, with the values `first`, the
-    number of the first of them in the run, from 0, and `bound`, what the mass of all texts is at most, as a logarithm. One that
-    names "text_vote" has all of them, with the columns `tokens`, `logp` and `votes` and the values `chosen` and `same`; they
-    vote by the knob `similarity`, and a matrix with its rows holds how like each two are.
+    A tally with a declaration that names the check "drawn_texts" has texts of a run that draws several. Its values are `first`,
+    the number of the first of them in the run, from 0, and `bound`, an upper bound on the mass of all texts, as a logarithm.
+    One that names "text_vote" has all of them, with the columns `tokens`, `logp` and `votes` and the values `chosen` and
+    `same`. They vote by the knob `similarity`; a matrix with the same rows holds the similarity of each two.
     """
 
     def __init__(self, header: Header):
@@ -37,7 +37,7 @@ class DrawnTextValidator:
         self._next, self._bound = None, 0.0
 
     def problems(self, step: Step) -> Iterator[str]:
-        """What is wrong with the texts of a step, the next one, a phrase each."""
+        """Problems of the texts of a step, the next one, a phrase each."""
         for check in (DRAWN, VOTE):
             for detail in details_by_check(self._header, step, check):
                 if (read := tally_reading(self._header, step, detail)) is None:
@@ -48,7 +48,7 @@ class DrawnTextValidator:
                 self.checked += len(read.rows)
 
     def _check_numbering(self, read: TallyReading) -> Iterator[str]:
-        """Whether the texts go on where those before them ended, and the bound has not risen."""
+        """Check that the texts go on where those before them ended, and that the bound has not risen."""
         first, bound = (read.whole_scope.number(name) for name in ("first", "bound"))
         at = 0 if first is None else int(first)
         if self._next is not None and at != self._next:
@@ -60,13 +60,13 @@ class DrawnTextValidator:
             self._bound = bound
 
     def _similarity_matrix(self, step: Step, name: str) -> MatrixReading | None:
-        """The matrix whose rows are those of a tally."""
+        """The matrix with the rows of a tally."""
         every = (matrix_reading(self._header, step, x) for x in step.details or ())
         return next((x for x in every if x is not None and x.form.rows_of == name), None)
 
 
 def _check_vote(read: TallyReading, matrix: MatrixReading | None) -> Iterator[str]:
-    """What is wrong with a vote, which is held again."""
+    """Problems of a vote, which is repeated."""
     columns, measure = read.detail.columns, read.whole_scope.entry("similarity")
     texts, logp, votes = (columns.get(name, []) for name in ("tokens", "logp", "votes"))
     if measure not in MEASURES:

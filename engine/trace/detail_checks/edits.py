@@ -20,7 +20,7 @@ SHARED = (
 
 
 def edits_problems(detail: TallyDetail, step: Step, knobs: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with the passes of a step over its draft, a phrase each. The first of them speaks for all."""
+    """Problems of the passes of a step over its draft, a phrase each. The first pass reports for all."""
     passes = [x for x in step.details or () if isinstance(x, TallyDetail) and x.name == detail.name]
     if detail is not passes[0]:
         return

@@ -15,7 +15,7 @@ from ..details.shapes import CanvasDetail
 def exploration_problems(
     knobs: Mapping[str, Any], fill: CanvasDetail, last: CanvasDetail | None, ends: Collection[int]
 ) -> Iterator[str]:
-    """What is wrong with what a pass explored, or with its not exploring; last: the pass before it in the same block."""
+    """Problems of what a pass explored, or failed to explore; last: the pass before it in the same block."""
     tried, due = fill.explored, None
     if "entropy" not in fill.columns:
         yield "it says nothing of the entropy by which its selector explores"

@@ -52,8 +52,8 @@ class _CanvasState:
 
 
 class FillValidator:
-    """Follows the canvases of a run. `checked` counts the fills that were derived again, `underived` those of them whose count
-    and bars could not be: of a selector that is not known, of a branch, or of a fork before another selector's turn."""
+    """Follows the canvases of a run. `checked` counts the fills that were derived again. `underived` counts those with a count
+    and bars that could not be: of an unknown selector, of a branch, or of a fork before another selector's turn."""
 
     def __init__(self, header: Header):
         self._header = header
@@ -69,7 +69,7 @@ class FillValidator:
         self._pictures.lose()
 
     def problems(self, step: Step) -> Iterator[str]:
-        """What is wrong with the fill of a step, a phrase each."""
+        """Problems of the fill of a step, a phrase each."""
         cells = detail_by_check(self._header, step, "pictures", CanvasDetail)
         if cells is not None:
             yield from self._pictures.problems(step, cells)
@@ -106,7 +106,7 @@ class FillValidator:
         self.checked += 1
 
     def _part_word(self, kind: str, word: str, step: Step) -> Any:
-        """What the part of a step says of itself; the header tells of those that the run ended with."""
+        """A word of the step's part's description; the header describes only the parts that the run ended with."""
         same = _part_record(self._header, kind, step.step) == _part_record(self._header, kind, _LAST)
         return part_description(self._header, kind).get(word) if same else None
 
@@ -133,7 +133,8 @@ class FillValidator:
             yield f"it says that {fill.open.tolist()} are open, and the fills before it leave {due}"
 
     def _check_choice(self, step: Step, fill: CanvasDetail, canvas: _CanvasState) -> Iterator[str]:
-        """What is committed follows from ranks and bars, these from the selector's knobs, and tokens are the candidates."""
+        """Check that commits follow from ranks and bars, these from the selector's knobs, and that tokens are the
+        candidates."""
         yield from _check_commit(fill)
         knobs = _part_record(self._header, "unmasking", step.step)
         due = _DUE.get(self._part_word("unmasking", "commits", step))
@@ -179,7 +180,7 @@ def _check_commit(fill: CanvasDetail) -> Iterator[str]:
 
 
 def _are_counts(knobs: Mapping[str, Any]) -> bool:
-    """True if each knob that counts something is a whole number, and not below the least that it may be."""
+    """True if each knob that counts something is a whole number, and not below its minimum."""
     return all(type(knobs[x]) is int and knobs[x] >= least for x, least in _LEAST_COUNT.items() if x in knobs)
 
 
@@ -237,7 +238,7 @@ def _apply_commit(fill: CanvasDetail, canvas: _CanvasState) -> Iterator[str]:
 
 
 def _check_emission(step: Step, canvas: _CanvasState) -> Iterator[str]:
-    """The text goes on with what stands in one piece behind it."""
+    """Check that the text goes on with the contiguous tokens after it."""
     due = contiguous_tokens(canvas.tokens, canvas.start + canvas.emitted)
     if step.emitted != due[: len(step.emitted)]:
         yield f"it emitted {step.emitted}, and what stands behind the text is {due}"
@@ -280,7 +281,7 @@ def _revise_due(knobs: Mapping[str, Any], fill: CanvasDetail, passes: int) -> Du
 
 
 def _places_to_remask(knobs: Mapping[str, Any], fill: CanvasDetail, canvas: _CanvasState) -> list[int]:
-    """What is masked again of all that stands in the block behind the pass."""
+    """The places, of all those filled in the block after the pass, that are masked again."""
     first, behind = fill.block
     confidence = {place: c for place, (_, c) in canvas.written.items()}
     confidence |= dict(zip(fill.open.tolist(), confidence_of(fill).tolist(), strict=True))

@@ -11,7 +11,7 @@ from ..records.events import Step
 
 
 def check_fixed_point(detail: Any, step: Step, knobs: Mapping[str, Any]) -> Iterator[str]:
-    """What is final after a pass over a block: the guesses that it confirmed and one token more; each the best at its place."""
+    """Check what is final after a pass over a block: the confirmed guesses and one token more, each the best at its place."""
     if not isinstance(detail, CanvasDetail):
         return
     tokens, fixed = detail.candidate.tolist(), len(detail.places)

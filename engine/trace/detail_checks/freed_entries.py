@@ -34,12 +34,12 @@ def divergence_places(a: TextThread, b: TextThread, prompt: int) -> tuple[int, i
 def freed_entries_problem(
     ended: TextThread, freed: list[int], others: Collection[TextThread], prompt: int
 ) -> str:
-    """Why a thread that ends cannot take the entries at the places `freed` of its text with it; "": it can. They are all behind
-    what one of the `others` reads too, those that still stand, up to the last that it has read."""
+    """Why an ending thread cannot free the entries at the places `freed` of its text; "": it can. All of them must be after
+    the part that any of the remaining `others` reads too, up to the last that the thread has read."""
     if not freed:
         return ""
     read = thread_start(ended, prompt) + len(ended.tokens) - 1
-    # one that was cut off before it wrote may have read no more than the thread that it began in, whose last token waits too
+    # one cut off before it wrote may have read no more than the thread that it began in, with that last token waiting too
     least = read if ended.tokens else read - len(ended.given)
     if not least <= freed[-1] + 1 <= read or freed != list(range(freed[0], freed[-1] + 1)):
         return f"thread {ended.number} took places {freed[0]} to {freed[-1]} with it, and had read up to {read - 1}"

@@ -1,4 +1,4 @@
-"""Joint texts: how many tokens a step wrote at once, beside the texts of that length that it offered."""
+"""Joint texts: how many tokens a step wrote at once, and the texts of that length that it offered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROUNDING = 1e-9  # of a sum of doubles
 
 
 def joint_problems(detail: TallyDetail, step: Step, knobs: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong between the two tallies of a step and what it emitted, a phrase each. Their forms say the rest."""
+    """Contradictions between the two tallies of a step and what it emitted, a phrase each. Their forms cover the rest."""
     lengths, texts = step.detail(LENGTHS), step.detail(TEXTS)
     if detail.name == TEXTS:
         if lengths is None:
@@ -45,6 +45,6 @@ def joint_problems(detail: TallyDetail, step: Step, knobs: Mapping[str, Any]) ->
 
 
 def _is_close(a: Any, b: Any) -> bool:
-    """True if two numbers are equal but for rounding."""
+    """True if two numbers are equal up to rounding."""
     numbers = isinstance(a, int | float) and isinstance(b, int | float)
     return numbers and math.isclose(a, b, rel_tol=ROUNDING)

@@ -18,8 +18,8 @@ Row = dict[str, Any]
 
 
 def labels_problems(details: Sequence[Detail], tree: ThreadTree, text: Text | None) -> Iterator[str]:
-    """What is wrong with the labels of a run whose threads are `tree`. details: the two tallies of labels and of mentions
-    text: ids -> text, None where the trace does not show it"""
+    """Problems of the labels of a run with the threads `tree`. details: the two tallies of labels and of mentions
+    text: ids -> text, None if the trace does not show it"""
     if wrong := _tallies_problem(details, len(tree.strands)):
         yield wrong
         return

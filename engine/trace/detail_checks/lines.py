@@ -1,4 +1,4 @@
-"""Lines derived again: which stood, which were proposed and why one was inserted, and the text that follows from them."""
+"""Derive lines again: which existed, which were proposed, why one was inserted, and the text that follows from them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ COLUMNS = {"text", "at", "first", "after", "stays", "outcome", *GAINS}
 
 
 class _LineRound(NamedTuple):
-    """first, means: of the lines that stood; rows: of the lines that were proposed; written: tokens of one behind all"""
+    """first, means: of the existing lines; rows: of the proposed lines; written: tokens of one after all of them"""
 
     first: list[Score]
     means: list[Score]
@@ -42,8 +42,8 @@ class _LineRound(NamedTuple):
 
 
 class LineValidator:
-    """Follows the lines of a run, to hold its records against each other. `checked` counts the lines that were proposed and
-    judged again; `unread` those of them whose text could not be told, so that only scores were."""
+    """Follows the lines of a run, to compare its records with each other. `checked` counts the proposed lines that were
+    judged again; `unread` those of them with an unknown text, so that only their scores were checked."""
 
     def __init__(self, header: Header, prompt: Sequence[int]):
         """prompt: the ids that were read of it."""
@@ -54,11 +54,11 @@ class LineValidator:
         self.checked = self.unread = 0
 
     def lose(self) -> None:
-        """From here on nothing can be told: the run has gone on from another one's lines."""
+        """Stop following: the run has gone on from another one's lines."""
         self._known = False
 
     def problems(self, step: Step) -> Iterator[str]:
-        """What the record of a step, the next one, says wrongly."""
+        """Problems of the record of a step, the next one."""
         self._pieces |= {int(x): piece for x, piece in (step.pieces or {}).items()}
         details: list[Any] = details_by_check(self._header, step, "lines")
         emitted = step.emitted
@@ -115,7 +115,7 @@ class LineValidator:
     def _check_decisions(
         self, record: _LineRound, values: Mapping[str, Any], knobs: Mapping[str, Any]
     ) -> Iterator[str]:
-        """What is decided otherwise than scores and texts decide it."""
+        """Decisions that do not follow from scores and texts."""
         places, tau, like = (knobs.get(x) for x in ("infill_places", "tau", "max_similarity"))
         if (
             not isinstance(places, int)
@@ -154,7 +154,7 @@ class LineValidator:
                 )
 
     def _line_context(self, knobs: Mapping[str, Any], like: float) -> LineContext | None:
-        """What proposed lines are held against; None where it cannot be told."""
+        """The context in which proposed lines are judged; None if it is unknown."""
         if knobs.get("syntax_check") == "none" or not self._header.pieces:
             return LineContext([tuple(x) for x in self._lines], None, like)
         head = self._text(self._prompt) if knobs.get("syntax_check") == "prompt" else ""
@@ -166,7 +166,7 @@ class LineValidator:
         )
 
     def _line(self, ids: Sequence[int], standing: LineContext) -> str | tuple[int, ...] | None:
-        """A line as `standing` has them; None where it cannot be told."""
+        """A line as `standing` has them; None if it is unknown."""
         return tuple(ids) if standing.head is None else self._text(ids)
 
     def _text(self, ids: Sequence[int]) -> str | None:
@@ -188,7 +188,7 @@ def _are_scores(numbers: Sequence[Score]) -> bool:
 
 
 def _expected_gain(x: Mapping[str, Any], record: _LineRound, tau: float) -> dict[str, Any]:
-    """What the scores say of a line that was proposed."""
+    """The figures of a proposed line that follow from the scores."""
     due: dict[str, Any] = {"first": record.first[x["at"]], **dict.fromkeys(GAINS)}
     if x["outcome"] in SCORED and x["after"] is not None:
         gains, _ = line_gains(record.means[x["at"] :], x["after"], tau)

@@ -1,4 +1,4 @@
-"""Mixtures: texts whose last tokens are read as one row, each by its share of it."""
+"""Mixtures: texts with last tokens that are read as one row, each by its share of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..records.events import Step
 
 
 def mixture_problems(detail: Detail, step: Step, knobs: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with texts that are read as one: the best of what could go on does, and shares follow from scores."""
+    """Problems of texts that are read as one: the best possible continuations must go on, and shares follow from scores."""
     if not isinstance(detail, TreeDetail):
         yield "its texts are no tree"
         return

@@ -1,4 +1,4 @@
-"""Pictures derived again: which cells a pass had to settle, the rows that it fed, and what stood in for cells to come."""
+"""Derive pictures again: the cells that a pass had to settle, the rows that it fed, and the stand-ins for cells to come."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..records.phases import is_deciding_pass
 
 
 def contiguous_tokens(tokens: Mapping[int, int], place: int) -> list[int]:
-    """The tokens that stand in one piece from the position `place` on."""
+    """The contiguous tokens from the position `place` on."""
     piece: list[int] = []
     while (token := tokens.get(place + len(piece))) is not None:
         piece.append(token)
@@ -21,7 +21,7 @@ def contiguous_tokens(tokens: Mapping[int, int], place: int) -> list[int]:
 
 
 class PictureValidator:
-    """Follows the picture of a run, pass by pass. `derived`: whether the header tells what each pass has to settle."""
+    """Follows the picture of a run, pass by pass. `derived`: True if the header says what each pass has to settle."""
 
     def __init__(self, header: Header):
         self._header = header
@@ -34,7 +34,7 @@ class PictureValidator:
         self._picture = None
 
     def problems(self, step: Step, fill: CanvasDetail) -> Iterator[str]:
-        """What is wrong with a fill, a phrase each."""
+        """Problems of a fill, a phrase each."""
         if self._picture is None or len(self._picture.tokens) == self._picture.length:
             self._picture = self._begin_picture(step, fill)
             if self._whole and fill.start != step.n:
@@ -67,7 +67,7 @@ class PictureValidator:
             picture.emitted += len(step.emitted)
 
     def _begin_picture(self, step: Step, fill: CanvasDetail) -> _PictureState:
-        """The picture that begins with a fill, as the header tells of it."""
+        """The picture that begins with a fill, as the header describes it."""
         settles = part_description(self._header, "strategy").get("settles")
         knobs = method_at(self._header, step.step).get("strategy")
         number = knobs.get("window" if settles == "rows" else "steps") if isinstance(knobs, dict) else None
@@ -95,7 +95,7 @@ class PictureValidator:
         return _PictureState(fill, first, width, [len(cells) for cells in passes], passes)
 
     def _shape(self, fill: CanvasDetail) -> tuple[int, int]:
-        """The width of the header's picture, and which of its cells is the first of a fill; -1: the header does not tell."""
+        """The width of the header's picture, and which of its cells is the first of a fill; -1: not in the header."""
         shape = self._header.model.get("picture")
         width, levels = (shape.get("width"), shape.get("levels")) if isinstance(shape, dict) else (None, None)
         if not (
@@ -111,8 +111,8 @@ class PictureValidator:
 class _PictureState:
     """A picture as its fills have left it so far.
 
-    first: the cell at its first place;  sizes: cells of each pass, None: not known;  rows: these cells, where rows are written
-    raster: whether groups come in raster order;  tokens: position -> token;  waiting: cells for which another token stands
+    first: the cell at its first place;  sizes: cells of each pass, None: not known;  rows: these cells, if rows are written
+    raster: True if groups come in raster order;  tokens: position -> token;  waiting: cells that have another token for now
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class _PictureState:
             yield "its order is not that of the raster"
 
     def check_fed_rows(self, step: Step, fill: CanvasDetail) -> Iterator[str]:
-        """The rows that a pass fed, and the tokens that stood in for cells to come."""
+        """Check the rows that a pass fed, and the stand-in tokens for cells to come."""
         assert self.sizes is not None
         begin, size = self.start - self.first, len(fill.open)
         ready = {cell for cell in self.waiting if begin + cell in self.tokens}

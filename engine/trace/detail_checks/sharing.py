@@ -16,8 +16,8 @@ Node = tuple[int, int, int]  # first position, the one behind the last, texts th
 
 
 class SharingValidator:
-    """The texts of a search as lists of the entries that they read behind a prompt of `n` tokens, whose last enters with the
-    first step. Each pass writes an entry for each of its texts; then text b goes on behind text parents[b]."""
+    """The texts of a search as lists of the entries that they read after a prompt of `n` tokens; its last token enters with
+    the first step. Each pass writes an entry for each of its texts; then text b goes on after text parents[b]."""
 
     def __init__(self, header: Header, n: int):
         self._header = header
@@ -30,12 +30,12 @@ class SharingValidator:
         self._entry = 2 * size * prod(sizes) if size and len(sizes) == len(given) else None
 
     def lose(self) -> None:
-        """From here on nothing can be told: the texts have read other entries."""
+        """Stop following: the texts have read other entries."""
         self._paths, self._followed = None, False
 
     def problems(self, step: Step) -> Iterator[str]:
-        """What the record of this step, the next one, says wrongly of the entries that its texts share. They are followed as
-        long as each step says what is shared, and by which text it was written."""
+        """Problems of the record of this step, the next one, about the entries that its texts share. They are followed as
+        long as each step records what is shared, and which text wrote it."""
         parents = self._parents(step)
         if parents is None or not self._followed:
             return

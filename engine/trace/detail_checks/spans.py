@@ -30,16 +30,17 @@ class ListedSpan(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int]:
-        """Where it stands."""
+        """Its place."""
         return self.begin, self.size
 
 
 def spans_problems(header: Header, step: Step) -> Iterator[str]:
-    """What is wrong with the spans of a step, a phrase each.
+    """Problems of the spans of a step, a phrase each.
 
-    A tally whose declaration names the check "spans" lists spans of a passage of the prompt, the answer first: the columns
-    `begin` (counted from the passage's first token), `size`, `tokens`, `loss` and `greedy`; the values `start` (the position of
-    the passage), `length` and `gap`; and the knob `normal`. A matrix whose cells are its rows holds the loss of each span.
+    A tally with a declaration that names the check "spans" lists spans of a passage of the prompt, the answer first. Its
+    columns are `begin` (counted from the passage's first token), `size`, `tokens`, `loss` and `greedy`. Its values are `start`
+    (the position of the passage), `length` and `gap`; its knob is `normal`. A matrix with the tally's rows as cells holds the
+    loss of each span.
     """
     for detail in details_by_check(header, step, SPANS):
         read = tally_reading(header, step, detail)
@@ -57,7 +58,7 @@ def spans_problems(header: Header, step: Step) -> Iterator[str]:
 
 
 def passage_tokens(header: Header, step: Step) -> int:
-    """How many tokens the passages of a step have whose spans are listed."""
+    """The number of tokens in the passages of a step with listed spans."""
     tallies = (x for x in details_by_check(header, step, SPANS) if isinstance(x, TallyDetail))
     lengths = (x.values.get("length") for x in tallies)
     return sum(x for x in lengths if type(x) is int)
@@ -81,7 +82,7 @@ def _parse_spans(columns: dict[str, list[Any]]) -> list[ListedSpan]:
 
 
 def _check_prompt_tokens(read: TallyReading, spans: list[ListedSpan], prompt: Sequence[int]) -> Iterator[str]:
-    """Whether the spans hold what stands in the prompt."""
+    """Check that the spans hold the tokens of the prompt."""
     start, length = (read.whole_scope.entry(name) for name in ("start", "length"))
     if type(start) is not int or type(length) is not int or start < 0 or length < 1:
         yield f"its passage has {length} tokens at {start}"
@@ -97,7 +98,7 @@ def _check_prompt_tokens(read: TallyReading, spans: list[ListedSpan], prompt: Se
 
 
 def _check_losses(read: TallyReading, spans: list[ListedSpan], matrix: MatrixReading) -> Iterator[str]:
-    """Whether those that are listed are the best of all, and have their losses."""
+    """Check that the listed spans are the best of all, and have their losses."""
     losses, places = matrix.detail.numbers, [x.place for x in spans]
     if losses is None:
         return

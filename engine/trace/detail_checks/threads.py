@@ -23,20 +23,20 @@ class ThreadValidator:
 
     @property
     def tree(self) -> ThreadTree | None:
-        """The threads so far; None where nothing can be told."""
+        """The threads so far; None if they are unknown."""
         return self._order if self._known else None
 
     def lose(self) -> None:
-        """From here on nothing can be told: the run has gone on from another one's threads."""
+        """Stop following: the run has gone on from another one's threads."""
         self._known = False
 
     def problems(
         self, record: ThreadsDetail | None, emitted: list[int], freed: Sequence[list[int]] = ()
     ) -> Iterator[str]:
-        """What the record of a step, the next one, says wrongly.
+        """Problems of the record of a step, the next one.
 
         emitted: what the step added to the text
-        freed:   of each thread that ended the places in its text of the entries that went with it, by the cache
+        freed:   for each ended thread the places in its text of the entries freed with it, from the cache's record
         """
         if not self._known or (record is None and not self._rounds):
             return
@@ -79,8 +79,8 @@ class ThreadValidator:
         return next(filter(None, (self._start_problem(x, record) for x in record.begun[len(roots) :])), "")
 
     def _start_problem(self, child: Begun, record: ThreadsDetail) -> str:
-        """Why a child cannot have begun where its record says; "": it can. Its parent wrote in this step, and the child stands
-        behind all of that, or behind all but the token that ended it."""
+        """Why a child cannot have begun where its record says; "": it can. Its parent wrote in this step. The child comes after
+        all of the parent's tokens, or after all but the token that ended it."""
         if child.parent not in record.alive:
             return f"thread {child.parent} has the child {child.thread} and wrote no token"
         strand = self._order.strands[child.parent] if child.parent < len(self._order.strands) else None

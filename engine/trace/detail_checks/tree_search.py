@@ -20,12 +20,12 @@ SYMBOLS = "0123456789+*="  # of the first ids of a model without a tokenizer
 
 
 class SearchReplay:
-    """A tree of beginnings of texts as it grows, a node a round: which node is looked at next, and what becomes of its number.
+    """A growing tree of text beginnings, a node a round: which node is looked at next, and what becomes of its number.
 
-    Node 0 is the beginning of all texts; the others stand as they were born.
+    Node 0 is the beginning of all texts; the others are in the order of their creation.
 
     candidates, priors: of each node the tokens that may follow it, and a number of each
-    closed: of each node, whether nothing more is looked for behind it
+    closed: for each node, True if the search after it has ended
     """
 
     def __init__(self, score: Score, candidates: Sequence[int], priors: Sequence[float]):
@@ -76,7 +76,7 @@ class SearchReplay:
         return node
 
     def reward(self, node: int, reward: float) -> None:
-        """Tell a node, and all before it, what its text came to: the largest counts. What is exhausted is closed."""
+        """Give a node and all before it the reward of its text: the largest counts. Exhausted nodes are closed."""
         at = node
         while at >= 0:
             self.visits[at] += 1
@@ -146,8 +146,8 @@ def search_problems(
     text: Callable[[list[int]], str] | None,
     shown: bool,
 ) -> Iterator[str]:
-    """What is wrong with a search that emitted these tokens, a phrase each: it is made again from its candidates and rewards.
-    judged: its texts, a row each;  stops: ids that end texts;  text: of ids;  shown: whether it can be told"""
+    """Problems of a search that emitted these tokens, a phrase each. The search is repeated from its candidates and rewards.
+    judged: its texts, a row each;  stops: ids that end texts;  text: of ids;  shown: True if the text is known"""
     growth, knobs = reading.form.growth, reading.knobs
     most = knobs.get("rollouts")
     if growth is None or not isinstance(most, int | float) or not len(judged):
@@ -171,7 +171,7 @@ def search_problems(
 
 
 def _candidate_problems(reading: TreeReading, growth: Growth) -> Iterator[str]:
-    """Nodes whose candidates contradict what became of them, or do not stand with the likeliest first."""
+    """Nodes with candidates that contradict their outcome, or that are not sorted with the likeliest first."""
     columns = reading.detail.columns
     words = zip(columns["outcome"], reading.outcomes, strict=True)
     rows = zip(words, columns[growth.candidates], columns[growth.priors], strict=True)
@@ -238,7 +238,7 @@ def _growth_problems(reading: TreeReading, growth: Growth, judged: TallyDetail, 
 
 
 def _end_problems(reading: TreeReading, growth: Growth, again: SearchReplay) -> Iterator[str]:
-    """What the nodes had at the end otherwise than it follows."""
+    """Final values of the nodes that do not follow."""
     columns = reading.detail.columns
     counted: dict[str, list[Any]] = {
         growth.visits: again.visits,
@@ -252,7 +252,7 @@ def _end_problems(reading: TreeReading, growth: Growth, again: SearchReplay) -> 
 
 
 def node_outcomes(reading: TreeReading, again: SearchReplay) -> list[str]:
-    """The outcome of each node as the tree stands: what ends a text, or whether its candidates are all closed."""
+    """The outcome of each node of the current tree: what ends a text, or whether its candidates are all closed."""
     growth = reading.form.growth
     assert growth is not None
     going = next((word for word, x in reading.form.outcomes.items() if x.fate == "open"), "")
@@ -266,7 +266,7 @@ def node_outcomes(reading: TreeReading, again: SearchReplay) -> list[str]:
 
 
 def judged_text(tokens: Sequence[int], stops: Sequence[int], text: Callable[[list[int]], str] | None) -> str:
-    """What is judged of a text: without the token that ends it; text: of ids, None: there is no tokenizer."""
+    """The part of a text that is judged: without the token that ends it; text: of ids, None: there is no tokenizer."""
     body = [*tokens[:-1]] if tokens and tokens[-1] in stops else [*tokens]
     return text(body) if text is not None else "".join(SYMBOLS[x] if x < len(SYMBOLS) else " " for x in body)
 

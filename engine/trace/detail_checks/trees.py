@@ -37,7 +37,7 @@ def tree_reading(
     before: Step | None = None,
     text: Text | None = None,
 ) -> TreeReading:
-    """A tree beside its declaration. before: the step before, None where there is none, or nobody knows;  text: ids -> text"""
+    """A tree with its declaration. before: the step before, None if there is none or it is unknown;  text: ids -> text"""
     judged = step.detail(form.judged) if form.judged else None
     earlier = None if before is None else before.detail(detail.name)
     return TreeReading(
@@ -53,13 +53,13 @@ def tree_reading(
 
 
 def settles_at_end(header: Header, step: Step) -> bool:
-    """True if the text is settled at the end of the run alone: until then steps emit what may be replaced."""
+    """True if the text is settled only at the end of the run: until then steps emit what may be replaced."""
     return any(form.settles_at_end for _, form in declared_trees(header, step))
 
 
 class TreeValidator:
-    """Trees of all shapes, each by its declaration and beside that of the step before. begins: whether the trace holds the
-    beginning of the run; a branch goes on in the midst of its texts."""
+    """Checks trees of all shapes, each by its declaration and against the tree of the step before. begins: True if the trace
+    holds the beginning of the run; a branch goes on in the midst of its texts."""
 
     def __init__(self, header: Header, begins: bool):
         self._header = header
@@ -67,11 +67,11 @@ class TreeValidator:
         self._before: Step | None = None
 
     def lose(self) -> None:
-        """What went before the next step is not told, or something else."""
+        """Forget the step before: it is unknown, or differs."""
         self._before, self._known = None, False
 
     def problems(self, step: Step) -> Iterator[str]:
-        """What the trees of this step, the next one, say wrongly."""
+        """Problems of the trees of this step, the next one."""
         before, known = self._before, self._known
         self._before, self._known = step, True
         for detail, form in declared_trees(self._header, step):

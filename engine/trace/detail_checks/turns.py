@@ -1,4 +1,4 @@
-"""The books of two models that write one text by turns: whose turn it was, and what it had to catch up on, derived again."""
+"""Checks of two models that write one text in turns: derive again which one wrote, and what it had to catch up on."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SwitchValidator:
         self._whole, self._next = False, None
 
     def problems(self, step: Step) -> Iterator[str]:
-        """What is wrong with the turns of a step, a phrase each."""
+        """Problems of the turns of a step, a phrase each."""
         for check, columns, values, follow in (
             ("turns", TURN, TURN_VALUES, self._check_turn),
             ("blocks", BLOCK, BLOCK_VALUES, self._check_block),
@@ -76,7 +76,7 @@ class SwitchValidator:
     def _check_decision(
         self, row: Mapping[str, Any], values: Mapping[str, Any], knobs: Mapping[str, Any]
     ) -> Iterator[str]:
-        """Whose turn it is next, by the scores so far."""
+        """Check which model writes next, by the scores so far."""
         window, least, tau, shift = (
             knobs.get(x) for x in ("window", "min_turn_tokens", "tau", "large_tau_offset")
         )

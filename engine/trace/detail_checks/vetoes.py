@@ -15,15 +15,15 @@ _VOCAB = 1 << 22  # ids of the largest vocabulary that is looked at
 
 
 class VetoValidator:
-    """Follows a canvas under a grammar, which the header's strategy names and whose tokens the first fill tells."""
+    """Follows a canvas under a grammar. The header's strategy names the grammar, and the first fill lists its tokens."""
 
     def __init__(self, header: Header):
         self._header = header
         self._language: Language | None = None
 
     def problems(self, fill: CanvasDetail, before: Sequence[int], text: Any) -> Iterator[str]:
-        """What is wrong with the vetoes of a fill, a phrase each. before: the canvas before the pass, OPEN where nothing
-        stands;  text: the grammar, or nothing."""
+        """Problems of the vetoes of a fill, a phrase each. before: the canvas before the pass, OPEN where no token is;
+        text: the grammar, or nothing."""
         if not isinstance(text, str) or not text.strip():
             if fill.vetoes is not None or fill.witness is not None:
                 yield "it tells of a grammar, and its strategy has none"
@@ -68,7 +68,7 @@ class VetoValidator:
 
 
 def _check_joint_vetoes(fill: CanvasDetail, canvas: list[int], language: Language) -> Iterator[str]:
-    """Of what was to be committed, exactly that was refused which leaves no text beside the others."""
+    """Check that exactly those commits were refused that leave no text together with the others."""
     taken = recorded_mask(fill).nonzero()[0].tolist()
     order = commit_order(taken, confidence_of(fill), fill.columns.get("order"), fill.explored_index)
     refused = language.joint_conflicts(

@@ -14,7 +14,7 @@ from .shapes import CanvasDetail
 
 
 class CanvasReading:
-    """A canvas beside its declaration.
+    """A canvas with its declaration.
 
     knobs:   of the part that recorded it
     n:       tokens of the text before the step;  emitted: tokens that the step added to it
@@ -51,7 +51,7 @@ class CanvasReading:
 
     @cached_property
     def whole_scope(self) -> FormulaScope:
-        """Names that stand for the whole canvas."""
+        """Names for the whole canvas."""
         return FormulaScope({**self._shared, "held": self.run_length}, self._types, None, self._text)
 
     @property
@@ -92,7 +92,7 @@ class CanvasReading:
 
     @property
     def follows_declaration(self) -> bool:
-        """True if exactly those places were settled that the declaration gives, with the tokens proposed there."""
+        """True if exactly the declared places were settled, with the tokens proposed there."""
         due = self.due_places
         same: bool = self.detail.places == self.detail.open[due].tolist()
         if not same:
@@ -101,7 +101,7 @@ class CanvasReading:
         return right
 
     def words(self, index: int) -> str:
-        """What an open place is, in a few words."""
+        """A description of an open place, in a few words."""
         return self.rows[index].say_first(self.form.place)
 
     def _columns(self) -> dict[str, list[Any]]:
@@ -139,7 +139,7 @@ class CanvasReading:
 
 
 def canvas_problems(reading: CanvasReading) -> Iterator[str]:
-    """What is wrong with a canvas by its own declaration, a phrase each."""
+    """Problems of a canvas by its own declaration, a phrase each."""
     detail, due = reading.detail, reading.due_places
     if detail.places != detail.open[due].tolist():
         yield f"{detail.name} settles {detail.places}, and its declaration gives {detail.open[due].tolist()}"

@@ -1,4 +1,4 @@
-"""What must agree inside a canvas: lengths, places, ids. Checked while a trace is read."""
+"""Checks inside a canvas, made while a trace is read: lengths, places, ids."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _validate_exploration(canvas: CanvasDetail, where: str) -> None:
 
 
 def _validate_standins(canvas: CanvasDetail, where: str, vocab: int) -> None:
-    """Stand-ins are a position and an id each."""
+    """Check that stand-ins are a position and an id each."""
     for row in canvas.standins or []:
         if not (type(row) is list and len(row) == 2 and all(type(x) is int for x in row)):
             raise TraceError(f"{where}.standins has a row that is no position and id")

@@ -54,8 +54,8 @@ def factor_count(confidence: np.ndarray, factor: float) -> int:
 def leap_bars(
     open: np.ndarray, confidence: np.ndarray, tau: float, relaxed: float, radius: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(int32 [A] anchors, float32 [O] bars): open places whose confidence reaches tau, and the bar of each of all: `relaxed`
-    within `radius` of an anchor, else tau."""
+    """(int32 [A] anchors, float32 [O] bars): the open places with a confidence of at least tau, and the bar of each open place:
+    `relaxed` within `radius` of an anchor, else tau."""
     anchors = open[confidence >= np.float32(tau)]
     near = (abs(open[:, None] - anchors) <= radius).any(1)
     return anchors, np.where(near, np.float32(relaxed), np.float32(tau)).astype(np.float32)
@@ -81,8 +81,8 @@ def filter_bars(final: np.ndarray, accept: float) -> np.ndarray:
 def find_cut(
     open: np.ndarray, candidate: np.ndarray, confidence: np.ndarray, bars: np.ndarray, ends: Collection[int]
 ) -> int | None:
-    """The position behind the place where the text is to end: the first open one whose candidate is one of `ends` and whose bar
-    is 0, else the most confident of those, of equal ones the first; None: no candidate ends the text."""
+    """The position after the place where the text is to end; None: no candidate ends the text. The place is the first open one
+    with a candidate in `ends` and bar 0; else the most confident one with such a candidate, of equal ones the first."""
     at = np.flatnonzero(np.isin(candidate, [*ends]))
     if not len(at):
         return None

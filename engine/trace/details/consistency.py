@@ -1,4 +1,4 @@
-"""What must agree inside details and their declarations, checked while a trace is read."""
+"""Checks inside details and their declarations, made while a trace is read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MOST_DETAILS = 64  # of a step
 MOST_NAMES = 32  # columns, values, outcomes or sentences of a declaration
 MOST_MARKS = 1024  # of a matrix
 NAME = 64  # characters of a name
-MOST_LANES = 8  # that are drawn beside each other
+MOST_LANES = 8  # that are drawn next to each other
 _TYPES: dict[str, frozenset[type]] = {
     "text": frozenset([str]),
     "token": frozenset([int]),
@@ -43,7 +43,7 @@ _TYPES: dict[str, frozenset[type]] = {
 
 
 def validate_forms(forms: Mapping[str, Form]) -> None:
-    """Whether the declarations of a header can be read. Raises TraceError."""
+    """Check that the declarations of a header can be read. Raises TraceError."""
     if len(forms) > MOST_FORMS:
         raise TraceError(f"details declares {len(forms)} names, above the limit of {MOST_FORMS}")
     for name, form in forms.items():
@@ -65,7 +65,7 @@ def validate_forms(forms: Mapping[str, Form]) -> None:
 
 
 def _validate_form(form: Form, where: str, forms: Mapping[str, Form]) -> None:
-    """What is particular to each shape."""
+    """Check the rules that are particular to each shape."""
     if isinstance(form, TallyForm):
         _validate_tally_form(form, where)
     elif isinstance(form, MatrixForm):
@@ -80,7 +80,7 @@ def _validate_form(form: Form, where: str, forms: Mapping[str, Form]) -> None:
 
 
 def _validate_judged(form: TreeForm, where: str, judged: Form | None) -> None:
-    """Whether a tree that names a tally of texts has one."""
+    """Check that a tree that names a tally of texts has one."""
     texts = [x.name for x in judged.columns if x.type == "tokens"] if isinstance(judged, TallyForm) else []
     if form.judged and form.text not in texts:
         raise TraceError(f"{where} names {form.judged[:20]!r}, which is no tally of texts")
@@ -96,7 +96,7 @@ def _validate_column(column: DetailColumn, where: str) -> None:
 
 
 def _validate_drawings(form: TallyForm, types: Mapping[str, str], where: str) -> None:
-    """Whether lanes and scale name columns that there are. Raises TraceError."""
+    """Check that lanes and scale name existing columns. Raises TraceError."""
     if (lanes := form.lanes) is not None:
         if types.get(lanes.column) != "text" or types.get(lanes.token) != "token":
             raise TraceError(f"{where} draws lanes without a text column of lanes and one of tokens")
@@ -267,7 +267,7 @@ def _validate_canvas(detail: CanvasDetail, form: Form | None, where: str, vocab:
 
 
 def _validate_matrix_tally(detail: MatrixDetail, form: Form | None, details: Sequence[Detail]) -> None:
-    """Whether the tally is there that a matrix belongs to."""
+    """Check that the tally that a matrix belongs to is there."""
     if not isinstance(form, MatrixForm):
         return
     where = f"details.{detail.name[:20]}"
@@ -377,7 +377,7 @@ def _validate_matrix(detail: MatrixDetail, form: Form | None, where: str, vocab:
 def validate_columns(
     columns: Mapping[str, list[Any]], declared: Sequence[DetailColumn], where: str, vocab: int
 ) -> None:
-    """Whether every column is declared and its entries have the type. Raises TraceError."""
+    """Check that every column is declared and its entries have the type. Raises TraceError."""
     types = {x.name: x.type for x in declared}
     for name, column in columns.items():
         kind = types.get(name)

@@ -8,10 +8,10 @@ A formula (`values/formula.py`) may name:
 - `k`, the number of the row, from 1; `below`, how many rows come after it; `rows`, how many there are;
 - `holds`, 1 where the row's outcome holds, else 0; `hidden`, how many rows a card leaves out;
 - `emitted`, how many tokens the step added to the text.
-What else those of a tree may name stands at `TreeForm` and `Growth`.
+See `TreeForm` and `Growth` for the further names that formulas of a tree may use.
 
-A sentence holds formulas in braces: {p:3} with three decimals, {tau:g} as it is, {p:p} as a probability, {x:n} as a count. A
-name of a text or token stands for its text. A sentence in which something is missing is left out.
+A sentence holds formulas in braces: {p:3} with three decimals, {tau:g} as it is, {p:p} as a probability, {x:n} as a count. The
+name of a text or token is replaced by its text. A sentence with a missing value is left out.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ class Passage:
 
 @dataclass
 class Account:
-    """What a notebook says of a step at length, in the place of the rows and lines of a card.
+    """A notebook's long text about a step, instead of the rows and lines of a card.
 
-    where:    what stands beside the title; the first sentence that is said
-    rule:     by what it was decided, in words
+    where:    the text next to the title; the first sentence that applies
+    rule:     the rule that decided, in words
     passages: the paragraphs; those of several tallies in one card follow each other
     """
 
@@ -107,9 +107,9 @@ class Account:
 
 @dataclass
 class BesideForm:
-    """A tally that stands under the step's own decision, not in its place.
+    """A tally shown under the step's own decision, in addition to it.
 
-    words: what introduces its rows in an explanation;  row: and says of a row there, in front of what became of it
+    words: introduce its rows in an explanation;  row: text of a row there, before its outcome
     """
 
     words: str
@@ -118,7 +118,7 @@ class BesideForm:
 
 @dataclass
 class LaneWords:
-    """A lane in which rows are drawn. sign: a letter;  name: of who writes there;  role: whose passes count for it"""
+    """A lane in which rows are drawn. sign: a letter;  name: of its writer;  role: the passes of this role count for it"""
 
     sign: str
     name: str
@@ -164,10 +164,10 @@ class LaneForm:
 
 @dataclass
 class PriceForm:
-    """What the passes of several models cost, model beside model.
+    """The cost of the passes of several models, one next to the other.
 
-    title: of the table;  lanes: lane of passes -> what its model is called;  together: the same of all
-    part:  the first sentence that is said of the first lane; {share} is its part of all operations, in percent
+    title: of the table;  lanes: lane of passes -> name of its model;  together: the same of all
+    part:  the first sentence that applies to the first lane; {share} is its part of all operations, in percent
     """
 
     title: str
@@ -179,17 +179,17 @@ class PriceForm:
 @dataclass
 class ScaleForm:
     """Rows drawn as bars on one axis, with the line of a bar through all of them. Tallies of a step with the same title are one
-    drawing; all words but those of rows are of the first.
+    drawing; all words except those of rows come from the first.
 
-    title, says: heads of the view;  caption: of its table;  row: what a row is called in its head
+    title, says: heads of the view;  caption: of its table;  row: name of a row in its head
     axis:   sentence on the side of the bar on which a row holds;  number: what the numbers are, in words
     value:  formula of a row's number; "": its rows have no bar;  bar: formula of the line
-    tokens: column with the text of a row, which can be pressed; a row without one has the name that the card gives it
-    figure: the number as it is written;  words: what is said of a row, those that are said joined by commas
-    ruling: the first sentence that is said below the rows;  lines: all that are said behind it
-    fate:   what came of it, in a clause;  figures: of the head of the view; the first word of each is set off
-    absent: what the rows are, where they are not here yet
-    prices: what the passes of each model cost; None: that is not asked
+    tokens: column with the text of a row, which can be pressed; a row without one has its name from the card
+    figure: the number as it is written;  words: sentences about a row; those that apply are joined by commas
+    ruling: the first sentence that applies, below the rows;  lines: all that apply, after it
+    fate:   the result, in a clause;  figures: of the head of the view; the first word of each is set off
+    absent: what the rows are, if they are not here yet
+    prices: the cost of the passes of each model; None: not shown
     """
 
     title: str = ""
@@ -231,7 +231,7 @@ class ScaleForm:
 
 @dataclass
 class LookForm:
-    """What the recorder of a detail has looked at to decide (`Look`), beside the passes.
+    """What the recorder of a detail computed to decide (`Look`), in addition to the passes.
 
     of, lane: as a `Look` has them;  rows: formula of how many;  given: column or value -> what it must be
     each:     once for each row of the detail, not once for the whole;  least: there may be more rows

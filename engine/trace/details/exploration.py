@@ -43,7 +43,7 @@ def place_bars(open: np.ndarray, edge: int, tau: float, beyond: float) -> np.nda
 
 
 def entropy_bits(laws: np.ndarray) -> np.ndarray:
-    """float32 [O]: the entropy of each law, float64 [O, V], in bits."""
+    """float32 [O]: the entropy of each distribution, float64 [O, V], in bits."""
     bits: np.ndarray = (
         -np.where(laws > 0, laws * np.log2(np.where(laws > 0, laws, 1)), 0).sum(-1).astype(np.float32)
     )
@@ -76,7 +76,7 @@ def count_sure_places(
 
 
 def canvas_scores(chance: np.ndarray, sure: list[int], gain: float) -> np.ndarray:
-    """float64 [K]: log of the token's probability, plus `gain` for each place that is sure beside it."""
+    """float64 [K]: log of the token's probability, plus `gain` for each other place that is sure."""
     return np.log(np.maximum(chance.astype(np.float64), 1e-300)) + gain * np.array(sure, np.float64)
 
 

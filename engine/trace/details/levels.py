@@ -22,7 +22,7 @@ ORDER = get_args(DetailLevel)
 
 
 def filter_details(level: str, details: Sequence[Detail], forms: Mapping[str, Form]) -> list[Detail]:
-    """The details with the columns and values that `level` keeps; a detail of which no column is kept is left out.
+    """The details with the columns and values that `level` keeps; a detail that keeps no column is left out.
 
     Raises KeyError for a detail that the method does not declare.
     """
@@ -53,7 +53,7 @@ def filter_details(level: str, details: Sequence[Detail], forms: Mapping[str, Fo
 
 
 def _filter_nodes(level: str, detail: TreeDetail, form: TreeForm) -> TreeDetail:
-    """The tree with the nodes whose outcomes `level` keeps. Others follow none of those that are dropped."""
+    """The tree with the nodes that have outcomes kept at `level`. No kept node follows a dropped one."""
     words = detail.columns.get("outcome", ())
     kept = [node for node, word in enumerate(words) if _is_kept(level, form.outcomes[word])]
     if len(kept) == len(words):

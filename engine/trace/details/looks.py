@@ -1,4 +1,4 @@
-"""Looks: what a router of two models ran beside their passes, to decide."""
+"""Looks: what a router of two models computed in addition to their passes, to decide."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def validate_looks(looks: Sequence[Look] | None) -> None:
 
 
 def due_looks(reading: TallyReading) -> Iterator[DueLook]:
-    """What a tally says that its recorder has looked at."""
+    """The looks that a tally requires of its recorder."""
     for one in reading.form.looks:
         for scope in reading.rows if one.each else [reading.whole_scope]:
             if (due := _due_look(one, scope)) is not None:
@@ -62,7 +62,7 @@ def _due_look(one: LookForm, scope: FormulaScope) -> DueLook | None:
 
 
 def looks_problems(looks: Sequence[Look], due: Iterable[DueLook]) -> Iterator[str]:
-    """What is wrong with the looks of a step where these are `due`, a phrase each."""
+    """Problems of the looks of a step that requires the looks `due`, a phrase each."""
     due = list(due)
     same = [(x.of, x.lane) for x in looks] == [(x.of, x.lane) for x in due]
     if not (same and all(_satisfies(a, b) for a, b in zip(looks, due, strict=True))):

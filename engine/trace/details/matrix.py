@@ -16,7 +16,7 @@ ROUNDING = 1e-9  # by which a number may leave its scale
 
 
 class MatrixReading:
-    """A matrix beside its declaration.
+    """A matrix with its declaration.
 
     knobs:   of the part that recorded it;  emitted: ids that the step added to the text
     text:    ids -> text, needed for sentences alone
@@ -38,7 +38,7 @@ class MatrixReading:
 
     @cached_property
     def whole_scope(self) -> FormulaScope:
-        """Names that stand for the whole matrix."""
+        """Names for the whole matrix."""
         rows, columns = self.detail.size
         numbers = self.detail.numbers
         own = {
@@ -63,7 +63,7 @@ class MatrixReading:
 
 
 def matrix_problems(reading: MatrixReading) -> Iterator[str]:
-    """What is wrong with a matrix by its own declaration, a phrase each."""
+    """Problems of a matrix by its own declaration, a phrase each."""
     numbers, scale = reading.detail.numbers, reading.form.scale
     if numbers is None or not scale:
         return

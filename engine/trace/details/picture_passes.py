@@ -1,4 +1,4 @@
-"""Pictured: which cells of a picture a pass settles, row beside row or group by group; for who settles and for who checks."""
+"""The cells of a picture that a pass settles, several rows at once or group by group; used to settle and to check."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def zipar_passes(first: int, behind: int, width: int, window: int) -> list[list[
 
 
 def randar_group_sizes(cells: int, steps: int) -> list[int]:
-    """RandAR: how many of `cells` each pass writes: behind pass i of `steps` floor((1 - cos(pi / 2 (i + 1) / steps)) cells + 1)
-    stand, all of them at most, and each pass writes one at least."""
+    """RandAR: how many of `cells` each pass writes. After pass i of `steps`, floor((1 - cos(pi / 2 (i + 1) / steps)) cells + 1)
+    cells are written, at most all of them; each pass writes at least one."""
     steps = min(steps, cells)
     sizes = list[int]()
     done = 0

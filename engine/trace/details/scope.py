@@ -15,7 +15,7 @@ Text = Callable[[Sequence[int]], str]
 
 
 class FormulaScope:
-    """What a formula may name. Later mappings give way to earlier ones.
+    """The names that a formula may use. Earlier mappings override later ones.
 
     own:    column or value -> its entry;  above: the same of the row above, None above the first
     types:  column or value -> its declared type;  text: ids -> text, needed for sentences alone
@@ -53,22 +53,22 @@ class FormulaScope:
         return of
 
     def value(self, text: str) -> float | None:
-        """What a formula gives; None where a number is missing, or there is none."""
+        """The value of a formula; None if a number is missing, or there is none."""
         number = evaluate_formula(formula(text), self.number)
         return number if number is not None and math.isfinite(number) else None
 
     def holds(self, text: str, within: float = 1e-9) -> bool | None:
-        """Whether a relation is true, but for rounding; None where a number is missing."""
+        """True if a relation holds up to rounding; None if a number is missing."""
         left, sign, right = relation(text)
         a, b = evaluate_formula(left, self.number), evaluate_formula(right, self.number)
         return None if a is None or b is None else agree(a, sign, b, within)
 
     def breaks(self, due: Relation) -> bool:
-        """True if a relation is due here and does not hold; one whose numbers are missing does not."""
+        """True if a relation is due here and does not hold, or has a missing number."""
         return is_given(due.given, self._own) and self.holds(due.holds, due.within) is not True
 
     def values_match(self, one: Sentence) -> bool:
-        """True if names have the values with which a sentence is said."""
+        """True if names have the values that a sentence requires."""
         for name, wanted in one.given.items():
             entry = self.entry(name)
             if not (entry in wanted if isinstance(wanted, list) else entry == wanted):
@@ -76,7 +76,7 @@ class FormulaScope:
         return True
 
     def applies(self, one: Sentence) -> bool:
-        """True if a sentence is to be said."""
+        """True if a sentence applies."""
         return self.values_match(one) and (not one.where or self.holds(one.where) is True)
 
     def say(self, one: Sentence) -> str | None:
@@ -100,12 +100,12 @@ class FormulaScope:
         return [said for one in sentences if (said := self.say(one)) is not None]
 
     def is_text(self, name: str) -> bool:
-        """True if a name stands for a text or tokens."""
+        """True if a name refers to a text or tokens."""
         entry = self.entry(name)
         return isinstance(entry, str) or (entry is not None and self._types.get(name) in ("token", "tokens"))
 
     def write(self, what: Any, form: str) -> str | None:
-        """A formula's number in a form, or the text of a name that stands for one."""
+        """A formula's number in a form, or the text that a name refers to."""
         if isinstance(what, str) and self.is_text(what):
             entry = self.entry(what)
             if isinstance(entry, str):

@@ -1,6 +1,6 @@
-"""Details: what a strategy or router records of a step beside its tokens, in one of a few shapes that every view can draw.
+"""Details: records of a step by a strategy or router, in addition to its tokens, in a few shapes that every view can draw.
 
-A detail has the name under which the header declares it (`declarations.py`): there stand its words, formulas and outcomes.
+The header declares a detail under its name (`declarations.py`), with its words, formulas and outcomes.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class CanvasDetail:
 
     @property
     def ids(self) -> list[int]:
-        """All tokens that it names, but for those of its columns, of stand-ins and of the terminals."""
+        """All tokens that it names, except those of its columns, of stand-ins and of the terminals."""
         tried = self.explored.ids if self.explored is not None else []
         vetoed = [x.token for x in self.vetoes or ()]
         return [*self.candidate.tolist(), *tried, *vetoed, *(self.witness or ())]

@@ -12,7 +12,7 @@ from .shapes import TallyDetail
 
 
 class TallyReading:
-    """A tally beside its declaration.
+    """A tally with its declaration.
 
     knobs:   of the part that recorded it;  emitted: ids that the step added to the text
     text:    ids -> text, needed for sentences alone
@@ -34,7 +34,7 @@ class TallyReading:
 
     @cached_property
     def whole_scope(self) -> FormulaScope:
-        """Names that stand for the whole table; of a table of one row its columns too."""
+        """Names for the whole table; for a table of one row its columns too."""
         return self.scope_with_hidden(self.hidden_count)
 
     def scope_with_hidden(self, hidden: int) -> FormulaScope:
@@ -58,7 +58,7 @@ class TallyReading:
 
     @cached_property
     def outcomes(self) -> list[Outcome]:
-        """What became of each row; where none is declared, all are kept."""
+        """The outcome of each row; if none is declared, all are kept."""
         if not self.form.outcomes:
             return [Outcome(True)] * len(self.detail)
         return [self.form.outcomes[word] for word in self.detail.columns.get("outcome", ())]
@@ -85,17 +85,17 @@ class TallyReading:
         return self.rows[index].value(self.form.value) if self.form.value else None
 
     def bar(self, index: int) -> float | None:
-        """What that is compared with; None: it did not decide."""
+        """The bar that the row's number is compared with; None: it did not decide."""
         bar = self.outcomes[index].bar
         return self.rows[index].value(bar) if bar else None
 
     def words(self, index: int) -> str:
-        """What became of a row."""
+        """The outcome of a row in words."""
         return ", ".join(filter(None, self.rows[index].say_all(self.outcomes[index].words)))
 
     @cached_property
     def emitting_rows(self) -> list[int]:
-        """The rows whose tokens the step emitted, counted from 0."""
+        """The rows with tokens that the step emitted, counted from 0."""
         words = self.detail.columns.get("outcome", [])
         chosen = self.form.emitting
         return [i for i, x in enumerate(self.outcomes) if (words[i] in chosen if chosen else x.holds)]
@@ -123,7 +123,7 @@ class TallyReading:
 
 
 def tally_problems(reading: TallyReading, emitted: Sequence[int]) -> Iterator[str]:
-    """What is wrong with a tally by its own declaration, a phrase each."""
+    """Problems of a tally by its own declaration, a phrase each."""
     form, detail = reading.form, reading.detail
     name = detail.name
     for index, outcome in enumerate(reading.outcomes):

@@ -11,7 +11,7 @@ from .shapes import ThreadsDetail
 
 @dataclass(eq=False)
 class TextThread:
-    """A thread as its records tell of it. rounds: the first in which it wrote, -1 before that; children: by the place in
+    """A thread as recorded. rounds: the first in which it wrote, -1 before that; children: by the place in
     `tokens` where they began"""
 
     number: int
@@ -25,7 +25,7 @@ class TextThread:
 
     @property
     def place(self) -> tuple[tuple[float, int], ...]:
-        """Where its end stands in the run's text: sorts threads as their last tokens are sorted."""
+        """A sort key: the place of its end in the run's text; sorts threads as their last tokens are sorted."""
         steps: list[tuple[float, int]] = [(float("inf"), 0)]
         strand: TextThread | None = self
         while strand is not None:
@@ -44,7 +44,7 @@ class _ReadPosition:
 
 
 class ThreadTree:
-    """The text of threads that are written side by side, token by token as far as all before stands.
+    """The text of threads that are written at once, token by token as far as everything before is complete.
 
     stops: tokens that end a thread;  strands: all threads, by number
     """
@@ -70,7 +70,7 @@ class ThreadTree:
         return strand
 
     def take(self) -> list[int]:
-        """The tokens that stand by now and did not before."""
+        """The tokens that have become part of the text since the last call."""
         out: list[int] = []
         while self._ways:
             way = self._ways[-1]
@@ -98,8 +98,9 @@ class ThreadTree:
 
 @dataclass(frozen=True)
 class ThreadSchedule:
-    """What writing side by side took: `rounds`, each a pass; `longest`, tokens on the longest way from the prompt to the end of
-    a thread, as many passes as no schedule goes below; `tokens` of all threads, as many passes as they take one after another.
+    """The passes needed to write threads at once: `rounds`, each a pass. `longest`: tokens on the longest way from the prompt
+    to the end of a thread; no schedule takes fewer passes. `tokens` of all threads: the passes that they take one after
+    another.
     """
 
     rounds: int
@@ -116,7 +117,7 @@ def build_thread_tree(records: Iterable[ThreadsDetail | None], stops: Collection
 
 
 def thread_schedule(records: Iterable[ThreadsDetail | None]) -> ThreadSchedule:
-    """What the threads of these records took."""
+    """The passes that the threads of these records took."""
     kept = [x for x in records if x is not None]
     every = build_thread_tree(kept).strands
     before: list[int] = []  # tokens on the way to the first of each thread
@@ -127,7 +128,7 @@ def thread_schedule(records: Iterable[ThreadsDetail | None]) -> ThreadSchedule:
 
 
 def threads_scope(threads: ThreadsDetail, emitted: int) -> FormulaScope:
-    """What the sentences on a step's threads may name; emitted: tokens that the step added to the text."""
+    """The names that sentences on a step's threads may use; emitted: tokens that the step added to the text."""
     return FormulaScope({"threads": len(threads), "emitted": emitted}, {})
 
 

@@ -16,12 +16,12 @@ OPEN = NodeOutcome()  # of nodes of a tree that declares no outcomes
 
 
 class TreeReading:
-    """A tree beside its declaration.
+    """A tree with its declaration.
 
     knobs:   of the part that recorded it;  emitted: ids that the step added to the text
-    before:  the tree of the step before, where it grows over steps: None where that step has none, so that nodes have no
-             parent;  known: whether that is known
-    judged:  the tally whose rows say more of its nodes
+    before:  the tree of the step before, if it grows over steps; None if that step has none, so that nodes have no
+             parent;  known: True if that is known
+    judged:  the tally with rows that describe its nodes further
     text:    ids -> text, needed for sentences alone
     """
 
@@ -54,7 +54,7 @@ class TreeReading:
 
     @cached_property
     def outcomes(self) -> list[NodeOutcome]:
-        """What became of each node."""
+        """The outcome of each node."""
         words = self.detail.columns.get("outcome")
         return [OPEN] * len(self) if words is None else [self.form.outcomes.get(word, OPEN) for word in words]
 
@@ -64,7 +64,7 @@ class TreeReading:
 
     @cached_property
     def whole_scope(self) -> FormulaScope:
-        """Names that stand for the whole tree."""
+        """Names for the whole tree."""
         fates: tuple[Fate, ...] = ("open", "ended", "left")
         count: dict[str, int] = {fate: len(self.nodes_by_fate(fate)) for fate in fates}
         return FormulaScope({**self._shared, "nodes": len(self), **count}, self._types, None, self._text)
@@ -104,7 +104,7 @@ class TreeReading:
         return self.detail.parents[node] < 0 and self.token(node) is None
 
     def number_of(self, node: int) -> int:
-        """What a reader calls it: counted from 1, a first node without a token from 0."""
+        """The node's number for readers: counted from 1; a first node without a token counts as 0."""
         return node + (not (len(self) and self.is_empty(0)))
 
     def path(self, node: int) -> list[int]:
@@ -130,12 +130,12 @@ class TreeReading:
         return None if column is None else column[node]
 
     def words(self, node: int) -> str:
-        """What became of a node."""
+        """The outcome of a node in words."""
         return ", ".join(self.node_scope(node).say_all(self.outcomes[node].words))
 
 
 def tree_problems(reading: TreeReading) -> Iterator[str]:
-    """What is wrong with a tree by its own declaration, a phrase each."""
+    """Problems of a tree by its own declaration, a phrase each."""
     form = reading.form
     for node in range(len(reading) if form.relations else 0):
         for due in form.relations:
@@ -149,7 +149,7 @@ def tree_problems(reading: TreeReading) -> Iterator[str]:
 
 
 def _check_order(reading: TreeReading) -> Iterator[str]:
-    """Groups that are torn apart, and nodes that do not stand with the best first."""
+    """Groups that are split, and nodes that are not sorted with the best first."""
     nodes, nouns = reading.nodes_by_fate("open"), reading.form.nouns
     groups = [reading.group(node) or 0 for node in nodes]
     if groups != sorted(groups):

@@ -27,13 +27,13 @@ ORIGINS: dict[Size, str] = {"small": "draft", "large": "target"}
 
 
 def kept_count(tokens: Sequence[int], loss: Sequence[float], choice: Sequence[int], bar: float) -> int:
-    """How many tokens of a block stay: those before the first whose loss is above the bar and that is not the likeliest."""
+    """The number of tokens of a block that stay: those before the first that is above the bar and not the likeliest."""
     wrong = (i for i, token in enumerate(tokens) if loss[i] > bar and token != choice[i])
     return next(wrong, len(tokens))
 
 
 def next_writer(active: Size, mean: float, tau: float, stay: int, least: int) -> Size:
-    """Whose turn it is by a mean entropy: nobody's but the writer's before it has made `least` tokens in a row."""
+    """The model that writes next, by a mean entropy; the active one until it has made `least` tokens in a row."""
     if stay < least:
         return active
     return "large" if mean > tau else "small"

@@ -57,8 +57,8 @@ def edit_distance(a: Sequence[int], b: Sequence[int]) -> int:
 
 
 def hold_vote(texts: Sequence[Sequence[int]], logp: Sequence[float], by: str) -> VoteResult:
-    """The vote of all texts of a run, by a measure. Of equal votes the text counts that the model finds likelier, then the one
-    whose ids come first; sums are exact, so the order of the texts decides nothing."""
+    """The vote of all texts of a run, by a measure. Of texts with equal votes, the one that the model finds likelier wins; then
+    the one with the lower ids. Sums are exact, so the order of the texts decides nothing."""
     n = len(texts)
     keys = [tuple(x) for x in texts]
     like = np.ones((n, n))

@@ -30,8 +30,8 @@ VARYING = (
 class ContentHash:
     """SHA-256 over the records before the end record, without what varies between equal runs.
 
-    Of each record: its JSON with sorted keys, without fields that end in `_us` at any depth, without a step's `environment`,
-    and, in the header, without VARYING, the parent's run and the run that a fork is of; an array counts by dtype, shape and
+    Of each record: its JSON with sorted keys, without fields that end in `_us` at any depth, without a step's `environment`.
+    In the header also without VARYING, the parent's run and the run that a fork comes from. An array counts by dtype, shape and
     the SHA-256 of its bytes in memory.
     """
 

@@ -1,4 +1,4 @@
-"""What a trace asks of the operating system: a lock, a sync, a new name."""
+"""Operating system calls for a trace: a lock, a sync, a new name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forks: a run that was made anew up to a step of another one, and then went on otherwise, as its header tells it."""
+"""Forks: runs that repeat another run up to a step and then go on differently, as their header records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..values.limits import TraceError
 from .record_decoder import read_dataclass
 
 MOST = 16  # legs of a run
-# another: the models read the text anew
+# if one of these changes, the models read the text again
 ANEW = frozenset({"strategy", "drafter", "schedule", "policy", "kv_compression"})
 
 
@@ -42,7 +42,7 @@ class _BaseRun:
 
 @dataclass(frozen=True)
 class _ForkRecord:
-    """What a header says of a fork, as far as it tells how to make the run anew."""
+    """A header's record of a fork, as far as it is needed to repeat the run."""
 
     step: int
     forced: list[list[Any]]
@@ -50,7 +50,7 @@ class _ForkRecord:
 
 
 def fork_legs(header: Header) -> list[ForkLeg]:
-    """The parts of the run in order, one if it is no fork. Raises TraceError for a header that tells no such story."""
+    """The parts of the run in order, one if it is not a fork. Raises TraceError for a header without a readable fork record."""
     method = header.method
     parts = header.parts
     seed = header.seed
@@ -79,8 +79,8 @@ def fork_legs(header: Header) -> list[ForkLeg]:
 
 
 def reread_steps(header: Header, kinds: Collection[str] = ANEW) -> set[int]:
-    """The steps before which the models read the text anew, so that their caches are others, for the sake of another part of
-    these kinds. Raises TraceError."""
+    """The steps before which the models read the text again because a part of these kinds changed; their caches differ.
+    Raises TraceError."""
     return {
         b.first
         for a, b in pairwise(fork_legs(header))
@@ -91,7 +91,7 @@ def reread_steps(header: Header, kinds: Collection[str] = ANEW) -> set[int]:
 def fork_record(
     header: Header, step: int, name: str, change: dict[str, Any], forced: dict[int, bool]
 ) -> dict[str, Any]:
-    """What the header of a fork says of the run with this `header`, from whose `step` on it goes its own way."""
+    """The fork record in the header of a run that leaves the run with this `header` at `step`."""
     method = header.method
     parts = header.parts
     seed = header.seed
@@ -116,7 +116,7 @@ def fork_record(
 
 
 def method_at(header: Header, step: int) -> dict[str, Any]:
-    """The method that `step` was made with; the header's own where it tells no story that can be read."""
+    """The method of `step`; the header's own if its fork record cannot be read."""
     leg = _leg_at(header, step)
     return header.method if leg is None else leg.method
 
@@ -130,7 +130,7 @@ def header_at(header: Header, step: int) -> Header:
 
 
 def _leg_at(header: Header, step: int) -> ForkLeg | None:
-    """The leg that `step` belongs to; None where there is no fork, or the header tells no story that can be read."""
+    """The leg that `step` belongs to; None if there is no fork, or the header has no readable fork record."""
     if header.fork is None:
         return None
     try:

@@ -1,10 +1,10 @@
-"""Frames: how a record lies in the file as bytes.
+"""Frames: how a record is stored in the file as bytes.
 
     file   = magic, then records
     record = u32 size of body | u32 CRC-32 of body | body
     body   = u32 size of head | head: UTF-8 JSON | arrays, each padded to 8 bytes
 
-Little-endian throughout. An array stands in the head as {"$array": [dtype, shape, offset, nbytes]}, where offset counts
+Little-endian throughout. The head refers to an array as {"$array": [dtype, shape, offset, nbytes]}, where offset counts
 from the end of the head; {"$array": [...], "z": 1} means that its nbytes are deflated.
 """
 
@@ -78,7 +78,7 @@ def _encode_fast(plain: dict[str, Any], arrays: _Arrays) -> bytes | None:
 
 
 def _has_nonfinite(value: Any) -> bool:
-    """True if a number that is not finite stands anywhere in `value`."""
+    """True if a number in `value`, at any depth, is not finite."""
     if isinstance(value, float | np.floating):
         return not math.isfinite(value)
     if isinstance(value, list | tuple):
@@ -111,7 +111,7 @@ class _Arrays:
         self.size = 0
 
     def convert(self, value: Any) -> Any:
-        """What JSON has no word for: our dataclasses, arrays, and the numbers of numpy."""
+        """Convert what JSON cannot express: our dataclasses, arrays, and numpy numbers."""
         if type(value) in _NAMES:
             return _recorded_fields(value)
         if isinstance(value, np.ndarray):
@@ -125,7 +125,7 @@ class _Arrays:
         )
 
     def add(self, array: np.ndarray) -> dict[str, Any]:
-        """Store the bytes of `array`; return what stands for it in the head."""
+        """Store the bytes of `array`; return its reference for the head."""
         dtype = array.dtype.str
         if dtype not in DTYPES:
             array, dtype = _little_endian(array)
@@ -155,7 +155,7 @@ def _little_endian(array: np.ndarray) -> tuple[np.ndarray, str]:
 
 
 def _without_nonfinite(plain: dict[str, Any]) -> dict[str, Any]:
-    """`plain` with null in the place of each number that is not finite, and `nonfinite`: [[place..., word], ...]."""
+    """`plain` with null instead of each number that is not finite, and `nonfinite`: [[place..., word], ...]."""
     rows: list[list[Any]] = []
 
     def walk(value: Any, place: list[Any]) -> Any:
@@ -174,7 +174,7 @@ def _without_nonfinite(plain: dict[str, Any]) -> dict[str, Any]:
 
 
 def raw_array(reference: dict[str, Any], body: bytes, base: int, limits: Limits = OWN) -> bytes:
-    """The bytes of the array that `reference` stands for; its head ended at `base`. Raises TraceError."""
+    """The bytes of the array in `reference`; its head ended at `base`. Raises TraceError."""
     dtype, shape = _dtype_and_shape(reference, limits)
     at, stored = reference["$array"][2:]
     if (
@@ -204,7 +204,7 @@ def raw_array(reference: dict[str, Any], body: bytes, base: int, limits: Limits 
 
 
 def array_of(reference: dict[str, Any], body: bytes, base: int, limits: Limits = OWN) -> np.ndarray:
-    """The array that `reference` stands for, read-only. Raises TraceError."""
+    """The array in `reference`, read-only. Raises TraceError."""
     dtype, shape = _dtype_and_shape(reference, limits)
     array = np.frombuffer(raw_array(reference, body, base, limits), dtype).reshape(shape)
     if dtype.itemsize == 8 and dtype.kind in "iu" and array.size:

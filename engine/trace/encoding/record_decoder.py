@@ -131,7 +131,7 @@ def converter(hint: Any) -> Convert:
 
 
 def _tagged_converter(kinds: tuple[Any, ...]) -> Convert:
-    """One of several dataclasses, told apart by their field `shape`."""
+    """A converter to one of several dataclasses; their field `shape` selects one."""
     by_shape = {kind.shape: _dataclass_converter(kind) for kind in kinds}
 
     def to_one(value: Any, reading: DecodeState) -> Any:

@@ -1,4 +1,4 @@
-"""Given: the trace that a caller means: the trace itself, a run that has one, a path, or the name of a shipped example."""
+"""The trace that a caller names: the trace itself, a run that has one, a path, or the name of a shipped example."""
 
 from __future__ import annotations
 

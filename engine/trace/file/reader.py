@@ -1,4 +1,4 @@
-"""Reading a trace file: where its records lie, which of them are whole, and what they say."""
+"""Read a trace file: find its records, check which of them are whole, and decode them."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class TraceFile:
         return len(self)
 
     def record(self, number: int) -> Record | None:
-        """Record `number`, checked; None when its kind is of a newer version. Raises TraceError."""
+        """Record `number`, checked; None if its kind is of a newer version. Raises TraceError."""
         return self._decode(number)[0]
 
     def step(self, index: int) -> Step:

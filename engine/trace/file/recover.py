@@ -14,7 +14,7 @@ from .writer import PARTIAL, SUFFIX, complete_end_record
 
 @dataclass
 class RecoveryResult:
-    """What became of one .partial file: the sealed trace, or None and a message that says why not."""
+    """The result for one .partial file: the sealed trace, or None and a message that gives the reason."""
 
     partial: Path
     made: Path | None
@@ -26,7 +26,7 @@ def recover(where: str | Path) -> list[RecoveryResult]:
     """Seal the .partial file `where`, or each one in the folder `where`, unless its run is still writing.
 
     The longest prefix of valid records becomes NAME.recovered.dstrace, with reason "interrupted"; then the .partial
-    file goes. If anything but a torn end stood behind them, it stays, as NAME.dstrace.damaged. The result depends on
+    file is removed. If more than a torn end follows the records, it stays, as NAME.dstrace.damaged. The result depends on
     the bytes alone: recovering the same file twice gives the same bytes.
     """
     where = Path(where)

@@ -1,4 +1,4 @@
-"""The tables of docs/trace.md: `python -m decodescope.engine.trace.file.schema --write docs/trace.md` makes them anew."""
+"""The tables of docs/trace.md: `python -m decodescope.engine.trace.file.schema --write docs/trace.md` writes them again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def tables() -> str:
 
 
 def update(page: str) -> str:
-    """`page` with the part between the two marks made anew."""
+    """`page` with new text between the two marks."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
     return before + BEGIN + "\n" + tables() + "\n" + END + after

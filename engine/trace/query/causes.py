@@ -15,7 +15,7 @@ from decodescope.engine.core.roles import TARGET
 from ..records.events import Header
 from ..records.parts import part_description
 
-# the effect of a cache policy or codec on the text
+# the effect of a cache policy or KV compression on the text
 CACHE_EFFECTS = {
     "evict": "entries leave the cache",
     "merge": "entries of the cache become one",
@@ -98,7 +98,7 @@ def causes_shown(header: Header) -> list[str]:
 
 
 def exactness_problem(header: Header) -> str:
-    """What is wrong with the recorded value, if it is more exact than the causes in the same header allow; empty: nothing."""
+    """The problem of the recorded value, if it claims more exactness than the causes in its header allow; empty: none."""
     if header.exactness == "unknown":
         return ""
     causes = causes_of(header)

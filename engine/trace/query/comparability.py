@@ -1,4 +1,4 @@
-"""Whose text a run wrote: how exact it is, which runs are held against each other, and where two texts part."""
+"""How exact a run's text is, which runs are compared with each other, and where two texts diverge."""
 
 from __future__ import annotations
 
@@ -32,21 +32,21 @@ def exactness_mark_text(header: Header) -> str:
 
 
 def guidance_record(header: Header) -> dict[str, Any] | None:
-    """Name and knobs of the law that stands in the place of the target's; None: the target's own."""
+    """Name and knobs of the guidance that replaces the target's distribution; None: the target's own."""
     part = header.method.get("guidance")
     return part if isinstance(part, dict) and not part_description(header, "guidance").get("usual") else None
 
 
 def is_plain(header: Header) -> bool:
-    """True if every token was the choice of the target's law, or of the one in its place, one a pass: what other runs of the
-    prompt are held against."""
+    """True if every token was the choice of the target's distribution, or of the guidance that replaces it, one a pass. Other
+    runs of the prompt are compared with such a run."""
     usual = bool(part_description(header, "strategy").get("usual"))
     return header.is_exact and usual and not part_description(header, "drafter").get("drafts", True)
 
 
 def comparison_key(header: Header) -> str:
-    """Model, prompt, law with its models, sampler and, where that draws, the seed, in short: exact runs with one setting
-    wrote one text."""
+    """A short key of model, prompt, guidance with its models, sampler and, if that draws, the seed: exact runs with one
+    setting wrote one text."""
     words = part_description(header, "sampler")
     seed = None if words.get("greedy") else header.seed
     sampler = {} if words.get("usual") else header.method.get("sampler")

@@ -214,7 +214,7 @@ class _Builder(Transformer[Token, ConditionNode]):
     def _combine_truths(self, word: str, parts: tuple[ConditionNode, ...]) -> ConditionNode:
         for part in parts:
             _require_kind(part, "truth", word)
-        # of the first rejection beside other figures of nodes, the node is meant
+        # if the first rejection is compared with other figures of nodes, the node is meant
         if any(x.nodes for x in parts):
             for one in (y for x in parts for y in walk(x) if y.does == "name" and y.value == "first reject"):
                 one.nodes = True
@@ -260,7 +260,7 @@ def _make_node(does: str, kind: Kind, parts: list[ConditionNode], value: Any = N
 
 
 def _refresh_nodes(part: ConditionNode) -> ConditionNode:
-    """`part`, its word on nodes made anew after one below it changed."""
+    """`part`, with its flag on nodes computed again after one below it changed."""
     if part.does not in ("name", "call"):
         part.parts = [_refresh_nodes(x) for x in part.parts]
         part.nodes = part.nodes or any(x.nodes for x in part.parts)

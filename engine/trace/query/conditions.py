@@ -42,7 +42,7 @@ ARITHMETIC: dict[str, Callable[[Any, Any], Any]] = {
 
 @dataclass(frozen=True)
 class ConditionResult:
-    """What a condition or watch says of a step. value: true, false or a number; None where it cannot be told
+    """The result of a condition or watch for a step. value: true, false or a number; None if it is unknown
     node: the first node that makes it true, as Facts counts them; None: it is not about nodes;  why: one sentence
     """
 
@@ -109,7 +109,7 @@ class Watch:
         self._facts: StepFacts
 
     def see(self, step: Step, pieces: Mapping[str, Piece]) -> ConditionResult:
-        """What it says of `step`; pieces: id -> text, of what the trace has shown up to here. Raises ConditionError where a
+        """The result for `step`; pieces: id -> text, of what the trace has shown up to here. Raises ConditionError if a
         step has more nodes than can be looked at."""
         if step.trials is not None:
             self._tried += len(step.trials.ok)
@@ -194,7 +194,7 @@ class Watch:
         return known
 
     def _as_token(self, value: Any, other: Any) -> Any:
-        """A token beside a text is its own text."""
+        """A token compared with a text is its own text."""
         return self._piece(value) if isinstance(other, str) and isinstance(value, int) else value
 
     def _piece(self, token: int) -> str:
@@ -275,7 +275,7 @@ class Watch:
         return {"mean": total / count, "sum": total, "min": least, "max": most}[part.value]
 
     def _why(self, i: int | None) -> str:
-        """What was read, in numbers: of the step, and of node i."""
+        """The values read, in numbers: of the step, and of node i."""
         said = []
         for name in self.condition.reads:
             if name not in FACTS or FACTS[name].kind == "truth":

@@ -108,7 +108,7 @@ class StepFacts:
         return places
 
     def distribution_column(self, of: Callable[[Tops, int], float | None]) -> list[Any]:
-        """A figure of the law that each node was judged by; None where that place was not visited."""
+        """A figure of the distribution that judged each node; None if that place was not visited."""
         tops = self.step.tops
         if tops is None:
             return [None] * len(self.tokens)

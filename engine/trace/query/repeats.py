@@ -1,4 +1,4 @@
-"""Repeats: where a text goes back to what stands in it already, how far, and how much of it is said again."""
+"""Repeats: where a text repeats an earlier part of itself, how far, and how much of it is repeated."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ GRAM = 4  # tokens that have to be the same before anything counts as said again
 
 @dataclass(frozen=True)
 class Repeat:
-    """A stretch of a text that stands in it a second time.
+    """A stretch of a text that occurs in it a second time.
 
-    at:     where it begins, as an index of the text;  period: how far behind its like
-    lasts:  tokens of it; where they are `period` or more the text goes round
-    ending: whether it goes on to the end of the text
+    at:     where it begins, as an index of the text;  period: its distance from the first occurrence
+    lasts:  its tokens; if they are `period` or more, the text loops
+    ending: True if it goes on to the end of the text
     """
 
     at: int
@@ -26,7 +26,7 @@ class Repeat:
 
     @property
     def loop(self) -> bool:
-        """True if a whole period is said again, so that what follows is a second round or a further one."""
+        """True if a whole period is repeated, so that what follows is a second round or a further one."""
         return self.lasts >= self.period
 
 
@@ -40,8 +40,9 @@ class RepeatTracker:
         self._seen: dict[tuple[Hashable, ...], int] = {}  # n-gram -> where it began last
 
     def take(self, token: Hashable) -> Repeat | None:
-        """The text goes on with this token; the stretch that it belongs to, as far as it goes by now: its first n-gram stands
-        further in front, the latest of those being its like, and both agree since. What lies within one is no other."""
+        """Add a token to the text; return the stretch that it belongs to, up to here. The stretch's first n-gram occurs
+        earlier, its latest earlier occurrence is the match, and both agree since then. A stretch inside another is not
+        counted."""
         self.text.append(token)
         last, at = len(self.text) - 1, len(self.text) - self._n
         like = None
@@ -70,7 +71,7 @@ def find_repeats(text: Iterable[Hashable], n: int = GRAM) -> Iterator[Repeat]:
 
 
 def repeated_share(text: Sequence[Hashable], n: int = GRAM) -> float:
-    """The share of a text's n-grams that stand further in front already; 0 where it has none."""
+    """The share of a text's n-grams that occur earlier in it; 0 if it has none."""
     grams = [tuple(text[at : at + n]) for at in range(len(text) - n + 1)]
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
@@ -89,8 +90,8 @@ class LoopRound:
 def loop_rounds(
     loop: Repeat, laws: Sequence[tuple[float, bool] | None], first: int = 1
 ) -> Iterator[LoopRound]:
-    """The rounds of a loop that are whole, from number `first` on. laws: of each token of the text its probability where it was
-    written, and whether none was likelier; None where that is not known."""
+    """The complete rounds of a loop, from number `first` on. laws: for each token of the text its probability when it was
+    written, and whether none was likelier; None if unknown."""
     begin = loop.at - loop.period
     start = laws[begin : begin + loop.period]
     for n in range(first, 2 + loop.lasts // loop.period if loop.loop else 1):
@@ -105,7 +106,7 @@ def loop_rounds(
 
 
 def emitted_probabilities(step: Step) -> list[tuple[float, bool] | None]:
-    """Of each token that a step wrote the probability that the recorded law gives it, and whether none is likelier."""
+    """For each token that a step wrote, its probability in the recorded distribution, and whether none is likelier."""
     places = range(-1, len(step.emitted) - 1) if step.path is None else [-1, *step.path]
     known = (
         {}

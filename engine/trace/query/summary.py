@@ -15,7 +15,7 @@ from .comparability import guidance_record
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run did. Decode figures leave the prompt out, and model loading everywhere.
+    """The figures of a run. Decode figures exclude the prompt; no figure includes model loading.
 
     tau: tokens per target pass;  accepted, drafted: nodes;  acceptance: share of trials that were accepted (None: none)
     tokens_per_s: decode only
@@ -23,8 +23,8 @@ class Summary:
     kv_bytes_full: its entries alone, and those of a cache that keeps every entry
     exactness: how the text relates to plain decoding of the original model (`engine/core/exactness.py`);  causes: why it is
     not lossless, in words
-    law: what stands in the place of the target's own, empty: nothing
-    loaded: tokens of the prompt whose entries came from a file
+    law: guidance that replaces the target's own distribution, empty: none
+    loaded: tokens of the prompt with entries from a file
     end: why the run ended, empty: it has not; "stop_text" where the record says "stop_token" and a text to stop at was written
     """
 
@@ -102,7 +102,7 @@ def summarise(trace: Trace) -> Summary:
 
 
 def _end_reason(trace: Trace) -> str:
-    """Why the run ended. A record does not tell a stop text from a stop token, but its last token does."""
+    """Why the run ended. A record does not distinguish a stop text from a stop token, but its last token does."""
     header, end = trace.header, trace.end
     if end is None:
         return ""

@@ -23,9 +23,9 @@ def frame(given: Any, table: Table = "steps") -> DataFrame:
     """One table of a trace, of what `run` returned, or of a file: a row per step, per decision (trial), per lane and step of
     its cache, per pass, or per value that a part told; of those `at` is the node (-1: the root) or the row of a grid.
 
-    Units stand in the columns' names. Step -1 is the reading of the prompt; a field that was not recorded is missing.
+    The columns' names include units. Step -1 is the reading of the prompt; a field that was not recorded is missing.
 
-    Of "decisions", `p` and `r` are of the distribution after the sampler: under a greedy sampler they are 1 or 0. There
+    In "decisions", `p` and `r` come from the distribution after the sampler: under a greedy sampler they are 1 or 0. There
     `p_model` is the model's own probability of the token, before the sampler; under another sampler it was not recorded.
     `entropy_nats` is that of the model's distribution under a greedy sampler, and that of `p` under another one.
     """

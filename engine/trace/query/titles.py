@@ -1,4 +1,4 @@
-"""Titles: what a run is called wherever runs stand beside each other: its method, and how its prompt begins."""
+"""Titles: the names of runs wherever several are shown: method, and the beginning of the prompt."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from ..records.parts import method_label
 from ..records.pieces import join
 
 TOKENS = 48  # of a prompt that are looked at
-LETTERS = 40  # of a prompt that are told
+LETTERS = 40  # of a prompt that are shown
 
 
 def title(header: Header) -> str:
-    """The title of a run; a fork with a name has that in the place of its method."""
+    """The title of a run; a fork with a name has that instead of its method."""
     name = header.fork.get("name") if header.fork is not None else None
     return compose_title(str(name) if name else method_label(header), header.turn or _prompt_text(header))
 
 
 def compose_title(method: str, prompt: str) -> str:
-    """A title of a method and a prompt, of which the first whole words stay, without what a chat template added."""
+    """A title of a method and a prompt: the prompt's first whole words, without what a chat template added."""
     words = [x for x in prompt[: 8 * LETTERS].split() if not (x.startswith("<|") and x.endswith("|>"))]
     text = " ".join(words)
     if len(text) > LETTERS:

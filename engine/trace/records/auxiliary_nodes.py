@@ -1,4 +1,4 @@
-"""Passengers: nodes of a draft that rode the pass and were never to be accepted, told from those that were proposed."""
+"""Auxiliary nodes: nodes of a draft that take part in the pass but are never accepted, and how to separate them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parts of a cache's change: what was stored in fewer bits, and what was put beside the entries of the text."""
+"""Parts of a cache's change: entries stored in fewer bits, and extra entries next to those of the text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choice: the tokens that stood beside an emitted one, and the terms of which each one's score is the sum."""
+"""Choice: the candidates for an emitted token, and the terms that make up each one's score."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..values.limits import TraceError
 ROUNDING = 1e-4  # of sums of single floats, in nats
 TINY = 1e-7  # of sums of probabilities
 CLOSE = 1e-3  # of two scores, below which either may be the larger one in another order of sums
-LEAST = 1e-6  # probability in single precision of which a logarithm is taken
+LEAST = 1e-6  # smallest single-precision probability for a logarithm
 
 Joined = Literal["log", "mixture"]
 
@@ -50,16 +50,16 @@ class Choice:
         except (
             ValueError,
             OverflowError,
-        ):  # infinite terms of both signs, or finite ones whose sum is beyond all numbers
+        ):  # infinite terms of both signs, or finite ones with a sum beyond all numbers
             return math.nan
 
     def stays(self, i: int) -> bool:
-        """True if no term of a candidate lies below its floor."""
+        """True if no term of a candidate is below its floor."""
         return all(self.terms[name][i] >= floor for name, floor in self.floors.items())
 
 
 def validate_choices(choices: Sequence[Choice] | None, emitted: int, vocab: int) -> None:
-    """What must agree inside the records of a step that emitted so many tokens, if there are any. Raises TraceError."""
+    """Check the records of a step that emitted `emitted` tokens, if there are any. Raises TraceError."""
     if choices is None:
         return
     if len(choices) != emitted:
@@ -96,7 +96,7 @@ def choices_problems(
     best: bool,
     laws: Sequence[Sequence[tuple[int, float]]] = (),
 ) -> Iterator[str]:
-    """What is wrong with the records of a step that emitted these tokens, a phrase each. best: whether each had to be the best
+    """Problems of the records of a step that emitted these tokens, a phrase each. best: True if each had to be the best
     of its candidates;  laws: of each place (token, probability) by the sampler's logits, of a few tokens"""
     for i, (choice, token) in enumerate(zip(choices, emitted, strict=True)):
         yield from _choice_problems(choice, token, best)
@@ -105,7 +105,7 @@ def choices_problems(
         known = [(s, p) for x, p in shown if p > LEAST and (s := scores.get(x)) is not None]
         shifts = [choice.log_score(s) - math.log(p) for s, p in known]
         if choice.joined == "mixture":
-            shifts.append(0.0)  # a mixture is the law itself, not one up to a factor
+            shifts.append(0.0)  # a mixture is the distribution itself, not one up to a factor
         if shifts and max(shifts) - min(shifts) > CLOSE:
             due = "the mixture" if choice.joined == "mixture" else "the softmax of the scores"
             yield f"its law after {i} tokens is another than {due}"

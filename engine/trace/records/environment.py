@@ -34,7 +34,7 @@ class Environment:
 
 
 def mean_pass_time(took: Sequence[float]) -> float:
-    """What counts of the times of passes of several numbers of rows: their geometric mean."""
+    """The single figure for pass times at several numbers of rows: their geometric mean."""
     return math.prod(took) ** (1 / len(took))
 
 
@@ -49,7 +49,7 @@ def choose_thread_count(took: Mapping[int, Sequence[float]], now: int | None = N
 
 
 def validate_environment(one: Environment | None) -> None:
-    """What must agree inside the record, if there is one. Raises TraceError."""
+    """Check the record, if there is one. Raises TraceError."""
     if one is None:
         return
     if not one.timed_us or not all(

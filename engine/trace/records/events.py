@@ -1,6 +1,6 @@
 """The records of a trace: one dataclass per kind. This file is the schema; docs/trace.md is checked against it.
 
-Units stand in names: `_us` microseconds, `_bytes` bytes. What ends in `_us`, and `created`, is a time and stays out of
+Names include units: `_us` microseconds, `_bytes` bytes. A field that ends in `_us`, and `created`, is a time and stays out of
 the content hash. Probabilities are doubles; a token is an id; -1 is the root (the last committed token before the
 step), 0 the first drafted node. A field that is None was not recorded at the trace's level and is not written.
 Levels: "summary" (always) < "decisions" < "full".
@@ -66,7 +66,7 @@ EndReason = Literal[
     "storage_full", "bad_input", "internal_error", "interrupted", "picture_full",
 ]  # fmt: skip
 Origin = Literal["accepted", "bonus", "residual", "correction", "target", "draft"]
-# A piece of text: the string a token stands for, or the hex codes of its bytes where they are not UTF-8 alone.
+# A piece of text: the string of a token, or the hex codes of its bytes if they are not UTF-8 alone.
 Piece = str | list[str]
 
 

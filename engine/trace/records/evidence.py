@@ -1,11 +1,11 @@
-"""Telling: what an acceptance rule says of itself, as data. A trace carries it, so that the rule's tests can be derived again,
-told and drawn where the rule is not at hand.
+"""An acceptance rule's description of itself, as data. A trace carries it, so that the rule's tests can be derived again,
+explained and drawn without the rule.
 
-A test is `u * den < num`, in doubles: p or what is left of it against q, as a rule. A formula (`formula.py`) names the columns
-of the trials (p, r, q, u, num, den), what the rule adds to the record, the knobs of the rule, k, the test's place from 1, and
-count and last: how many tests there are, and the place of the last success. A sentence holds formulas in braces: {rho} as a
-number, {epsilon:g} as it stands, {j:2} with so many places, {A:of} as cases of a hundred. A sum in which a number is missing is
-left out.
+A test is `u * den < num`, in doubles; usually it compares p, or what is left of it, with q. A formula (`formula.py`) names
+the columns of the trials (p, r, q, u, num, den), what the rule adds to the record and the knobs of the rule. It also names
+k, the test's place from 1, and count and last: how many tests there are, and the place of the last success. A sentence holds
+formulas in braces: {rho} as a number, {epsilon:g} as it is, {j:2} with two decimal places, {A:of} as cases of a hundred.
+A sum with a missing number is left out.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Line:
 
 
 def make_line(words: str, *sums: str | Sum) -> Line:
-    """A sentence with its sums; text alone stands there whatever the knobs."""
+    """A sentence with its sums; a sum given as text always applies, whatever the knobs."""
     return Line(words, [Sum(x) if isinstance(x, str) else x for x in sums])
 
 
@@ -117,7 +117,7 @@ class Telling:
         return self.path in ("longest", "last")
 
     def threshold_text(self, owed: bool = False) -> str:
-        """What u is held against, in symbols. owed: r stands for p, since guesses before were refused"""
+        """The number that u is compared with, in symbols. owed: write r instead of p, since guesses before were refused"""
         num = "r" if owed and not self.numbers else self.num
         den = f"({self.den})" if "·" in self.den else self.den
         return f"{num} / {den}" if den else num

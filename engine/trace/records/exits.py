@@ -49,7 +49,7 @@ class Exit:
 
     @property
     def signs(self) -> list[str]:
-        """By layer, what each row ran of it by its scores, as a pass tells of its rows (`routed`)."""
+        """By layer, what each row ran of it by its scores, in the notation of a pass's `routed`."""
         ran = [[x > self.over for x in row] for row in self.scores or []]
         pairs = [list(zip(row[::2], row[1::2], strict=False)) for row in ran]
         return ["".join("-far"[2 * a + f] for a, f in layer) for layer in zip(*pairs, strict=False)]
@@ -66,7 +66,7 @@ class Exit:
 
 
 def check_exit(left: Exit, layers: int) -> Iterator[str]:
-    """What is wrong with an exit of a model with so many layers: sentences without their full stop."""
+    """Problems of an exit of a model with `layers` layers: sentences without their full stop."""
     if any(len(test) != 3 for test in left.tests):
         yield "exits has a test that is not layer, score and bound"
         return
@@ -97,8 +97,8 @@ def check_exit(left: Exit, layers: int) -> Iterator[str]:
 
 
 def _oracle_problems(left: Exit, whole: list[int]) -> Iterator[str]:
-    """What is wrong with the choices that an oracle knew: a test scores 1 where every row's best token is the one at full
-    depth, and 0 else."""
+    """Problems of the choices that an oracle knew: a test scores 1 if every row's best token is the one at full
+    depth, and 0 otherwise."""
     if not whole or (left.rows is not None and len(left.rows) != len(whole)):
         yield f"exits knows the full depth's choice of {len(whole)} rows, and has {len(left.rows or ())}"
         return
@@ -109,14 +109,14 @@ def _oracle_problems(left: Exit, whole: list[int]) -> Iterator[str]:
 
 
 def check_ahead(exits: Sequence[Exit], ahead: Sequence[int]) -> Iterator[str]:
-    """What is wrong where oracles knew choices; ahead: rows of the step's passes that looked ahead over all layers."""
+    """Problems of oracles that knew choices; ahead: rows of the step's passes that looked ahead over all layers."""
     due = [len(left.whole) for left in exits if left.whole is not None]
     if any(due.count(x) > [*ahead].count(x) for x in due):
         yield f"exits knows the full depth's choice of {due} rows, and passes that look ahead had {[*ahead]}"
 
 
 def _gate_problems(left: Exit, layers: int) -> Iterator[str]:
-    """What is wrong with tests behind feed-forward blocks: only above one that passed blocks are left out, with all between."""
+    """Problems of tests after feed-forward blocks: only blocks above one that passed are left out, with all in between."""
     closed, above = left.closed or [], -1
     passed = [int(layer) for layer, score, bound in left.tests if left.test_leaves(score, bound)]
     ran = {int(layer) for layer, *_ in left.tests}

@@ -72,7 +72,7 @@ class HeldAnswers:
         return sum(self._known[x].size for x in self.held)
 
     def hit(self, query: Query) -> Lookup | None:
-        """A request whose answer is held; None, and nothing is counted, if it is not."""
+        """A request with a held answer; None, and nothing is counted, if the answer is not held."""
         if query not in self.held:
             return None
         known = self._ask(query)
@@ -98,7 +98,7 @@ class HeldAnswers:
         return self._finish_lookup(lookup)
 
     def score(self, query: Query) -> float:
-        """What an answer is worth now; the lowest goes first, of equal ones the one that came first."""
+        """The current value of an answer; the lowest is evicted first, of equal ones the one that came first."""
         known = self._known[query]
         if self.evicts == "lru":
             return float(known.last)
@@ -148,7 +148,7 @@ def replay_lookups(lookups: Sequence[Lookup], evicts: Evicts, capacity: int) -> 
 
 
 def check_lookups(lookups: Sequence[Lookup], evicts: Evicts, capacity: int) -> Iterator[str]:
-    """What is wrong with the requests before a cache, which is gone through again."""
+    """Problems of the requests to a cache, which are repeated."""
     shelf = HeldAnswers(evicts, capacity)
     for one in lookups:
         due = shelf.hit(one.query)

@@ -29,28 +29,27 @@ class Zone:
     entries: int
 
     def record(self) -> list[Any]:
-        """As it stands in a header: [word, place, entries]."""
+        """The form in a header: [word, place, entries]."""
         return list(astuple(self))
 
 
 def part_description(header: Header, kind: str) -> dict[str, Any]:
-    """What the part of `kind` says of itself (`says` of its base class), of the words below those that make sense.
+    """The description of the part of `kind` (`says` of its base class), with those of the words below that are valid.
 
-    usual:    it is the one that a method has where nothing is chosen
+    usual:    True for the part that a method has by default
     uses, verdicts: of a strategy;  places: of one that fills a canvas, how many a block has;  settles: of one that writes a
             picture, how its passes follow from its knobs, "rows" or "cells" (engine/trace/details/picture_passes.py);
-            ticks: of one whose
-            notes tell a simulated clock of layers, which tokens run beside the first, "branches" or a "chain"
+            ticks: of one with notes of a simulated clock of layers, which tokens run with the first, "branches" or a "chain"
             (engine/trace/checks/pipeline.py)
     drafts, speaks, copies: of a drafter;  exact: of a depth rule
     commits: of a selector: how its choice follows from its knobs (engine/trace/detail_checks/fills.py)
     greedy: of a sampler;  heat: the temperature that it divides the logits by;  cuts: whether it may remove tokens
-    does: of a policy or codec;  column: of a policy;  goes: which of its entries leave, and when, as a sentence
+    does: of a policy or KV compression;  column: of a policy;  goes: which of its entries leave, and when, as a sentence
     once: of a policy that cuts when the prompt has been read: its zones are the prompt's, and what is written stays
-    bits, whole: of a codec that packs: bits of a number once it is packed, scales and all that belongs to it included; and how
-            many entries are packed at a time, which are whole until then;  reads: bits that a pass reads of a packed
-            number, where that is another: two layers read what is stored once
-    decoders: of a strategy: lane -> the shape (ModelSpec.record()) of a decoder that it makes of the target's trained heads
+    bits, whole: of a packing KV compression: bits of a packed number, with its share of scales and everything else; and
+            how many entries are packed at a time, and are whole until then;  reads: bits that a pass reads of a packed
+            number, if that differs: two layers read what is stored once
+    decoders: of a strategy: lane -> the shape (ModelSpec.record()) of a decoder made from the target's trained heads
     changes: of a strategy, rule or context: why the text may differ from the target's
     departs: of guidance or a sampler: why the text is not the original model's, although nothing else changes it
     calibrated: knob -> what is known of a value that was chosen for a risk: the `name` of its file, `eps`, `n`;

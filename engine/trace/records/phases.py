@@ -1,4 +1,4 @@
-"""Phases: what a pass is for, as its record says; the phases that readers must tell from the others are named here alone."""
+"""Phases: the purpose of a pass, as recorded. Only the phases that readers must distinguish are named here."""
 
 from __future__ import annotations
 

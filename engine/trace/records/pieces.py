@@ -1,4 +1,4 @@
-"""Pieces: the text that tokens stand for, some of which are only bytes of a character."""
+"""Pieces: the text of tokens; some tokens are only some bytes of a character."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ class Cut:
 def shorten(
     scores: np.ndarray, stays: np.ndarray, budget: int, *, out: np.ndarray | None = None, **more: Any
 ) -> Cut:
-    """The cut of a prompt whose tokens are worth `scores` (float32 [n]). stays: bool [n], what is read in any case; out: bool
-    [n], what never is;  more: further fields of the cut."""
+    """The cut of a prompt with tokens of the values `scores` (float32 [n]). stays: bool [n], what is read in any case; out:
+    bool [n], what never is;  more: further fields of the cut."""
     settled = np.where(stays, STAYS, LEFT).astype(np.uint8)
     if out is not None:
         settled[out & ~stays] = OUT
@@ -100,8 +100,8 @@ def reasons_under_budget(cut: Cut, budget: int) -> np.ndarray:
 
 
 def part_budgets(free: np.ndarray, bounds: Sequence[int], due: int) -> list[int]:
-    """How many of `due` tokens fall on each part, whose first tokens are `bounds`: its share of the `free` ones (bool [n]),
-    less than one away from it, and `due` in all."""
+    """How many of `due` tokens each part gets; the parts begin at the tokens `bounds`. A part gets its share of the `free`
+    tokens (bool [n]), to less than one token, and all parts get `due`."""
     before = [0, *np.cumsum(free).tolist()]
     at = [max(0, due) * before[x] // max(1, before[-1]) for x in (*bounds, len(free))]
     return [b - a for a, b in pairwise(at)]
@@ -122,13 +122,13 @@ def _take_unit(reason: np.ndarray, start: int, stop: int, near: int, due: int) -
 
 
 def _neighbours(at: int, near: int, n: int) -> list[int]:
-    """The `near` places around one of n, the nearest first, of two as near the left one; an end stands for what lies behind."""
+    """The `near` places around one of n, nearest first, the left one of two equally near; an end replaces places beyond it."""
     reach = sorted(range(-((near - 1) // 2), near // 2 + 1), key=lambda x: (abs(x), x))
     return [min(max(at + x, 0), n - 1) for x in reach]
 
 
 def validate_cut(cut: Cut, n: int, vocab: int) -> None:
-    """Refuse a cut of a prompt of `n` tokens whose numbers cannot be."""
+    """Refuse a cut of a prompt of `n` tokens with impossible numbers."""
     validate_array(cut.kept, "cut.kept", 1, "iu")
     if (
         not cut.kept.size
@@ -166,7 +166,7 @@ def validate_cut(cut: Cut, n: int, vocab: int) -> None:
 
 
 def check_cut(cut: Cut) -> Iterator[str]:
-    """What is wrong with a cut whose arrays have their due lengths: the rule, again, from what is recorded."""
+    """Problems of a cut with arrays of the right lengths: the rule is applied again to what is recorded."""
     if cut.reason is None:
         return
     if not np.array_equal(read_indices(cut.reason), cut.kept):

@@ -1,4 +1,4 @@
-"""ReferenceRecord: what a full cache says that a run keeps beside the target's, or the whole model with one."""
+"""ReferenceRecord: the record of the full cache that a run keeps next to the target's, or of the whole model with one."""
 
 from __future__ import annotations
 

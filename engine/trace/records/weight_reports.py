@@ -1,4 +1,4 @@
-"""Made: what a model was made of, and what each transform of its weights found on the way."""
+"""The transforms that a model's weights went through, and the findings of each."""
 
 from __future__ import annotations
 

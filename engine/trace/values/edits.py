@@ -1,4 +1,4 @@
-"""Edits: a draft whose places are tagged all at once, and how tags become the next draft. A place is the end of the prompt,
+"""Edits: a draft with all its places tagged at once, and how tags become the next draft. A place is the end of the prompt,
 before the first token, or a token."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def likely_edits(p: Sequence[Sequence[float]]) -> list[int]:
 
 
 def edit_outcome(edit: float, keep: float, sure: float) -> str:
-    """What becomes of an edit by its probability and that of keep: "made" where it is likelier and at least `sure`; "tie" where
+    """The outcome of an edit by its probability and that of keep: "made" if it is likelier and at least `sure`; "tie" if
     it is as likely; else "left"."""
     if edit > keep and edit >= sure:
         return "made"
@@ -31,7 +31,7 @@ def place_tags(p: Sequence[Sequence[float]], sure: float) -> list[int]:
 
 
 def apply_tags(tokens: Sequence[int], tags: Sequence[int], words: Sequence[Sequence[int]]) -> list[int]:
-    """What the tags of all places make of a draft, all at once. words: of each place the tokens that would replace it, and
+    """Apply the tags of all places to a draft, all at once. words: of each place the tokens that would replace it, and
     follow it"""
     kept: list[list[int]] = [[], *([x] for x in tokens)]
     edited: list[int] = []

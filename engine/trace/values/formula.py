@@ -1,9 +1,9 @@
-"""Formula: a few sums over named numbers, as text in a trace and as nested lists where they are worked out.
+"""Formula: a few sums over named numbers, as text in a trace and as nested lists when they are computed.
 
 "min(1, before(w) * p / q)" becomes ["min", 1.0, ["/", ["*", ["before", "w"], "p"], "q"]]: a number, a name, or what is done
 and to what. So a page works them out in ten lines and reads no text.
 
-`count(x)`, `sum(x)` and `mean(x)` are of the list that stands under the name x, where lists do: in details.
+`count(x)`, `sum(x)` and `mean(x)` work on the list under the name x, if there are lists: in details.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def names_in(formula: Formula) -> Iterator[str]:
 
 
 def agree(a: float, sign: str, b: float, within: float) -> bool:
-    """True if two numbers stand in a relation. within: a share of the larger one by which they may miss it"""
+    """True if two numbers have a relation. within: a share of the larger one by which they may miss it"""
     near = abs(a - b) <= within * max(1.0, abs(a), abs(b))
     if sign in ("==", "!="):
         return near == (sign == "==")

@@ -14,7 +14,7 @@ from lark.exceptions import VisitError
 
 from decodescope.engine.core.refusal import Refusal
 
-OPEN = -1  # in the place of a token that is not settled yet
+OPEN = -1  # instead of a token that is not settled yet
 LONGEST, PLACES = 2000, 128  # characters of a grammar, places of a canvas
 MOST_RULES = 120  # once written out with two symbols each
 
@@ -69,7 +69,7 @@ class _ExpandedRules:
 
 @v_args(inline=True)
 class _Writer(Transformer[Any, Any]):
-    """Writes the rules of a parsed grammar out; each part becomes the symbol that stands for it."""
+    """Writes the rules of a parsed grammar out; each part becomes a symbol."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -132,8 +132,9 @@ def _notation_parser() -> Lark:
 
 class ContextFreeGrammar:
     """A grammar in Lark's notation: rules `name: ...` of strings, /patterns/, names, ( ), [ ], ?, *, + and |; a text is what
-    `start` may become. A token is a terminal: a string, or a pattern of characters and [classes], is one token whose text it
-    is, blanks around that left out if they are ignored (%ignore " "). Lark's imports, templates, aliases and ~ are not read.
+    `start` may become. A token is a terminal: a string, or a pattern of characters and [classes], is one token with that text;
+    blanks around the text are left out if they are ignored (%ignore " "). Lark's imports, templates, aliases and ~ are not
+    read.
 
     names:   of the terminals, strings in quotes, patterns between slashes;  ignored: characters
     left, right, heads: int64 [P], the two symbols of each rule, and the one that becomes them
@@ -147,7 +148,7 @@ class ContextFreeGrammar:
         symbols = [*written.rules, *written.terminals]
         at = {name: i for i, name in enumerate(symbols)}
         nullable = _nullable_symbols(written.rules)
-        under = np.eye(len(symbols), dtype=bool)  # under[a, b]: what b stands over, a does too
+        under = np.eye(len(symbols), dtype=bool)  # under[a, b]: a may become b alone
         pairs: list[tuple[int, int, int]] = []
         for name, alternatives in written.rules.items():
             for one in alternatives:
@@ -230,8 +231,8 @@ class ContextFreeGrammar:
 
 
 class Language:
-    """The canvases that a grammar leaves: those whose open places can be filled so that a text of it stands there. A text ends
-    before the first token of `ends`, or with the canvas; what stands behind its end is no part of it.
+    """The canvases that a grammar allows: those with open places that can be filled so that a text of it results. A text ends
+    before the first token of `ends`, or with the canvas; what comes after its end is not part of it.
 
     terminals: the ids that each terminal may be, none of them an end;  canvases are lists of ids, OPEN where none is settled
     """
@@ -254,7 +255,7 @@ class Language:
         return np.array(rows, bool).reshape(len(rows), len(self.terminals))
 
     def may_end(self, token: int) -> bool:
-        """True if a text can end before this one, which may be OPEN."""
+        """True if a text can end before this token, which may be OPEN."""
         return token in self.ends or (token == OPEN and bool(self.ends))
 
     def end_places(self, canvas: Sequence[int], inside: np.ndarray) -> list[int]:
@@ -353,7 +354,7 @@ def _expand_rules(text: str) -> _ExpandedRules:
 
 
 def _is_one(written: _ExpandedRules, name: str, seen: set[str]) -> bool:
-    """True if a symbol stands for one token, whatever is chosen."""
+    """True if a symbol always becomes one token, whatever is chosen."""
     if name in written.terminals:
         return True
     if name in seen:

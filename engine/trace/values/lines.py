@@ -36,8 +36,8 @@ SCORED = ("inserted", "less", "score")  # outcomes that the scores decided
 
 
 class LineContext(NamedTuple):
-    """What a proposed line is held against: the lines that stand, and the program's text before them, None: it is no program.
-    A line is a text, or, of a model without a tokenizer, a tuple of ids."""
+    """The context in which a proposed line is judged: the existing lines, and the program's text before them, None: it is not a
+    program. A line is a text, or, of a model without a tokenizer, a tuple of ids."""
 
     lines: Sequence[Sequence[Hashable]]
     head: str | None
@@ -45,13 +45,13 @@ class LineContext(NamedTuple):
 
 
 def lowest_scored_lines(first: Sequence[Score], count: int) -> list[int]:
-    """The lines before which a line is proposed: those `count` whose first token the target liked least, ascending."""
+    """The lines before which a line is proposed: the `count` lines with the lowest-scored first tokens, ascending."""
     there = sorted((score, i) for i, score in enumerate(first) if score is not None)
     return sorted(i for _, i in there[:count])
 
 
 def text_outcome(line: Sequence[Hashable], at: int, standing: LineContext) -> Outcome | None:
-    """Why `line` is not inserted before line `at`, as far as its text tells; "defines": it is; None: the scores decide."""
+    """Why `line` is not inserted before line `at`, by its text alone; "defines": it is; None: the scores decide."""
     lines = standing.lines
     if not (line.strip() if isinstance(line, str) else line):
         return "empty"
@@ -72,7 +72,7 @@ def text_outcome(line: Sequence[Hashable], at: int, standing: LineContext) -> Ou
 
 
 def parses_with_line(line: Sequence[Hashable], at: int, stays: int, standing: LineContext) -> bool:
-    """True if the program parses with `line` before line `at` and `stays` of the lines behind it."""
+    """True if the program parses with `line` before line `at` and `stays` of the lines after it."""
     if standing.head is None or not isinstance(line, str):
         return True
     lines = [*standing.lines[:at], line, *standing.lines[at : at + stays]]
@@ -104,8 +104,8 @@ def required_gain_count(after: Sequence[Score]) -> int:
 
 
 class LineVerdict(NamedTuple):
-    """What becomes of a proposed line: an outcome, "less" where it may be inserted for its score; how many of the
-    lines behind it stay then; and what it is worth beside others, 0: it is not inserted."""
+    """The verdict on a proposed line: an outcome, "less" if it may be inserted for its score; how many of the
+    lines after it then stay; and its value compared with others, 0: it is not inserted."""
 
     outcome: Outcome
     stays: int = 0
@@ -120,7 +120,7 @@ def judge_line(
     after: Sequence[Score],
     tau: float,
 ) -> LineVerdict:
-    """The verdict on `line` before line `at`. mean: scores of all lines that stand;  after: those that the lines behind it
+    """The verdict on `line` before line `at`. mean: scores of all existing lines;  after: the scores that the lines after it
     would have"""
     text = text_outcome(line, at, standing)
     if text == "defines":

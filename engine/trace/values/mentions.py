@@ -1,11 +1,11 @@
-"""Mentions: what threads that count and name say, and which mentions of several labels stand."""
+"""Mentions: the mentions of threads that count and name, and which mentions of several labels are kept."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 
-STAND = ("only", "likelier", "first")  # outcomes of mentions that stand
+STAND = ("only", "likelier", "first")  # outcomes of mentions that are kept
 _COUNT = re.compile(r"\s*(\d{1,4})")
 
 
@@ -23,11 +23,12 @@ def parse_mention(text: str) -> str:
 def mention_outcomes(
     labels: Sequence[int], texts: Sequence[str], logp: Sequence[float]
 ) -> tuple[list[str], list[float], list[float | None]]:
-    """What becomes of each mention; the highest log-probability (nats) that its own label gives to its text; and the highest
-    that another label does, None where no other has it.
+    """The outcome of each mention; the highest log-probability (nats) that its own label gives to its text; and the highest
+    that another label does, None if no other has it.
 
-    Of labels with the same text the one that gives it the highest keeps all of its own, of equal ones the first. "only": no
-    other label has it; "likelier", "unlikelier": than another label's; "first", "later": as likely as another label's.
+    If several labels have the same text, the label that gives it the highest keeps all of its own, of equal ones the first.
+    "only": no other label has it; "likelier", "unlikelier": than another label's; "first", "later": as likely as another
+    label's.
     """
     best: dict[str, dict[int, float]] = {}
     for label, text, one in zip(labels, texts, logp, strict=True):

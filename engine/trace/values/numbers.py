@@ -1,4 +1,4 @@
-"""What numbers of a record must be: their shapes, ranges and lengths."""
+"""Checks of numbers in a record: their shapes, ranges and lengths."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def validate_range(array: np.ndarray, low: float, high: float, where: str) -> No
 
 
 def validate_probabilities(values: Iterable[float | None], where: str) -> None:
-    """Refuse what is no probability; None stands for one that is not told."""
+    """Refuse numbers that are not probabilities; None is one that is not recorded."""
     for i, value in enumerate(values):
         if value is not None and not -EPS <= value <= 1 + EPS:
             raise TraceError(f"{where}.{i} is {value}, which is no probability")

@@ -1,4 +1,4 @@
-"""Programs: what a Python text says without being run: whether it parses, which names it lacks, where its comments stand."""
+"""Analyse a Python text without running it: whether it parses, which names it lacks, where its comments are."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def imported_names(line: str) -> set[str] | None:
 
 
 def find_comment_lines(lines: Sequence[str]) -> list[bool]:
-    """For each line whether it is a comment, or stands in a text between triple quotes."""
+    """For each line, whether it is a comment or inside a text between triple quotes."""
     out, inside = [], False
     for line in lines:
         marks = sum(line.count(mark) for mark in ('"""', "'''"))

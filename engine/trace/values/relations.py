@@ -20,5 +20,5 @@ class Relation:
 
 
 def is_given(given: Mapping[str, Any], knobs: Mapping[str, Any]) -> bool:
-    """True if the knobs are set so."""
+    """True if the knobs have these values."""
     return all(knobs.get(name) == value for name, value in given.items())
