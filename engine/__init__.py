@@ -1,4 +1,4 @@
-"""The engine: decodes on real models and says, step by step, what it did.
+"""The engine: decodes with real models and records each step.
 
 Names are loaded on first use, so that `decodescope.engine.trace` can be read where torch is not installed.
 """

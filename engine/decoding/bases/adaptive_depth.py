@@ -39,7 +39,7 @@ class DepthLane(Protocol):
 
     @property
     def deferred_tokens(self) -> int:
-        """Tokens that wait in front of a layer."""
+        """Tokens that wait before a layer."""
         ...
 
 
@@ -58,7 +58,7 @@ class AdaptiveDepth(Component):
     exact: ClassVar[bool] = False
     routes: ClassVar[bool] = False
     reads: ClassVar[bool] = False
-    shown = False  # whether somebody records what passes decide
+    shown = False  # True if decisions of passes are recorded
     skipped_kv: str = "propagate"
 
     def describe(self) -> dict[str, Any]:
@@ -95,8 +95,8 @@ class AdaptiveDepth(Component):
         return None
 
     def gate(self, layer: int, before: Tensor, after: Tensor) -> Collection[int]:
-        """The feed-forward blocks above `layer` that the pass leaves out, asked behind that of `layer`, which made `after` of
-        `before`, float [B, T, d_model] each."""
+        """The feed-forward blocks above `layer` that the pass leaves out; called after the block of `layer`, which turned
+        `before` into `after`, float [B, T, d_model] each."""
         return ()
 
     def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:
@@ -111,11 +111,11 @@ class AdaptiveDepth(Component):
         )
 
     def take_exit(self) -> Exit | None:
-        """What the last pass decided, for the trace."""
+        """The decision of the last pass, for the trace."""
         return None
 
 
 class FlushDepth(AdaptiveDepth):
-    """No rule: what waits goes on to the last layer."""
+    """No rule: waiting tokens go on to the last layer."""
 
     skipped_kv = "defer"

@@ -1,4 +1,4 @@
-"""Answers: whole texts of a small model, and how a step records them, what was made of them, and whether one was kept."""
+"""Answers: whole texts of a small model, and how a step records them, their judgement, and whether one was kept."""
 
 from __future__ import annotations
 

@@ -39,10 +39,10 @@ class DraftedToken:
 
 
 class DraftLength:
-    """How long a draft gets that is written one token after another, as its drafter asks: as long as the drafter's own knob
-    says. A schedule answers otherwise.
+    """The length of a draft that is written token by token: here the value of the drafter's own knob. A schedule overrides
+    it.
 
-    adapts: whether what `more` says may depend on the tokens drafted
+    adapts: True if the answer of `more` may depend on the tokens drafted
     """
 
     adapts: ClassVar[bool] = False
@@ -56,7 +56,7 @@ class DraftLength:
         return True
 
     def notes(self) -> dict[str, Any]:
-        """How the draft just written got its length, for the trace, under the name "schedule"; empty: nothing to say."""
+        """The reason for the length of the last draft, for the trace, under the name "schedule"; empty: none."""
         return {}
 
 

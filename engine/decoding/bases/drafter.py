@@ -24,7 +24,7 @@ class Drafter(Component):
               model instead; empty: something else makes the draft, or a model that has been changed
     copies:   True if a draft is exactly what followed the last tokens at their last occurrence in the text; a report then
               need not show what such a copy would give
-    resumes:  whether its drafts run the first layers of the target, and the pass that verifies them begins behind those
+    resumes:  whether its drafts run the first layers of the target, and the pass that verifies them begins after those
     """
 
     kind = "drafter"

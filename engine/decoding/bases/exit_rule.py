@@ -135,16 +135,17 @@ class ExitRule(AdaptiveDepth):
         self._rows: Tensor | None = None  # int64 [B, T], the layer of the first of these
 
     def bound(self, layer: int) -> float:
-        """The score at which a pass leaves in front of `layer`."""
+        """The score at which a pass leaves before `layer`."""
         raise NotImplementedError
 
     def exit_bound(self, layer: int, bounds: tuple[float, ...], usual: float) -> float:
-        """The bound in front of `layer` of those given by exit, the last of them for all further exits; `usual` if none are."""
+        """The bound before `layer` from `bounds` (one per exit; the last serves all further exits); `usual` if there are
+        none."""
         place = (layer - self.min_layers) // self.interval
         return bounds[min(place, len(bounds) - 1)] if bounds else usual
 
     def score(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> Tensor | None:
-        """How sure each row of x [B, T, d_model] is in front of `layer`, float [B, T]; None: there is nothing to compare."""
+        """The confidence of each row of x [B, T, d_model] before `layer`, float [B, T]; None: there is nothing to compare."""
         raise NotImplementedError
 
     def leave(self, layer: int, x: Tensor, read: Callable[[], Tensor]) -> bool:

@@ -50,14 +50,14 @@ class KVCompression(Component):
         return LayerStore(spec, layer, **options)
 
     def pack(self, cache: KVCache) -> None:
-        """Called after each commit behind the prompt, when the policy has acted: may store committed entries otherwise."""
+        """Called after each commit after the prompt, when the policy has acted: may store committed entries in another form."""
 
     def take_packed(self, cache: KVCache) -> Packed | None:
         """What was packed since the last call, for the trace; None: nothing."""
         return None
 
     def kept_bytes(self, cache: KVCache) -> int | None:
-        """Bytes of the entries that are held, free room in pages not counted; None where their number says it."""
+        """Bytes of the entries that are held, without free room in pages; None if their number is enough to know."""
         return None
 
 
@@ -101,7 +101,7 @@ class PackingCodec(KVCompression):
 
     @property
     def pack_size(self) -> int:
-        """Entries that are packed at a time; until so many have come together they are whole."""
+        """Entries that are packed at a time; fewer entries stay unpacked."""
         raise NotImplementedError
 
     def mean_stored_bits(self, spec: ModelSpec, bits: int) -> float:
@@ -163,7 +163,7 @@ class PackingCodec(KVCompression):
         raise NotImplementedError
 
     def concat_parts(self, a: Parts, b: Parts, side: Side) -> Parts | None:
-        """Entries packed one after the other as if packed at once; None where that is not possible."""
+        """Entries packed one after the other as if packed at once; None if that is not possible."""
         return None
 
 

@@ -178,7 +178,7 @@ class Lane:
         feed.shift = 0 if alone else self.cache.extra_entries
         if (
             self.policy.strict and feed.highest > self.cache.length
-        ):  # not the one row right behind what is held
+        ):  # not the one row right after what is held
             feed.band = self.policy.band
 
     @torch.inference_mode()
@@ -192,8 +192,8 @@ class Lane:
         logits: int = 0,
     ) -> Tensor:
         """Run the layers below `until` over `feed`, from where it enters; its rows are pending in these alone. The states
-        [B, T, d_model] that enter layer `until`, from which a pass with `enter` can go on. alone: a whole text, without the
-        cache; by: a form of the lane's model that reads in its place; logits: rows that the caller will unembed."""
+        [B, T, d_model] that enter layer `until`; a pass with `enter` can go on from them. alone: a whole text, without the
+        cache; by: a form of the lane's model that reads instead of it; logits: rows that the caller will unembed."""
         if self.cache.waiting and not alone:
             self.flush_deferred()
         self._prepare_masks(feed, alone)
@@ -275,13 +275,13 @@ class Lane:
 
     @property
     def deferred_tokens(self) -> int:
-        """Tokens that wait in front of a layer."""
+        """Tokens that wait before a layer."""
         return self.cache.deferred_tokens
 
     @torch.inference_mode()
     def flush_deferred(self) -> None:
-        """Let all tokens that wait go on to the last layer, in one pass that nobody reads the answer of: every layer then holds
-        what a pass over the whole text would have left there. Nothing is pending."""
+        """Let all waiting tokens go on to the last layer, in one pass with an unused answer. Every layer then holds
+        what a pass over the whole text would have left. Nothing is pending."""
         if not self.cache.waiting:
             return
         first = self.cache.waiting.pop(min(self.cache.waiting))  # whom the others join
@@ -307,7 +307,7 @@ class Lane:
         self.probe, self.best, self._feed, self._ran, self.board = kept
 
     def _act(self) -> None:
-        """Let the policy act behind a commit; the first time the prompt has ended."""
+        """Let the policy act after a commit; the first time the prompt has ended."""
         if self.prompt is not None:
             self.prompt.lane = self
             self.policy.prompt_end(self.cache, self.prompt)
@@ -555,7 +555,7 @@ class Lane:
 
     @contextmanager
     def read_temporarily(self, tokens: list[int]) -> Iterator[Probe]:
-        """Read `tokens` behind what is committed; they are pending as long as this lasts, and then gone with their memory. The
+        """Read `tokens` after what is committed; they are pending as long as this lasts, and then gone with their memory. The
         probe has the queries of all of them. What the last pass left behind stays as it is."""
         kept = self.probe, self.best, self._feed, self._ran, self.needs
         self.needs = Needs(queries=len(tokens))

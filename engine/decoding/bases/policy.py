@@ -28,7 +28,7 @@ from ..values.ranking import save_ranking
 Deed = Literal["evict", "merge", "pack", "select"]
 MOST = 65_536  # entries of a budget
 CHUNK = 512  # prompt tokens read in one pass
-LEAST = 16  # entries that a share of a short prompt comes to: with fewer the shipped model's text falls apart
+LEAST = 16  # minimum entries from a share of a short prompt: with fewer the shipped model's text falls apart
 
 
 class CachePolicy(Component):
@@ -158,10 +158,10 @@ class CachePolicy(Component):
             self.set_budget(entries_from_share(self, self.budget_share, prompt))
 
     def set_budget(self, budget: int) -> None:
-        """Set the knobs so that they come to `budget` entries."""
+        """Set the knobs to a total of `budget` entries."""
 
     def read(self, cache: KVCache, tokens: Tensor) -> None:
-        """Called behind each commit, before all else, where the policy `reads`: tokens int64 [B, R] of the R newest entries."""
+        """Called after each commit, before all else, where the policy `reads`: tokens int64 [B, R] of the R newest entries."""
 
     def select(self, layer: int, store: LayerStore, q: Tensor, board: SparseRead) -> SparseChoice | None:
         """What the rows of a pass read of a layer, if the policy selects; None: everything.
@@ -178,7 +178,7 @@ class CachePolicy(Component):
         """rows: float32 [B, H_kv, g, R, n], weights of R newly committed queries over the n committed entries."""
 
     def prompt_end(self, cache: KVCache, prompt: PromptAttention) -> None:
-        """Called once, behind the commit of the prompt's last token, and before the first `compress`: may evict, keep or
+        """Called once, after the commit of the prompt's last token, and before the first `compress`: may evict, keep or
         rewrite entries by what `prompt` knows, which is gone afterwards."""
 
     def compress(self, cache: KVCache) -> None:
@@ -191,7 +191,7 @@ class CachePolicy(Component):
 
     @property
     def max_read_entries(self) -> int | None:
-        """Entries that a query head reads at most, where the policy selects; None: no number says it."""
+        """The most entries that a query head reads, if the policy selects; None: there is no such number."""
         return None
 
     def idle_reason(self, did: Activity) -> str:
@@ -240,7 +240,7 @@ class ScoredPolicy(CachePolicy):
                 self.discard(store, chosen)
 
     def record_ranking(self, store: LayerStore, worth: Tensor, length: int) -> None:
-        """Right before a cut: leave with `store` what its entries are worth (float [B, H_kv, n]), if somebody asked."""
+        """Right before a cut: store the values of its entries (float [B, H_kv, n]) in `store`, if requested."""
         if store.ranked is not None:
             save_ranking(store, self.protect_scores(worth, store.positions(), length), self.column)
 
@@ -287,18 +287,18 @@ def evict_oldest(cache: KVCache, protect: int, keep: int) -> None:
 
 
 def share_knob() -> Any:
-    """The knob `share_knob` of a policy with a budget; `entries_from_share` says what it comes to."""
+    """The knob `share_knob` of a policy with a budget; `entries_from_share` converts it."""
     meaning = "total of entries to keep, as a share of the prompt; 0: the fixed numbers apply"
     return param(0.0, low=0.0, high=1.0, step=0.01, unit="of the prompt", help=meaning)
 
 
 def entries_from_share(policy: CachePolicy, share: float, prompt: int) -> int:
-    """Entries per layer and KV head that `share_knob` of a prompt of `prompt` tokens comes to: rounded down, at least LEAST.
+    """Entries per layer and KV head for `share_knob` of a prompt of `prompt` tokens: rounded down, at least LEAST.
 
     Like the ratios of FMInference/H2O (h2o_hf/utils_hh) it is fixed once, by the prompt, and does not grow with the answer.
     Raises ParamError for more than MOST.
     """
-    count = int(share * prompt + 1e-9)  # 0.29 * 100 is 29, whatever floats say
+    count = int(share * prompt + 1e-9)  # 0.29 * 100 must give 29 despite rounding
     if count > MOST:
         raise ParamError(
             f"{policy.name}.budget_share = {share:g}: of the prompt's {prompt} tokens it is {count} entries, "

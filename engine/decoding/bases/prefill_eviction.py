@@ -15,12 +15,12 @@ from .policy import ScoredPolicy
 
 
 class PrefillEviction(ScoredPolicy):
-    """`worth` says what an entry of the prompt is worth, `plan` how many each layer keeps of it; `zones` say which never leave.
+    """`worth` gives the value of a prompt entry, `plan` how many each layer keeps; `zones` define which never leave.
 
     The prompt is read densely, its last token too, so the first token that is written has the full cache's distribution.
-    Then each KV head keeps the entries that are worth most, and the cache grows from there. Since nothing leaves while text is
-    written, a draft reads the same cache as a token by itself: speculation changes nothing under such a policy. Only the
-    prompt's last token must then be read alone, or a draft behind it would still see what leaves.
+    Then each KV head keeps the most valuable entries, and the cache grows from there. Nothing leaves while text is written.
+    So a draft reads the same cache as a single token: speculation changes nothing under such a policy. Only the
+    prompt's last token must then be read alone, or a draft after it would still see what leaves.
     """
 
     goes: ClassVar[str] = (

@@ -17,7 +17,7 @@ from decodescope.engine.trace.records.events import Cut, Pass, Piece
 from .lane import Lane, temporary_lane
 
 SCORES = 1 << 16  # tokens of a prompt whose scores a trace keeps
-LEAST_KEPT = 16  # tokens that a share of a short prompt comes to
+LEAST_KEPT = 16  # minimum tokens from a share of a short prompt
 
 
 @dataclass
@@ -82,7 +82,7 @@ class PromptCompression(Component):
 
     @property
     def budget(self) -> int | None:
-        """Tokens of a prompt that are read at most; None: no number says it."""
+        """The most tokens of a prompt that are read; None: there is no such number."""
         return None
 
     def idle_reason(self, did: Activity) -> str:
@@ -105,11 +105,11 @@ class PromptCompression(Component):
 
 
 def share_knob() -> Any:
-    """The knob `share_knob` of a context with a budget; `tokens_from_share` says what it comes to."""
+    """The knob `share_knob` of a prompt compression with a budget; `tokens_from_share` converts it."""
     meaning = "tokens to read, as a share of the prompt; 0: the fixed number applies"
     return param(0.0, low=0.0, high=1.0, step=0.01, unit="of the prompt", help=meaning)
 
 
 def tokens_from_share(share: float, prompt: int) -> int:
-    """Tokens that `share_knob` of a prompt of `prompt` tokens comes to: rounded down, at least LEAST_KEPT."""
-    return max(LEAST_KEPT, int(share * prompt + 1e-9))  # 0.29 * 100 is 29, whatever floats say
+    """Tokens for `share_knob` of a prompt of `prompt` tokens: rounded down, at least LEAST_KEPT."""
+    return max(LEAST_KEPT, int(share * prompt + 1e-9))  # 0.29 * 100 must give 29 despite rounding

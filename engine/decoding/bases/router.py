@@ -76,7 +76,7 @@ class JudgedBlock:
 
     tokens: ids that the small model wrote;  sure: its largest probability at each, and last at the place that it gave up, if
             it did;  loss: of each token -ln p by the large model;  choice: and the large model's likeliest token there
-    kept:   so many of them stay;  own: the large model's token behind them
+    kept:   how many of them stay;  own: the large model's token after them
     caught: rows that the small model had to read first
     """
 
@@ -90,11 +90,11 @@ class JudgedBlock:
 
 
 class Router(Component):
-    """Base of every router. `tau`, a knob of each, is what its score is held against.
+    """Base of every router. `tau`, a knob of each, is what its score is compared with.
 
-    of:     what it decides about: a "token" (the strategy switch), an "answer" (cascade)
-    judges: of tokens: whether the large model reads what the small one wrote in a row, and may take it back
-    above:  of answers: whether a score of at least tau keeps an answer, else one of at most tau
+    of:     the subject of its decision: a "token" (the strategy switch), an "answer" (cascade)
+    judges: for tokens: True if the large model reads what the small one wrote in a row, and may take it back
+    above:  for answers: True if a score of at least tau keeps an answer, False if one of at most tau does
     details: name -> what the details of that name mean, as a strategy has them; of answers one made by `answers_form`
     """
 

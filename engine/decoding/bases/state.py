@@ -96,8 +96,8 @@ class State:
 
     @property
     def room(self) -> int:
-        """Tokens that may be guessed in this step; none where a policy will cut behind the prompt's last token, which is then
-        read alone, so that all that is written reads the cut cache."""
+        """Tokens that may be guessed in this step. None may if a policy will cut after the prompt's last token: that token is
+        read alone, so that everything written reads the cut cache."""
         return (
             0
             if self.target.policy.once and self.target.prompt is not None
@@ -126,7 +126,7 @@ class State:
         return lambda read, of: None
 
     def limit_reason(self, written: int) -> EndReason | None:
-        """Why a text ends that has `written` tokens more than the present one; None: it may go on."""
+        """Why a text with `written` more tokens than now would end; None: it may go on."""
         if written < self.remaining_tokens:
             return None
         return (

@@ -66,5 +66,5 @@ class Strategy(Component):
         """Called once, when the prompt has been read."""
 
     def step(self, s: State) -> Move:
-        """Decide on more tokens, commit them, and say what happened."""
+        """Decide on more tokens, commit them, and return what happened."""
         raise NotImplementedError

@@ -93,7 +93,7 @@ class Unmasking(Component):
 
     @property
     def blocks(self) -> int:
-        """How many blocks it fills side by side: the first that is not full, and those behind it."""
+        """How many blocks it fills side by side: the first that is not full, and those after it."""
         return 1
 
     def begin(self, decoder: Decoder) -> None:

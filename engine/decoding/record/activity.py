@@ -15,7 +15,7 @@ from ..bases.state import Move, State
 
 
 def count_record(did: Activity, record: Prefill | Step, room: int = 0) -> None:
-    """Count what a record says. room: tokens that the step could have guessed."""
+    """Count the activity in a record. room: tokens that the step could have guessed."""
     for one in record.passes:
         if one.lane == TARGET and one.phase not in ("draft", "score"):
             did.passes += isinstance(record, Step)

@@ -48,7 +48,7 @@ Held = int | list[list[int]]  # entries by layer and KV head; a number where all
 class Recorder:
     """level: "summary", "decisions" or "full"; layers: those whose attention "full" keeps (None: all).
 
-    pieces: id -> piece of text, or None where there is no tokenizer
+    pieces: id -> piece of text, or None if there is no tokenizer
     """
 
     def __init__(
@@ -339,7 +339,7 @@ def trial_columns(verdict: Verdict) -> Trials:
 
 
 def _candidate_confidence(canvas: CanvasDetail, logits: Tensor | None) -> np.ndarray | None:
-    """float64 [O]: the probability of each candidate by logits [O, V]; None where these have other rows."""
+    """float64 [O]: the probability of each candidate by logits [O, V]; None if these have other rows."""
     if logits is None or len(logits) != len(canvas):
         return None
     return np.array(token_probabilities(logits, canvas.candidate.tolist()))

@@ -40,9 +40,9 @@ class _PassRows:
 
 
 class TextBranches:
-    """Texts that begin and end when they like, and are as long as they like. One may go on from any place of another: it reads
-    that one's entries, which are held once, whoever reads them. A pass reads rows of all texts; each row sees the entries and
-    rows of its own text alone. An entry that nobody reads any more is returned at once.
+    """Texts that may begin and end at any time, with any length. One may go on from any place of another: it reads that
+    text's entries, which are held once for all readers. A pass reads rows of all texts; each row sees the entries and
+    rows of its own text alone. An entry without readers is freed at once.
 
     The cache keeps one sequence, in no order once there are two texts (`KVCache.unordered`). A table, bool [texts, entries],
     says which entries each text reads; a pass gets it as `Feed.seen`. As long as there is only one text, its passes are those
@@ -123,7 +123,7 @@ class TextBranches:
         self.lane.cache.shrink()
 
     def step(self) -> Tensor:
-        """One pass in which every text reads what it has not read: logits float [B, V] behind each of them."""
+        """One pass in which every text reads what it has not read: logits float [B, V] after each of them."""
         rows = self._rows([len(x.tokens) for x in self.alive])
         last = [own[-1] for own in rows.of]
         logits = self.lane.forward(
@@ -133,7 +133,7 @@ class TextBranches:
         return logits
 
     def step_all_logits(self) -> list[Tensor]:
-        """The same pass: for each text logits float [r, V], behind each of the r tokens that it had not read."""
+        """The same pass: for each text logits float [r, V], after each of the r tokens that it had not read."""
         rows = self._rows([len(x.tokens) for x in self.alive])
         logits = self.lane.forward(self._build_feed(rows, "all"))[0]
         self._commit(rows)

@@ -1,4 +1,4 @@
-"""Canvas: masked places behind a text, filled block by block by a model that reads both sides, and what its passes read."""
+"""Canvas: masked places after a text, filled block by block by a model that reads both sides, and what its passes read."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class CanvasGrammar:
 
     @classmethod
     def create(cls, s: State, text: str, places: int) -> CanvasGrammar:
-        """For an open canvas of so many places. Raises EngineFault where no text of the grammar fits into it."""
+        """Create it for an open canvas of `places` places. Raises EngineFault if no text of the grammar fits into it."""
         read, decoder = parse_grammar(text), s.target.decoder
         if places > PLACES:
             raise EngineFault(

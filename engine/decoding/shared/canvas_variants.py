@@ -35,7 +35,7 @@ class CanvasVariants:
         return cls(place, order.tolist(), law[order].float().cpu().numpy())
 
     def build_feed(self, text: Sequence[int], fed: range, device: torch.device | str) -> Feed:
-        """The rows `fed` of the text once for each token, one copy behind the other; a row sees those of its own copy, and all
+        """The rows `fed` of the text once for each token, one copy after the other; a row sees those of its own copy, and all
         entries that are held."""
         copies, rows = len(self.tokens), len(fed)
         tokens = torch.tensor(text[fed.start : fed.stop], device=device).repeat(copies, 1)

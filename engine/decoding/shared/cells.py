@@ -1,4 +1,4 @@
-"""Cells: the places of a picture behind a text, settled in any order and emitted row by row."""
+"""Cells: the places of a picture after a text, settled in any order and emitted row by row."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Cells:
 
     @classmethod
     def create(cls, s: State) -> Cells:
-        """Those that the text of `s` lacks. Raises EngineFault where it lacks none."""
+        """Those that the text of `s` lacks. Raises EngineFault if it lacks none."""
         picture = s.target.decoder.spec.picture
         assert picture is not None, "a model that writes no pictures was refused"
         first = len(s.tokens) - picture_start(s.tokens[: s.prompt], picture.levels)
@@ -70,7 +70,7 @@ class Cells:
 
     @property
     def end_cell(self) -> int:
-        """The cell behind the last that is written."""
+        """The cell after the last that is written."""
         return self.first + len(self.text.tokens)
 
     @property

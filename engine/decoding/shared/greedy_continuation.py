@@ -29,11 +29,11 @@ def is_unobserved(lane: Lane) -> bool:
 
 
 def continue_greedily(lane: Lane, token: int, count: int) -> list[int]:
-    """The `count` likeliest tokens behind what `lane` holds and `token`, one after another: a pass each, which reads the one
-    before and commits it. Passes, entries and records are those of `Lane.forward` and `commit`, without what these do for
-    somebody who looks on (`is_unobserved`). Raises EngineFault as they do, with the lane as it was.
+    """The `count` likeliest tokens after what `lane` holds and `token`, one after another: one pass for each, which reads and
+    commits the token before it. Passes, entries and records are those of `Lane.forward` and `commit`, without their work for
+    observers (`is_unobserved`). Raises EngineFault as they do, with the lane as it was.
 
-    What a pass chose is fed to the next where it was made; the CPU asks once, when the last has ended.
+    The choice of a pass is fed to the next on the device; the CPU reads the results once, after the last pass.
     """
     executor = lane.executor
     cache = lane.cache

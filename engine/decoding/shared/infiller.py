@@ -14,7 +14,7 @@ from ..bases.lane import Lane
 
 
 class Gap(NamedTuple):
-    """A text with a gap: the ids before and behind it."""
+    """A text with a gap: the ids before and after it."""
 
     before: list[int]
     behind: list[int]

@@ -26,7 +26,7 @@ class TextLine:
 
 @dataclass
 class Infill:
-    """A line that is proposed before line `at`. after: the scores that the lines behind it would have; None: nobody asked."""
+    """A line that is proposed before line `at`. after: the scores that the lines after it would have; None: not computed."""
 
     at: int
     tokens: list[int]
@@ -35,7 +35,7 @@ class Infill:
 
 @dataclass
 class LineFork:
-    """A text with a line inserted; that line and those behind it."""
+    """A text with a line inserted; that line and those after it."""
 
     branch: TextBranch
     lines: list[TextLine]
@@ -130,13 +130,13 @@ class LineWriter:
         return forks, law[-1]
 
     def insert(self, infill: Infill, fork: LineFork, stays: int) -> None:
-        """Go on with a fork, in which so many of the lines behind the inserted one stay."""
+        """Go on with a fork; `stays` of the lines after the inserted one stay."""
         stay = sum(len(line.tokens) for line in fork.lines[1 + stays :])
         self.lines[infill.at :] = fork.lines[: 1 + stays]
         self._keep_only(self.branches.fork(fork.branch, len(fork.branch.tokens) - stay, []))
 
     def write(self, s: State, law: Tensor, longest: int) -> EndReason | None:
-        """Write a line behind the text, by logits [V] of its first token; why the text ends with it, if it does."""
+        """Write a line after the text, by logits [V] of its first token; why the text ends with it, if it does."""
         before, line = self.text, TextLine([], [])
         self._keep_only(self.main)
         self.lines.append(line)

@@ -12,7 +12,7 @@ from ..bases.state import State
 
 @dataclass
 class OrderedEmission:
-    """Places behind a text whose tokens are settled in any order. What the text and its record count, `n`, stop tokens, the
+    """Places after a text whose tokens are settled in any order. What the text and its record count, `n`, stop tokens, the
     length limit, follows the emission, so a place that is settled ahead counts once the text has reached it.
 
     start:  position of the first place
@@ -31,7 +31,7 @@ class OrderedEmission:
 
     @property
     def end(self) -> int:
-        """The position behind the last place."""
+        """The position after the last place."""
         return self.start + len(self.tokens)
 
     def open_positions(self, first: int, behind: int) -> list[int]:

@@ -38,7 +38,7 @@ class LinearPassTime:
 
     @classmethod
     def measure(cls, decoder: Decoder) -> LinearPassTime:
-        """Least squares through passes timed on this machine; the context's part is what it was behind 128 entries."""
+        """Least-squares fit of passes timed on this machine; the context's share is the one measured at 128 entries."""
         us = torch.tensor(verify_costs(decoder, ROWS), dtype=torch.float64)
         rows = torch.tensor(ROWS, dtype=torch.float64)
         slope = float(((rows - rows.mean()) * (us - us.mean())).sum() / (rows - rows.mean()).square().sum())

@@ -1,4 +1,4 @@
-"""Reading: what it takes to read a prompt before its first new token, said before anybody waits for it."""
+"""Estimate the time to read a prompt before its first new token, so that it can be shown in advance."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from ..bases.policy import CHUNK
 
 
 def describe_prefill_time(decoder: Decoder, tokens: int, entries: int) -> str:
-    """The passes that read so many tokens of a prompt, with so many entries kept between them, and the cache that they fill,
-    in words; where this machine was measured before, also the seconds that they take at best."""
+    """Describe the passes that read `tokens` tokens of a prompt and the cache that they fill, with `entries` entries kept in
+    between. If this machine was measured before, the text includes the minimum time in seconds."""
     spec, size = decoder.spec, decoder.dtype.itemsize
     passes = [(min(CHUNK, tokens - at), min(at, entries)) for at in range(0, tokens, CHUNK)]
     bytes_held = spec.kv_bytes(max(map(sum, passes)), size)

@@ -27,14 +27,14 @@ SPACED = {"whitespace_flexible": False, "item_separator": ", ", "key_separator":
 # every token that fits is allowed, also where the next characters are certain: else the longest alone would be
 WHOLE = '%llguidance {"no_forcing": true}\n'
 KEPT = 256  # paths that keep their matchers
-REASON = 120  # characters of what the parser says
+REASON = 120  # characters of the parser's message
 
 
 class GrammarPath:
-    """A text, token by token from the beginning: of each one object, so that equal paths are the same.
+    """A text, token by token from the beginning. There is one object for each text, so equal paths are identical.
 
-    open: whether the grammar still decides here; not behind a stop token, nor behind one that it does not allow
-    mask: bool [V], the tokens that may follow, once somebody asked
+    open: True if the grammar still decides here; False after a stop token, and after one that it does not allow
+    mask: bool [V], the tokens that may follow, once it was requested
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class GrammarPath:
         return self
 
     def with_token(self, token: int) -> GrammarPath:
-        """The same text with `token` behind it."""
+        """The path of the same text followed by `token`."""
         if token not in self._after:
             fits = (
                 self.open and token not in self.recogniser.stops and bool(self.recogniser.mask(self)[token])
@@ -113,7 +113,7 @@ class Recogniser:
         return path.mask
 
     def forced_tokens(self, path: GrammarPath, most: int) -> Iterator[int]:
-        """The tokens that follow because no other may, at most so many; not the one that ends the text."""
+        """The tokens that must follow because no others may, at most `most`; without the one that ends the text."""
         for _ in range(most if path.open else 0):
             ids = self.mask(path).nonzero()[:, 0]
             if len(ids) != 1 or int(ids[0]) in self.stops:
@@ -122,7 +122,7 @@ class Recogniser:
             path = path.with_token(int(ids[0]))
 
     def _matcher(self, path: GrammarPath) -> LLMatcher:
-        """The matcher behind a path. None goes back: one that did may still hold the mask of where it was."""
+        """The matcher after a path. Matchers never go back: one that did might still hold the mask of its old place."""
         way, here = list[int](), path
         while here not in self._matchers and here.before is not None:
             way.append(here.token)

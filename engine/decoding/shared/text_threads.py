@@ -78,7 +78,7 @@ class ThreadWriter:
 
     @classmethod
     def start(cls, s: State) -> ThreadWriter:
-        """No thread yet, behind what the target has read of the prompt."""
+        """Start without threads, after the part of the prompt that the target has read."""
         return cls(TextBranches(s.target, s.tokens), ThreadTree(s.stop.tokens), s.remaining_tokens)
 
     def begin(
@@ -110,7 +110,7 @@ class ThreadWriter:
     def fork(
         self, s: State, parent: ThreadState, at: int, behind: list[int], most: int | None = None
     ) -> ThreadState:
-        """A thread that goes on behind the first `at` tokens that `parent` wrote, and `behind`, which nobody wrote."""
+        """A thread after the first `at` tokens of `parent` and the tokens `behind`, which no thread wrote."""
         length = len(parent.branch.tokens) - len(parent.tokens) + at
         branch = self.branches.fork(parent.branch, length, behind)
         return self.begin(s, branch, parent=parent.strand.number, at=at, given=len(behind), most=most)
@@ -182,7 +182,7 @@ class ThreadWriter:
 
 
 class ThreadedStrategy(Strategy):
-    """Base of strategies that put text of their own behind the prompt before their threads begin; that is read with it."""
+    """Base of strategies that add text of their own after the prompt before their threads begin; it is read with the prompt."""
 
     details: ClassVar[Mapping[str, Form]] = {"threads": THREADS}
 
@@ -195,5 +195,6 @@ class ThreadedStrategy(Strategy):
             self.begin_threads(s)
 
     def begin_threads(self, s: State) -> None:
-        """Read that text behind what the target has read, and begin the first threads; the strategy's scratch holds them."""
+        """Read that text after the part that the target has read, and begin the first threads, held in the strategy's
+        scratch."""
         raise NotImplementedError

@@ -29,11 +29,11 @@ ROWS = (1, 16)  # of the passes that are timed
 FIRST_S, AGAIN_S = 0.12, 0.06  # what timing may take when a model is loaded, and between two steps
 HELD = 32  # entries in the cache while timing
 FAR = 3.0  # times as long as the fastest: not tried again
-TOO_FAR = 10.0  # times as long as a pass in the fewest threads: one such pass says enough
+TOO_FAR = 10.0  # times as long as a pass in the fewest threads: one such pass is evidence enough
 SPAN_US = 80e3  # of passes, over which a run is judged
 TAKEN = 0.35  # of a processor, that others had while passes ran: a sign that they are there
 SLOW = 1.25  # times as long as when they were timed: only then the sign counts
-ROOM = 0.6  # of a processor that nobody used lately: reason to try more threads
+ROOM = 0.6  # unused share of a processor lately: reason to try more threads
 REST_S = (1.0, 60.0)  # from one timing to the next at least, and at most
 STAT = Path("/proc/stat")  # of Linux
 VARIABLE = "OMP_NUM_THREADS"
@@ -120,7 +120,7 @@ class ClockMark(NamedTuple):
     idle: float | None
 
     def processors_until(self, now: ClockMark) -> float | None:
-        """How many processors this process had since then, or could have had; None: nobody says."""
+        """How many processors this process had since then, or could have had; None: unknown."""
         if self.idle is None or now.idle is None:
             return None
         return (now.used - self.used + now.idle - self.idle) / (now.clock - self.clock)
@@ -163,9 +163,9 @@ class RecentPasses:
 
 
 class ThreadCount:
-    """The number of threads of a process that decodes, and who says so.
+    """The number of threads of a decoding process, and who set it.
 
-    number: of torch, from the next run on, and from the next step of the run that goes
+    number: of torch, from the next run on, and from the next step of the current run
     fixed:  who fixed it ("--threads", the environment's variable, torch on a device that is no CPU): it is never changed then;
             "": it is chosen by timing, and watched
     took:   what passes took in each number when that was timed last, microseconds
@@ -255,8 +255,8 @@ class ThreadCount:
         return ClockMark(self._clock(), self._used(), self._idle())
 
     def _foreign_processors(self, since: ClockMark) -> float:
-        """How many processors others had at most. Threads that wait for a disk, or asleep for each other, have none either, and
-        nobody took them."""
+        """Upper bound on the processors that others had. Threads that wait for a disk or for each other have no processor
+        either, although no other program took it."""
         had = since.processors_until(self._mark())
         return math.inf if had is None else self._most - had
 

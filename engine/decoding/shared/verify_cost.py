@@ -18,7 +18,7 @@ HELD = 128  # entries in the cache while measuring
 def verify_costs(
     decoder: Decoder, rows: Sequence[int], executor: Executor | None = None, repeats: int = 3
 ) -> list[float]:
-    """Median microseconds of a pass over each number of rows behind a cache of 128 entries.
+    """Median microseconds of a pass over each number of rows after a cache of 128 entries.
 
     Measured once per decoder and kept on it; about 50 ms for a small model on two cores.
     """
@@ -33,14 +33,14 @@ def verify_costs(
 
 
 def pass_us(lane: Lane, rows: int) -> float:
-    """Microseconds of one pass over so many rows behind what the lane holds, which nothing is kept of."""
+    """Microseconds of one pass over `rows` rows after the lane's entries; nothing of the pass is kept."""
     lane.forward(Feed.causal_chain([0] * rows, len(lane.tokens), lane.decoder.device))
     lane.rollback()
     return lane.take_passes()[-1].wall_us
 
 
 def fastest_row_count(decoder: Decoder, tokens: Mapping[int, float], executor: Executor | None = None) -> int:
-    """Of rows -> the tokens that a pass of so many rows is expected to yield: the number of rows with the most tokens a
-    microsecond on this device; of equal ones the first."""
+    """The number of rows with the most expected tokens per microsecond on this device; of equal ones the first. tokens: rows
+    -> the tokens that a pass with that many rows is expected to yield."""
     costs = dict(zip(tokens, verify_costs(decoder, list(tokens), executor), strict=True))
     return max(tokens, key=lambda rows: tokens[rows] / costs[rows])

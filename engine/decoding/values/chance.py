@@ -56,7 +56,7 @@ class Chance:
         return invert_cdf(p, self.uniform(position, purpose))
 
     def draw_rows(self, p: Tensor, positions: Sequence[int], purpose: Purpose = "token") -> list[Draw]:
-        """The same for each row of p (float [R, V]) at its own position; the rows' sums are worked out together."""
+        """The same for each row of p (float [R, V]) at its own position; the rows' sums are computed together."""
         return [
             rest.draw(self.uniform(at, purpose)) for rest, at in zip(remainders(p), positions, strict=True)
         ]

@@ -193,7 +193,7 @@ class Draft:
         return Feed(tokens, positions, mask, enter=self.enter, states=states, highest=max(places), ids=ids)
 
     def _with_slots(self, slots: Slots, root: int, start: int, device: torch.device | str) -> Feed:
-        """The pass with the slots behind the tree; the ids in their rows are never looked at."""
+        """The pass with the slots after the tree; the ids in their rows are never read."""
         assert self.enter == 0 and self.visible is None, "slots ride a whole pass over a plain tree"
         n, depth = len(self) + 1, [0, *self.depth]
         places = depth + [depth[node + 1] + step for node, step in zip(slots.at, slots.steps, strict=True)]

@@ -25,7 +25,7 @@ class PromptLane(Protocol):
     encode: Callable[[str], list[int]] | None
 
     def read_temporarily(self, tokens: list[int]) -> AbstractContextManager[Probe]:
-        """Read `tokens` behind what is committed, and forget them."""
+        """Read `tokens` after what is committed, and forget them."""
         ...
 
     def open_side_lane(self, role: str) -> AbstractContextManager[Any]:
@@ -34,10 +34,10 @@ class PromptLane(Protocol):
 
 
 class PromptAttention:
-    """Filled by the lane pass by pass, and dropped behind the policy's `prompt_end`.
+    """Filled by the lane pass by pass, and dropped after the policy's `prompt_end`.
 
-    Attention is worked out when it is asked for, from the last queries and the keys of the cache, one layer at a time: the
-    passes themselves stay fused, and nothing of the size prompt times prompt is ever there.
+    Attention is computed on request, from the last queries and the keys of the cache, one layer at a time: the passes
+    themselves stay fused, and nothing of the size prompt times prompt is ever allocated.
 
     length: tokens read so far;  shift: entries without tokens that come before the next
     lane:   the lane that read it, once it has ended
@@ -100,7 +100,7 @@ class PromptAttention:
 
     @contextmanager
     def lookahead(self, tokens: list[int]) -> Iterator[LookaheadAttention]:
-        """Read `tokens` behind the prompt, to see what they look at; when this is left they are gone, and their memory."""
+        """Read `tokens` after the prompt, to see what they attend to; on exit they and their memory are freed."""
         with self.lane.read_temporarily(tokens) as probe:
             yield LookaheadAttention(self.spec, probe.queries)
 

@@ -32,8 +32,8 @@ def save_ranking(store: LayerStore, scores: Tensor, column: str) -> None:
 
 
 def take_scores(cache: KVCache) -> Scores | None:
-    """By what the entries of the one sequence were judged since the last call; None: by no score, nobody asked, or there are
-    several: hypotheses are reordered, so sequence 0 may hold by now what another one kept."""
+    """The scores that judged the entries of the one sequence since the last call. None: no score, not requested, or several
+    sequences: hypotheses are reordered, so sequence 0 may hold entries that another one kept."""
     left = [None if not store.ranked else store.ranked.pop() for store in cache.layers]
     ranked = next((x for x in left if x is not None), None)
     if ranked is None or len(ranked.positions) > 1 or cache.layers[0].batch > 1:

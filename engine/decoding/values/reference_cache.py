@@ -15,7 +15,7 @@ from decodescope.engine.trace.records.reference import ReferenceRecord
 
 
 class ReferenceCache:
-    """Reads what a lane commits, in a pass of its own behind each commit, with a cache that keeps everything.
+    """Reads what a lane commits, in a pass of its own after each commit, with a cache that keeps everything.
 
     The text is the lane's, so its weights and logits are those of the full cache, or of the whole model, on that text. It
     changes no text, doubles the passes, and holds memory that the lane's figures leave out.
@@ -27,9 +27,9 @@ class ReferenceCache:
     def __init__(
         self, decoder: Decoder, executor: Executor, batch: int, columns: bool, whole: bool, weight_bytes: int
     ):
-        """columns: whether it is asked what a prompt's tokens gave, too;  whole: whether the decoder is the model that the
-        lane's was made of, which has heads of its own: distributions are compared then, and no attention;  weight_bytes: of
-        weights that nobody else reads."""
+        """columns: True if attention of prompt tokens is requested, too;  whole: True if the decoder is the original of the
+        lane's model, with heads of its own: then distributions are compared, and no attention;  weight_bytes: of weights that
+        only this reads."""
         self.decoder = decoder
         self.executor = executor
         self._whole = whole

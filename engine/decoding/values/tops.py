@@ -41,8 +41,8 @@ def tops_record(draft: Draft, verdict: Verdict, logits: Tensor) -> Tops:
 
 
 def tops_without_draft(logits: Tensor) -> Tops:
-    """The same where nothing was drafted: of the places after the root and after each token but the last that a step wrote, one
-    behind the other; logits float [R, V] of these places."""
+    """The same if nothing was drafted: of the places after the root and after each token that a step wrote, except the last,
+    in order; logits float [R, V] of these places."""
     places: list[tuple[int, Tensor | None]] = [(i - 1, None) for i in range(len(logits))]
     return tops_record(Draft(), Verdict([], None, "target", places=places), logits)
 
@@ -163,7 +163,7 @@ def _entropy_of_softmax(law: Tensor, z: Tensor, p: list[list[float]]) -> list[fl
 
 def _largest_values(p: Tensor) -> tuple[list[list[int]], list[list[float]]]:
     """The TOP largest of each row [P, V], ids and values: the largest first, the lowest id first among equal ones."""
-    # one more says whether others are equal to the last one shown
+    # one more shows whether others equal the last one shown
     best = p.topk(min(TOP + 1, p.shape[1]), -1)
     ids, values = best.indices.tolist(), best.values.tolist()
     for i, (row_ids, row_values) in enumerate(zip(ids, values, strict=True)):

@@ -50,7 +50,7 @@ class TransformResult:
         return cls(words, {name: (table == 0).nonzero().tolist() for name, table in tables.items()}, findings)
 
     def gates(self, spec: ModelSpec) -> Gates:
-        """Those of a model of this shape. Raises ValueError where a place is not in it."""
+        """Those of a model of this shape. Raises ValueError if a place is not in it."""
         wide, tables = {"head": spec.n_heads, "ffn": spec.d_ff, "sub": 2}, dict[str, torch.Tensor]()
         for name, places in self.closed.items():
             if name not in wide:
@@ -78,7 +78,7 @@ class TransformCache:
         self.taken, self.remarks = False, list[str]()
 
     def get(self, words: str, spec: ModelSpec) -> tuple[Gates, dict[str, Finding]] | None:
-        """Gates and findings; None where there are none, or the file is not what was written."""
+        """Gates and findings; None if there are none, or the file is not what was written."""
         try:
             if self.path.stat().st_size > BYTES:
                 raise ValueError(f"it is larger than {BYTES >> 20} MiB")

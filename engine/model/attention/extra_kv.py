@@ -54,7 +54,7 @@ class ExtraKV(Protocol):
 
 @dataclass(frozen=True)
 class ExtraEmbeds:
-    """Inputs of the first layer that are put into a text where no token has such ones.
+    """Inputs of the first layer that are inserted into a text at places without tokens.
 
     rows:   float [S, d_model];  at: number of text tokens before them
     origin: the source they were made from, as the trace records it

@@ -17,7 +17,7 @@ class HeadStore:
     """One buffer of all heads. The entries of a head are contiguous: its committed ones, then the m pending ones.
 
     kv:      float [2, N, D]: keys, then values
-    lengths: committed entries of each head, the heads of one sequence behind those of the one before; counts: the same as
+    lengths: committed entries of each head, the heads of one sequence after those of the one before; counts: the same as
              int64 [B, H_kv]
     rooms:   slots of each head, in whole pages
 
@@ -69,7 +69,7 @@ class HeadStore:
         self.memory.give(old)
 
     def append(self, kv: Tensor, m: int) -> None:
-        """Write T rows behind the m pending ones: kv float [2, B, H_kv, T, D]."""
+        """Write T rows after the m pending ones: kv float [2, B, H_kv, T, D]."""
         rows = kv.shape[3]
         if m + rows > self._free:
             self.resize(m, [self.round_to_pages(n + m + rows) + HEAD_PAGE for n in self.lengths])

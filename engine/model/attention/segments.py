@@ -3,7 +3,7 @@
 A query's attention is a quotient of two sums over the entries that it sees. Entries may be cut into segments however one likes:
 each gives its share of both sums, `merge_partial_attention` adds them, and the answer is that of one attention over
 everything. So a segment may keep its entries in a form of its own (packed words that are decoded block by block, a prefix
-that several sequences share, a linear term without entries) or want its queries rotated in another way; nobody else has to
+that several sequences share, a linear term without entries) or want its queries rotated in another way; other code need not
 know.
 
 Split-K of flash-decoding is this property: Dao et al. 2023, pytorch.org/blog/flash-decoding; the sums with a running maximum:

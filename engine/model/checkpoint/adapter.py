@@ -1,7 +1,7 @@
 """Adapters: adapters/NAME in a model's folder, low-rank deltas of its matrices and rows of its embedding.
 
 An adapter is merged into each matrix as that is read, before it is laid out for the processor, so a pass costs what one of the
-base costs. config.json says `rank`, `alpha`, `base` (the fingerprint of the weights that it was trained on) and, for embedding
+base costs. config.json holds `rank`, `alpha`, `base` (the fingerprint of the weights that it was trained on) and, for embedding
 rows, `rows`: the ids by tensor. model.safetensors holds, by the checkpoint's names, NAME.A [rank, in] and NAME.B [out, rank]
 of a matrix, NAME.rows [ids, d] of an embedding.
 """
@@ -40,7 +40,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Adapter:
-    """W becomes W + alpha / rank * B A (Hu et al. 2021, arXiv:2106.09685, section 4.1); a row of an embedding, as said.
+    """W becomes W + alpha / rank * B A (Hu et al. 2021, arXiv:2106.09685, section 4.1); a row of an embedding is replaced.
 
     deltas: matrix -> A float64 [rank, in] and B float64 [out, rank];  rows: embedding -> ids int64 [k] and rows float64 [k, d]
     remarks: sentences about the keys of its config.json that are not read

@@ -41,7 +41,7 @@ def add_missing_tokens(folder: Path, table: Any, config: dict[str, Any]) -> Addi
         x["content"]: x for x in entries or () if isinstance(x, dict) and isinstance(x.get("content"), str)
     }
     if len(own) != len(entries or ()) or not isinstance(table, dict):
-        return Additions(config)  # the tokenizers library says what is wrong
+        return Additions(config)  # the tokenizers library reports the problem
     more = Additions(config)
     more.declared = {
         x: (entry["id"], "tokenizer.json") for x, entry in own.items() if isinstance(entry.get("id"), int)
@@ -158,7 +158,7 @@ def _legacy_tokens(
 
 
 def _conflict_remarks(folder: Path, table: dict[str, Any], more: Additions) -> list[str]:
-    """Remarks on what the older files say otherwise than `added_tokens_decoder` and its neighbours, which win."""
+    """Remarks on values of the older files that contradict `added_tokens_decoder` and its neighbours, which take precedence."""
     vocab, remarks = _vocabulary(table), []
     known = {**(vocab if isinstance(vocab, dict) else {}), **{x: at for x, (at, _) in more.declared.items()}}
     for content, at in (read_json(folder, ADDED) or {}).items():

@@ -64,7 +64,7 @@ def read_templates(folder: Path, config: dict[str, Any]) -> ChatTemplates:
 
 
 def _by_name(given: Any) -> dict[str, str] | None:
-    """Name -> source of templates: one alone, or several as a table or a list; None where they are no texts."""
+    """Name -> source of templates: one alone, or several as a table or a list; None if they are no texts."""
     if isinstance(given, list) and all(isinstance(x, dict) for x in given):
         given = {str(x.get("name")): x.get("template") for x in given}
     named = {DEFAULT: given} if isinstance(given, str) else given
@@ -80,7 +80,7 @@ def render(source: str, words: dict[str, Any]) -> str:
 
 
 def render_each(source: str, jobs: Sequence[dict[str, Any]]) -> list[str | TemplateError]:
-    """The text for each of these words, or why there is none. Raises TemplateError where the template itself cannot run."""
+    """The text for each of these words, or why there is none. Raises TemplateError if the template itself cannot run."""
     if len(source.encode()) > SOURCE_BYTES:
         raise TemplateError(
             f"The chat template is longer than the limit of {SOURCE_BYTES} bytes; use plain text instead."

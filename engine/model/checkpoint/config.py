@@ -154,7 +154,7 @@ def _positions(config: Mapping[str, Any], name: str, rope: Rope) -> int:
 
 
 def length_remarks(config: Mapping[str, Any], spec: ModelSpec) -> list[str]:
-    """Sentences about what `config` says in two ways that do not agree, and what was made of it."""
+    """Sentences about contradicting values in `config`, and how they were resolved."""
     written, rope = config.get("max_position_embeddings"), spec.rope
     if rope.kind != "yarn" or written is None or written == int(rope.original_positions * rope.factor):
         return []
@@ -166,7 +166,7 @@ def length_remarks(config: Mapping[str, Any], spec: ModelSpec) -> list[str]:
 
 def _gemma_fields(config: Mapping[str, Any], name: str, family: ModelFamily, d: int) -> dict[str, Any]:
     """The settings of Gemma 2 and 3 that the other families do not have."""
-    third = family.qk_norm  # Gemma 3 norms queries and keys, and caps no score whatever its config says
+    third = family.qk_norm  # Gemma 3 norms queries and keys, and caps no score, whatever its config has
     return dict(
         act="gelu",
         post_norms=True,
@@ -236,7 +236,7 @@ def _refuse_unsupported(config: Config, name: str, family: ModelFamily) -> None:
 
 
 def quantisation_key(config: Mapping[str, Any]) -> str | None:
-    """The key of a config that says that its weights are quantised; None where there is none."""
+    """The key of a config that marks its weights as quantised; None if there is none."""
     return next((x for x in QUANTISED if config.get(x) is not None), None)
 
 
@@ -397,7 +397,7 @@ def _windows(config: Config, name: str, kind: str, layers: int) -> tuple[int | N
         config.agree("layer_types", ["full_attention"] * layers)
         return ()
     if kind in ("mistral", "phi3"):
-        # a Mistral config that says nothing means 4096; null means none
+        # a Mistral config without a value means 4096; null means none
         if config.get("sliding_window", 4096 if kind == "mistral" else None) is None:
             return ()
         return (_size(config, name, "sliding_window", 4096),) * layers

@@ -1,4 +1,4 @@
-"""A model folder: what it may hold, how its small files are read, and how a refusal is said."""
+"""A model folder: what it may hold, how its small files are read, and how a refusal is worded."""
 
 from __future__ import annotations
 

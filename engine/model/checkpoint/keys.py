@@ -182,7 +182,8 @@ class Config(Mapping[str, Any]):
                 yield from self._tables.setdefault(key, Config(value, f"{self._place}{key}.")).find(names)
 
     def unread_keys(self) -> dict[str, Any]:
-        """Key -> value of all that nobody has read. A key inside a table has the table's name before it; null says nothing."""
+        """Key -> value of all keys that were not read. A key inside a table has the table's name before it; null counts as
+        unset."""
         left: dict[str, Any] = {}
         for key, value in self._entries.items():
             if key in self._tables:

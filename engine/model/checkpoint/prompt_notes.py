@@ -36,7 +36,7 @@ def prompt_notes(
 ) -> list[str]:
     """Notes on these prompts, (text, whether it is a turn of a chat). A stand-in for a tokenizer gets none.
 
-    stops, texts: the ids and the texts at which a run ends; None: it is to go on behind its end tokens
+    stops, texts: the ids and the texts at which a run ends; None: it is to go on after its end tokens
     """
     if not isinstance(tokenizer, Tokenizer):
         return []

@@ -36,7 +36,7 @@ _ASKED, _ANSWERED = "question-one", "answer-two"  # turns of a conversation that
 
 
 class Tokenizer:
-    """A folder's tokenizer.json, with what its other files say about added tokens, ends and chats.
+    """A folder's tokenizer.json, with the added tokens, ends and chat templates of its other files.
 
     vocab:     the largest id plus one
     stop_ids:  ids that end a text, ascending
@@ -138,7 +138,7 @@ class Tokenizer:
         return remarks
 
     def _surrounding_ids(self) -> tuple[list[int], bool]:
-        """Ids that are in front of every text, and whether tokenizer.json also puts some behind it."""
+        """Ids that are before every text, and whether tokenizer.json also puts some after it."""
         bare = self._plain.encode("a", add_special_tokens=False).ids
         full = self._plain.encode("a", add_special_tokens=True).ids
         at = next((i for i in range(len(full)) if full[i : i + len(bare)] == bare), None)
@@ -150,11 +150,12 @@ class Tokenizer:
         return [bos] if wanted is True and not front and bos is not None else front, behind
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`, after those that this model puts in front. Marks like <|end|> in it are read as plain text."""
+        """Ids of `text`, after the ids that this model adds at the beginning. Marks like <|end|> in it are read as plain
+        text."""
         return self.front + self._encode_text(text)
 
     def encode_plain(self, text: str) -> list[int]:
-        """Ids of `text` alone, nothing put in front; marks in it are read as plain text."""
+        """Ids of `text` alone, without a prefix; marks in it are read as plain text."""
         return self._encode_text(text)
 
     def _encode_text(self, text: str) -> list[int]:

@@ -67,7 +67,7 @@ HARMLESS = (
 
 
 def settings_remarks(table: dict[str, Any], config: dict[str, Any], behind: bool) -> list[str]:
-    """Remarks on settings in tokenizer_config.json. table: tokenizer.json;  behind: whether that puts a token behind every
+    """Remarks on settings in tokenizer_config.json. table: tokenizer.json;  behind: whether that puts a token after every
     text."""
     remarks = []
     if behind or config.get("add_eos_token") is True:
@@ -99,8 +99,8 @@ def settings_remarks(table: dict[str, Any], config: dict[str, Any], behind: bool
 
 
 def _unknown_key_remarks(config: dict[str, Any]) -> list[str]:
-    """A remark on keys of tokenizer_config.json that nobody reads. Where one is false or empty, it asks for nothing: how a text
-    is split is in tokenizer.json."""
+    """A remark on keys of tokenizer_config.json that are not read. A false or empty key requests nothing: tokenizer.json
+    defines how a text is split."""
     asked = {key: x for key, x in config.items() if x and not is_token(key, x) and key not in READ}
     return unread_key_remarks(
         Config(asked),
@@ -148,7 +148,7 @@ def _shorten_list(values: list[Any]) -> str:
 
 
 def _prefix_space(part: Any) -> bool | None:
-    """True if tokenizer.json puts a space in front of a text; None if it has no such setting."""
+    """True if tokenizer.json puts a space before a text; None if it has no such setting."""
     if isinstance(part, list):
         return next((x for x in map(_prefix_space, part) if x is not None), None)
     if not isinstance(part, dict):

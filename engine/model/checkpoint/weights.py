@@ -196,7 +196,7 @@ class CheckpointTensors:
         device: torch.device,
         each: Callable[[], object] = lambda: None,
     ) -> Decoder:
-        """Read everything, and lay the matrices out for the processor; `each` is called behind each layer."""
+        """Read everything, and lay the matrices out for the processor; `each` is called after each layer."""
         plan = layer_plan(spec)
         extra = 1.0 if spec.family in ZERO_NORMS else 0.0
 

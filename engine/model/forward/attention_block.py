@@ -142,7 +142,7 @@ class AttentionBlock:
         return copies
 
     def _rotate_copy(self, i: int, rope: RopeMode, q: Tensor, store: LayerStore | None) -> None:
-        """Rotate queries q [B, T, H, D] of layer i in place as `rope` says, once the rows of the pass were appended."""
+        """Rotate queries q [B, T, H, D] of layer i in place as `rope` defines, once the rows of the pass were appended."""
         if rope == "unrotated" or store is None:
             return
         if rope == "inserted":

@@ -93,7 +93,7 @@ def forward_batched(asked: Sequence[PassRequest]) -> list[Tensor]:
 
 
 def _run_plain(asked: Sequence[PassRequest]) -> Tensor:
-    """The states [1, R, d_model] behind the last layer, of plain passes."""
+    """The states [1, R, d_model] after the last layer, of plain passes."""
     decoder, feeds = asked[0].decoder, [one.feed for one in asked]
     spec, x = decoder.spec, torch.cat([one.decoder.input_states(one.feed) for one in asked], 1)
     cos, sin = decoder.rope.at(

@@ -239,7 +239,7 @@ def _make_package(spec: ModelSpec, layers: list[Layer], weights: list[Tensor], p
         raise CompileError(
             f"Nothing can be written to {path.parent} ({_short_error(error)}): make room there, or {PLAIN}."
         ) from None
-    except Exception as error:  # a compiler fails in many ways, and each is said in one sentence
+    except Exception as error:  # a compiler fails in many ways; each becomes one sentence
         raise CompileError(
             f"The compiler failed on the passes of {spec.name} ({_short_error(error)}): {PLAIN}."
         ) from None
@@ -281,7 +281,7 @@ def _compile(module: BetweenAttention, weights: list[Tensor], path: Path) -> Non
 
 
 def compiler(name: str) -> str:
-    """The path of a C++ compiler. Raises CompileError where there is none that torch can use."""
+    """The path of a C++ compiler. Raises CompileError if there is none that torch can use."""
     if sys.platform == "win32":
         raise CompileError(f"The passes of {name} cannot be compiled on Windows: {PLAIN}.")
     asked, wanted = os.environ.get("CXX"), "clang++" if sys.platform == "darwin" else "g++"

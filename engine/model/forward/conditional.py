@@ -28,8 +28,8 @@ from .skipped_kv import fill_skipped_kv
 class ConditionalPass:
     """One such pass over `block.feed`.
 
-    skip: sub-layers that are left out;  rule: what decides inside the pass, or None;  ran: where it is entered what ran
-    read: states [B, T, d_model] -> their logits, not yet worked out
+    skip: sub-layers that are left out;  rule: decides inside the pass, or None;  ran: records what ran
+    read: states [B, T, d_model] -> their logits, not yet computed
     exit: the answer of the exit by which the pass left; None: it went to the end
     """
 
@@ -57,7 +57,7 @@ class ConditionalPass:
         self.exit: LazyLogits | None = None
 
     def run(self, states: Tensor) -> Tensor:
-        """The states [B, T, d_model] of the fed rows behind the last layer that ran; states: those that enter, likewise."""
+        """The states [B, T, d_model] of the fed rows after the last layer that ran; states: those that enter, likewise."""
         feed, ran = self.feed, self.ran
         x, ran.fed = states[:, self.late :], feed.length
         for i in range(feed.enter, self.spec.n_layers):
@@ -97,7 +97,7 @@ class ConditionalPass:
         return True
 
     def _flush(self, i: int, x: Tensor) -> Tensor:
-        """The states x with those of the tokens that waited in front of layer i before them."""
+        """The states x, preceded by the states of the tokens that waited at layer i."""
         waiting = self.waiting[i]
         self.ran.joined[waiting.layer] = len(waiting)
         feed = self.block.feed.prepend(waiting.tokens, waiting.positions)
@@ -124,8 +124,8 @@ class ConditionalPass:
         return x
 
     def _attention_of(self, i: int, x: Tensor, rows: Tensor, gap: str) -> Tensor:
-        """x after the attention block of layer i for `rows` (int64 [R], ascending) alone. The other rows pass by; `gap` says
-        what the cache gets of them."""
+        """x after the attention block of layer i for `rows` (int64 [R], ascending) alone. The other rows skip it; `gap`
+        defines what the cache gets of them."""
         block, ran = self.block, self.ran
         ran.enter_rows(i, "attn", rows)
         if not len(rows):

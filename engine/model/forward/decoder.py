@@ -1,4 +1,4 @@
-"""Decoder: a Llama-style transformer that reads a Feed against a KVCache, and says what it did when asked."""
+"""Decoder: a Llama-style transformer that reads a Feed against a KVCache, and reports what it did on request."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class Decoder:
 
         A pass takes one of three ways, which give the same bits for what they all can do:
 
-        - `plain.py` where nothing is asked of the pass, its layers and stores are alike, and it feeds at most 64 rows behind
+        - `plain.py` where nothing is asked of the pass, its layers and stores are alike, and it feeds at most 64 rows after
           some text (`plain.fits`). Decoding steps usually go this way.
         - `general.py` where every layer runs for every row: prompts, probes, windows, special stores, a feed that enters
           above the first layer.
@@ -189,7 +189,7 @@ class Decoder:
         return answer.logits(rows)
 
     def lazy_logits(self, x: Tensor) -> LazyLogits:
-        """The logits of the states x [B, T, d_model], which some layer has left: not yet worked out."""
+        """The logits of the states x [B, T, d_model], which some layer has left: not yet computed."""
         return LazyLogits(x, self.apply_norm, self.unembed, self.spec.name)
 
     def input_states(self, feed: Feed) -> Tensor:

@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Executor:
-    """The eager executor: what the decoder's file says, under inference mode.
+    """The eager executor: runs the decoder as written, under inference mode.
 
     On CUDA durations come from events and are read by `elapsed_us` when the step has already waited for the result.
     together: how many runs the last pass was for; None: for one alone

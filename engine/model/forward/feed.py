@@ -136,9 +136,8 @@ class Feed:
         )
 
     def select_rows(self, rows: Tensor, pending: int, chain: bool, among: bool) -> Feed:
-        """`rows` (int64 [R], ascending) alone, which see what they see here. pending: entries that were pending before; among:
-        whether the other rows leave entries too;  chain: whether each row then sees those before it where nothing else is
-        said."""
+        """`rows` (int64 [R], ascending) alone, with the same visibility as here. pending: entries that were pending before;
+        among: True if the other rows leave entries too;  chain: True if each row by default sees those before it."""
         visible, seen = self.visible, self.seen
         if visible is None and chain:
             visible = torch.ones(
@@ -157,7 +156,7 @@ class Feed:
         return replace(self, tokens=tokens, positions=positions, visible=visible, seen=seen, **more)  # type: ignore[arg-type] # all None
 
     def prepend(self, tokens: Tensor, positions: Tensor) -> Feed:
-        """These rows behind others, a chain that they all see: tokens and positions int64 [B, W]. Nothing is pending yet."""
+        """These rows after others, a chain that they all see: tokens and positions int64 [B, W]. Nothing is pending yet."""
         before, visible = tokens.shape[1], self.visible
         if visible is not None:
             rows = before + self.length

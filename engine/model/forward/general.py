@@ -12,7 +12,7 @@ from .attention_block import AttentionBlock
 
 
 def run(block: AttentionBlock, x: Tensor, until: int) -> Tensor:
-    """The states [B, T, d_model] that enter layer `until`; the number of layers means those behind the last one.
+    """The states [B, T, d_model] that enter layer `until`; the number of layers means those after the last one.
 
     x: the states in the same shape that enter the first layer, `Feed.enter`. Each layer below `until` gets T pending rows, and
     the probe the states that it asks for.

@@ -50,7 +50,7 @@ class PassMasks:
 
     def mask(self, i: int, store: LayerStore | None, padded: bool = True) -> Tensor | None:
         """bool [B or 1, H_kv or 1, T, S]: what each fed row may see in layer i; None: everything. padded: where heads hold
-        different numbers of entries, the slots behind the last of a head count as hidden."""
+        different numbers of entries, the slots after the last of a head count as hidden."""
         T, window = self.feed.length, self.spec.window(i)
         n, m = (0, T) if store is None else (store.n, store.m)
         present = store.present_mask if store is not None and padded else None
@@ -205,8 +205,8 @@ class PassMasks:
     def middle_segment(
         self, store: LayerStore, q: Tensor, rope: RopeTable, middle: MiddleRead
     ) -> Segment | None:
-        """The entries of the middle that are read; q: float [B, H_kv, g, T, D], rotated to `away`. To say which, all keys
-        between are put at position 0. Nothing has left the store."""
+        """The entries of the middle that are read; q: float [B, H_kv, g, T, D], rotated to `away`. To choose them, all keys
+        between are rotated to position 0. Nothing has left the store."""
         assert (
             self.sinks is not None
             and self.sinks.cap is not None

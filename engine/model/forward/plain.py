@@ -1,7 +1,7 @@
 """Plain: the layers of a short pass that asks for nothing, over layers and stores that are all alike.
 
 A step of a small model is mostly launches: of the 330 operators of a pass over eight layers 140 only look at a tensor in
-another way, and Python walks between them. So `can_run` asks once, before the pass, whether every layer is an ordinary one.
+another way, and Python walks between them. So `can_run` checks once, before the pass, whether every layer is an ordinary one.
 Then rotation and mask are made once, in the form in which the kernel takes them, and no layer asks what the attention block of
 `general.py` asks. The same numbers go through the same operators in the same order, so the answer has the same bits.
 """
@@ -66,8 +66,8 @@ def run(
     x: Tensor,
     compiled: CompiledPackage | None = None,
 ) -> Tensor:
-    """The states [B, T, d_model] behind the last layer, of those that enter the first; each layer has T pending rows more.
-    compiled: what does the work between two attentions of one sequence; None: the operators one by one."""
+    """The states [B, T, d_model] after the last layer, of those that enter the first; each layer has T pending rows more.
+    compiled: runs the work between two attentions of one sequence; None: the operators one by one."""
     assert cache is not None, "it fits"
     if (kernels := kernels_for(x)) is not None:
         if (program := kernels.pass_program(spec, layers)) is not None:

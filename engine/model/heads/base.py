@@ -30,7 +30,7 @@ def unit_rms_norm(x: Tensor, weight: Tensor | None = None, eps: float = EPS) -> 
 class HeadLinear(nn.Linear):
     """x W^T + b for x [..., in]; W may be packed for this processor, and then it serves reading only."""
 
-    __call__: Callable[..., Tensor]  # torch says no more than that it is callable
+    __call__: Callable[..., Tensor]  # torch declares only that it is callable
 
     def forward(self, x: Tensor) -> Tensor:
         """float [..., out]."""
@@ -92,7 +92,7 @@ class Head(nn.Module):
 
     kind:  its name, and that of its folder;  shape: the sizes that it was made with, as its file keeps them
     rates: per level of a draft (the last one serves all deeper levels), how often the guess of rank 0, 1, ... was the
-           target's choice on held-out text; empty if nobody measured
+           target's choice on held-out text; empty if not measured
     threshold: for a head that says when to stop, the value that it was calibrated for, from its file; None: not calibrated
     made_for: fingerprint of the target that it was trained on; empty: none or unknown
     remarks: sentences about its files and how they were read: keys that are not read, an embedding of its own

@@ -56,7 +56,7 @@ class BlockDecoder(Head):
 
     def decoder(self, target: ModelSpec) -> Decoder:
         """The block decoder as a model of its own: it reads embedded blocks (`Feed.embeds`) at the positions of blocks, and its
-        "logits" [B, N, d] are the prefixes of the blocks behind them."""
+        "logits" [B, N, d] are the prefixes of the blocks after them."""
         layers = [Layer(*(getattr(self, side)[i] for side in SIDES)) for i in range(self.shape["layers"])]
         none = self.norm.new_zeros(1, self.shape["d"])  # no id is ever looked up
         return Decoder(self.spec(target), none, layers, self.norm, self.prefix).pack_weights()

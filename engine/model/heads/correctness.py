@@ -11,7 +11,7 @@ from .base import Head, HeadLinear
 
 class CorrectnessHead(Head):
     """Two nets with one hidden layer of width `inner` each, with SiLU, on a small model's states after the final norm. They are
-    in that model's folder. All weights are zero until they are trained or read: such a head says one half.
+    in that model's folder. All weights are zero until they are trained or read: such a head outputs one half.
 
     wrong: from the state of the prompt's last token: the chance that the answer to come will be wrong, for a choice between
            models before anything is written (Zhu et al. 2023, arXiv:2306.02003)
@@ -31,7 +31,7 @@ class CorrectnessHead(Head):
 
     @property
     def wrong_widths(self) -> tuple[int, int, int]:
-        """Of the net behind `wrong`: input, hidden, output."""
+        """Widths of the net for `wrong`: input, hidden, output."""
         return self.shape["d"], self.shape["inner"], 1
 
     @property

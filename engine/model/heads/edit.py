@@ -33,7 +33,7 @@ class EditRows(NamedTuple):
 
     @property
     def masks(self) -> list[int]:
-        """The rows of mask tokens: first those in place of a token, then those behind one, the prompt's first."""
+        """The rows of mask tokens: first those in place of a token, then those after one, the prompt's first."""
         return list(range(self.text, self.text + 2 * self.size + 1))
 
     def feed(self, tokens: Tensor, mask: int) -> Feed:
@@ -61,7 +61,7 @@ class EditRows(NamedTuple):
         return tokens[:, : self.size + 1], there, behind
 
     def scores(self, tokens: Tensor, logits: Tensor) -> Tensor:
-        """float [B, size + 1, 6]: what the mask in a token's place, and what that behind it, would write: the log-probabilities
+        """float [B, size + 1, 6]: what the mask in a token's place, and the mask after it, would write: the log-probabilities
         of the token, of the one that follows it, and of the best. tokens: int64 [B, T];  logits: float [B, 2 size + 1, V] of
         the masks."""
         laws = logits.log_softmax(-1)
@@ -96,7 +96,7 @@ class EditTagger(Head):
     def forward(
         self, embedded: Tensor, middle: Tensor, last: Tensor, scores: Tensor, at: EditRows
     ) -> tuple[Tensor, Tensor]:
-        """Logits of keep, delete, replace, insert, float [B, size + 1, 4], behind the prompt and of each token; and features
+        """Logits of keep, delete, replace, insert, float [B, size + 1, 4], after the prompt and of each token; and features
         [2, B, size + 1, d] of the words that would replace it and follow it.
 
         embedded, middle, last: float [B, T, d], of the rows of the pass: embeddings, what enters `layer`, last features;

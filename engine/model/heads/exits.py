@@ -12,7 +12,7 @@ from .base import Head, unit_rms_norm
 
 
 class ExitHeads(Head):
-    """One exit in front of every layer from 1 on: y = norm(x), times a weight of its own, and y + up(down(y)) is the feature
+    """One exit before every layer from 1 on: y = norm(x), times a weight of its own, and y + up(down(y)) is the feature
     that the target's unembedding reads there; rank: width between the two maps. In addition, a linear map predicts whether the
     exit's best token is that of the whole model (CALM's `meta` classifier, arXiv:2207.07061, section 3.5). `up` begins at
     zero: with the target's last norm as weights such exits are the untrained ones.
@@ -38,6 +38,6 @@ class ExitHeads(Head):
         return y + F.linear(F.linear(y, self.down[layer - 1]), self.up[layer - 1])
 
     def confidence(self, x: Tensor, layer: int) -> Tensor:
-        """float32 [...]: how sure it is that the exit in front of `layer` names the whole model's best token, from 0 to 1."""
+        """float32 [...]: the confidence that the exit before `layer` gives the whole model's best token, from 0 to 1."""
         y = unit_rms_norm(x) @ self.sure[layer - 1] + self.bias[layer - 1]
         return y.float().sigmoid()

@@ -286,7 +286,7 @@ def _rates(config: Mapping[str, Any], folder: Path) -> tuple[tuple[float, ...], 
 
 
 def _threshold(config: Mapping[str, Any], folder: Path) -> float | None:
-    """The value that a head was calibrated for, from 0 to 1; None where its file has none."""
+    """The value that a head was calibrated for, from 0 to 1; None if its file has none."""
     chosen = config.get("threshold")
     if chosen is None:
         return None

@@ -1,4 +1,4 @@
-"""The judge: does the token that the target has just read continue the text rightly, whoever wrote it?"""
+"""The judge: whether the token that the target has just read continues the text correctly, whatever proposed it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .base import Head, HeadLinear
 
 class JudgeHead(Head):
     """One linear map to a number, w h + b, read off the target's final feature at the position of the token that is judged:
-    the target has seen the token by then. It begins at zero: such a judge says one half of everything.
+    the target has seen the token by then. It begins at zero: such a judge outputs one half for everything.
 
     Bachmann et al. 2025, arXiv:2501.19309.
     """

@@ -11,8 +11,8 @@ from .base import Head, HeadLinear
 
 
 class ParallelFilter(Head):
-    """Two linear layers over the confidences of a block's places: W2 relu(W1 c + b1) + b2, one logit a place. It reads nothing
-    of the model itself; d says which one it was made for.
+    """Two linear layers over the confidences of a block's places: W2 relu(W1 c + b1) + b2, one logit a place. It reads
+    nothing of the model itself; d identifies the model that it was made for.
 
     block: places that it looks at;  hidden: width between the layers
     Bao et al. 2025, arXiv:2509.25188; the layers are those of its summary (2,112 numbers for a block of 32), its activation is

@@ -12,10 +12,10 @@ from .base import Head, unit_rms_norm
 
 
 class PastFutureHeads(Head):
-    """One pair of maps in front of every layer from 1 on. The first imitates: y + up(silu(down(y))) of a state at unit
+    """One pair of maps before every layer from 1 on. The first imitates: y + up(silu(down(y))) of a state at unit
     mean square, y, for the mean of the states to come, at unit mean square each; rank: width between the two matrices.
-    The second is linear in the mean of the states until then and in the imitation, and says whether the exit's best
-    token is that of the whole model. `up` begins at zero: the future as the present.
+    The second is linear in the mean of the states until then and in the imitation, and predicts whether the exit's best token
+    is that of the whole model. `up` begins at zero: the future as the present.
 
     down float [E, rank, d], up [E, d, rank], past and future [E, d], bias [E], E = n_layers - 1.
     """
@@ -38,7 +38,7 @@ class PastFutureHeads(Head):
         return y + F.linear(F.silu(F.linear(y, self.down[layer - 1])), self.up[layer - 1])
 
     def confidence(self, past: Tensor, future: Tensor, layer: int) -> Tensor:
-        """float32 [...]: how sure it is that the exit in front of `layer` names the whole model's best token, from 0 to
+        """float32 [...]: the confidence that the exit before `layer` gives the whole model's best token, from 0 to
         1; past: the mean of the states at unit mean square up to there;  future: the imitation, [..., d] each."""
         said = past @ self.past[layer - 1] + future @ self.future[layer - 1] + self.bias[layer - 1]
         return said.float().sigmoid()

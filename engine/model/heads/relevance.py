@@ -1,4 +1,4 @@
-"""Relevance: a number that says how much a piece of a text matters to what the text asks."""
+"""Relevance: how much a piece of a text matters to the question in the text, as a number."""
 
 from __future__ import annotations
 

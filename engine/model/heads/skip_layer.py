@@ -1,4 +1,4 @@
-"""Routers of SkipLayer: by each sub-layer, whether a token runs it."""
+"""Routers of SkipLayer: one for each sub-layer decides whether a token runs it."""
 
 from __future__ import annotations
 
@@ -30,6 +30,6 @@ class SkipRouters(Head):
         self.bias = nn.Parameter(torch.full((2 * n_layers,), 3.0))
 
     def forward(self, x: Tensor, place: int) -> Tensor:
-        """The scores [...] of states x [..., d] in front of block `place`; half types come out as float32."""
+        """The scores [...] of states x [..., d] before block `place`; half types come out as float32."""
         score = unit_rms_norm(x) @ self.weight[place].to(x.dtype)
         return (score if score.dtype == torch.float64 else score.float()) + self.bias[place]

@@ -17,9 +17,9 @@ MATRICES = ("qkv", "out", "gate_up", "down")
 
 
 class TrigramLayers(Head):
-    """A map of low rank on each matrix of the first layers, up to the one that has number `layer`: W + up down. With these the
-    layers read a token and its neighbours alone and say what enters `layer` in the whole text. `up` begins at zero: the layers
-    as they are. Each matrix keeps its shape, so the layers cost what they cost before.
+    """A map of low rank on each matrix of the first layers, up to the one that has number `layer`: W + up down. With these
+    the layers read a token and its neighbours alone and predict what enters `layer` in the whole text. `up` begins at zero: the
+    layers as they are. Each matrix keeps its shape, so the layers cost what they cost before.
 
     For W [out, in] of each layer: NAME_down float [layer, rank, in], NAME_up [layer, out, rank].
     """

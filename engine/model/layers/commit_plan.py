@@ -1,4 +1,4 @@
-"""Moving: what a commit has to move in every layer, worked out once for all of them."""
+"""The moves of a commit in every layer, computed once for all of them."""
 
 from __future__ import annotations
 

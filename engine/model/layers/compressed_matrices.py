@@ -23,7 +23,7 @@ from .matrix import Matrix
 
 # the type in which the operators pay: in others they take ten times as long as the plain way
 BY_OPERATOR = (torch.bfloat16,)
-ROWS = 16  # above so many the operator of Int8 is slower than the plain way
+ROWS = 16  # above this many the operator of Int8 is slower than the plain way
 GROUPS = (32, 64, 128, 256)  # of the operator of Int4
 
 

@@ -30,7 +30,7 @@ class DeferredTokens:
         return DeferredTokens(self.layer, self.states[:, rows], self.tokens[:, rows], self.positions[:, rows])
 
     def concat(self, other: DeferredTokens | None) -> DeferredTokens:
-        """These, and `other` behind them, which wait at the same layer."""
+        """These, and `other` after them, which wait at the same layer."""
         if other is None:
             return self
         pairs = ((self.states, other.states), (self.tokens, other.tokens), (self.positions, other.positions))

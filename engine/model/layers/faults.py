@@ -1,4 +1,4 @@
-"""Faults: what ends a run, and whether logits are finite."""
+"""Faults: errors that end a run, and the check that logits are finite."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Gates:
     sub: Tensor | None = None
 
     def check(self, spec: ModelSpec) -> None:
-        """Raises ValueError where a table has not the model's shape."""
+        """Raises ValueError if a table has not the model's shape."""
         wanted = {
             "head": (spec.n_layers, spec.n_heads),
             "ffn": (spec.n_layers, spec.d_ff),

@@ -35,7 +35,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
 @cache
 def _signs(dtype: torch.dtype, device: torch.device) -> Tensor:
     """float [2, 1]: what x is multiplied by to be x and -x."""
-    with torch.inference_mode(False):  # it outlives whoever asks first, and others may want a gradient
+    with torch.inference_mode(False):  # it outlives its first user, and others may want a gradient
         return torch.tensor([[1.0], [-1.0]], dtype=dtype, device=device)
 
 

@@ -61,7 +61,7 @@ class DepthRule(Protocol):
     whole: True if the layers above an exit still run, only to write their entries: the answer is that of the exit
     skipped_kv: what the cache holds for the layers above the exit, and for a row whose attention the rule
            leaves out
-    routes: whether it is asked for the `rows` of each sub-layer
+    routes: True if it is asked for the `rows` of each sub-layer
     """
 
     @property
@@ -72,8 +72,8 @@ class DepthRule(Protocol):
     routes: ClassVar[bool]
 
     def rows(self, layer: int, block: Block, x: Tensor, probe: Probe | None) -> Tensor | None:
-        """Asked in front of a sub-layer, x float [B, T, d_model] entering it: the rows that run it, bool [T] or their numbers,
-        int64 [R], ascending; None: all. probe: what the layers below have left behind, where somebody asks for that."""
+        """Called before a sub-layer, x float [B, T, d_model] entering it: the rows that run it, bool [T] or their numbers,
+        int64 [R], ascending; None: all. probe: what the layers below have left, if requested."""
         ...
 
     @property
@@ -86,7 +86,7 @@ class DepthRule(Protocol):
         ...
 
     def gate(self, layer: int, before: Tensor, after: Tensor) -> Collection[int]:
-        """Asked behind the feed-forward block of `layer`, which made `after` of `before`, both float [B, T, d_model]: the
+        """Called after the feed-forward block of `layer`, which turned `before` into `after`, both float [B, T, d_model]: the
         feed-forward blocks further up that this pass leaves out."""
         ...
 
@@ -144,7 +144,7 @@ class ExecutedLayers:
         return ("attn", self.attn), ("ffn", self.ffn)
 
     def by_layer(self, fed: int, layers: int) -> list[int] | None:
-        """How many rows ran each layer, of so many that were fed; None: all of them, wherever it ran."""
+        """How many of the `fed` rows ran each layer; None: all of them, in each layer that ran."""
         if not self.rows:
             return None
         whole = {*self.attn, *self.ffn}
@@ -159,8 +159,8 @@ class ExecutedLayers:
 
 
 class LazyLogits:
-    """The logits [B, T, V] of the states x [B, T, d_model], worked out once, however often they are asked for. model: its name.
-    Who asks for them inside a pass gets finite ones, or an EngineFault."""
+    """The logits [B, T, V] of the states x [B, T, d_model], computed once, on the first request. model: its name. Inside a
+    pass they are finite, or an EngineFault is raised."""
 
     def __init__(
         self, x: Tensor, normed: Callable[[Tensor], Tensor], unembed: Callable[[Tensor], Tensor], model: str
@@ -189,5 +189,5 @@ class LazyLogits:
         return self._logits
 
     def logits(self, rows: slice | list[int]) -> Tensor:
-        """Those of `rows`, with which a pass ends: who runs it looks whether they are finite. The rest is not worked out."""
+        """The logits of `rows` at the end of a pass; the rest is not computed. The caller checks that they are finite."""
         return self._unembed(self.feature[:, rows]) if self._logits is None else self._logits[:, rows]

@@ -36,7 +36,7 @@ def rope_frequencies(rope: Rope) -> Tensor:
 
 
 def _pair(rope: Rope, turns: float, *, up: bool = False) -> float:
-    """The feature pair, counted from 0, that makes so many turns over the original length."""
+    """The feature pair, counted from 0, that makes `turns` turns over the original length."""
     pair = rope.dim * math.log(rope.original_positions / (turns * 2 * math.pi)) / (2 * math.log(rope.theta))
     if not rope.whole:
         return pair

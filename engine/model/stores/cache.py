@@ -124,7 +124,7 @@ class KVCache:
         return sum(kv.untyped_storage().nbytes() for x in self.outside for kv in x.tensors)
 
     def keep_as_extra_kv(self, kind: Kind, origin: str = "") -> None:
-        """Keep all pending rows as entries without tokens, behind what was committed: they are no part of the text."""
+        """Keep all pending rows as entries without tokens, after the committed ones: they are not part of the text."""
         kept = ExtraEntries(
             kind, self.length, tuple(copy_pending((x.k, x.v), x.n) for x in self.layers), origin
         )
@@ -133,7 +133,7 @@ class KVCache:
         self.rollback()
 
     def track_positions(self) -> None:
-        """Let entries be committed in any order of the text; nothing is pending. Whoever feeds them says what a row sees."""
+        """Let entries be committed in any order of the text; nothing is pending. The feed then defines what a row sees."""
         for store in self.layers:
             store.track_positions()
 
@@ -201,7 +201,7 @@ class KVCache:
 
     @property
     def distinct_entries(self) -> int | None:
-        """Entries per KV head that a pass loads, whoever reads them; None where sequences share all of what `shared` counts, or
+        """Entries per KV head that a pass loads, for any reader; None if sequences share all of what `shared` counts, or
         nothing."""
         return None if self.tree is None or self.layers[0].batch == 1 else self.tree.loaded_entries
 

@@ -28,7 +28,7 @@ class PairCoder(EntryCoder, Protocol):
 
 
 class CrossLayerStore(PackedStore):
-    """A PackedStore that is packed with the one of the layer below, once both hold an entry: behind a commit, when the pass
+    """A PackedStore that is packed with the one of the layer below, once both hold an entry: after a commit, when the pass
     that wrote it has gone through all layers. What both read is stored once, in the blocks of the lower, which counts its
     bytes.
 

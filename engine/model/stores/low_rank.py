@@ -93,8 +93,8 @@ class LowRankCoder:
         return {name: torch.cat([x, b[name]], 1 if name == "at" else 2) for name, x in a.items()}
 
     def expand_sums(self, numerator: Tensor) -> Tensor:
-        """float [B, H_kv, g, T, D] of sums of values by their coordinates, float [B, H_kv, g, T, rank]: what each sum is
-        worth is worked out once a query, not once an entry. The product could be a part of the one behind attention."""
+        """float [B, H_kv, g, T, D] of sums of values by their coordinates, float [B, H_kv, g, T, rank]: expanded once a
+        query, not once an entry. The product could be a part of the one after attention."""
         assert self.bases is not None
         each = self.bases["values"].unflatten(1, (self.together, -1)).flatten(0, 1)  # [H_kv, D, rank]
         return numerator @ upcast_half(each).to(numerator.dtype).mT[:, None]

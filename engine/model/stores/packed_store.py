@@ -15,7 +15,7 @@ from decodescope.engine.core.spec import ModelSpec
 from ..attention.segments import DenseSegment, PartialAttention, Segment
 from .two_part import TailStore, slice_mask
 
-BLOCK = 512  # entries that a block grows to: so many are unpacked at a time
+BLOCK = 512  # entries that a block grows to, and that are unpacked at a time
 
 Parts = dict[str, Tensor]  # what a coder makes of keys or values; axis 0 of each is the batch
 Side = Literal["keys", "values"]
@@ -38,7 +38,7 @@ class EntryCoder(Protocol):
         ...
 
     def concat_parts(self, a: Parts, b: Parts, side: Side) -> Parts | None:
-        """Entries packed one after the other as if packed at once; None where that is not possible."""
+        """Entries packed one after the other as if packed at once; None if that is not possible."""
         ...
 
 
@@ -172,14 +172,14 @@ class PackedStore(TailStore):
             yield first + at, self.kv[:, :, :, at : min(at + BLOCK, count)]
 
     def drop(self, count: int) -> None:
-        """The first `count` entries in full precision were packed: those behind them move up."""
+        """The first `count` entries in full precision were packed: those after them move up."""
         dense = self.n - self.packed_entries
         if count:
             self.kv[:, :, :, :dense] = self.kv[:, :, :, count : count + dense].clone()
             self._freed = True
 
     def add(self, block: PackedBlock, kv: Tensor, distance: float | None = None) -> None:
-        """Keep a block behind the others, or at the end of the last one; kv: float [2, B, H_kv, T, D], what was packed."""
+        """Keep a block after the others, or at the end of the last one; kv: float [2, B, H_kv, T, D], what was packed."""
         parts = block.parts
         if self.evicted is not None:
             k, v = (

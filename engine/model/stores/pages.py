@@ -9,7 +9,7 @@ from ..layers.memory import Memory
 
 
 class PageBounds:
-    """Of the whole pages of a layer that holds its text in order. Nothing is worked out twice: `upto` adds what has come.
+    """Of the whole pages of a layer that holds its text in order. Nothing is computed twice: `upto` adds what has come.
 
     table: float [2, B, H_kv, P, D], room for P pages: smallest, then largest
     """

@@ -1,4 +1,4 @@
-"""SharedStore: the entries of several sequences that begin alike: those of the beginning once, and behind them each its own."""
+"""SharedStore: the entries of several sequences with a common beginning, stored once, followed by each sequence's own."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _split_sequences(x: Tensor, B: int, T: int) -> Tensor:
 
 
 class SharedStore(TailStore):
-    """A layer of `batch` sequences that go on behind the entries of `prefix`, a store of one sequence, which is only read from
+    """A layer of `batch` sequences that go on after the entries of `prefix`, a store of one sequence, which is only read from
     here on: it is held once, however many sequences there are, and reordering them copies none of it."""
 
     def __init__(self, prefix: LayerStore, spec: ModelSpec, batch: int, memory: Memory):
@@ -86,6 +86,6 @@ class SharedStore(TailStore):
 
 
 def share_prefix(cache: KVCache, batch: int) -> None:
-    """Let `batch` sequences go on behind what `cache`, of one sequence, holds; that is kept once."""
+    """Let `batch` sequences go on after the entries of `cache`, which has one sequence; these are kept once."""
     cache.layers = [SharedStore(store, cache.spec, batch, cache.memory) for store in cache.layers]
     cache.shared = cache.layers[0].n

@@ -128,7 +128,7 @@ def gather_chosen(chosen: Tensor, some: Tensor) -> tuple[Tensor, Tensor] | None:
     # those that are read come first
     runs = some.to(torch.int8).argsort(dim=2, descending=True, stable=True)[:, :, :most]
     own = torch.arange(most, device=some.device) < counts
-    # a head that reads fewer repeats one of its own, which nobody sees twice
+    # a head that reads fewer repeats one of its own; masks hide the repeats
     runs = torch.where(own, runs, runs[:, :, :1])
     at = runs[:, :, None, None].expand(*chosen.shape[:4], most)
     return runs, chosen.gather(4, at) & own[:, :, None, None]

@@ -32,11 +32,11 @@ class LayerStore:
 
     kv:       float [2, B, H_kv, S, D]: keys, then values; S is the capacity
     heads:    keys and values once KV heads hold different numbers of entries; S of `kv` is then 0, and n counts the entries
-              of the head that holds most: `present` says which slots of the others are none
+              of the head that holds most: `present` marks the slots of the others that are empty
     columns:  name -> [B, H_kv, S], or [B, H_kv, S, width]: what a policy knows about each entry (attention mass, ...)
 
     While nothing has been evicted slot i holds position i, and no position is stored. Eviction makes them explicit, and
-    fills the holes with the newest entries: slots are in no order, `positions` says what they hold.
+    fills the holes with the newest entries: slots are in no order, and `positions` holds their positions.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class LayerStore:
 
     @property
     def present_mask(self) -> Tensor | None:
-        """bool [B, H_kv, n]: False behind the last entry of a head; None: all heads hold as many."""
+        """bool [B, H_kv, n]: False after the last entry of a head; None: all heads hold as many."""
         return None if self.heads is None else self.heads.present_mask(self.n)
 
     @property
@@ -263,7 +263,7 @@ class LayerStore:
         self._pending = None
 
     def _enter(self, heads: HeadStore, rows: Sequence[int]) -> None:
-        """Positions and columns of the pending `rows` behind what each head holds."""
+        """Positions and columns of the pending `rows` after what each head holds."""
         assert self._pending is not None and self._pos is not None
         at = heads.counts[..., None] + torch.arange(len(rows), device=self.kv.device)  # [B, H_kv, R]
         self._pos.scatter_(2, at, self._pending[:, None, list(rows)].expand(at.shape).int())
@@ -287,7 +287,7 @@ class LayerStore:
         self._pending, self.m = self._pending[:, rows], len(rows)
 
     def rollback(self, keep: int = 0) -> None:
-        """Drop the pending rows behind the first `keep`."""
+        """Drop the pending rows after the first `keep`."""
         if self._pending is not None and keep < self.m:
             self.m, self._pending = keep, self._pending[:, :keep] if keep else None
 
@@ -323,7 +323,7 @@ class LayerStore:
             pos[:, :, self.n : self.n + self.m] = self._pending[:, None]
 
     def mark_missing(self, position: int) -> None:
-        """It gets no entry of the text's `position` and perhaps of some behind it."""
+        """It gets no entry of the text's `position` and perhaps of some after it."""
         self.missing = position if self.missing is None else min(position, self.missing)
         self.track_positions()
 
@@ -339,7 +339,7 @@ class LayerStore:
         """Drop the committed slots `index` (int64 [B, H_kv, e], e different slots per head); `shrink` returns memory.
 
         The e newest slots close the holes: 2 e rows are touched, however many are kept. Nothing may be pending. Where heads
-        differ, a slot behind the last of a head names no entry.
+        differ, a slot after the last of a head names no entry.
         """
         gone = index.shape[2]
         if gone == 0:
@@ -363,7 +363,7 @@ class LayerStore:
             dropped.scatter_(2, torch.where(holes < kept, gone, holes - kept), True)
             # the survivors come first
             tail = dropped[:, :, :gone].to(torch.int8).argsort(dim=2, stable=True) + kept
-        # rank by rank: survivor r goes to hole r; behind the last survivor both lists name the same dropped slots
+        # rank by rank: survivor r goes to hole r; after the last survivor both lists name the same dropped slots
         for table, axis in self._tables():
             at, to = expand_index(tail, table, axis), expand_index(holes, table, axis)
             table.scatter_(axis, to, table.gather(axis, at))
@@ -409,7 +409,7 @@ class LayerStore:
         if self.evicted is not None:
             stays = keep if present is None else keep | ~present
             self.evicted.append(pos[:, :, : self.n].masked_fill(stays, -1))
-        # as many in a head as survivors behind them
+        # as many in a head as survivors after them
         holes = (~keep & (slot < lengths[..., None])).nonzero(as_tuple=True)
         tail = (keep & (slot >= lengths[..., None])).nonzero(as_tuple=True)
         for table, axis in self._tables():

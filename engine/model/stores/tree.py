@@ -30,7 +30,7 @@ class CacheNode:
 
     @property
     def stop(self) -> int:
-        """The position behind the last of them."""
+        """The position after the last of them."""
         return self.first + len(self.slots)
 
 
@@ -109,7 +109,7 @@ class CacheTree:
         self._groups = None
 
     def reorder(self, order: Sequence[int]) -> None:
-        """Let text b go on behind text order[b]. No entry is copied; dead ones may go (`moved`)."""
+        """Let text b go on after text order[b]. No entry is copied; dead ones may go (`moved`)."""
         heirs = Counter(order)
         for i, leaf in enumerate(self.leaves):
             if not heirs[i]:
@@ -126,7 +126,7 @@ class CacheTree:
         return node
 
     def _drop(self, leaf: CacheNode) -> None:
-        """Nobody reads a leaf any more; a sibling that is then alone becomes one with the node before it."""
+        """Remove a leaf without readers; a sibling that is then alone is merged with the node before it."""
         self.dead += len(leaf.slots)
         parent = leaf.parent
         assert parent is not None, "some text goes on"
@@ -141,7 +141,7 @@ class CacheTree:
                 siblings[siblings.index(parent)] = heir
 
     def _collect(self) -> tuple[int, Tensor] | None:
-        """Take out dead entries, once they are 16 and as many as those that live behind the first node; for `moved`."""
+        """Remove dead entries, once there are 16 and as many as live ones after the first node; for `moved`."""
         if self.dead < max(16, self.live_entries - len(self.root.slots)):
             return None
         nodes = [node for node, _, _ in self._walk()]
@@ -159,7 +159,7 @@ class CacheTree:
         return first, order[first:]
 
     def _walk(self) -> Iterator[tuple[CacheNode, int, list[int]]]:
-        """The nodes, each behind its parent, with that one's number (-1: none) and the texts that read it."""
+        """The nodes, each after its parent, with that one's number (-1: none) and the texts that read it."""
         below: dict[int, list[int]] = {}
         for i, leaf in enumerate(self.leaves):
             node: CacheNode | None = leaf
@@ -222,7 +222,7 @@ class CacheTree:
         nodes = [
             ([*node.slots, pending[id(node)]] if id(node) in pending else node.slots, node.first, texts)
             for node, _, texts in self._walk()
-            if node.slots or id(node) in pending  # behind a prompt of one token the first node has nothing
+            if node.slots or id(node) in pending  # after a prompt of one token the first node has nothing
         ]
         if self.plan == "node":
             for slots, first, texts in nodes:

@@ -20,8 +20,8 @@ from .two_part import slice_mask
 
 
 class UnevenStore(SharedStore):
-    """The slots behind the prefix are as many as the longest sequence has; position -1 marks one that a shorter has not, which
-    nobody sees. `n` counts slots."""
+    """There are as many slots after the prefix as the longest sequence needs; position -1 marks an unused slot of a shorter
+    one, which no row sees. `n` counts slots."""
 
     def __init__(self, prefix: LayerStore, spec: ModelSpec, batch: int, memory: Memory):
         super().__init__(prefix, spec, batch, memory)
@@ -67,7 +67,7 @@ class UnevenStore(SharedStore):
 
 
 def continue_prefix(prefix: KVCache, tails: Sequence[Sequence[Tensor]]) -> KVCache:
-    """A cache of sequences that go on behind the entries of `prefix`, which it reads: sequence b has read those of tails[b], by
+    """A cache of sequences that go on after the entries of `prefix`, which it reads: sequence b has read those of tails[b], by
     layer float [2, 1, H_kv, t, D], as well."""
     cache = copy.copy(prefix)  # its memory is the prefix's too
     cache.layers = [UnevenStore(x, prefix.spec, len(tails), prefix.memory) for x in prefix.layers]

@@ -1,4 +1,4 @@
-"""Decided: the tests of one step with what the rule says of itself: which numbers decided, and what follows from them."""
+"""The tests of one step together with the rule's description: which numbers decided, and what follows from them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def telling_at(header: Header, step: int = 1 << 53) -> Telling | None:
 
 
 def step_trials(header: Header, step: Step) -> StepTrials | None:
-    """The tests of `step`; None where none were recorded, or nothing is known of the rule."""
+    """The tests of `step`; None if none were recorded, or nothing is known of the rule."""
     telling = telling_at(header, step.step)
     if step.trials is None or step.draft is None or telling is None:
         return None
@@ -38,7 +38,7 @@ class StepTrials:
     """The trials of one step.
 
     knobs: of the rule;  extra: what the rule added to the record
-    matching: whether the target had one choice everywhere, and a token stays where it is that choice
+    matching: True if the target had one choice everywhere, and a token stays if it is that choice
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class StepTrials:
         return None if value is None or bound is None else value > bound
 
     def stays(self, i: int) -> bool | None:
-        """The verdict that follows from the numbers; None where they are not recorded."""
+        """The verdict that follows from the numbers; None if they are not recorded."""
         return self.test_passes(i) or self.is_spared(i)
 
     @property
@@ -153,7 +153,7 @@ class StepTrials:
         return evaluate_formula(formula(text) if isinstance(text, str) else text, self.names(i))
 
     def format_sentence(self, i: int, text: str, forms: Mapping[str, Any]) -> str | None:
-        """A sentence with the numbers of trial `i`; None where one is missing. forms: form -> how such a number is written"""
+        """A sentence with the numbers of trial `i`; None if one is missing. forms: form -> how such a number is written"""
         filled = ""
         for part in sentence(text):
             if isinstance(part, str):

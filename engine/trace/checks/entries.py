@@ -33,7 +33,7 @@ class CacheValidator:
         # the same by layer, KV head and position, but for the rows `_fresh`
         self._out = np.zeros((*self._shape, 0), bool)
         self._fresh: list[np.ndarray] = []  # int [E, 3] each
-        self._followed = True  # whether `_gone` has all of them
+        self._followed = True  # True if `_gone` has all of them
         self._report = report
         self.checked = self.judged = 0
         protected = [zone_entries(zones(header), place) or 0 for place in ("first", "newest")]
@@ -130,7 +130,7 @@ class CacheValidator:
                 where,
                 f"its cache says that it holds {change.held} entries, but the changes give {self._held.max()}",
             )
-            self._held = None  # said once
+            self._held = None  # reported once
         elif change.by_head is not None and not np.array_equal(self._held, change.by_head):
             self._report(
                 where,

@@ -28,9 +28,9 @@ class TickValidator:
     def __init__(self, header: Header):
         self._header, self._layers = header, int(header.model.get("n_layers", 1))
         self._ticks, self.checked = part_description(header, "strategy").get("ticks"), 0
-        # layers that the next root has behind it
+        # layers that the next root has run already
         self._due: int | None = 0 if header.parent is None else None
-        self._counted = header.parent is None  # whether all tokens since the clock began were seen
+        self._counted = header.parent is None  # True if all tokens since the clock began were seen
         self._tokens = self._ahead = 0  # tokens read, and layers that they had run before
 
     def lose(self) -> None:

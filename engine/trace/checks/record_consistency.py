@@ -51,7 +51,7 @@ from ..values.numbers import (
 FORMS = ("soft", "latent", "state")  # forms of extra entries next to those of a text
 BITS = 1 << 20  # a number of a saved cache, its file's head and tokens included, takes fewer
 NOTES, NOTE = 32, 400  # of an end record, characters of one
-KINDS = 127  # of heads in a plan, which says in int8 which of them each is
+KINDS = 127  # kinds of heads in a plan, which stores each head's kind as int8
 
 
 def validate_header(header: Header) -> None:

@@ -1,4 +1,4 @@
-"""The decisions of one step, derived again from what its record says about them, in doubles."""
+"""The decisions of one step, derived again from their record, in doubles."""
 
 from __future__ import annotations
 
@@ -94,7 +94,8 @@ def check_tops(step: Step) -> Iterator[str]:
 
 
 def _check_trial(tests: StepTrials, i: int) -> Iterator[str]:
-    """ok follows from the numbers of trial `i`, and the threshold is what u was held against, or the bound."""
+    """Check that ok follows from the numbers of trial `i`, and that the threshold is the number compared with u, or the
+    bound."""
     t = tests.trials
     num = tests.num(i)
     den = tests.den(i)

@@ -41,7 +41,7 @@ class SearchValidator:
 
     def __init__(self, header: Header, begins: bool):
         self._header, self.checked = header, 0
-        # behind the prompt one hypothesis without tokens: its score and its fine
+        # one hypothesis without tokens after the prompt: its score and its fine
         self._before: list[tuple[float, float]] | None = [(0.0, 0.0)] if begins else None
 
     def lose(self) -> None:

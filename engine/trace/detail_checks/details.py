@@ -116,7 +116,7 @@ def matrix_reading(
 def find_tally(
     header: Header, step: Step, name: str, text: Callable[[Sequence[int]], str] | None = None
 ) -> TallyReading | None:
-    """The first tally of that name; None where the step has none that the header declares."""
+    """The first tally of that name; None if the step has none that the header declares."""
     tallies = (tally_reading(header, step, x, text) for x in step.details or () if x.name == name)
     return next(filter(None, tallies), None)
 

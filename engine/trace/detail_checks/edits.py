@@ -57,7 +57,7 @@ def _tag_probabilities(one: TallyDetail) -> list[tuple[float, ...]]:
 
 
 def _pass_problems(passes: list[TallyDetail], sure: float) -> Iterator[str]:
-    """Where a pass says another edit or outcome than its probabilities give."""
+    """Edits or outcomes of a pass that do not follow from its probabilities."""
     changed = 0
     for number, one in enumerate(passes, 1):
         p = _tag_probabilities(one)

@@ -32,7 +32,7 @@ from .explorations import exploration_problems
 from .pictures import PictureValidator, contiguous_tokens
 from .vetoes import VetoValidator
 
-_LAST = 1 << 53  # behind every step
+_LAST = 1 << 53  # after every step
 # count, bars and anchors, as a selector's knobs give them
 Due = tuple[int, np.ndarray | None, list[int] | None]
 
@@ -195,7 +195,7 @@ def _part_record(header: Header, kind: str, step: int) -> Mapping[str, Any]:
 
 
 def _check_passes(step: Step, fill: CanvasDetail, canvas: _CanvasState) -> Iterator[str]:
-    """The pass fed the rows that its cache leaves to it, and says how old that is."""
+    """Check that the pass fed the rows that its cache leaves to it, and recorded the cache's age."""
     end, (first, behind) = canvas.start + canvas.length, fill.block
     stale = 0 if fill.cache == "none" else canvas.passes
     if fill.stale != stale:

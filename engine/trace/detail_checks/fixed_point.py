@@ -1,4 +1,4 @@
-"""A pass over a block of guesses derived again: what is final behind it, and that this is the likeliest at its places."""
+"""Derive a pass over a block of guesses again: what is final after it, and that this is the likeliest at its places."""
 
 from __future__ import annotations
 

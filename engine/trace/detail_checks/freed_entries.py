@@ -17,7 +17,7 @@ def thread_start(strand: TextThread, prompt: int) -> int:
 
 def divergence_places(a: TextThread, b: TextThread, prompt: int) -> tuple[int, int]:
     """The first place at which the texts of two threads may differ by where they began, and the first at which they do, with
-    what was put behind both."""
+    what was put after both."""
     first, second = _ancestor_path(a), _ancestor_path(b)
     same = next(
         (i for i, (x, y) in enumerate(zip(first, second, strict=False)) if x is not y),

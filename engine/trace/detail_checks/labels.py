@@ -1,4 +1,4 @@
-"""Labels: counts and mentions that were written side by side, held against the threads that wrote them."""
+"""Check labels: compare counts and mentions that were written in parallel with the threads that wrote them."""
 
 from __future__ import annotations
 

@@ -170,7 +170,7 @@ class LineValidator:
         return tuple(ids) if standing.head is None else self._text(ids)
 
     def _text(self, ids: Sequence[int]) -> str | None:
-        """The text of ids; None where one of them was not shown."""
+        """The text of ids; None if one of them was not shown."""
         return join(ids, self._pieces) if all(x in self._pieces for x in ids) else None
 
 

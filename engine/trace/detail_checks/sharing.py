@@ -12,7 +12,7 @@ from ..values.limits import TEXTS
 from .trees import declared_trees
 
 Entry = tuple[int, int]  # the step that wrote it, and for which text of its batch
-Node = tuple[int, int, int]  # first position, the one behind the last, texts that read it
+Node = tuple[int, int, int]  # first position, the one after the last, texts that read it
 
 
 class SharingValidator:
@@ -23,7 +23,7 @@ class SharingValidator:
         self._header = header
         self._first = n - 1
         self._paths: list[list[Entry]] | None = None
-        self._followed = True  # whether each entry of a text is known
+        self._followed = True  # True if each entry of a text is known
         given = [header.model.get(key) for key in ("n_layers", "n_kv_heads", "head_dim")]
         sizes: list[int] = [x for x in given if type(x) is int]
         size = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}.get(header.dtype)
@@ -55,7 +55,7 @@ class SharingValidator:
             yield from self._check_shared(change)
 
     def _parents(self, step: Step) -> list[int] | None:
-        """Of each text that goes on, the text of the pass that it went on from; None where the step follows no such texts."""
+        """Of each text that goes on, the text of the pass that it went on from; None if the step follows no such texts."""
         for detail, form in declared_trees(self._header, step):
             if form.batch and detail.earlier:
                 alive = TreeReading(detail, form, {}, ()).nodes_by_fate("open")
@@ -82,7 +82,7 @@ class SharingValidator:
         """The nodes of all texts, from those that all read to those of one alone."""
         assert self._paths is not None
         length = len(self._paths[0])
-        # texts, entries behind the prompt that they share, where a node begins
+        # texts, entries after the prompt that they share, where a node begins
         due = [(list(range(len(self._paths))), 0, 0)]
         while due:
             texts, stop, begins = due.pop()

@@ -50,7 +50,7 @@ class SearchReplay:
         return rows
 
     def select(self) -> tuple[int, int]:
-        """The node behind which the next one is born, and its token; -1 where it has no candidates."""
+        """The node after which the next one is born, and its token; -1 where it has no candidates."""
         node = 0
         while True:
             scores = self.scores(node)
@@ -122,8 +122,8 @@ def score_function(growth: Growth, knobs: Mapping[str, Any]) -> Score:
 def replay_rounds(
     reading: TreeReading, upto: int | None = None
 ) -> Iterator[tuple[SearchReplay, list[float]]]:
-    """The tree as it was before each of its rounds, up to `upto` of them, with the scores behind the parent of the node that is
-    then born; and last as it is behind them, without scores. Rounds are taken as they were recorded."""
+    """The tree as it was before each of its rounds, up to `upto` of them, with the scores of the candidates after the new
+    node's parent; and last as it is after all rounds, without scores. Rounds are taken as they were recorded."""
     growth, detail = reading.form.growth, reading.detail
     assert growth is not None
     candidates, priors = detail.columns[growth.candidates], detail.columns[growth.priors]
@@ -213,7 +213,7 @@ def _sum_problems(judged: TallyDetail) -> Iterator[str]:
 
 
 def _growth_problems(reading: TreeReading, growth: Growth, judged: TallyDetail, most: int) -> Iterator[str]:
-    """Rounds that went elsewhere than the scores say, and what the nodes had at the end."""
+    """Rounds that do not follow from the scores, and wrong final values of the nodes."""
     rewards, texts = judged.columns["reward"], judged.columns["text"]
     states = replay_rounds(reading)
     for number in range(1, len(judged) + 1):

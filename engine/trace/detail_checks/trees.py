@@ -14,7 +14,7 @@ Text = Callable[[Sequence[int]], str]
 
 
 def tree_form(header: Header, detail: TreeDetail) -> TreeForm | None:
-    """The declaration of a tree; None where the header has none."""
+    """The declaration of a tree; None if the header has none."""
     form = header.details.get(detail.name)
     return form if isinstance(form, TreeForm) else None
 
@@ -83,7 +83,7 @@ class TreeValidator:
 
 
 def _check_parents(reading: TreeReading, step: Step) -> Iterator[str]:
-    """Nodes that go on from one that there is not, or that did not go on."""
+    """Nodes with a parent that does not exist, or that did not go on."""
     if reading.before is not None:
         outcomes = TreeReading(reading.before, reading.form, {}, ()).nodes_by_fate("open")
         count = len(outcomes)  # those that go on come first

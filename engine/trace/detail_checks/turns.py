@@ -54,7 +54,7 @@ class SwitchValidator:
                 self.checked += 1
 
     def _check_turn(self, step: Step, detail: TallyDetail, knobs: Mapping[str, Any]) -> Iterator[str]:
-        """A token of one model: the mean of the last scores, the stay, who goes on, and what was read for it."""
+        """Check a token of one model: the mean of the last scores, the stay, the next writer, and what was read for it."""
         if len(detail) != 1 or detail.columns["lane"][0] not in LANES:
             yield "its turn is no token of one of the two models"
             return
@@ -148,7 +148,7 @@ class SwitchValidator:
         self._next = "large" if kept < n else "small"
 
     def _check_rows(self, step: Step, due: Mapping[Size, int]) -> Iterator[str]:
-        """The passes of the models read so many rows."""
+        """Check that the passes of the models read as many rows as due."""
         for size, lane in LANES.items():
             self._read[size] += _appended_tokens(step, lane)
         for size, rows in due.items():

@@ -80,7 +80,7 @@ def _check_joint_vetoes(fill: CanvasDetail, canvas: list[int], language: Languag
 
 
 def _check_witness(fill: CanvasDetail, canvas: list[int], language: Language) -> Iterator[str]:
-    """The witness is a text of the grammar, and the canvas behind the pass can become it."""
+    """Check that the witness is a text of the grammar, and that the canvas after the pass can become it."""
     for place, token in zip(fill.places, fill.tokens, strict=True):
         canvas[place - fill.start] = token
     text = fill.witness or []

@@ -11,7 +11,7 @@ from .shapes import CanvasDetail
 
 
 def scheduled_count(places: int, steps: int, passes: int) -> int:
-    """How many of a block's `places` the pass behind `passes` others commits, where `steps` passes fill it: all the same, the
+    """How many of a block's `places` the pass after `passes` others commits, where `steps` passes fill it: all the same, the
     first `places % steps` one more. No pass is without a commit: more steps than places are as many as places."""
     steps = min(steps, places)
     return places // steps + (passes < places % steps)
@@ -32,7 +32,7 @@ def committed_mask(
 
 
 def confidence_of(canvas: CanvasDetail) -> np.ndarray:
-    """float [O]: the confidence of each candidate. Raises TraceError where it was not recorded."""
+    """float [O]: the confidence of each candidate. Raises TraceError if it was not recorded."""
     if canvas.confidence is None:
         raise TraceError(f"details.{canvas.name[:20]} tells no confidences, from which its choice follows")
     return canvas.confidence
@@ -62,8 +62,8 @@ def leap_bars(
 
 
 def remask_count(places: int, steps: int, passes: int) -> int:
-    """How many of a block's `places` are masked again behind the pass that follows `passes` others, where `steps` passes fill
-    it: floor(places (1 - t / steps)) for the pass t to come, at least 1; none behind the last."""
+    """How many of a block's `places` are masked again after the pass that follows `passes` others, where `steps` passes fill
+    it: floor(places (1 - t / steps)) for the pass t to come, at least 1; none after the last."""
     steps, coming = min(steps, places), passes + 1
     return max(1, places * (steps - coming) // steps) if coming < steps else 0
 

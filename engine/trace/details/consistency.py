@@ -325,7 +325,7 @@ def _validate_tree(detail: TreeDetail, form: Form | None, details: Sequence[Deta
 
 
 def _validate_candidates(detail: TreeDetail, growth: Growth, where: str) -> None:
-    """Of a tree that can be made again each node behind the first has a token and a parent, and a number of each candidate."""
+    """Of a tree that can be made again each node after the first has a token and a parent, and a number of each candidate."""
     if missing := {*growth.columns(), "outcome"} - detail.columns.keys():
         raise TraceError(f"{where} lacks the column {min(missing)[:20]!r}")
     if not len(detail) or detail.parents[0] != -1 or any(parent < 0 for parent in detail.parents[1:]):

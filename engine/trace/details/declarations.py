@@ -127,7 +127,7 @@ class LaneWords:
 
 @dataclass
 class LaneForm:
-    """Rows drawn in lanes, step behind step, with a number of each above them.
+    """Rows drawn in lanes, step after step, with a number of each above them.
 
     column: text column with the word of a row's lane;  lanes: word -> its lane, the uppermost first
     token:  column of the row's token

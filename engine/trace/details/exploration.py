@@ -38,7 +38,7 @@ class Explored:
 
 
 def place_bars(open: np.ndarray, edge: int, tau: float, beyond: float) -> np.ndarray:
-    """float32 [O]: the bar of each open place: tau before the position `edge`, that much more behind it."""
+    """float32 [O]: the bar of each open place: tau before the position `edge`, that much more after it."""
     return np.where(open < edge, np.float32(tau), np.float32(tau + beyond)).astype(np.float32)
 
 
@@ -54,7 +54,7 @@ def place_to_explore(
     open: np.ndarray, entropy: np.ndarray, taken: np.ndarray, sure: np.ndarray, edge: int, least: int
 ) -> int | None:
     """The open place that the next pass explores: the most uncertain that stays open before `edge`, of equal ones the first.
-    None where this pass committed `least` places that are sure, or where no other place stays open that could become so.
+    None if this pass committed `least` places that are sure, or where no other place stays open that could become so.
 
     open: int [O];  entropy: float [O];  taken, sure: bool [O], what is committed, and what reaches its bar
     """

@@ -30,7 +30,7 @@ class Look:
 
 
 class DueLook(NamedTuple):
-    """A look that follows from what was decided. rows: None where a number is missing;  least: there may be more rows"""
+    """A look that follows from what was decided. rows: None if a number is missing;  least: there may be more rows"""
 
     of: str
     lane: str
@@ -54,7 +54,7 @@ def due_looks(reading: TallyReading) -> Iterator[DueLook]:
 
 
 def _due_look(one: LookForm, scope: FormulaScope) -> DueLook | None:
-    """The look in one scope; None where it is not due there, such as one at no rows."""
+    """The look in one scope; None if it is not due there, such as one at no rows."""
     if any(scope.entry(name) != wanted for name, wanted in one.given.items()):
         return None
     rows = scope.value(one.rows)

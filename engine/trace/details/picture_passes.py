@@ -7,7 +7,7 @@ from math import cos, floor, pi
 
 
 def picture_start(tokens: Sequence[int], levels: Collection[int]) -> int:
-    """Where the picture begins that `tokens` end with: behind the last of them that is no grey level."""
+    """The beginning of the picture at the end of `tokens`: after the last token that is not a grey level."""
     known, at = set(levels), len(tokens)
     while at and tokens[at - 1] in known:
         at -= 1

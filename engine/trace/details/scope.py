@@ -34,12 +34,12 @@ class FormulaScope:
         self._text = text
 
     def entry(self, name: str) -> Any:
-        """The entry of that name; None where there is none."""
+        """The entry of that name; None if there is none."""
         return self._own.get(name)
 
     @property
     def number(self) -> Names:
-        """Name -> its number, None where there is none."""
+        """Name -> its number, None if there is none."""
         own, above = self._own, self._above
 
         def of(name: str) -> float | None:
@@ -80,7 +80,7 @@ class FormulaScope:
         return self.values_match(one) and (not one.where or self.holds(one.where) is True)
 
     def say(self, one: Sentence) -> str | None:
-        """The sentence with its numbers and texts; None where it is not to be said, or something is missing."""
+        """The sentence with its numbers and texts; None if it does not apply, or something is missing."""
         if not self.applies(one):
             return None
         said = ""
@@ -92,11 +92,11 @@ class FormulaScope:
         return said
 
     def say_first(self, sentences: Iterable[Sentence]) -> str:
-        """The first sentence that is said and is not empty; "" for none."""
+        """The first sentence that applies and is not empty; "" for none."""
         return next((said for one in sentences if (said := self.say(one))), "")
 
     def say_all(self, sentences: Iterable[Sentence]) -> list[str]:
-        """All sentences that are said."""
+        """All sentences that apply."""
         return [said for one in sentences if (said := self.say(one)) is not None]
 
     def is_text(self, name: str) -> bool:
@@ -146,7 +146,7 @@ def _as_number(x: Any) -> float | None:
 
 
 def _list_value(what: str, entries: Any) -> float | None:
-    """How many entries a list has, their sum or their mean (of none 0); None where it is no list, or lacks one."""
+    """How many entries a list has, their sum or their mean (of none 0); None if it is no list, or lacks one."""
     if not isinstance(entries, list) or what not in LISTS:
         return None
     if what == "count":

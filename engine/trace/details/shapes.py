@@ -56,7 +56,7 @@ class MatrixDetail:
 
     @property
     def size(self) -> tuple[int, int]:
-        """How many rows and columns there are, as far as numbers or labels say it."""
+        """The number of rows and columns, as far as numbers or labels show it."""
         if self.numbers is not None:
             return self.numbers.shape[0], self.numbers.shape[1]
         rows, columns = (max(map(len, x.values()), default=0) for x in (self.rows, self.columns))

@@ -62,7 +62,7 @@ class ThreadTree:
         return [x for x in self.strands if x.why is None]
 
     def begin(self, parent: int, at: int, given: list[int]) -> TextThread:
-        """A further thread behind the first `at` tokens of `parent`, -1: of none."""
+        """A further thread after the first `at` tokens of `parent`, -1: of none."""
         above = self._trunk if parent < 0 else self.strands[parent]
         strand = TextThread(len(self.strands), None if parent < 0 else above, at, given)
         above.children.setdefault(at, []).append(strand)
@@ -109,7 +109,7 @@ class ThreadSchedule:
 
 
 def build_thread_tree(records: Iterable[ThreadsDetail | None], stops: Collection[int] = ()) -> ThreadTree:
-    """The threads of a run from its steps' records. Raises IndexError where these contradict each other."""
+    """The threads of a run from its steps' records. Raises IndexError if these contradict each other."""
     order = ThreadTree(stops)
     for round_, record in enumerate(x for x in records if x is not None):
         add_round(order, record, round_)
@@ -133,7 +133,7 @@ def threads_scope(threads: ThreadsDetail, emitted: int) -> FormulaScope:
 
 
 def add_round(order: ThreadTree, record: ThreadsDetail, round_: int) -> None:
-    """Take a record into the tree: threads that no parent had begin before it is written, the others behind it."""
+    """Take a record into the tree: threads that no parent had begin before it is written, the others after it."""
     roots = [x for x in record.begun if x.parent < 0]
     for root in roots:
         order.begin(-1, 0, root.given)

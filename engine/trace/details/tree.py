@@ -84,7 +84,7 @@ class TreeReading:
         return row | {name: column[node] for name, column in self.detail.columns.items()}
 
     def _above(self, node: int) -> dict[str, Any] | None:
-        """Column -> entry of its parent; None where that has no token, empty where it is not known."""
+        """Column -> entry of its parent; None if that has no token, empty where it is not known."""
         parent = self.detail.parents[node]
         if not self.detail.earlier:
             return None if parent < 0 or self.is_empty(parent) else self._row(parent)
@@ -95,7 +95,7 @@ class TreeReading:
         return {name: column[parent] for name, column in self.before.columns.items()}
 
     def token(self, node: int) -> int | None:
-        """Its token; None where it has none."""
+        """Its token; None if it has none."""
         column = self.detail.columns.get(self.form.token)
         return None if column is None else column[node]
 
@@ -125,7 +125,7 @@ class TreeReading:
         return self.node_scope(node).value(self.form.number) if self.form.number else None
 
     def group(self, node: int) -> int | None:
-        """The group of a node, from 0; None where there are none."""
+        """The group of a node, from 0; None if there are none."""
         column = self.detail.columns.get(self.form.group) if self.form.group else None
         return None if column is None else column[node]
 

@@ -40,7 +40,7 @@ def next_writer(active: Size, mean: float, tau: float, stay: int, least: int) ->
 
 
 def turn_outcome(active: Size, mean: float, tau: float, stay: int, least: int) -> str:
-    """The outcome of a turn in a tally: who goes on, and whether mean and tau decide that."""
+    """The outcome of a turn in a tally: the next writer, and whether mean and tau decide it."""
     following = next_writer(active, mean, tau, stay, least)
     if stay < least:
         return f"{following} stays"
@@ -48,5 +48,5 @@ def turn_outcome(active: Size, mean: float, tau: float, stay: int, least: int) -
 
 
 def writer_from_outcome(outcome: str) -> Size:
-    """Who goes on behind a turn with this outcome."""
+    """The next writer after a turn with this outcome."""
     return "large" if outcome.startswith("large") else "small"

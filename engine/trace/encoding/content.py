@@ -71,7 +71,7 @@ class ContentHash:
 
 
 def _strip_run_names(fork: dict[str, Any]) -> dict[str, Any]:
-    """A fork's story without the numbers of runs, and without what parts say of themselves."""
+    """A fork's record without the numbers of runs, and without the descriptions of parts."""
     nameless = {key: value for key, value in fork.items() if key != "of"}
     base = nameless.get("base")
     if isinstance(base, dict):

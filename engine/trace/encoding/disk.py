@@ -23,7 +23,7 @@ def lock(file: IO[bytes] | FileIO) -> bool:
         import msvcrt
 
         at = file.tell()
-        file.seek(1 << 40)  # far behind the end: there a lock forbids nobody to read
+        file.seek(1 << 40)  # far beyond the end: a lock there does not block readers
         try:
             msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
         except OSError:

@@ -19,7 +19,7 @@ ANEW = frozenset({"strategy", "drafter", "schedule", "policy", "kv_compression"}
 @dataclass(frozen=True)
 class ForkLeg:
     """A part of a run that was made with one method. first: its first step;  forced: node -> verdict, of that step;  parts:
-    what the parts of the method say of themselves, as a header has it"""
+    the descriptions of the method's parts, as in a header"""
 
     first: int
     method: dict[str, Any]
@@ -122,7 +122,7 @@ def method_at(header: Header, step: int) -> dict[str, Any]:
 
 
 def header_at(header: Header, step: int) -> Header:
-    """The header with the method that `step` was made with, and with what the parts of that method say of themselves."""
+    """The header with the method of `step`, and with the descriptions of that method's parts."""
     leg = _leg_at(header, step)
     if leg is None or leg.method is header.method:
         return header

@@ -35,7 +35,7 @@ _HEAD = struct.Struct("<I")
 def encode(record: Record, seq: int) -> bytes:
     """The body of `record` as number `seq`. Fields that are None are left out.
 
-    Numbers that are not finite are written as null, and `nonfinite` says where and which: [[place..., word], ...].
+    Numbers that are not finite are written as null, and `nonfinite` lists where and which: [[place..., word], ...].
     """
     arrays = _Arrays()
     plain = {"kind": record.kind, "seq": seq, **_recorded_fields(record)}
@@ -68,7 +68,7 @@ def split(body: bytes) -> tuple[bytes, int]:
 
 
 def _encode_fast(plain: dict[str, Any], arrays: _Arrays) -> bytes | None:
-    """The head by orjson, several times as fast; None where its result has to be looked at more closely: it writes null
+    """The head by orjson, several times as fast; None if its result has to be looked at more closely: it writes null
     for a number that is not finite, and takes neither lone surrogates nor keys that are no text."""
     try:
         head = orjson.dumps(plain, arrays.convert, orjson.OPT_PASSTHROUGH_DATACLASS)

@@ -67,8 +67,8 @@ def read_header(path: str | Path, limits: Limits = OWN) -> Header:
 class TraceFile:
     """The records of one file, found by one pass over it and decoded on demand.
 
-    damage:  what is wrong behind the last good record, or None. A torn end is no damage in a .partial file: it grows.
-    cut:     whether the damage is only that the file ends before the run's end record
+    damage:  what is wrong after the last good record, or None. A torn end is no damage in a .partial file: it grows.
+    cut:     True if the only damage is that the file ends before the run's end record
     steps:   record numbers of the steps, in order; prefill, end: record numbers, or None
     """
 
@@ -234,7 +234,7 @@ class TraceFile:
             raise TraceError(f"there are more records than the limit of {self.limits.steps:,} steps allows")
         if number == 0:
             kind = self._enter_header(body)
-        elif body.startswith(_STEP, 4):  # as we write it: no need to parse before somebody asks for it
+        elif body.startswith(_STEP, 4):  # as we write it: it is parsed on request
             kind = "step"
         else:
             kind = parse(split(body)[0], self.limits).get("kind", "")

@@ -1,4 +1,4 @@
-"""Recovery: what a killed run left behind, sealed as far as it is whole."""
+"""Recovery: seal what a killed run left, as far as it is whole."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def _recover_file(partial: Path) -> RecoveryResult:
 
 
 def _count_valid(file: TraceFile) -> tuple[int, str]:
-    """How many records from the first on are valid, and what is wrong behind them, if it is more than a torn end."""
+    """How many records from the first on are valid, and what is wrong after them, if it is more than a torn end."""
     for number in range(len(file)):
         try:
             file.record(number)

@@ -26,7 +26,7 @@ def open_trace(path: str | Path, limits: Limits = OWN, *, verify: bool | None = 
     """Open a trace file; its steps are decoded when they are asked for.
 
     verify: decode and check every record now, and refuse a file with any bad one. By default for all but our OWN files.
-    Raises TraceError when nothing can be shown; `damage` says what is wrong where a good part can be.
+    Raises TraceError when nothing can be shown; `damage` describes the problem if a good part can be shown.
     """
     file = TraceFile(path, limits)
     if verify if verify is not None else limits is not OWN:
@@ -39,7 +39,7 @@ class Trace:
     """A run: its header, steps and end.
 
     In memory it takes the same calls as a TraceWriter: `write(record)`, then `seal(end)`.
-    damage: what is wrong with the file behind the last step shown, or None;  path: of the file, or None
+    damage: what is wrong with the file after the last step shown, or None;  path: of the file, or None
     """
 
     def __init__(self, records: Iterable[Record] = ()):

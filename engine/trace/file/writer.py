@@ -168,7 +168,7 @@ class TraceWriter:
 
 
 def complete_end_record(bodies: Iterator[bytes], end: End | None) -> End:
-    """`end` with count and hashes of all records before it; without `end`, one that says "interrupted"."""
+    """`end` with count and hashes of all records before it; without `end`, one with the reason "interrupted"."""
     plain = hashlib.sha256()
     content = ContentHash()
     records = 0

@@ -16,8 +16,8 @@ from .causes import causes_shown
 
 
 def exactness_mark(header: Header) -> tuple[str, str]:
-    """The exactness of a whole run and why, in words: ("lossless", "") or ("lossy", "because: ..."). Where tokens are drawn, an
-    exact text is one of a distribution, and the second part says so."""
+    """The exactness of a whole run and why, in words: ("lossless", "") or ("lossy", "because: ..."). If tokens are drawn, an
+    exact text is one of a distribution; the second part then notes that."""
     causes = causes_shown(header)
     why = "because: " + "; ".join(causes) if causes else ""
     drawn = header.is_exact and not part_description(header, "sampler").get("greedy")

@@ -1,11 +1,11 @@
-"""Conditions: what is asked of a step, as people write it: `first reject`, `p/q < 0.1`, `accepted == 0`.
+"""Conditions: questions about a step, as people write them: `first reject`, `p/q < 0.1`, `accepted == 0`.
 
 The language has numbers, texts, the names of `facts.py`, arithmetic, comparisons (also in a chain, 0.1 < p <= 0.5), `in`,
 `contains`, `and`, `or`, `not`, and functions. It has no assignment and no loop, and nothing in it is executed: a text is
 parsed into a tree of our own, and that is walked.
 
 A name is a figure of the step, of each of its nodes, or of the run so far. A condition that speaks of nodes is true where one
-node makes it true; `any(...)` and `all(...)` say so, or say otherwise. A value that a step has not (p of a node that was not
+node makes it true; `any(...)` and `all(...)` state it, or the opposite. A value that a step has not (p of a node that was not
 tried) makes what is asked of it unknown, which is neither true nor, under `not`, true. What the trace's level did not record
 is refused in a sentence.
 """
@@ -54,7 +54,7 @@ class ConditionResult:
 class Condition:
     """A condition, or with `number` a figure to watch, parsed and checked. Raises ConditionError.
 
-    reads: the names in it, in their order;  running: whether it must see every step from the first on
+    reads: the names in it, in their order;  running: True if it must see every step from the first on
     """
 
     def __init__(self, text: str, number: bool = False):

@@ -129,7 +129,7 @@ class StepFacts:
 
     @property
     def sinks(self) -> int:
-        """How many first positions are sinks: as many as the run's policy says, else SINKS."""
+        """The number of first positions that are sinks: from the run's policy, else SINKS."""
         first = zone_entries(zones(self.header), "first")
         return SINKS if first is None else first
 
@@ -158,7 +158,7 @@ def _first_reject(f: StepFacts) -> int | None:
 
 
 def _shown_p_and_q(tops: Tops, row: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """p and q of the shown tokens and, last, of all others; None where nothing was drawn."""
+    """p and q of the shown tokens and, last, of all others; None if nothing was drawn."""
     known = tops.ids[row] >= 0
     p, q = (
         np.append(x[row][known], tops.rest[row, k]).astype(np.float64) for k, x in enumerate((tops.p, tops.q))

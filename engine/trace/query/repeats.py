@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..records.events import Step
 
-GRAM = 4  # tokens that have to be the same before anything counts as said again
+GRAM = 4  # equal tokens needed before anything counts as a repeat
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def repeated_share(text: Sequence[Hashable], n: int = GRAM) -> float:
 @dataclass(frozen=True)
 class LoopRound:
     """One time that a text goes through its loop. n: which, from 1; tp, ip, wr: the mean probability of a token, the share of
-    tokens more likely than in the first round, and the share that were the likeliest; None where the record lacks it"""
+    tokens more likely than in the first round, and the share that were the likeliest; None if the record lacks it"""
 
     n: int
     tp: float | None

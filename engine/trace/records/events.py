@@ -395,11 +395,11 @@ class Step:
     environment: Environment | None = None
 
     def detail(self, name: str) -> Any:
-        """The first detail of that name; None where the step has none."""
+        """The first detail of that name; None if the step has none."""
         return next((one for one in self.details or () if one.name == name), None)
 
     def detail_of(self, shape: str) -> Any:
-        """The first detail of that shape; None where the step has none."""
+        """The first detail of that shape; None if the step has none."""
         return next((one for one in self.details or () if one.shape == shape), None)
 
 

@@ -87,9 +87,9 @@ def check_exit(left: Exit, layers: int) -> Iterator[str]:
         yield from _gate_problems(left, layers)
         return
     if left.asks == "router":
-        return  # all layers are there, and what rows ran of them is held against the pass
+        return  # all layers are there; the check of passes compares what rows ran
     if not asked and not left.asks:
-        return  # what decides without asking, by position or token, leaves no test behind
+        return  # a decision by position or token leaves no test
     leaves = [int(layer) for layer, score, bound in left.tests if left.test_leaves(score, bound)]
     due = leaves[0] if leaves else layers
     if left.depth != due or (leaves and asked[-1] != due):

@@ -17,7 +17,7 @@ class Lookup:
     held:    answers that were weighed since room was needed, the new one among them if it may stay out;  scores: of each, the
              lowest goes first
     victims: those that went, in that order; the query itself: its answer was not kept
-    used:    sizes of all answers that are held behind it;  clock: of gdsf, the score of the last victim
+    used:    sizes of all answers that are held after it;  clock: of gdsf, the score of the last victim
     """
 
     number: int

@@ -1,4 +1,4 @@
-"""Parts: what the parts of a run's method say of themselves, so that who reads a trace knows none of them by name."""
+"""Parts: descriptions of the parts of a run's method, so that readers of a trace need to know none of them by name."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def zones(header: Header) -> list[Zone]:
 
 
 def zone_entries(zones: Sequence[Zone], place: str) -> int | None:
-    """Entries of the zones at one place together; None where there is no such zone."""
+    """Entries of the zones at one place together; None if there is no such zone."""
     held = [zone.entries for zone in zones if zone.place == place]
     return sum(held) if held else None
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from .exits import Exit, Price
 
-Layers = int | list[int] | None  # a number: so many, from the first on
+Layers = int | list[int] | None  # a number: that many, from the first on
 SIGNS = "raf-"  # what a row ran of a layer: both sub-layers, its attention alone, its feed-forward block alone, neither
 
 
@@ -95,7 +95,7 @@ class Pass:
     def record_layers_run(
         self, attn: list[int], ffn: list[int], filled: list[int], copied: list[int], layers: int
     ) -> None:
-        """Enter what ran, of a model with so many layers."""
+        """Record what ran, of a model with `layers` layers."""
         everything = range(layers)
         self.attn, self.ffn = _compact_layers(attn, everything), _compact_layers(ffn, everything)
         self.propagated, self.copied = (
@@ -136,7 +136,7 @@ def resolve_layers(said: Layers, among: Sequence[int]) -> set[int]:
 
 
 def _compact_layers(which: list[int], among: Sequence[int]) -> Layers:
-    """`which` of `among` as a pass says it: None for all, a number where they are the first."""
+    """`which` of `among` as a pass records it: None for all, a number where they are the first."""
     if len(which) == len(among):
         return None
     return len(which) if which == list(among[: len(which)]) else which

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-TAGS = ("keep", "delete", "replace", "insert")  # to insert is to keep the token and put another one behind it
+TAGS = ("keep", "delete", "replace", "insert")  # to insert is to keep the token and put another one after it
 KEEP, DELETE, REPLACE, INSERT = range(4)
 Why = Literal["fixed", "again", "rounds", "empty"]
 
@@ -53,11 +53,11 @@ def next_draft(
     seen: Sequence[Sequence[int]],
     rounds: int,
 ) -> tuple[list[int], Why | None]:
-    """The draft behind a pass that read `before` and made `edited` of it, and why that pass is the last, if it is: it changed
-    nothing, it is "fixed"; it gave a text "again" that an earlier one had read; so many "rounds" are allowed; or it left
+    """The draft after a pass that read `before` and made `edited` of it, and why that pass is the last, if it is: it changed
+    nothing, it is "fixed"; it gave a text "again" that an earlier one had read; no more "rounds" are allowed; or it left
     nothing, "empty", where the text goes on, so that it is not applied.
 
-    room: tokens that a draft may have at most;  end: the token that ends it; None: the text goes on behind it
+    room: tokens that a draft may have at most;  end: the token that ends it; None: the text goes on after it
     seen: the drafts that all passes have read
     """
     text = edited[:room]

@@ -41,13 +41,13 @@ class FormulaError(ValueError):
 
 @lru_cache(1024)
 def formula(text: str) -> Formula:
-    """The sum that `text` says. Raises FormulaError."""
+    """The formula in `text`. Raises FormulaError."""
     return _build_formula(_parse_expression(text), text)
 
 
 @lru_cache(1024)
 def relation(text: str) -> tuple[Formula, str, Formula]:
-    """Left side, sign ("==", "!=", "<=" or ">=") and right side of what `text` says. Raises FormulaError."""
+    """Left side, sign ("==", "!=", "<=" or ">=") and right side of the relation in `text`. Raises FormulaError."""
     formula = _parse_expression(text)
     if not isinstance(formula, ast.Compare) or len(formula.ops) != 1 or type(formula.ops[0]) not in _COMPARE:
         raise FormulaError(
@@ -76,7 +76,7 @@ def sentence(text: str) -> tuple[str | tuple[Formula, str], ...]:
 
 
 def evaluate_formula(formula: Formula, names: Names) -> float | None:
-    """The number that a formula gives; None where one of its numbers is not recorded, or where there is none."""
+    """The number that a formula gives; None if one of its numbers is not recorded, or where there is none."""
     if isinstance(formula, str):
         return names(formula)
     if not isinstance(formula, list):

@@ -214,7 +214,7 @@ class ContextFreeGrammar:
         return table
 
     def derive_terminals(self, inside: np.ndarray, base: np.ndarray, end: int) -> list[int]:
-        """The terminals, by number, of a text of the grammar at the places before `end`, which `inside` says there is."""
+        """The terminals, by number, of a text of the grammar at the places before `end`; by `inside` such a text exists."""
         leaves, open_ = [0] * end, [(0, end, self.start)] if end else []
         while open_:
             i, j, symbol = open_.pop()
@@ -285,7 +285,7 @@ class Language:
         may = np.zeros((len(places), vocab), bool)
         for row, i in zip(may, places, strict=True):
             if i > least:
-                row[:] = True  # behind the end of a text
+                row[:] = True  # after the end of a text
                 continue
             for t in np.flatnonzero(outside[i, i + 1, self.grammar.terminals]):
                 row[self.terminals[t]] = True

@@ -42,7 +42,7 @@ class Limits:
     steps: int = 1_000_000
 
 
-# From anywhere: every byte may have been chosen by somebody else.
+# For files from anywhere: an attacker may have chosen every byte.
 UPLOADED = Limits("uploaded traces", file_bytes=64 * MIB, expanded_bytes=256 * MIB, record_bytes=4 * MIB)
 # Written on this machine: larger, read by range, held to the same form.
 OWN = Limits("own traces", file_bytes=1024 * MIB, expanded_bytes=4096 * MIB, record_bytes=64 * MIB)

@@ -84,8 +84,8 @@ def _program_text(standing: LineContext) -> str:
 
 
 def line_gains(before: Sequence[Score], after: Sequence[Score], tau: float) -> tuple[list[float], int]:
-    """By how much the lines behind an insertion gain, each tau at least, up to the first that does not; and how many lines
-    these are, those of blanks among them too."""
+    """The gains of the lines after an insertion, each at least tau, up to the first line that gains less; and the number of
+    these lines, including blank ones."""
     gains, stays = list[float](), 0
     for i, (old, new) in enumerate(zip(before, after, strict=True)):
         if old is None or new is None:
@@ -98,7 +98,7 @@ def line_gains(before: Sequence[Score], after: Sequence[Score], tau: float) -> t
 
 
 def required_gain_count(after: Sequence[Score]) -> int:
-    """How many of the lines behind an insertion have to gain by it: two, or the only one, and half of all."""
+    """How many of the lines after an insertion have to gain by it: two, or the only one, and half of all."""
     total = sum(x is not None for x in after)
     return max(1, min(2, total), ceil(total / 2))
 

@@ -51,7 +51,7 @@ def unbound_names(tree: ast.Module) -> set[str]:
 
 
 def imported_names(line: str) -> set[str] | None:
-    """The names that a line which imports binds; None where it is no such line."""
+    """The names that a line which imports binds; None if it is no such line."""
     tree = parse_program(line.strip()) if line.lstrip().startswith(("import ", "from ")) else None
     return None if tree is None else {name for node in tree.body for name in _bound_names(node)}
 

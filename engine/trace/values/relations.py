@@ -1,4 +1,4 @@
-"""Relations that a declaration in a header says must hold, as data."""
+"""Relations that must hold by a declaration in a header, as data."""
 
 from __future__ import annotations
 

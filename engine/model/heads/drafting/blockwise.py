@@ -11,8 +11,8 @@ from ..base import Head, HeadLinear
 class BlockwiseHeads(Head):
     """One feed-forward layer on the target's final feature h of token t: head k (from 0) is h + U_k relu(A h + b) + c_k, with
     A [hidden, d] shared by all, and guesses token t + 2 + k, by the target's own vocabulary matrix. The paper's first head
-    guesses t + 1 and is the target itself, so its k are these heads and one more. U and c begin at zero, so an untrained
-    head says what the target says of the next token."""
+    guesses t + 1 and is the target itself, so its k are these heads and one more. U and c begin at zero, so an untrained head
+    outputs the target's own next-token prediction."""
 
     kind = "blockwise"
 

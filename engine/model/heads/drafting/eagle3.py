@@ -1,4 +1,4 @@
-"""EAGLE-3's drafter: one decoder layer on fused states of three depths, that says the next token itself."""
+"""EAGLE-3's drafter: one decoder layer on fused states of three depths, which predicts the next token itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PaSS's look-ahead tokens: trained embeddings behind the text, where the target guesses what comes later."""
+"""PaSS's look-ahead tokens: trained embeddings after the text, where the target guesses what comes later."""
 
 from __future__ import annotations
 

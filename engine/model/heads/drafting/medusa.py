@@ -11,7 +11,7 @@ from ..base import Head, HeadLinear
 
 class MedusaHeads(Head):
     """Head k (from 0) is one residual block, h + SiLU(A_k h + b_k), on the target's final feature h of token t, and guesses
-    token t + 2 + k. A and b begin at zero, so an untrained head says what the target says of the next token.
+    token t + 2 + k. A and b begin at zero, so an untrained head outputs the target's own next-token prediction.
 
     layers: blocks of a head, one after the other, each with weights of its own;  vocab: 0, or the rows of a vocabulary
     matrix that each head has for itself, as the published ones do

@@ -12,8 +12,8 @@ from .attention import DraftAttention
 
 
 class PairHead(Head):
-    """Base of nets that read along: slot t holds what the target's state of token t comes to, and the embedding of the token
-    after it; `attention` has the cache of a text."""
+    """Base of nets that read along with the target: slot t holds the processed target state of token t, and the embedding of
+    the token after it; `attention` has the cache of a text."""
 
     __call__: Callable[..., Tensor]
 

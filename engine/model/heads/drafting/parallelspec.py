@@ -20,7 +20,7 @@ class ParallelSpecLayer(PairHead):
     fused pair. It sees the slots up to t and the masks before it, and outputs the feature of t + 1 + j. So one pass over slot
     and k - 1 masks, a *group*, guesses k tokens; none knows the others' results. No slot ever sees a mask.
 
-    The masks are the same behind every slot. With k = 1 there are none, and the net is the EAGLE that it holds. The paper
+    The masks are the same after every slot. With k = 1 there are none, and the net is the EAGLE that it holds. The paper
     puts masks into Medusa and EAGLE; a vector for each place, instead of the fused pair, is how we read it [recalled].
     """
 
@@ -48,7 +48,7 @@ class ParallelSpecLayer(PairHead):
         depth: int = 0,
         visible: Tensor | None = None,
     ) -> Tensor:
-        """EAGLE's: the next features [B, T, d] for features and embeddings [B, T, d], no mask behind them."""
+        """EAGLE's: the next features [B, T, d] for features and embeddings [B, T, d], no mask after them."""
         return self.layer(features, embedded, start, store, depth, visible)
 
     def group(self, features: Tensor, embedded: Tensor, store: LayerStore, k: int) -> Tensor:
@@ -73,10 +73,10 @@ class ParallelSpecLayer(PairHead):
         return self.layer.next_features(x[None], store.n, store, depth, visible)[0]
 
     def unroll_groups(self, features: Tensor, embedded: Tensor, rows: Sequence[int]) -> list[Tensor]:
-        """The outputs of a group behind every slot of whole texts at once, as training sees them.
+        """The outputs of a group after every slot of whole texts at once, as training sees them.
 
         features, embedded: [B, rows[0], d], the pairs;  rows: of each place of a group, for how many slots, falling.
-        -> per place [B, rows_j, d]. Slots see the slots before them; the masks behind slot t see the slots up to t and
+        -> per place [B, rows_j, d]. Slots see the slots before them; the masks after slot t see the slots up to t and
         those before them in their own group, and nothing of another.
         """
         B, device = len(features), features.device

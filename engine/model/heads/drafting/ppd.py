@@ -1,4 +1,4 @@
-"""PPD's prompt tokens: trained embeddings that the target reads behind a token, and where it then guesses later ones."""
+"""PPD's prompt tokens: trained embeddings that the target reads after a token, and where it then guesses later ones."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ class ReDrafterNet(Head):
 
     As in the authors' recurrent_drafting/modeling_drafter.py, but for three things that keep the file small: the state is
     `inner` wide (theirs: as h), O leads to the target's unembedding (theirs: to a vocabulary matrix of its own) and starts at
-    zero, so that an untrained head says what the target says of the next token; embeddings are brought to unit mean square.
+    zero, so that an untrained head outputs the target's own next-token prediction; embeddings are brought to unit mean square.
     """
 
     kind = "redrafter"

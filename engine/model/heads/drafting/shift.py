@@ -25,7 +25,7 @@ class HeadShift:
         return max((0, *self.reads))
 
     def rows(self, length: int) -> int:
-        """How many t of a text of `length` tokens have their token t + says in it."""
+        """The number of t in a text of `length` tokens with token t + says inside the text."""
         return max(0, length - self.says)
 
     def align(self, x: Tensor, offset: int) -> Tensor:

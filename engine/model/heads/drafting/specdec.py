@@ -12,7 +12,7 @@ from ..base import Head, HeadLinear
 class AcceptanceHead(Head):
     """`blocks` residual blocks, x + SiLU(A x + b), each with weights of its own, then a linear layer to two numbers: refused,
     accepted. It reads a draft model's last state, after the final norm, and is in that model's folder. All weights are zero
-    until they are trained or read: such a head says one half.
+    until they are trained or read: such a head outputs one half.
 
     Huang et al. 2024, arXiv:2405.19715. `[Block()] * n` would be one block n times; here each is a new one.
     """

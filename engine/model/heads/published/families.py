@@ -1,7 +1,7 @@
 """Heads as their authors publish them: which family a folder holds, and our net around its tensors.
 
-A folder of ours says its `kind` in config.json. One that does not is looked through for the weight files of the families
-below. A family is a file here with one function: from the tensors, checked, to our net.
+A folder of ours gives its `kind` in config.json. Any other folder is searched for the weight files of the families below. A
+family is a file here with one function: from the tensors, checked, to our net.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ MOST = 16  # heads, and blocks of a head
 
 
 def convert_medusa(stored: PublishedFolder) -> MedusaHeads:
-    """Names: `k.j.linear` is block j of head k, and `k.L`, behind its L blocks, its own vocabulary matrix. The numbers of heads
-    and blocks are the file's: published configs speak of two heads where there are five.
+    """Names: `k.j.linear` is block j of head k, and `k.L`, after its L blocks, its own vocabulary matrix. The numbers of heads
+    and blocks are the file's: published configs claim two heads although there are five.
 
     Names as in FasterDecoding/Medusa, medusa/model/medusa_model.py and medusa/train/train_legacy.py.
     """

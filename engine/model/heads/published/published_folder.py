@@ -51,8 +51,8 @@ class LayerMapping(NamedTuple):
 
 @dataclass
 class PublishedFolder:
-    """A folder of published heads, opened. config: its config.json;  spec: the target's;  remarks: sentences about what it
-    says and what was made of that"""
+    """A folder of published heads, opened. config: its config.json;  spec: the target's;  remarks: sentences about its
+    contents and how they were read"""
 
     folder: Path
     title: str
@@ -103,7 +103,7 @@ class PublishedFolder:
         return numbers.to(torch.int64)
 
     def number(self, name: str, usual: int, most: int, config: Config | None = None) -> int:
-        """A whole number of the config from 0 to `most`; `usual` where it says none, or null."""
+        """A whole number of the config from 0 to `most`; `usual` if it is missing or null."""
         x = (self.config if config is None else config).get(name)
         x = usual if x is None else x
         if type(x) is not int or not 0 <= x <= most:
@@ -113,7 +113,7 @@ class PublishedFolder:
         return x
 
     def positive_number(self, name: str, usual: float, most: float) -> float:
-        """A number of the config above 0 and up to `most`; `usual` where it says none, or null."""
+        """A number of the config above 0 and up to `most`; `usual` if it is missing or null."""
         x = self.config.get(name)
         x = usual if x is None else x
         if isinstance(x, bool) or not isinstance(x, int | float) or not 0 < x <= most:
@@ -123,7 +123,7 @@ class PublishedFolder:
         return float(x)
 
     def flag(self, name: str, usual: bool = False, config: Config | None = None) -> bool:
-        """A truth of the config; `usual` where it says none, or null."""
+        """A boolean of the config; `usual` if it is missing or null."""
         x = (self.config if config is None else config).get(name)
         if x is not None and not isinstance(x, bool):
             raise self.refusal(f"says {name} = {str(x)[:40]}, which must be true or false.")
@@ -154,7 +154,7 @@ class PublishedFolder:
             self.remarks.append(escape_unprintable(f"{what}: the file counts."))
 
     def refusal(self, what: str) -> LoadError:
-        """The error that says of this folder `what`."""
+        """The error with the message `what` about this folder."""
         return LoadError(f"{self.folder} {what}")
 
 
