@@ -1,5 +1,8 @@
-"""Training of adapters: one pass reads a text and guesses for its blocks, trajectories are Jacobi's, the adapter learns to
-jump, the base stays, and what is written is the net that was trained."""
+"""Training of adapters: what one pass reads, what each adapter learns, and what is written to the folder.
+
+One pass reads a text and guesses for its blocks. Trajectories are Jacobi's. The adapter learns to jump. The base model does not
+change. The written files are the net that was trained.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ NEVER = 99  # an id that is not there
 
 
 def net() -> Net:
-    """A random one with sharp logits, to be changed."""
+    """A random net with sharp logits, for tests to change."""
     return copy.deepcopy(sharp())
 
 
@@ -39,7 +42,7 @@ def prompts(count: int = 5) -> Tensor:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Short texts, in which nothing but their length ends one."""
+    """Use short texts that end only at their length limit."""
     for name, value in dict(
         PROMPT=PROMPT, NEW=NEW, BLOCK=BLOCK, END=NEVER, SAME=NEVER, ROWS=4, WINDOWS=4
     ).items():
@@ -221,7 +224,7 @@ def test_learnt_rows_are_what_the_engine_reads_and_predicts(tmp_path: Path) -> N
 
 @torch.inference_mode()
 def test_a_text_is_trained_on_as_the_schedule_decodes_it(tmp_path: Path) -> None:
-    """Row by row of one training pass beside a pass of the engine for each token, prompt read whole."""
+    """One training pass gives row by row what the engine gives in a pass per token. The prompt is read with all layers."""
     model, ids = net(), torch.randint(13, (1, PROMPT + NEW), generator=torch.Generator().manual_seed(4))
     layers = model.shape.layers
     model.to_folder(tmp_path / "m")
@@ -279,7 +282,7 @@ def test_what_is_said_again_learns_to_fade_by_gamma() -> None:
 
     @torch.no_grad()
     def off() -> tuple[float, float]:
-        """The penalty, and by how much p of a copy misses half of that of the one before."""
+        """Return the penalty, and the mean distance of a copy's p from half the p of the copy before it."""
         p = ditto.token_probabilities(part.net(ids), ids)
         wanted = 0.5 * p.gather(1, (torch.arange(part.length) - back).clamp(min=0))
         return float(ditto.copy_penalty(p, back)), float((p - wanted).abs()[back > 0].mean())
@@ -301,7 +304,7 @@ def test_sequences_are_learnt_by_heart_and_distributions_become_sharp() -> None:
 
     @torch.no_grad()
     def figures() -> tuple[float, float, float]:
-        """Nats of the sequences and of other text, and the entropy on the latter."""
+        """Return the nats of the sequences, the nats of other text, and the entropy on the other text."""
         law = part.net(other).log_softmax(2)
         return (
             float(part.nats_of(part.known)),

@@ -1,4 +1,4 @@
-"""lab-blocks: its training's whole computation is what the engine says block by block, and the shipped one learnt something."""
+"""lab-blocks: the whole computation in training equals the engine's, block by block, and the shipped model learnt something."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
 
 def tiny() -> b.BlockNet:
-    """A net that nobody trained, whose numbers its folder can hold."""
+    """An untrained net whose numbers can be stored in its folder."""
     torch.manual_seed(0)
     sizes = dict(layers=2, width=16, heads=2, kv_heads=2, head_width=8, inner=24, context=64)
     net = b.BlockNet(NetShape(**sizes, vocabulary=b.VOCABULARY))
@@ -40,7 +40,7 @@ def test_the_engine_says_what_the_training_computes_at_once(tmp_path: Path) -> N
     for _ in session.stream():
         pass
     text = [b.PAD] * 3 + prompt + session.end.tokens + [0]
-    # float32 cosines: of the training alone
+    # float32 cosines: only training uses them
     whole = net.double()(torch.tensor([text]))[0].flatten(0, 1)[12:-1]
     assert torch.allclose(torch.cat(seen)[:, 0], whole, atol=1e-6) and whole.std() > 0.1
     config = tmp_path / "config.json"

@@ -1,4 +1,4 @@
-"""Training of parts of the cache: a pass reads as the model does, each part learns, the model stays, and the file says all."""
+"""Training of cache parts: a pass reads as the model does, each part learns, the model stays, and the file says all."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def text(rows: int, length: int, seed: int = 0) -> torch.Tensor:
 
 
 def soft(tokens: int = 3) -> SoftPromptPart:
-    """A part whose codec packs four entries at a time."""
+    """A soft prompt whose KV compression packs four entries at a time."""
     return SoftPromptPart(net(), 0, tokens, Kivi(bits="2", group=4, buffer=4))
 
 
 def fed(part: PrefixPart | SoftPromptPart, rows: torch.Tensor) -> PrefixPart | SoftPromptPart:
-    """The part, which always learns from these rows."""
+    """Make the part learn from these rows only, and return it."""
     part._batches = iter(lambda: rows, None)
     return part
 

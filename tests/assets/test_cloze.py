@@ -1,4 +1,4 @@
-"""The cloze adapter and the exits of lab-mdm: asked as they were trained, sure of what they learnt, and in fewer layers."""
+"""The cloze adapter and the exits of lab-mdm: asked as in training, correct on what they learnt, and in fewer layers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MODEL = ASSETS / "models" / "lab-mdm"
 
 
 def by_rule() -> cloze.LabelQuestions:
-    """Questions of a story without the corpus."""
+    """Build questions from a fixed story, without the corpus."""
     made = object.__new__(cloze.LabelQuestions)
     made.split, made.tokenizer = "valid", Tokenizer.from_file(str(data.TOKENIZER))
     made.told = [

@@ -1,4 +1,4 @@
-"""The corpus: what is taken, what is left out, and that nothing held out gets into it."""
+"""The corpus: which files it takes, which it leaves out, and that no held-out text gets into it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Queue:
 
 
 def documents_of(tmp_path: Path, **texts: str) -> list[str]:
-    """The names of the files that are taken, of files with these texts."""
+    """Write these texts as files; return the names of the files that the corpus takes."""
     files = []
     for name, text in texts.items():
         (tmp_path / f"{name}.py").write_text(text)

@@ -1,4 +1,4 @@
-"""The shipped datastore: made by its script, and without a question of the bench."""
+"""The shipped datastore is what its script makes, and holds no question of the bench."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_the_file_is_what_its_script_writes_now() -> None:
 
 
 def test_no_question_of_the_bench_is_in_it() -> None:
-    """Neither as a whole nor in one of its long lines."""
+    """A question is found neither as a whole nor by one of its long lines."""
     text = SHIPPED.read_text("utf-8")
     questions = [
         json.loads(line) for line in (ASSETS / "bench" / "labbench.jsonl").read_text("utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""Trained parts that say when to stop: with the head that is shipped each decides something at its default, and gains by it."""
+"""Trained parts that say when to stop: with the shipped head, each acts at its default setting and improves the result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from decodescope.engine.session.load import Model, load
 from decodescope.engine.session.run import encode_text_or_ids
 from decodescope.engine.trace.records.phases import is_deciding_pass
 
-# texts of the kinds that the models know, and none of LabBench
+# texts of the kinds that the models know, none of them from LabBench
 TEXTS = (
     "Once upon a time there was a cheerful turtle named Conrad. In March he",
     "def add(a, b):\n    return a + b\n\n\ndef sub(a, b):\n    return a - b\n\n\ndef mul(",
@@ -30,7 +30,7 @@ def loaded(name: str) -> Model:
 def drafted(
     drafter: tuple[str, dict[str, Any]], schedule: str = "fixed", new: int = 40, texts: Sequence[str] = TEXTS
 ) -> tuple[float, float, Counter[int]]:
-    """Over some texts: tokens a pass, the share of drafted tokens that stayed, and how long the drafts were."""
+    """Return tokens per pass, the share of drafted tokens that were accepted, and the draft lengths, over some texts."""
     method = Method.from_names({"drafter": drafter[0], "schedule": schedule}, {"drafter": drafter[1]})
     target, lengths = loaded("lab"), Counter[int]()
     tokens = passes = accepted = 0

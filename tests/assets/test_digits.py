@@ -1,4 +1,4 @@
-"""The models of pictures: their tokens, what is read of a picture, and that the shipped ones know digits from noise."""
+"""The picture models: their tokens, how a picture is read, and that the shipped ones distinguish digits from noise."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TINY = dict(layers=1, width=16, heads=2, kv_heads=2, head_width=8, inner=16, con
 
 
 def made_up(count: int = 12) -> Pictures:
-    """Pictures by rule: bright bars whose place is the class, on a background of noise of one level."""
+    """Made-up pictures: a bright bar whose place is the class, on background noise of levels 0 and 1."""
     chance = torch.Generator().manual_seed(0)
     classes = torch.arange(count) % 8
     levels = torch.randint(2, (count, d.SIDE, d.SIDE), generator=chance)
@@ -151,7 +151,7 @@ def test_lab_digits_any_is_told_the_cells() -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_the_shipped_model_knows_a_digit_from_noise(name: str) -> None:
-    """A one by hand is likelier than the same levels in another order, and likelier under its class than under another."""
+    """A hand-made one is likelier than the same levels shuffled, and likelier under its class than under another."""
     net = Net.from_folder(ASSETS / "models" / name).eval()
     one = torch.zeros(8, 8, dtype=torch.long)
     one[:, 3:5] = 14

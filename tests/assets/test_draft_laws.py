@@ -1,4 +1,4 @@
-"""Scylla's laws: a line through exact points is found, and the error of a point left out is that of a fit without it."""
+"""Scylla's scaling laws: the fit finds the line through exact points, and an unseen point's error is for a fit without it."""
 
 from __future__ import annotations
 

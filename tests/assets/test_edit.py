@@ -1,4 +1,4 @@
-"""Training of the tagger: the wanted tags lead to the nearest right answer, and its examples are those of the engine's rows."""
+"""Training of the tagger: the wanted tags lead to the nearest right answer, and its examples match the engine's rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training of exits: fresh ones read as the model does, training brings them nearer, the shipped ones belong to their model."""
+"""Training of exits: new exits read as the model does, training brings them nearer, the shipped ones belong to their model."""
 
 from __future__ import annotations
 

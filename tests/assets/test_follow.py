@@ -1,5 +1,4 @@
-"""What hangs on the weights of `lab`: every head and adapter that is shipped is made anew, by commands that exist; all else is
-listed for people."""
+"""What depends on the weights of `lab`: commands that exist rebuild each shipped head and adapter; a page lists the rest."""
 
 from __future__ import annotations
 

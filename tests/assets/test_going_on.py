@@ -1,4 +1,4 @@
-"""With --from a training begins with what is shipped: without a step it writes the same numbers again."""
+"""With --from, training starts from the shipped weights: after zero steps it writes the same numbers again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ WORDS = ["--within", "1", "--steps", "0", "--threads", "1"]
 
 
 def same(made: Path, shipped: Path) -> None:
-    """The same tensors, and a config that says what they come from."""
+    """Compare the tensors, and check that the config records what they were made from."""
     mine, theirs = load_file(made / "model.safetensors"), load_file(shipped / "model.safetensors")
     assert mine.keys() == theirs.keys() and all(torch.equal(x, theirs[name]) for name, x in mine.items())
     said, before = (json.loads((x / "config.json").read_text())["made_with"] for x in (made, shipped))
@@ -28,7 +28,7 @@ def same(made: Path, shipped: Path) -> None:
 
 
 def nothing(self: Any, *_: Any) -> Any:
-    """In the place of reading the corpus and of measuring."""
+    """Replace reading the corpus and measuring, and do nothing."""
     return {}
 
 

@@ -1,4 +1,4 @@
-"""DuoAttention's gates: windows ask what was said before, gates blend two readings, the shipped ones beat chance."""
+"""DuoAttention's gates: windows ask for what was said before, gates blend two readings, the shipped ones beat chance."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_what_is_asked_was_said_further_back_than_a_streaming_head_sees() -> Non
     for ids, marks in islice(training.windows(0, "train"), 4):
         assert ids.shape == marks.shape == (training.LENGTH,) and 20 < marks.sum() < 200
         for at in marks.nonzero()[:, 0].tolist():
-            pair = ids[at : at + 2]  # the token before it, and the one that is asked for
+            pair = ids[at : at + 2]  # the token before it, and the token that is asked for
             before = (ids[:-1] == pair[0]) & (ids[1:] == pair[1])
             assert before[: at - training.RECENT].any()
 
@@ -51,7 +51,7 @@ def test_open_gates_are_the_model_and_closed_ones_a_band() -> None:
 
 
 def test_a_price_alone_closes_the_gates() -> None:
-    """A random net says nothing again, so no head is missed."""
+    """A random net repeats nothing, so closing a head costs nothing."""
     part = training.GatesPart(net(), 0)
     part.loss().backward()
     assert (part.head.alpha.grad > 0).all()

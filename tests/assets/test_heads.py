@@ -1,5 +1,8 @@
-"""Training of draft heads: in a language where each token has one successor, trained heads draft without a fault, and
-heads trained one token off never do; and the shipped ones fit their models."""
+"""Training of draft heads, in a language where each token has exactly one successor.
+
+Trained heads draft without an error. Heads that are trained one token off never draft a right token. The shipped heads fit
+their models.
+"""
 
 from __future__ import annotations
 
@@ -53,13 +56,13 @@ DRAFTS = {
 
 
 def text(rows: int, length: int, seed: int) -> torch.Tensor:
-    """int64 [rows, length]: what the net writes, each row from one random token."""
+    """int64 [rows, length]: what the net writes; each row starts from one random token."""
     beginnings = torch.from_numpy(np.random.default_rng(seed).integers(V, size=(rows, 1)))
     return cyclic().write(beginnings, length - 1, 1.0, torch.Generator().manual_seed(seed))
 
 
 def trained(kind: str):
-    """A head of this kind, trained for the steps after which it guesses the whole cycle whatever it began with."""
+    """A head of this kind, trained until it guesses the whole cycle from any start."""
     torch.manual_seed(1)
     steps = 320 if kind == "eagle3" else 200
     head = training.new_head(kind, cyclic(), **SHAPES[kind])
@@ -71,9 +74,9 @@ def trained(kind: str):
 
 
 def decoded(head, folder: Path) -> list[int]:
-    """Accepted tokens by step of a run on the folder's model with these heads."""
+    """Run the folder's model with these heads; return the number of accepted tokens per step."""
     cyclic().to_folder(folder)
-    head.rates = ((1.0, 0.0),) * 3  # of three nodes the tree makes a chain
+    head.rates = ((1.0, 0.0),) * 3  # turns the tree of three nodes into a chain
     write_head(head, folder / "heads" / head.kind)
     model = load(folder, "float32", "cpu")
     assert model.spec.heads == (head.kind,)
@@ -98,7 +101,7 @@ def test_feature_is_what_the_unembedding_reads() -> None:
 
 @pytest.mark.parametrize("kind", thinned(3, HEADS))
 def test_trained_heads_draft_the_cycle_without_a_fault(kind: str, tmp_path: Path) -> None:
-    """Training and drafting agree on every shift: all that is drafted is accepted, in every step."""
+    """Training and drafting agree on every shift: all drafted tokens are accepted, in every step."""
     head = trained(kind)
     for row in training.measure(cyclic(), head, text(32, 24, 999)):
         assert row[0] > 0.97 and row == sorted(row, reverse=True)
@@ -123,8 +126,11 @@ def test_heads_trained_one_token_off_never_guess_right(
 
 
 def test_deeper_levels_of_eagle_are_measured_on_its_own_guesses() -> None:
-    """Where the guesses are right every level is as good as the first. With a random net: what a fresh cache gives for every
-    place, slot by slot."""
+    """Deeper levels are measured on the head's own guesses.
+
+    If the guesses are right, every level is as good as the first. A random net gives what a new cache gives for every place,
+    slot by slot.
+    """
     assert all(
         row[0] > 0.95
         for row in training.measure_unrolled(cyclic(), trained("eagle"), text(8, 24, 999), levels=4, stride=3)
@@ -137,10 +143,10 @@ def test_deeper_levels_of_eagle_are_measured_on_its_own_guesses() -> None:
         r = training.read_states(cyclic(), row[None])
         for t in places:
             store = head.attention.store()
-            # of the feature of t + 1
+            # the guessed feature of t + 1
             guess = head(r.feature[:, : t + 1], r.embedded[:, 1 : t + 2], 0, store)[:, -1:]
             for level in range(1, levels):
-                known = t + level + 1  # the token that follows the guessed feature's
+                known = t + level + 1  # the token that follows the token of the guessed feature
                 guess = head(guess, r.embedded[:, known : known + 1], known - 1, store)
                 ranked = training.unembed(cyclic(), guess)[0, 0].argsort(descending=True)[:10]
                 hits[level - 1] += ranked == cyclic()(row[None, : known + 1])[0, -1].argmax()
@@ -191,14 +197,14 @@ def test_training_leaves_the_model_alone_and_gives_the_heads_gradients() -> None
 
 @pytest.mark.parametrize("kind", ["medusa", "eagle", "eagle3"])
 def test_an_adversary_without_weight_changes_no_bit_of_its_hosts_training(kind: str) -> None:
-    """KOALA at weight 0 is the host, though the discriminator reads along and learns; at another weight it is not."""
+    """KOALA at weight 0 equals the host, although the discriminator reads and learns; at another weight it does not."""
     kept, read = [], training.read_states(cyclic(), text(4, 12, 1), 1)
     for weight in (None, 0.0, 0.3):
         torch.manual_seed(2)
         head = training.new_head(kind, cyclic(), **SHAPES[kind])
         with torch.no_grad():
             for p in head.parameters():
-                # heads that are not yet right, and differ from level to level
+                # heads that are not right yet, and differ between levels
                 p.add_(torch.randn_like(p) * 0.1)
         rivals = [] if weight is None else [Adversary(V, weight, lr=1e-2)]
         before = [p.clone() for rival in rivals for p in rival.net.parameters()]
@@ -214,7 +220,10 @@ def test_an_adversary_without_weight_changes_no_bit_of_its_hosts_training(kind: 
 
 
 def test_a_discriminator_tells_a_head_from_its_target_until_the_head_passes_for_it() -> None:
-    """Against one distribution of the target, with no other loss: told right, then a coin's toss, and nearer by all of TV."""
+    """Train against one target distribution, with no other loss.
+
+    First the discriminator is always right. Then it is at chance, and the head's total variation distance shrinks to under 10%.
+    """
     g = torch.Generator().manual_seed(0)
     p, q = torch.randn(V, generator=g) * 2, torch.randn(V, generator=g) * 2
     rival, q = Adversary(V, 1.0, lr=3e-3), q.requires_grad_()
@@ -285,7 +294,7 @@ def test_floor_knows_a_language_of_trigrams() -> None:
 
 
 def test_the_table_of_the_floor_is_told_no_token_that_the_head_is_not_told() -> None:
-    """On random ids the net follows the last token alone: who knows it is always right, who does not, by chance."""
+    """On random ids the net follows only the last token: a table that reads it is always right, any other is at chance."""
     rows = torch.from_numpy(np.random.default_rng(0).integers(V, size=(32, 24)))
     language = text(64, 24, 6).numpy()
     for kind in HEADS:
@@ -345,7 +354,7 @@ SHIPPED = [
     for path in find_head_folders(model).values()
 ]
 GATING = ASSETS / "models" / "lab-draft" / "heads" / "specdec"
-# none of these guesses a token; the others' tests are in test_judge.py, test_edit.py, test_cloze.py, ...
+# none of these guesses a token; test_judge.py, test_edit.py, test_cloze.py, ... test the others
 FILTER, TAGGER = (ASSETS / "models" / "lab-mdm" / "heads" / kind for kind in ("learn2pd", "edit"))
 EXITS, JUDGE, SKIPS = (
     ASSETS / "models" / "lab" / "heads" / kind for kind in ("exits", "judge", "skip_layer")
@@ -354,7 +363,7 @@ GATE = ASSETS / "models" / "lab" / "heads" / "cerberus"
 APART = (GATING, JUDGE, FILTER, TAGGER, EXITS, SKIPS, GATE)
 BLOCKS = ASSETS / "models" / "lab-blocks" / "heads" / "block_transformer"
 DOUBT = ASSETS / "models" / "lab-draft" / "heads" / "correctness"
-READING = (EXITS.name, "past_future", "trigrams")  # inside the model; their tests have their names
+READING = (EXITS.name, "past_future", "trigrams")  # inside the model; tests of the same names cover them
 GUESSING = [x for x in SHIPPED if x not in (*APART, BLOCKS, DOUBT) and x.name not in (*CACHE, *READING)]
 
 
@@ -367,7 +376,7 @@ def test_the_shipped_acceptance_head_belongs_to_both_models_and_knows_more_than_
     assert config["loss"] < config["constant"]
     pooled: list[
         tuple[int, float]
-    ] = []  # from the surest down: of a few dozen places a share is off by a few per cent
+    ] = []  # from the surest down; with a few dozen places, a share is off by some per cent
     for _, _, count, _, _, accepted in reversed(config["calibration"]):
         before = pooled.pop() if pooled and pooled[-1][0] < 200 else (0, 0.0)
         pooled.append((before[0] + count, before[1] + count * accepted))

@@ -1,4 +1,4 @@
-"""The training of the model that fills in masks: its windows, LLaDA's loss, its decoding, and what the shipped one can do."""
+"""Training of the mask-filling model: its windows, LLaDA's loss, its decoding, and what the shipped model can do."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def net(shape: NetShape = TINY) -> Net:
     with torch.no_grad():
         for weight in made.parameters():
             if weight.ndim == 2:
-                weight.mul_(8)  # else nothing sees anything
+                weight.mul_(8)  # otherwise no row sees anything
     return made
 
 
@@ -203,7 +203,7 @@ def test_the_surest_token_is_filled_in_first_and_stays():
         first = made(torch.cat((prompts, torch.full((3, 4), MASK)), 1))[:, 6:]
     first[..., MASK] = -torch.inf
     at_once = infill.fill_canvas(made, prompts, 4, 1)
-    assert (at_once == first.argmax(2)).float().mean() > 0.9  # bfloat16 beside float32
+    assert (at_once == first.argmax(2)).float().mean() > 0.9  # bfloat16 against float32
     one_by_one = infill.fill_canvas(made, prompts, 4, 4)
     assert MASK not in one_by_one
     sure = first.softmax(2).amax(2).argmax(1)

@@ -1,4 +1,4 @@
-"""Training of the judge: labels are as said, the state is that of the token itself, the shipped one belongs to its model."""
+"""Training of the judge: labels as described, the state of the token itself, and a shipped judge that belongs to its model."""
 
 from __future__ import annotations
 
@@ -21,14 +21,16 @@ SHIPPED = ASSETS / "models" / "lab" / "heads" / "judge"
 
 
 def text(rows: int, length: int, seed: int) -> torch.Tensor:
-    """int64 [rows, length]: what the net writes, each row from one random token."""
+    """int64 [rows, length]: what the net writes; each row starts from one random token."""
     beginnings = torch.from_numpy(np.random.default_rng(seed).integers(V, size=(rows, 1)))
     return cyclic().write(beginnings, length - 1, 1.0, torch.Generator().manual_seed(seed))
 
 
 def test_labels_say_right_up_to_a_replacement_and_wrong_from_it() -> None:
-    """Two answers a row, of places 3 to 8 and 12 to 15. Nothing is learnt behind a right replacement, nor of an answer that
-    follows a wrong one."""
+    """Each row has two answers, at places 3 to 8 and 12 to 15.
+
+    No label follows a right replacement, and an answer that follows a wrong one has none.
+    """
     ids = text(200, 18, 1)
     marks = torch.zeros(200, 18, dtype=torch.bool)
     marks[:, 3:9] = marks[:, 12:16] = True
@@ -62,14 +64,14 @@ def test_likely_replacements_are_drawn_where_there_are_some() -> None:
 
 
 def even(ids: torch.Tensor) -> training.JudgeExamples:
-    """A judge's taste that can be checked: tokens of even id are right."""
+    """Examples of a judge that can be checked: tokens of even id are right."""
     states = training.token_features(cyclic(), ids).flatten(0, 1)
     right = (ids % 2 == 0).flatten()
     return training.JudgeExamples(states, right, torch.ones_like(right))
 
 
 def test_what_is_learnt_of_a_token_is_asked_of_the_same_token(tmp_path: Path) -> None:
-    """Taught that even ids are right, it spares just those in a run; asked one token off, it would spare others."""
+    """The judge learns that even ids are right, and spares exactly those in a run; one token off, it would spare others."""
     ids = torch.from_numpy(np.random.default_rng(4).integers(V, size=(60, 20)))
     head = training.fit_judge(even(ids))
     for _, right, _, wrong in training.spared_shares(head, even(text(20, 20, 5)))[:4]:
@@ -93,7 +95,7 @@ def test_what_is_learnt_of_a_token_is_asked_of_the_same_token(tmp_path: Path) ->
 
 
 def test_fit_is_that_of_the_balanced_loss() -> None:
-    """Nine right tokens to one wrong, no difference between them: the judge says one half, not nine tenths."""
+    """With nine right tokens to one wrong and no difference between them, the judge says one half, not nine tenths."""
     torch.manual_seed(0)
     right = torch.arange(4000) % 10 != 0
     head = training.fit_judge(training.JudgeExamples(torch.randn(4000, 5), right, right))

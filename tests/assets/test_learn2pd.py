@@ -1,4 +1,4 @@
-"""Training of the filter: an oracle that knows the text writes it again in fewer passes, and its commits are the labels."""
+"""Training of the filter: an oracle that knows the text rewrites it in fewer passes, and its commits are the labels."""
 
 from __future__ import annotations
 

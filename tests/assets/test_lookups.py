@@ -1,4 +1,4 @@
-"""Lookups that are made while a model reads: no document twice, whole in their windows, answers that stand in the text."""
+"""Lookups made while a model reads: no document occurs twice, each fits its window, and each answer is in the text."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_what_a_model_answers_is_told_by_kind_and_is_what_decoding_writes():
     lab = Net.from_folder(MODELS / "lab").eval()
     some = {
         "math": answer_accuracy.questions_by_kind(6)["math"]
-    }  # answers that end within what a sample holds
+    }  # answers that end within the sampled length
     share, _ = answer_accuracy.answer_accuracy(lab, some)["math"]
     written = [
         recall.sample(lab, data.load_tokenizer(True), replace(task, answers=("",))) for task in some["math"]

@@ -1,4 +1,4 @@
-"""The shipped models: whole, small, loadable, and trained."""
+"""The shipped models are complete, small, loadable, and trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of objectives: each of them brings a draft nearer to its target, and the fit is what acceptance says of it."""
+"""The table of objectives: each brings a draft nearer to its target, and the fit equals what acceptance gives."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ SMALL = NetShape(layers=1, width=16, heads=2, kv_heads=1, head_width=8, inner=24
 
 
 def draft() -> Net:
-    """The same small net every time."""
+    """The same small net at every call."""
     torch.manual_seed(1)
     return Net(SMALL)
 
 
 @cache
 def text(rows: int, length: int, seed: int) -> TargetText:
-    """What the target writes after one token each."""
+    """Texts that the target writes, each from one random token."""
     g = torch.Generator().manual_seed(seed)
     return read_target(sharp(), sharp().write(torch.randint(13, (rows, 1), generator=g), length - 1, 1.0, g))
 

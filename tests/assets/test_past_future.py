@@ -1,4 +1,4 @@
-"""The shipped past-future heads belong to their models, imitate better than a state that stays, and are asked on an encoder."""
+"""The shipped past-future heads belong to their models, imitate better than an unchanged state, and work on an encoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Training of PPD's prompt tokens: it sees what a check sees, learns the law that belongs to each guess, leaves the model."""
+"""Training of PPD's prompt tokens: it sees what a check sees, and fits each guess to its token's distribution.
+
+The model does not change.
+"""
 
 from __future__ import annotations
 
@@ -25,10 +28,10 @@ def text(rows: int, length: int, seed: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("ensemble", [1, 2])
 def test_training_sees_what_the_check_sees(ensemble: int, tmp_path: Path) -> None:
-    """The guesses of a training pass against the slots of a run of the same model and prompt tokens, place by place."""
+    """Compare the guesses of a training pass with a run's slots, place by place, for the same model and prompt tokens."""
     head = training.new_head(net(), ensemble, seed=1)
     with torch.no_grad():
-        head.embeds.copy_(head.embeds.to(torch.bfloat16))  # as the file keeps them
+        head.embeds.copy_(head.embeds.to(torch.bfloat16))  # as the file stores them
     net().to_folder(tmp_path)
     write_head(head, tmp_path / "heads" / "ppd")
     model = load(tmp_path, "float32", "cpu")
@@ -60,7 +63,7 @@ def test_training_sees_what_the_check_sees(ensemble: int, tmp_path: Path) -> Non
 
 
 def test_a_guess_is_held_against_the_law_of_its_own_token() -> None:
-    """Number k behind place t guesses token t + 2 + k; the model has its law where it has read up to t + 1 + k."""
+    """Guess k at place t is for token t + 2 + k; the model gives that token's distribution after reading up to t + 1 + k."""
     ids, places = text(2, 12, 5), torch.tensor([0, 3, 7])
     law = training.target_logits(net(), training.read_context(net(), ids)[1], places, 3)
     for p, t in enumerate(places.tolist()):

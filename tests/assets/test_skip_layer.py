@@ -1,4 +1,4 @@
-"""Training of routers: a text is trained on as it is decoded, the gradient reaches them, and the budget holds."""
+"""Training of routers: a text is trained on as it is decoded, the gradient reaches the routers, and the budget holds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LENGTH = 16
 
 
 def part(seed: int = 0, net: Net | None = None) -> training.SkipLayerAdapter:
-    """A fresh one around a random net, with random text."""
+    """A new adapter around a random net, with random text."""
     made = training.SkipLayerAdapter((net or copy.deepcopy(sharp())).requires_grad_(False), seed)
     made.length, made.corpus = (
         LENGTH,
@@ -35,7 +35,7 @@ def part(seed: int = 0, net: Net | None = None) -> training.SkipLayerAdapter:
 
 
 def split(made: training.SkipLayerAdapter, seed: int = 3) -> None:
-    """Routers of random weights, about six of ten open."""
+    """Give the routers random weights that open about six of ten blocks."""
     draw = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         made.routers.weight.copy_(torch.randn(made.routers.weight.shape, generator=draw).bfloat16() * 0.2)
@@ -46,7 +46,7 @@ def split(made: training.SkipLayerAdapter, seed: int = 3) -> None:
 @torch.no_grad()
 def test_a_text_is_trained_on_as_it_is_decoded(gap: str, tmp_path: Path) -> None:
     sharp().to_folder(tmp_path / "m")
-    made = part(0, Net.from_folder(tmp_path / "m"))  # in bfloat16, as what is trained around it
+    made = part(0, Net.from_folder(tmp_path / "m"))  # in bfloat16, as training uses it
     ids = torch.randint(13, (1, LENGTH), generator=torch.Generator().manual_seed(4))
     split(made)
     for delta in made.head.values():

@@ -1,5 +1,8 @@
-"""Training of what stands in slots: in a language with one successor to each token it drafts without a fault, trained one token
-off it never does; it sees what a check sees, goes on where it was cut off, and leaves the model alone."""
+"""Training of slot inputs, in a language where each token has exactly one successor.
+
+Trained slots draft without an error; slots trained one token off never draft a right token. Training sees what the check sees,
+continues where it was interrupted, and leaves the model unchanged.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ SHAPES = {"look_ahead_tokens": dict(heads=3), "bita": dict(heads=3, tokens=4)}
 DRAFTS = {
     "look_ahead_tokens": dict(placement="everywhere"),
     "bita": dict(nodes=3),
-}  # slots hang everywhere, the tree is a chain
+}  # slots are at every node, the tree is a chain
 
 
 def text(made: Net, rows: int, length: int, seed: int) -> torch.Tensor:
@@ -33,16 +36,16 @@ def text(made: Net, rows: int, length: int, seed: int) -> torch.Tensor:
 
 
 def trained(kind: str, **more):
-    """200 steps on the cycle."""
+    """Slots after 200 training steps on the cycle."""
     head = training.new_head(kind, looking(), seed=1, **SHAPES[kind])
     training.train(looking(), head, text(looking(), 200, 24, 1), 200, lr=5e-2, places=16, **more)
     return head
 
 
 def decoded(head, folder: Path) -> list[int]:
-    """Accepted tokens by step of a run on the folder's model with these slots."""
+    """Run the folder's model with these slots; return the number of accepted tokens per step."""
     looking().to_folder(folder)
-    head.rates = ((1.0, 0.0),) * 3  # of three nodes the tree makes a chain
+    head.rates = ((1.0, 0.0),) * 3  # turns the tree of three nodes into a chain
     write_head(head, folder / "heads" / head.kind)
     model = load(folder, "float32", "cpu")
     session = toys.decode(
@@ -65,7 +68,7 @@ def test_the_net_writes_the_cycle_and_looks_back() -> None:
 
 @pytest.mark.parametrize("kind", SLOTTED)
 def test_trained_slots_draft_the_cycle_without_a_fault(kind: str, tmp_path: Path) -> None:
-    """Training and drafting agree on every shift: all that is drafted is accepted, in every step."""
+    """Training and drafting agree on every shift: all drafted tokens are accepted, in every step."""
     head = trained(kind)
     assert all(row[0] > 0.97 for row in training.measure(looking(), head, text(looking(), 32, 24, 999)))
     assert decoded(head, tmp_path)[1:-1] == [3] * 9
@@ -93,7 +96,7 @@ def test_slots_trained_one_token_off_never_guess_right(
 
 @pytest.mark.parametrize("kind", SLOTTED)
 def test_training_sees_what_the_check_sees(kind: str, tmp_path: Path) -> None:
-    """The guesses of a training pass against the slots of a run of the same model, place by place."""
+    """Compare the guesses of a training pass with the slots of a run of the same model, place by place."""
     head = training.new_head(kind, net(), seed=1, **SHAPES[kind])
     with torch.no_grad():
         for p in head.parameters():
@@ -152,7 +155,7 @@ def test_a_training_that_was_cut_off_goes_on_as_if_it_had_not_been(kind: str, tm
 
 @pytest.mark.parametrize("kind", SLOTTED)
 def test_the_floor_is_told_no_token_that_a_slot_is_not_told(kind: str) -> None:
-    """On random ids the net follows the last token alone: who knows it is always right, who does not, by chance."""
+    """On random ids the net follows only the last token: a table that reads it is always right, any other is at chance."""
     rows = torch.from_numpy(np.random.default_rng(0).integers(V, size=(32, 24)))
     language = text(looking(), 64, 24, 6).numpy()
     fair, told = (

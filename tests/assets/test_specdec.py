@@ -1,5 +1,7 @@
-"""Training of the acceptance head: labels, weights and mixture are as said, and in a language where the draft errs after
-known tokens, the trained head stops every draft where it goes wrong."""
+"""Training of the acceptance head: its labels, its weights and its mixture of tokens are as described.
+
+In a language where the draft errs after known tokens, the trained head stops every draft where it goes wrong.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ from decodescope.training.net import Net
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
-WRONG = (3, 8, 11)  # after these ids the draft says what another of them is followed by
+WRONG = (3, 8, 11)  # after these ids the draft says the successor of another of them
 
 
 def models() -> tuple[Net, Net]:
@@ -28,7 +30,7 @@ def models() -> tuple[Net, Net]:
 
 
 def text(rows: int, length: int, seed: int) -> torch.Tensor:
-    """int64 [rows, length]: what the target writes, each row from one random token."""
+    """int64 [rows, length]: what the target writes; each row starts from one random token."""
     beginnings = torch.from_numpy(np.random.default_rng(seed).integers(V, size=(rows, 1)))
     return cyclic().write(beginnings, length - 1, 1.0, torch.Generator().manual_seed(seed))
 
@@ -63,7 +65,7 @@ def test_label_is_the_chance_that_a_token_drawn_from_the_draft_is_accepted() -> 
 
 
 def test_mean_label_is_the_overlap_of_the_laws() -> None:
-    """The chance that a drawn token is accepted is the sum of min(p, q)."""
+    """A drawn token is accepted with probability sum min(p, q)."""
     target, draft = models()
     ids = text(300, 30, 3)
     found = training.examples(target, draft, ids, torch.Generator().manual_seed(0), mixed=0.0)
@@ -90,7 +92,7 @@ def test_the_targets_own_tokens_are_mixed_in_and_carry_no_loss() -> None:
 
 @pytest.mark.parametrize("label", [0.1, 0.5, 0.9])
 def test_refusals_weigh_six_times(label: float) -> None:
-    """The best answer to tokens with this label is label / (label + 6 (1 - label)), which `unweighted` turns back."""
+    """The best answer to tokens with this label is label / (label + 6 (1 - label)); `undo_weight` inverts it."""
     head = training.new_head(models()[1])
     states, drawn = torch.zeros(1, 1, D), torch.ones(1, 1, dtype=torch.bool)
     found = training.AcceptanceExamples(states, torch.full((1, 1), label), drawn)
@@ -133,7 +135,7 @@ def test_calibration_counts_every_drawn_token_and_beats_a_constant() -> None:
 
 
 def test_the_trained_head_stops_each_draft_where_it_went_wrong(tmp_path: Path) -> None:
-    """Training and decoding agree on which state belongs to which token: read one token off, the head would stop elsewhere."""
+    """Training and decoding use the same state for a token; one token off, the head would stop elsewhere."""
     target, draft = models()
     target.to_folder(tmp_path / "big")
     draft.to_folder(tmp_path / "small")
@@ -165,7 +167,7 @@ def test_the_trained_head_stops_each_draft_where_it_went_wrong(tmp_path: Path) -
 def test_the_threshold_is_the_least_that_writes_nearly_as_many_tokens_a_pass_as_a_fixed_length(
     tmp_path: Path,
 ) -> None:
-    """A fresh head says one half of each token, so the length follows from h alone: 2 below 0.5, then 3, and 4 from 0.75 on."""
+    """An untrained head says one half for each token, so h alone sets the length: 2 below 0.5, then 3, and 4 from 0.75 on."""
     target, draft = models()
     target.to_folder(tmp_path / "big")
     draft.to_folder(tmp_path / "small")

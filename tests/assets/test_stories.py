@@ -1,4 +1,4 @@
-"""The generated stories and talks: sound English, true to their own state, and hardly ever the same twice."""
+"""The generated stories and talks: sound English, consistent with their own state, and almost never the same twice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from decodescope.training.troubles import TROUBLES
 from decodescope.training.words import NUMBERS, VOWEL, count_noun, join_words, pluralize, with_article
 
 COUNT = 3000
-REPEATED = 0.015  # of all rows of 20 words in so many stories
+REPEATED = 0.015  # share of all rows of 20 words in this many stories
 SENTENCE = re.compile(r"(?<=[.!?])\"?\s+")
 
 
@@ -112,7 +112,7 @@ def test_stories_hardly_repeat_each_other(told):
     assert again / shingles < REPEATED, f"{again / shingles:.2%} of the rows of 20 words came before"
 
 
-USES = {  # what a trouble says of a thing from the bag -> how it was named when it got there
+USES = {  # what a trouble says of a thing from the bag -> how the story named it at first
     "blew the whistle three times": "whistle",
     "there was the umbrella!": "an umbrella",
     "took the lamp out": "lamp",

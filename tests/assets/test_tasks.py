@@ -1,4 +1,4 @@
-"""The tasks: every answer is right, every split its own, and LabBench is what its script writes."""
+"""The tasks: every answer is right, each split has its own tasks, and LabBench is what its script writes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DRAWS = 200
 
 
 def drawn(kind: str, split: str, count: int = DRAWS) -> list[Task]:
-    """`count` tasks of a kind, each from its own seed."""
+    """Draw `count` tasks of a kind, each from its own seed."""
     return [KINDS[kind](Random(f"{kind} {split} {i}"), split) for i in range(count)]
 
 
@@ -231,7 +231,7 @@ def value_of(text: str) -> int:
 
 
 def read(words: list[str]) -> tuple[int, list[str]]:
-    """The value of 'sum A and B', 'a plus b' or a number at the head of `words`, and the words behind it."""
+    """Read 'sum A and B', 'a plus b' or a number at the start of `words`; return the value and the remaining words."""
     do = {
         "sum": int.__add__,
         "difference": int.__sub__,
@@ -250,7 +250,7 @@ def read(words: list[str]) -> tuple[int, list[str]]:
     return int(words[0]), words[1:]
 
 
-# what a function of each name must give, from its argument and the number or letter in its name
+# what a function of each name must return, given its argument and the number or letter in its name
 MEANT = {
     "add": lambda x, n: x + n,
     "subtract": lambda x, n: x - n,
@@ -311,7 +311,7 @@ def right_code(task: Task) -> bool:
 
 
 def read_lomeri(text: str) -> translation.SentenceMeaning:
-    """What a sentence in Lomeri says: [time] who [where] whom verb[-tense] [ne] [ka]."""
+    """The meaning of a sentence in Lomeri: [time] who [where] whom verb[-tense] [ne] [ka]."""
     words = text.removesuffix(".").split()
     back = [{v: k for k, v in d.items()} for d in
             (translation.NOUN, translation.ADJECTIVE, translation.VERB, translation.PRONOUN, translation.NUMBER,

@@ -1,4 +1,4 @@
-"""The shipped tokenizer: every text comes back as it went in, and the ids never move."""
+"""The shipped tokenizer: every text round-trips unchanged, and the ids never change."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def auto():
 
 
 def byte_symbols() -> list[str]:
-    """The character by which byte-level BPE writes each of the 256 bytes."""
+    """The character that byte-level BPE writes for each of the 256 bytes."""
     shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
     hidden = iter(range(256, 512))
     return [chr(b) if b in shown else chr(next(hidden)) for b in range(256)]

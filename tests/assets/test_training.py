@@ -1,4 +1,4 @@
-"""The training scripts: the net is the one that is decoded, windows keep tasks whole, and a training goes on where it was."""
+"""The training scripts: training uses the decoded net, windows keep tasks whole, and training resumes where it stopped."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def training(
 def test_the_net_is_transformers_llama_and_the_engines_decoder():
     net = Net.from_folder(LAB)
     ids = torch.randint(14, 4096, (2, 70), generator=torch.Generator().manual_seed(0))
-    ours, close = net(ids), 3e-4  # of logits up to 16; float32 is 1e-4 off float64
+    ours, close = net(ids), 3e-4  # for logits up to 16; float32 is 1e-4 off float64
     assert torch.allclose(
         ours, AutoModelForCausalLM.from_pretrained(LAB, dtype=torch.float32)(ids).logits, atol=close
     )
@@ -126,7 +126,7 @@ def test_text_written_with_a_cache_is_the_text_without():
     torch.manual_seed(0)
     net, ids = Net(TINY), torch.randint(14, 64, (3, 5))
     for weight in net.parameters():
-        weight.mul_(8 if weight.ndim == 2 else 1)  # laws that are not flat
+        weight.mul_(8 if weight.ndim == 2 else 1)  # makes distributions that are not flat
     written = net.write(ids, 20, temperature=0.0)
     assert torch.equal(net(written)[:, 4:-1].argmax(2), written[:, 5:])
     drawn = [net.write(ids, 20, 1.0, torch.Generator().manual_seed(s)) for s in (1, 1, 2)]
@@ -314,7 +314,7 @@ def laws() -> tuple[Tensor, Tensor]:
 
 
 def gradient(name: str, p: Tensor, logits: Tensor) -> Tensor:
-    """Of the mean divergence, by the draft's logits."""
+    """Gradient of the mean divergence with respect to the draft's logits."""
     logits = logits.clone().requires_grad_()
     return torch.autograd.grad(losses.divergence(name, p, logits.log_softmax(1)).mean(), logits)[0]
 
@@ -464,7 +464,10 @@ def test_a_distilled_draft_comes_nearer_to_its_target(texts, divergence):
 
 @pytest.mark.nightly
 def test_the_targets_text_alone_makes_a_draft_that_is_accepted_more_often(texts):
-    """FastDraft's last stage against as much of its first: sequence-level distillation needs no distribution of the target."""
+    """Compare FastDraft's last stage with an equally long first stage.
+
+    Sequence-level distillation needs no distribution of the target.
+    """
     torch.manual_seed(5)
     teacher = Net(TINY)
     for weight in teacher.parameters():
@@ -486,7 +489,7 @@ def test_the_targets_text_alone_makes_a_draft_that_is_accepted_more_often(texts)
 
 @pytest.fixture
 def workshop(texts, tmp_path, monkeypatch):
-    """The command line on tiny sizes: call it with arguments, get its build folder."""
+    """The command line with tiny sizes: call it with arguments, get its build folder."""
     for module, name, value in [
         (train, "BUILD", tmp_path),
         (train, "MODELS", tmp_path / "models"),
@@ -593,7 +596,7 @@ def test_a_checkpoint_of_an_earlier_version_is_refused(workshop, tmp_path):
 
 
 def test_minutes_bound_both_phases(texts, monkeypatch):
-    """`--within`: full rate first, then down to nothing by the clock, and long windows in the second phase."""
+    """`--within`: the full rate first, then decay to zero by the clock, with long windows in the second phase."""
     clock, rates, phases = [0.0], [], []
     monkeypatch.setattr(train.time, "time", lambda: clock[0])
     monkeypatch.setattr(train.signal, "signal", lambda *_: None)

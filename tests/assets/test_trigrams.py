@@ -1,4 +1,4 @@
-"""Training of trigram layers: it brings them nearer to the whole model, which stays; the shipped ones belong to theirs."""
+"""Training of trigram layers: it brings them nearer to the whole model, which stays; the shipped ones fit their models."""
 
 from __future__ import annotations
 

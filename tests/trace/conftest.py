@@ -1,4 +1,4 @@
-"""Small traces, made without a model: their numbers are chosen so that `check` finds them consistent."""
+"""Small traces made without a model: their numbers are chosen so that `check` finds them consistent."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PROMPT = 7
 
 
 def header(rule: str = "lossless", **more: Any) -> Header:
-    """As a session writes it; of a rule that there is not nothing is told."""
+    """Make a header as a session writes it; the header says nothing of a rule that does not exist."""
     model = {"name": "toy", "vocab": VOCAB, "n_layers": 2, "n_kv_heads": 2}
     method = {"strategy": {"name": "draft_verify"}, "acceptance": {"name": rule}}
     pieces = {"1": "a", "2": ["e2"], "3": ["82", "ac"], "4": " b"}
@@ -62,7 +62,7 @@ def change(appended: int, held: int, **more: Any) -> CacheChange:
 
 
 def plain_step(k: int, n: int) -> Step:
-    """One token without a draft."""
+    """A step of one token without a draft."""
     extra = Extra(k % VOCAB, "target")
     return Step(
         k, n, 10.0 * k, 9.5, [extra.token], ["target"], cache=[change(1, n + 1)], path=[], extra=extra
@@ -70,7 +70,7 @@ def plain_step(k: int, n: int) -> Step:
 
 
 def drafted_step(k: int, n: int) -> Step:
-    """A tree 0 - (1, 2): node 0 accepted, 1 refused, 2 refused, a token from what is left."""
+    """A drafted step with the tree 0 - (1, 2): node 0 is accepted, 1 and 2 are refused, a residual token follows."""
     p, q = [0.5, 0.1, 0.25], [0.8, 0.4, 0.2]
     left = 0.05 + 0.2 + 0.1  # after node 0: the sum of max(0, p - q) over tokens 10 and 20 and over the rest
     r = [*p[:2], (p[2] - q[2]) / left]
@@ -110,7 +110,7 @@ def drafted_step(k: int, n: int) -> Step:
 
 
 def everything_step(k: int, n: int) -> Step:
-    """A step that fills every field of the schema, sensible or not."""
+    """A step that fills every field of the schema, whether it makes sense or not."""
     step = drafted_step(k, n)
     step.rule = {"w": [1.0, 0.5], "deep": {"array": np.arange(3, dtype="<f8"), "none": None}}
     step.sampler = {"mu": 4.25}
@@ -175,7 +175,7 @@ def everything_step(k: int, n: int) -> Step:
 
 
 def write(path: Path, steps: list[Step], end: End | None = None, head: Header | None = None) -> Path:
-    """A sealed trace of these steps."""
+    """Write these steps as a sealed trace."""
     with TraceWriter(path, head or header()) as writer:
         writer.write(prefill())
         for step in steps:
@@ -185,7 +185,7 @@ def write(path: Path, steps: list[Step], end: End | None = None, head: Header | 
 
 
 def steps(kinds: str) -> list[Step]:
-    """A run of plain ("p") and drafted ("d") steps."""
+    """Make a run of plain ("p") and drafted ("d") steps."""
     made: list[Step] = []
     n = PROMPT
     for k, kind in enumerate(kinds):
@@ -196,7 +196,7 @@ def steps(kinds: str) -> list[Step]:
 
 @pytest.fixture
 def toy() -> SimpleNamespace:
-    """The makers of this file."""
+    """The functions of this file, as one object."""
     makers: dict[str, Callable[..., Any] | int] = {
         f.__name__: f
         for f in (header, prefill, change, plain_step, drafted_step, everything_step, write, steps)

@@ -1,4 +1,4 @@
-"""Files made to do harm: each is refused with one sentence, quickly, in little memory; never another exception."""
+"""Files made to do harm: each is refused with one sentence, quickly, in little memory; no other exception is raised."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from decodescope.engine.trace.records.events import Fields, Pass
 
 
 class Forge:
-    """Writes traces out of given heads, with valid checksums."""
+    """Writes traces from given record heads, with valid checksums."""
 
     def __init__(self, folder: Path, toy: Any):
         self.path = folder / "bad.dstrace.partial"
@@ -34,11 +34,11 @@ class Forge:
         return self.path
 
     def raw(self, head: bytes, arrays: bytes = b"") -> Path:
-        """A header, then a step with this head."""
+        """Write a header, then a step with this head."""
         return self.bodies(self.header, struct.pack("<I", len(head)) + head + arrays)
 
     def changed(self, change: Callable[[dict[str, Any]], Any], body: bytes | None = None) -> Path:
-        """A header and a good step, one of them changed."""
+        """Write a header and a good step, with one of them changed."""
         which = body or self.step
         head, base = split(which)
         plain = json.loads(head)
@@ -54,7 +54,7 @@ def forge(tmp_path: Path, toy: Any) -> Forge:
 
 
 def refusal(path: Path) -> str:
-    """The sentence with which `path` is refused, by range and in one sweep; within limits of time and memory."""
+    """Return the sentence that refuses `path`, opened by range and read in one sweep, within limits of time and memory."""
     tracemalloc.start()
     began = time.monotonic()
     with pytest.raises(TraceError) as caught:
@@ -79,7 +79,7 @@ def test_the_plain_step_that_the_bad_ones_are_made_of_is_good(forge):
 
 
 def brief(value: object) -> bytes | None:
-    """How a text of megabytes is called in a test's name, which every process hands on: what follows START, its first bytes."""
+    """Name a text of megabytes in a test id by the first bytes after START; every process passes the id on."""
     return value.removeprefix(START)[:60] if isinstance(value, bytes) else None
 
 

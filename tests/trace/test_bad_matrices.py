@@ -1,4 +1,4 @@
-"""Matrices of hostile files: what a header declares and a step holds is refused in one sentence, or read without harm."""
+"""Matrices of hostile files: a header's declarations and a step's data are refused in one sentence, or read without harm."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def written(
 
 
 def test_odd_formulas_are_read_without_harm(toy: Any, tmp_path: Path) -> None:
-    """Divisions by nothing, names of nothing and numbers beyond all bounds."""
+    """Covers divisions by zero, unknown names and numbers beyond all bounds."""
     path = written(toy, tmp_path)
     with closing(open_trace(path, UPLOADED)) as trace:
         (survey,) = next(one for one in messages(trace) if one["kind"] == "step")["survey"]

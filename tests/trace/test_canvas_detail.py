@@ -41,7 +41,7 @@ FORMS = {"places": FORM}
 
 
 def canvas(**changes: Any) -> CanvasDetail:
-    """Four places from 7 on, of which three are open: the surest is settled by rank, another by its bar."""
+    """Four places from 7 on, three of them open: rank settles the surest, and another is settled by its bar."""
     made = CanvasDetail(
         "places", 7, 4, [7, 11], np.array([7, 9, 10], "<i4"), np.array([3, 4, 5], "<i4"),
         [9, 10], [4, 5], ["best", "sure"], np.array([0.25, 0.75, 0.5], "<f4"),

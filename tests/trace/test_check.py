@@ -1,4 +1,4 @@
-"""check finds every lie that can be told about a run, and none in an honest one."""
+"""`check` finds every false statement about a run, and none in an honest one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from decodescope.engine.trace.records.events import (
 )
 from decodescope.engine.trace.records.reference import ReferenceRecord
 
-# texts that are read side by side, one of which becomes the run's at its end
+# texts that are read side by side; one becomes the run's text at the end
 SIDE_BY_SIDE = {
     "texts": TreeForm("Texts", columns=[DetailColumn("token", "token")], batch=True, settles_at_end=True)
 }
@@ -132,7 +132,7 @@ def test_the_limits_of_the_header_bind_the_text(toy):
 
 
 def chain(toy: Any, accepted: int, **more: Any) -> Step:
-    """A chain of three; `more` gives p, q, u, threshold, ok."""
+    """A chain of three nodes; `more` gives p, q, u, threshold, ok."""
     step = toy.drafted_step(0, toy.prompt)
     step.tops = None
     step.draft = DraftTree([8, 9, 10], [-1, 0, 1], more["q"], more.pop("proposal", "iid"))
@@ -308,7 +308,7 @@ def test_texts_of_passes_that_no_run_makes_are_not_followed(toy, batch):
 
 
 def test_many_texts_that_part_one_by_one_are_followed(toy):
-    """Text i has i entries in common with all behind it, so that below each node lies another."""
+    """Text i shares i entries with every later text, so each node has another node below it."""
     count, texts = 1100, SharingValidator(toy.header(details=SIDE_BY_SIDE), 1)
     texts._paths = [
         [*((j, 0) for j in range(i)), *((j, i + 1) for j in range(i, count))] for i in range(count)

@@ -1,4 +1,4 @@
-"""Conditions: what they find in steps whose numbers are known, what they refuse, and that no text can do harm."""
+"""Conditions: what they find in steps with known numbers, what they refuse, and that no text can do harm."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def header(toy: Any, **more: Any) -> Any:
 
 
 def found(toy: Any, text: str, steps: list[Step] | None = None) -> list[int]:
-    """The steps of "pdpd" (plain and drafted ones in turn) where the condition holds."""
+    """Return the steps of "pdpd" (plain and drafted steps in turn) where the condition holds."""
     watch = Condition(text).watch_run(header(toy))
     return [s.step for s in steps or toy.steps("pdpd") if watch.see(s, toy.header().pieces).value is True]
 
@@ -46,7 +46,7 @@ HOLDS = [
     ("p/q < 0.2", []),
     ("0.2 < p/q <= 0.25", [1, 3]),
     ("p/q < 0.3 and depth == 2", [1, 3]),
-    ("p/q < 0.3 and depth == 1", []),  # of one node, not of two
+    ("p/q < 0.3 and depth == 1", []),  # both must hold for one node, not for two
     ("any(p/q < 0.3) and any(depth == 1)", [1, 3]),
     ("all(q > 0.1)", [1, 3]),
     ("all(q > 0.3)", []),
@@ -65,7 +65,7 @@ HOLDS = [
     ("-step + 1 == -1", [2]),
     ("step * 2 >= 4 and n / 0 == 1", []),
     ("n / 0 == 1 or step == 0", [0]),
-    ("not (n / 0 == 1)", []),  # unknown is neither
+    ("not (n / 0 == 1)", []),  # unknown is neither true nor false
 ]
 
 
@@ -86,7 +86,7 @@ def test_what_a_step_lost_left_and_said_is_found(toy: Any) -> None:
     assert found(toy, "exit layer < 3", steps) == [2] == found(toy, 'text contains " b"', steps)
     assert found(toy, 'token in {" b", 49}', steps) == [2] == found(toy, "token == 4", steps)
     assert found(toy, 'token contains "b" or token == "zz"', steps) == [2]
-    steps[1].cache[0].evicted_all = None  # counted, not listed: nothing can be told
+    steps[1].cache[0].evicted_all = None  # counted, not listed: which entries left is unknown
     assert found(toy, "evicts a sink", steps) == [] == found(toy, "not evicts a sink", steps[1:2])
 
 

@@ -1,4 +1,4 @@
-"""Copied tokens: the place that a drafter names holds the same token, and the check sees where it does not."""
+"""Copied tokens: the place that a drafter names holds the same token, and `check` reports where it does not."""
 
 from __future__ import annotations
 

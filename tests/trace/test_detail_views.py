@@ -1,4 +1,4 @@
-"""Lanes, scales and looks that a header declares to do harm: each is refused or reported, and never another exception."""
+"""Lanes, scales and looks that a header declares to do harm: each is refused or reported, without another exception."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_a_look_at_fewer_than_no_rows_is_refused() -> None:
 
 
 def told(toy: Any, form: Form, detail: Any, looks: list[Look] | None = None) -> list[str]:
-    """What `check` finds in a plain step with one detail; the page's messages of it can be made."""
+    """Return the problems that `check` finds in a plain step with one detail; the page's messages can be made from it."""
     trace = Trace()
     trace.header, trace.prefill, trace.steps = toy.header(), toy.prefill(), [toy.plain_step(0, toy.prompt)]
     trace.header.details = {detail.name: form}

@@ -1,4 +1,4 @@
-"""Details of a hostile file: whatever stands in columns and declarations, a check names it and no view trips over it."""
+"""Details of a hostile file: `check` names whatever is in columns and declarations, and no view fails on it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ROW: dict[str, list[Any]] = {"text": [[1, 4]], "p": [0.25], "outcome": ["dear"]}
 
 @pytest.fixture
 def purse(toy: SimpleNamespace, tmp_path: Path) -> Callable[..., Trace]:
-    """A trace read from a file whose only step has such a detail."""
+    """Make a trace that is read from a file; its only step has such a detail."""
 
     def made(columns: dict[str, list[Any]], values: dict[str, Any] | None = None, form: Any = FORM) -> Trace:
         step = toy.plain_step(0, toy.prompt)

@@ -1,4 +1,4 @@
-"""Formulas of a telling: sums over named numbers and nothing else."""
+"""Formulas in a declaration: sums over named numbers and nothing else."""
 
 from __future__ import annotations
 

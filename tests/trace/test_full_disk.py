@@ -1,4 +1,4 @@
-"""A disk that takes no more ends the recording with one sentence, and everything before stays readable."""
+"""A full disk ends the recording with one sentence, and everything before stays readable."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from decodescope.engine.trace.encoding import disk
 
 
 class FullDisk(FileIO):
-    """A file on a disk with room for `room` more bytes, the spare ones apart."""
+    """A file on a disk with room for `room` more bytes; the reserved bytes are extra."""
 
     room = 1 << 30
 
     def write(self, data: Any) -> int:
-        """Write what fits, like the system does; nothing left is an error."""
+        """Write what fits, as the system does; raise an error if nothing fits."""
         if FullDisk.room <= 0:
             raise OSError(errno.ENOSPC, "No space left on device")
         done = super().write(data[: FullDisk.room])
@@ -29,7 +29,7 @@ class FullDisk(FileIO):
 
 
 class Reserve:
-    """Spare bytes that go back to the full disk when they are let go of."""
+    """Reserved bytes that go back to the full disk when they are released."""
 
     def __init__(self, folder: Path, size: int):
         self.size = size

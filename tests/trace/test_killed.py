@@ -1,4 +1,4 @@
-"""A killed writer loses nothing that it has acknowledged; a trace can be read and written where torch is missing."""
+"""A killed writer loses nothing that it has acknowledged; a trace can be read and written without torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sizes import sizes
 
-# One process without torch forks a writer, kills it at a random moment, and looks at what it left behind.
+# A process without torch forks a writer, kills it at a random moment, and looks at what the writer left behind.
 _NURSERY = """
 import json, os, random, select, signal, sys, time
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What transforms of weights found stands in a trace's header, is read back, and is refused where it fits no model."""
+"""Findings of weight transforms: a trace's header holds them, a reader gets them back, and what fits no model is refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_findings_are_read_back(toy: SimpleNamespace, tmp_path: Path) -> None:
 
 
 def test_runs_of_one_model_have_one_hash(toy: SimpleNamespace, tmp_path: Path) -> None:
-    """Whether a search was made or its end was kept, the model is the same."""
+    """The model is the same, whether a search ran or its kept result was loaded."""
     rows = [[Made("int8", kept)] for kept in (False, True)]
     paths = [
         toy.write(tmp_path / f"{i}.dstrace", toy.steps("pd"), head=headed(toy, {"target": x}))

@@ -1,4 +1,4 @@
-"""docs/trace.md says what events.py says, and the package needs no torch."""
+"""docs/trace.md agrees with events.py, and the package needs no torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the parts of a method say of themselves in a header."""
+"""What a method's parts say of themselves in a header."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def of(method: Method) -> Header:
 
 @pytest.mark.parametrize("kind", sorted(Method().record()))
 def test_what_a_part_says_is_read_whole(kind: str) -> None:
-    """A word that a base class says and nobody reads would be a word for nobody."""
+    """Every word that a base class declares must have a reader."""
     for name in registry(kind):
         method = Method.from_names({kind: name})
         declared = method.describe_parts()[kind]

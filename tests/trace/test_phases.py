@@ -1,4 +1,4 @@
-"""Phases of passes: those that readers tell from the others are named once, in Python and in JavaScript alike."""
+"""Phases of passes: the phases that readers treat differently are named once, in Python and in JavaScript alike."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from decodescope.engine.trace.records.events import Pass
 from decodescope.engine.trace.records.phases import DECIDES, READS, is_deciding_pass
 
 ROOT = Path(__file__).parents[2]
-# "verify" beside a phase; the step's own time of that name, and the shape of a mark, are something else
+# "verify" next to a phase; the step's own time of that name and the shape of a mark do not count
 ASKED = re.compile(r"""phase["\]']* (?:[=!]==?|in) [("']*verify""")
 
 

@@ -55,7 +55,7 @@ def test_every_field_of_every_record_comes_back(toy, tmp_path):
 
 
 def test_what_may_be_absent_is_none_when_it_is_read_again():
-    """A field that is None is not written, so None has to be what a reader puts there."""
+    """A field that is None is not written, so a reader must set it to None."""
     seen: set[type] = set()
 
     def walk(hint: Any) -> None:
@@ -205,7 +205,7 @@ def test_content_hash_leaves_times_out_and_nothing_else(toy, tmp_path):
 
 
 def edited(path: Path, number: int, change: Any) -> Path:
-    """`path` with the head of one record changed, its hash and checksum made anew."""
+    """Return `path` with the head of one record changed, and its hash and checksum computed again."""
     data, bodies = path.read_bytes(), []
     at = len(MAGIC)
     while at < len(data):
@@ -224,7 +224,7 @@ def edited(path: Path, number: int, change: Any) -> Path:
 
 @pytest.mark.parametrize("schema", ["1.2", "3.0"])
 def test_another_major_version_is_refused_in_one_sentence(small, schema):
-    """Before anything else of the header is read, in which any field may be another one."""
+    """It is refused before the rest of the header is read, because any field may differ in that version."""
     other = edited(small, 0, lambda head: head.update(schema=schema, prompt="another form"))
     due = f"{other}: its schema is {schema}, and this version of DecodeScope reads 2.x; record the run again."
     for opens in (open_trace, lambda path: open_trace(path, UPLOADED), read_header):

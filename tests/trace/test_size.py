@@ -1,4 +1,4 @@
-"""Long runs: a step is written in a small part of what decoding it takes, and a long trace opens at once."""
+"""Long runs: writing a step takes a small part of the time of decoding it, and a long trace opens at once."""
 
 from __future__ import annotations
 
@@ -42,5 +42,5 @@ def test_writing_a_step_costs_little(toy, tmp_path):
             writer.seal(End("max_new_tokens", [], 300))
         return sorted(took)[150] * 1e6
 
-    # several times what it takes on an idle machine: this catches a change of kind, not of degree
+    # several times the time on an idle machine: this catches a change of kind, not of degree
     assert median_us("p") < 200 and median_us("d") < 500

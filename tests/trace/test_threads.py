@@ -1,4 +1,4 @@
-"""Threads: their records give the run's text in order, and check finds what cannot have been."""
+"""Threads: their records give the run's text in order, and `check` finds what is impossible."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from decodescope.engine.trace.details.shapes import Begun, Ended, ThreadsDetail
 from decodescope.engine.trace.details.threads import ThreadTree, build_thread_tree, thread_schedule
 from decodescope.engine.trace.values.limits import TraceError
 
-# thread 0 writes 1 2 3 (stop), thread 1 begins behind its first token and thread 2, thread 1's child, behind 1's first
+# Thread 0 writes 1 2 3 (stop). Thread 1 begins after the first token of thread 0; thread 2, thread 1's child, begins after the
+# first token of thread 1.
 STOP = 9
 RUN: list[tuple[ThreadsDetail, list[int]]] = [
     (ThreadsDetail("threads", [0], [1], [Begun(0), Begun(1, 0, 1, [50])]), [1]),

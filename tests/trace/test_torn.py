@@ -1,4 +1,4 @@
-"""Damage: a file cut anywhere, or with any byte changed, shows what is whole of it and says what is not."""
+"""Damage: a file that is cut or has a changed byte anywhere shows its intact records and says what is damaged."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from decodescope.engine.trace.file.reader import TraceFile
 
 
 def ends(data: bytes) -> list[int]:
-    """Where each record ends."""
+    """The offsets where the records end."""
     at, found = len(MAGIC), []
     while at < len(data):
         at += 8 + struct.unpack_from("<I", data, at)[0]

@@ -83,7 +83,7 @@ def shoots(**more: list[Any]) -> list[Any]:
 
 
 def run(toy: Any, *details: list[Any], forms: dict[str, Any] | None = None) -> Trace:
-    """A trace whose steps have these details."""
+    """Make a trace with these details in its steps."""
     steps = toy.steps("p" * len(details))
     for step, own in zip(steps, details, strict=True):
         step.details = own
@@ -216,7 +216,7 @@ def test_a_hostile_declaration_is_refused(toy: Any, tmp_path: Path, what: str) -
 
 
 def test_a_check_that_needs_what_a_tree_lacks_says_so(toy: Any) -> None:
-    """A header may name any check; it finds its columns or says what is missing, and never fails."""
+    """A header may name any check; the check finds its columns or says what is missing, and never fails."""
     for name in ("beam_search", "text_mixture", "tree_search"):
         columns = [
             DetailColumn("token", "token"),

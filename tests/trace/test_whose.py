@@ -1,4 +1,4 @@
-"""Whose text a run wrote: one mark for a whole run, by what its parts say."""
+"""Exactness of a run's text: one mark for a whole run, from what its parts declare."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def header(method: Method, seed: int = 7, prompt: int = 1) -> Header:
 
 
 def valued(header: Header, **changes: Any) -> Header:
-    """The header with these changes, and the exactness that follows from it."""
+    """Return the header with these changes, and the exactness that follows from it."""
     changed = replace(header, **changes)
     return replace(changed, exactness=causes_of(changed).exactness)
 
@@ -52,7 +52,7 @@ def test_a_run_whose_text_may_differ_says_because_of_what(name: str) -> None:
 
 
 def test_a_rule_is_no_reason_where_it_changes_nothing() -> None:
-    """Under a greedy law `typical` matches exactly, and without drafts nothing is tested: H2O alone is the reason."""
+    """With a greedy target `typical` matches exactly, and without drafts nothing is tested: H2O alone is the reason."""
     greedy = Method.from_names({"drafter": "prompt_lookup", "acceptance": "typical", "policy": "h2o"})
     assert exactness_mark_text(header(greedy)) == "lossy, because: entries leave the cache (h2o)"
     assert (
