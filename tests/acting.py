@@ -1,4 +1,4 @@
-"""Methods in which a part acts: alone it would do nothing, or be refused."""
+"""Methods in which a part acts: alone, such a part would do nothing or be refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from decodescope.engine.core.component import KINDS, build
 from decodescope.engine.core.params import ParamError
 
 WARM = ("temperature", {"temperature": 0.9})
-DRAWS_NOTHING = (  # parts that refuse a sampler which draws
+DRAWS_NOTHING = (  # parts that refuse a sampler which draws at random
     *(
         "beam",
         "contrastive_search",
@@ -23,7 +23,7 @@ DRAWS_NOTHING = (  # parts that refuse a sampler which draws
         "planned",
     ),
     "superposed",
-    "aligned",  # takes a grammar, which toys.method gives it
+    "aligned",  # needs a grammar, which toys.method gives it
 )
 BESIDE: dict[str, dict[str, Any]] = {
     "schedule": {"drafter": ("draft_model", {"max_draft_tokens": 4})},
@@ -36,7 +36,7 @@ ONE_EACH: list[Part] = [(kind, *part) for kind in KINDS for part in toys.represe
 
 
 def method_with(part: Part, warm: bool = True) -> Method:
-    """A method in which this part acts; warm: at a temperature, if that is possible."""
+    """Return a method in which this part acts; warm: at a temperature, if the part allows one."""
     kind, name, settings = part
     parts: dict[str, Any] = {**BESIDE.get(kind, {}), kind: (name, settings)}
     if kind == "router":
@@ -55,7 +55,7 @@ def method_with(part: Part, warm: bool = True) -> Method:
 def opened(
     made: Method, target: Any, models: dict[str, Any], prompt: list[int] = toys.PROMPT, **more: Any
 ) -> Session | None:
-    """The run of a method before its first step; None: the method is refused, by one sentence."""
+    """Open the run of a method before its first step; return None if one sentence refuses the method."""
     try:
         return Session(target, made, prompt, models=models, **more)
     except (MethodError, ParamError) as refusal:

@@ -1,8 +1,8 @@
-"""The tests that get a second and a third try, in the open, where they fail. No other test is run again."""
+"""The tests that are listed for a second and a third try if they fail. No other test is run again."""
 
 from __future__ import annotations
 
-# test -> what in it waits for something that this project does not decide
+# test -> what it waits for that this project does not control
 AGAIN = {
     "app/test_interrupts.py::test_an_interrupt_inside_a_pass": "a signal must meet a pass",
     "app/test_keyboard.py::test_run_step_go_on_pause_read_the_card_stop": "a key must meet a run that goes on",
@@ -15,4 +15,4 @@ AGAIN = {
     "app/tabs/test_debugger.py::test_a_run_that_goes_pauses_at_a_breakpoint_and_goes_on_to_its_end": "a run must still go on",
     "notebooks/test_jupyterlab.py::test_a_chapter_lives_in_jupyterlab": "JupyterLab starts kernels of its own",
 }
-TRIES = 3  # of such a test
+TRIES = 3  # tries of such a test

@@ -1,9 +1,9 @@
-"""What a policy does to a cache that drops nothing: the reference of its grid.
+"""A reference for cache policies: a policy acts on a cache that drops nothing.
 
-`Beside` reads texts as `Whole` does, under an explicit mask per layer and head, and lets a policy act on `Bare` stores: what
-is held of each head, in the order of the text, gathered anew whenever something leaves. No slot is filled by another entry,
-no page is returned and no kernel is asked. A policy with a rule of its own (`Rule`) is not asked at all: the rule says what is
-held, from every weight that any row ever gave.
+`Beside` reads texts as `Whole` does, under an explicit mask per layer and head. A policy acts on `Bare` stores. Such a store
+holds the entries of each head in text order, and is gathered again whenever an entry leaves. No slot is reused, no page is
+returned, and no kernel runs. If a policy has a rule of its own (`Rule`), the policy is not called. The rule says what is held,
+from every attention weight that any row ever gave.
 """
 
 from __future__ import annotations
@@ -24,8 +24,10 @@ from decodescope.engine.model.layers.column import EntryColumn, expand_index
 
 
 class Bare:
-    """One layer as a policy sees it: the words of a LayerStore that policies use. Heads may hold different numbers; positions
-    are then -1 behind the last."""
+    """One layer as a policy sees it, with the methods of a LayerStore that policies use.
+
+    Heads may hold different numbers of entries; positions after the last one are then -1.
+    """
 
     heads = present = None
     m = 0
@@ -57,7 +59,7 @@ class Bare:
         return self._of(self.whole.kv[self.layer][1])
 
     def _of(self, table: Tensor) -> Tensor:
-        """[B, H_kv, n, D]: the rows of a table by position that are held."""
+        """Return the held rows of a table by position, [B, H_kv, n, D]."""
         return table.gather(2, expand_index(self.at.clamp(min=0), table, 2))
 
     def positions(self) -> Tensor:
@@ -67,13 +69,13 @@ class Bare:
         return self.columns[name]
 
     def write(self, which: int, x: Tensor) -> None:
-        """As that of a LayerStore; keys go back to where they were before their rotation."""
+        """Write as a LayerStore does; keys are rotated back to what they were before rotation."""
         x = self.whole.turned(x, -self.at) if which == 0 else x
         for b, h, slot in (self.at >= 0).nonzero().tolist():
             self.whole.kv[self.layer][which, b, h, self.at[b, h, slot]] = x[b, h, slot]
 
     def add(self, count: int) -> None:
-        """The whole has read `count` more tokens: they are held, behind all others."""
+        """After the whole has read `count` more tokens, hold them behind all others."""
         new = torch.arange(self.whole.n - count, self.whole.n).expand(*self.at.shape[:2], count)
         fresh = {name: x.table(*new.shape, "cpu") for name, x in self._columns.items()}
         self.at = torch.cat([self.at, new], 2)
@@ -96,10 +98,10 @@ class Bare:
 
 
 class Evidence:
-    """What rules decide by.
+    """The attention weights that rules decide by.
 
     maps:   per layer float [B, H_kv, g, R, n], what each token's row gave to each position (0: not seen)
-    prompt: its tokens where it has just ended, else 0;  text: tokens so far
+    prompt: number of prompt tokens if the prompt has just ended, else 0;  text: tokens so far
     """
 
     def __init__(self, whole: Whole):
@@ -107,7 +109,7 @@ class Evidence:
         self.maps: list[Tensor] = []
 
     def add(self, given: list[Tensor], rows: list[int], before: int) -> None:
-        """The committed `rows` of a pass over `before` tokens."""
+        """Add the committed `rows` of a pass over `before` tokens."""
         at = [*range(before), *(before + row for row in rows)]
         new = [x[..., rows, :][..., at] for x in given]
         if not self.maps:
@@ -122,7 +124,7 @@ Rule = Callable[[Any, Evidence, int, Tensor], Tensor]
 
 
 class Beside:
-    """B texts under a policy. With a rule the policy only says its knobs; without one it acts itself, on bare stores."""
+    """B texts under a policy. With a rule, the policy only gives its knobs; without one, it acts on bare stores."""
 
     def __init__(self, decoder: Decoder, policy: CachePolicy, batch: int, rule: Rule | None = None):
         self.policy, self.rule = policy, rule
@@ -143,7 +145,7 @@ class Beside:
     def read(
         self, tokens: Tensor, visible: Tensor | None = None, rows: list[int] | None = None, cut: bool = True
     ) -> Tensor:
-        """Logits [B, T, V] of a pass over tokens int64 [B, T], of which `rows` (None: all) are committed."""
+        """Return the logits [B, T, V] of a pass over tokens int64 [B, T]; `rows` (None: all) are committed."""
         logits, before = self.whole.fed(tokens, visible), self.whole.n
         rows = list(range(tokens.shape[1])) if rows is None else rows
         self.whole.commit(rows)
@@ -163,7 +165,7 @@ class Beside:
         return logits
 
     def _observed(self, before: int, rows: list[int], prefill: bool) -> None:
-        """Hand the policy what it asks for of the committed rows of a pass over `before` tokens."""
+        """Give the policy what it needs from the committed rows of a pass over `before` tokens."""
         places, needs = [before + i for i in range(len(rows))], self.policy.needs
         if self.prompt is not None:
             queries = {
@@ -194,7 +196,7 @@ class Beside:
                 self.whole.seen[i] = seen & self.rule(self.policy, self.evidence, i, seen)
 
     def kept(self) -> list[list[list[list[int]]]]:
-        """By layer, text and KV head the positions that are held."""
+        """Return the held positions by layer, text and KV head."""
         return [
             [[row.nonzero()[:, 0].tolist() for row in heads] for heads in seen] for seen in self.whole.seen
         ]

@@ -16,7 +16,7 @@ LUCK = answers_form(
 
 @component
 class BorrowedRouter(Router):
-    """The luck of an answer is the probability of all of its tokens."""
+    """The luck of an answer is the probability of its tokens together."""
 
     title = "Luck"
     source = "made up for a test"

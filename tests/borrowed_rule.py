@@ -18,8 +18,11 @@ from decodescope.engine.trace.records.evidence import Column, Quantity, Relation
 
 @component
 class BorrowedRule(AcceptanceRule):
-    """Accept child x with probability min(1, f(r(x)) / q(x)), f = r (1 + gain H), H the entropy of the target's law at the
-    place in nats; on refusal r becomes norm(max(f - q, 0)). gain = 0 is the lossless rule."""
+    """Accept child x with probability min(1, f(r(x)) / q(x)), where f = r (1 + gain H).
+
+    H is the entropy in nats of the target's distribution at the place. On refusal r becomes norm(max(f - q, 0)). gain = 0 is
+    the lossless rule.
+    """
 
     title = "Patience"
     source = "made up for a test"

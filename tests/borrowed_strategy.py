@@ -93,14 +93,14 @@ class BorrowedStrategy(Strategy):
         started = clock.mark()
         tokens: list[int] = []
         p: list[float] = []
-        beside: list[tuple[int, float]] = []  # the second best of each place
+        beside: list[tuple[int, float]] = []  # the second-best token of each place
         read = len(s.target.tokens)
         for fresh in (s.tokens[read:], tokens):
             if len(tokens) == s.remaining_tokens:
                 break
             feed = Feed.causal_chain(fresh, len(s.target.tokens), s.target.decoder.device, logits="last")
             logits = s.target.forward(feed)[0][-1]
-            # what the first pass read stays; the gift is read again by the next step, as its text
+            # what the first pass read stays; the next step reads the gift again, as part of its text
             s.target.commit([] if tokens else list(range(len(fresh))))
             chances = logits.double().softmax(-1)
             best = chances.topk(2)

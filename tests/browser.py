@@ -1,4 +1,4 @@
-"""The headless browser of the tests that drive a page, a server for them to drive, and the lab that they look at."""
+"""The headless browser of the tests that drive a page, a server for it, and the lab that the tests look at."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-# setTimeout, as it is, and passes(ms), which calls at once whatever it was to call within that time. Playwright's own clock
-# stands in for frames and for the time of day too, and on a busy machine a page under it comes to rest.
+# setTimeout unchanged, and passes(ms), which at once makes every call that is due within that time. Playwright's own clock also
+# replaces frames and the time of day; on a busy machine a page under it stops.
 TIMERS = """
 (() => {
   const set = setTimeout.bind(window), clear = clearTimeout.bind(window), waiting = new Map();
@@ -39,10 +39,10 @@ TIMERS = """
   };
 })();
 """
-FRAMES = 12  # that a page which has settled stays as it is
+FRAMES = 12  # frames for which a settled page must not change
 LONG = 60_000  # ms that a condition may take on a machine that is busy with other things
 STEP = "Number((document.querySelector('.ds h1')?.textContent || 'Step -1').split(' ')[1])"
-KEPT = "JSON.parse(localStorage.getItem('decodescope-settings') || '{}')"  # the settings that the page keeps
+KEPT = "JSON.parse(localStorage.getItem('decodescope-settings') || '{}')"  # the settings that the page stores
 # a refusal, which the page answers; and what the page library says when a page is left or reloaded while it asks: its
 # stream breaks off, and its queue has forgotten the visitor
 EXPECTED = (
@@ -53,9 +53,9 @@ EXPECTED = (
     "network error",
 )
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "msedge")
-# What a browser does beside showing pages. The list of the address field is a page too, and is made for every window: half a
-# second of a core, ten times what an empty page takes. Those before it are what Playwright switches off and pages could
-# notice: a second list takes the place of its own.
+# What a browser does in addition to showing pages. The list of the address field is a page too, made for every window: half a
+# second of a core, ten times the cost of an empty page. The entries before it are what Playwright switches off and pages could
+# notice; a second list would replace Playwright's own.
 OFF = [
     "AvoidUnnecessaryBeforeUnloadCheckSync",
     "DestroyProfileOnBrowserClose",
@@ -86,7 +86,7 @@ ARGUMENTS = [
 
 
 def program() -> str | None:
-    """The browser: the one that DECODESCOPE_BROWSER names, else the first on the path."""
+    """Return the browser's path: the one that DECODESCOPE_BROWSER names, else the first on the path."""
     named = os.environ.get("DECODESCOPE_BROWSER")
     if named:
         return shutil.which(named) or (named if os.path.exists(named) else None)
@@ -95,7 +95,7 @@ def program() -> str | None:
 
 @contextmanager
 def browser() -> Iterator[Any]:
-    """A headless browser; the test is skipped where there is none."""
+    """Start a headless browser; skip the test if there is none."""
     path = program()
     if path is None:
         pytest.skip("no browser here: set DECODESCOPE_BROWSER, or install Chromium")
@@ -111,7 +111,7 @@ def browser() -> Iterator[Any]:
 
 @contextmanager
 def served(app_of: Any) -> Iterator[str]:
-    """The address of a server in a thread on a free port; app_of(port) makes its application."""
+    """Serve an application in a thread on a free port, and yield its address; app_of(port) makes the application."""
     import uvicorn
 
     listening = socket.socket()
@@ -139,7 +139,7 @@ def served(app_of: Any) -> Iterator[str]:
 
 
 class Lab:
-    """A served page, every request that its visitors made, and what went wrong on it."""
+    """A served page, every request that its visitors made, and the errors on it."""
 
     closing = False  # what a page says while it is being closed does not count
 
@@ -157,8 +157,11 @@ class Lab:
         clock: bool = False,
         **more: Any,
     ) -> Any:
-        """A page of a new visitor, whose inputs answer, unless they are not looked at (ready=False). Examples stand still
-        unless `reduced_motion` says otherwise. clock: passes(page, ms) can let time pass on it that nobody waits for."""
+        """Open a page for a new visitor; its inputs answer unless ready=False.
+
+        Examples do not move unless `reduced_motion` says otherwise. clock: passes(page, ms) can let time pass on the page
+        without waiting.
+        """
         settings = {"viewport": {"width": width, "height": height}, "reduced_motion": "reduce", **more}
         page = self.driver.new_context(**settings).new_page()
         if clock:
@@ -184,12 +187,12 @@ class Lab:
 
 
 def begun(page: Any) -> None:
-    """Wait until what the page begins with has been set: it would take the place of what is chosen before."""
+    """Wait until the page has set its initial values, which would overwrite what is chosen before."""
     page.wait_for_selector("#ds-models .room", state="attached")
 
 
 def option(page: Any, box: str, name: str | re.Pattern[str]) -> None:
-    """Choose from the list of a box; the list of another may still be closing."""
+    """Choose from the list of a box; the list of another box may still be closing."""
     begun(page)
     field = page.locator(f"{box} input")
     field.click()
@@ -199,18 +202,20 @@ def option(page: Any, box: str, name: str | re.Pattern[str]) -> None:
 
 
 def passes(page: Any, ms: int) -> None:
-    """Let so much time pass for what waits on a page that was opened with a clock."""
+    """Let this much time pass for whatever waits on a page that was opened with a clock."""
     page.evaluate("ms => passes(ms)", ms)
 
 
-# Wait until everything that was asked for is drawn, where S is the drawing: the views first, then what stands around them
+# Wait until everything requested is drawn, where S is the drawing: the views first, then what surrounds them.
 DRAWN = """async () => { for (let k = 0; k < 4 || (k < 60 && S.isWaiting()); k++)
   await new Promise((done) => requestAnimationFrame(done)); }"""
 
 
 def settled(page: Any) -> None:
-    """Wait until nothing of the page has changed for FRAMES frames, and an image that cannot be drawn has been given up: one
-    that was asked for before it too."""
+    """Wait until nothing on the page has changed for FRAMES frames.
+
+    First wait until an image that cannot be drawn is given up, so that an earlier such image is given up too.
+    """
     page.evaluate(
         """async (frames) => {
             const image = new Image(), given = new Promise((done) => { image.onerror = done; });

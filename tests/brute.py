@@ -1,4 +1,4 @@
-"""A brute-force decoder, from the text of the papers: no cache, no mask, no batched product."""
+"""A brute-force decoder, written from the papers: no cache, no mask, no batched product."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ def brute(
     sees: Callable[[int, int, int, int], bool],
     place: Callable[[int, int], int] | None = None,
 ) -> Tensor:
-    """Logits [T, V] of `tokens`, one query and one head at a time. sees(layer, head, query, key) says which rows are looked at;
-    keys are rotated when they are read: to their position, or to place(query, key) if given (and the query to place(query,
-    query))."""
+    """Return the logits [T, V] of `tokens`, computed one query and one head at a time.
+
+    sees(layer, head, query, key) says which rows are visible. Keys are rotated when they are read: to their position, or to
+    place(query, key) if given (and the query to place(query, query)).
+    """
     spec, D = decoder.spec, decoder.spec.head_dim
     table = RopeTable(spec.rope, 600, decoder.dtype, "cpu")
     place = place or (lambda query, row: positions[row])

@@ -1,4 +1,4 @@
-"""Models that write what they are told, with a token for every byte."""
+"""Models that write the text that a test asks for, with a token for every byte."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RULES = {"?": "4", "4": "2", "2": "", "!": "n", "n": "o", "o": "", "A": "B", "B"
 
 
 def letters(template: str | None = LAST) -> Tokenizer:
-    """A token for every byte, and one that ends a text."""
+    """A tokenizer with a token for every byte, and one that ends a text."""
     vocab = {letter: i for i, letter in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
     made = tokenizers.Tokenizer(models.BPE(vocab, []))
     made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
@@ -38,8 +38,10 @@ def letters(template: str | None = LAST) -> Tokenizer:
 
 
 def scripted(rules: dict[str, str], template: str | None = LAST, **shape: Any) -> Model:
-    """A model whose layers do nothing: after a letter comes the letter that `rules` name; where they name several, all tie;
-    after others, and for "", the end."""
+    """A model whose layers do nothing: `rules` name the letter that follows each letter.
+
+    Where they name several, all tie. After other letters, and for "", comes the end.
+    """
     spec, tokenizer = replace(SPEC, **shape), letters(template)
     embed, d = torch.eye(257), spec.d_model
     head = torch.zeros(257, 257)
@@ -54,7 +56,7 @@ def scripted(rules: dict[str, str], template: str | None = LAST, **shape: Any) -
 
 
 def lively(seed: int = 5) -> Model:
-    """A random model with the same tokens, which is lively and never ends."""
+    """A random, lively model with the same tokens, which never ends."""
     spec = toys.toy_spec(vocab=257, heads=(), name="random")
     return Model("random", Path("random"), spec, toys.decoder(spec, seed), letters(), "2" * 16, [])
 

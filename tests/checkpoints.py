@@ -1,4 +1,4 @@
-"""Small checkpoints of random weights, as folders that `load` reads, for the tests that change them."""
+"""Small checkpoints with random weights, in folders that `load` reads, for the tests that change them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CONFIG: dict[str, Any] = {
 
 
 def made(folder: Path, dtype: torch.dtype = torch.float32, **changes: Any) -> Path:
-    """A checkpoint of random weights; `changes` go into its config.json."""
+    """Write a checkpoint with random weights; `changes` go into its config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     config = {**CONFIG, **changes}
     (folder / "config.json").write_text(json.dumps(config))

@@ -1,4 +1,4 @@
-"""A depth rule that lets each row choose its sub-layers, by its token and place; and the model under it, written out."""
+"""A depth rule in which each row chooses its sub-layers by token and place, and a written-out reference of the model."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from decodescope.engine.trace.records.exits import Exit
 
 
 def runs(tokens: Tensor, positions: Tensor, layer: int, block: Block, share: int) -> Tensor:
-    """bool, as `tokens`: whether a row runs a sub-layer, `share` of seven times."""
+    """bool, shaped as `tokens`: whether a row runs a sub-layer; a row runs `share` of seven."""
     return (tokens * 5 + positions * 3 + layer * 11 + 4 * (block == "ffn")) % 7 < share
 
 
 @component
 class Choosing(AdaptiveDepth):
-    """Of sub-layers a row runs `share` of seven."""
+    """Each row runs `share` of seven sub-layers."""
 
     title = "Choosing"
     source = "tests"
@@ -51,8 +51,10 @@ class Choosing(AdaptiveDepth):
 
 
 def masked(decoder: Decoder, feed: Feed, share: int, gap: str) -> tuple[Tensor, list[Tensor], list[Tensor]]:
-    """Logits [T, V] of rows that all pass through every product, of which what they did not run is masked away; and by layer
-    keys and values [2, H_kv, T, D], and which rows left them."""
+    """Pass all rows through every product, and mask away what a row did not run.
+
+    Returns the logits [T, V], and by layer the keys and values [2, H_kv, T, D] and the rows that left them.
+    """
     s, job = decoder.spec, AttentionBlock(decoder.stack, feed, None, None)
     tokens, positions, T = feed.tokens[0], feed.positions[0], feed.length
     sees = torch.ones(T, T, dtype=torch.bool) if feed.visible is None else feed.visible[0]

@@ -1,6 +1,9 @@
-"""What a run of the tests says at its end, also where several processes share it: every test that was skipped and why, how
-many were left to other commands, what tests over a product counted, the largest of what they measured, and which of the tests
-in again.py failed at first and why. A skip whose reason is not written here fails."""
+"""The end of the tests' output, also where several processes share the run.
+
+It names every skipped test with the reason, and how many tests were left to other commands. It gives the counts of tests over a
+product, the largest of the measured values, and which tests in again.py failed at first and why. A skip whose reason is not in
+this file fails.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from again import AGAIN, TRIES
 
 TESTS = Path(__file__).parent
 
-# why a test may be skipped -> where it runs
+# reason for skipping a test -> where the test runs
 REASONS = {
     "no gates are shipped": "where assets/models/lab/heads/duo_attention lies: training/cacheparts.py trains it",
     "no judge is shipped": "where assets/models/lab/heads/judge lies: training/heads.py trains it",
@@ -42,7 +45,7 @@ ELSEWHERE = (
 
 
 class Closing:
-    """Gathers what is said at the end.
+    """Gathers the lines that are printed at the end.
 
     skipped: reason -> tests;  counted: test function -> outcome -> how often;  left: marker -> tests that it left out
     largest: what was measured -> the largest value
@@ -102,7 +105,7 @@ class Closing:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def unknown(self) -> list[str]:
-        """Reasons that are not written above."""
+        """Return the skip reasons that are not listed above."""
         return sorted(set(self.skipped) - set(REASONS))
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:  # noqa: C901
@@ -148,7 +151,7 @@ def pytest_collection() -> Generator[None, object, object]:
 
 @pytest.fixture(scope="session")
 def driver() -> Iterator[Any]:
-    """The browser: one for each process of the tests."""
+    """The browser, one per test process."""
     from browser import browser
 
     with browser() as driver:
@@ -157,7 +160,7 @@ def driver() -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def closed(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What a test opened in the browser is closed after it: a page that plays on would slow the next one."""
+    """Close after a test what it opened in the browser: a page that plays on would slow the next one."""
     yield
     if "driver" in request.fixturenames:
         from browser import Lab

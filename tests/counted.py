@@ -1,4 +1,4 @@
-"""Counted: what passes computed and read, counted by torch while they ran, and what the cost model says of them."""
+"""What torch counts while passes run, and what the cost model says of the same passes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Shape = Sequence[int]
 
 
 def _product(x: Shape, weight: Shape, *_: Any, **__: Any) -> int:
-    """Of x [..., in] and weight [out, in]."""
+    """FLOPs of the product of x [..., in] and weight [out, in]."""
     return 2 * prod(x[:-1]) * prod(weight)
 
 
@@ -35,15 +35,15 @@ def _int4(x: Shape, q: Shape, group: Any, pair: Shape, *_: Any, **__: Any) -> in
 
 
 def _fused(q: Shape, k: Shape, *_: Any, **__: Any) -> int:
-    return 4 * prod(q) * k[2]  # two products, over all pairs, whatever the mask
+    return 4 * prod(q) * k[2]  # two products over all pairs, whatever the mask
 
 
 aten, mkldnn = torch.ops.aten, torch.ops.mkldnn
-# Operators that torch.utils.flop_counter does not know: those of CPUs, and products with one vector. A linear map is counted
-# as one: a decoder multiplies by `linear` where the processor packs no matrix of this type, by `_linear_pointwise` where it
-# does. Left alone the counter takes `linear` apart in Python, into a `bmm` where rows lie apart in memory, as those of a norm
-# over x and -x do. The kernel multiplies by `mm` there, and the `bmm` would pass for attention. The counter asks for the
-# overload where it decides whether to take an operator apart, and for the packet where it counts.
+# Operators that torch.utils.flop_counter does not know: those of CPUs, and products with one vector. A linear map counts as one
+# operator. A decoder multiplies by `linear` where the processor packs no matrix of this type, and by `_linear_pointwise` where
+# it does. Without an entry here, the counter would take `linear` apart in Python. Where rows are not contiguous, as those of a
+# norm over x and -x, that gives a `bmm`. The kernel multiplies by `mm` there, and the `bmm` would count as attention. The
+# counter looks up the overload to decide whether to take an operator apart, and the packet to count it.
 FORMULAS = {
     aten.linear: _product,
     aten.linear.default: _product,
@@ -54,11 +54,11 @@ FORMULAS = {
     aten.mv: lambda matrix, *_, **__: 2 * prod(matrix),
     aten.dot: lambda x, *_, **__: 2 * prod(x),
 }
-SCORING = ("bmm", "baddbmm", "_scaled_dot_product_flash_attention_for_cpu")  # what attention alone calls
+SCORING = ("bmm", "baddbmm", "_scaled_dot_product_flash_attention_for_cpu")  # what only attention calls
 
 
 class Masks(TorchFunctionMode):
-    """pairs: true entries of the masks of fused attention, all heads together;  square: as many as if all were true."""
+    """pairs: true entries of the masks of fused attention, all heads together;  square: the number if all entries were true."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ class Masks(TorchFunctionMode):
             if kwargs.get("is_causal"):
                 mask = torch.ones(shape[2:], dtype=torch.bool).tril()
             if mask is not None and mask.is_floating_point():
-                mask = mask > -torch.inf  # of numbers that are added to the scores
+                mask = mask > -torch.inf  # the mask holds numbers that are added to the scores
             self.pairs += prod(shape) if mask is None else int(mask.expand(shape).sum())
             self.square += prod(shape)
         return func(*args, **kwargs)
@@ -80,8 +80,12 @@ class Masks(TorchFunctionMode):
 
 @dataclass
 class Counted:
-    """One pass. products, scores: FLOPs of the products outside of attention and inside;  pairs: true entries of its masks,
-    None where attention was not fused throughout;  inside: whether the head, where it ran, ran inside the pass"""
+    """One counted pass.
+
+    products, scores: FLOPs of the products outside of attention and inside
+    pairs: true entries of its masks, None where attention was not fused throughout
+    inside: whether the head, where it ran, ran inside the pass
+    """
 
     record: Pass
     products: int
@@ -91,7 +95,7 @@ class Counted:
 
 
 def counting(monkeypatch: pytest.MonkeyPatch) -> list[Counted]:
-    """What lanes run from now on, in the order of the ends of the passes."""
+    """Record what lanes run from now on, in the order in which passes end."""
     counted: list[Counted] = []
 
     def watched(name: str) -> None:
@@ -117,7 +121,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[Counted]:
 
 @dataclass
 class Priced:
-    """What the cost model says of the same; scores: as if attention, whose kernels score what they mask too, had no mask."""
+    """The cost model's figures for the same pass; scores: without a mask, because attention kernels score masked pairs too."""
 
     products: int
     scores: int
@@ -125,9 +129,9 @@ class Priced:
 
 
 def priced(spec: ModelSpec, one: Counted, bits: int, draft: DraftTree | None) -> Priced:
-    """By the operators of a recorded pass."""
+    """Compute the figures from the operators of a recorded pass."""
     draft = draft if draft is not None and draft.parents else None
-    alone = replace(one.record, shared=None, distinct=None)  # what sequences share each of them scores
+    alone = replace(one.record, shared=None, distinct=None)  # each sequence scores what it shares with others
     ops = ops_of(spec, alone, draft=draft, bits=bits)
     tests = ("exit_test", "exit_down", "exit_up")
     heads = ("lm_head", *tests) if one.inside else ()
@@ -142,12 +146,12 @@ def priced(spec: ModelSpec, one: Counted, bits: int, draft: DraftTree | None) ->
 
 
 def entries(spec: ModelSpec, attention: Op, bits: int) -> float:
-    """Entries that an attention reads, all KV heads together."""
+    """Return the entries that one attention operator reads, all KV heads together."""
     return attention.kv_read_bytes * 8 / bits / (2 * spec.head_dim)
 
 
 def compared(session: Session, counted: list[Counted]) -> list[tuple[Counted, Priced]]:
-    """The counted passes of a finished session whose model is priced, beside their prices."""
+    """Pair the counted passes of a finished session, for the models that have a price, with their prices."""
     trace = session.sink
     prices, pairs = PassPricer(trace.header), list[tuple[Counted, Priced]]()
     drafts = {

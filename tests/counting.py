@@ -1,4 +1,4 @@
-"""Calls of torch that Python makes, counted: what a step costs beside its reckoning, the same on every machine."""
+"""Counts of the torch calls that Python makes: a step's overhead in Python, the same on every machine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch.overrides import TorchFunctionMode
 
 
 class TorchCalls(TorchFunctionMode):
-    """Counts, while it is entered, every operation on tensors and every number taken out of one; `of`: by name."""
+    """Counts, while it is entered, every operation on tensors and every number read from one; `of`: counts by name."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -16,11 +16,11 @@ class TorchCalls(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", str(func))
-        if name != "__get__":  # a shape or a device looked at
+        if name != "__get__":  # a look at a shape or a device
             self.of[name] = self.of.get(name, 0) + 1
         return func(*args, **(kwargs or {}))
 
     @property
     def count(self) -> int:
-        """Of all names together."""
+        """The count over all names."""
         return sum(self.of.values())

@@ -1,15 +1,15 @@
 """The pairs of parts that a commit runs: a sample that covers what it promises. `make nightly` runs all pairs.
 
-Pairs grow with the square of the parts: 163 parts make 11,500 pairs. A mistake between two parts is as a rule one between their
-families, such as drafters that read trees and policies that evict. So the sample holds, for any two kinds:
+The number of pairs grows with the square of the parts: 163 parts make 11,500 pairs. A mistake between two parts is usually one
+between their families, such as drafters that read trees and policies that evict. So the sample holds, for any two kinds:
 
 - every part of one kind with every family of the other kind, and the other way round (`families`);
-- of a family the part that was taken least often so far, so that all parts come in turns;
+- of a family, the part that was taken least often so far, so that all parts get a turn;
 - every part greedily and drawn, where one of its pairs leaves open how tokens are chosen.
 
-A kind's usual part is no partner: with it a part runs as it does alone. A pair that is refused satisfies nobody: its test goes
-on to the next part of the family until one runs (`stand_ins`). So every part runs with every family that it can run with. A
-part that is in no pair comes alone. Names are ordered by their hashes under `SEED`, the same on every machine.
+A kind's usual part is no partner: with it a part runs as it does alone. A refused pair satisfies neither part: its test goes on
+to the next part of the family until one runs (`stand_ins`). So every part runs with every family that it can run with. A part
+that is in no pair runs alone. Names are ordered by their hashes under `SEED`, the same on every machine.
 tests/contracts/test_covering.py tests what is promised here.
 """
 
@@ -43,8 +43,10 @@ GREEDY_ONLY = (
 
 
 def family(kind: str, name: str, other: str) -> str | None:
-    """What parts of one kind have in common towards the kind `other`: the room that they lie in. None: a strategy that does not
-    use `other`, and refuses every part of it; tests/contracts/test_strategies.py tests that."""
+    """The room of a part's file: what parts of one kind have in common towards the kind `other`.
+
+    None: a strategy that does not use `other` and refuses every part of it; tests/contracts/test_strategies.py tests that.
+    """
     part: Any = registry(kind)[name]
     if kind == "strategy" and other not in part.uses:
         return None
@@ -59,7 +61,7 @@ def mixed(words: Iterable[str]) -> list[str]:
 
 @cache
 def settings(kind: str) -> Parts:
-    """Name -> every part of a kind, in the first of its settings in tests/toys.py."""
+    """Map each name of a kind to its part, in the first of its settings in tests/toys.py."""
     return {part[0]: part for part in toys.representatives(kind)}
 
 
@@ -103,7 +105,7 @@ def cover(one: str, other: str) -> list[tuple[str, str]]:
 
 
 def sample() -> Iterator[Parts]:
-    """The pairs of a commit, and alone what is in none of them."""
+    """Yield the pairs of a commit, and alone the parts that are in none of them."""
     taken = set()
     for one, other in combinations(KINDS, 2):
         for name, partner in cover(one, other):
@@ -113,8 +115,10 @@ def sample() -> Iterator[Parts]:
 
 
 def small_sample(kinds: Iterable[str]) -> Iterator[Parts]:
-    """Every part of every kind with a part of each of these `kinds`, where there is one that uses it: the one that was taken
-    least often so far. Alone come those parts of these kinds that are in no pair."""
+    """Yield every part of every kind with a part of each of these `kinds`, where there is one that uses it.
+
+    That part is the one that was taken least often so far. Parts of these kinds that are in no pair come alone.
+    """
     taken = Counter[tuple[str, str]]()
     for kind in kinds:
         for other in (x for x in KINDS if x != kind):
@@ -133,7 +137,7 @@ def alone(kinds: Iterable[str], taken: Container[tuple[str, str]]) -> Iterator[P
 
 
 def stand_ins(parts: Parts, refused: Callable[[Parts], bool]) -> Iterator[Parts]:
-    """For each part of a pair that is refused: that part with the first one of the other's family that fits, if one does."""
+    """For each part of a refused pair: yield it with the first part of the other's family that fits, if one does."""
     for kind, other in (tuple(parts), tuple(parts)[::-1]) if len(parts) == 2 else ():
         names = families(other, kind).get(family(other, parts[other][0], kind) or "", ())
         pairs = (
@@ -147,7 +151,7 @@ def stand_ins(parts: Parts, refused: Callable[[Parts], bool]) -> Iterator[Parts]
 
 
 def name(parts: Parts) -> str:
-    """An id of a test."""
+    """The id of a test."""
     return "-".join(x[0] + "".join(f"_{Path(str(v)).name}" for v in x[1].values()) for x in parts.values())
 
 
@@ -166,8 +170,11 @@ def key(parts: Parts) -> frozenset[tuple[str, str]]:
 
 
 def ways() -> dict[frozenset[tuple[str, str]], set[int]]:
-    """How each pair of the sample runs, 0: greedily, 1: drawn. Where it leaves that open it runs as its parts did less often. A
-    part that would run in one way alone runs in the other way too, in the first of its pairs."""
+    """Return how each pair of the sample runs, 0: greedily, 1: drawn.
+
+    A pair that leaves it open runs as its parts did less often. A part that would run in only one way also runs in the other,
+    in the first of its pairs.
+    """
     served, chosen = Counter[tuple[Any, int]](), dict[frozenset[tuple[str, str]], set[int]]()
     free = [key(parts) for parts in sample() if open_to_chance(parts)]
     for pair in free:
@@ -182,8 +189,10 @@ def ways() -> dict[frozenset[tuple[str, str]], set[int]]:
 
 
 def runs() -> Iterator[Any]:
-    """Every pair as it comes, which is greedy, and with a temperature where it leaves that open. A commit takes the sample, in
-    its `ways`."""
+    """Yield every pair as it is, which is greedy, and with a temperature where it leaves that open.
+
+    A commit takes the sample, in its `ways`.
+    """
     here = ways()
     for parts in chain(every_pair(), (x for x in sample() if len(x) == 1)):
         several = here.get(key(parts), set())
@@ -193,8 +202,10 @@ def runs() -> Iterator[Any]:
 
 
 def recorded() -> Iterator[Any]:
-    """The pairs of a strategy or a policy. A commit takes the small sample of tests/covering.py, the night a third of the
-    others."""
+    """Yield the pairs of a strategy or a policy.
+
+    A commit takes the small sample of tests/covering.py, the nightly run a third of the others.
+    """
     few = [*small_sample(("policy", "strategy"))]
     here = {key(parts) for parts in few}
     others = [x for x in every_pair() if ("strategy" in x or "policy" in x) and key(x) not in here]

@@ -1,4 +1,4 @@
-"""Where the engine's source makes a tensor without saying on which device, and where it has a pass wait for one."""
+"""Places in the engine's source that make a tensor without naming a device, or that make a pass wait for the device."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CREATIONS = {
         "BoolTensor",
     ),
 }
-LEAVES = {"item", "tolist", "cpu", "numpy", "nonzero"}  # what asks the device for values
+LEAVES = {"item", "tolist", "cpu", "numpy", "nonzero"}  # calls that read values from the device
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Call:
 
 @cache
 def calls(source: str, file: str) -> list[tuple[Call, ast.Call, list[str]]]:
-    """Every call of a method, and the names of the calls in whose arguments or behind which it stands."""
+    """Return every call of a method, and the names of the calls that contain it in their arguments or precede it in a chain."""
     came = list[tuple[Call, ast.Call, list[str]]]()
 
     def walk(node: ast.AST, names: list[str], around: list[str]) -> None:
@@ -68,9 +68,11 @@ def calls(source: str, file: str) -> list[tuple[Call, ast.Call, list[str]]]:
 
 
 def homeless(source: str, file: str) -> Iterator[Call]:
-    """The creations of a file that say no device: neither by `device=`, nor by a `.to(...)` around them, nor as the start of
-    a net's parameters, which are filled on the device of the file that is read. What a list or array is made of at once
-    (`.tolist()`) never was on a device."""
+    """Yield the tensor creations of a file that name no device.
+
+    A device may be named by `device=`, or by a `.to(...)` around the creation. The start of a net's parameters counts too: they
+    are filled on the device of the file that is read. What becomes a list or array at once (`.tolist()`) never was on a device.
+    """
     for call, node, around in calls(source, file):
         creates = (
             call.name in CREATIONS and _of(node) == "torch" and all(x.arg != "device" for x in node.keywords)
@@ -80,21 +82,21 @@ def homeless(source: str, file: str) -> Iterator[Call]:
 
 
 def leaving(source: str, file: str) -> Iterator[Call]:
-    """The calls of a file that wait for what a tensor holds."""
+    """Yield the calls of a file that wait for a tensor's values."""
     for call, node, _ in calls(source, file):
         if call.name in LEAVES and _of(node) != "np":
             yield call
 
 
 def _name(node: ast.Call) -> str:
-    """What is called, by its last word; a `.to(...)` that names no device is "cast": it moves nothing."""
+    """The last word of the called name; a `.to(...)` that names no device is "cast": it moves nothing."""
     name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     moves = name != "to" or any("device" in ast.unparse(x) for x in (*node.args, *node.keywords))
     return str(name) if moves else "cast"
 
 
 def _of(node: ast.Call) -> str:
-    """The name that a call's function belongs to; empty: no plain name."""
+    """The name that a call's function belongs to; empty if that is no plain name."""
     value = node.func.value if isinstance(node.func, ast.Attribute) else None
     return value.id if isinstance(value, ast.Name) else ""
 

@@ -1,4 +1,4 @@
-"""Nets that trainings are tested on: one that anybody can foretell, and a random one."""
+"""Nets for tests of training: one that is fully predictable, and a random one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ NEXT = [5, 0, 7, 1, 9, 3, 11, 4, 12, 2, 6, 8, 10]  # one cycle through all ids
 
 @cache
 def cyclic(*swapped: int) -> Net:
-    """A net that continues every token by its NEXT, but the `swapped` ones by the NEXT of the one after them in that list;
-    a feed-forward block looks it up, all else does nothing."""
+    """A net that continues every token by its NEXT, found in a feed-forward block; everything else does nothing.
+
+    Each of the `swapped` tokens is continued by the NEXT of the token after it in that list.
+    """
     follows = list(NEXT)
     for x, y in zip(swapped, swapped[1:] + swapped[:1], strict=True):
         follows[x] = NEXT[y]
@@ -36,7 +38,7 @@ def cyclic(*swapped: int) -> Net:
 
 
 def after(x: int, steps: int) -> int:
-    """The token so many steps behind x in the cycle."""
+    """The token `steps` steps after x in the cycle."""
     for _ in range(steps):
         x = NEXT[x]
     return x
@@ -44,12 +46,14 @@ def after(x: int, steps: int) -> int:
 
 @cache
 def looking(slots: int = 3) -> Net:
-    """The cycle again, by a net that looks back: head h of its first layer reads the token h + 1 places before a row. So a row
-    that stands for no token can say what comes later: where its input has mark 2 h, it says the token h + 2 behind the one
-    that head h sees, where it has mark 2 h + 1, the one behind that."""
+    """The cycle again, by a net that looks back: head h of its first layer reads the token h + 1 places before a row.
+
+    So a row without a token can say what comes later. If its input has mark 2 h, it says the token h + 2 steps after the one
+    that head h sees; if it has mark 2 h + 1, the token one step further.
+    """
     width = 32
     shape = NetShape(2, 64, slots, 1, width, V + 2 * slots * V, V, 256, theta=10.0)
-    one, marks = V * (slots + 1), V * (slots + 1) + 1  # where a row has a one; its first mark
+    one, marks = V * (slots + 1), V * (slots + 1) + 1  # the feature that is 1 in every row; its first mark
     assert marks + 2 * slots <= shape.width
     net, eye = Net(shape), torch.eye(V)
     first, angle = net.model.layers[0], 10.0 ** -(torch.arange(width // 2) / (width // 2))
@@ -78,7 +82,7 @@ def looking(slots: int = 3) -> Net:
 
 @cache
 def sharp() -> Net:
-    """A random net whose attention works, sharp enough to have an opinion."""
+    """A random net whose attention matters, sharp enough to prefer some tokens."""
     torch.manual_seed(3)
     made = Net(NetShape(2, 32, 4, 2, 8, 48, 13, 128))
     with torch.no_grad():

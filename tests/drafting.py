@@ -1,4 +1,4 @@
-"""Drafts of the lively toy target, seen with the text that they were made for; for the tests of drafters with heads."""
+"""Drafts of the lively toy target, with the text that they were made for; for tests of drafters with heads."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from decodescope.engine.model.stores.cache import LayerStore
 def feature_of(
     text: list[int], places: tuple[int | str, ...] = ("final",), decoder: Decoder | None = None
 ) -> torch.Tensor:
-    """float64 [n, d]: a target's final features over a text, the lively one's if none is given; or its states at other places,
-    side by side."""
+    """float64 [n, d]: a target's final features over a text (the lively one's if none is given).
+
+    Alternatively, its states at other places, concatenated.
+    """
     probe = Probe(Needs(hidden=frozenset(places)))
     with torch.inference_mode():
         (decoder or toys.pair()[0].decoder).forward(Feed.causal_chain(text, 0), None, probe)
@@ -30,8 +32,10 @@ def feature_of(
 
 
 def read_alone(kind: str, text: list[int], ahead: list[int]) -> tuple[torch.Tensor, LayerStore]:
-    """Logits [V] of the lively target's layer "eagle", "fspad" or "eagle3" after text and the drafted tokens `ahead`, one slot
-    at a time: true states for the text, its own outputs from there; and the cache."""
+    """Return the logits [V] of the lively target's layer "eagle", "fspad" or "eagle3", and the cache.
+
+    It reads the text and the drafted tokens `ahead`, one slot at a time: true states for the text, its own outputs from there.
+    """
     decoder = toys.pair()[0].decoder
     layer, store, made = decoder.heads[kind], decoder.heads[kind].attention.store(), None
     with torch.inference_mode():

@@ -1,4 +1,4 @@
-"""Runs of strategies that fill places, to their end, with records that derive again."""
+"""Runs of strategies that fill places, up to their end; their records can be derived again."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from decodescope.engine.trace.details.shapes import CanvasDetail
 
 
 def filled(session: Session) -> Session:
-    """The session at its end; check has found nothing wrong, and nothing that it could not derive."""
+    """Run the session to its end; check that its record has no problem and that nothing could not be derived."""
     report = check(toys.finish_session(session).sink)
     assert report.ok and report.counts["fills"] == len(session.sink.steps) and not report.notes, str(report)
     return session
 
 
 def fills(session: Session) -> list[CanvasDetail]:
-    """What each step filled."""
+    """The canvas record of each step."""
     return [step.detail_of("canvas") for step in session.sink.steps]
 
 
 def alter(fill: CanvasDetail, name: str, value: Any) -> None:
-    """Give a field or a column another value, or what `value` makes of its own."""
+    """Give a field or a column another value, or the result of `value` on its own."""
     columns = name in fill.columns
     own = fill.columns[name] if columns else getattr(fill, name)
     changed = value(own) if callable(value) else value

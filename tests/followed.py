@@ -1,4 +1,4 @@
-"""Trees of a trace, as tests read them: the texts that a step followed, and a search with what became of it."""
+"""Trees of a trace, as tests read them: the texts that a step followed, and a search with its outcome."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from decodescope.engine.trace.details.shapes import TreeDetail
 
 @dataclass
 class Followed:
-    """The texts that go on from a step, those that ended in it, (parent, token, score, group) each, and (parent, token, score)
-    of those that were left."""
+    """The texts of a step that go on, that ended, and that were left.
+
+    The texts that ended are (parent, token, score, group) each, the texts that were left are (parent, token, score).
+    """
 
     detail: TreeDetail
     tokens: list[int]
@@ -27,7 +29,7 @@ class Followed:
 
 
 def followed(step: Step) -> Followed:
-    """The first tree of a step that grows over steps."""
+    """Read the first tree of a step that grows over steps."""
     detail = next(x for x in step.details or () if isinstance(x, TreeDetail) and x.earlier)
     columns = detail.columns
     own = {word: [k for k, x in enumerate(columns["outcome"]) if x == word] for word in columns["outcome"]}
@@ -54,7 +56,7 @@ def followed(step: Step) -> Followed:
 
 
 def texts_of(steps: list[Step]) -> list[list[list[int]]]:
-    """Of each step the tokens of the texts that go on, by the record alone."""
+    """For each step, the tokens of the texts that go on, from the record alone."""
     texts: list[list[list[int]]] = []
     before: list[list[int]] | None = None
     for step in steps:
@@ -80,7 +82,7 @@ def endings(steps: list[Step]) -> list[tuple[int, list[int], float]]:
 
 @dataclass
 class Judged:
-    """A text that was completed and judged behind a node."""
+    """A text that was completed and judged after a node."""
 
     node: int
     tokens: list[int]
@@ -91,8 +93,10 @@ class Judged:
 
 @dataclass
 class Searched:
-    """A search: of each node token, parent, outcome, candidates, their numbers, visits and value; its texts; which was written,
-    from 0; and why it ended."""
+    """A search: for each node its token, parent, outcome, candidates, their numbers, visits and value.
+
+    Also its texts, which of them was written (from 0), and why the search ended.
+    """
 
     tokens: list[int | None]
     parents: list[int]
@@ -116,7 +120,7 @@ class Searched:
         return tokens[::-1]
 
     def behind(self, upto: int) -> tuple[SearchReplay, list[float]]:
-        """The tree behind so many texts, and the scores by which the last one was chosen."""
+        """Return the tree after `upto` texts, and the scores that chose the last one."""
         detail, form = declared_trees(self.header, self.step)[0]
         scores: list[float] = []
         for count, (again, due) in enumerate(
@@ -129,7 +133,7 @@ class Searched:
 
 
 def searched(trace: Trace) -> Searched:
-    """The search of a run of one step."""
+    """Read the search of a run of one step."""
     (step,) = trace.steps
     tree, judged = step.detail("beginnings"), step.detail("judged_texts")
     columns, rows = tree.columns, judged.columns

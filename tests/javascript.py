@@ -1,4 +1,4 @@
-"""JavaScript read as far as the house rules need it: a script without its texts, and how long its functions are."""
+"""JavaScript, read as far as the house rules need it: a script without its texts, and the lengths of its functions."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ PAIRS = {"(": ")", "[": "]", "{": "}"}
 
 
 class Function(NamedTuple):
-    """A function with a body in braces: the line where that begins, from 1, and how many it takes."""
+    """A function with a body in braces: the line where the body begins, from 1, and its number of lines."""
 
     line: int
     lines: int
 
 
 def code(text: str, literals: list[str] | None = None) -> str:
-    """A script without comments, strings and patterns; what is left stands in the line where it stood. literals: takes the
-    texts of its templates."""
+    """Return a script without comments, strings and patterns; the rest keeps its line numbers.
+
+    literals: collects the texts of the script's templates.
+    """
     out: list[str] = []
     for kind, part in split_script(text):
         if kind == "template" and literals is not None:
@@ -30,7 +32,7 @@ def code(text: str, literals: list[str] | None = None) -> str:
 
 
 def functions(text: str) -> list[Function]:
-    """The functions of a script whose bodies stand in braces, the inner ones first."""
+    """The functions of a script with bodies in braces, the inner ones first."""
     source = code(text)
     found: list[Function] = []
     waiting: list[

@@ -1,4 +1,4 @@
-"""A model with a tokenizer that counts and names what a text mentions of a label, for tests of labels."""
+"""A model with a tokenizer, for tests of labels: it counts and names what a text mentions of a label."""
 
 from __future__ import annotations
 
@@ -21,12 +21,14 @@ COUNTS = {
     "bb": "1",
     "ccc": "0",
     "dddd": "3",
-}  # by label; their lengths differ, and so do the places behind them
+}  # by label; their lengths differ, and so do the places after them
 
 
 class Counting(Decoder):
-    """A model that counts what it is told behind a "#", goes on with a line break behind a digit, and else writes what it
-    likes; behind a "=" it likes "x" more or less, by the place, where `likes` says so, and then it ends."""
+    """A model that writes a count after a "#" and a line break after a digit, and otherwise continues freely.
+
+    After a "=", if `likes` is set, it prefers "x" more or less strongly, by the place, and then it ends.
+    """
 
     counts: dict[int, int]
     likes = False

@@ -1,4 +1,4 @@
-"""A deep toy that has read a prompt, and one pass of it under a depth rule."""
+"""A deep toy that has read a prompt, and one of its passes under a depth rule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DEEP = toys.model(toys.decoder(toys.toy_spec(n_layers=6), 3, torch.float64))
 
 
 def reader() -> Lane:
-    """A lane of the toy that holds the usual prompt."""
+    """A lane of the toy that has read the usual prompt."""
     lane = Lane("target", DEEP.decoder, build("policy", "keep_all"))
     with torch.inference_mode():
         lane.read(toys.PROMPT)
@@ -22,7 +22,7 @@ def reader() -> Lane:
 
 
 def asked(lane: Lane, name: str, settings: dict, tokens: list[int]) -> Exit:
-    """The exit of one pass over `tokens` behind the prompt, which is taken back."""
+    """Return the exit of one pass over `tokens` after the prompt; the pass is taken back."""
     rule = build("adaptive_depth", name, settings)
     rule.attach_lane(lane)
     rule.begin(DEEP.spec)

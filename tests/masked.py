@@ -1,4 +1,4 @@
-"""A reference for cache policies: nothing is ever dropped, an explicit mask per layer and KV head hides it."""
+"""A reference for cache policies: it drops nothing, an explicit mask per layer and KV head hides what a policy drops."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Keep = Callable[[list[int], Tensor, int], list[int]]
 
 
 def hitters(heavy: int, recent: int) -> Keep:
-    """H2O's rule: the newest, and of the older ones those with most mass, of equal ones the lower position."""
+    """H2O's rule: keep the newest, and of the older ones those with the most mass; on ties the lower position."""
 
     def keep(held: list[int], mass: Tensor, n: int) -> list[int]:
         if len(held) <= heavy + recent:
@@ -31,9 +31,10 @@ def hitters(heavy: int, recent: int) -> Keep:
 class Whole:
     """Reads B texts at once and drops nothing. `seen[i]`, bool [B, H_kv, n], says which positions of layer i a query may see.
 
-    Keys are kept as they were before rotation: a score is the query, turned by the distance to an entry, times its key.
-    sinks: None: distances are those of the text. Without a cap: those between places in a cache that holds what the row sees,
-           side by side. With one: the first entries are never further away than it, and of the others a row sees those nearer
+    Keys are stored before rotation: a score is the query, rotated by the distance to an entry, times the entry's key.
+    sinks: None: distances are those of the text. Without a cap: distances between places in a cache that holds what the row
+           sees, side by side. With a cap: the first entries are never further away than the cap, and a row sees only those of
+           the others that are nearer
     band:  what a row sees of the text before it; None: all that is seen
     n:     tokens read
     kv:    per layer float [2, B, H_kv, n, D], keys before rotation and values
@@ -56,15 +57,17 @@ class Whole:
         self.asked: list[Tensor] = [torch.empty(0)] * L
 
     def fed(self, tokens: Tensor, visible: Tensor | None = None) -> Tensor:
-        """Logits [B, T, V] of `tokens` int64 [B, T], which wait for a commit. visible: bool [T, T], the rows that a row sees,
-        itself among them; None: all before it."""
+        """Return the logits [B, T, V] of `tokens` int64 [B, T], which wait for a commit.
+
+        visible: bool [T, T], the rows that a row sees, itself among them; None: all rows before it.
+        """
         s, (B, T) = self.spec, tokens.shape
         self._visible = torch.ones(T, T, dtype=torch.bool).tril() if visible is None else visible
-        self._depth = self._visible.sum(1) - 1  # of a row behind the first
+        self._depth = self._visible.sum(1) - 1  # depth of a row below the first one
         self._pending = []
         x = F.embedding(tokens, self.decoder.embed)
         for i, w in enumerate(self.decoder.layers):
-            # a loaded one stands twice
+            # a loaded norm's weight is stored twice
             y = F.rms_norm(x, (s.d_model,), single_weight(w.attn_norm, s.d_model), s.norm_eps)
             qkv = (y @ w.qkv.T).view(B, T, -1, s.head_dim).transpose(1, 2)  # [B, H + 2 H_kv, T, D]
             self.asked[i] = qkv[:, : s.n_heads].unflatten(1, (s.n_kv_heads, s.group))
@@ -86,8 +89,10 @@ class Whole:
         return self.decoder.unembed(self.decoder.apply_norm(x))
 
     def _sight(self, i: int) -> tuple[Tensor, Tensor]:
-        """Of layer i the distance of each row to each position and row, int64, and whether it sees it, bool, both
-        [B, H_kv, T, n + T] (1 where all are alike)."""
+        """For layer i, return each row's distance to each position and row, int64, and whether it sees it, bool.
+
+        Both are [B, H_kv, T, n + T] (a dimension is 1 where all are alike).
+        """
         seen, T, sinks = self.seen[i], len(self._depth), self.sinks
         inside = torch.cat(
             [seen[:, :, None].expand(-1, -1, T, -1), self._visible.expand(*seen.shape[:2], T, T)], 3
@@ -101,23 +106,23 @@ class Whole:
             inside = inside & (near | ~held.view(1, -1, 1, 1))
         if (
             sinks is not None and sinks.cap is None
-        ):  # side by side: the rank among what the row sees, itself the last
+        ):  # side by side: the rank among what the row sees, with the row itself last
             distance = inside.sum(3, keepdim=True) - inside.cumsum(3)
         elif sinks is not None:
             first = at < sinks.first
             inside = inside & (first | (distance < sinks.cap))
             distance = torch.where(first, distance.clamp(max=sinks.cap), distance)
         window = self.spec.window(i)
-        if window is not None:  # counted where distances are
+        if window is not None:  # counted in the same way as distances
             inside = inside & (distance < window)
         return distance, inside
 
     def turned(self, x: Tensor, by: Tensor) -> Tensor:
-        """x [..., D] rotated by so many places, int64 [...]."""
+        """Rotate x [..., D] by so many places, int64 [...]."""
         return rotated(x, by, self.decoder)
 
     def commit(self, rows: list[int] | None = None) -> None:
-        """Keep the pending rows `rows` (None: all), which continue the texts, and see them from now on."""
+        """Keep the pending rows `rows` (None: all), which continue the texts; later rows see them."""
         rows = list(range(len(self._depth))) if rows is None else rows
         self.n += len(rows)
         self.kv = [
@@ -130,14 +135,14 @@ class Whole:
         return self.turned(self.kv[i][0], torch.arange(self.n))
 
     def hold(self, i: int, k: Tensor, v: Tensor) -> None:
-        """Have these keys and values in layer i from now on, [B, H_kv, n, D], as a store has them."""
+        """Use these keys and values [B, H_kv, n, D] in layer i from now on, given as a store has them."""
         self.kv[i] = torch.stack([self.turned(k, -torch.arange(self.n)), v])
 
 
 class Masked(Whole):
-    """Reads blocks of one text. kept[layer][head] are the positions a query may still see; what left never returns.
+    """Reads blocks of one text. kept[layer][head] are the positions that a query may still see; dropped ones never return.
 
-    in_cache: keys are rotated anew at each reading, by their rank among the kept ones (all heads keep the same)
+    in_cache: keys are rotated again at each reading, by their rank among the kept ones (all heads keep the same)
     mass:     float32 [L, H_kv, n], attention received so far, summed over queries and group
     keep:     one for all, or keep[layer][head]
     """
@@ -150,7 +155,10 @@ class Masked(Whole):
         self.mass = torch.zeros(s.n_layers, s.n_kv_heads, 0)
 
     def read(self, tokens: list[int], cut: bool = True) -> Tensor:
-        """Logits [T, V] of a block; then its attention counts, then entries may leave, unless it is a prompt that goes on."""
+        """Return the logits [T, V] of a block.
+
+        Then the block's attention counts. Then entries may leave, unless the block is a prompt that continues.
+        """
         for i, heads in enumerate(self.kept):
             for h, held in enumerate(heads):
                 self.seen[i][0, h] = torch.zeros(self.n, dtype=torch.bool).index_fill(
@@ -170,7 +178,7 @@ class Masked(Whole):
 
 
 def rotated(x: Tensor, at: Tensor, decoder: Decoder) -> Tensor:
-    """x [..., D] rotated to the positions `at` [...]; angles in float32, or in float64 as x, as the decoder's table has."""
+    """Rotate x [..., D] to the positions `at` [...]; angles are in float32, or in float64 as x, as in the decoder's table."""
     half = x.shape[-1] // 2
     inv = decoder.spec.rope.theta ** -(torch.arange(half, dtype=torch.float64) / half)
     angle = at[..., None].double() * inv

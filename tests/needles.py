@@ -1,8 +1,8 @@
-"""A decoder whose weights are set by hand to look things up: a policy that keeps a pair answers, one that lost it does not.
+"""A decoder with hand-set weights that looks things up: a policy that keeps a pair answers, one that lost it does not.
 
-One token says a pair, "key k has value v"; another asks for a key. The asking token's query meets the keys of the pairs, and
-what it reads is the value: one layer, no rotation, nothing learnt. Of two KV heads the first looks up, the second looks at all
-alike.
+One token says a pair, "key k has value v"; another asks for a key. The asking token's query matches the keys of the pairs, and
+it reads the value: one layer, no rotation, nothing learnt. There are two KV heads: the first looks up, the second attends to
+everything alike.
 """
 
 from __future__ import annotations
@@ -47,9 +47,11 @@ END = filler(7)
 
 
 def shown(r: Random, count: int) -> tuple[list[int], list[tuple[int, int]], list[int], int]:
-    """(prompt, spans, answer, which): `count` pieces, each of a topic, a pair, one of two words that say nothing, and END;
-    behind them a question with the topic of piece `which`, such a word, and the key of its pair. By overlap alone some other
-    piece may be as near to the question as that one."""
+    """Return (prompt, spans, answer, which): `count` pieces, then a question with the topic of piece `which`.
+
+    Each piece has a topic, a pair, one of two filler words, and END. After the topic, the question has a filler word and the
+    key of the pair of piece `which`. By overlap alone, another piece may be as near to the question as that one.
+    """
     keys, which = r.sample(range(KEYS), count), r.randrange(count)
     values = [r.randrange(VALUES) for _ in keys]
     prompt: list[int] = []
@@ -60,7 +62,7 @@ def shown(r: Random, count: int) -> tuple[list[int], list[tuple[int, int]], list
 
 
 def decoder() -> Decoder:
-    """The decoder, float64. Behind `ask(k)` the likeliest token is `answer(v)` of the pair of k that it sees."""
+    """The decoder, float64. After `ask(k)` the likeliest token is `answer(v)` of the pair of k that it sees."""
     key, value, asked, other = (slice(at, at + 8) for at in range(0, WIDTH, 8))
     embed = torch.zeros(SPEC.vocab, WIDTH, dtype=torch.float64)
     for k in range(KEYS):
@@ -71,7 +73,7 @@ def decoder() -> Decoder:
         embed[answer(i), other][i] = embed[filler(i), other][i] = 1
     eye = torch.eye(8, dtype=torch.float64)
     qkv = torch.zeros(3, 2, 16, WIDTH, dtype=torch.float64)  # queries, keys, values of both heads
-    # the norm makes a lone 1 a 5.7 and one of two a 4: a score of 14 for the pair
+    # the norm turns a single 1 into 5.7 and each of two into 4: the pair scores 14
     qkv[0, 0, :8, asked] = 2.5 * eye
     qkv[1, 0, :8, key] = eye
     qkv[2, 0, :8, value] = eye

@@ -1,4 +1,4 @@
-"""Any two parts beside each other, of two kinds: the run that they make, or the sentence with which they are refused."""
+"""Any two parts of two kinds together: the run that they make, or the sentence that refuses them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from decodescope.engine import MethodError, Session
 
 
 def whole(parts: dict) -> dict:
-    """A schedule is for those who draft, a selector for a canvas, a router for two models."""
+    """Add the part that a kind needs: a drafter for a schedule, a canvas for a selector, two models for a router."""
     beside = {"drafter": ("draft_model", {"max_draft_tokens": 4})} if "schedule" in parts else {}
     beside |= (
         {"strategy": ("masked", {"block": 8})} if "unmasking" in parts and "schedule" not in parts else {}
@@ -24,7 +24,7 @@ def whole(parts: dict) -> dict:
 
 
 def opened(parts: dict, count: int = 12, **more) -> Session | str:
-    """The run of these parts before its first step, or the sentence with which they are refused before anything runs."""
+    """Open the run of these parts before its first step, or return the sentence that refuses them before anything runs."""
     method = toys.method(**whole(parts))
     target, models = toys.method_models(method)
     try:
@@ -43,7 +43,7 @@ def refusal(parts: dict) -> str:
 
 
 def sort_of(said: str, parts: dict) -> str:
-    """The first clause of a refusal, with kinds in the place of names: what its likes are counted under."""
+    """The first clause of a refusal with kinds instead of names; refusals are counted under it."""
     clause = re.split(r"[;.:] |, so ", said)[0]
     for kind, part in whole(parts).items():
         clause = re.sub(rf"\b{part[0]}\b", f"[{kind}]", clause)

@@ -1,9 +1,9 @@
-"""A CUDA device that is none: tensors which say that they are on it, and every rule of such a device but its speed.
+"""An imitation of a CUDA device: tensors say that they are on it, and all its rules apply except its speed.
 
-Inside `pretended()` tensors may be made on "cuda" or moved there. What they hold lies in the CPU's memory, each operator runs
-there, and what a device would refuse is refused: operands of two devices, a device's tensor read as an array. What a device
-would have to be waited for is counted, with the engine's line that asked for it. So a step is walked as on a device, its
-branches for CUDA too, where there is none.
+Inside `pretended()`, tensors may be created on "cuda" or moved there. Their data is in the CPU's memory, and each operator runs
+there. What a device would refuse is refused: operands of two devices, a device's tensor read as an array. Each wait for the
+device is counted, with the engine's line that caused it. So a step runs as on a device, including its CUDA branches, without
+such a device.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from decodescope import engine
 
-ENGINE = Path(engine.__path__[0])  # as its frames name it, also where the package is imported through a link
-ENGINES = f"{ENGINE}{os.sep}"  # what the paths of its files begin with
+ENGINE = Path(engine.__path__[0])  # the path in its frames, also if the package is imported through a link
+ENGINES = f"{ENGINE}{os.sep}"  # prefix of the paths of its files
 PLACE = torch.device("cuda", 0)
 HERE = torch.device("cpu")
-# where torch's own code takes the tensors to be: it knows no CUDA in a build without
+# where torch's own code believes the tensors to be: a build without CUDA does not know CUDA
 UNDER = torch.device("meta")
 aten = torch.ops.aten
 READS = {aten._local_scalar_dense.default}  # .item(), int(), float(), bool()
-SIZES = {  # what decides how much comes out, so that the CPU has to know it
+SIZES = {  # they decide the output's size, so that the CPU has to know it
     *(aten.nonzero.default, aten.masked_select.default, aten.bincount.default, aten.repeat_interleave.Tensor),
     *(aten._unique2.default, aten.unique_consecutive.default, aten.unique_dim.default, aten.equal.default),
 }
 INDEXED = {aten.index.Tensor, aten.index_put.default, aten.index_put_.default, aten._index_put_impl_.default}
-WHOLE = set[Any]()  # operators that torch makes of no others, as they are met
+WHOLE = set[Any]()  # operators that torch does not decompose, collected as they occur
 MOVES = {aten._to_copy.default, aten.copy_.default}
 
 
 class Away(Tensor):
-    """A tensor on the device; `x` is what it holds."""
+    """A tensor on the device; `x` holds its data."""
 
     x: Tensor
     __torch_function__ = torch._C._disabled_torch_function_impl
@@ -53,7 +53,7 @@ class Away(Tensor):
         more = dict(
             strides=x.stride(), storage_offset=x.storage_offset(), storage_size=x.untyped_storage().nbytes()
         )
-        with torch.inference_mode(False):  # what a view is of may have been made outside of it
+        with torch.inference_mode(False):  # the base of a view may have been made outside of it
             made = Tensor._make_wrapper_subclass(cls, x.shape, dtype=x.dtype, device=UNDER, **more)
         made.x = x
         return made
@@ -91,14 +91,14 @@ class Away(Tensor):
 
 
 def _index(at: Any) -> Any:
-    """An index whose lists have become tensors on the device, as they do there."""
+    """Return an index with its lists turned into tensors on the device, as they are there."""
     if isinstance(at, tuple):
         return tuple(map(_index, at))
     return torch.tensor(at, dtype=None if at else torch.int64, device=PLACE) if isinstance(at, list) else at
 
 
 class Moment:
-    """An event of the device's clock, which stands still."""
+    """An event of the device's clock, which never advances."""
 
     def __init__(self, **_: Any):
         pass
@@ -126,8 +126,8 @@ MACHINE = dict(
 class Seen:
     """What the device was asked, by the engine's line that asked.
 
-    waits: results that the CPU waited for: read, copied down, or looked at for their number
-    ups:   copies from the CPU's memory up to the device
+    waits: results that the CPU waited for: read, copied to the CPU, or needed for their size
+    ups:   copies from the CPU's memory to the device
     """
 
     waits: Counter[str] = field(default_factory=Counter)
@@ -149,7 +149,7 @@ def _line() -> str:
 
 
 class Pretended(TorchDispatchMode):
-    """Runs what is asked of the device in the CPU's memory, and says no where it would."""
+    """Runs the device's operators in the CPU's memory, and refuses what the device would refuse."""
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -169,7 +169,7 @@ class Pretended(TorchDispatchMode):
         if not away and to != PLACE:
             return f(*args, **kwargs)
         if f is aten._fused_sdp_choice.default:
-            return 0  # the one way that is written in plain operators
+            return 0  # the one implementation that is written in plain operators
         if f not in MOVES and f not in WHOLE:
             with self:
                 parts = f.decompose(*args, **{**kwargs, **({} if to is None else {"device": to})})
@@ -181,12 +181,12 @@ class Pretended(TorchDispatchMode):
         return self._run(f, args, kwargs, away, to)
 
     def _refuse(self, f: Any, args: Any, given: list[Tensor], away: list[Away]) -> None:
-        """Operands of two devices, but for numbers of the CPU where single values are worked with, copies and indices."""
+        """Refuse operands of two devices, except CPU scalars in pointwise operators, copies and indexing."""
         if len(away) == len(given) or not away or f in MOVES:
             return
         here = [x for x in given if not isinstance(x, Away)]
         if f in INDEXED and isinstance(args[0], Away):
-            # what is written there; the places may be the CPU's
+            # the values that are written there; the places may be the CPU's
             here = [x for x in args[2:3] if not isinstance(x, Away)]
         if (f in INDEXED or torch.Tag.pointwise in f.tags) and all(x.ndim == 0 for x in here):
             return
@@ -214,7 +214,7 @@ class Pretended(TorchDispatchMode):
             )
 
     def _run(self, f: Any, args: Any, kwargs: Any, away: list[Away], to: torch.device | None) -> Any:
-        """The operator on what its operands hold; what it changed in place stays the tensor that it was."""
+        """Run the operator on its operands' data; a tensor that it changed in place stays the same tensor."""
         ours = {id(x.x): x for x in away}
         out = f(*_mapped(args, _held), **{name: _mapped(x, _held) for name, x in kwargs.items()})
         stays = to is not None and to != PLACE
@@ -222,7 +222,7 @@ class Pretended(TorchDispatchMode):
             return out
 
         def named(x: Tensor) -> Tensor:
-            if any(x is y for y in args):  # the CPU's own, written to
+            if any(x is y for y in args):  # the CPU's own tensor, written to
                 return x
             same = ours.get(id(x))
             assert same is None or same.shape == x.shape, f"{f} changes a shape in place"
@@ -232,7 +232,7 @@ class Pretended(TorchDispatchMode):
 
 
 def _by_name(f: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments, the device and what follows it by name."""
+    """Return the arguments with the device and those after it given by name."""
     at = _devices_place(f)
     if at is None or at >= len(args):
         return args, dict(kwargs)
@@ -250,7 +250,7 @@ def _held(x: Tensor) -> Tensor:
 
 
 def _tensors(some: Any, into: list[Tensor]) -> list[Tensor]:
-    """The tensors of an operator's arguments, which stand in lists at most: torch's own walk takes ten times as long."""
+    """Collect the tensors in an operator's arguments, nested at most in lists; torch's own walk takes ten times as long."""
     for x in some:
         if isinstance(x, Tensor):
             into.append(x)
@@ -260,7 +260,7 @@ def _tensors(some: Any, into: list[Tensor]) -> list[Tensor]:
 
 
 def _mapped(x: Any, f: Callable[[Tensor], Tensor]) -> Any:
-    """The same with every tensor made another one."""
+    """Return the same structure with `f` applied to every tensor."""
     if isinstance(x, Tensor):
         return f(x)
     return type(x)([_mapped(y, f) for y in x]) if isinstance(x, list | tuple) else x
@@ -268,9 +268,9 @@ def _mapped(x: Any, f: Callable[[Tensor], Tensor]) -> Any:
 
 @contextmanager
 def pretended() -> Iterator[Pretended]:
-    """A machine with one CUDA device that is none."""
+    """Imitate a machine with one CUDA device."""
     before = torch._C._only_lift_cpu_tensors()
-    torch._C._set_only_lift_cpu_tensors(True)  # numbers become a tensor here, which is then moved
+    torch._C._set_only_lift_cpu_tensors(True)  # numbers become a tensor on the CPU, which is then moved
     try:
         with patch.multiple(torch.cuda, **MACHINE), Pretended() as mode:
             yield mode

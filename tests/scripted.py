@@ -1,4 +1,4 @@
-"""The scripts of the repository, for tests of what is in them."""
+"""The scripts of the repository as modules, for tests of what is in them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ BENCHMARKS = ROOT / "benchmarks"
 
 
 def script(name: str) -> ModuleType:
-    """A file of benchmarks/ as a module. While it is loaded it may take something from another one, as where it is run; no
-    longer, since scripts elsewhere have the same names."""
+    """Load a file of benchmarks/ as a module.
+
+    During the load it may import from another such file, as when it is run. Afterwards it may not, because scripts elsewhere
+    have the same names.
+    """
     spec = importlib.util.spec_from_file_location(f"{name}_script", BENCHMARKS / f"{name}.py")
     assert spec is not None and spec.loader is not None
     made = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""A strategy that no file of the package holds, and that asks for a model in a role which no shipped part asks for."""
+"""A strategy outside the package that asks for a model in a role which no shipped part asks for."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class SecondOpinion(Strategy):
         return Move(emitted[:count], ["target"] * count, end)
 
 
-SecondOpinion.__module__ = NAME  # a component is called after its file
+SecondOpinion.__module__ = NAME  # a component is named after its file
 
 
 def plant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put it on the shelf, until the test is over."""
+    """Register the strategy until the test is over."""
     monkeypatch.setitem(registry("strategy"), NAME, SecondOpinion)

@@ -1,4 +1,4 @@
-"""Decoders of all shapes that checkpoints have, small and random: biases, norms, windows, caps, rotations, cut heads."""
+"""Decoders of all shapes that checkpoints have, small and random: biases, norms, windows, caps, rotations, pruned heads."""
 
 from __future__ import annotations
 
@@ -46,14 +46,14 @@ def with_gates() -> Decoder:
 
 
 def without_heads() -> Decoder:
-    """Groups of unlike sizes in layers 0 and 1, no attention block in layer 2."""
+    """Groups of unequal sizes in layers 0 and 1, no attention block in layer 2."""
     open_ = torch.ones(3, 4)
     open_[0, 1] = open_[1, 0] = open_[2] = 0
     return slice_by_gates(shaped(), Gates(open_))
 
 
 YARN = Rope(50.0, D, "yarn", 4.0, original_positions=64)
-# family -> its toy, and whether decoding steps of it are plain
+# family -> its toy, and whether its decoding steps are plain
 FAMILIES: dict[str, tuple[Callable[[], Decoder], bool]] = {
     "llama": (shaped, True),
     "llama, float64": (lambda: shaped(dtype=torch.float64), True),

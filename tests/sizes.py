@@ -1,6 +1,6 @@
 """Tests in two sizes: the small one runs with every commit, the full one with `make nightly`.
 
-Nightly cases are as many as all others together. They are made only where a run can reach them: see `reaches_nightly`.
+There are as many nightly cases as all others together. They are made only if a run can reach them: see `reaches_nightly`.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 from _pytest.mark.expression import Expression
 
-left_out = 0  # nightly cases that were not made, one parameter list at a time: crossings of several lists would be more
-making = True  # whether nightly cases are made; tests/conftest.py says so before any test is collected
+left_out = 0  # nightly cases that were not made, one parameter list at a time: products of several lists would be more
+making = True  # whether nightly cases are made; tests/conftest.py sets it before any test is collected
 
 
 def reaches_nightly(markers: str, arguments: Sequence[str]) -> bool:
-    """Whether a run with this `-m` and these arguments can hold a nightly case: the expression is true of some test with this
-    marker, or a case is named by its id."""
+    """Return whether a run with this `-m` and these arguments can hold a nightly case.
+
+    It can if the expression is true for some test with this marker, or if an argument names a case by its id.
+    """
     if not markers or any("[" in argument for argument in arguments):
         return True
     named = {
@@ -39,8 +41,10 @@ def prepare(config: pytest.Config) -> None:
 
 
 def nightly(cases: Iterable[Any]) -> Iterator[Any]:
-    """The `cases`, the nightly ones among them made with `pytest.param`, but for those where no run of this session can reach
-    them."""
+    """Yield the `cases`, without the nightly ones if no run of this session can reach them.
+
+    The nightly ones are those made with `pytest.param`.
+    """
     global left_out
     for case in cases:
         if making or not any(mark.name == "nightly" for mark in getattr(case, "marks", ())):
@@ -58,13 +62,15 @@ def sizes(names: str, *, usual: Any, full: Any) -> Callable[[Any], Any]:
 
 
 def first_of(first: Any, *others: Any) -> list[Any]:
-    """Values of a parameter, for `pytest.mark.parametrize`: a commit takes the first one, the night all of them."""
+    """Values of a parameter, for `pytest.mark.parametrize`: a commit takes the first one, the nightly run all of them."""
     return [first, *nightly(pytest.param(value, marks=pytest.mark.nightly) for value in others)]
 
 
 def thinned(every: int, *values: Iterable[Any]) -> list[Any]:
-    """All crossings of `values`, for `pytest.mark.parametrize`. A commit takes one of `every`, in turns, so that each value
-    meets several of the others; the rest is nightly."""
+    """The product of `values`, for `pytest.mark.parametrize`.
+
+    A commit takes one of `every`, in turns, so that each value meets several of the others; the rest is nightly.
+    """
     crossings = product(*map(enumerate, values))
     return [
         *nightly(
@@ -78,8 +84,10 @@ def thinned(every: int, *values: Iterable[Any]) -> list[Any]:
 
 
 def first_settings(variants: Iterable[tuple[str, Any]], *values: Iterable[Any]) -> list[Any]:
-    """All crossings of parts in their settings, (name, settings), with `values`, for `pytest.mark.parametrize`. A commit takes
-    those of each part's first settings; the rest is nightly."""
+    """The product of parts in their settings, (name, settings), with `values`, for `pytest.mark.parametrize`.
+
+    A commit takes those of each part's first settings; the rest is nightly.
+    """
     names, cases = set[str](), []
     for name, settings in variants:
         marks = pytest.mark.nightly if name in names else ()

@@ -1,4 +1,4 @@
-"""Reading the source: what the tests of the house go by. Modules, their imports, scripts, and the files of the project."""
+"""Reads the source for the house tests: modules, their imports, scripts, and the files of the project."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Import(NamedTuple):
 
 @cache
 def modules() -> dict[str, Path]:
-    """Dotted name inside the package -> file, for the three rooms."""
+    """Map each dotted name inside the package to its file, for the three rooms."""
     found = {}
     for room in ROOMS:
         for path in (ROOT / room).rglob("*.py"):
@@ -78,12 +78,12 @@ def imports(module: str) -> list[Import]:
 
 
 def within(name: str, *packages: str) -> bool:
-    """Whether a dotted name is one of `packages` or lies inside one."""
+    """Whether a dotted name is one of `packages` or is inside one."""
     return any(name == p or name.startswith(p + ".") for p in packages)
 
 
 def broken(rule: dict[str, str] | list[str]) -> str:
-    """The message of a broken rule: one line for each place."""
+    """The message of a broken rule, with one line per place."""
     return (
         "\n" + "\n".join(f"{k}: {v}" for k, v in rule.items())
         if isinstance(rule, dict)
@@ -92,7 +92,7 @@ def broken(rule: dict[str, str] | list[str]) -> str:
 
 
 def imported(room: str, *whens: str) -> Iterator[tuple[str, Import]]:
-    """(module, import) for every import of a room at these times."""
+    """Yield (module, import) for every import of a room at these times."""
     for module in modules():
         if within(module, room):
             yield from ((module, i) for i in imports(module) if i.when in whens)
@@ -100,7 +100,7 @@ def imported(room: str, *whens: str) -> Iterator[tuple[str, Import]]:
 
 @cache
 def families() -> dict[str, str]:
-    """kind -> folder of its method files, as engine/core/component.py says."""
+    """Map each kind to the folder of its method files, as engine/core/component.py says."""
     for node in parsed(ROOT / "engine" / "core" / "component.py").body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "FOLDERS":
             return ast.literal_eval(node.value)
@@ -108,7 +108,7 @@ def families() -> dict[str, str]:
 
 
 def method_modules() -> list[str]:
-    """Every module that holds one method: those in a family's folder and its rooms; packages and `shared` aside."""
+    """Every module that holds one method: those in a family's folder and its rooms, without packages and `shared`."""
     folders = tuple(f"engine.methods.{f}." for f in families().values())
     found = (m for m in modules() if m.startswith(folders) and modules()[m].name != "__init__.py")
     return sorted(m for m in found if ".shared." not in m)
@@ -116,7 +116,7 @@ def method_modules() -> list[str]:
 
 @cache
 def files() -> list[Path]:
-    """The files of the project: what git tracks or would track; without git, all outside the usual caches."""
+    """The files of the project: those that git tracks or would track; without git, all outside the usual caches."""
     try:
         command = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
         listed = subprocess.run(command, capture_output=True, check=True, text=True).stdout.split("\0")
@@ -133,5 +133,5 @@ WEB = ROOT / "lab" / "web"
 
 
 def scripts() -> dict[str, Path]:
-    """Dotted name below lab/web -> file: debugger.search is debugger/search.js."""
+    """Map each dotted name below lab/web to its file: debugger.search is debugger/search.js."""
     return {".".join(p.relative_to(WEB).with_suffix("").parts): p for p in sorted(WEB.rglob("*.js"))}

@@ -1,4 +1,4 @@
-"""Folders as others publish them: models, tokenizers and draft heads in the layouts of their makers, tiny and random."""
+"""Folders as others publish them: models, tokenizers and draft heads in their makers' layouts, tiny and random."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ VOCAB, WIDTH, HEADS, KV_HEADS, HEAD_DIM, FEED = (
     2,
     8,
     48,
-)  # of all targets; 4096 ids are those of the tokenizer
-LAYERS = 16  # an EAGLE-3 head reads layers 2, 8 and 13 of it
+)  # of all targets; the tokenizer has 4096 ids
+LAYERS = 16  # an EAGLE-3 head reads its layers 2, 8 and 13
 LLAMA: dict[str, Any] = dict(
     architectures=["LlamaForCausalLM"],
     model_type="llama",
@@ -55,7 +55,7 @@ EAGLE3: dict[str, Any] = {
 
 
 def random_tensors(shapes: dict[str, tuple[int, ...]], seed: int = 1) -> Tensors:
-    """Normal numbers, large enough for attention to be uneven; norms are near 1."""
+    """Normal random numbers, large enough for attention to be uneven; norms are near 1."""
     g = torch.Generator().manual_seed(seed)
     tensors = {
         name: torch.randn(shape, generator=g) * 2 * shape[-1] ** -0.5 for name, shape in shapes.items()
@@ -64,7 +64,7 @@ def random_tensors(shapes: dict[str, tuple[int, ...]], seed: int = 1) -> Tensors
 
 
 def layer_shapes(place: str, rows: int = WIDTH) -> dict[str, tuple[int, ...]]:
-    """One Llama layer without `input_layernorm`; its attention reads rows of width `rows`."""
+    """The tensor shapes of one Llama layer without `input_layernorm`; its attention reads rows of width `rows`."""
     attention = {
         "q": (HEADS * HEAD_DIM, rows),
         "k": (KV_HEADS * HEAD_DIM, rows),
@@ -93,7 +93,7 @@ def llama_tensors(layers: int = 2) -> Tensors:
 def save_folder(
     folder: Path, config: dict[str, Any], tensors: Tensors | None = None, file: str = "model.safetensors"
 ) -> Path:
-    """A folder with a config.json and a file of tensors, safetensors or a pickle by its ending."""
+    """Write a folder with a config.json and a file of tensors, safetensors or a pickle by its suffix."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
     if tensors and file.endswith(".safetensors"):
@@ -104,7 +104,7 @@ def save_folder(
 
 
 def save_llama(folder: Path, layers: int = 2, tensors: Tensors | None = None, **changes: Any) -> Path:
-    """A Llama with the tokenizer of `lab`; `changes` go into its config.json."""
+    """Write a Llama with the tokenizer of `lab`; `changes` go into its config.json."""
     config = {**LLAMA, "num_hidden_layers": layers, **changes}
     save_folder(folder, config, llama_tensors(layers) if tensors is None else tensors)
     for name in ("tokenizer.json", "tokenizer_config.json"):
@@ -127,7 +127,7 @@ def edit_tensors(
 
 
 def eagle1_tensors(layers: int = 1, bias: bool = True) -> Tensors:
-    """The names of EAGLE-1 and EAGLE-2."""
+    """Tensors with the names of EAGLE-1 and EAGLE-2."""
     shapes: dict[str, tuple[int, ...]] = {
         "embed_tokens.weight": (VOCAB, WIDTH),
         "fc.weight": (WIDTH, 2 * WIDTH),
@@ -141,7 +141,7 @@ def eagle1_tensors(layers: int = 1, bias: bool = True) -> Tensors:
 
 
 def eagle3_tensors(kept: list[int] | None = None) -> Tensors:
-    """The names of EAGLE-3, with a draft vocabulary of `kept` ids (the even ones)."""
+    """Tensors with the names of EAGLE-3, and a draft vocabulary of `kept` ids (the even ones)."""
     ids = torch.tensor(kept or range(0, VOCAB, 2))
     shapes: dict[str, tuple[int, ...]] = {
         "fc.weight": (WIDTH, 3 * WIDTH),
@@ -156,7 +156,7 @@ def eagle3_tensors(kept: list[int] | None = None) -> Tensors:
 
 
 def medusa_tensors(heads: int = 3) -> Tensors:
-    """The names of Medusa-1: a block and a vocabulary matrix per head."""
+    """Tensors with the names of Medusa-1: a block and a vocabulary matrix per head."""
     shapes: dict[str, tuple[int, ...]] = {}
     for i in range(heads):
         shapes |= {
@@ -168,7 +168,7 @@ def medusa_tensors(heads: int = 3) -> Tensors:
 
 
 def hydra_tensors(heads: int = 2) -> Tensors:
-    """The names of Hydra with `mlp` heads: head i reads the hidden state and i + 1 embeddings."""
+    """Tensors with the names of Hydra with `mlp` heads: head i reads the hidden state and i + 1 embeddings."""
     shapes: dict[str, tuple[int, ...]] = {}
     for i in range(heads):
         block = f"hydra_mlp.{i}.0"

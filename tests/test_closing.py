@@ -1,4 +1,4 @@
-"""The end of the tests' output: every skip with its reason, what was left out, what was counted; no other reason passes."""
+"""The end of the tests' output: every skip with its reason, what was left out, what was counted; any other reason fails."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ UNKNOWN = "FAILED: skipped for a reason that tests/conftest.py does not know: I 
 
 
 def closing(tests: str, folder: Path, *options: str) -> tuple[int, list[str]]:
-    """The exit code of these tests under our conftest, and the lines of its output."""
+    """Run these tests under our conftest; return the exit code and the lines of output."""
     for name in ("again.py", "conftest.py", "sizes.py"):
         shutil.copy(HERE / name, folder)
     (folder / "pytest.ini").write_text("[pytest]\npythonpath = .\nmarkers = gpu\n  nightly")

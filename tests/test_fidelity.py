@@ -1,4 +1,4 @@
-"""The comparisons with the authors' code: what can be told without that code."""
+"""The comparisons with the authors' code: what can be tested without that code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCRIPTS = sorted(x.stem for x in FOLDER.glob("*.py") if x.stem != "official")
 
 @pytest.fixture
 def official(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """What the scripts share, which they import by its name."""
+    """The module that the scripts share and import by name."""
     monkeypatch.syspath_prepend(str(FOLDER))
     return import_module("official")
 
@@ -48,7 +48,7 @@ def test_every_comparison_is_in_the_document_with_its_command() -> None:
 
 
 def test_a_function_is_taken_out_of_its_file_alone(official: ModuleType, tmp_path: Path) -> None:
-    """What else the file imports or defines is not run, so that it needs no old library."""
+    """Nothing else that the file imports or defines is run, so no old library is needed."""
     source = "import old_one\n\ndef double(x: Unknown) -> int:\n    return factor * x\n\nclass A:\n    def g(self): return 7"
     (tmp_path / "b.py").write_text(source, encoding="utf-8")
     (tmp_path / "empty.py").touch()

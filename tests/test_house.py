@@ -1,4 +1,4 @@
-"""The house rules: which room may know which. Read from the source; what a file holds, and the tree, are in `house`."""
+"""The house rules: which room may import which, read from the source; `house` tests the contents of files and the tree."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from source import (
     within,
 )
 
-# The rooms from the ground up: a module imports from its own room and from those before it, whenever the import runs, also
-# for types alone. What lies in no folder is a room by itself. Below `engine`: a user's words.
+# The rooms from the ground up: a module imports from its own room and from those before it, whenever the import runs, also for
+# types alone. A module outside all folders is a room by itself. Below `engine`: a user's words.
 FLOORS = (
     *(
         "engine.core",
@@ -51,7 +51,7 @@ FLOORS = (
     ),
     *("lab", "app.basis", "app.http", "app.runs", "app.commands", "app.routes", "app.page", "app"),
 )
-# The same for the scripts of the page: `debugger` is debugger.js and what lies in its folder. `scope` is joined into one.
+# The same for the scripts of the page: `debugger` is debugger.js and the scripts in its folder. `scope` is joined into one.
 WEB_FLOORS = (
     *("scope", "parts", "shared.address", "runs.phase", "runs.prefetch", "runs.runs", "runs.landing"),
     *("tour.walk", "tour.tour", "runs.active_runs", "export", "export.save", "run_form.file_knob"),
@@ -93,7 +93,7 @@ def test_lab_sees_data_of_the_engine_and_no_torch() -> None:
 
 
 def test_what_the_lab_sees_imports_no_torch() -> None:
-    """Followed through every module that such an import loads."""
+    """The test follows every module that such an import loads."""
     open_, seen = [m for m in modules() if within(m, *LAB_MAY_SEE)], set()
     bad = []
     while open_:
@@ -125,7 +125,7 @@ def test_engine_imports_no_page_library_and_transformers_only_on_demand() -> Non
 
 
 def room(module: str) -> str:
-    """The room of a module: a folder of engine, lab or app, or of a family of methods; what lies in none is its package's."""
+    """The room of a module: a folder of engine, lab or app, or of a family of methods; any other belongs to its package."""
     parts = module.split(".")
     deep = 3 if parts[:2] == ["engine", "methods"] else 2
     return ".".join(parts[:deep]) if len(parts) > 2 or modules()[module].name == "__init__.py" else parts[0]
@@ -145,16 +145,16 @@ Graph = dict[str, set[str]]
 
 
 def python_graph() -> Graph:
-    """module -> our modules that it imports, whenever: on import, inside functions, for types."""
+    """Map each module to our modules that it imports at any time: on import, inside functions, for types."""
     return {m: {i.target for i in imports(m) if i.target in modules()} - {m} for m in modules()}
 
 
-# what follows `from`, or stands in `import "./x.js"` and `import("./x.js")`
+# the name after `from`, or in `import "./x.js"` and `import("./x.js")`
 ASKED = re.compile(r"""(?:\bfrom\s*|\bimport\s*\(?\s*)["'`]([^"'`]+\.js)["'`]""")
 
 
 def script_graph(scripts: dict[str, Path]) -> Graph:
-    """script -> the scripts that it imports, when it is loaded or later."""
+    """Map each script to the scripts that it imports, when it is loaded or later."""
     graph: Graph = {}
     for name, path in scripts.items():
         graph[name] = set()
@@ -168,24 +168,24 @@ def script_graph(scripts: dict[str, Path]) -> Graph:
 
 
 def floor(module: str, floors: tuple[str, ...] = FLOORS) -> int:
-    """How high up a module lies: the place in `floors` of the longest name that holds it."""
+    """The height of a module: the index in `floors` of the longest name that holds it."""
     homes = [name for name in floors if within(module, name)]
     assert homes, f"{module} lies in no room of {floors} in this file; give it one"
     return floors.index(max(homes, key=len))
 
 
 def web_floor(script: str) -> int:
-    """How high up a script lies: its place in WEB_FLOORS."""
+    """The height of a script: its index in WEB_FLOORS."""
     return floor(script, WEB_FLOORS)
 
 
 def upwards(graph: Graph, height: Callable[[str], int]) -> list[str]:
-    """The imports of a higher room."""
+    """The imports from a higher room."""
     return [f"{m} imports {n}" for m in sorted(graph) for n in sorted(graph[m]) if height(n) > height(m)]
 
 
 def circles(graph: Graph) -> list[str]:
-    """The modules that import each other, directly or by others: Tarjan's strongly connected components."""
+    """The modules that import each other, directly or through others: Tarjan's strongly connected components."""
     order: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -217,11 +217,11 @@ def test_no_import_goes_up() -> None:
     )
 
 
-MOST_LAYERS = 11  # of rooms, one above the other
+MOST_LAYERS = 11  # rooms on top of each other
 
 
 def rooms_of(graph: Graph, deep: int) -> Graph:
-    """room -> rooms that its modules import. deep: 2 for rooms, 3 for sub-rooms; what lies loose in a room counts as one."""
+    """Map each room to the rooms that its modules import. deep: 2 for rooms, 3 for sub-rooms; loose modules count as one."""
     graph = {m: n for m, n in graph.items() if m.count(".") or modules()[m].name != "__init__.py"}
 
     def home(module: str) -> str:
@@ -235,7 +235,7 @@ def rooms_of(graph: Graph, deep: int) -> Graph:
 
 
 def layers(rooms: Graph) -> int:
-    """How many rooms lie on the longest way down."""
+    """The number of rooms on the longest path of imports."""
     height: dict[str, int] = {}
 
     def measure(room: str) -> int:
@@ -258,7 +258,7 @@ def test_rooms_lie_in_few_layers() -> None:
 
 
 def test_a_planted_circle_of_rooms_is_found() -> None:
-    """No two modules form a circle, their rooms do: what cost imports imports trace, and a check would import cost."""
+    """No two modules form a circle, but their rooms do: cost imports from trace, and a check would import cost."""
     graph = python_graph()
     graph["engine.trace.checks.record_consistency"] = graph["engine.trace.checks.record_consistency"] | {
         "engine.cost.roofline"
@@ -266,7 +266,7 @@ def test_a_planted_circle_of_rooms_is_found() -> None:
     assert any("engine.cost" in circle and "engine.trace" in circle for circle in circles(rooms_of(graph, 2)))
 
 
-MOST_FILES = 25  # of a folder, but of a family of methods
+MOST_FILES = 25  # in a folder, except a folder of a family of methods
 
 
 def test_no_folder_holds_too_many_files() -> None:
@@ -287,7 +287,7 @@ def test_imports_form_no_circle() -> None:
 
 
 def test_every_import_of_a_script_is_read() -> None:
-    """An import in a form that ASKED does not know would be missed by the graph."""
+    """The graph would miss an import in a form that ASKED does not know."""
     text = {name: path.read_text(encoding="utf-8") for name, path in scripts().items()}
     anyway = re.compile(r"""^import\b|^export [{*]|\bimport\(""", re.MULTILINE)
     counts = {name: (len(ASKED.findall(t)), len(anyway.findall(t))) for name, t in text.items()}
@@ -308,7 +308,7 @@ def test_every_import_of_a_script_is_read() -> None:
     ids=["import", "export", "inside a function"],
 )
 def test_a_planted_circle_of_scripts_is_found(planted: str, tmp_path: Path) -> None:
-    """runs.js, which the tabs' pages import, is made to import the tabs."""
+    """The test makes runs.js, which the tabs' pages import, import the tabs."""
     copy = tmp_path / "runs.js"
     copy.write_text(f"{scripts()['runs.runs'].read_text(encoding='utf-8')}\n{planted}\n", encoding="utf-8")
     graph = script_graph({**scripts(), "runs.runs": copy})
@@ -326,7 +326,7 @@ def test_a_planted_circle_of_scripts_is_found(planted: str, tmp_path: Path) -> N
     ids=["on import", "for types", "inside a function"],
 )
 def test_a_planted_circle_is_found(planted: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """engine.decoding.bases.state, which session.py imports, is made to import it back."""
+    """The test makes engine.decoding.bases.state, which session.py imports, import it back."""
     home = "engine.decoding.bases.state"
     copy = tmp_path / "state.py"
     copy.write_text(f"{modules()[home].read_text(encoding='utf-8')}\n\n{planted}\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The wheel: holds all that the lab needs, and works where nothing of the repository is in sight."""
+"""The wheel holds everything that the lab needs, and works where the repository is not visible."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.xdist_group("package")  # one process builds the wheel 
 
 
 def away(folder: str, names: list[str]) -> set[str]:
-    """What of a folder is not copied: a room may be called as a folder beside the rooms."""
+    """The names in a folder that are not copied; a room may have the same name as a folder next to the rooms."""
     return NEVER(folder, names) | (NOT_BESIDE_THE_ROOMS & set(names) if Path(folder) == ROOT else set())
 
 
@@ -60,7 +60,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     done = subprocess.run([*command, str(wheel)], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    # A folder named in a .pth file lends its packages; its own .pth files, editable installs among them, are not read.
+    # A folder named in a .pth file lends its packages. Its own .pth files, including editable installs, are not read.
     lent = [p for p in sys.path if p.endswith(("site-packages", "dist-packages"))]
     own = subprocess.run(
         [python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"],
@@ -101,7 +101,7 @@ def test_wheel_has_the_version_of_the_package(wheel: Path) -> None:
 
 def test_installed_wheel_decodes_far_from_the_repository(python: Path, tmp_path: Path) -> None:
     program = python.with_name("decodescope.exe" if os.name == "nt" else "decodescope")
-    # User data go to a folder of the test's own; nothing is fetched.
+    # User data go to a folder of the test's own; nothing is downloaded.
     env = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "XDG_"))}
     env |= {"HOME": str(tmp_path), "LOCALAPPDATA": str(tmp_path), "HF_HUB_OFFLINE": "1"}
     where = subprocess.run(

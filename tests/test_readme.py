@@ -1,4 +1,4 @@
-"""The README's Python part runs as it stands."""
+"""The README's Python part runs unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of guided tours read: the runs of examples, and what stops say of them."""
+"""What tests of guided tours read: the runs of examples, and the texts of stops about them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from decodescope.engine.trace import Step, Trace, open_trace
 from decodescope.lab.wire.messages import messages
 
 TOURS = tours()
-NEAR = 1e-3  # between two logits of which either may be the greater on another machine
+NEAR = 1e-3  # distance of two logits; on another machine either may be greater
 
 
 @contextmanager
@@ -38,8 +38,11 @@ def steps_of(name: str) -> list[Step]:
 
 
 def rows(step: dict[str, Any]) -> list[list[Any]]:
-    """The nodes of a step; those of a block that settles are its tokens, of which the final ones count as accepted, and those
-    of a canvas its places, which count so once they are settled. Of texts side by side each has a node."""
+    """The nodes of a step.
+
+    In a settling block they are its tokens; the final ones count as accepted. In a canvas they are its places, which count as
+    accepted once they are settled. Each of several texts side by side has one node.
+    """
     side = len(step.get("threads", {}).get("alive", ())) or len(
         step.get("branches", {}).get("open", {}).get("tokens", ())
     )
@@ -67,29 +70,29 @@ def rows(step: dict[str, Any]) -> list[list[Any]]:
 
 
 def says(stop: TourStop, *numbers: float, digits: int = 4) -> None:
-    """The text of the stop has these numbers, as they are recorded."""
+    """Assert that the text of the stop has these numbers, as they are recorded."""
     for number in numbers:
         assert f"{number:.{digits}f}" in stop.text, (stop.title, number)
 
 
 def origins(step: dict[str, Any]) -> list[str]:
-    """Where the tokens of a step come from."""
+    """The origins of a step's tokens."""
     return [origin for *_, origin in step["made"]]
 
 
 def notes(step: Step) -> dict[str, Any]:
-    """What the drafter said of its draft."""
+    """The drafter's notes on its draft."""
     assert step.draft is not None and step.draft.notes is not None
     return step.draft.notes
 
 
 def text_of(steps: list[dict[str, Any]]) -> str:
-    """What was written."""
+    """The written text."""
     return "".join(piece for step in steps for _, piece, _ in step["made"])
 
 
 def cache_of(name: str) -> list[Any]:
-    """What an example records of the target's cache, step by step."""
+    """The records of the target's cache in an example, step by step."""
     return [next(x for x in step.cache if x.lane == "target") for step in steps_of(name)]
 
 

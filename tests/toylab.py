@@ -1,4 +1,4 @@
-"""A lab over toy models, whose tokens read as we like."""
+"""A lab over toy models with readable tokens."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Words:
 
 
 class ToyPlay(RunService):
-    """pausing: whether a run is paused before its first step, so that a test can look at it while it goes."""
+    """A RunService for tests; pausing: whether a run pauses before its first step, so that a test can look at it."""
 
     pausing = False
 
@@ -80,7 +80,7 @@ def toy_play(folder: Path, texts: list[str] | None = None) -> ToyPlay:
     torch.set_num_threads(1)  # many threads that wait for each other are slower on such a small model
     target, draft = toys.target(), toys.draft()
     target.tokenizer = draft.tokenizer = Words(texts)
-    draft.fingerprint = "1" * 16  # its weights are others
+    draft.fingerprint = "1" * 16  # its weights differ
     made = ToyPlay("toy", "toy-draft", folder)
     made.models.put(target=target, draft=draft)
     return made
@@ -88,7 +88,7 @@ def toy_play(folder: Path, texts: list[str] | None = None) -> ToyPlay:
 
 @contextmanager
 def occupied(play: ToyPlay) -> Iterator[RecordStream]:
-    """A run of somebody else, that the worker makes a step of until the block is left; then it is stopped."""
+    """Start somebody else's run, keep the worker in one of its steps until the block ends, then stop it."""
     free, before = Event(), play.pausing
     play.pausing = True
     channel = play.start(speculative(max_new=100), "somebody else")
@@ -106,7 +106,7 @@ def occupied(play: ToyPlay) -> Iterator[RecordStream]:
 
 
 def speculative(prompt: str = "hello", max_new: int = 32, **more: Any) -> RunChoice:
-    """A run with a small tree at temperature 1."""
+    """The choice of a run with a small tree at temperature 1."""
     names = {"drafter": "draft_model", "sampler": ["temperature"]}
     return RunChoice(
         prompt,
@@ -118,12 +118,12 @@ def speculative(prompt: str = "hello", max_new: int = 32, **more: Any) -> RunCho
 
 
 def finished(play: RunService, **more: Any) -> Any:
-    """A run that is over."""
+    """Start a run and wait until it is over."""
     channel = play.start(speculative(**more))
     assert play._jobs[channel.run].wait(300)
     return channel
 
 
 def guarded(play: RunService, page: bool = False, **more: Any) -> Guard:
-    """What the server serves, here on the port PORT."""
+    """The application that the server serves, here on the port PORT."""
     return Guard(build_app(play, page=page), **{"port": PORT, **more})

@@ -142,11 +142,11 @@ from decodescope.testing.toys import (
 
 helpers = helper_models  # its name in version 0.1, which scripts use
 
-TIMES = str(Path(__file__).resolve().parent / "methods" / "times.json")  # of blocks of the toy, made up
+TIMES = str(Path(__file__).resolve().parent / "methods" / "times.json")  # made-up times of the toy's blocks
 # ids: what the lively target wrote, and noise
 DATASTORE = str(Path(__file__).resolve().parent / "methods" / "datastore.txt")
 
-# Settings under which a component does something on a toy; [{}]: as it comes. One without knobs needs no entry.
+# Settings under which a component does something on a toy; [{}]: the defaults. A component without knobs needs no entry.
 SETTINGS: dict[str, list[dict[str, Any]]] = {
     "aggressive": [{}],
     "anpd": [{}],

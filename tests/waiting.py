@@ -1,4 +1,4 @@
-"""The one place in which the tests wait for another thread or process: for a condition, never for a time."""
+"""The one place where the tests wait for another thread or process: for a condition, never for a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LONG = 120  # s that a condition may take on a machine that is busy with other t
 
 
 def eventually(condition: Callable[[], T], said: str = "what was waited for did not come") -> T:
-    """Ask until the answer is true, and return it."""
+    """Call `condition` until its result is true, and return the result."""
     until = time.monotonic() + LONG
     while not (answer := condition()):
         assert time.monotonic() < until, said
@@ -23,6 +23,7 @@ def eventually(condition: Callable[[], T], said: str = "what was waited for did 
 
 
 def awaited(work: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine returns. It runs in a thread of its own: ours has a loop already once a browser was driven in it."""
+    """Run a coroutine in a thread of its own and return its result; our thread already has a loop once a browser was driven in
+    it."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()

@@ -1,4 +1,4 @@
-"""What only a CUDA device can show: the CPU's text, memory that is freed there, traces that agree, faults that end a run."""
+"""What only a CUDA device can show: the CPU's text, memory freed on the device, consistent traces, faults that end a run."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_memory_that_runs_out_ends_the_run_in_a_sentence_and_keeps_its_steps() -
     hoard = list[torch.Tensor]()
     torch.cuda.set_per_process_memory_fraction(torch.cuda.memory_reserved() / torch.cuda.mem_get_info()[1])
     try:
-        for size in (1 << 20, 1 << 14, 512):  # bytes; the last is what an allocation takes at least
+        for size in (1 << 20, 1 << 14, 512):  # bytes; the last is the smallest allocation
             with suppress(torch.OutOfMemoryError):
                 while True:
                     hoard.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
@@ -80,7 +80,7 @@ def test_memory_that_runs_out_ends_the_run_in_a_sentence_and_keeps_its_steps() -
     assert session.sink.steps and check(session.sink).ok
 
 
-# an index out of bounds is asserted on the device, which answers this process no more
+# an index out of bounds raises an assertion on the device, which then no longer answers this process
 LOST = """
 import toys, torch
 from decodescope.engine import Session

@@ -1,5 +1,7 @@
-"""What `make test` does where something is missing: it installs nothing into the system, says so, and CI refuses to begin. And
-where the system makes no links, where types are read."""
+"""What `make test` does if something is missing: it installs nothing into the system and says so; CI refuses to begin.
+
+It also covers a system that makes no links, and where types are read.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from source import ROOT
 
 @pytest.fixture
 def environment(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """scripts/environment.py, on a machine without a browser, where nothing may be run."""
-    monkeypatch.syspath_prepend(ROOT / "scripts")  # as it is where the script is run
+    """scripts/environment.py on a machine without a browser, where running a program is not allowed."""
+    monkeypatch.syspath_prepend(ROOT / "scripts")  # as when the script is run
     spec = importlib.util.spec_from_file_location("environment_script", ROOT / "scripts" / "environment.py")
     assert spec is not None and spec.loader is not None
     script = importlib.util.module_from_spec(spec)

@@ -1,4 +1,4 @@
-"""What a file holds: sizes, names, docstrings, errors that are caught."""
+"""The content of a file: sizes, names, docstrings, caught errors."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from javascript import code
 from javascript import functions as script_functions
 from source import ROOMS, ROOT, broken, files, method_modules, modules, parsed, scripts
 
-# Errors that only a mistake in a program raises. Where they may be met: a stream that is not of Python's own
-# kind, and a contract that a part breaks.
+# Errors that only a programming mistake raises. Two places may catch them: for a stream that is not of Python's own kind, and
+# for a part that breaks a contract.
 OURS = {"AssertionError", "AttributeError", "TypeError"}
 MAY_MEET = {"app.cli": {"AttributeError"}, "app.commands.check": {"AssertionError"}}
 
 
 def test_a_mistake_of_ours_looks_like_one() -> None:
-    """It is not caught and taken for a record, a body or a file that makes no sense: those are checked where they come in."""
+    """It must not be caught as if a record, a body or a file made no sense: those are checked where they come in."""
     bad = []
     for module, path in modules().items():
         for node in ast.walk(parsed(path)):
@@ -35,7 +35,8 @@ def test_a_mistake_of_ours_looks_like_one() -> None:
     assert not bad, broken(bad)
 
 
-# Words that say nothing of what a variable holds. Where one stays: tensors in files of heads, and what recover() gives.
+# Words that say nothing about what a variable holds. They may stay for the tensors in files of heads, and for the result of
+# recover().
 EMPTY_NAMES = {"made", "found", "told"}
 KEEP_THEM = {
     "engine.model.heads.drafting.mlp_speculator",
@@ -45,7 +46,7 @@ KEEP_THEM = {
 
 
 def empty_names(tree: ast.Module) -> list[tuple[int, str]]:
-    """(line, name) of the variables, arguments and attributes with such a name. Functions may have it: they tell."""
+    """(line, name) of the variables, arguments and attributes with such a name; functions may have it."""
     names = []
     for node in ast.walk(tree):
         if isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
@@ -142,7 +143,7 @@ def test_method_file_holds_one_component_with_title_source_and_docstring(module:
 
 
 def test_every_public_name_has_a_docstring() -> None:  # noqa: C901
-    """An override may leave the words to the method that it overrides, wherever in our rooms that stands."""
+    """An override may leave the docstring to the method that it overrides, in any of our rooms."""
     classes: dict[str, ast.ClassDef] = {}
     for path in modules().values():
         classes.update({n.name: n for n in ast.walk(parsed(path)) if isinstance(n, ast.ClassDef)})
@@ -179,7 +180,7 @@ def test_every_public_name_has_a_docstring() -> None:  # noqa: C901
 
 
 def functions(node: ast.Module | ast.ClassDef) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
-    """The public functions that stand directly in a file or class; not overloads, not setters."""
+    """The public functions directly in a file or class, without overloads and setters."""
     spoken_for = re.compile(r"(^|\.)(overload|setter|deleter)$")
     return [
         n
@@ -223,8 +224,8 @@ def test_no_line_of_a_script_is_too_long() -> None:
     assert not bad, broken(bad)
 
 
-# Functions of scripts that are longer than LONGEST, each with the lines that it takes: they may become shorter, and no other
-# may join them.
+# Functions of scripts that are longer than LONGEST, each with its number of lines. They may get shorter, and no function may be
+# added.
 LONGEST = 130
 LONGER: dict[str, int] = {}
 
@@ -244,7 +245,7 @@ def test_functions_of_scripts_stay_small() -> None:
 
 
 def test_a_long_function_of_a_script_is_found() -> None:
-    """Whichever way it is written; what stands in strings, patterns and comments is no code, and an `if` no function."""
+    """A function is found however it is written. Strings, patterns and comments are no code, and an `if` is no function."""
     body, around = (
         "x();\n" * LONGEST,
         'const a = "{"; // }\nconst b = `{ ${[1, { c: `}` }]} {`, c = /[/{]/;\n',

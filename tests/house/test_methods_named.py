@@ -1,4 +1,4 @@
-"""Methods are known by what they say of themselves: no other file names one, and none is asked for its class."""
+"""Methods are known by what they declare: no other file names one, and no code asks for a method's class."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 from source import ROOT, WEB, broken, families, method_modules, modules, parsed, within
 
-# where the name of a method may stand beside its own file, each with the reason
+# places outside a method's own file that may name it, each with the reason
 NAMES_METHODS = {
     "engine/bench/": "what is measured",
     "app/runs/catalogue/presets.py": "what the page offers",
@@ -24,7 +24,7 @@ NAMES_METHODS = {
     "testing/": "sizes of toy heads, and usual parts beside the one that is looked at",
     "lab/web/debugger/whatif/whatif.js": "a temperature is asked for",
 }
-# names that are words too: found where they are compared with a part's name, or chosen as a part
+# names that are ordinary words too: found only where they are compared with a part's name, or chosen as a part
 WORDS = {
     "none": "there is nothing",
     "chain": "a draft without branches",
@@ -79,12 +79,12 @@ def names_of_methods(text: str, python: bool, own: str = "") -> list[str]:
 
 
 def constants(node: ast.expr | None) -> list[object]:
-    """What stands in an expression as it is, by itself or in a list or tuple."""
+    """The constants in an expression, alone or in a list or tuple."""
     return [x.value for x in getattr(node, "elts", [node]) if isinstance(x, ast.Constant)]
 
 
 def test_no_method_is_named_outside_its_own_file() -> None:
-    """Whoever checks, tells, draws or chooses parts reads what they say of themselves."""
+    """Code that checks, reports, draws or chooses parts reads what the parts declare."""
     bad, used = [], set()
     for path in [*modules().values(), *WEB.rglob("*.js")]:
         name = path.relative_to(ROOT).as_posix()
@@ -131,7 +131,7 @@ def parts_of_methods() -> set[str]:
 
 
 def asked_for_its_class(tree: ast.Module) -> list[int]:
-    """The lines that ask of which class a part is: isinstance, issubclass, type(x) is, match."""
+    """The lines that test the class of a part: isinstance, issubclass, type(x) is, match."""
     parts, lines = parts_of_methods(), []
     for node in ast.walk(tree):
         asked: list[ast.expr] = []
@@ -148,7 +148,7 @@ def asked_for_its_class(tree: ast.Module) -> list[int]:
 
 
 def test_no_part_is_asked_for_its_class() -> None:
-    """A family's base has the word that a caller needs."""
+    """A family's base class has the attribute that a caller needs."""
     assert len(parts_of_methods()) > 60
     bad = [
         f"{module}:{line}"

@@ -47,7 +47,7 @@ def test_the_workflow_runs_the_commands_of_the_readme_and_may_write_nothing() ->
 
 @pytest.mark.parametrize("path", [WORKFLOW, ROOT / ".ci" / "run"], ids=lambda path: path.name)
 def test_ci_asks_the_script_for_a_browser(path: Path) -> None:
-    """Only the script knows what browsers are called."""
+    """Only the script knows the names of browsers."""
     text = path.read_text(encoding="utf-8")
     assert "scripts/environment.py browser" in text and "google-chrome" not in text
 

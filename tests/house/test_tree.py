@@ -1,4 +1,4 @@
-"""What never stands in a page, and the tree: packages, requirements, sizes of files, notebooks, the tests themselves."""
+"""What a page must never contain, and the tree: packages, requirements, file sizes, notebooks, the tests themselves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from decodescope.engine.core.extras import EXTRAS
     ],
 )
 def test_no_text_becomes_markup(pattern: str) -> None:
-    """What a model or a file says is put into a page as text; these calls would read it as markup or code."""
+    """A page inserts the output of a model or a file as text; these calls would read it as markup or code."""
     bad = [
         f"{path.relative_to(ROOT)}:{number}"
         for path in files()
@@ -44,7 +44,7 @@ def test_no_text_becomes_markup(pattern: str) -> None:
 
 
 def test_html_written_in_python_is_constant() -> None:
-    """No f-string, sum, `%`, `.format` or `.join` is handed to an HTML component, widget or template."""
+    """No f-string, sum, `%`, `.format` or `.join` is passed to an HTML component, widget or template."""
     makers = {"HTML", "HTMLMath", "Markdown", "Markup", "HTMLResponse"}
     words = {"html_template", "css_template", "js_on_load", "head", "js"}
     bad = []
@@ -63,7 +63,7 @@ def test_html_written_in_python_is_constant() -> None:
 
 
 def composed(value: ast.expr) -> bool:
-    """Whether an expression puts pieces of text together."""
+    """Whether an expression joins pieces of text."""
     if isinstance(value, ast.JoinedStr):
         return True
     if isinstance(value, ast.BinOp):
@@ -77,7 +77,7 @@ def composed(value: ast.expr) -> bool:
 
 @cache
 def pyproject() -> dict:
-    """pyproject.toml as it stands."""
+    """The content of pyproject.toml."""
     return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -103,11 +103,11 @@ def test_root_holds_no_other_python_file() -> None:
 
 
 def requirements() -> list[str]:
-    """The names of our direct requirements, those for development included."""
+    """The names of our direct requirements, including those for development."""
     project = pyproject()["project"]
     lists = [project["dependencies"], *project["optional-dependencies"].values()]
     names = {re.split(r"[\[<>=!~; ]", line)[0] for lines in lists for line in lines}
-    return sorted(names - {"decodescope"})  # the extra `all` is made of the others
+    return sorted(names - {"decodescope"})  # the extra `all` consists of the others
 
 
 def test_every_requirement_is_pinned_and_explained() -> None:
@@ -119,7 +119,7 @@ def test_every_requirement_is_pinned_and_explained() -> None:
 def test_the_extras_are_those_that_a_refusal_names() -> None:
     wanted = pyproject()["project"]["optional-dependencies"]
     parts = {name: {re.split(r"[<>=]", x)[0] for x in wanted[name]} for name in EXTRAS}
-    with_gradio = {"fastapi", "uvicorn"}  # it brings them
+    with_gradio = {"fastapi", "uvicorn"}  # gradio installs them
     assert parts == {name: set(packages) - with_gradio for name, packages in EXTRAS.items()}
     assert set(wanted) == {*EXTRAS, "all", "dev", "types"} and wanted["all"] == [
         f"decodescope[{','.join(EXTRAS)}]"
@@ -127,7 +127,7 @@ def test_the_extras_are_those_that_a_refusal_names() -> None:
 
 
 def test_what_is_imported_is_required() -> None:
-    """No import leans on a package that only comes along with another; fastapi and the like come with gradio."""
+    """No import relies on a package that only another package brings; fastapi and the like come with gradio."""
     owners = importlib.metadata.packages_distributions()
     known = {
         *requirements(),
@@ -186,8 +186,10 @@ def test_notebooks_are_saved_without_outputs() -> None:
 
 
 def test_browser_tests_have_a_group() -> None:
-    """Tests run in several processes; two of them must not drive the page and its server at the same time on a small machine.
-    Views that are drawn without it are a group of their own."""
+    """Tests run in several processes, and two must not drive the page and its server at once on a small machine.
+
+    Tests of views that are drawn without the page have a group of their own.
+    """
     texts = {
         p: p.read_text(encoding="utf-8")
         for p in (ROOT / "tests").rglob("test_*.py")
@@ -199,7 +201,7 @@ def test_browser_tests_have_a_group() -> None:
 
 @pytest.mark.xdist_group("house")
 def test_processes_know_the_groups(request: pytest.FixtureRequest) -> None:
-    """The scheduler reads the group off a test's name; some versions of pytest do not let it be written there."""
+    """The scheduler reads the group from a test's name; some versions of pytest do not let the group be written there."""
     if getattr(request.config.option, "loadgroup", False):
         assert request.node.nodeid.endswith("@house")
 
@@ -211,7 +213,7 @@ def test_scripts_can_be_run() -> None:
 
 
 def test_no_test_sleeps() -> None:
-    """Tests wait for conditions, in tests/waiting.py and by what the browser offers."""
+    """Tests wait for conditions, with tests/waiting.py and with what the browser offers."""
     pattern = re.compile(r"\bsleep\(|\bimport sleep\b|wait_for_timeout\(")
     bad = [
         f"{path.relative_to(ROOT)}:{number}"
