@@ -23,7 +23,9 @@ def eventually(condition: Callable[[], T], said: str = "what was waited for did 
 
 
 def awaited(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine in a thread of its own and return its result; our thread already has a loop once a browser was driven in
-    it."""
+    """Run a coroutine in a thread of its own and return its result.
+
+    Our own thread already has a loop once a browser was driven in it.
+    """
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(asyncio.run, work).result()

@@ -1,4 +1,4 @@
-"""Adapters: merged as they are read, part of the model's name and fingerprint, refused where they do not belong."""
+"""Adapters: merged while they are read, part of the model's name and fingerprint, refused if they belong to another model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MATRICES = {
 
 
 def deltas(size: float = 1.0) -> dict[str, Tensor]:
-    """A and B of some matrices, whose numbers bfloat16 holds."""
+    """A and B for some matrices, with numbers that bfloat16 can hold."""
     g, tensors = torch.Generator().manual_seed(7), {}
     for name, (rows, columns) in MATRICES.items():
         tensors[f"{name}.A"] = torch.randn(RANK, columns, generator=g).bfloat16().float()
@@ -48,14 +48,14 @@ def deltas(size: float = 1.0) -> dict[str, Tensor]:
 
 
 def adapted(folder: Path, tensors: Mapping[str, Tensor], name: str = "more", **config: Any) -> str:
-    """Give the model of `folder` an adapter; the two's reference."""
+    """Give the model of `folder` an adapter; return the reference of the two together."""
     said: dict[str, Any] = {"rank": RANK, "alpha": ALPHA, "base": fingerprint(folder), **config}
     write(folder / "adapters" / name, tensors, **said)
     return f"{folder}+{name}"
 
 
 def logits(model: Model) -> Tensor:
-    """float [6, V] after some tokens, without a cache."""
+    """The logits, float [6, V], after some tokens, without a cache."""
     session = Session(model, Method(), [5, 11, 23, 2, 9, 30], max_new_tokens=1)
     return session.target.forward(Feed.causal_chain([5, 11, 23, 2, 9, 30], 0, model.decoder.device))[
         0
@@ -63,7 +63,7 @@ def logits(model: Model) -> Tensor:
 
 
 def by_hand(folder: Path, into: Path, tensors: Mapping[str, Tensor], rows: Mapping[str, list[int]]) -> Path:
-    """A checkpoint in float64 whose matrices are W + alpha / rank * B A, and whose rows are those of the adapter."""
+    """Write a float64 checkpoint with the matrices W + alpha / rank * B A, and with the rows of the adapter."""
     shutil.copytree(folder, into, ignore=shutil.ignore_patterns("adapters"))
     weights = {name: x.double() for name, x in load_file(folder / "model.safetensors").items()}
     for name in {x[:-2] for x in tensors if x[-2:] in (".A", ".B")}:
@@ -152,7 +152,7 @@ def test_a_config_that_does_not_fit_is_refused_with_a_sentence(tmp_path: Path, c
 
 
 def refused(reference: str, match: str) -> None:
-    """`load` says why in one sentence."""
+    """Check that `load` refuses with one sentence that matches."""
     with pytest.raises(LoadError, match=match) as error:
         load(reference, device="cpu")
     text = str(error.value)
@@ -232,7 +232,7 @@ def test_drafting_on_an_adapted_model_writes_its_own_greedy_text_and_the_trace_n
 
 @sizes("most", usual=1, full=100)
 def test_shipped_adapters_do_what_their_cards_say(most: int) -> None:
-    """most: adapters under which texts are written; a card is read of each"""
+    """most: number of adapters under which texts are written; the card of every adapter is read."""
     shipped = [x for x in shipped_models() if x["adapter"]]
     due = {
         "lab+cllm",
@@ -247,7 +247,7 @@ def test_shipped_adapters_do_what_their_cards_say(most: int) -> None:
     for turn, row in enumerate(x for x in shipped if x["path"].name == "lab"):
         card = json.loads((row["path"] / "adapters" / row["adapter"] / "config.json").read_text())
         nats = card["measured"]["nats"]
-        # with all layers that which learnt to run six of ten blocks loses most
+        # with all layers, the adapter that learnt to run six of ten blocks loses most
         assert nats["adapted"] <= nats["base"] + (0.35 if row["adapter"] == "skip_layer" else 0.1), row[
             "name"
         ]

@@ -1,4 +1,4 @@
-"""Added tokens: files next to tokenizer.json add them. They are read as in transformers 5, refused, or named in a remark."""
+"""Added tokens, from files next to tokenizer.json: each is read as in transformers 5, refused, or named in a remark."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ MARK: dict[str, Any] = {
 
 
 def token(content: str, **flags: Any) -> dict[str, Any]:
-    """A token as `added_tokens_decoder` has it."""
+    """A token as it is in `added_tokens_decoder`."""
     return {"content": content, **MARK, **flags}
 
 
 def typed(content: str, **flags: Any) -> dict[str, Any]:
-    """The same as a value of its own."""
+    """The same token as a value in its own right."""
     return {"__type": "AddedToken", **token(content, **flags)}
 
 
 def base(*added: AddedToken) -> tokenizers.Tokenizer:
-    """Five pieces, and these tokens."""
+    """A tokenizer with five pieces and these added tokens."""
     made = tokenizers.Tokenizer(models.BPE({"a": 0, "b": 1, "ab": 2, "<s>": 3, "Ġ": 4}, [("a", "b")]))
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.add_tokens(list(added))
@@ -47,7 +47,7 @@ Files = dict[str, Any]
 
 
 def write(path: Path, made: tokenizers.Tokenizer, config: Files | None, files: Files | None = None) -> Path:
-    """A folder with these files."""
+    """Write a folder with these files."""
     path.mkdir(exist_ok=True)
     (path / "tokenizer.json").write_text(made.to_str())
     if config is not None:
@@ -95,7 +95,7 @@ CASES: dict[str, Case] = {
 
 
 def flags(added: dict[int, AddedToken]) -> dict[int, tuple[Any, ...]]:
-    """Id -> text and flags."""
+    """Map each id to its text and flags."""
     return {
         at: (x.content, x.special, x.lstrip, x.rstrip, x.normalized, x.single_word) for at, x in added.items()
     }
@@ -139,7 +139,7 @@ def test_a_token_that_no_file_has_is_added_with_a_remark(tmp_path: Path) -> None
 def test_an_id_that_cannot_be_given_is_refused(
     config: dict[str, Any], files: dict[str, Any], tmp_path: Path
 ) -> None:
-    """transformers gives such a token the next free id: then the model reads the row of another."""
+    """transformers gives such a token the next free id; the model would then read the row of another token."""
     with pytest.raises(
         LoadError, match=r"\.json gives the added token '<x>' the id 7, and the next free one is 5; save"
     ):
@@ -220,7 +220,7 @@ def test_settings_that_would_change_a_text_are_named(tmp_path: Path) -> None:
 
 
 def test_spaces_that_would_be_cleaned_up_are_named_where_transformers_does_it(tmp_path: Path) -> None:
-    """It leaves the texts of BPE as they are."""
+    """For BPE, transformers leaves the text unchanged."""
     words = tokenizers.Tokenizer(models.WordPiece({"a": 0, "[UNK]": 1}, unk_token="[UNK]"))
     remarks = Tokenizer.from_folder(write(tmp_path, words, {"clean_up_tokenization_spaces": True})).remarks
     assert len(remarks) == 1 and "clean_up_tokenization_spaces is not followed" in remarks[0]

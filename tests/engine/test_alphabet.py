@@ -1,4 +1,4 @@
-"""Alphabet: what the ids of a model stand for reaches a sampler, is made when somebody asks, and once for a model."""
+"""Alphabet: the texts of a model's ids reach a sampler; they are computed on demand, and once per model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from decodescope.engine.session.batch.decode import BatchSettings, decode_batch
 
 @component
 class Uppercase(Sampler):
-    """Removes every id whose bytes hold a small letter; its state is what it was told."""
+    """Removes every id with a lower-case letter in its bytes; its state is the alphabet that it was given."""
 
     stateful = True
 
@@ -38,7 +38,7 @@ class Uppercase(Sampler):
 
 
 class Counting(Tokenizer):
-    """Counts how often it is asked for bytes."""
+    """Counts the requests for a token's bytes."""
 
     asked = 0
 
@@ -48,14 +48,14 @@ class Counting(Tokenizer):
 
 
 def counted():
-    """A lively model whose tokenizer counts."""
+    """A lively model with a tokenizer that counts."""
     model = bytewise.lively()
     model.tokenizer.__class__ = Counting
     return model
 
 
 def small(model, tokens: list[int]) -> bool:
-    """Whether there is a small letter among the bytes of tokens."""
+    """Whether the bytes of the tokens contain a lower-case letter."""
     return any(97 <= x <= 122 for token in tokens for x in model.tokenizer.bytes_of(token))
 
 

@@ -1,4 +1,4 @@
-"""The cache of answers: what is held, who goes, and that a repeat costs no pass."""
+"""The answer cache: what it holds, what it evicts, and that a repeat costs no pass."""
 
 from __future__ import annotations
 
@@ -66,8 +66,10 @@ def test_a_repeat_costs_no_pass_and_gives_the_stored_answer(monkeypatch: pytest.
 
 
 def test_least_expected_cost_evicts_the_smallest_product_of_a_hand_made_example() -> None:
-    """Behind a a b b b c: a 2 x 9 = 18, b 3 x 4 = 12, c 1 x 14 = 14, over 6; then d, 1 x 5, comes and stays out, and e, 1 x 30,
-    sends b away. LRU would send a away, and GDSF, which goes by size too, c."""
+    """Check the scores after a a b b b c, over 6: a 2 x 9 = 18, b 3 x 4 = 12, c 1 x 14 = 14.
+
+    Then d, 1 x 5, comes and stays out, and e, 1 x 30, evicts b. LRU would evict a, and GDSF, which also uses the size, c.
+    """
     costs = {"a": 9.0, "b": 4.0, "c": 14.0, "d": 5.0, "e": 30.0}
     sizes = {"a": 1, "b": 1, "c": 4, "d": 1, "e": 1}
 
@@ -82,7 +84,7 @@ def test_least_expected_cost_evicts_the_smallest_product_of_a_hand_made_example(
     assert last("lru", "aabbbce", 6).victims == ["a"]
     gdsf = last("gdsf", "aabbbce", 6)
     assert gdsf.scores == [18.0, 12.0, 3.5] and gdsf.victims == ["c"] and gdsf.clock == 3.5
-    aged = last("gdsf", "aabbbcedc", 6)  # c again: 4 of room, so the lowest go until it fits
+    aged = last("gdsf", "aabbbcedc", 6)  # c again needs room 4, so the lowest leave until it fits
     assert aged.scores == [18.0, 12.0, 3.5 + 30.0, 3.5 + 5.0] and aged.victims == ["d", "b"], (
         "later ones stand on the clock"
     )
@@ -115,7 +117,7 @@ def test_lru_is_an_ordered_dict_and_the_others_are_their_formulas() -> None:
 
 
 def test_costs_that_differ_are_where_lec_and_gdsf_win_on_a_zipf_workload() -> None:
-    """Costs 1 and 100, in no order of how often they are asked for: the expected cost says what is worth its place."""
+    """Costs are 1 and 100, independent of how often they are asked for: the expected cost says what is worth its place."""
     costs = [100.0 if Random(i).random() < 0.3 else 1.0 for i in range(60)]
     requests = zipf_requests(60, 3000, 0.9)
     paid = {x: workload_totals(workload(x, requests, costs, 12, [1] * 60).lookups) for x in EVICTS}
@@ -151,7 +153,7 @@ def test_what_never_fits_and_what_cannot_be_asked_for() -> None:
     shelf = HeldAnswers("gdsf", 3)
     assert shelf.miss("a", 1.0, 4).victims == ["a"] and not shelf.held
     with pytest.raises(ParamError, match="evicts"):
-        AnswerCache(4, "fifo")  # type: ignore[arg-type] # the point
+        AnswerCache(4, "fifo")  # a wrong name on purpose
     with pytest.raises(ParamError, match="capacity"):
         AnswerCache(0)
     with pytest.raises(ValueError, match="never answered"):

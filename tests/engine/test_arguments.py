@@ -1,4 +1,4 @@
-"""Arguments: what people type in Python simply works, or is refused in one sentence before anything is computed."""
+"""Arguments: what people type in Python works, or is refused in one sentence before anything is computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch: the plan reads the fewest tokens that one shared prefix a prompt allows, and texts are those of single runs."""
+"""A batch: the plan reads the fewest tokens that one shared prefix per prompt allows, and texts equal those of single runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from decodescope.engine.session.method import Method, MethodError
 
 
 def alike(count: int, seed: int, vocab: int = 13, longest: int = 40) -> list[list[int]]:
-    """Prompts of which many begin alike, at several depths, some of them twice."""
+    """Prompts that often share a beginning, at several depths; some occur twice."""
     draw, made = random.Random(seed), [[1]]
     for _ in range(count):
         before = draw.choice(made)
@@ -36,7 +36,7 @@ def alike(count: int, seed: int, vocab: int = 13, longest: int = 40) -> list[lis
 
 
 def least(prompts: list[list[int]]) -> int:
-    """By brute force: tokens read under the best set of prefixes, where each prompt goes on behind the longest that it has."""
+    """By brute force: tokens read under the best set of prefixes, if each prompt continues after its longest prefix."""
     prefixes = {tuple(x[:i]) for x in prompts for i in range(1, len(x))}
     worth = [p for p in prefixes if sum(tuple(x[: len(p)]) == p and len(x) > len(p) for x in prompts) > 1]
     sets = chain.from_iterable(combinations(worth, k) for k in range(len(worth) + 1))
@@ -72,7 +72,7 @@ def test_no_choice_of_one_prefix_a_prompt_reads_fewer_tokens() -> None:
 
 
 def test_a_deep_prefix_of_many_is_read_behind_a_copy_of_a_shallow_one() -> None:
-    """Two groups below one beginning: each has its long prefix for itself, and the beginning is read twice."""
+    """Two groups share a beginning: each has its own long prefix, and the beginning is read twice."""
     begin, first, second = [1, 2], [3] * 20, [4] * 20
     prompts = [[*begin, *x, i] for x in (first, second) for i in range(3)]
     plan = plan_batch(prompts)
@@ -105,7 +105,7 @@ def test_texts_are_those_of_single_runs_and_each_token_of_the_plan_is_read_once(
 
 
 class Counted:
-    """A decoder that notes of each pass its rows, its sequences, and whether it reads a prompt."""
+    """A decoder that records for each pass its rows, its sequences, and whether it reads a prompt."""
 
     def __init__(self, decoder: Any, fed: list[tuple[int, int, bool]]):
         self._decoder, self._fed = decoder, fed
@@ -196,7 +196,7 @@ def test_a_batch_is_halted_between_the_pieces_of_a_long_prefix(monkeypatch: pyte
 
 
 def test_prompts_that_lie_in_each_other_are_planned_in_no_time() -> None:
-    """The tree is as deep as it has nodes. Lines of Python that run are counted: twice as many prompts take hardly more."""
+    """The tree is as deep as its number of nodes; for twice as many prompts, hardly more lines of Python run."""
     looked: dict[int, int] = {}
     for count in (100, 200):
         prompts, lines = [[1] * n for n in range(1, count + 1)], 0

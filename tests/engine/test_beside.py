@@ -1,4 +1,4 @@
-"""Entries without tokens: what stands beside the entries of a text is read by every row, and nothing else hears of it."""
+"""Entries without tokens: every row reads them together with the text's entries, and nothing else sees them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TEXT = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 5, 8, 9, 7, 9]
 
 
 def lane(vectors: list[ExtraEmbeds], policy: str = "keep_all", **knobs: int) -> Lane:
-    """A lane of the toy that reads these vectors too."""
+    """A lane of the toy that also reads these vectors."""
     method = Method.from_names({"policy": policy}, {"policy": knobs})
     made = Lane("target", toys.decoder(dtype=torch.float64), method.policy, needs=method.needs)
     made.vectors = vectors
@@ -47,7 +47,7 @@ def test_vectors_that_are_embeddings_read_as_the_tokens_would(at: int) -> None:
 
 
 def lane_bytes(text: list[int]) -> int:
-    """Bytes of a cache that read the text alone."""
+    """Bytes of a cache that has read only the text."""
     made = lane([])
     made.read(text)
     return made.cache.nbytes
@@ -73,7 +73,7 @@ def test_going_back_forgets_what_stood_further_on(length: int) -> None:
     ],
 )
 def test_a_policy_hears_of_the_text_alone(policy: str, knobs: dict[str, int]) -> None:
-    """Vectors that nobody attends to leave everything as it is: what is held, what it is worth, and the answer."""
+    """The vectors do not change how many entries a policy holds, nor (except for H2O) which ones."""
     far = ExtraEmbeds(embedded([7, 7]), "soft")
     mine, plain = lane([far], policy, **knobs), lane([], policy, **knobs)
     answers = [x.read(TEXT) for x in (mine, plain)]
@@ -88,7 +88,7 @@ def test_a_policy_hears_of_the_text_alone(policy: str, knobs: dict[str, int]) ->
     [("streaming_llm", {"sink_tokens": 2, "recent": 4}), ("lm_infinite", {"sink_tokens": 2, "window": 5})],
 )
 def test_a_prompt_reads_them_as_token_by_token(policy: tuple[str, dict[str, int]]) -> None:
-    """Also where distances are counted in the cache, or capped: near rows and far ones in one pass."""
+    """This also holds where distances are counted in the cache, or capped: near and far rows are in one pass."""
     name, knobs = policy
     mine, slow = (lane([ExtraEmbeds(embedded([7, 2]), "soft")], name, **knobs) for _ in range(2))
     for count in range(1, len(TEXT)):
@@ -97,8 +97,10 @@ def test_a_prompt_reads_them_as_token_by_token(policy: tuple[str, dict[str, int]
 
 
 def test_sinks_of_a_cache_stand_right_behind_them() -> None:
-    """StreamingLLM with two sinks, over a text with two vectors before it, is StreamingLLM with four sinks over the text whose
-    first two tokens have these embeddings."""
+    """StreamingLLM with two sinks, over a text with two vectors before it, equals StreamingLLM with four sinks.
+
+    The latter reads the text after two tokens with the embeddings of these vectors.
+    """
     ids = [7, 2]
     knobs = {"sink_tokens": 2, "recent": 4}
     mine = lane([ExtraEmbeds(embedded(ids), "soft")], "streaming_llm", **knobs)
@@ -163,7 +165,7 @@ def test_the_context_is_shorter_by_what_stands_beside_the_text() -> None:
 
 
 def test_a_fork_of_one_token_reads_them_before_it() -> None:
-    """Nothing of the prompt is read before its first commit then. Neither residual is ever full, so both read whole numbers."""
+    """Then no part of the prompt is read before its first commit. Neither residual is ever full, so both read whole numbers."""
     parts = [
         dict(prompt_compression="compress_then_prompt", kv_compression=("kivi", dict(group=4, buffer=x)))
         for x in (32, 64)

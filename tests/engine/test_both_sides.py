@@ -1,4 +1,4 @@
-"""A model without a causal mask: every row of a pass sees all of it, however the attention is worked out."""
+"""A model without a causal mask: every row of a pass sees the whole pass, however attention is computed."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_every_row_sees_every_row() -> None:
 
 @torch.inference_mode()
 def test_rows_behind_a_cache_see_it_and_each_other() -> None:
-    """The cached entries stay what they were: the first rows read without the later ones, as brute force lets them."""
+    """The cached entries do not change: the first rows were read without the later ones, as in brute force."""
     n = 7
     cache = KVCache(BOTH, dtype=torch.float64)
     DECODER.forward(Feed.causal_chain(TEXT[:n], 0), cache)

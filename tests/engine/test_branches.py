@@ -1,4 +1,4 @@
-"""Branches: one store and one pass for several texts, each what it is by itself, each entry held once."""
+"""Branches: one store and one pass for several texts; each text is as if alone, and each entry is held once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from decodescope.engine.model.forward.feed import Feed
 
 DOC = toys.prompts(1, 21, seed=4)[0]
 SPECS = {"full": toys.toy_spec(heads=()), "windowed": toys.toy_spec(heads=(), windows=(3, None, 4))}
-# bytes of one in a layer: by KV head, key and value in float64 and where it stands
+# bytes of one entry in a layer: by KV head, the key and value in float64 and the position
 ENTRY = 2 * (2 * 8 * 8 + 4)
 
 
@@ -27,12 +27,12 @@ def begun(spec: ModelSpec, tokens: list[int]) -> TextBranches:
 
 
 def alone(branches: TextBranches, tokens: list[int]) -> Tensor:
-    """The logits behind a text that is read by itself, without a cache."""
+    """The logits after a text that is read by itself, without a cache."""
     return branches.lane.decoder.forward(Feed.causal_chain(tokens, 0), None)[0, -1]
 
 
 def follow(branches: TextBranches, due: int) -> None:
-    """A pass, after which each text goes on with its likeliest token; each is what it is by itself."""
+    """Run a pass and continue each text with its likeliest token; check that each text is as if alone."""
     logits = branches.step()
     assert len(logits) == len(branches.alive) == due
     for branch, law in zip(branches.alive, logits, strict=True):
@@ -41,7 +41,7 @@ def follow(branches: TextBranches, due: int) -> None:
 
 
 def distinct(branches: TextBranches) -> int:
-    """Entries that the texts alive have, each counted once: two texts share what they have read of the same beginning."""
+    """The entries of the live texts, each counted once: two texts share what they have read of the same beginning."""
     return len({tuple(x.tokens[: i + 1]) for x in branches.alive for i in range(x.held)})
 
 
@@ -55,10 +55,10 @@ def test_texts_that_fork_and_end_apart_are_what_they_are_by_themselves(
     root = branches.alive[0]
     follow(branches, 1)
     assert branches._sees is None, "one text is alone, as in plain decoding"
-    child = branches.fork(root, len(root.tokens), [5])  # its parent's last token is not read yet
+    child = branches.fork(root, len(root.tokens), [5])  # the last token of its parent is not read yet
     follow(branches, 2)
     follow(branches, 2)
-    grandchild = branches.fork(child, len(child.tokens) - 2, [7, 2, 9])  # from the midst of another
+    grandchild = branches.fork(child, len(child.tokens) - 2, [7, 2, 9])  # from the middle of another text
     late = branches.fork(root, len(prompt), [1, 1])
     follow(branches, 4)
     branches.end(child)  # a parent goes before its child

@@ -1,4 +1,4 @@
-"""KVCache: what is committed, dropped and evicted is exactly what was asked for, and memory follows."""
+"""KVCache: it commits, drops and evicts exactly what a call asks for, and memory follows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPEC = ModelSpec("store", 2, 4, H, D, 16, 16, 11)
 
 
 def rows(start: int, count: int, batch: int = 1) -> tuple[Tensor, Tensor]:
-    """kv [2, B, H, count, D] and positions [B, count]; every number tells its position, head and sequence."""
+    """kv [2, B, H, count, D] and positions [B, count]; every number encodes its position, head and sequence."""
     at = torch.arange(start, start + count)
     kv = at[:, None] + torch.arange(D) / 8 + torch.arange(H)[:, None, None] * 1000
     kv = kv + torch.arange(batch)[:, None, None, None] * 10_000
@@ -30,7 +30,7 @@ def rows(start: int, count: int, batch: int = 1) -> tuple[Tensor, Tensor]:
 
 
 def tree(start: int, count: int, path: list[int], batch: int = 1) -> tuple[Tensor, Tensor]:
-    """`count` rows of which those on `path` continue the text at `start`; the others stand beside them, marked by 0.5."""
+    """`count` rows: those on `path` continue the text at `start`; the others are next to them, marked by 0.5."""
     at = torch.tensor([start + sum(x < i for x in path) for i in range(count)])
     kv, _ = rows(0, count, batch)
     off = torch.tensor([0.0 if i in path else 0.5 for i in range(count)])
@@ -52,7 +52,7 @@ def filled(count: int, **more: Any) -> LayerStore:
 
 
 def contents(made: LayerStore, head: int = 0, batch: int = 0) -> list[int]:
-    """Positions that a head really holds, ascending, read from its keys; values and told positions must agree."""
+    """The positions that a head really holds, ascending, read from its keys; values and recorded positions must agree."""
     k, v = made.k[batch, head, : made.n], made.v[batch, head, : made.n]
     live = (
         torch.ones(made.n, dtype=torch.bool) if made.present_mask is None else made.present_mask[batch, head]
@@ -65,7 +65,7 @@ def contents(made: LayerStore, head: int = 0, batch: int = 0) -> list[int]:
 
 
 def storages(made: LayerStore) -> int:
-    """Bytes of all that a store refers to."""
+    """Bytes of all storages that a store refers to."""
     tables = [
         made.kv,
         *made.columns.values(),
@@ -75,7 +75,7 @@ def storages(made: LayerStore) -> int:
 
 
 class Counted(TorchDispatchMode):
-    """Counts tensor operations, views aside."""
+    """Counts tensor operations, except views."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -203,8 +203,10 @@ def test_commit_of_a_tree_path_equals_a_fresh_prefill() -> None:
 @pytest.mark.parametrize("even", [True, False], ids=["even heads", "uneven heads"])
 @pytest.mark.parametrize("seed", range(6))
 def test_random_histories_equal_a_reference_of_sets(seed: int, even: bool) -> None:  # noqa: C901, PLR0915
-    """Some hundred operations; the reference keeps, per sequence and head, a dict position -> column value. Where heads keep
-    different numbers of entries memory is laid out by head; while they are even it never is."""
+    """Over 160 operations the store equals a reference: per sequence and head a dict position -> column value.
+
+    Where heads keep different numbers of entries, memory is laid out by head. While they are even, it never is.
+    """
     g = torch.Generator().manual_seed(seed)
 
     def pick(n: int) -> int:
@@ -213,7 +215,7 @@ def test_random_histories_equal_a_reference_of_sets(seed: int, even: bool) -> No
     made = store(batch=2, columns={"mass": EntryColumn(0.5), "words": EntryColumn(1, torch.int32, width=3)})
     made.evicted = []
     held: list[list[dict[int, float]]] = [[{} for _ in range(H)] for _ in range(2)]
-    origin = [0, 1]  # which sequence each one's numbers come from
+    origin = [0, 1]  # the sequence from which each one's numbers come
     done = dict.fromkeys(["commit", "rollback", "evict", "keep", "truncate", "rows", "shrink"], 0)
     length = parted = 0
     for _ in range(160):
@@ -298,7 +300,7 @@ def test_random_histories_equal_a_reference_of_sets(seed: int, even: bool) -> No
 
 
 def drop(made: LayerStore, held: list[list[dict[int, float]]], gone: Tensor) -> None:
-    """Take the slots `gone` (bool [B, H, n]) out of the reference."""
+    """Remove the slots `gone` (bool [B, H, n]) from the reference."""
     positions = made.positions().expand(2, H, made.n)
     for b, h, slot in gone.nonzero().tolist():
         if positions[b, h, slot] >= 0:
@@ -306,7 +308,7 @@ def drop(made: LayerStore, held: list[list[dict[int, float]]], gone: Tensor) -> 
 
 
 def found(made: LayerStore, origin: list[int]) -> list[list[dict[int, float]]]:
-    """What the store holds, in the reference's form; keys and values are compared with the numbers that were written."""
+    """The store's contents in the reference's form; keys and values are compared with the written numbers."""
     positions = made.positions().expand(2, H, made.n)
     live = torch.ones(2, H, made.n, dtype=torch.bool) if made.present_mask is None else made.present_mask
     wanted = positions[..., None] + torch.arange(D) / 8 + torch.arange(H)[:, None, None] * 1000
@@ -408,13 +410,13 @@ def test_capacity_grows_by_half() -> None:
 
 
 def test_half_of_a_heads_entries_are_half_of_its_pages() -> None:
-    """Measured from the storages; the other head's pages, and the columns that both share, stay as they are."""
+    """Measured from the storages: the other head's pages, and the columns that both heads share, do not change."""
     made = filled(640, columns={"mass": EntryColumn()})
     keep = torch.ones(1, H, 640, dtype=torch.bool)
     keep[0, 0, ::2] = False
     made.keep_where(keep)
     made.shrink()
-    made.shrink()  # the prompt's room is returned behind the next pass
+    made.shrink()  # the prompt's room is returned after the next pass
     whole, before = made.nbytes(), made.bytes_by_head()
     page = HEAD_PAGE * 2 * D * 4
     assert made.heads.kv.untyped_storage().nbytes() == (20 + 40) * page
@@ -429,7 +431,7 @@ def test_half_of_a_heads_entries_are_half_of_its_pages() -> None:
 
 
 def test_memory_by_head_settles() -> None:
-    """One head grows and one holds its budget: buffers move once in a page of rows, and little lies free."""
+    """One head grows and one keeps its budget: buffers move once per page of rows, and little memory is free."""
     made = filled(200)
     keep = torch.ones(1, H, 200, dtype=torch.bool)
     keep[0, 0, 40:] = False
@@ -516,7 +518,7 @@ def test_eviction_returns_memory() -> None:
     made.shrink()
     assert made.capacity == 1008, "nothing was dropped"
     made.evict(torch.arange(900).expand(1, H, 900))
-    made.shrink()  # the prompt was the widest pass since the last call, or it would be smaller still
+    made.shrink()  # the prompt was the widest pass since the last call; otherwise it would be smaller still
     made.shrink()
     assert made.capacity <= 192
     assert made.nbytes() < full / 4
@@ -524,7 +526,7 @@ def test_eviction_returns_memory() -> None:
 
 
 def test_what_one_eviction_frees_is_returned_once_the_prompts_last_chunk_is_behind() -> None:
-    """A policy that acts once, after the prompt: the next pass is narrow, so the chunk's room goes too; growth stays."""
+    """The policy acts once, after the prompt. The next pass is narrow, so the chunk's room is returned too; growth stays."""
     made = store(columns={"mass": EntryColumn()})
     for at in (0, 512):
         made.append(*rows(at, 512))
@@ -543,7 +545,7 @@ def test_what_one_eviction_frees_is_returned_once_the_prompts_last_chunk_is_behi
 
 
 def test_trees_do_not_make_memory_go_up_and_down() -> None:
-    """A budget of 256 entries and a tree of 80 nodes at every step: the capacity settles."""
+    """With a budget of 256 entries and a tree of 80 nodes at every step, the capacity settles."""
     made = filled(1000)
     made.evict(torch.arange(744).expand(1, H, 744))
     made.shrink()

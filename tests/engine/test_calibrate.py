@@ -66,7 +66,7 @@ def test_p_values_worked_by_hand() -> None:
 
 @pytest.mark.parametrize("test", [hoeffding, binomial, hoeffding_bentkus])
 def test_a_risk_at_the_bound_passes_no_more_often_than_eps(test) -> None:
-    """Exactly: over all counts of ones that 40 draws at the bound may have."""
+    """The probability is exact, over all counts of ones that 40 draws at the bound may have."""
     n, delta = 40, 0.2
     law = [math.comb(n, k) * delta**k * (1 - delta) ** (n - k) for k in range(n + 1)]
     ps = [test([1.0] * k + [0.0] * (n - k), delta) for k in range(n + 1)]
@@ -76,7 +76,7 @@ def test_a_risk_at_the_bound_passes_no_more_often_than_eps(test) -> None:
 
 
 def test_the_risk_holds_in_all_but_eps_of_200_splits_of_known_scores() -> None:
-    """Texts are numbers u from 0 to 1, the loss at the value v is 1 where u < v, so its expectation is v itself."""
+    """Texts are numbers u from 0 to 1. The loss at the value v is 1 where u < v, so its expectation is v itself."""
     chance, delta, eps, n = random.Random(5), 0.2, 0.1, 60
     grid = [i / 100 for i in range(1, 60)]
     broken = guessed = chosen = 0.0

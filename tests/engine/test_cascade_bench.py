@@ -1,4 +1,4 @@
-"""bench cascade: what is counted is what the passes of both models did, and nothing that is beaten is called best."""
+"""bench cascade: the counts are those of both models' passes, and no dominated router is called best."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ASKED = [question(1, "six times seven?", "42"), question(2, "well!", "no")]
 
 
 def small() -> Model:
-    """A random model of one layer with a head that says whether it is right."""
+    """A random model of one layer with a head that predicts whether the model is right."""
     spec = toys.toy_spec(vocab=257, name="little", n_layers=1, heads=("correctness",))
     return Model("little", Path("little"), spec, toys.decoder(spec, 6), letters(), "3" * 16, [])
 
@@ -51,7 +51,7 @@ def test_every_router_stands_between_the_two_models(found: dict[str, Any]) -> No
     assert (plain["cost"], plain["large"], plain["share"]) == (1.0, 1.0, 1.0)
     assert (alone["large"], alone["share"]) == (0.0, 0.0) and 0 < alone["cost"] < 0.7
     for name, one in methods.items():
-        if name.startswith("cascade"):  # either both models are paid for, or one alone
+        if name.startswith("cascade"):  # a run pays for both models, or for one alone
             assert one["large"] <= 1.0 and one["cost"] >= min(1.0, alone["cost"]), name
     for (strategy, router), taus in asked.items():
         theirs = [methods[f"{strategy}: {router} {tau:g}"]["share"] for tau in taus]
@@ -83,7 +83,7 @@ def test_operations_are_those_of_both_models_passes() -> None:
 
 
 def test_a_small_model_that_knows_spares_the_large_one() -> None:
-    """Their texts are the same, so every router keeps the accuracy, and one that always keeps the answer meets the goal."""
+    """Both models write the same texts, so every router keeps the accuracy; one that always keeps the answer meets the goal."""
     bench = CascadeBench(scripted(RULES, n_layers=5), scripted(KNOWING))
     record = measure_cascade(bench, ASKED).record()
     assert {one["accuracy"] for name, one in record["methods"].items() if "agreement" not in name} == {1.0}

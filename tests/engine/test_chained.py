@@ -1,4 +1,4 @@
-"""Chained: a lane that writes on alone leaves what one that is looked at leaves."""
+"""Chained: a lane that writes on its own leaves the same state as an observed one."""
 
 from __future__ import annotations
 

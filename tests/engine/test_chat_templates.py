@@ -1,4 +1,4 @@
-"""Chat templates in the manner of published ones: each writes what transformers 5 makes of it, in text and in ids."""
+"""Chat templates modelled on published ones: each writes what transformers 5 makes of it, in text and in ids."""
 
 from __future__ import annotations
 
@@ -298,7 +298,7 @@ def theirs(folder: Path) -> Any:
 
 
 def text_of(make: Any) -> str:
-    """The text that it makes, or that it refuses or fails, with the template's own sentence if there is one."""
+    """The text that it makes; otherwise that it refuses or fails, with the template's own sentence if there is one."""
     from jinja2.exceptions import TemplateError as JinjaError
 
     try:

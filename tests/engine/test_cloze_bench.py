@@ -1,4 +1,4 @@
-"""Exits on an encoder: the row of the mask alone decides when a pass ends, and the questions are as they should be."""
+"""Exits on an encoder: only the mask's row decides when a pass ends, and the questions are well formed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled: short passes that were compiled write what the plain ones write; what is not compiled is told in a sentence."""
+"""Compiled: compiled short passes give the text of the plain ones; a sentence says why a pass is not compiled."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from decodescope.engine.model.stores.cache import KVCache
 from decodescope.engine.session.method import Method
 from decodescope.engine.session.session import Session
 
-# what compiles takes a quarter of a minute: once, not in every process
+# compiling takes a quarter of a minute: do it once, not in every process
 pytestmark = pytest.mark.xdist_group("compiled")
-METHODS = {  # and whether their passes are plain: only those run compiled
+METHODS = {  # name -> method, and whether its passes are plain: only plain passes run compiled
     "plain": (Method(), True),
     "a tree": (Method.from_names({"drafter": "token_recycling"}), True),
     "evicting": (
@@ -44,7 +44,7 @@ METHODS = {  # and whether their passes are plain: only those run compiled
 
 
 def whole() -> Decoder:
-    """A lively toy, one matrix of each layer packed as those of larger models are."""
+    """A lively toy with one matrix of each layer packed as those of larger models are."""
     made = toys.decoder(seed=toys.LIVELY)
     if hasattr(torch.ops.mkldnn, "_reorder_linear_weight"):
         for layer in made.layers:

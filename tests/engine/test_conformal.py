@@ -1,4 +1,4 @@
-"""Conformal exits: each procedure is what its authors write, and what is promised holds on held-out splits."""
+"""Conformal exits: each procedure is what its authors describe, and the guarantees hold on held-out splits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ RULE = Method.from_names({"adaptive_depth": "confidence_exit"}, {"adaptive_depth
 
 
 def table(count: int, seed: int, layers: int = 4) -> tuple[Scores, Agrees]:
-    """Predictions of which deeper exits are oftener right; all are surer than they are right. Some scores are equal."""
+    """Predictions whose deeper exits are right more often; all are more confident than accurate, and some scores are equal."""
     g = np.random.default_rng(seed)
     hard = g.random((count, 1))
     agrees = g.random((count, layers)) > hard * np.linspace(0.9, 0.1, layers)
@@ -44,7 +44,7 @@ def table(count: int, seed: int, layers: int = 4) -> tuple[Scores, Agrees]:
 
 
 def by_hand(how: str, x: Scores, scores: Scores, agrees: Agrees, eps: float) -> int:
-    """One prediction, by the procedures' own words; equal scores count as above."""
+    """One prediction, computed as the procedures are worded; equal scores count as above."""
     worst = [max(row[~same]) for row, same in zip(scores, agrees, strict=True) if not all(same)]
     ranked = sorted([*worst, NEVER])
     quantile = ranked[int(np.ceil((len(ranked) - 1) * (1 - eps) - 1e-12))]
@@ -81,7 +81,7 @@ def test_equal_scores_are_drawn_and_never_leave_later_than_counted_whole() -> No
 
 
 def test_what_is_promised_holds_on_200_held_out_splits_and_what_is_not_breaks() -> None:
-    """The mean over the splits is what is promised, of the two procedures that read the table."""
+    """For the two procedures that read the table, the guarantee is for the mean over the splits."""
     eps, wrong = 0.1, dict.fromkeys(PROCEDURES, 0.0)
     saved = dict.fromkeys(PROCEDURES, 0.0)
     for split in range(200):
@@ -202,7 +202,7 @@ def test_thresholds_are_kept_under_a_name_and_stand_for_their_own_knob_alone(
 
 
 def _best(tokens: list[int], layer: int) -> int:
-    """The best token behind `tokens` in front of `layer`."""
+    """The best token after `tokens` in front of `layer`."""
     with torch.inference_mode():
         lane = Lane("target", DEEP.decoder, build("policy", "keep_all"))
         lane.read(tokens[:-1])

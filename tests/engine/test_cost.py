@@ -1,4 +1,4 @@
-"""The accounting of a pass: golden numbers, properties that tie it to a real run, and the arithmetic of drafting."""
+"""The cost of a pass: golden numbers, properties that tie it to a real run, and the arithmetic of drafting."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_pairs_and_entries_of_a_sliding_window_equal_a_counted_mask(n: int, held
 
 def test_tree_pairs_count_the_mask_of_a_tree() -> None:
     parents, held = [-1, -1, 0, 0, 2], 9
-    ancestors = [{0}, {1}, {0, 2}, {0, 3}, {0, 2, 4}]  # of each node, itself included
+    ancestors = [{0}, {1}, {0, 2}, {0, 3}, {0, 2, 4}]  # the ancestors of each node, itself included
     assert tree_pairs(parents, held) == (held + 1) + sum(held + 1 + len(a) for a in ancestors)
     chain = [-1, 0, 1]
     assert tree_pairs(chain, held) == 4 * held + 4 * 5 // 2
@@ -194,7 +194,7 @@ def test_a_recorded_pass_is_priced_by_its_own_sizes() -> None:
 
 
 def test_a_price_that_takes_the_scores_once_is_the_sum_of_all_operators() -> None:
-    """Of layers that are alike the scores are priced once and what stands beside them is kept; else operator by operator."""
+    """Layers that are alike are priced once, and the price of everything but their scores is kept; others by operator."""
     shapes = [TINY, replace(TINY, causal=False), replace(TINY, widths=tuple(range(96, 104)))]
     shapes += [replace(TINY, windows=(5, None) * 4), replace(TINY, groups=((2, 2), (1,)) * 4)]
     shapes += [replace(TINY, bits=(*((4.25, 8.0, 4.0, 16.0),) * 8, (3.5,)))]
@@ -253,7 +253,7 @@ def test_exit_tests_are_priced_by_kind() -> None:
 
 
 def test_testing_after_every_layer_can_cost_more_than_it_saves() -> None:
-    """Tiny, exit at depth 4, in weight bytes of one layer: a test a layer 9.7, one test 5.7, no exit 9.3."""
+    """Tiny, exit at depth 4, in units of one layer's weight bytes: a test per layer 9.7, one test 5.7, no exit 9.3."""
     layer = pass_cost(TINY, PassShape(1, 0, logits=0)).weight_bytes / 8
     left = pass_cost(TINY, PassShape(1, 0, logits=0, attn_layers=4, ffn_layers=4, propagated=4)).weight_bytes
     test = exit_test(TINY).weight_bytes

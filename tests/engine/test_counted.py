@@ -1,4 +1,4 @@
-"""The cost model beside what torch counts while passes run, and beside the storages that they read."""
+"""The cost model against what torch counts while passes run, and against the storages that they read."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ CASES = {
     "outliers": dict(kv_compression=("gear", dict(group=4, buffer=8, sparsity=0.1, rank=0, decode_rank=0))),
     "several sequences": dict(strategy=("samples", dict(samples=3))),
 }
-# beside these the rows of a pass see less than a chain: their tree is in no record
+# with these, rows of a pass see less than a chain does, because no record has their tree
 UNTOLD = {"tree of a draft model": "draft"}
 
 
@@ -54,8 +54,11 @@ def test_a_recorded_pass_costs_what_torch_counts(case: str, monkeypatch: pytest.
 
 
 def agree(both: list[tuple[Counted, Priced]], untold: str | None = None, whole: bool = False) -> None:
-    """Passes were counted as they were priced; of phase `untold` no more pairs than that; whole: kernels read more than is
-    charged, and the pairs under their masks are as many all the same."""
+    """Check that passes were counted as they were priced.
+
+    Passes of phase `untold` may have fewer pairs than priced. whole: kernels read more than is charged, and the pairs under
+    their masks are still as many.
+    """
     assert len(both) > 5, "the test needs passes"
     for mine, due in both:
         assert due.products == mine.products, mine.record
@@ -105,7 +108,7 @@ def test_so_does_one_whose_weights_were_changed(weights: str, monkeypatch: pytes
 def test_so_does_one_on_a_processor_that_packs_no_bfloat16(
     weights: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without AVX-512 a matrix in bfloat16 stays in rows, and its products are other operators; they cost as much."""
+    """Without AVX-512, a matrix in bfloat16 stays in rows. Its products are other operators, at the same cost."""
     monkeypatch.setattr("decodescope.engine.model.layers.matrix.can_pack", lambda dtype, device: False)
     decoder = changed_weights_agree(weights, monkeypatch)
     assert not decoder.unembedding.is_mkldnn and not decoder.layers[0].qkv.is_mkldnn
@@ -166,7 +169,7 @@ def test_a_tied_head_is_read_as_any_other_and_the_rows_of_the_embedding_are_not(
         pass_cost(tied.spec, PassShape(1, 9)).weight_bytes
         - pass_cost(tied.spec, PassShape(1, 9, logits=0)).weight_bytes
     )
-    assert 2 * head == tied.embed.nbytes == 13 * 32 * 4  # priced in two bytes a number, stored in four
+    assert 2 * head == tied.embed.nbytes == 13 * 32 * 4  # priced at two bytes per number, stored in four
 
 
 CACHES = {
@@ -203,7 +206,8 @@ def test_a_pass_reads_the_entries_that_its_cache_stores_and_writes_one(case: str
     assert stored == whole if case == "whole" else stored < whole
 
 
-# what is kept exactly, and of low rank, is a share of a block, rounded up: priced as in the short blocks behind the prompt
+# What is kept exactly, and at low rank, is a share of a block, rounded up. The price is that of the short blocks after the
+# prompt.
 SHARES = {
     "merged layers": dict(kv_compression=("minicache", dict(buffer=4))),
     "low rank": dict(kv_compression=("gear", dict(group=4, buffer=4, sparsity=0.1, rank=2, decode_rank=2))),
@@ -223,18 +227,18 @@ def test_the_prompts_longer_blocks_take_less_than_is_priced_and_not_much_less(ca
 
 
 def test_what_a_codec_computes_to_unpack_is_in_no_price(monkeypatch: pytest.MonkeyPatch) -> None:
-    """GEAR multiplies two thin matrices a head, for keys and for values, each time that it is read."""
+    """At each read, GEAR multiplies two thin matrices per head, for keys and for values."""
     ran = counted.counting(monkeypatch)
     session = toys.decode(toys.method(**SHARES["low rank"]), count=9)
     rank, width, heads, layers = 2, 8, 2, 3
-    for mine, due in counted.compared(session, ran)[2:]:  # behind the prompt, in two passes
+    for mine, due in counted.compared(session, ran)[2:]:  # after the prompt, which is read in two passes
         unpacked = mine.record.held // 4 * 4
         assert due.products == mine.products
         assert mine.scores - due.scores == layers * 2 * heads * 2 * unpacked * rank * width, mine.record
 
 
 def _stored(store: LayerStore) -> int:
-    """Bytes of the committed entries of a layer, those that it reads of another one too."""
+    """Bytes of a layer's committed entries, including those that it reads from another layer."""
     if isinstance(store, PackedStore):
         lent = [
             parts[name].nbytes

@@ -1,4 +1,4 @@
-"""Decoder: each way through it gives the same numbers as the plain one, and its probes say what happened."""
+"""Decoder: each path through it gives the same numbers as the plain one, and its probes record what happened."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ def cache_of(decoder: Decoder, tokens: list[int]) -> KVCache:
 
 
 def rows_of(decoder: Decoder, feed: Feed, cache: KVCache | None, **needs: object) -> tuple[Tensor, Probe]:
-    """Logits and probe of a pass."""
+    """The logits and the probe of a pass."""
     probe = Probe(Needs(**needs))  # type: ignore[arg-type] # fields of Needs by name
     return decoder.forward(feed, cache, probe), probe
 
 
 def close(a: Tensor, b: Tensor, atol: float = 1e-4) -> None:
-    """Equal within float32's noise."""
+    """Check equality within float32's noise."""
     torch.testing.assert_close(a, b, atol=atol, rtol=1e-4)
 
 
 def causal(spec: ModelSpec) -> Callable[[int, int, int, int], bool]:
-    """Each row sees those before it and itself, as far as the layer's window reaches."""
+    """Each row sees itself and the rows before it, as far as the layer's window reaches."""
     return lambda layer, head, t, s: s <= t and t - s < (spec.window(layer) or 10**9)
 
 
@@ -99,7 +99,7 @@ def test_entries_that_a_head_dropped_are_not_seen(spec: ModelSpec) -> None:
         inside = t - s < (spec.window(layer) or 10**9)
         return s <= t and inside and (t < n or s >= n or s in held[layer][head])
 
-    # the prompt itself was read with everything in sight; only the new rows miss what was dropped
+    # the prompt itself was read with everything visible; only the new rows miss what was dropped
     wanted = brute(decoder, [*TEXT, 8, 3], list(range(n + 2)), sees)[n:]
     got = decoder.forward(Feed.causal_chain([8, 3], n), cache)[0]
     close(got, wanted)
@@ -114,7 +114,7 @@ def test_entries_that_a_head_dropped_are_not_seen(spec: ModelSpec) -> None:
 def test_sinks_stand_closer_than_in_the_text(
     spec: ModelSpec, cap: int | None, attention: Literal["none", "rows"]
 ) -> None:
-    """Right before the others that are kept, or at a cap; the window of a layer counts as rotations do."""
+    """Sinks are directly before the other kept entries, or at a cap; a layer's window counts as rotations do."""
     decoder, n = toys.decoder(spec), len(TEXT)
     cache = cache_of(decoder, TEXT)
     gone = range(3, n - 10)
@@ -127,7 +127,7 @@ def test_sinks_stand_closer_than_in_the_text(
     seen[n:, n:] = TREE.ancestry()
 
     def away(t: int, s: int) -> int:
-        """How far behind row t entry s stands."""
+        """The distance of row t to entry s."""
         far = positions[t] - positions[s]
         if t < n or positions[s] >= 3:
             return far
@@ -154,7 +154,7 @@ def test_sinks_change_nothing_while_nothing_has_left() -> None:
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_rows_see_those_that_are_still_pending(spec: ModelSpec) -> None:
-    """A draft model's way: pass upon pass over rows without a verdict."""
+    """As in a draft model: several passes over rows without a verdict."""
     decoder, n = toys.decoder(spec), len(TEXT)
     cache, parts = cache_of(decoder, TEXT), []
     for at, tokens in ((0, [8]), (1, [3, 6, 1]), (4, [5]), (5, [0, 2])):
@@ -254,7 +254,7 @@ def test_embeddings_can_be_given_for_some_rows() -> None:
 
 
 def without(decoder: Decoder, skip: Skip) -> Decoder:
-    """The same decoder whose skipped blocks add nothing."""
+    """The same decoder, with the skipped blocks adding nothing."""
     layers = [
         replace(
             w,
@@ -281,7 +281,7 @@ def test_a_skipped_block_adds_nothing_and_stores_nothing(skip: Skip) -> None:
 
 
 class LeaveAt:
-    """Leaves before layer `at`; keeps what it was shown."""
+    """Leaves before layer `at`, and records what it was given."""
 
     whole = routes = False
     skipped_kv = "propagate"
@@ -296,7 +296,7 @@ class LeaveAt:
         return layer == self.at
 
     def gate(self, layer: int, before: Tensor, after: Tensor) -> tuple[int, ...]:
-        """No feed-forward block is left out."""
+        """Leave out no feed-forward block."""
         return ()
 
 

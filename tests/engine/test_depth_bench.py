@@ -1,4 +1,4 @@
-"""bench depth: what is counted is what the passes did, and a checked rule changes nothing."""
+"""bench depth: the counts are those of the passes, and a checked rule changes nothing."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def lively() -> dict[str, Any]:
 
 @pytest.mark.nightly
 def test_layers_that_do_nothing_may_be_left_out() -> None:
-    """Every exit says what the last layer says, so texts and accuracy are plain decoding's under every rule."""
+    """Every exit agrees with the last layer, so texts and accuracy equal plain decoding's under every rule."""
     bench = DepthBench(scripted(RULES, n_layers=5))
     found = measure_depth(bench, ASKED).record()
     assert json.dumps(found, allow_nan=False) and found["complete"] and found["kinds"] == {"qa": 3}
@@ -71,7 +71,7 @@ def test_a_checked_rule_writes_what_plain_decoding_writes_and_a_lossy_one_does_n
         if name.endswith(CHECKED):
             assert one["alike"] == 1.0 and one["tokens_a_pass"] >= 1.0, name
         elif name != BASELINE:
-            # of a trigram that is missing three rows run the layer that is looked up
+            # for a missing trigram, three rows run the layer that is looked up
             assert one["layers"] <= (5.0 + 3.0 if name == "trigrams" else 6.0), name
     assert min(one["alike"] for name, one in methods.items() if not name.endswith(CHECKED)) < 0.9
     assert methods["hash_exit"]["layers"] < 6.0 and methods["hash_exit"]["share"] < 1.0

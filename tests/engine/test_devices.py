@@ -1,4 +1,4 @@
-"""Mistakes with devices, seen without one: by reading the source, and by steps on a device that is none (pretended.py)."""
+"""Mistakes with devices, found without one: by reading the source, and by steps on an imitated device (pretended.py)."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def places(table: dict[str, tuple[str, ...]]) -> set[str]:
 
 
 def everywhere() -> Iterator[tuple[str, str]]:
-    """(source, file) of all rooms."""
+    """Yield (source, file) of all rooms."""
     for room in ("engine", "lab", "app"):
         yield from read(ENGINE.parent / room)
 
@@ -198,12 +198,12 @@ def test_reading_sees_what_waits() -> None:
     assert [call.name for call in leaving(source, "some.py")] == ["item", "tolist"]
 
 
-# By name: the parts of a method, and for how many results a step of it waits at most, recorded by decisions, and how often
-# it copies something up. These numbers may fall.
+# By name: the parts of a method, for how many results a step of it waits at most (recorded at the level decisions), and how
+# often it copies something to the device. These numbers may fall.
 STEPS: dict[str, tuple[dict[str, Any], int, int]] = {
     "autoregressive": ({}, 5, 0),
     "chain": (dict(drafter=("draft_model", dict(max_draft_tokens=3))), 10, 4),
-    # one wait more than before: whether the logits of the heads are numbers, which once went unseen into drafts and records
+    # the additional wait checks that the logits of the heads are numbers; bad ones once went unnoticed into drafts and records
     "medusa": (dict(drafter=("medusa", dict(nodes=8))), 8, 4),
     "h2o": (dict(policy=("h2o", dict(heavy=4, recent=4))), 22, 0),
     "pruned rows": (dict(adaptive_depth=("row_pruning", dict(keep_share=0.5, pruning_layers=[1]))), 5, 0),
@@ -215,12 +215,12 @@ TOKENS = 6
 
 @cache
 def moved(decoder: Decoder) -> Decoder:
-    """A toy on the device. It can be kept: what it holds lies in the CPU's memory."""
+    """Move a toy to the device. The result can be cached: its data is in the CPU's memory."""
     return decoder.to(device=PLACE)
 
 
 def away(model: Model) -> Model:
-    """The same, loaded."""
+    """The same for a loaded model."""
     return replace(model, decoder=moved(model.decoder))
 
 
@@ -235,7 +235,7 @@ def opened(parts: dict[str, Any], count: int = TOKENS, **more: Any) -> Session:
 
 
 def steps(device: Pretended, parts: dict[str, Any], **more: Any) -> tuple[Session, int, int]:
-    """A session on the device at its end, and the most that one of its steps waited for and copied up."""
+    """Run a session on the device to its end; return it and the most waits and copies to the device of one step."""
     session = opened(parts, **more)
     session.start()
     waits, ups = [0], [0]
@@ -272,7 +272,7 @@ EVERY = {f"{kind} {part[0]}": whole(kind, part) for kind in KINDS for part in to
 
 @pytest.mark.parametrize("name", thinned(3, EVERY))
 def test_every_method_writes_on_a_device_what_it_writes_here(name: str) -> None:
-    """A prompt and the steps of three tokens: nothing of two devices meets, and nothing that lies there is read as if here."""
+    """Run a prompt and the steps of three tokens: no operation mixes two devices, and no device tensor is read as the CPU's."""
     with pretended():
         session = toys.finish_session(opened(EVERY[name], 3))
     assert session.tokens == toys.decode(toys.method(**EVERY[name]), count=3).tokens
@@ -340,12 +340,12 @@ def test_the_device_refuses_what_lies_elsewhere(what: str) -> None:
 
 
 def planted(monkeypatch: pytest.MonkeyPatch, change: Any) -> None:
-    """A change of the logits of every pass, in the lane."""
+    """Change the logits of every pass, in the lane."""
     whole = Lane.forward
     monkeypatch.setattr(Lane, "forward", lambda lane, *args, **more: change(whole(lane, *args, **more)))
 
 
-# By where the mistake stands: the method that has it, the class and function that is changed, and how
+# By the place of the mistake: the method that has it, the class and function that is changed, and how.
 MISTAKES: dict[str, tuple[str, Any, str, Any]] = {
     "a drafter": (
         "drafter token_recycling",

@@ -1,4 +1,4 @@
-"""What a slow transform ended with is kept, taken at the next load, and done anew where the file is not what was written."""
+"""The result of a slow transform is kept, used at the next load, and computed again if its file was changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting a method's law: the sum is one, a draft changes nothing, and samples come from the same law."""
+"""A method's exact distribution: it sums to one, a draft does not change it, and samples come from it."""
 
 from __future__ import annotations
 

@@ -41,12 +41,12 @@ LLAMA3 = dict(
     high_freq_factor=4.0,
     original_max_position_embeddings=32,
 )
-LENGTH = 48  # of the text that is compared
+LENGTH = 48  # of the compared text
 
 
 @dataclass
 class Case:
-    """One checkpoint to compare. told: attributes of our spec that prove what the case is there for."""
+    """One checkpoint to compare. told: attributes of our spec that prove the purpose of the case."""
 
     family: str
     config: dict[str, Any]
@@ -210,7 +210,7 @@ class Pair:
 
 
 def checkpoint(case: Case, folder: Path) -> Any:
-    """A seeded random checkpoint in `folder`, and its model. Weights are large enough for attention to be uneven."""
+    """Save a seeded random checkpoint in `folder`; return its model. Weights are large enough for uneven attention."""
     import transformers
 
     torch.manual_seed(7)
@@ -234,7 +234,7 @@ def checkpoint(case: Case, folder: Path) -> Any:
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread() -> Iterator[None]:
-    """Models this small lose more time in waiting for a second thread than it saves."""
+    """Models this small lose more time waiting for a second thread than it saves."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -261,8 +261,10 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_key_that_transformers_writes_is_known(family: str) -> None:
-    """Whatever it writes for a family is used or known to change no number: all keys with their defaults, and the few that it
-    saves."""
+    """Each key that transformers writes for a family is used, or known to change no number.
+
+    The test covers all keys with their defaults, and the few that transformers saves.
+    """
     import transformers
 
     called = {"smollm3": "SmolLM3", "gemma3_text": "Gemma3Text"}.get(family, family.capitalize())
@@ -274,12 +276,12 @@ def test_every_key_that_transformers_writes_is_known(family: str) -> None:
 
 
 def close(ours: Tensor, theirs: Tensor) -> None:
-    """Equal within 1e-4."""
+    """Check equality within 1e-4."""
     torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
 
 
 def test_what_a_case_is_for_changes_the_text(pair: Pair) -> None:
-    """The guard: without its window, its scaling or its layers without rotation a model answers otherwise."""
+    """The guard: without its window, its scaling or its layers without rotation, a model answers differently."""
     spec, plain = pair.ours.spec, Rope(pair.ours.spec.rope.theta, pair.ours.spec.head_dim)
     without_each = (
         replace(spec, rope=plain),
@@ -325,7 +327,7 @@ def test_token_by_token(pair: Pair) -> None:
 
 
 def test_tree_equals_its_branches_read_one_after_the_other(pair: Pair) -> None:
-    """A tree of four levels beyond every window of the cases; then its deepest branch is committed and read on."""
+    """The tree has four levels, beyond every window of the cases; its deepest branch is then committed and read on."""
     draft = Draft([3, 5, 8, 13, 21, 34, 55, 89], [ROOT, ROOT, 0, 0, 1, 2, 5, 4])
     start = LENGTH - 1
     lane = pair.lane(pair.text[:-1])

@@ -1,4 +1,4 @@
-"""Every part of a method works with every family: drafts, policies, exits and probes do not know whose model it is."""
+"""Every part of a method works with every family: drafts, policies, exits and probes do not depend on the family."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ ALWAYS = ("draft_model", "layer_skip", "jacobi", "keep_all")
 
 @dataclass
 class Two:
-    """A target and a draft model that is often right, in float64; turn: the place of its family among the FAMILIES."""
+    """A target and a draft model that is often right, in float64; turn: the index of its family in FAMILIES."""
 
     target: toys.Model
     draft: toys.Model
@@ -78,7 +78,7 @@ class Two:
 
 
 def blurred(base: Decoder) -> Decoder:
-    """The same decoder with some noise on its matrices."""
+    """The same decoder with some noise added to its matrices."""
     g = torch.Generator().manual_seed(4)
 
     def blur(x: torch.Tensor) -> torch.Tensor:
@@ -99,7 +99,7 @@ def blurred(base: Decoder) -> Decoder:
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def two(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Two:
-    """One family's random checkpoint, through a file, with a draft model beside it."""
+    """One family's random checkpoint, loaded from a file, with a draft model."""
     import transformers
 
     torch.manual_seed(5)
@@ -141,7 +141,7 @@ def test_lossless_methods_give_the_plain_text_and_every_trace_agrees_with_itself
 
 
 def test_a_policy_that_drops_entries_equals_an_explicit_mask(two: Two) -> None:
-    """The window policy keeps six entries; the reference reads the whole text at once, each row seeing those only."""
+    """The window policy keeps six entries; the reference reads the whole text at once, and each row sees only those."""
     lane, rows = two.lane("window", window=6), []
     for at, token in enumerate(TEXT):
         rows.append(lane.forward(Feed.causal_chain([token], at))[0])
@@ -190,7 +190,7 @@ def test_a_probe_sees_the_attention_and_changes_nothing(two: Two) -> None:
 
 @torch.inference_mode()
 def test_the_same_model_in_another_type_and_packed(two: Two) -> None:
-    """Nothing of a layer is left behind when a decoder is cast, packed for the processor, or both."""
+    """Casting a decoder, packing it for the processor, or both keeps every field of a layer."""
     plain = two.decoder.forward(Feed.causal_chain(TEXT, 0), None)
     cast = two.decoder.to(dtype=torch.float32)
     for made in (cast, cast.pack_weights(), cast.pack_weights().to(dtype=torch.float64)):

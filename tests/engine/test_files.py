@@ -1,4 +1,4 @@
-"""Files as knobs: read once, named in a record by name and hash, found again by the hash, refused in one sentence."""
+"""Files as knobs: read once, recorded by name and hash, found again by the hash, refused in one sentence."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from decodescope.engine.core.refusal import Refusal
 from decodescope.engine.session.replay.fork import Fork
 
 MOST = 100
-HONEST = files.uploads_folder  # as it is outside of this test
+HONEST = files.uploads_folder  # the real one, outside of this test
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of files of its own; nothing that an earlier test read is known."""
+    """A separate folder of files; nothing that an earlier test read is known."""
     monkeypatch.setattr(files, "uploads_folder", lambda: tmp_path / "kept")
     monkeypatch.setattr(files, "KNOWN", {})
     return tmp_path / "kept"
@@ -143,7 +143,7 @@ def test_a_record_of_before_that_holds_a_path_is_read_and_nothing_is_opened() ->
 def test_all_that_is_kept_lies_in_one_folder_of_the_user(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is moved at one place, and no other module asks the platform."""
+    """It is redirected in one place, and no other module asks the platform."""
     import platformdirs
 
     from decodescope.app.basis import storage

@@ -1,4 +1,4 @@
-"""Fork: the same run up to a step, and then what was asked for; forced verdicts; what cannot be forked."""
+"""Fork: the same run up to a step, then the requested change; forced verdicts; what cannot be forked."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from decodescope.lab.wire.messages import build_wire
 
 WARM = ("temperature", dict(temperature=1.0))
 TREE = dict(drafter=("draft_model", dict(max_draft_tokens=3, width=2)), sampler=WARM)
-AT = 5  # in this step of the run below node 0 was accepted and node 2, its first child, refused
+AT = 5  # in this step of the run below, node 0 was accepted and node 2, its first child, refused
 
 
 def base(**parts: Any) -> Any:
@@ -122,7 +122,10 @@ def test_a_fork_is_the_run_up_to_its_step_and_then_goes_its_own_way(change: dict
 
 @pytest.mark.parametrize("before", [("h2o", dict(heavy=4, recent=4)), "keep_all"], ids=["same", "another"])
 def test_models_that_read_anew_read_as_the_run_did(before: Any) -> None:
-    """The prompt, its cut, and the recorded commits one by one: entries and their masses are those that a run so far has."""
+    """The models read the prompt, its cut, and the recorded commits one by one.
+
+    So entries and their masses are those that a run up to this step has.
+    """
     after = ("h2o", dict(heavy=4, recent=4))
     run = base(**{**TREE, "policy": before})
     made = forked(run, until=AT, method=toys.method(**TREE | dict(drafter="none", policy=after)))

@@ -1,4 +1,4 @@
-"""The ways of a forward pass: which one is taken, that all give the same bits, and which kernel a layer gets."""
+"""The paths of a forward pass: which one is taken, that all give the same bits, and which kernel a layer gets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Everything:
 
 @pytest.fixture
 def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The ways that passes have taken, in their order."""
+    """Record the paths that passes take, in order."""
     taken: list[str] = []
 
     def watch(owner: Any, name: str) -> None:
@@ -59,7 +59,7 @@ def ways(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return taken
 
 
-# what makes a pass of a plain feed go each way, from scratch for each pass
+# what makes a pass of a plain feed take each path; made again for each pass
 ASKED: dict[str, Callable[[], dict[str, Any]]] = {
     "plain": dict,
     "general": lambda: dict(ran=ExecutedLayers()),
@@ -70,7 +70,7 @@ ASKED: dict[str, Callable[[], dict[str, Any]]] = {
 
 @dataclass
 class Stage:
-    """A pass of a text that goes on, and the rows of it that are committed. decoding: whether it may be plain."""
+    """A pass of a text that continues, and its committed rows. decoding: whether it may be plain."""
 
     name: str
     feed: Feed
@@ -123,7 +123,7 @@ def test_all_ways_give_the_same_bits(family: str, ways: list[str]) -> None:
 
 @torch.inference_mode()
 def test_the_bits_of_two_families_differ() -> None:
-    """The guard: what a family is there for changes its logits."""
+    """The guard: the special feature of each family changes its logits."""
     feed, seen = Feed.causal_chain(TEXT, 0), list[Tensor]()
     for name, (make, _) in FAMILIES.items():
         logits = make().forward(feed, None).float()
@@ -151,7 +151,7 @@ def test_probes_see_the_same_bits_on_both_ways_that_have_them(needs: Needs, ways
     assert probes[0].rows, "rows are kept behind the prefill"
 
 
-# what is asked of a pass -> the way that it takes; the feed goes on behind TEXT
+# what a pass has to do -> the path that it takes; the feed continues after TEXT
 LONG = [1] * (plain.FEW + 1)
 WAYS: dict[str, tuple[str, Callable[[Feed], Feed], dict[str, Any]]] = {
     "nothing": ("plain", lambda feed: feed, {}),
@@ -245,7 +245,7 @@ def test_shallow_and_queries_are_the_bits_of_a_whole_pass(family: str, ways: lis
     assert torch.equal(on, decoder.forward(feed, KVCache(spec)))
 
 
-# parts with special stores, and the kernel that their decoding steps ask for, perhaps beside the usual one
+# parts with special stores, and the kernel that their decoding steps need, perhaps in addition to the usual one
 KERNELS: dict[str, tuple[dict[str, Any], str]] = {
     "sinks that moved": (dict(policy=("streaming_llm", dict(sink_tokens=2, recent=6))), "attend_segments"),
     "sinks with a middle": (
@@ -289,7 +289,7 @@ def test_special_stores_give_the_same_bits_on_both_ways_that_have_them(
             if feed.logits != "last":
                 runs[way].append(logits.clone())
             else:
-                kernels.clear()  # only those behind the prompt count
+                kernels.clear()  # count only those after the prompt
             return logits
 
         monkeypatch.setattr(Decoder, "forward", by)
@@ -303,7 +303,7 @@ def test_special_stores_give_the_same_bits_on_both_ways_that_have_them(
 
 
 def kernels_of(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The kernels that the dispatch chooses, in their order."""
+    """Record the kernels that the dispatch chooses, in order."""
     chosen: list[str] = []
 
     def watch(name: str) -> None:

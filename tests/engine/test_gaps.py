@@ -1,4 +1,4 @@
-"""What layers that a pass did not run hold of its tokens: each gap beside a model written out entry by entry."""
+"""Skipped KV: what layers that a pass did not run hold of its tokens, compared with a model written out entry by entry."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from decodescope.engine.trace.checks.skipped_layers import check_gaps
 
 LAYERS = 5
 DEEP = toys.model(toys.decoder(toys.toy_spec(n_layers=LAYERS), 3, torch.float64))
-DEPTHS = [2, 5, 1, 4, 4, 3, 5, 1, 2, 5]  # layers that each token behind the prompt runs
+DEPTHS = [2, 5, 1, 4, 4, 3, 5, 1, 2, 5]  # number of layers that each token after the prompt runs
 EXITS = ("propagate", "copy", "absent")
 
 
 class At(AdaptiveDepth):
-    """Leaves before the layer that it is told."""
+    """Leaves before the layer `at`, which the test sets."""
 
     def __init__(self, gap: str):
         self.skipped_kv, self.at = gap, LAYERS
@@ -41,7 +41,7 @@ class At(AdaptiveDepth):
 
 
 class Written:
-    """The model written out: by layer a list of (key, value) of the tokens that have entries there."""
+    """The model written out: for each layer, a list of (key, value) of the tokens that have entries there."""
 
     def __init__(self) -> None:
         self.decoder = DEEP.decoder
@@ -77,7 +77,7 @@ class Written:
 
 
 def opened(policy: CachePolicy | None = None) -> tuple[Lane, Written]:
-    """A lane and the model written out that have read the prompt."""
+    """A lane and the written-out model, both after reading the prompt."""
     lane, written = Lane("target", DEEP.decoder, policy or KeepAll()), Written()
     lane.read(toys.PROMPT)
     for at, token in enumerate(toys.PROMPT):
@@ -86,7 +86,7 @@ def opened(policy: CachePolicy | None = None) -> tuple[Lane, Written]:
 
 
 def same(lane: Lane, written: Written) -> None:
-    """The lane holds the entries that the model written out holds, by layer, in the order of the text."""
+    """Check that the lane holds the entries of the written-out model, by layer, in text order."""
     for store, held in zip(lane.cache.layers, written.held, strict=True):
         assert store.m == 0 and store.n == len(held)
         order = store.positions()[0, 0].argsort()
@@ -155,7 +155,7 @@ def test_under_monotone_layers_shrink_hold_all_they_need_and_none_comes_back() -
     grown = Skip(frozenset({1, 2}), gap="monotone")
     with pytest.raises(ValueError, match=r"layer 3 got no entry at position .* and would run again"):
         lane.forward(Feed.causal_chain([1], len(lane.tokens)), skip=grown)
-    lane.truncate(len(toys.PROMPT) + 4)  # what layer 3 lacked is forgotten
+    lane.truncate(len(toys.PROMPT) + 4)  # forget what layer 3 lacked
     lane.forward(Feed.causal_chain([1], len(lane.tokens)), skip=grown)
 
 
@@ -168,7 +168,7 @@ def test_layers_that_lack_entries_hold_less_memory_and_price_less() -> None:
         for token in range(12):
             lane.forward(Feed.causal_chain([token], len(lane.tokens)), depth=rule)
             lane.commit([0])
-            for _ in range(6):  # with more than pages hide
+            for _ in range(6):  # with more than fits into the slack of pages
                 lane.forward(Feed.causal_chain([token], len(lane.tokens)), depth=rule)
                 lane.commit([0])
         one = lane.take_passes()[-1]
@@ -188,7 +188,7 @@ def test_layers_that_lack_entries_hold_less_memory_and_price_less() -> None:
 
 
 class Tagged(KeepAll):
-    """Keeps everything and asks how it was made."""
+    """Keeps everything and requests the origin of each entry."""
 
     columns: ClassVar[dict[str, EntryColumn]] = {"origin": ORIGIN}
 
@@ -205,7 +205,7 @@ def test_a_policy_reads_how_each_entry_was_made() -> None:
             due = [COMPUTED] * len(toys.PROMPT) + [code if depth <= layer else COMPUTED for depth in DEPTHS]
             assert store.column("origin")[0, 0].tolist() == due
         keep = torch.ones(1, 2, lane.cache.layers[4].n, dtype=torch.bool)
-        keep[0, 0, :9] = False  # heads differ from here on
+        keep[0, 0, :9] = False  # from here on the heads differ
         lane.cache.layers[4].keep_where(keep)
         rule.at = 2
         lane.forward(Feed.causal_chain([1], len(lane.tokens)), depth=rule)

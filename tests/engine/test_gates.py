@@ -1,4 +1,4 @@
-"""Gates and slicing: a gate takes its part away, and a cut model says what the masked one said, in fewer bytes."""
+"""Gates and slicing: a gate removes its part, and a sliced model gives the masked model's output in fewer bytes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPECS = {"plain": WIDE, "windows": replace(WIDE, windows=(6, None, 4)), "capped"
 
 
 def biased(spec: ModelSpec, dtype: torch.dtype = torch.float64) -> Decoder:
-    """A toy whose every product has a bias, so that one which ought to go is missed."""
+    """A toy with a bias in every product, so that a bias which should disappear would show."""
     made, g = toys.decoder(spec, dtype=dtype), torch.Generator().manual_seed(5)
     for layer in made.layers:
         layer.out_bias, layer.down_bias = (
@@ -35,7 +35,7 @@ def biased(spec: ModelSpec, dtype: torch.dtype = torch.float64) -> Decoder:
 
 
 def chance(spec: ModelSpec, seed: int) -> Gates:
-    """Hard gates by chance; a whole KV group of layer 1 is closed, so it has groups of 2 and 0, and others are uneven."""
+    """Random hard gates; a whole KV group of layer 1 is closed, so it has groups of 2 and 0, and others are uneven."""
     g = torch.Generator().manual_seed(seed)
     head, ffn = (torch.rand(spec.n_layers, n, generator=g) < 0.6 for n in (spec.n_heads, spec.d_ff))
     head[:] = torch.tensor([[1, 0, 0, 1, 1, 1], [0, 0, 0, 1, 1, 0], [1, 1, 0, 0, 0, 1]])
@@ -43,7 +43,7 @@ def chance(spec: ModelSpec, seed: int) -> Gates:
 
 
 def one_by_one(decoder: Decoder, tokens: list[int], first: int) -> Tensor:
-    """Logits [T, V] of a prompt of `first` tokens read at once and the rest token by token."""
+    """Logits [T, V] of a prompt: its first `first` tokens read at once, and the rest token by token."""
     cache, rows = KVCache(decoder.spec, dtype=decoder.dtype), []
     for begin, end in [(0, first), *((i, i + 1) for i in range(first, len(tokens)))]:
         rows.append(decoder.forward(Feed.causal_chain(tokens[begin:end], begin), cache)[0])
@@ -73,7 +73,7 @@ def test_a_closed_block_is_neither_computed_nor_cached() -> None:
     decoder, sub = biased(WIDE), torch.ones(3, 2)
     sub[1, 0] = sub[2, 1] = sub[0, 0] = 0
     head = torch.ones(3, 6)
-    head[2] = 0  # all heads, but the block runs: its bias stays
+    head[2] = 0  # all heads are closed, but the block runs: its bias stays
     gates = Gates(head, None, sub)
     cut = slice_by_gates(decoder, gates)
     wanted = apply_gates(decoder, gates).forward(Feed.causal_chain(TEXT, 0), None)[0]

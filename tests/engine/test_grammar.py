@@ -1,4 +1,4 @@
-"""Grammars: what the tables say of a canvas is what enumeration says, and what a text is, Lark says too."""
+"""Grammars: the tables agree with enumeration on every canvas, and with Lark on what a text is."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def language(name: str) -> tuple[Language, int]:
 
 
 def texts(name: str, most: int) -> set[tuple[int, ...]]:
-    """All texts of the language with at most so many tokens, by Lark."""
+    """All texts of the language with at most `most` tokens, by Lark."""
     text, alphabet = GRAMMARS[name]
     parser, found = Lark(text, parser="earley"), set()
     for n in range(most + 1):
@@ -62,7 +62,7 @@ def texts(name: str, most: int) -> set[tuple[int, ...]]:
 
 
 class Known:
-    """Texts, a bit of a number each, so that those which a canvas can become are found by what stands at each of its places."""
+    """A set of texts as bit masks, one bit per text: the token at each place of a canvas selects the texts that still fit."""
 
     def __init__(self, known: set[tuple[int, ...]], end: int):
         self.known, self.end = sorted(known), end
@@ -74,12 +74,12 @@ class Known:
         return sum(1 << i for i, text in enumerate(self.known) if fits(text))
 
     def _fits_at(self, at: int, x: int) -> int:
-        """The texts that a canvas with `x` at place `at` can become as far as that place says."""
+        """The texts that fit a canvas with `x` at place `at`, as far as that place says."""
         ends = x in (OPEN, self.end)
         return self._those(lambda text: x in (OPEN, text[at]) if at < len(text) else ends or at > len(text))
 
     def lengths(self, canvas: tuple[int, ...]) -> list[int]:
-        """How long the texts are that the canvas can become."""
+        """The lengths of the texts that the canvas can become."""
         fitting = reduce(and_, (self.fits_at(at, x) for at, x in enumerate(canvas)))
         return [n for n, those in enumerate(self.long) if those & fitting and n <= len(canvas)]
 
