@@ -153,7 +153,7 @@ def test_what_never_fits_and_what_cannot_be_asked_for() -> None:
     shelf = HeldAnswers("gdsf", 3)
     assert shelf.miss("a", 1.0, 4).victims == ["a"] and not shelf.held
     with pytest.raises(ParamError, match="evicts"):
-        AnswerCache(4, "fifo")  # a wrong name on purpose
+        AnswerCache(4, "fifo")  # type: ignore[arg-type] # the point
     with pytest.raises(ParamError, match="capacity"):
         AnswerCache(0)
     with pytest.raises(ValueError, match="never answered"):

@@ -1,4 +1,4 @@
-"""The roofline: golden times, labels, the machines' table, and the measurement of the machine at hand."""
+"""The roofline: golden times, labels, the table of machines, and the measurement of the current machine."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_another_dtype_or_thread_count_or_a_refresh_is_another_measurement(
     here("float32", data_dir=tmp_path, refresh=True)
     assert len(calls) == 4
     (tmp_path / "a file").touch()
-    # nowhere to keep it: measured all the same
+    # it cannot be stored, but is measured all the same
     assert here("float32", data_dir=tmp_path / "a file") == LAPTOP
     with pytest.raises(ValueError, match="floating"):
         here("int8", data_dir=tmp_path)
@@ -286,7 +286,7 @@ def test_every_listed_machine_has_a_source_and_figures_that_a_machine_can_have()
     assert len({one.name for one in DEVICES.values()}) == len(DEVICES)
 
 
-# desk cards multiply int8 four times as fast as half precision that is added in float32; V100 has no units for it
+# desk cards multiply int8 four times as fast as half precision that accumulates in float32; V100 has no units for it
 ODD = {"v100", "rtx-3060", "rtx-3080", "rtx-3090", "rtx-4060", "rtx-4080", "rtx-4090", "rtx-5080", "rtx-5090"}
 
 

@@ -1,4 +1,4 @@
-"""Draft heads as such: the table of token shifts, their folders, and the tree that measured accuracies give."""
+"""Draft heads in general: the table of token shifts, their folders, and the tree that measured accuracies give."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ from decodescope.engine.model.heads.files import HEADS, find_head_folders, read_
 
 
 def test_shift_table_says_which_token_each_head_reads_and_guesses() -> None:
-    """t is the last token that the target has read; with t + 1 the root, the draft begins at t + 2. Kangaroo reads the root
-    itself, so there t is the root and the draft begins at t + 1."""
+    """t is the last token that the target has read; t + 1 is the root, so the draft begins at t + 2.
+
+    Kangaroo reads the root itself, so for it t is the root and the draft begins at t + 1.
+    """
     lines = {
         "medusa": [((), 1, 2), ((), 1, 3), ((), 1, 4)],
         "hydra": [((1,), 1, 2), ((1, 2), 2, 3), ((1, 2, 3), 3, 4)],
@@ -46,7 +48,7 @@ def test_shift_table_says_which_token_each_head_reads_and_guesses() -> None:
 
 @pytest.mark.parametrize("kind", HEADS)
 def test_rows_of_a_text_line_up(kind: str) -> None:
-    """Over a text whose token at place i is i, and whose law at place i is of token i + 1."""
+    """In the test's text, the token at place i is i, and the distribution at place i is that of token i + 1."""
     ids = torch.arange(9).expand(2, 9)
     for s in head_shifts(kind, 3):
         t = s.align(ids, 0)
@@ -136,7 +138,7 @@ def link(folder: Path) -> None:
 
 
 def held(model: Path, given: dict[str, Path] | None = None) -> dict[str, Head]:
-    """The heads that are read with a model of the toys' shape."""
+    """Read the heads of a folder for a model of the toys' shape."""
     return read_heads(model, toys.SPEC, torch.float32, torch.device("cpu"), given)
 
 
@@ -224,7 +226,7 @@ RATES = ((0.6, 0.2, 0.1), (0.5, 0.3), (0.4, 0.05))
 
 
 def nodes_of(rates: tuple[tuple[float, ...], ...]) -> dict[tuple[int, ...], float]:
-    """Rank path -> product of the rates on it, for every node there could be."""
+    """Map each rank path to the product of the rates on it, for every possible node."""
     made, level = {}, {(): 1.0}
     for row in rates:
         level = {(*path, r): value * rate for path, value in level.items() for r, rate in enumerate(row)}

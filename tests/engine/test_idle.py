@@ -1,4 +1,4 @@
-"""A part that did nothing at all in a run: the end of the run says so, with the reason, and only then."""
+"""A part that did nothing in a run: the end of the run says so, with the reason, and only then."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from decodescope.engine.trace.checks.record_consistency import validate_end
 from decodescope.engine.trace.records.events import LEVELS, End
 from decodescope.lab.wire.wire import end_message
 
-FRESH = list(range(12))  # no token comes twice
+FRESH = list(range(12))  # no token occurs twice
 WIDE = {"heavy": 100, "recent": 20}
 
-# parts, new tokens, what is noted of a run over FRESH
+# parts, new tokens, and the note on a run over FRESH
 IDLE: dict[str, tuple[dict[str, Any], int, str]] = {
     "a budget": (dict(policy=("h2o", WIDE)), 4, "h2o kept all 15 entries: its budget is 120."),
     "a budget of the prompt": (dict(policy="snapkv"), 4, "snapkv kept all 12 entries of the prompt: its budget is 64."),
@@ -86,7 +86,7 @@ def test_the_end_says_which_part_did_nothing_and_why(why: str) -> None:
     assert len(found) == 1 and re.fullmatch(due, found[0]), found
 
 
-ACTIVE: list[dict[str, Any]] = [  # each of those above, as it is in a run where it acts
+ACTIVE: list[dict[str, Any]] = [  # each part above, set up so that it acts in the run
     dict(policy=("h2o", {"heavy": 4, "recent": 4})),
     dict(policy=("pyramidkv", {"prompt_budget": 4, "window": 2})),
     dict(policy=("snapkv", {"prompt_budget": 4, "window": 2})),
@@ -125,7 +125,7 @@ def test_each_stage_of_a_chain_answers_for_itself() -> None:
 
 
 def test_a_part_of_somebody_else_says_it_in_its_own_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing in the centre knows a part by its name."""
+    """No central code knows a part by its name."""
     monkeypatch.setattr(
         PromptLookup,
         "idle_reason",

@@ -1,4 +1,4 @@
-"""The kernels called rows: a token's row has the same bits however many rows are computed beside it, and torch's numbers."""
+"""The kernels called rows: a token's row has the same bits in any number of rows, and torch's numbers."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ TYPES = {
     "float32": 3e-6,
     "bfloat16": 2e-2,
     "float16": 3e-3,
-}  # -> the error that is allowed, relative to the largest number
+}  # -> the allowed error, relative to the largest number
 TEXT = [*toys.PROMPT, 7, 0, 11, 2, 2, 9, 10, 4, 1, 3, 3, 8, 12, 5, 6, 0, 2, 1, 7, 7]
-TREE = Draft([7, 1, 0, 4, 11, 2], [ROOT, ROOT, 0, 1, 2, 4])  # the path 7, 0, 11, 2 among others
+TREE = Draft([7, 1, 0, 4, 11, 2], [ROOT, ROOT, 0, 1, 2, 4])  # it contains the path 7, 0, 11, 2
 
 
 @pytest.fixture(autouse=True)
 def kernels() -> Iterator[None]:
-    """Rows for the tests of this file, and torch's threads as they were."""
+    """Use the rows kernels in this file's tests, and restore torch's kernels and threads afterwards."""
     threads = pass_threads()
     use_kernels("rows")
     with torch.inference_mode():
@@ -70,7 +70,7 @@ def test_a_product_of_many_rows_holds_those_of_each(outputs: int, k: int, dtype:
         for threads in (1, 3):
             set_pass_threads(threads)
             assert torch.equal(tensors.linear(x[:rows], w, bias), many[:rows]), (rows, threads)
-    strange = w.T.contiguous().T  # columns that lie apart
+    strange = w.T.contiguous().T  # columns that are not contiguous
     assert torch.equal(tensors.linear(x[:3], strange, bias), many[:3])
     assert tensors.linear(x[:0], w).shape == (0, outputs)
 
@@ -140,7 +140,7 @@ def test_norm_rotation_activation_and_cap_are_torchs(dtype: str) -> None:
 
 
 def read_in_chunks(decoder: Decoder, sizes: list[int], batch: int = 1) -> tuple[Tensor, KVCache]:
-    """The logits [batch, n, V] of TEXT, read so many rows at a time, and the cache."""
+    """The logits [batch, n, V] of TEXT, read in chunks of these sizes, and the cache."""
     cache, at, parts = KVCache(decoder.spec, batch=batch, dtype=decoder.dtype), 0, list[Tensor]()
     for size in sizes:
         rows = torch.tensor(TEXT[at : at + size]).expand(batch, -1)
@@ -204,7 +204,7 @@ def test_the_numbers_are_torchs_to_rounding(family: str) -> None:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
 def test_the_greedy_text_of_a_lossless_drafter_is_plain_decodings(dtype: str) -> None:
-    """Without an allowance for ties, on the shipped model."""
+    """On the shipped model, with no tolerance for ties."""
     model, prompt = load("lab", dtype), "One day a fox met a hen and they"
     plain = run(model, None, prompt, max_new_tokens=60)
     assert plain.trace.header.kernels == "rows"
@@ -213,7 +213,7 @@ def test_the_greedy_text_of_a_lossless_drafter_is_plain_decodings(dtype: str) ->
 
 
 def test_a_compiled_package_is_not_asked() -> None:
-    """It wants masks in torch's form; what rows cannot run as one program they run layer by layer."""
+    """A compiled package needs masks in torch's form. What rows cannot run as one program, they run layer by layer."""
     decoder, n = FAMILIES["qwen3"][0](), len(TEXT)
     due, _ = read_in_chunks(decoder, [n])
     decoder.compiled = SimpleNamespace(layers=decoder.layers)  # type: ignore[assignment] # nothing to run

@@ -20,7 +20,7 @@ from decodescope.engine.session.load import SHIPPED, fingerprint, load
 
 
 def named(**keys: Any) -> str:
-    """The remark on a Llama's config with these keys; empty where there is none."""
+    """The remark on a Llama's config with these keys; empty if there is none."""
     return "".join(key_remarks({**CONFIG, **keys}, "m"))
 
 
@@ -80,7 +80,7 @@ def test_the_shipped_models_their_adapters_and_heads_need_no_remark() -> None:
     assert load("lab", "float32", "cpu").remarks == []
 
 
-HUB = {  # config.json of well-known models, shortened by sizes
+HUB = {  # config.json of well-known models, with smaller sizes
     "Qwen2.5": dict(
         model_type="qwen2", architectures=["Qwen2ForCausalLM"], attention_dropout=0.0, max_window_layers=21,
         sliding_window=32768, use_sliding_window=False, rope_theta=1e6, torch_dtype="bfloat16", use_mrope=False,

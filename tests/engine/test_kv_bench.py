@@ -1,4 +1,4 @@
-"""bench kv: texts read under budgets; the whole budget is the full cache, and what is counted is what the caches hold."""
+"""bench kv: texts read under budgets; the full budget equals the full cache, and counts agree with the caches' contents."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_pass_key_is_said_once_in_as_much_of_the_stories_as_a_prompt_takes(mod
 
 
 def test_an_answer_is_right_if_it_is_the_key_and_counted_by_method() -> None:
-    # it says 42 to every question mark, nothing behind a full stop
+    # it answers every question mark with 42, and writes nothing after a full stop
     model = scripted(RULES, max_positions=1024)
     keys = [
         replace(x, references=(said,))

@@ -1,4 +1,4 @@
-"""LabBench: figures of models that write what we told them to, files that are wrong, and runs that are interrupted."""
+"""LabBench: figures of models that write what a script says, files that are wrong, and runs that are interrupted."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_accepted_lengths_are_those_of_the_script(
     wrong: dict[str, str], passes: int, offered: list[int], reached: list[int]
 ) -> None:
     bench = Bench(scripted(RULES), speculative(), scripted({**RULES, **wrong}), new_tokens=12)
-    if wrong == {"A": "x"}:  # after B and C the draft would be right: let it be wrong there too
+    if wrong == {"A": "x"}:  # after B and C the draft would be right, so make it wrong there too
         bench.draft = scripted({"A": "x", "B": "x", "C": "x"})
     plain, drafted = bench.rows(question(1, "go A"))
     assert plain.said == drafted.said == ["BCABCABCABCA"] and drafted.identity == "equal"
@@ -174,7 +174,7 @@ def test_a_lossy_method_parts_where_its_text_does() -> None:
 
 @pytest.mark.parametrize("chunk", [1, 2, 128])
 def test_ties_are_forgiven_and_nothing_else(chunk: int) -> None:
-    model = scripted({**RULES, "A": "BC"})  # after A both are as good
+    model = scripted({**RULES, "A": "BC"})  # after A both are equally good
     prompt, ids = model.tokenizer.encode("go A"), model.tokenizer.encode
     assert is_greedy_up_to_ties(model, prompt, ids("BCABCAC"), chunk) and is_greedy_up_to_ties(
         model, prompt, ids("CAC"), chunk
@@ -303,7 +303,7 @@ SEVERAL = [
 
 
 def test_answers_that_are_written_side_by_side_are_those_of_one_at_a_time() -> None:
-    """Talks of several turns among them, one that grows too long in its second turn, and a draft model that reads less."""
+    """It includes talks of several turns, one that grows too long in its second turn, and a draft model that reads less."""
 
     def bench() -> Bench:
         methods = {
@@ -462,7 +462,7 @@ def test_a_full_disk_is_said_in_a_sentence(tmp_path: Path, monkeypatch: pytest.M
 
 
 class _Full:
-    """A file whose disk is full."""
+    """A file on a full disk."""
 
     def __init__(self, file: Any):
         self.close = file.close

@@ -1,4 +1,4 @@
-"""benchmarks/large.py: it runs on a CPU as it is to run on a GPU, and says so where there is none."""
+"""benchmarks/large.py runs on a CPU as it would on a GPU, and says so if there is no GPU."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def script() -> Iterator[ModuleType]:
 
 
 def test_shapes_are_those_of_their_names(script: ModuleType) -> None:
-    """Llama 3.2 1B has 1.24, Llama 3.1 8B 8.03 billion parameters; heads as wide as the rotation, drafts of the same tokens."""
+    """Llama 3.2 1B has 1.24 billion parameters, Llama 3.1 8B has 8.03 billion.
+
+    Heads are as wide as the rotation, and the draft has the 8B model's vocabulary.
+    """
     sizes = {name: spec.params / 1e9 for name, spec in script.SHAPES.items()}
     assert sizes["1b"] == pytest.approx(1.236, abs=0.001) and sizes["8b"] == pytest.approx(8.030, abs=0.001)
     assert sizes["draft"] < 0.1 * sizes["1b"] and script.SHAPES["draft"].vocab == script.SHAPES["8b"].vocab

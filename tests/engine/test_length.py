@@ -1,4 +1,4 @@
-"""How long a text may become: the model and the key that set it, and that what a refusal recommends is accepted."""
+"""How long a text may become: the model and the key that set the limit, and that a refusal's recommendation is accepted."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ SITUATIONS: dict[str, tuple[dict[str, Any], int, Any, Any]] = {
 
 
 def followed(said: str, parts: dict[str, Any]) -> dict[str, Any] | None:
-    """The parts that a refusal recommends; None where it recommends another model."""
+    """The parts that a refusal recommends; None if it recommends another model."""
     way = re.search(r"or use the policy (\w+)(?: with ([^,]+))?, which keeps (?:all|\d+) entries", said)
     if way is None:
         return None
@@ -133,7 +133,7 @@ def test_what_is_recommended_for_a_prompt_that_is_too_long_works(situation: str)
     else:
         assert said.endswith("or take a model that reads more."), said
         opened(parts, prompt, model(512), draft)
-    opened(parts, 8, target, draft)  # shortened
+    opened(parts, 8, target, draft)  # the prompt is shortened
 
 
 def test_recommendations_of_every_sort_are_among_the_situations() -> None:

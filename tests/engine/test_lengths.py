@@ -1,5 +1,7 @@
-"""Layers, and KV heads, that hold different numbers of entries: the same logits as under a mask, a record that says so, and its
-price."""
+"""Layers, and KV heads, with different numbers of entries: the logits equal those under a mask.
+
+The record names the numbers, and the price follows them.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ from decodescope.engine.trace.records.events import Pass
 from decodescope.lab.cache.lifetimes import EntryLifetimes
 from decodescope.lab.wire.messages import messages
 
-HEAVY = (9, 4, 1)  # entries that layers 0, 1 and 2 keep by their attention, beside the newest RECENT
+HEAVY = (9, 4, 1)  # entries that layers 0, 1 and 2 keep by their attention, plus the newest RECENT
 RECENT = 3
 
 
@@ -37,7 +39,7 @@ RECENT = 3
 class Pyramid(H2O):
     """Heavy hitters, fewer of them from layer to layer."""
 
-    name = "h2o"  # by which a reader of the trace finds its zones and knobs
+    name = "h2o"  # a reader of the trace finds its zones and knobs by it
 
     def surplus(self, store: LayerStore) -> int:
         return store.n - HEAVY[store.layer] - RECENT
@@ -56,7 +58,7 @@ WIDE = ((9, 2), (4, 4), (1, 6))  # entries that each KV head keeps by its attent
 
 @component
 class ByHead(H2O):
-    """Heavy hitters, of each head its own number."""
+    """Heavy hitters, with a separate number for each head."""
 
     name = "h2o"
 
@@ -74,7 +76,7 @@ class ByHead(H2O):
 
 @component
 class ByPlace(ByHead):
-    """Every third, or every other, entry of what is old: no attention is asked for."""
+    """Keeps every third, or every other, old entry, and needs no attention."""
 
     needs = Needs()
     columns = {}  # noqa: RUF012 # a constant of the class
@@ -97,14 +99,14 @@ def held(lane: Lane, sequence: int = 0) -> list[list[list[int]]]:
 
 @pytest.fixture(scope="module")
 def session() -> Session:
-    """A run whose drafts are refused now and then."""
+    """A run with some refused drafts."""
     method = toys.method(drafter=("token_recycling", {"nodes": "16"}))
     method.policy = policy()
     return toys.decode(method, count=40, level="full")
 
 
 def read_alike(lane: Lane, reference: Masked) -> None:
-    """Both read a prompt, then blocks with refused nodes: the same logits, the same entries."""
+    """Read a prompt, then blocks with refused nodes, in both: the same logits, the same entries."""
     text = toys.prompts(1, 60, seed=4)[0]
     assert torch.allclose(lane.read(text[:20]), reference.read(text[:20])[-1], atol=1e-10)
     at = 20
@@ -120,7 +122,7 @@ def read_alike(lane: Lane, reference: Masked) -> None:
 
 @torch.inference_mode()
 def test_layers_of_different_lengths_equal_an_explicit_mask() -> None:
-    """Token by token and in blocks with refused nodes."""
+    """The text is read token by token and in blocks with refused nodes."""
     lane, reference = Lane("target", toys.pair()[0].decoder, policy()), masked()
     read_alike(lane, reference)
     assert lane.cache.lengths() == [12, 7, 4] and lane.cache.fullest_length == 12
@@ -130,7 +132,7 @@ def test_layers_of_different_lengths_equal_an_explicit_mask() -> None:
 @pytest.mark.parametrize("kind", [ByHead, ByPlace])
 @torch.inference_mode()
 def test_heads_of_different_lengths_equal_an_explicit_mask(kind: type[ByHead], sharing: str) -> None:
-    """With attention that a policy looks at, and by the fused kernel, head by head; also in a layer with a window."""
+    """With attention that a policy observes, and with the fused kernel, head by head; also in a layer with a window."""
     shape = (
         dict(n_kv_heads=2, windows=(None, 9, None)) if sharing[:3] == "two" else dict(n_heads=2, n_kv_heads=2)
     )
@@ -162,7 +164,7 @@ def test_two_sequences_whose_heads_differ_are_two_single_ones(kind: type[ByHead]
 
 
 def tree(block: list[int], at: int) -> Feed:
-    """The block as a chain from its first token, beside each further one a node that is refused."""
+    """The block as a chain from its first token; each further token has a refused sibling."""
     tokens = [t for token in block[1:] for t in ((token + 5) % 13, token)]
     return Draft(tokens, [2 * (i // 2) - 1 for i in range(len(tokens))]).build_feed(block[0], at)
 
@@ -259,7 +261,7 @@ def test_a_lie_about_a_layer_is_found(session: Session, lie: str) -> None:
 
 
 def test_places_in_a_cache_are_refused_where_heads_differ() -> None:
-    """They are counted for all heads of a layer alike."""
+    """Places are counted for all heads of a layer together."""
 
     @component
     class InCache(ByHead):

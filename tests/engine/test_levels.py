@@ -1,4 +1,4 @@
-"""Groups of few levels: the promised error in every type, for numbers that are equal, tiny, huge or close to each other."""
+"""Groups of few levels: the error bound holds in every type, for numbers that are equal, tiny, huge or close to each other."""
 
 from __future__ import annotations
 
@@ -81,21 +81,23 @@ def test_a_group_of_equal_weights_is_a_grid_without_steps(k: int, value: float) 
 
 @st.composite
 def groups(draw: st.DrawFn) -> Tensor:
-    """A group of 32 numbers of a type: a centre, a range about it, and a place in the range for each number. The range may be
-    so small that the type has few numbers in it, or only the centre."""
+    """A group of 32 numbers of a type: a centre, a range around it, and a place in the range for each number.
+
+    The range may be so small that the type has only few numbers in it, or only the centre.
+    """
     dtype = draw(st.sampled_from(DTYPES))
     ends = torch.finfo(dtype)
     size = st.floats(math.log2(smallest(dtype)), math.log2(ends.max) - 2)
     centre = draw(st.sampled_from([-1, 0, 1])) * 2.0 ** draw(size)
     reach = 2.0 ** draw(size)
-    if draw(st.booleans()):  # few numbers of the type lie in the range
+    if draw(st.booleans()):  # the type has few numbers in the range
         reach = abs(centre) * ends.eps * draw(st.integers(1, 20))
     at = torch.tensor(draw(st.lists(st.floats(-1, 1), min_size=GROUP, max_size=GROUP)), dtype=torch.float64)
     return (centre + reach * at).to(dtype)[None]
 
 
 def largest_step(group: Tensor, levels: int) -> Tensor:
-    """What the scale of a group may be at most: that of its range, and what rounding takes away at the ends."""
+    """The upper bound for a group's scale: the step of its range, plus what rounding removes at the ends."""
     low, high = group.double().aminmax()
     ends = torch.finfo(group.dtype)
     lost = ends.eps * torch.maximum(low.abs(), high.abs()) + smallest(group.dtype)
@@ -103,7 +105,7 @@ def largest_step(group: Tensor, levels: int) -> Tensor:
 
 
 def rounding_of(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """How far x may move when it is rounded to a type."""
+    """The bound for how far x may move when it is rounded to a type."""
     return x.abs() * torch.finfo(dtype).eps / 2 + smallest(dtype)
 
 
@@ -157,7 +159,7 @@ def test_a_packed_key_is_off_by_half_a_step_and_the_rounding_of_its_type(group: 
     step, eps = (
         parts["scale"].double(),
         torch.finfo(torch.float32).eps,
-    )  # it is worked out in float32 at least
+    )  # computed in float32 at least
     slack = rounding_of(group.double().abs() + step, group.dtype) + 4 * eps * (
         group.double().abs() + 15 * step
     )

@@ -1,4 +1,4 @@
-"""load: what is found, what is read, and what is refused with one sentence."""
+"""load: what it finds, what it reads, and what it refuses with one sentence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ loading = importlib.import_module("decodescope.engine.session.load")
 
 
 def refused(name: str | Path, match: str, **how: Any) -> None:
-    """`load` refuses with one sentence."""
+    """Check that `load` refuses with one sentence."""
     with pytest.raises(LoadError, match=match) as error:
         load(name, device="cpu", **how)
     text = str(error.value)
@@ -118,7 +118,7 @@ def test_shards_are_read_through_their_index(tmp_path: Path) -> None:
     shutil.copy(whole / "config.json", folder / "config.json")
     tensors = load_file(whole / "model.safetensors")
     names = sorted(tensors)
-    # q, k, v lie apart
+    # q, k, v are not contiguous
     files = {n: f"model-0000{1 + i % 2}-of-00002.safetensors" for i, n in enumerate(names)}
     for file in set(files.values()):
         save_file({n: tensors[n] for n in names if files[n] == file}, folder / file)
@@ -283,7 +283,7 @@ def test_the_older_words_for_positions_are_read() -> None:
 
 
 def test_yarn_extends_the_context_by_its_factor_where_the_config_leaves_the_original_length() -> None:
-    """As the cards of Qwen 2.5 ask, and as vLLM reads them; a config that gives the extended length itself means the same."""
+    """Qwen 2.5's cards ask for this, and vLLM does it; a config that gives the extended length itself means the same."""
     table = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 64}
 
     def read(positions: int | None, **more: Any) -> tuple[int, list[str]]:
@@ -350,7 +350,7 @@ def test_gemma_3_says_its_two_rotations_in_older_and_in_newer_words() -> None:
     assert (silent.rope.theta, silent.local_rope.theta) == (1e6, 1e4)
 
 
-# hidden, feed-forward, layers, heads, KV heads, vocabulary, tied, and what the whole comes to
+# hidden, feed-forward, layers, heads, KV heads, vocabulary, tied, and the total number of parameters
 PUBLISHED = {
     "qwen2.5 0.5B": ("qwen2", 896, 4864, 24, 14, 2, 151_936, True, 494_032_768),
     "qwen2.5 7B": ("qwen2", 3584, 18944, 28, 28, 4, 152_064, False, 7_615_616_512),

@@ -1,4 +1,4 @@
-"""Folders made to do harm, or damaged: refused before memory is taken, no code run, nothing fetched, nothing read outside."""
+"""Malicious or damaged folders: refused before memory is taken; no code runs, no download starts, no outside file is read."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ loading = importlib.import_module("decodescope.engine.session.load")
 
 
 def in_shards(folder: Path) -> list[Path]:
-    """Spread a checkpoint over two files and their index; returns the files."""
+    """Spread a checkpoint over two files and their index; return the files."""
     tensors = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     paths = [folder / f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
@@ -56,7 +56,7 @@ def in_shards(folder: Path) -> list[Path]:
 
 
 def refused(folder: Path, match: str, **how: Any) -> str:
-    """`load` refuses with one printable sentence."""
+    """Check that `load` refuses with one printable sentence."""
     with pytest.raises(LoadError, match=match) as error:
         load(folder, device="cpu", **how)
     text = str(error.value)
@@ -137,7 +137,7 @@ def test_a_folder_full_of_code_is_loaded_without_running_fetching_or_reading_els
         Path(what) for event, what in told["events"] if event == "open" and not what.startswith("/proc")
     ]
     assert folder / "config.json" in opened, "the guard: the hook sees files"
-    # bytecode and sources of what Python itself imports late are no files of the model
+    # bytecode and sources that Python itself imports late are no files of the model
     elsewhere = [
         x
         for x in opened
@@ -199,13 +199,13 @@ def test_a_gated_model_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def crafted(path: Path, header: dict[str, Any] | str, data: int) -> None:
-    """A safetensors file with any header, and `data` bytes behind it."""
+    """A safetensors file with any header, followed by `data` bytes."""
     text = (header if isinstance(header, str) else json.dumps(header)).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + bytes(data))
 
 
 def entry(shape: list[int], begin: int, end: int, dtype: str = "F32") -> dict[str, Any]:
-    """One tensor of a header."""
+    """The header entry of one tensor."""
     return {"dtype": dtype, "shape": shape, "data_offsets": [begin, end]}
 
 
@@ -274,7 +274,7 @@ def test_a_damaged_index_is_refused(index: bytes, tmp_path: Path) -> None:
 )
 def test_weights_that_are_not_finite_are_refused(name: str, value: float, dtype: str, tmp_path: Path) -> None:
     folder = made(tmp_path / "m")
-    load(folder, device="cpu", dtype=dtype)  # the guard: it is sound before
+    load(folder, device="cpu", dtype=dtype)  # the guard: it is sound before the change
     change(folder, lambda t: t[name].view(-1)[-1:].fill_(value))
     refused(
         folder, f"{name} holds numbers that are not finite as {dtype}; use a type of wider range", dtype=dtype
@@ -428,7 +428,7 @@ def test_any_config_is_a_model_or_one_sentence(family: str, examples: int) -> No
                 assert rope_frequencies(rope).isfinite().all()
 
     check()
-    # which come depends on the modules that are loaded
+    # which ones occur depends on the loaded modules
     assert accepted > 5, "the guard: some configs must describe a model"
 
 
@@ -478,7 +478,7 @@ def test_a_damaged_file_beside_the_tokenizer_is_refused_by_its_own_name(name: st
 
 
 def test_any_settings_of_a_tokenizer_are_read_or_refused_with_one_sentence(tmp_path: Path) -> None:
-    """A special token that no file has is added, as transformers does: so the vocabulary may grow by those that are named."""
+    """As in transformers, a special token that no file has is added, so the named ones may enlarge the vocabulary."""
     folder, outcomes = with_tokenizer(made(tmp_path / "m"), small({"a": 0, "b": 1})), Counter[str]()
     words = [
         "bos_token",
@@ -517,7 +517,7 @@ def test_any_settings_of_a_tokenizer_are_read_or_refused_with_one_sentence(tmp_p
 def test_a_tokenizer_file_above_the_limit_is_not_read(tmp_path: Path) -> None:
     folder = made(tmp_path / "m")
     with (folder / "tokenizer.json").open("wb") as file:
-        file.truncate((64 << 20) + 1)  # a hole: it takes no space on the disk
+        file.truncate((64 << 20) + 1)  # a sparse file: it takes no space on the disk
     begun = time.perf_counter()
     refused(folder, "has 67108865 bytes, more than the limit of 67108864")
     assert time.perf_counter() - begun < 2
@@ -575,7 +575,7 @@ def test_without_a_tokenizer_ids_are_read_and_text_is_refused(tmp_path: Path) ->
 
 
 def test_a_tokenizer_with_more_ids_than_the_model_has_rows_is_used_for_those_it_has(tmp_path: Path) -> None:
-    """Some checkpoints bring marks for pictures that the text model has no row for."""
+    """Some checkpoints contain marks for pictures that have no row in the text model."""
     letters = {chr(97 + i): i for i in range(26)}
     folder = with_tokenizer(made(tmp_path / "m", vocab_size=20, eos_token_id=[3, 25]), small(letters))
     model = load(folder, device="cpu")
@@ -637,7 +637,7 @@ ESCAPES = [
 
 @pytest.mark.parametrize("source", ESCAPES)
 def test_a_template_that_reaches_out_gets_nothing(source: str) -> None:
-    """Refused, or an undefined name that prints as nothing."""
+    """The result is a refusal, or an undefined name that prints as nothing."""
     try:
         text = render(source, {"messages": [{"role": "user", "content": "x"}]})
     except TemplateError as error:

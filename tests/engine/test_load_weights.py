@@ -1,4 +1,4 @@
-"""A model made of another by its name: words, bytes, header, and what goes together with it."""
+"""A model made from another by its name: words, bytes, header, and the combinations that are allowed."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_run_on_changed_weights_says_so_everywhere(capsys: pytest.CaptureFixtu
 
 
 def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The draft is the target's own view in 4 bits: the text is that of the target by itself."""
+    """The draft is the target's own weights in 4 bits; the text equals the target's own."""
     out = tmp_path / "run.dstrace"
     words = [
         "run",

@@ -1,4 +1,4 @@
-"""Merging in a store: weighted sums of keys and values, one head at a time, and what is told of them."""
+"""Merging in a store: weighted sums of keys and values, one head at a time, and the record of the merges."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ SPEC = ModelSpec("store", 2, 4, H, D, 16, 16, 11)
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_a_target_becomes_a_weighted_sum_and_the_sources_leave(dtype: torch.dtype) -> None:
-    """Several sources into one target, one into another, one dropped; each head its own."""
+    """Several sources go into one target, one into another, and one is dropped; each head has its own."""
     g = torch.Generator().manual_seed(3)
     columns = {"weight": EntryColumn(1.0), "kind": EntryColumn(TOKEN, torch.uint8), "mass": EntryColumn()}
     store = LayerStore(SPEC, 0, batch=B, columns=columns, dtype=dtype)
     store.append(torch.randn(2, B, H, N, D, generator=g).to(dtype), torch.arange(N).expand(B, N))
     store.commit(range(N))
-    # slot 0 now holds position 8, so that a slot is no position
+    # slot 0 now holds position 8, so slots differ from positions
     store.evict(torch.tensor([0]).expand(B, H, 1))
     store.column("mass").copy_(torch.rand(B, H, N - 1, generator=g))
     store.evicted, store.merged = [], []
@@ -72,7 +72,7 @@ def test_a_target_becomes_a_weighted_sum_and_the_sources_leave(dtype: torch.dtyp
 
 
 class Folding(H2O):
-    """H2O, but what goes becomes part of the newest entry, in the first KV head alone."""
+    """H2O, except that in the first KV head a leaving entry is merged into the newest one."""
 
     does = frozenset({"evict", "merge"})
 

@@ -1,4 +1,4 @@
-"""Method: composed by name, recorded and made again, and refused where parts do not fit."""
+"""Method: composed by name, recorded and made again, and refused if its parts do not fit."""
 
 from __future__ import annotations
 

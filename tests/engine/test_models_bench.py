@@ -1,4 +1,4 @@
-"""bench models: what a model made of another loses is told by its laws and answers; random ones have the size asked for."""
+"""bench models: distributions and answers show what a transformed model loses; random models have the requested size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrices in fewer bytes: products, numbers, bytes, and what is done with one that is no product."""
+"""Matrices in fewer bytes: products, numbers, bytes, and the handling of a matrix that is not used as a product."""
 
 from __future__ import annotations
 

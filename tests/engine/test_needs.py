@@ -1,4 +1,4 @@
-"""What a strategy says that it needs: further models, how the prompt is read, and which side of the text a row may see."""
+"""What a strategy declares: further models, how the prompt is read, and which sides of the text a row may see."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from decodescope.engine.trace import check
 
 @component
 class Parrot(Strategy):
-    """Says what the draft model would, which alone has read the prompt."""
+    """Writes the draft model's tokens; only the draft model has read the prompt."""
 
     title = "Parrot"
     lossless = False
@@ -49,7 +49,7 @@ def test_a_strategy_has_the_further_models_that_it_names() -> None:
 
 
 def test_a_strategy_reads_the_prompt_as_it_likes() -> None:
-    """Here the target reads none of it, so its first pass begins at the first place."""
+    """Here the target reads none of the prompt, so its first pass begins at the first place."""
     told = toys.decode(Method(Parrot()), toys.PROMPT, 1).sink
     assert told.prefill.n == 0 and [(x.lane, x.phase) for x in told.prefill.passes] == [("draft", "prefill")]
     usual = toys.decode(toys.method(drafter="draft_model"), toys.PROMPT, 1).sink

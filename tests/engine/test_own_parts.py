@@ -1,4 +1,4 @@
-"""A part in a file of one's own: its owner loads it, nothing else does, and it is in lists, knobs, runs and recipes."""
+"""A part in a file of one's own: only its owner's request loads it, and it is in lists, knobs, runs and recipes."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LastWords(Drafter):
 
 @pytest.fixture(autouse=True)
 def unloaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test loads is gone behind it."""
+    """Unload after a test what it has loaded."""
     monkeypatch.setattr(components, "_ADDED", {})
     monkeypatch.setattr(own_parts, "_FILES", {})
     yield

@@ -1,4 +1,4 @@
-"""Target and draft: same ids or a refusal that names the first that differs; padding is masked on both sides."""
+"""Target and draft: same ids, or a refusal that names the first different id; padding is masked on both sides."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from decodescope.engine.session.load import SHIPPED, Model, load
 from decodescope.engine.session.method import MethodError
 from decodescope.engine.trace import Trace, check
 
-IDS = 4096  # of the shipped tokenizer
+IDS = 4096  # number of ids of the shipped tokenizer
 CONFIG: dict[str, Any] = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
@@ -46,7 +46,7 @@ def made(
     edit: Callable[[dict[str, Any]], None] | None = None,
     **changes: Any,
 ) -> Model:
-    """A loaded model of random weights with the shipped tokenizer, `edit`ed. Rows without a token have the largest logits."""
+    """A loaded random model with the shipped tokenizer, changed by `edit`. Rows without a token have the largest logits."""
     folder.mkdir()
     config = {**CONFIG, "vocab_size": vocab, **changes}
     (folder / "config.json").write_text(json.dumps(config))
@@ -74,12 +74,12 @@ def swapped(table: dict[str, Any]) -> None:
 
 
 def added(table: dict[str, Any]) -> None:
-    """One more mark, behind the last id."""
+    """Add one mark after the last id."""
     table["added_tokens"].append({**table["added_tokens"][0], "id": IDS, "content": "<|more|>"})
 
 
 def renamed(table: dict[str, Any]) -> None:
-    """Another text for the mark with id 5."""
+    """Give the mark with id 5 another text."""
     mark = next(x for x in table["added_tokens"] if x["id"] == 5)
     vocab = table["model"]["vocab"]
     if mark["content"] in vocab:
@@ -96,7 +96,7 @@ def session(target: Model, draft: Model, drafter: str, **more: Any) -> Session:
 
 
 def finished(made: Session) -> list[int]:
-    """The tokens of a session that ran to its end; its trace agrees with itself."""
+    """Run a session to its end and check its trace; return its tokens."""
     for _ in made.stream():
         pass
     report = check(made.sink)
@@ -121,7 +121,7 @@ CASES: dict[str, tuple[Any, Any, str]] = {
 def strangers(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Model, Model, str]:
-    """A target and a draft model whose tokenizers differ, and what is said of it."""
+    """A target and a draft model with different tokenizers, and the message about them."""
     (ours, theirs, match), folder = CASES[request.param], tmp_path_factory.mktemp("strangers")
     return made(folder / "big", IDS + 1, edit=ours), made(folder / "small", IDS + 1, 1, edit=theirs), match
 
@@ -139,7 +139,10 @@ def test_different_tokenizers_are_refused_with_the_first_id_that_differs(
 
 
 def test_a_mark_without_a_row_in_either_model_is_no_difference(tmp_path: Path) -> None:
-    """Neither can read or write it: a padding mark of tokenizer_config.json is such a one. With a row it is a difference."""
+    """Neither model can read or write such a mark, for example a padding mark of tokenizer_config.json.
+
+    If a model has a row for it, the mark is a difference.
+    """
     target, draft = made(tmp_path / "big", IDS, edit=added), made(tmp_path / "small", IDS, 1)
     assert target.tokenizer.same_ids(draft.tokenizer) == (IDS, "<|more|>", None)
     assert (
@@ -155,7 +158,7 @@ def test_a_mark_without_a_row_in_either_model_is_no_difference(tmp_path: Path) -
 def padded(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Model, Model, list[int]]:
-    """A target and a draft model with so many rows, padding among them, and the target's greedy text."""
+    """A target and a draft model with these numbers of rows, padding among them, and the target's greedy text."""
     (big, small), folder = request.param, tmp_path_factory.mktemp("padded")
     target, draft = made(folder / "big", big, 3), made(folder / "small", small, 3 if big == small else 4)
     for model in (target, draft):
@@ -170,7 +173,7 @@ def padded(
 
 @pytest.mark.parametrize("drafter", thinned(4, DRAFTING))
 def test_padding_is_accepted_and_never_chosen(padded: tuple[Model, Model, list[int]], drafter: str) -> None:
-    """Greedy and sampled; the padded rows would win every time if they were not masked before the softmax."""
+    """Greedy and sampled: the padded rows would win every time if they were not masked before the softmax."""
     target, draft, plain = padded
     assert finished(session(target, draft, drafter)) == plain
     warm = session(
@@ -183,7 +186,7 @@ def test_padding_is_accepted_and_never_chosen(padded: tuple[Model, Model, list[i
 
 
 def test_a_draft_with_fewer_usable_ids_bounds_both_sides(tmp_path: Path) -> None:
-    """Rows that a model lacks cannot be drafted; the run's law is that of the target over the ids that both have."""
+    """Ids that a model has no row for cannot be drafted; the run samples the target's distribution over the ids of both."""
     target, draft = made(tmp_path / "big", IDS), made(tmp_path / "small", IDS - 96, 1)
     sampled = session(target, draft, "draft_model", names={"sampler": "temperature"})
     told = finished(sampled)
@@ -206,7 +209,7 @@ def test_a_pair_of_which_one_has_no_tokenizer_is_refused(tmp_path: Path) -> None
 
 
 def test_ends_are_those_of_the_target(tmp_path: Path) -> None:
-    """A draft that knows no end, or another one, neither ends a text nor keeps it going."""
+    """A draft with no end token, or another one, neither ends a text nor keeps it going."""
     target, draft = made(tmp_path / "big", IDS, 3), made(tmp_path / "small", IDS, 3)
     plain = run(target, None, PROMPT, max_new_tokens=24).tokens
     late = next(x for i, x in enumerate(plain) if i >= 4 and x not in plain[:i])
@@ -237,7 +240,7 @@ def test_the_shorter_context_counts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", ["qwen2", "gemma3_text"])
 def test_the_draft_may_be_of_another_family(family: str, tmp_path: Path) -> None:
-    """What counts is the tokenizer: the text is the target's, whatever drafts it."""
+    """Only the tokenizer matters: the text is the target's, whatever drafts it."""
     target = made(tmp_path / "big", IDS, 3)
     draft = made(tmp_path / "small", IDS + 64, 5, architectures=None, model_type=family, head_dim=8)
     assert draft.spec.family == family
@@ -247,7 +250,7 @@ def test_the_draft_may_be_of_another_family(family: str, tmp_path: Path) -> None
 
 
 def test_a_weight_file_of_the_other_model_is_not_taken_for_its_own(tmp_path: Path) -> None:
-    """Two folders whose weights were exchanged by mistake have the same shapes; their fingerprints tell them apart."""
+    """Two folders with swapped weights have the same shapes, but their fingerprints differ."""
     one, two = made(tmp_path / "one", IDS), made(tmp_path / "two", IDS, 1)
     assert one.fingerprint != two.fingerprint
     save_file(load_file(two.path / "model.safetensors"), one.path / "model.safetensors")

@@ -1,4 +1,4 @@
-"""bench parallel: what is counted is what the passes did, and an answer is right by the task's rule."""
+"""bench parallel: the counts are those of the passes, and the task's rule says whether an answer is right."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ END, MASK = "<|end|>", "<|mask|>"
 
 
 def words() -> Tokenizer:
-    """A token for every word that the questions of this test are made of."""
+    """A tokenizer with a token for every word of this test's questions."""
     texts = [x.prompt for x in asked(TASKS, COUNT, SEED)]
     known = sorted({form for text in texts for word in text.split() for form in (word, "▁" + word)})
     made = tokenizers.Tokenizer(
@@ -44,8 +44,10 @@ def words() -> Tokenizer:
 
 
 class Copier(Decoder):
-    """A stand-in that reads the whole text and is sure that a place of the canvas holds the list's word with its number, and
-    behind the last the end."""
+    """A stand-in that reads the whole text and copies the list: place i of the canvas gets word i with certainty.
+
+    After the last word it writes the end.
+    """
 
     def __init__(self, tokenizer: Tokenizer):
         self.colon, self.arrow = tokenizer.encode("copy:")[0], tokenizer.encode("copy: ->")[1]
@@ -90,7 +92,7 @@ def test_every_list_is_copied_and_nothing_else_is_right(found: dict[str, Any]) -
 
 
 def test_passes_and_rows_are_those_of_the_schedule(model: Model, found: dict[str, Any]) -> None:
-    """A canvas has a place more than the answer has slots; the copier is sure of all, so a threshold takes one pass."""
+    """A canvas has one place more than the answer has slots. The copier is sure of all, so a threshold takes one pass."""
     bench = parallel.ParallelBench(model, {}, count=COUNT, seed=SEED)
     rows = {(row["method"], row["question"]): row for row in found["rows"] if row["kind"] == "copy"}
     due = {

@@ -1,4 +1,4 @@
-"""The tasks of ParallelBench: questions, scores, and what a perfect model gets when it draws all slots at once."""
+"""The tasks of ParallelBench: questions, scores, and the result of a perfect model that draws all slots at once."""
 
 from fractions import Fraction
 from random import Random

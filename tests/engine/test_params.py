@@ -1,4 +1,4 @@
-"""Param: a value is checked once, where it is written, and the message names the way out."""
+"""Param: a value is checked once, where it is written, and the message says how to fix it."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_nearest_word() -> None:
 
 
 def test_a_part_that_is_typed_into_a_cell_has_its_knobs() -> None:
-    """There annotations are types, not texts."""
+    """In a notebook cell, annotations are types, not texts."""
     cell = """
 @component
 class Mine(Drafter):

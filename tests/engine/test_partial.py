@@ -1,4 +1,4 @@
-"""Passes that run a part of the model: what ran is entered where it runs, an answer is worked out once, tests are priced."""
+"""Passes that run part of the model: work is charged where it runs, an answer is computed once, and tests are priced."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DEEP = toys.model(toys.decoder(toys.toy_spec(n_layers=6), 3, torch.float64))
 
 
 class Gate:
-    """Asks in front of each layer, leaves before `at`, and leaves out the feed-forward blocks `closed` behind layer 1."""
+    """Reads before each layer, leaves before `at`, and skips the feed-forward blocks `closed` after layer 1."""
 
     whole = routes = False
 

@@ -1,4 +1,4 @@
-"""A model that writes pictures: what its config says of them, and what is no picture."""
+"""A model that writes pictures: what its config says of them, and which outputs are no pictures."""
 
 from __future__ import annotations
 

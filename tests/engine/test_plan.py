@@ -1,4 +1,4 @@
-"""Plan: what a policy has settled for each KV head stands in the trace once, and the cache holds to it."""
+"""Plan: a policy's decision for each KV head is in the trace once, and the cache follows it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_cache_holds_what_was_planned_for_each_head(name: str, tmp_path) -> 
 
 
 def problems(trace: Any, less: int) -> str:
-    """Whether check finds a plan of `less` entries, where there is one."""
+    """Return "planned" if `check` reports a plan that has `less` fewer entries, else an empty string."""
     steps = trace.steps
     trace.steps = [deepcopy(steps[0]), *steps[1:]]
     entries = trace.steps[0].cache[0].plan.entries

@@ -1,5 +1,7 @@
-"""Threads: chosen by what passes take, watched by what others take of the processors, fixed by whoever says so;
-by a clock of our own."""
+"""Threads: chosen by the time of passes, adjusted to other programs' use of the processors, fixed by the user.
+
+The tests use a clock of their own.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +40,10 @@ def kept() -> Iterator[None]:
 
 
 class World:
-    """A machine: what passes take in each number of threads, how many processors other programs have, and clocks that go only
-    when they are told to."""
+    """A simulated machine: the time of a pass per number of threads, the processors in use by other programs, and clocks.
+
+    The clocks advance only when a test advances them.
+    """
 
     def __init__(self, **ms: float):
         self.now, self.used, self.idle, self.timings, self.others = 0.0, 0.0, 0.0, 0, 0.0
@@ -50,7 +54,7 @@ class World:
         self.others, self.us = others, {int(name[1:]): x * 1000 for name, x in ms.items()}
 
     def goes(self, seconds: float, threads: int = 0) -> None:
-        """So long, in so many threads: what others have is taken from them where there is no free processor."""
+        """Advance by `seconds` with `threads` threads; if no processor is free, others' processors reduce ours."""
         ours = min(threads, self.most - self.others)
         self.now, self.used = self.now + seconds, self.used + ours * seconds
         self.idle += (self.most - self.others - ours) * seconds
@@ -66,7 +70,7 @@ class World:
         return ThreadCount(**(given | more))  # type: ignore[arg-type] # of several types
 
     def steps(self, threads: ThreadCount, seconds: float, times: float = 1.0) -> list[Environment]:
-        """What the watch says of steps of one pass for so long; passes take times as long as this machine says."""
+        """Run steps of one pass for `seconds`, and return what the watch reports; passes take `times` as long as set."""
         seen, end = [], self.now + seconds
         while self.now < end:
             threads.step()
@@ -86,7 +90,7 @@ def test_the_fewest_threads_that_are_as_good_as_the_fastest_are_chosen() -> None
     assert choose_thread_count({1: [4.0, 9.0], 2: [3.0, 5.0]}) == 2
     assert (
         choose_thread_count({1: [4.0, 9.0], 2: [3.9, 8.9]}) == 1
-    )  # as good, and leaves a processor to others
+    )  # equally good, and leaves a processor to others
     assert (
         choose_thread_count({1: [4.0, 4.0], 2: [4.3, 4.3]}, now=2) == 2
         and choose_thread_count({1: [4.0, 4.0], 2: [4.8, 4.8]}, now=2) == 1
@@ -140,11 +144,11 @@ def test_where_others_take_the_processors_fewer_threads_go_on_at_once_and_more_w
 
 
 def test_a_process_that_begins_beside_others_in_too_many_threads_leaves_them_after_a_few_passes() -> None:
-    world = World(t1=5, t2=4)  # a few passes that are timed meet nobody
+    world = World(t1=5, t2=4)  # the few timed passes run while no other program does
     threads = world.threads()
     threads.choose(toys.pair()[0].decoder)
     assert threads.number == 2
-    world.takes(t1=6, t2=30, others=1)  # those of the run do, from the first one
+    world.takes(t1=6, t2=30, others=1)  # the run's passes run next to another program, from the first one on
     (one,) = world.steps(threads, 2.5 * SPAN_US / 1e6)
     assert (one.before, one.after) == (2, 1) and one.slower == 7.5
 
@@ -154,7 +158,7 @@ def test_those_who_come_again_and_again_are_met_ever_less_often() -> None:
     threads = world.threads()
     threads.choose(toys.pair()[0].decoder)
     ups: list[float] = []
-    for _ in range(100):  # some seconds without them, and one beside them
+    for _ in range(100):  # 2.7 s without them, and 0.9 s with them
         world.takes(t1=5, t2=3)
         ups += [world.now for x in world.steps(threads, 2.7) if x.after == 2]
         world.takes(t1=5, t2=12, others=0.9)
@@ -212,7 +216,7 @@ def test_where_nothing_is_better_it_is_looked_for_ever_less_often() -> None:
 
 
 def test_a_switch_stands_in_the_trace_and_in_no_hash(monkeypatch: pytest.MonkeyPatch) -> None:
-    # else another program could be a reason
+    # otherwise another program could be a reason
     monkeypatch.setattr(Executor, "elapsed_us", lambda *marks: 3000.0)
     world = World(t1=5, t2=3)
     runs = []
@@ -223,7 +227,7 @@ def test_a_switch_stands_in_the_trace_and_in_no_hash(monkeypatch: pytest.MonkeyP
             session.threads = threads = world.threads()
             world.now += 10
             session.start()
-            threads.number = 1  # as after a change for the worse
+            threads.number = 1  # as after a switch to fewer threads
         for step in session.stream():
             world.goes(1)
             assert watched or step.environment is None
@@ -254,7 +258,7 @@ def test_a_number_whose_first_pass_takes_very_long_is_timed_once(monkeypatch: py
 
     monkeypatch.setattr("decodescope.engine.decoding.shared.thread_count.pass_us", slow)
     took = time_passes(toys.pair()[0].decoder, [1, 2], 0.0)
-    # of one thread its processor's time
+    # for one thread, its processor time
     assert passes == [1, 1, 1, 2] and took[2] == [1e9, 1e9] and 0 < took[1][0] < 1e6
 
 
@@ -268,5 +272,5 @@ def test_idle_processors_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyP
         monkeypatch.setattr("os.nice", lambda more, now=niceness: now)
         assert idle_s() == pytest.approx(seconds)
     monkeypatch.setattr("decodescope.engine.decoding.shared.thread_count.STAT", tmp_path / "none")
-    monkeypatch.delattr("os.nice")  # as where there is no such file
+    monkeypatch.delattr("os.nice")  # as on a system without that file
     assert idle_s() is None

@@ -1,4 +1,4 @@
-"""Progress of what takes longer than a second: on standard error alone, only where it is looked at, and never before."""
+"""Progress of what takes longer than a second: only on standard error, only if somebody watches, and never earlier."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_measuring_the_machine_says_which_figure_it_measures(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(core, "SILENT_S", 0.0)
-    monkeypatch.setattr(measure, "_times", lambda call, *how: [1.0])  # what is timed here is of no interest
+    monkeypatch.setattr(measure, "_times", lambda call, *how: [1.0])  # the timings do not matter here
     monkeypatch.setenv(SETTING, "1")
     monkeypatch.setenv("TQDM_MININTERVAL", "0")
     measure.measure("float32")
@@ -99,7 +99,7 @@ def test_what_cannot_be_is_refused_before_a_model_is_loaded(
     wrong: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads: list[object] = []
-    # by its name the package has the function
+    # the package's attribute of this name is the function, not the module
     home = importlib.import_module("decodescope.engine.session.run")
     monkeypatch.setattr(home, "ensure_loaded", lambda *given: loads.append(given))
     with pytest.raises(Refusal):

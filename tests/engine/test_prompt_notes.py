@@ -26,7 +26,7 @@ def tokenizer() -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def endless(tmp_path_factory: pytest.TempPathFactory) -> Model:
-    """The shipped model with another end than its template writes."""
+    """The shipped model, with another end token than its template writes."""
     folder = tmp_path_factory.mktemp("m") / "endless"
     shutil.copytree(
         SHIPPED / "lab-draft",
@@ -90,7 +90,7 @@ def test_a_chat_that_its_template_does_not_end_gets_a_note(
 
 
 def test_a_run_has_the_note_and_ends_where_it_says(endless: Model) -> None:
-    """Without the text to stop at the model writes its turn's end and goes on."""
+    """Without a stop text, the model writes the end of its turn and goes on."""
     asked: dict[str, Any] = {"chat": True, "max_new_tokens": 40}
     goes = run(endless, None, "2 + 2 =", **asked)
     assert goes.trace.end is not None and goes.trace.end.reason == "max_new_tokens" and 0 in goes.tokens[:-1]

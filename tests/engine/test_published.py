@@ -1,4 +1,4 @@
-"""Heads as their authors write them: read into our nets, equal to what their files say, and refused where they cannot be."""
+"""Heads as their authors publish them: read into our nets, equal to what their files say, and refused if unreadable."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ HEADS = 3
 
 
 def drawn(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, torch.Tensor]:
-    """Random numbers for every name, those of one block that its authors repeat the same."""
+    """Random numbers for every name; a block that its authors repeat has the same numbers each time."""
     g = torch.Generator().manual_seed(seed)
     return {
         name: torch.randn(shape, generator=g) * (shape[-1] ** -0.5 if len(shape) > 1 else 0.3)
@@ -87,8 +87,10 @@ def hydra(
 
 
 def hydra_plus(layers: int = 2, spec: ModelSpec = toys.SPEC) -> dict[str, torch.Tensor]:
-    """The tensors of zankner/Hydra's HydraPrefixMLP: a dropout before each layer shifts the names, and a Llama model of one
-    layer stands before the heads."""
+    """The tensors of zankner/Hydra's HydraPrefixMLP.
+
+    A dropout before each layer shifts the names, and a Llama model of one layer comes before the heads.
+    """
     made = {}
     for name, x in hydra(layers, spec.d_model, spec.vocab).items():
         parts = name.split(".")
@@ -112,7 +114,7 @@ CONFIG: dict[str, dict[str, Any]] = {
         "medusa_num_heads": 2,
         "medusa_num_layers": 1,
         "base_model_name_or_path": "someone/toy",
-    },  # as uploaded: 2
+    },  # 2 as uploaded
     "hydra": {
         "hydra_num_heads": HEADS,
         "hydra_num_layers": 1,
@@ -216,7 +218,7 @@ def test_hydra_says_what_its_file_says(layers: int, own: bool, bias: bool, tmp_p
 
 
 def test_hydra_plus_reads_the_features_through_a_layer_of_its_own(tmp_path: Path) -> None:
-    """The layer and its norm are those of a model of one layer, fed with features in the place of embeddings."""
+    """The layer and its norm are those of a model of one layer that reads features instead of embeddings."""
     spec = replace(toys.SPEC, rope=Rope(theta=500_000.0, dim=8), norm_eps=1e-6)
     t, config = hydra_plus(3), {"hydra_head_arch": "prefix-mlp", "hydra_num_layers": 3}
     folder = folder_of("hydra", tmp_path / "h", t, **config)
@@ -253,7 +255,7 @@ def test_hydra_plus_reads_the_features_through_a_layer_of_its_own(tmp_path: Path
 
 
 def test_hydra_plus_drafts_on_what_was_accepted_alone(tmp_path: Path) -> None:
-    """In every step the state of the heads is that of the layer over the features of the whole text, read anew."""
+    """In every step the heads' state is that of the layer over the features of the whole text, read from scratch."""
     heads = folder_of("hydra", tmp_path / "h", hydra_plus(), hydra_head_arch="prefix-mlp", hydra_num_layers=2)
     target = toys.pair()[0]
     head = read_heads(tmp_path, target.spec, torch.float64, torch.device("cpu"), {"hydra": heads})["hydra"]
@@ -275,7 +277,7 @@ def test_hydra_plus_drafts_on_what_was_accepted_alone(tmp_path: Path) -> None:
                 continue
             with torch.inference_mode():
                 h = head.prefix(feature_of(text[:-1])[None])[0, -1]
-                # its own: the file has other numbers than the toy
+                # its own embedding: the file has other numbers than the toy
                 embedded = head.embedding(decoder)[text[-1]][None]
                 best = head.logits(head(0, h, embedded)[None], decoder)[0].argsort(descending=True)
             first = [
@@ -301,7 +303,7 @@ def test_hydra_plus_needs_a_plain_llama(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", MAKE)
 def test_blocks_that_were_trained_apart_stay_apart(kind: str, tmp_path: Path) -> None:
-    """Whose file has other numbers in each block has blocks of its own, and the net must not repeat the first one."""
+    """If a file has other numbers in each block, each block is its own, and the net must not repeat the first one."""
     t, name = MAKE[kind](3), {"medusa": "0.2.linear.weight", "hydra": "hydra_mlp.0.2.linear.weight"}[kind]
     t[name] = t[name] * -3
     ours = {"medusa": "blocks.2.weight", "hydra": "more.1.weight"}[kind]
@@ -336,11 +338,11 @@ def test_rows_beyond_the_tokenizers_ids_are_never_said(tmp_path: Path) -> None:
     assert head.logits(head(torch.randn(D)), decoder).shape == (HEADS, V - 2)
 
 
-# ---- what the files say beside that
+# ---- what else the files say
 
 
 def test_hydra_reads_tokens_by_the_embedding_of_its_file(tmp_path: Path) -> None:
-    """In every step the first level is what head 0 says of the file's row of the root, not of the target's."""
+    """In every step the first level is what head 0 gives for the file's row of the root, not for the target's."""
     t, decoder = hydra(), toys.decoder(toys.SPEC, toys.LIVELY, torch.float64)
     t["input_embed_fn.weight"] = 4 * decoder.embed.roll(5, 0).float()
     folder = folder_of("hydra", tmp_path / "h", t)
@@ -391,7 +393,7 @@ def test_hydra_reads_tokens_by_the_embedding_of_its_file(tmp_path: Path) -> None
 
 
 def test_a_number_that_the_file_of_weights_contradicts_is_named(tmp_path: Path) -> None:
-    """The file counts: published configs of Medusa say two heads where there are five."""
+    """The file counts: published configs of Medusa give two heads, and the files have five."""
     folder = folder_of("medusa", tmp_path / "m", medusa(2), medusa_num_layers=1)
     assert held("medusa", folder).remarks == [
         f"The config.json of {folder} gives medusa_num_heads = 2, its file of weights has 3: the file counts.",
@@ -433,7 +435,7 @@ def test_a_key_that_nobody_knows_is_named_in_a_remark(kind: str, tmp_path: Path)
 
 
 def test_what_a_model_is_made_of_says_what_of_its_heads_is_not_read(tmp_path: Path) -> None:
-    """A model keeps the remarks of its heads, so the command line and the page can show them."""
+    """A model keeps the remarks on its heads, so the command line and the page can show them."""
     folder = checkpoint(tmp_path / "model")
     heads = folder_of("medusa", tmp_path / "heads", medusa(d=16), medusa_num_heads=3, temperature_of_heads=2)
     model = load(folder, "float32", "cpu", {"medusa": heads})
@@ -498,7 +500,7 @@ def test_a_pickle_file_is_not_opened_unasked(kind: str, suffix: str, tmp_path: P
 
 
 class Runs:
-    """What a pickle can carry: a call, made while it is read."""
+    """Holds what a pickle can carry: a call that runs while the pickle is read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""What is chosen by scores: as many as are asked for, of equal ones the first, and never one that a row does not see."""
+"""Selection by scores: the requested number, the first on ties, and never an entry that a row does not see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recorder: laws add up, caches are accounted for, and every recorded figure can be derived again."""
+"""Recorder: distributions sum to one, caches are accounted for, and every recorded figure can be derived again."""
 
 from __future__ import annotations
 
@@ -143,9 +143,9 @@ def test_evictions_are_logged_from_the_prompt_on() -> None:
 
 
 def test_fields_keep_as_many_layers_as_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the first on; what does not fit is left out, the norms stay."""
+    """Layers are kept from the first on. What does not fit is left out; the norms stay."""
     n = len(toys.PROMPT)
-    # two layers of four query heads, up to the third step
+    # room for two layers of four query heads, up to the third step
     monkeypatch.setattr(recorder, "ATTENTION", 2 * 4 * (n + 2))
     steps = toys.decode(count=8, level="full").sink.steps
     assert [step.fields.layers for step in steps[:3]] == [[0, 1]] * 3 and steps[4].fields.layers == [0]

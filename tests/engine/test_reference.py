@@ -1,4 +1,4 @@
-"""transformers beside our engine: only the settings that both sides have act on a text."""
+"""transformers against our engine: only the settings that both sides have act on a text."""
 
 from __future__ import annotations
 

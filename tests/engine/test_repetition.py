@@ -1,4 +1,4 @@
-"""bench repetition: probabilities are those of a pass for each token, and TP, IP and WR are what they are called."""
+"""bench repetition: probabilities equal those of a pass per token, and TP, IP and WR match their definitions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TEXTS = [([3, 1, 4], [1, 5, 9, 2]), ([2], [7, 1, 8]), ([6, 6, 2, 0, 5], [3, 3, 4
 
 @torch.inference_mode()
 def brute(decoder: Decoder, before: list[int], one: list[int]) -> tuple[list[list[float]], list[list[bool]]]:
-    """By copy and token, from a pass over all that stands before the token, for each anew."""
+    """Probabilities and hits by copy and token, each from its own pass over the whole text before the token."""
     p: list[list[float]] = []
     best: list[list[bool]] = []
     text = list(before)
@@ -46,7 +46,7 @@ def brute(decoder: Decoder, before: list[int], one: list[int]) -> tuple[list[lis
     return p, best
 
 
-@pytest.mark.parametrize("rows", [1024, 12, 4])  # of a pass: all at once, three places of each text, one
+@pytest.mark.parametrize("rows", [1024, 12, 4])  # rows of a pass: all at once, three places of each text, one
 def test_side_by_side_every_token_has_the_probability_of_a_pass_of_its_own(
     rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,7 +126,7 @@ def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:
 
 
 def test_repeats_are_the_stretches_that_agree_with_an_earlier_place() -> None:
-    """Against every pair of places: a stretch begins where an n-gram comes again that is in no stretch before."""
+    """Compared with every pair of places: a stretch begins where an n-gram occurs again that is in no earlier stretch."""
     rng, looped = random.Random(5), 0
     for _ in range(300):
         text, n = [rng.randrange(3) for _ in range(rng.randrange(30))], rng.randint(1, 4)

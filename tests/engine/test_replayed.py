@@ -1,4 +1,4 @@
-"""benchmarks/replayed.py: what is kept of steps, and that a price is the sum of its parts."""
+"""benchmarks/replayed.py: what it keeps of steps, and that a price is the sum of its parts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def measures(script: ModuleType) -> ModuleType:
 
 @pytest.fixture(scope="module")
 def steps(script: ModuleType) -> dict[str, Any]:
-    """What scripted models did that write BCABCA..., without the time that their books took."""
+    """Steps of scripted models that write BCABCA..., without the time of their bookkeeping."""
     bench = script.Recording(
         scripted(RULES), {"draft": scripted(RULES)}, DRAFTED, new_tokens=12, repeats=1, temperature=0
     )
@@ -67,7 +67,7 @@ def larger() -> Decoder:
 
 
 def costs(script: ModuleType, target: float, draft: float, heads: dict[str, float] | None = None) -> Any:
-    """Passes that cost the same whatever they read, a tenth of it for the unembedding."""
+    """Passes with a cost that does not depend on what they read; a tenth of it is the unembedding."""
     curves = {
         role: script.Curve([1], [0.9 * us], [0.1 * us], 0.25)
         for role, us in (("target", target), ("draft", draft))

@@ -29,7 +29,7 @@ def method(monkeypatch: pytest.MonkeyPatch) -> Method:
 
 
 def summed(big: Model, large: Model, count: int) -> list[int]:
-    """The text of the sum of both models' logits, by reading everything anew."""
+    """The text of the sum of both models' logits; each token reads the whole text from scratch."""
     text = list(toys.PROMPT)
     with torch.inference_mode():
         for _ in range(count):

@@ -1,4 +1,4 @@
-"""Rows that decide alone which sub-layers they run: gathered, they compute what a mask would leave of the whole."""
+"""Rows that each decide which sub-layers they run: gathered, they compute what a mask would leave of the whole."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def forward(lane: Lane, feed: Feed) -> Tensor:
 
 
 def holds(lane: Lane, pairs: list[Tensor], left: list[Tensor], rows: list[int] | None = None) -> None:
-    """The lane holds what the masked model left of `rows` (all), by layer, in the order of the text."""
+    """Check that the lane holds what the masked model left of `rows` (None: all), by layer, in text order."""
     for store, kv, entry in zip(lane.cache.layers, pairs, left, strict=True):
         due = [row for row in (range(len(entry)) if rows is None else rows) if entry[row]]
         order = store.positions()[0, 0].argsort()
@@ -73,7 +73,7 @@ def test_a_text_read_in_chunks_and_written_on_is_what_a_mask_leaves_of_the_model
         )
         lane.commit([0])
     holds(lane, pairs, left)
-    lane.read([*TEXT[: n + 3], 7, 7])  # another way on: what stood behind the common beginning is forgotten
+    lane.read([*TEXT[: n + 3], 7, 7])  # another continuation: what followed the common beginning is forgotten
     holds(lane, *masked(decoder, Feed.causal_chain([*TEXT[: n + 3], 7, 7], 0), rule.share, gap)[1:])
     fresh, _ = under(decoder, gap, numbers=True)
     fresh.repeat(TEXT, [1, 3, 2])
@@ -229,7 +229,7 @@ def test_check_finds_what_rows_did_not_run() -> None:
 
 
 class Leaving(AdaptiveDepth):
-    """Between layers the `many` rows that received least go, for good: a model that reads both sides."""
+    """Between layers, the `many` rows that received the least attention leave for good; the model reads both sides."""
 
     routes = True
     skipped_kv = "absent"

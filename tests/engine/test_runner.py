@@ -1,4 +1,4 @@
-"""Runner and Job: one worker, runs in order; pause, step, cancel between steps; a failed run leaves the next one clean."""
+"""Runner and Job: one worker, runs in order; pause, step, cancel between steps; a failed run does not affect the next one."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def session(count: int = LONG, **more) -> Session:
 
 
 def until(job: RunnerJob, *statuses: str) -> RunnerJob:
-    """Wait until the job has one of these statuses; whoever changes it says so, else a page that waits hears of it late."""
+    """Wait until the job has one of these statuses; each change must notify, or a waiting page would learn of it late."""
     with job._changed:
         while job.status not in statuses:
             assert job._changed.wait(30), f"it is {job.status}, and nobody said that anything changed"
@@ -46,7 +46,7 @@ def paused(runner: Runner, **more) -> RunnerJob:
 
 
 def held(runner: Runner) -> tuple[RunnerJob, Event]:
-    """A job that the worker makes steps of, until the event is set."""
+    """A job in the middle of a step, which the worker finishes when the event is set."""
     job, free = runner.submit(session(), paused=True), Event()
     until(job, "paused").until = lambda step: free.wait(60) and False
     job.resume()
@@ -149,7 +149,7 @@ def test_failed_run_leaves_the_next_one_clean(runner: Runner, monkeypatch: pytes
             raise torch.OutOfMemoryError("tried to allocate")
         return forward(*args)
 
-    # a decoder that others share has none of its own afterwards
+    # a shared decoder has no function of its own afterwards
     monkeypatch.setitem(vars(decoder), "forward", harmed)
     job, after = runner.submit(session()), runner.submit(session(20))
     assert (

@@ -1,4 +1,4 @@
-"""Scorers: what each calls right, against brute force where there is one, and that no text stops them."""
+"""Scorers: what each calls right, compared with brute force where possible, and that no text stops them."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_an_unknown_scorer_is_named_with_the_known_ones() -> None:
 
 
 def by_table(a: str, b: str) -> int:
-    """The textbook's table."""
+    """Compute it with the textbook's table."""
     row = list(range(len(b) + 1))
     for i, x in enumerate(a, 1):
         above, row[0] = row[0], i

@@ -1,4 +1,4 @@
-"""Scores of a cut: what left, what stayed, the threshold between them, as a trace at level "full" has it."""
+"""Scores of an eviction in a trace at level "full": what left, what stayed, the threshold between them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def ran(policy: Any, level: str = "full", drafter: Any = TREE) -> Any:
 
 
 def test_a_score_is_what_the_recorded_attention_says_and_so_is_what_was_lost() -> None:
-    """TOVA goes by the last accepted token's row, which the same record has in full."""
+    """TOVA uses the last accepted token's row, which the same record has in full."""
     seen = 0
     for step in ran(("tova", dict(cache_size=8))).sink.steps:
         change, fields = step.cache[0], step.fields

@@ -1,4 +1,4 @@
-"""What a row sees of the committed entries: all, those before it in the text, or a choice; entries committed in any order."""
+"""What a row sees of the committed entries: all, those before it in the text, or a choice; commits come in any order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from decodescope.engine.core.spec import ModelSpec
 from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.model.stores.cache import KVCache
 
-FIRST, LATER = [0, 2, 4, 7], [1, 3, 8]  # places that are committed, and those that are read then
+FIRST, LATER = [0, 2, 4, 7], [1, 3, 8]  # places that are committed, and those that are read afterwards
 TOKENS, PLACES = [3, 1, 4, 1, 5, 9, 2], FIRST + LATER
 n, T = len(FIRST), len(LATER)
 SPECS = {"full": toys.toy_spec(heads=()), "windowed": toys.toy_spec(heads=(), windows=(3, None, 4))}
@@ -34,7 +34,7 @@ def begun(spec: ModelSpec) -> tuple[Any, KVCache]:
 
 
 def sees(spec: ModelSpec, committed: Callable[[int, int], bool]) -> Callable[[int, int, int, int], bool]:
-    """For brute force over all rows in the order in which they are read: those of a pass see those of it before them."""
+    """A visibility rule for brute force over all rows in reading order: within a pass, a row sees the rows before it."""
 
     def row(layer: int, head: int, t: int, s: int) -> bool:
         there = s <= t if (t < n) == (s < n) else s < n and committed(t, s)

@@ -1,4 +1,4 @@
-"""Segments: however attention is cut into pieces, joined they are one attention."""
+"""Segments: however attention is cut into pieces, the joined pieces are one attention."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CLOSE = {
 
 
 def numbers(seed: int, *shape: int, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Normal, and wide enough that some weights are near 0 and some near 1."""
+    """Normal numbers, wide enough that some weights are near 0 and some near 1."""
     return 2 * torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(
         dtype
     )
@@ -50,10 +50,10 @@ def case(seed: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def cut(seed: int, k: Tensor, v: Tensor, mask: Tensor) -> list[DenseSegment]:
-    """The entries in random segments, in random order; some are empty, some show no row anything."""
+    """The entries in random segments, in random order; some are empty, some show nothing to any row."""
     draw = random.Random(seed)
     order = torch.tensor(draw.sample(range(k.shape[2]), k.shape[2]))
-    # equal ends: nothing between them
+    # equal ends give an empty segment
     ends = sorted(draw.choices(range(k.shape[2] + 1), k=draw.randint(0, 5)))
     pieces = [order[a:b] for a, b in zip([0, *ends], [*ends, len(order)], strict=True)]
     segments = [DenseSegment(k[:, :, at], v[:, :, at], mask=mask[:, :, :, at]) for at in pieces]
@@ -152,7 +152,7 @@ def test_weights_stand_at_the_slots_of_their_store(
 
 @dataclass(frozen=True)
 class Linear(Segment):
-    """An NTK-Attention term (github.com/ChristianYang37/chiwun): phi(q) Z and phi(q) |z| stand for a prefix without entries."""
+    """An NTK-Attention term (github.com/ChristianYang37/chiwun): phi(q) Z and phi(q) |z| replace a prefix without entries."""
 
     Z: Tensor
     z: Tensor

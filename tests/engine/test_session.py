@@ -1,4 +1,4 @@
-"""Session: stops, limits, faults and branches; a fault ends one run and leaves the next one clean."""
+"""Session: stops, limits, faults and branches; a fault ends one run and does not affect the next one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def started(
 
 
 def broken_at(monkeypatch: pytest.MonkeyPatch, decoder: Decoder, number: int, harm) -> list[int]:
-    """From now on pass `number` of `decoder` (0 the first) comes to harm; the list counts the passes."""
+    """Make pass `number` of `decoder` (0 the first, from now on) go through `harm`; the returned list counts the passes."""
     forward, count = decoder.forward, [0]
 
     def counted(feed, cache, *rest):
@@ -53,7 +53,7 @@ def broken_at(monkeypatch: pytest.MonkeyPatch, decoder: Decoder, number: int, ha
             else forward(feed, cache, *rest)
         )
 
-    # a decoder that others share has none of its own afterwards
+    # a shared decoder has no function of its own afterwards
     monkeypatch.setitem(vars(decoder), "forward", counted)
     return count
 
@@ -76,7 +76,7 @@ def spoiled(value: float, row: int = 0):
 
 
 def fails(session: Session, reason: str) -> None:
-    """Run into the fault: named reason, steps so far in a consistent trace, nothing pending, and no step after it."""
+    """Run into the fault: it has the named reason, the trace is consistent, nothing is pending, and no step follows."""
     with pytest.raises(EngineFault):
         for _ in session.stream():
             pass
@@ -233,7 +233,7 @@ def test_sampler_state_ends_where_the_text_ends() -> None:
 
 
 class Letters:
-    """A tokenizer of three bytes a token at most, as far as a session needs one."""
+    """A tokenizer with at most three bytes per token, with the methods that a session needs."""
 
     words = (b"a", b"b", b"ab", b"ba", b"bab", b"c", b"ca", b"", b"bc", b"d", b"cab", b"e", b"f")
 
@@ -313,7 +313,7 @@ def test_the_reading_of_a_prompt_stops_between_two_chunks(monkeypatch: pytest.Mo
 
 
 def test_padded_vocabularies_are_cut_to_the_smaller_and_models_stay_as_they_were() -> None:
-    """A draft with fewer rows in its matrix works, sampled too, and a plain run beside it still has every id."""
+    """A draft with fewer rows in its matrix works, also sampled; a plain run of the target still has every id."""
     wide = toys.model(toys.decoder(toys.toy_spec(vocab=20), 5, torch.float64, sharp=1.0))
     pair = (wide, toys.pair()[1])
     for parts in (

@@ -1,4 +1,4 @@
-"""The reference cache: true lost mass and drift, from full maps, beside a run that stays as it is."""
+"""The reference cache: true lost mass and drift, from full attention maps, without a change to the run itself."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_lost_mass_and_drift_are_those_of_the_full_maps(name: str, knobs: dict) 
 
 
 def test_a_run_with_a_reference_is_the_run_without_and_says_so(tmp_path) -> None:
-    """Text, passes, entries and bytes of the target; lossless decoding loses and drifts nothing."""
+    """The target's text, passes, entries and bytes are equal; lossless decoding has no lost mass and no drift."""
     parts = dict(policy=("h2o", dict(heavy=4, recent=4)), drafter=("token_recycling", {"nodes": "16"}))
     plain, marked = (toys.decode(toys.method(**parts), toys.PROMPT * 3, reference=x) for x in (False, True))
     assert plain.tokens == marked.tokens and not plain.header.reference and marked.header.reference
@@ -93,7 +93,7 @@ def test_a_run_with_a_reference_is_the_run_without_and_says_so(tmp_path) -> None
 
 
 def lesser(words: str) -> tuple[Model, Model]:
-    """A model that transforms made of a toy, and that toy."""
+    """A model that transforms made from a toy, and that toy."""
     whole = toys.pair()[0]
     decoder = whole.decoder
     for one in parse_transform_list(words):
@@ -104,7 +104,7 @@ def lesser(words: str) -> tuple[Model, Model]:
 @pytest.mark.parametrize("words", ["codes bits=3 group=16", "cut_layers skip=a1"])
 @pytest.mark.parametrize("drafter", ["none", ("token_recycling", {"nodes": "16"})], ids=str)
 def test_the_model_that_another_was_made_of_reads_along(words: str, drafter: Any) -> None:
-    """Behind every token KL(whole || made) and the whole model's choice are those of a forward pass of both over all text."""
+    """After each token, KL(whole || made) and the whole model's choice are those of a forward pass of both over the text."""
     made, whole = lesser(words)
     method = toys.method(drafter=drafter)
     plain = toys.finish_session(Session(made, method, toys.PROMPT, max_new_tokens=24))
@@ -206,7 +206,7 @@ def test_a_fork_keeps_the_reference_of_its_run() -> None:
 def test_the_time_of_a_full_cache_is_in_no_timing_of_the_run(
     strategy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By a clock on which each of its passes takes an hour, nothing that the run tells of itself is that long."""
+    """On a clock where each of the reference's passes takes an hour, no timing of the run itself is that long."""
     hour, late, now = 3.6e9, [0.0], time.perf_counter
 
     class Slow(Executor):

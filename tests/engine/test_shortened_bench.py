@@ -1,4 +1,4 @@
-"""bench prompts: tokens, operations and losses are those of the passes, beside a reading of the whole."""
+"""bench prompts: tokens, operations and losses are those of the passes, compared with a reading of the whole prompt."""
 
 from __future__ import annotations
 

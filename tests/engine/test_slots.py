@@ -1,4 +1,4 @@
-"""Slots and their prefix: what they hold reaches no row of the tree, not by a bit, and no cache; and a slot sees both."""
+"""Slots and their prefix: their content changes no bit of the tree's rows and no cache; a slot sees the tree and the prefix."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def random(*shape: int, seed: int) -> torch.Tensor:
 
 
 def slots(seed: int, prefix: int = 0) -> Slots:
-    """Slots with any inputs, and a prefix of so many entries."""
+    """Slots with random inputs, and a prefix of `prefix` entries."""
     kv = (
         random(SPEC.n_layers, 2, SPEC.n_kv_heads, prefix, SPEC.head_dim, seed=seed + 1) * 2
         if prefix
@@ -37,7 +37,7 @@ def slots(seed: int, prefix: int = 0) -> Slots:
 
 
 def passed(draft: Draft, method: Any = None, path: list[int] | None = None):
-    """float64 [rows, V] of a pass with this draft behind TEXT, and the cache after the rows of `path` were committed."""
+    """The logits, float64 [rows, V], of a pass with this draft after TEXT, and the cache after a commit of `path`."""
     session = Session(toys.pair()[0], method or toys.method(), TEXT)
     session.start()
     lane = session.target
@@ -52,7 +52,7 @@ def tree(own: Slots | None = None) -> Draft:
 
 
 def passengers() -> Draft:
-    """The same tree in a pass of as many rows without slots: where they stood are tokens that nobody sees."""
+    """The same tree in a pass of as many rows without slots: auxiliary nodes that no row sees replace the slots."""
     whole = [True] * len(TOKENS) + [False] * len(AT)
     return Draft([*TOKENS, *[4] * len(AT)], [*PARENTS, *AT], acceptable=whole)
 
@@ -77,7 +77,7 @@ GATHERED = {
 
 @pytest.mark.parametrize("name", METHODS)
 def test_what_slots_and_prefix_hold_reaches_no_row_of_the_tree(name: str) -> None:
-    """Difference 0 between passes whose slots have other inputs, another prefix, or none."""
+    """The difference is 0 between passes with other slot inputs, another prefix, or none."""
     made = [
         passed(tree(x), toys.method(**METHODS[name]))[0]
         for x in (slots(1), slots(5), slots(1, 4), slots(9, 2))
@@ -91,7 +91,7 @@ def test_what_slots_and_prefix_hold_reaches_no_row_of_the_tree(name: str) -> Non
 
 @pytest.mark.parametrize("name", GATHERED)
 def test_slots_that_choose_what_they_read_leave_the_tree_its_own_choice(name: str) -> None:
-    """What rows choose is gathered for all of them at once, so a sum may run over more places that a row does not see."""
+    """The choices of all rows are gathered at once, so a sum may run over more places that a row does not see."""
     n, method = len(TOKENS) + 1, toys.method(**GATHERED[name])
     plain = passed(tree(), method)[0]
     for own in (slots(1), slots(5, 4)):
@@ -100,8 +100,10 @@ def test_slots_that_choose_what_they_read_leave_the_tree_its_own_choice(name: st
 
 @pytest.mark.parametrize("prefix", [0, 4])
 def test_the_tree_has_the_logits_of_a_pass_without_slots(prefix: int) -> None:
-    """Difference 0 to a pass of as many rows that has none, and to one of fewer rows what a product of fewer rows rounds
-    otherwise."""
+    """The difference is 0 to a pass with as many rows and no slots.
+
+    To a pass with fewer rows, only the rounding of a product of fewer rows differs.
+    """
     n, mine = len(TOKENS) + 1, passed(tree(slots(1, prefix)))[0]
     assert torch.equal(mine[:n], passed(passengers())[0][:n])
     assert torch.allclose(mine[:n], passed(tree())[0], atol=1e-12)
@@ -109,7 +111,7 @@ def test_the_tree_has_the_logits_of_a_pass_without_slots(prefix: int) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_nothing_of_slots_or_prefix_stays_in_a_cache(name: str) -> None:
-    """After the commit of a path the cache is, bit by bit, that of a pass in which nobody ever saw a slot."""
+    """After the commit of a path, the cache is, bit by bit, that of a pass with other slots and without a prefix."""
     path = [0, 2, 5]
     _, mine = passed(tree(slots(1, 4)), toys.method(**METHODS[name]), path)
     _, due = passed(tree(slots(5)), toys.method(**METHODS[name]), path)
@@ -124,8 +126,11 @@ def test_nothing_of_slots_or_prefix_stays_in_a_cache(name: str) -> None:
 
 @torch.inference_mode()
 def alone(own: Slots, row: int) -> torch.Tensor:
-    """float64 [V]: what slot `row` says, written out: a causal text of the tokens before it, and the slots of its line, of
-    which these alone see the prefix too, by queries that are not rotated."""
+    """float64 [V]: the output of slot `row`, written out.
+
+    It reads a causal text: the tokens before it, and the slots of its line. Only these slots also see the prefix, with queries
+    that are not rotated.
+    """
     decoder, node, path = toys.pair()[0].decoder, AT[row], []
     while node != ROOT:
         path.append(TOKENS[node])

@@ -30,7 +30,7 @@ def row(
 
 
 def asked_in(kind: str, i: int) -> BenchQuestion:
-    """A question as in its file: two turns of MT-bench's, one of the others."""
+    """A question as in its file: two turns for those of MT-bench, one for the others."""
     return question(f"{kind} {i}", ("x", "y") if TASK_OF[kind] == "conversation" else ("x",), kind=kind)
 
 

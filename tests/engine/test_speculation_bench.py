@@ -1,4 +1,4 @@
-"""bench speculation: what is counted, what is timed, who takes part, and the goals."""
+"""bench speculation: what it counts, what it times, which methods take part, and the goals."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_every_round_is_timed_and_the_parts_of_a_step_fit_into_it() -> None:
 
 
 def test_all_turns_are_counted_and_timed_each_behind_ones_own_answers() -> None:
-    """The second prompt holds the first answer, so both turns are read by everyone with the text that it wrote itself."""
+    """The second prompt holds the first answer, so each method reads it with its own first answer."""
     one, two = question(1, ("go A",), kind="writing"), question(2, ("go A", "on A"), kind="writing")
     result = measure_speculation(made(template=WHOLE, new_tokens=6, repeats=3), [one, two])
     assert not result.skipped and result.complete
@@ -146,7 +146,7 @@ def test_the_interval_narrows_with_more_values_and_holds_the_median() -> None:
 
 
 def counted(clock: HeadClock) -> HeadClock:
-    """A clock of which every look is one microsecond later than the one before."""
+    """A clock that advances one microsecond at each reading."""
     ticks = itertools.count()
     clock._executor.mark = lambda: float(next(ticks))  # type: ignore[method-assign] # the clock of a test
     clock._executor.elapsed_us = lambda begin, end: end - begin  # type: ignore[method-assign,operator] # as above
@@ -159,14 +159,17 @@ def counted(clock: HeadClock) -> HeadClock:
     ids=lambda x: str(x),
 )
 def test_heads_are_timed_where_they_work_and_passes_are_not(drafter: str, spans: int) -> None:
-    """A net and an unembedding: once for all heads of Medusa, once a level for Hydra; of the MLP speculator the beginning, and
-    a step, a feature and an unembedding a level; that of a pass is the pass's."""
+    """A span is a net and an unembedding: once for all heads of Medusa, once per level for Hydra.
+
+    The MLP speculator has one at the beginning, and a step, a feature and an unembedding per level. The pass's own unembedding
+    belongs to the pass.
+    """
     target = toys.target()
     with attach_clock(HeadClock(target)) as clock:
         one = engine_contestant(drafter, clock.model, toys.method(drafter=drafter), 12, heads=counted(clock))
         written = one.write(toys.PROMPT)
     assert written.tokens == toys.greedy_text(target.decoder, toys.PROMPT, 12)
-    whole = written.heads_us[:-3]  # the last drafts are cut by the end of the text
+    whole = written.heads_us[:-3]  # the end of the text cuts the last drafts
     assert len(whole) > 1 and set(whole) == {float(spans)}
 
 
@@ -269,7 +272,7 @@ def test_a_question_that_does_not_fit_is_skipped() -> None:
 
 
 def reached(**gains: float) -> dict[str, Any]:
-    """A record in which methods of these gains were measured; a name's part before __ is the method's."""
+    """A record that measured methods with these gains; the part of a name before __ is the method's name."""
     settings = {
         "contestants": {
             name: dict(

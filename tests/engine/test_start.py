@@ -1,4 +1,4 @@
-"""start: a run in the background is the run that `run` makes; it is stopped, waited for, and begun again."""
+"""start: a run in the background equals the one that `run` makes; it can be stopped, awaited, and begun again."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from decodescope.engine.session.start import BackgroundRun
 from decodescope.engine.trace import End, Header, Prefill, Step, check, open_trace
 
 SAMPLED = dict(max_new_tokens=20, seed=3)
-LONG = 1000  # more tokens than anybody waits for
+LONG = 1000  # more tokens than any test waits for
 
 
 def begun(count: int = 20, **more) -> BackgroundRun:

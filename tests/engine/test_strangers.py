@@ -1,5 +1,7 @@
-"""Ten kinds of folders as strangers bring them. Each key and tensor in them is read as its makers read it, refused by its name,
-or named in a remark: silence fails. The folders were written from what people publish, not from what the readers read."""
+"""Ten kinds of folders as users bring them, written from what people publish, not from what the readers read.
+
+Each key and tensor in them is read as its makers read it, refused by its name, or named in a remark: silence fails.
+"""
 
 from __future__ import annotations
 
@@ -170,7 +172,7 @@ def test_a_tensor_that_a_llama_does_not_have_is_named(name: str, tmp_path: Path)
 
 
 def test_the_frequencies_of_the_config_in_a_file_are_passed_over(tmp_path: Path) -> None:
-    """Old files hold them: the very numbers that the config gives, rounded or not."""
+    """Old files hold them: the same numbers that the config gives, rounded or not."""
     folder = save_llama(tmp_path / "m")
     usual = 10000.0 ** -(torch.arange(0, HEAD_DIM, 2) / HEAD_DIM)
     edit_tensors(folder, **{"model.layers.0.self_attn.rotary_emb.inv_freq": usual.half()})
@@ -435,7 +437,7 @@ def test_turns_that_end_in_no_stop_token_are_named_on_stderr(
 
 
 def first_drafts(target: Path, **heads: Path) -> tuple[list[int], list[int], Model]:
-    """The tokens before the second draft, the most probable ones of that draft in their order, and the model."""
+    """The tokens before the second draft, that draft's most probable tokens in order, and the model."""
     model = loaded(target, **heads)
     (kind,) = heads
     record = run(model, kind, TEXT, max_new_tokens=8, ignore_eos=True).trace
@@ -472,7 +474,7 @@ def attend(t: Tensors, place: str, x: torch.Tensor) -> torch.Tensor:
 
 
 def eagle3_logits(target: Path, t: Tensors, tokens: list[int], normed: bool) -> torch.Tensor:
-    """What a head says after `tokens`; `normed`: with norm_before_residual."""
+    """The logits of a head after `tokens`; `normed`: with norm_before_residual."""
     with torch.no_grad():
         states = their_model(target)(
             torch.tensor([tokens]), output_hidden_states=True, use_cache=False
@@ -586,7 +588,7 @@ def test_a_key_or_tensor_of_an_eagle_head_is_named(name: str, target: Path, tmp_
 
 
 def test_an_embedding_of_another_type_is_drafted_with(target: Path, tmp_path: Path) -> None:
-    """The target's numbers in bfloat16 are other numbers: a remark counts them, and the head reads them."""
+    """In bfloat16, the target's numbers are other numbers: a remark counts them, and the head reads them."""
     embed = load_file(target / "model.safetensors")["model.embed_tokens.weight"]
     for name, x in (("same", embed), ("half", embed.bfloat16())):
         said = answer(

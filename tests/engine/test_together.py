@@ -1,4 +1,4 @@
-"""Sessions that go together: each writes what it writes alone, its trace is sound, and passes are shared."""
+"""Sessions that run together: each writes what it writes alone, its trace is sound, and passes are shared."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def sessions(
     executor: type[SharedExecutor] | None = SharedExecutor,
     more: tuple[dict[str, Any], ...] = ({}, {}, {}),
 ) -> list[Session]:
-    """Three, with different prompts, lengths and seeds; None: each alone, with an executor of its own."""
+    """Three sessions with different prompts, lengths and seeds; None: each with an executor of its own."""
     made = []
     for i, (prompt, count, changes) in enumerate(zip(PROMPTS, COUNTS, more, strict=True)):
         target = (
@@ -57,7 +57,7 @@ def sessions(
 
 
 def alone(method: Method, **more: Any) -> list[Session]:
-    """The same, each run by itself."""
+    """The same sessions, each run by itself."""
     made = sessions(method, None, **more)
     for one in made:
         list(one.stream())
@@ -70,7 +70,7 @@ def raise_(session: Session, error: Exception | None) -> None:
 
 
 def same(method: Method) -> SharedPassStats:
-    """Run three sessions together and hold them against single runs; how passes were shared."""
+    """Run three sessions together and compare them with single runs; return how passes were shared."""
     seen = sessions(method)
     figures = decode_together(seen, over=raise_)
     for one, other in zip(seen, alone(method), strict=True):
@@ -102,7 +102,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "few bits": dict(kv_compression=("kivi", dict(group=4, buffer=4))),
 }
 
-# what a rule judges, where that is not a chain of the draft model's
+# the drafts that a rule judges, if not a chain of the draft model
 DRAFTS: dict[str, tuple[str, dict[str, Any]]] = {
     "spectr": ("chains", dict(max_draft_tokens=3, chains=3)),
     "lantern": ("sjd", dict(window=4)),
@@ -157,7 +157,10 @@ def test_the_next_takes_the_place_of_one_that_ended() -> None:
 
 
 def test_every_owner_is_told_of_once_also_one_that_is_refused() -> None:
-    """The second is refused, the third says not yet while the first goes, and the last stands behind a None."""
+    """Each owner is reported once, also one that is refused.
+
+    The second is refused. The third says not yet while the first runs. The last comes after a None.
+    """
     kept, asked, steps, ends = (
         dict(zip("acd", sessions(toys.method()), strict=True)),
         Counter[str](),
@@ -191,7 +194,7 @@ def test_every_owner_is_told_of_once_also_one_that_is_refused() -> None:
 
 
 def test_methods_differ_and_none_waits_for_ever() -> None:
-    """Each step of the second asks for a pass that leaves early, and no other: nobody can share it."""
+    """Each step of the second asks for a pass that leaves early, and no other does, so nobody can share it."""
     parts: list[dict[str, Any]] = [
         {},
         dict(adaptive_depth=("confidence_exit", {})),
@@ -207,7 +210,7 @@ def test_methods_differ_and_none_waits_for_ever() -> None:
 
 
 def test_one_that_fails_touches_no_other() -> None:
-    """The weights of the token that only one prompt has are damaged."""
+    """The weights of a token that only one prompt contains are damaged."""
     target, prompts = toys.pair()[0], [[3, 1, 4], [5, 10, 2], [6, 2, 8]]
     broken = toys.model(toys.decoder(seed=toys.LIVELY, dtype=torch.float64))
     broken.decoder.embed[10] = torch.nan
@@ -232,11 +235,11 @@ def test_one_that_fails_touches_no_other() -> None:
 
 
 def test_several_that_fail_at_once_end_the_call_where_its_owner_raises() -> None:
-    """One that has ended, and of which nobody was told yet, is not waited for."""
+    """A session that has ended but is not yet reported is not waited for."""
     made = sessions(toys.method())
 
     def fail(session: Session, step: Step) -> None:
-        if session in made[1:] and session.steps == 6:  # these two share their passes from the first on
+        if session in made[1:] and session.steps == 6:  # these two share their passes from the start
             raise ArithmeticError("at the sixth step")
 
     with pytest.raises(ArithmeticError, match="at the sixth step"):
@@ -245,7 +248,7 @@ def test_several_that_fail_at_once_end_the_call_where_its_owner_raises() -> None
 
 
 def test_a_shared_pass_that_breaks_is_run_again_without_sharing() -> None:
-    """The cache of one cannot grow any more, in the middle of the layers: the rows of the others are there once."""
+    """One cache cannot grow any more, in the middle of the layers; the rows of the others must not be added twice."""
     made, more = sessions(toys.method()), 0
     store = made[1].target.cache.layers[1]
     append = store.append
@@ -308,7 +311,7 @@ def test_a_session_without_a_seat_is_refused() -> None:
 
 
 def test_a_pass_that_fills_the_most_rows_is_shared_by_nobody() -> None:
-    """Prompts are read in chunks of 512: two of them are one pass, a third stands in the next."""
+    """Prompts are read in chunks of 512: two of them are one pass, a third is in the next."""
     target = toys.model(toys.decoder(toys.toy_spec(max_positions=700), dtype=torch.float64))
     made = [
         Session(target, None, toys.prompts(1, 600)[0], max_new_tokens=1, executor=SharedExecutor("cpu"))
@@ -319,7 +322,7 @@ def test_a_pass_that_fills_the_most_rows_is_shared_by_nobody() -> None:
 
 
 def test_the_likeliest_are_looked_for_where_the_pass_was_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And not in the threads of the sessions, to whose core the logits may first have to come."""
+    """They are not computed in the sessions' threads, where the logits may first have to reach another core."""
     honest, threads = executor.row_maxima, Counter[str]()
 
     def highest(logits: torch.Tensor) -> Any:
@@ -335,7 +338,10 @@ def test_the_likeliest_are_looked_for_where_the_pass_was_run(monkeypatch: pytest
 
 
 def test_plain_passes_have_together_the_bits_of_general_ones() -> None:
-    """A row behind a prompt, a chain behind a short one, a tree behind a long one, against the same told that they may not."""
+    """Batch a row after a prompt, a chain after a short one and a tree after a long one.
+
+    The result equals that of the same passes when they may not be plain.
+    """
     decoder, answers = toys.pair()[0].decoder, []
     tree = Draft([1, 2, 3, 4], [ROOT, ROOT, 0, 0]).build_feed(7, len(PROMPTS[2]))
     for ran in (None, ExecutedLayers()):

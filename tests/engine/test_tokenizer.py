@@ -102,7 +102,10 @@ def test_pieces_of_sentencepiece() -> None:
 
 
 def test_runs_of_spaces_that_were_added_as_tokens_are_spaces() -> None:
-    """Gemma's way: they are added tokens and no marks; a mark keeps its letters. Text comes out as from the library."""
+    """As in Gemma, runs of spaces are added tokens and no marks; a mark keeps its letters.
+
+    Text comes out as from the library.
+    """
     made = tokenizers.Tokenizer.from_str(sentencepiece(front=False))
     made.add_tokens([tokenizers.AddedToken(x, normalized=False) for x in ("▁▁", "▁▁▁", "\n\n")])
     made.add_special_tokens(["<▁>"])
@@ -160,7 +163,7 @@ def test_half_of_a_surrogate_pair_becomes_the_replacement_character() -> None:
 
 
 def turns(*texts: str) -> list[dict[str, str]]:
-    """A conversation that the user begins."""
+    """A conversation that begins with the user."""
     return [{"role": "assistant" if i % 2 else "user", "content": text} for i, text in enumerate(texts)]
 
 

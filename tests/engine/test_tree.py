@@ -1,4 +1,4 @@
-"""A tree of texts: each entry is read once by every plan, reordering copies none, and attention is that of each text alone."""
+"""A tree of texts: every plan reads each entry once, reordering copies none, and attention equals that of each text alone."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLANNED = pytest.mark.parametrize("plan", PLANS)
 
 
 def orders(steps: int, width: int, seed: int = 0) -> list[list[int]]:
-    """Which text each of the next texts goes on from, step by step: one at first, then `width`, often with one forebear."""
+    """For each step, the parent of each of the next texts: one text at first, then `width`, often with a common parent."""
     draw, count, drawn = random.Random(seed), 1, []
     for _ in range(steps):
         drawn.append([draw.choice([0, draw.randrange(count)]) for _ in range(width)])
@@ -43,7 +43,7 @@ def test_each_pair_of_a_text_and_its_entry_is_covered_once_and_each_entry_is_loa
     for order in orders(60, 5, seed):
         covered: Counter[tuple[int, int]] = Counter()
         loaded = 0
-        # each with its pending entry
+        # each path with its pending entry
         paths = [[*path, tree.used + b] for b, path in enumerate(tree.paths().tolist())]
         for group in tree.groups():
             slots = range(1 << 20)[group.slots] if isinstance(group.slots, slice) else group.slots.tolist()
@@ -88,7 +88,7 @@ def test_groups_take_no_line_of_python_for_an_entry(plan: TreePlan) -> None:
 
 
 def run(plan: TreePlan | None, spec: Any, width: int = 4, steps: int = 30, needs: Needs | None = None) -> Any:
-    """Logits of every step of texts that go on by chance, and the cache; plan None: each text has a copy of its own."""
+    """Logits of every step of texts that continue at random, and the cache; plan None: each text has a copy of its own."""
     decoder, cache = toys.decoder(spec, dtype=torch.float64), KVCache(spec, dtype=torch.float64)
     prompt, seen, probed = toys.prompts(1, length=21, seed=3)[0], [], []
     decoder.forward(Feed.causal_chain(prompt, 0), cache)
@@ -143,7 +143,7 @@ def test_reordering_moves_no_entry_and_memory_is_that_of_the_entries_that_live()
         and cache.nbytes < copies.nbytes / 3
     )
     held = stores[0].kv.clone()
-    cache.reorder(torch.tensor([0, 0, 1, 2, 3, 4]))  # one goes, with the entries that it alone had
+    cache.reorder(torch.tensor([0, 0, 1, 2, 3, 4]))  # one text leaves, with the entries that only it had
     assert [store.kv.data_ptr() for store in stores] == where
     assert torch.equal(stores[0].kv, held), "nothing was copied"
 
@@ -155,7 +155,7 @@ def search(plan: str, **more: Any) -> Any:
 
 @PLANNED
 def test_a_search_is_that_of_hypotheses_with_caches_of_their_own(plan: str) -> None:
-    """A policy with a budget for everything leaves each hypothesis its copy."""
+    """With a policy whose budget holds everything, each hypothesis has its own copy of the cache."""
     made, copied = search(plan), search(plan, policy=("window", {"window": 4096}))
     assert made.end.tokens == copied.end.tokens and len(set(made.end.tokens)) > 3
     for a, b in zip(made.sink.steps, copied.sink.steps, strict=True):

@@ -1,4 +1,4 @@
-"""Typed marks: the text of a special token in a message stays text and changes no other token, for every kind of tokenizer."""
+"""Typed marks: a special token's text in a message stays text and changes no other token, for every kind of tokenizer."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ MARKS = ("<|s|>", "<|u|>", "<|e|>")
 
 
 def special(content: str, **flags: bool) -> AddedToken:
-    """A special token that no normalizer touches, if nothing else is asked for."""
+    """A special token that no normalizer touches, unless `flags` say otherwise."""
     return AddedToken(content, **{"special": True, "normalized": False, **flags})
 
 
 def pieces(space: str, *more: str) -> dict[str, int]:
-    """Id by piece: a letter each, and some that begin with a space."""
+    """Map each piece to its id: one per letter, and some that begin with a space."""
     letters = [x.replace(" ", space).replace("\n", "Ċ" if space == "Ġ" else "\n") for x in LETTERS]
     return {x: i for i, x in enumerate(["<unk>", *letters, f"{space}a", f"{space}<", *more])}
 
 
 def bpe(space: str, *more: str, **how: Any) -> tokenizers.Tokenizer:
-    """Merges of a space with what follows it: so a space more or less is another token."""
+    """It merges a space with what follows, so one space more or less gives another token."""
     return tokenizers.Tokenizer(
         models.BPE(pieces(space, *more), [(space, "a"), (space, "<")], unk_token="<unk>", **how)
     )
@@ -76,7 +76,7 @@ def metaspace(scheme: str) -> tokenizers.Tokenizer:
 
 
 def unigram() -> tokenizers.Tokenizer:
-    """The marks are its likeliest pieces: it would make them of plain text."""
+    """The marks are its likeliest pieces: it would make them from plain text."""
     scores = [(x, 0.0 if x in MARKS else -2.0) for x in pieces("▁", *MARKS)]
     made = tokenizers.Tokenizer(models.Unigram(scores, 0, False))
     made.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="first")
@@ -85,7 +85,7 @@ def unigram() -> tokenizers.Tokenizer:
 
 
 def normalized() -> tokenizers.Tokenizer:
-    """Its marks are looked for in the text that the normalizer made, without regard to capitals."""
+    """It looks for its marks in the normalized text, ignoring case."""
     made = bpe("▁")
     made.normalizer = normalizers.Sequence(
         [normalizers.NFKC(), normalizers.Lowercase(), normalizers.Replace(" ", "▁")]
@@ -132,7 +132,7 @@ def asked(typed: str) -> list[dict[str, str]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_typed_mark_changes_no_token_but_its_own(kind: str) -> None:
-    """Held against a text of the same form that is no mark: they differ in the one letter that they differ in."""
+    """Compared with a text of the same form that is no mark: the ids differ only in the one different letter."""
     tokenizer = chats(KINDS[kind]())
     inert = tokenizer.chat(asked("<|q|>"))
     marks = Counter(x for x in inert if x in tokenizer.marks and tokenizer.piece(x) in MARKS)
@@ -156,7 +156,7 @@ def test_another_spelling_that_the_normalizer_makes_a_mark_is_text_too() -> None
     "listed", [None, ["<|q|>"], []], ids=["by the template", "by a list", "by an empty list"]
 )
 def test_added_tokens_that_the_template_writes_stay_text_too(listed: list[str] | None) -> None:
-    """As transformers has it with sanitize_control_tokens: the list says which ones, else the template does."""
+    """As in transformers with sanitize_control_tokens: the list says which ones, otherwise the template does."""
     made = byte_level()
     made.add_tokens([AddedToken(x, special=False, normalized=False) for x in ("<|q|>", "<|f|>", "\n")])
     tokenizer = Tokenizer(
@@ -210,7 +210,7 @@ def test_a_mark_in_a_plain_prompt_is_text(kind: str) -> None:
 def test_what_a_template_does_with_a_message_leaves_its_marks_text(
     source: str, content: Any, due: str
 ) -> None:
-    """In `due` a typed mark is in brackets."""
+    """In `due`, a typed mark is in brackets."""
     made = byte_level()
     made.add_tokens([AddedToken(x, special=False) for x in '{}":,[]rolcnt'])
     tokenizer = Tokenizer(made.to_str(), {}, source)

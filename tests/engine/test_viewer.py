@@ -1,4 +1,4 @@
-"""LLM-Viewer's table: the figures that running it gives, to the digit, and where it parts from ours, in numbers and words."""
+"""LLM-Viewer's table: the figures that running it gives, to the digit, and where they differ from ours, in numbers and text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens that stop in front of a layer wait there and go on together: what they leave is what a whole pass leaves."""
+"""Deferred tokens: they stop before a layer and go on together later, and they leave what a whole pass leaves."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEEP = toys.model(toys.decoder(toys.toy_spec(n_layers=LAYERS), 3, torch.float64)
 
 
 class At(AdaptiveDepth):
-    """Leaves before the layer that it is told, where its tokens wait."""
+    """Leaves before the layer `at`, which the test sets; its tokens wait there."""
 
     skipped_kv = "defer"
     at = LAYERS
@@ -38,7 +38,7 @@ def opened() -> Lane:
 
 
 def due(tokens: list[int], depth: int) -> Tensor:
-    """The logits [V] that the model gives behind `tokens` in front of layer `depth`, of a pass over the whole text."""
+    """The logits [V] that the model gives after `tokens` before layer `depth`, from a pass over the whole text."""
     x = DEEP.decoder.states_before(Feed.causal_chain(tokens, 0), None, depth)[0, -1]
     return DEEP.decoder.unembed(DEEP.decoder.apply_norm(x))
 
@@ -51,7 +51,7 @@ def whole(lane: Lane) -> bool:
 @pytest.mark.parametrize("seed", range(4))
 @torch.inference_mode()
 def test_every_token_answers_as_in_a_pass_over_the_whole_text(seed: int) -> None:
-    """Tokens leave at any depth; those that wait higher up stand before those that wait below, whatever came in which order."""
+    """Tokens leave at any depth. Those that wait at higher layers come earlier in the text than those at lower layers."""
     lane, rule = opened(), At()
     g, wholes, groups = torch.Generator().manual_seed(seed), 0, 0
     for _ in range(24):
@@ -94,7 +94,7 @@ def test_of_a_tree_the_accepted_rows_alone_go_on() -> None:
     assert not lane.cache.layers[4].m and lane.cache.layers[4].in_order
     logits = lane.forward(Feed.causal_chain([4], len(lane.tokens)))[
         0, 0
-    ]  # no rule: what waits goes on before
+    ]  # no rule: the waiting tokens go on first
     lane.commit([0])
     assert torch.allclose(logits, due(lane.tokens, LAYERS), atol=1e-12) and whole(lane)
     assert [one.phase for one in lane.take_passes()[-2:]] == ["flush", "verify"]

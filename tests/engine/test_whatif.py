@@ -1,5 +1,7 @@
-"""What if: a verdict derived again from its record is the one that the engine reaches, and what the record does not hold
-is said, not guessed."""
+"""What if: a verdict that is derived again from its record equals the engine's.
+
+What the record does not hold is reported, not guessed.
+"""
 
 from __future__ import annotations
 
@@ -141,7 +143,7 @@ def test_another_draw_flips_the_verdict_where_its_test_says() -> None:
                     x for x in step.trials.node if x < node
                 ]
                 flips += trial.ok != ok
-                if trial.ok and not ok:  # the run never came there
+                if trial.ok and not ok:  # the run never reached this node
                     beyond += bool(found.missing)
                     assert (
                         found.emitted[: node + 1] == step.draft.tokens[: node + 1]
@@ -270,7 +272,7 @@ def test_the_judge_s_word_of_a_node_that_it_was_not_asked_about_is_missing_not_g
             if step.trials.ok[last] or last + 1 == len(step.draft.tokens) or not step.trials.p[last]:
                 continue
             try:
-                # so the next node is tested, and no record says what the judge thinks of it
+                # the next node is then tested, and no record has the judge's answer for it
                 asked(judged, step, last, u=0.0)
             except NeedsRunError as no:
                 assert re.search(f"the judge was not asked about node [{last + 2}-9]", str(no))

@@ -1,4 +1,4 @@
-"""bench words: what is counted is what the passes did, surprise is the model's own, and a grammar is that of the question."""
+"""bench words: counts are those of the passes, surprise is the model's own, and a grammar is the question's."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MASKED = ("grammar", "grammar (drawn)", "aligned")
 
 @pytest.fixture(scope="module")
 def random() -> Model:
-    """A random model, whose text never ends but whose end token is known, as grammars ask for."""
+    """A random model with a text that never ends and a known end token, as grammars require."""
     return replace(lively(), stop_tokens=[256])
 
 
@@ -94,7 +94,7 @@ def test_a_grammar_is_that_of_the_question_and_one_that_was_written_stays(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(FORMS, "qa", AnswerForm("regex", "4[0-9]{3}"))
-    model = scripted(RULES)  # which answers 42
+    model = scripted(RULES)  # it answers 42
     form, loose = question(1, "six times seven?", "4211"), question(2, "six times seven?", "forty-two")
     own = Method.from_names({"sampler": ("grammar", "greedy")}, {"grammar.definition": "42?"})
     made = WordsBench(

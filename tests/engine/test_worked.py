@@ -1,4 +1,4 @@
-"""What passes reached and what stayed: useful work by hand, sums that add up, and shares of a roof."""
+"""Useful work of passes: computed by hand, sums that add up, and shares of a roof."""
 
 from __future__ import annotations
 
