@@ -50,7 +50,10 @@ class Call:
 
 @cache
 def calls(source: str, file: str) -> list[tuple[Call, ast.Call, list[str]]]:
-    """Return every call of a method, and the names of the calls that contain it in their arguments or precede it in a chain."""
+    """Return every call of a method, with the names of the calls around it.
+
+    Those are the calls that have it in their arguments, or that are made on its result.
+    """
     came = list[tuple[Call, ast.Call, list[str]]]()
 
     def walk(node: ast.AST, names: list[str], around: list[str]) -> None:

@@ -82,7 +82,7 @@ def looking(slots: int = 3) -> Net:
 
 @cache
 def sharp() -> Net:
-    """A random net whose attention matters, sharp enough to prefer some tokens."""
+    """A random net with an attention that matters, sharp enough to prefer some tokens."""
     torch.manual_seed(3)
     made = Net(NetShape(2, 32, 4, 2, 8, 48, 13, 128))
     with torch.no_grad():

@@ -61,7 +61,10 @@ class Words:
 
 
 class ToyPlay(RunService):
-    """A RunService for tests; pausing: whether a run pauses before its first step, so that a test can look at it."""
+    """A RunService for tests.
+
+    pausing: whether a run pauses before its first step, so that a test can look at it while it runs.
+    """
 
     pausing = False
 

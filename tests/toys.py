@@ -143,7 +143,7 @@ from decodescope.testing.toys import (
 helpers = helper_models  # its name in version 0.1, which scripts use
 
 TIMES = str(Path(__file__).resolve().parent / "methods" / "times.json")  # made-up times of the toy's blocks
-# ids: what the lively target wrote, and noise
+# ids: text of the lively target, and noise
 DATASTORE = str(Path(__file__).resolve().parent / "methods" / "datastore.txt")
 
 # Settings under which a component does something on a toy; [{}]: the defaults. A component without knobs needs no entry.

@@ -19,7 +19,7 @@ ASSETS = Path(__file__).resolve().parents[2] / "assets"
 
 
 def tiny() -> b.BlockNet:
-    """An untrained net whose numbers can be stored in its folder."""
+    """An untrained net with numbers that its folder can store."""
     torch.manual_seed(0)
     sizes = dict(layers=2, width=16, heads=2, kv_heads=2, head_width=8, inner=24, context=64)
     net = b.BlockNet(NetShape(**sizes, vocabulary=b.VOCABULARY))

@@ -25,7 +25,7 @@ def text(rows: int, length: int, seed: int = 0) -> torch.Tensor:
 
 
 def soft(tokens: int = 3) -> SoftPromptPart:
-    """A soft prompt whose KV compression packs four entries at a time."""
+    """A soft prompt with a KV compression that packs four entries at a time."""
     return SoftPromptPart(net(), 0, tokens, Kivi(bits="2", group=4, buffer=4))
 
 

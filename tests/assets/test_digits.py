@@ -23,7 +23,7 @@ TINY = dict(layers=1, width=16, heads=2, kv_heads=2, head_width=8, inner=16, con
 
 
 def made_up(count: int = 12) -> Pictures:
-    """Made-up pictures: a bright bar whose place is the class, on background noise of levels 0 and 1."""
+    """Made-up pictures: a bright bar at the place of its class, on background noise of levels 0 and 1."""
     chance = torch.Generator().manual_seed(0)
     classes = torch.arange(count) % 8
     levels = torch.randint(2, (count, d.SIDE, d.SIDE), generator=chance)

@@ -128,8 +128,8 @@ def test_heads_trained_one_token_off_never_guess_right(
 def test_deeper_levels_of_eagle_are_measured_on_its_own_guesses() -> None:
     """Deeper levels are measured on the head's own guesses.
 
-    If the guesses are right, every level is as good as the first. A random net gives what a new cache gives for every place,
-    slot by slot.
+    If the guesses are right, every level is as good as the first. With a random net, the result is what
+    a new cache gives for every place, slot by slot.
     """
     assert all(
         row[0] > 0.95

@@ -66,7 +66,7 @@ def test_a_repeat_costs_no_pass_and_gives_the_stored_answer(monkeypatch: pytest.
 
 
 def test_least_expected_cost_evicts_the_smallest_product_of_a_hand_made_example() -> None:
-    """Check the scores after a a b b b c, over 6: a 2 x 9 = 18, b 3 x 4 = 12, c 1 x 14 = 14.
+    """Check the scores after a a b b b c, each divided by 6: a 2 x 9 = 18, b 3 x 4 = 12, c 1 x 14 = 14.
 
     Then d, 1 x 5, comes and stays out, and e, 1 x 30, evicts b. LRU would evict a, and GDSF, which also uses the size, c.
     """

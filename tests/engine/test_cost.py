@@ -194,7 +194,7 @@ def test_a_recorded_pass_is_priced_by_its_own_sizes() -> None:
 
 
 def test_a_price_that_takes_the_scores_once_is_the_sum_of_all_operators() -> None:
-    """Layers that are alike are priced once, and the price of everything but their scores is kept; others by operator."""
+    """For like layers, the scores are priced once and the rest of the price is kept; otherwise each operator is priced."""
     shapes = [TINY, replace(TINY, causal=False), replace(TINY, widths=tuple(range(96, 104)))]
     shapes += [replace(TINY, windows=(5, None) * 4), replace(TINY, groups=((2, 2), (1,)) * 4)]
     shapes += [replace(TINY, bits=(*((4.25, 8.0, 4.0, 16.0),) * 8, (3.5,)))]

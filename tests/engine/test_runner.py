@@ -46,7 +46,7 @@ def paused(runner: Runner, **more) -> RunnerJob:
 
 
 def held(runner: Runner) -> tuple[RunnerJob, Event]:
-    """A job in the middle of a step, which the worker finishes when the event is set."""
+    """A running job that stays at its current step until the event is set."""
     job, free = runner.submit(session(), paused=True), Event()
     until(job, "paused").until = lambda step: free.wait(60) and False
     job.resume()

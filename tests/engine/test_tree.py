@@ -155,7 +155,7 @@ def search(plan: str, **more: Any) -> Any:
 
 @PLANNED
 def test_a_search_is_that_of_hypotheses_with_caches_of_their_own(plan: str) -> None:
-    """With a policy whose budget holds everything, each hypothesis has its own copy of the cache."""
+    """If a policy has a budget for everything, each hypothesis has its own copy of the cache."""
     made, copied = search(plan), search(plan, policy=("window", {"window": 4096}))
     assert made.end.tokens == copied.end.tokens and len(set(made.end.tokens)) > 3
     for a, b in zip(made.sink.steps, copied.sink.steps, strict=True):
