@@ -1,5 +1,7 @@
-"""The labs that the tests of the page look at, one server for all tests of a file; a client of the server, and the command
-line."""
+"""Fixtures for the tests of the page.
+
+They provide the labs (one server for all tests of a file), a client of the server, and the command line.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ from decodescope.app.server import build_app
 
 
 def opened(driver: Any, play: RunService) -> Iterator[Lab]:
-    """The lab of this play, until its tests are over; a page of it had no trouble meanwhile."""
+    """Yield the lab of this service until its tests are over; then check that no page of it reported an error."""
     with served(lambda port: Guard(build_app(play), port)) as address:
         made = Lab(driver, address, play)
         yield made
@@ -35,23 +37,23 @@ def lab(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 @pytest.fixture(scope="module")
 def shipped(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A lab over the shipped models, none of which is loaded."""
+    """A lab over the shipped models; no model is loaded yet."""
     yield from opened(driver, RunService("lab", "lab-draft", tmp_path_factory.mktemp("traces")))
 
 
 @pytest.fixture
 def paused(lab: Lab) -> Iterator[Lab]:
-    """The lab, whose runs begin paused."""
+    """The lab, with every run paused at its start."""
     lab.play.pausing = True
     yield lab
     lab.play.pausing = False
     for job in lab.play._jobs.values():
-        job.cancel()  # one that stays paused would hold up those of the next test
+        job.cancel()  # a run that stays paused would block the runs of the next test
 
 
 @pytest.fixture
 def play(tmp_path: Path) -> Iterator[RunService]:
-    """What the server serves, over toy models."""
+    """The run service behind the server, over toy models."""
     made = toy_play(tmp_path)
     yield made
     made.close()
@@ -59,14 +61,14 @@ def play(tmp_path: Path) -> Iterator[RunService]:
 
 @pytest.fixture
 def client(play: RunService) -> Iterator[TestClient]:
-    """A visitor of the page, without a browser."""
+    """A client of the page without a browser."""
     with TestClient(guarded(play), base_url=HERE, headers={"origin": HERE}) as made:
         yield made
 
 
 @pytest.fixture
 def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Run a command: its exit code, what it wrote to standard output, and to standard error."""
+    """Run a command; return its exit code, its standard output and its standard error."""
 
     def call(*argv: str) -> tuple[int, str, str]:
         code = main([*argv])

@@ -1,4 +1,4 @@
-"""An adapted model is a model like others on the command line, on the page, in links and in runs that are done again."""
+"""An adapted model works like any other model on the command line, on the page, in links and in repeated runs."""
 
 from __future__ import annotations
 

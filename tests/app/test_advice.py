@@ -1,4 +1,4 @@
-"""What a refusal on the command line recommends is accepted when it is typed."""
+"""If a user follows the recommendation of a refusal on the command line, the command is accepted."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHADOW = (*RUN, "--reference", "--trace", "run.dstrace")
 SAVE = ("cache", "save", "c.dscache", "--model", "lab-draft", "--prompt")
 KIVI, JACOBI = (*RUN, "--kv-compression", "kivi"), (*RUN, "--strategy", "jacobi")
 
-# what is typed, what the refusal recommends, and what is typed then
+# the typed command, the recommendation of the refusal, and the command that follows it
 ADVICE: list[tuple[tuple[str, ...], str, tuple[str, ...]]] = [
     ((*RUN, *DRAFT), "give --draft NAME", (*RUN, *DRAFT, "--draft", "lab-draft")),
     ((*RUN, "--stop", ""), "leave --stop out", RUN),

@@ -1,4 +1,4 @@
-"""A lab whose target was made of another model, which reads along where that is asked for."""
+"""A lab with a target that was made from another model; that model also runs as a reference when requested."""
 
 from __future__ import annotations
 

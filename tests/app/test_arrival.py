@@ -1,4 +1,4 @@
-"""A page that is opened while the server is still starting, or that loses a part on the way, comes up by itself."""
+"""A page that is opened while the server is still starting, or that loses a file while loading, recovers by itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
 
 class Losing:
-    """An application that refuses the first `times` requests for a path that holds `part`, as one that starts does."""
+    """An application that refuses the first `times` requests for a path that contains `part`, as a starting server does."""
 
     def __init__(self, app: Any):
         self.app, self.part, self.times = app, "", 0
@@ -37,7 +37,7 @@ class Losing:
 
 @pytest.fixture(scope="module")
 def losing(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, Losing]]:
-    """A lab that loses parts."""
+    """A lab that loses requests for parts of the page."""
     play = toy_play(tmp_path_factory.mktemp("traces"))
     between = Losing(build_app(play))
     with served(lambda port: Guard(between, port)) as address:
@@ -47,7 +47,7 @@ def losing(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tu
         play.close()
 
 
-# part of the page -> how often it is lost
+# part of the page -> how often its request is lost
 LOST = {
     "/ds/web/runs/runs.js": 2,
     "/ds/web/page.js": 1,

@@ -1,4 +1,4 @@
-"""The prompts of presets: brought by a preset, never in the place of a visitor's own, and such that models write sensibly."""
+"""The prompts of presets: a preset brings its prompt, never replaces a visitor's own, and models write sensibly after it."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from decodescope.engine import run
 from decodescope.engine.core.roles import TARGET
 from decodescope.engine.trace.query.repeats import repeated_share
 
-LOOPS = "class Dog:\n    def bark(self):\n        return"  # what the example `loop` goes round behind
+LOOPS = "class Dog:\n    def bark(self):\n        return"  # the example `loop` repeats itself after this
 ROUND = {
     "picture",
     "needle_lost",
-}  # of cells, most of which are white; digits that are made up once the number is lost
+}  # most cells of the picture are white; digits are invented once the number is lost
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def presets() -> ModuleType:
 
 
 def test_no_preset_is_shown_on_a_prompt_behind_which_its_model_goes_round(presets: ModuleType) -> None:
-    """Each with its own settings, as they were measured."""
+    """Each prompt is checked with its own settings, as they were measured."""
     rows = presets.kept()
     old = [name for name in PRESETS if name not in rows or rows[name]["settings"] != presets.settings(name)]
     assert not old and rows.keys() == PRESETS.keys(), f"run python benchmarks/presets.py --write: {old}"
@@ -43,7 +43,7 @@ def test_no_preset_is_shown_on_a_prompt_behind_which_its_model_goes_round(preset
 
 @pytest.mark.nightly
 def test_what_was_measured_is_what_is_written(presets: ModuleType) -> None:
-    """Of one of them; and a text that goes round is above the bound."""
+    """Measure one preset again; a text that repeats itself exceeds the bound."""
     assert presets.written("snapkv") == presets.kept()["snapkv"]
     again = repeated_share(
         run(presets.model("lab"), None, LOOPS, max_new_tokens=presets.NEW, level="summary").tokens

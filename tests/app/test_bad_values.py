@@ -1,4 +1,4 @@
-"""Each option of each command that takes a file, a folder, a device or a model: what can be none is refused in a sentence."""
+"""Every option that takes a file, a folder, a device or a model refuses an impossible value in one sentence."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MODEL = ("--model", "lab-draft")
 RUN = (*MODEL, "--prompt", "x", "--max-new-tokens", "1")
 BASE: dict[
     str, tuple[str, ...]
-] = {  # the least that a command is asked with; FILE and PROMPTS are files that are there
+] = {  # the minimal arguments of each command; FILE and PROMPTS are existing files
     "app": ("--no-browser",),
     "batch": (*MODEL, "--prompts", "PROMPTS", "--max-new-tokens", "1"),
     "bench": ("labbench", "--short"),
@@ -70,7 +70,7 @@ BASE: dict[
     "workload": (*MODEL, "--prompts", "PROMPTS", "--requests", "1", "--max-new-tokens", "1"),
 }
 
-BENCH = {"prompt_file": ("decode",)}  # what an option belongs to, where it is not to labbench
+BENCH = {"prompt_file": ("decode",)}  # the subcommand that an option belongs to, if it is not labbench
 MEASURING = "Measuring this machine where that was not done before; this takes some seconds.\n"
 
 
@@ -83,7 +83,8 @@ def taking(kind: Callable[[str], object]) -> list[tuple[str, argparse.Action]]:
 
 
 def ids(value: object) -> str | None:
-    return value if isinstance(value, str) else "/".join(value.option_strings) or value.dest  # type: ignore[attr-defined] # an Action
+    # a value that is no str is an Action
+    return value if isinstance(value, str) else "/".join(value.option_strings) or value.dest  # type: ignore[attr-defined]
 
 
 def test_every_command_and_every_option_that_shows_a_path_is_among_them() -> None:
@@ -98,20 +99,20 @@ def test_every_command_and_every_option_that_shows_a_path_is_among_them() -> Non
     )
 
 
-NOWHERE = ("", "a\0b", "~nobody-lives-here/x", "n" * 300, "n/" * 2100)  # no file can be called so
-BAD = {  # by metavar: a thing of the wrong kind, or one that is not there
+NOWHERE = ("", "a\0b", "~nobody-lives-here/x", "n" * 300, "n/" * 2100)  # names that no file can have
+BAD = {  # by metavar: a path of the wrong type, or one that does not exist
     "F": ("box", "missing", "no/folder/x", "plain/x", "latin"),
     "FILE": ("box", "missing", "no/folder/x", "plain/x", "latin"),
     "TRACE": ("box", "missing", "no/folder/x", "plain/x"),
     "OUT": ("box", "plain", "no/folder/x", "plain/x"),
     "DIR": ("plain", "plain/x"),
 }
-REPORTING = ("doctor",)  # reports what is wrong with a folder, instead of a refusal
+REPORTING = ("doctor",)  # reports what is wrong with a folder and does not refuse
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder: a file, a folder with something in it, a text in another encoding, prompts, a trace."""
+    """A working folder: a file, a folder with content, a text in another encoding, prompts, a trace."""
     (tmp_path / "plain").write_text("some text\n")
     (tmp_path / "latin").write_bytes("Übermut und Ärger\n".encode("latin-1"))
     (tmp_path / "PROMPTS").write_text("one two\nthree four\n")
@@ -161,7 +162,10 @@ def refused(said: Said, words: list[str], about: str) -> None:
 
 
 def turn(name: str, action: argparse.Action) -> str:
-    """Of NOWHERE one, another for the next option: all of them go through the same few lines, which the next test tries."""
+    """One value of NOWHERE, and another one for the next option.
+
+    All of them pass through the same few lines, which the next test covers.
+    """
     return NOWHERE[[(at, x.dest) for at, x in ACTIONS].index((name, action.dest)) % len(NOWHERE)]
 
 
@@ -206,7 +210,7 @@ def test_what_is_no_name_of_a_model_is_refused(
     "value", ["a\nb", "../../nope", "./plain", "ü ber", "lab+" + "y" * 5000, "lab@" + "z" * 5000, "lab+.."]
 )
 def test_a_model_that_is_not_here_is_refused_where_it_is_loaded(value: str, folder: Path, said: Said) -> None:
-    """Also as what drafts, and in a role; names are shown without their middle."""
+    """Also for the draft model and for a model in a role; long names are shown without their middle."""
     shown = value.replace("\n", "\\n")[:30].partition("@")[0]
     refused(said, ["run", "--model", value, "--prompt", "x"], shown)
     draft = [*MODEL, "--prompt", "x", "--drafter", "draft_model"]
@@ -249,7 +253,7 @@ FILES = [x for x in taking(path_argument) if x[1].metavar in ("F", "FILE")]
 def test_a_file_that_may_not_be_read_is_refused(
     name: str, action: argparse.Action, folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The system's word, whoever runs the tests."""
+    """The operating system's word, whoever runs the tests."""
     (folder / "locked").write_text("some text")
 
     def opened(opening: Callable[..., object]) -> Callable[..., object]:
@@ -266,7 +270,7 @@ def test_a_file_that_may_not_be_read_is_refused(
 
 
 def test_no_knob_takes_what_is_no_file(folder: Path, said: Said) -> None:
-    """A file, the text of a file, and a value that was calibrated."""
+    """A file, the text of a file, and a calibrated value."""
     run = ["run", *RUN, "--drafter"]
     for value in (*NOWHERE[1:], "box", "missing", "latin"):
         about = value.removesuffix("/x")[:20].replace("\0", "\\x00")
@@ -281,7 +285,7 @@ def test_no_knob_takes_what_is_no_file(folder: Path, said: Said) -> None:
 def test_a_lab_that_could_record_nothing_is_not_opened(
     folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor is a machine measured for figures that nobody could keep."""
+    """The machine is also not measured for figures that could not be saved."""
     making = Path.mkdir
 
     def mkdir(self: Path, *rest: int, **more: bool) -> None:

@@ -1,4 +1,4 @@
-"""A matrix has one home too: what a strategy outside the package declares of one is checked and drawn."""
+"""A matrix has one home too: a matrix that a strategy outside the package declares is checked and drawn."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ FIELD = MatrixForm(
 
 @component
 class BorrowedMatrix(Strategy):
-    """One pass gives the next token; beside it two coins and a field of numbers."""
+    """One pass gives the next token; the strategy also records two coins and a field of numbers."""
 
     title = "Coins"
     source = "made up for a test"
@@ -120,7 +120,7 @@ def recorded(level: str = "decisions") -> Trace:
 
 
 def alone(detail: str) -> Trace:
-    """The same run with one detail a step."""
+    """The same run with one changed detail in each step."""
     trace = copy.deepcopy(recorded())
     for step in trace.steps:
         step.details = [step.detail(detail)]

@@ -1,5 +1,7 @@
-"""A rule has one home: one file that lies outside the package is run, recorded, checked, told and drawn, and nothing else is
-edited for it."""
+"""An acceptance rule has one home.
+
+One file outside the package is run, recorded, checked, described and drawn, and no other file is edited for it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ CLOSE = "where the target hesitates, the draft has its way"
 
 @cache
 def recorded() -> Trace:
-    """A run in which two guesses stand at every place."""
+    """A run with two guesses at every place."""
     target, draft = toys.target(seed=toys.LIVELY), toys.draft(noise=0.3, seed=toys.LIVELY)
     target.tokenizer = draft.tokenizer = Words([f" {letter}" for letter in "abcdefghijklm"])  # type: ignore[assignment]
     parts = toys.method(drafter=("draft_model", {"max_draft_tokens": 3, "width": 2}), sampler="temperature")
@@ -163,7 +165,7 @@ def test_its_card_is_drawn_with_its_test_its_numbers_and_its_sentence(driver: An
         assert ("<" if t.ok[i] else "≥") in sums["u < f / q"]
     assert "✓ re-derived" in scope.text(".headline")
     head["telling"]["relations"][0][3] = (
-        0  # what must hold no longer does: relations are looked at on the page too
+        0  # a required relation no longer holds: the page checks relations too
     )
     js = "([head, steps]) => steps.filter((x) => x.verdict.tried.length).map((step) => S.rederives(step, head))"
     steps[step.step]["rule"]["H"][0] += 0.5

@@ -1,5 +1,8 @@
-"""A strategy has one home: one file that lies outside the package is run, recorded, checked, explained and drawn in page,
-notebook and exported file, and nothing else is edited for it."""
+"""A strategy has one home.
+
+One file outside the package is run, recorded, checked, explained and drawn in page, notebook and exported file; no other file
+is edited for it.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ LINE = "A token is bought where its probability reaches 0.30."
 
 @cache
 def recorded(level: str = "decisions") -> Trace:
-    """A run in which both outcomes come."""
+    """A run in which both outcomes occur."""
     target = toys.target(seed=toys.LIVELY)
     target.tokenizer = Words([f" {letter}" for letter in "abcdefghijklm"])  # type: ignore[assignment]
     run = Session(target, Method(strategy=BorrowedStrategy()), toys.PROMPT, max_new_tokens=40, level=level)
@@ -145,7 +148,7 @@ def test_a_detail_that_the_header_does_not_declare_is_named() -> None:
     trace = copy.deepcopy(recorded())
     trace.header.details = {}
     report = check(trace)
-    wrong = [one for one in report.problems if "sha256" not in one]  # the header was changed
+    wrong = [one for one in report.problems if "sha256" not in one]  # the hash problem is due to the changed header
     assert not wrong and report.counts["details not re-derived"] == 2 * len(trace.steps)
     assert any("were not re-derived" in note for note in report.notes)
 
@@ -193,7 +196,7 @@ def test_its_tree_is_drawn_with_its_nodes_and_their_words(driver: Any) -> None:
         [str(trace.pieces[x]) for x in step.detail("ladder").columns["token"]],
     )
     rows = scope.page.locator(".grown li:visible")
-    order = [0, 1, 3, 2]  # a child behind its parent
+    order = [0, 1, 3, 2]  # each child follows its parent
     assert rows.count() == 4
     for k, row in zip(order, rows.all_inner_texts(), strict=True):
         before = texts[0] if tree.parents[k] == 0 else ""

@@ -1,4 +1,4 @@
-"""What a calibrated knob risks, on the page: every number is one of the file, which is read by its name alone."""
+"""The risk of a calibrated knob, on the page: every number comes from the calibration file, which is read by its name alone."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ EXITS = ConformalThresholds(
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The user's calibrations: one, and a file that is none."""
+    """The user's calibrations: a valid one, and an invalid file."""
     made = tmp_path_factory.mktemp("calibrated")
     write(ONE, made / "calm.json")
     write(EXITS, made / "exits.json")
@@ -102,7 +102,7 @@ def test_a_foreign_name_and_a_path_are_refused_in_a_sentence(
 
 @pytest.fixture(scope="module")
 def calm(driver: Any, folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A lab whose file of one calibration is there."""
+    """A lab in which the file of one calibration exists."""
     yield from opened(driver, toy_play(tmp_path_factory.mktemp("traces")))
 
 

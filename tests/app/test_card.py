@@ -38,7 +38,7 @@ def served(body: str, kind: str) -> Any:
 
 
 class Scope:
-    """A page that holds nothing but the drawing."""
+    """A page with nothing but the drawing."""
 
     def __init__(self, driver: Any, width: int = 1440, **more: Any):
         self.page = driver.new_context(viewport={"width": width, "height": 900}, **more).new_page()
@@ -53,7 +53,7 @@ class Scope:
         self.page.wait_for_function("window.view")
 
     def show(self, told: list[dict[str, Any]], step: int | None = None) -> None:
-        data = json.loads(encode(told))  # as it is after its way through the wire
+        data = json.loads(encode(told))  # the data as the wire delivers them
         self.page.evaluate("told => told.forEach((one) => view.push(one))", data)
         if step is not None:
             self.seek(step)
@@ -83,7 +83,7 @@ def scope(driver: Any) -> Iterator[Scope]:
 
 
 def refusal(trace: Trace) -> int:
-    """A step that accepted and refused something, whose first refusal is the second trial or a later one."""
+    """A step with accepted and refused tokens, in which the first refusal is the second trial or a later one."""
     for step in trace.steps:
         t = step.trials
         if t is not None and step.path and not all(t.ok) and t.ok[0]:
@@ -104,7 +104,7 @@ def decoded(strategy: str = "draft_verify", policy: Any = "keep_all", count: int
 
 
 def near(shown: str, value: float) -> bool:
-    """Whether a number as it is shown is this value."""
+    """True if a number, as it is shown, has this value."""
     return abs(float(shown) - value) <= max(0.0006, 0.05 * abs(value) if abs(value) < 0.001 else 0)
 
 
@@ -132,7 +132,7 @@ def test_a_click_and_the_keyboard_alone_show_the_same_decision(scope: Scope) -> 
     clicked = scope.text(".decision")
     t = trace.steps[i].trials
     assert clicked.startswith("Accepted") and near(scope.sums()["p(x)"], t.p[t.node.index(node)])
-    # from the root of the tree down to the same node, without the mouse
+    # reach the same node from the root of the tree, without the mouse
     scope.seek(i + 1)
     scope.seek(i)
     scope.page.focus(".ds .node[tabindex='0']")
@@ -187,7 +187,7 @@ def test_a_verdict_that_does_not_follow_is_shown_with_both_values(scope: Scope) 
     told = list(messages(trace))
     step = next(m for m in told if m.get("i") == i)
     row = step["nodes"][step["verdict"]["first_reject"]]
-    row[5] = 0.0  # with this u it would have been accepted
+    row[5] = 0.0  # with this u the token would have been accepted
     scope.show(told, i)
     assert scope.text(".decision .lie") == "does not re-derive"
     assert scope.text(".decision .lying").split() == [
@@ -371,7 +371,7 @@ def test_the_replay_plays_pauses_and_ends(scope: Scope) -> None:
     scope.page.wait_for_selector("[aria-label='pause the replay']")
     scope.page.wait_for_function(f"view.at == {len(trace.steps) - 1}")
     scope.page.wait_for_selector("[aria-label='play the steps']")
-    scope.page.keyboard.press(" ")  # from the beginning
+    scope.page.keyboard.press(" ")  # from the first step
     scope.page.wait_for_function("view.at >= 2 && view.at < 20")
     scope.page.keyboard.press(" ")
     at = scope.page.evaluate("view.at")

@@ -1,4 +1,4 @@
-"""What a page is told of a run on its way from the worker or from a file."""
+"""What a page receives of a run from the worker or from a file."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ KEYS = re.findall(
 
 @pytest.fixture
 def asked(said):
-    """Run a command that succeeds with --json: the object."""
+    """Run a command with --json that succeeds; return the object."""
 
     def call(*argv: str) -> dict:
         code, out, err = said(*argv, "--json")
@@ -535,7 +535,7 @@ def test_hardware_shows_what_was_kept(asked, tmp_path: Path, monkeypatch: pytest
     from decodescope.engine.timing import measure
 
     made = HardwareProfile("a machine", {"float32": 1e11, "bfloat16": 2e11}, 1e10, kind="measured")
-    monkeypatch.setattr(measure, "measure", lambda *args: made)  # the real one takes seconds
+    monkeypatch.setattr(measure, "measure", lambda *args: made)  # the real measurement takes seconds
     found = asked("hardware", "--data", str(tmp_path), "--device", "cpu")
     assert found["here"]["bfloat16"]["bandwidth"] == 1e10
     assert "a100-80g" in found["known"]
@@ -565,7 +565,7 @@ def test_price_sets_both_tables_side_by_side(asked, said) -> None:
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sealed trace, and beside it what its .partial was after some steps."""
+    """A sealed trace, and next to it the .partial file that it had after some steps."""
     place = tmp_path_factory.mktemp("traces") / "run.dstrace"
     assert main([*SPECULATIVE, "--max-new-tokens", "24", "--trace", str(place)]) == 0
     return place
@@ -657,7 +657,7 @@ def test_run_loads_no_page_and_no_modelling() -> None:
 def test_an_interrupt_ends_the_run_and_seals_its_trace(tmp_path: Path) -> None:
     place = tmp_path / "run.dstrace"
     done = decodescope(*RUN, "--max-new-tokens", "2000", "--trace", str(place))
-    assert done.stdout is not None and done.stdout.read(1)  # the first token is there
+    assert done.stdout is not None and done.stdout.read(1)  # wait for the first token
     done.send_signal(signal.SIGINT)
     out, err = done.communicate(timeout=60)
     assert (done.returncode, err) == (130, b"")
@@ -680,7 +680,7 @@ def test_the_first_interrupt_ends_the_reading_of_a_prompt(
         return forward(*args)
 
     monkeypatch.setattr(Lane, "forward", interrupted)
-    assert main([*RUN, "--threads", "1", "--trace", str(place)]) == 130  # else passes are timed
+    assert main([*RUN, "--threads", "1", "--trace", str(place)]) == 130  # with more threads, passes would be timed first
     assert "ended: stopped_by_user" in capsys.readouterr().out and passes == [0, 1]
     trace = open_trace(place)
     assert trace.end is not None and trace.end.reason == "stopped_by_user" and len(trace.steps) == 0

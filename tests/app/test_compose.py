@@ -1,4 +1,4 @@
-"""A change of the page, and a run, make their method once, and hand it on."""
+"""A change of the page, and a run, build their method once and pass it on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from decodescope.engine.trace import open_trace
 
 @pytest.fixture
 def composed(monkeypatch: pytest.MonkeyPatch) -> list[Method]:
-    """The methods that were made since, in order; those of the presets are there already."""
+    """The methods built since then, in order; those of the presets exist already."""
     find_preset(None)
     methods: list[Method] = []
     begin = Method.__init__
@@ -39,7 +39,7 @@ def composed(monkeypatch: pytest.MonkeyPatch) -> list[Method]:
 
 
 def handler(play: RunService, name: str) -> tuple[Callable[..., Any], list[Any]]:
-    """What the page calls, and what its inputs hold when it opens."""
+    """The handler that the page calls, and the values of its inputs when the page opens."""
     with layout.build_page(play) as page:
         event = next(x for x in page.fns.values() if getattr(x.fn, "__name__", "") == name)
     return event.fn, [getattr(x, "value", None) for x in event.inputs]
@@ -55,7 +55,7 @@ def test_a_change_of_the_page_makes_one_method(name: str, play: RunService, comp
 
 
 def test_a_preset_leaves_lists_of_models_alone_that_it_does_not_change(play: RunService) -> None:
-    """What it sent back would take the place of a model that was chosen while it was on its way."""
+    """A value sent back would overwrite a model that the user chose while the answer was on its way."""
     composed, (_, *now) = handler(play, "composed")
     answers = composed("plain", *now)
     assert now[0] and all(x == gr.skip() for x in answers[: len(now)])
@@ -64,14 +64,14 @@ def test_a_preset_leaves_lists_of_models_alone_that_it_does_not_change(play: Run
 
 
 def test_a_box_more_is_no_listener_more(play: RunService) -> None:
-    """Each listener says the list of all boxes, and the page library looks through all of them for each of its components."""
+    """Each listener names all boxes, and for each of its components the page library searches all listeners."""
     with layout.build_page(play) as page:
         assert len(page.fns) < 20, f"{len(page.fns)} listeners on a page of {len(page.blocks)} components"
     assert len(page.blocks) < 120, "all knobs of a kind are one input"
 
 
 def test_a_run_makes_one_method_and_a_comparison_one_each(play: RunService, composed: list[Method]) -> None:
-    run, (_, *values) = handler(play, "start")  # the first says what to compare with
+    run, (_, *values) = handler(play, "start")  # the first input is the method to compare with
     composed.clear()
     assert "run" in run(SimpleNamespace(session_hash="one"), "", *values) and len(composed) == 1
     composed.clear()
@@ -126,7 +126,7 @@ def test_parts_that_the_first_method_does_not_use_are_hidden_from_the_start(draf
 
 @pytest.mark.parametrize("name", thinned(3, PRESETS))
 def test_the_controls_make_the_method_of_a_preset_that_is_put_into_them(name: str) -> None:
-    """Also of one that leaves a knob at its default, which the controls may have begun elsewhere."""
+    """Also for a preset that leaves a knob at its default, when the controls start at another value."""
     with gr.Blocks():
         table = controls.build(draft=True)
     preset = PRESETS[name]

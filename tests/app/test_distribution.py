@@ -1,4 +1,4 @@
-"""The sliders on the distribution of a place, on the page: what they say, where they go, and that keys do it all."""
+"""The sliders for the distribution at a place: what they show, where they move, and that the keyboard does it all."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXAMPLES = {x.name: x for x in examples()}
 
 
 def opened(lab: Lab, name: str, width: int = 1440, step: int = 0) -> Any:
-    """The page with a step of an example and the sliders, which the keyboard has opened."""
+    """The page at a step of an example, with the sliders opened by the keyboard."""
     page = lab.open(f"/#run={EXAMPLES[name].run}&step={step}", width=width)
     page.wait_for_selector(f".ds h1:text-is('Step {step}')")
     page.focus(".ds-shown button:text-is('Distribution')")
@@ -28,7 +28,7 @@ def opened(lab: Lab, name: str, width: int = 1440, step: int = 0) -> Any:
 
 
 def rows(page: Any) -> dict[str, tuple[str, ...]]:
-    """token -> what was recorded, what is now, and how it came out."""
+    """token -> the recorded value, the present value, and the outcome."""
     cells = page.locator(f"{VIEW} tbody tr").all_inner_texts()
     split = [[x.strip() for x in re.split(r"[\t\n]+", row) if x.strip()] for row in cells]
     return {token: tuple(more) for token, *more in split}
@@ -64,7 +64,7 @@ def test_the_sliders_change_the_distribution_and_go_back_to_what_was_drawn(lab: 
 
     move(page, "temperature", "Home")
     assert rows(page)["␣co"][1] == "1.000" and rows(page)["␣city"][1] == "0", "greedy"
-    move(page, "temperature", "ArrowRight", 5)  # 0.25, half of what it was
+    move(page, "temperature", "ArrowRight", 5)  # 0.25, half of the recorded temperature
     total = sum(p**2 for p in held.values())
     assert float(rows(page)["␣co"][1]) == pytest.approx(held["␣co"] ** 2 / total, abs=2e-3)
     move(page, "top-k", "Home")

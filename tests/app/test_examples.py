@@ -1,4 +1,4 @@
-"""The examples' texts: none goes round but those that show it, and prompts are looked for where one does."""
+"""The examples' texts: only the examples that show loops contain loops; a search for other prompts replaces such texts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ def test_no_example_goes_round_but_those_that_show_it(prompts: ModuleType) -> No
 
 
 def test_an_example_was_recorded_by_the_weights_that_lie_there(prompts: ModuleType) -> None:
-    """So that a fork goes on from it. Of models without transforms, whose fingerprints need no weights in memory."""
+    """Otherwise no fork could continue it.
+
+    Only models without transforms are checked: their fingerprints need no weights in memory.
+    """
     made = prompts.recording()
     targets = {
         name: x.get("model", "lab") for name, x in made.EXAMPLES.items() if "@" not in x.get("model", "lab")

@@ -1,4 +1,4 @@
-"""What is taken from the page: views as pictures that stand alone, decisions as a table, addresses that lead back."""
+"""Exports of the page: views as standalone pictures, decisions as a table, and addresses that lead back."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def test_every_view_is_saved_as_a_picture_that_stands_alone(hostile: Lab) -> Non
     assert set(page.locator(".ds-save .row:has([aria-label$='as SVG']) > span").all_inner_texts()) >= VIEWS
     for view in VIEWS:
         text = saved(page, view, "SVG").decode("utf-8")
-        root = ET.fromstring(text)  # hostile tokens leave it well-formed
+        root = ET.fromstring(text)  # hostile tokens leave the picture well-formed
         assert {x.tag.split("}")[1] for x in root.iter()} <= DRAWN
         names = {name.split("}")[-1] for x in root.iter() for name in x.attrib}
         assert not {name for name in names if name.startswith("on") or name in ("class", "style")}
@@ -237,14 +237,14 @@ def test_an_address_leads_to_its_step_and_node(lab: Lab) -> None:
         f"{STEP} == 17 && document.querySelector('.ds .node[data-node=\"2\"][aria-selected=true]')"
     )
     assert "node 2" in page.inner_text(".ds .decision")
-    # elsewhere by hand, then by another page and back: the reader stays where he was
+    # another step by hand, then another page and back: the reader's position is kept
     seek(page, 5)
     page.click("#ds-tab-library")
     page.wait_for_selector("#ds-page-library .card")
     page.click("#ds-tab-lab")
     settled(page)
     assert page.evaluate(STEP) == 5
-    # a step that the run does not have is passed over; another run's address forgets both
+    # a step that the run lacks is ignored; the address of another run drops both
     page.evaluate(f"location.hash = '#run={FIRST.run}&step=900'")
     settled(page)
     assert page.evaluate(STEP) == 5

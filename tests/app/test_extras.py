@@ -1,4 +1,4 @@
-"""Extras: what works after `pip install decodescope` alone, and what is said where more packages are needed."""
+"""Extras: what works after `pip install decodescope` alone, and the message when more packages are needed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from source import ROOT
 
 from decodescope.engine.core.extras import EXTRAS
 
-# the last three come along with them
+# the last three are installed together with the extras
 LEFT_OUT = sorted({*sum(EXTRAS.values(), ()), "starlette", "h11", "IPython"})
 BARE = """
 import sys

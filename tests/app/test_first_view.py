@@ -32,7 +32,7 @@ ENDS = "[...document.querySelectorAll('.ds-places .outcome')]"
 
 @pytest.fixture(scope="module")
 def bare(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A lab whose models were never loaded."""
+    """A lab in which no model was loaded."""
     more = tmp_path_factory.mktemp("models")
     shutil.copytree(SHIPPED / "lab-draft", more / "other")
     table = json.loads((more / "other" / "tokenizer.json").read_text())
@@ -159,7 +159,7 @@ def test_a_preset_sets_the_parts_and_their_knobs(bare: Lab) -> None:
                 Object.entries(knobs).every(([knob, v]) => kept.settings[k]?.[knob] == v)); }}"""
         )
     assert page.locator("#ds-drafter").is_visible()
-    # a change of one's own is no preset any more
+    # a changed preset becomes custom settings
     option(page, "#ds-policy", "Window")
     page.wait_for_function("document.querySelector('#ds-preset input').value == 'Custom'")
 
@@ -178,7 +178,7 @@ def test_copied_text_is_the_recipe_of_what_is_set(bare: Lab) -> None:
     }
     choice = RunChoice(
         'Say "hi"', names | dict(preset.names), preset.settings, 9, 96
-    )  # as the example has them
+    )  # as in the example
     for way in ("command", "python"):
         page.click(f"#ds-copy-next-{way}")
         page.wait_for_selector(f"#ds-copied textarea[aria-label={way}]")
@@ -195,7 +195,7 @@ def test_copied_text_is_the_recipe_of_what_is_set(bare: Lab) -> None:
 @pytest.mark.nightly
 def test_a_damaged_link_is_refused_beside_the_controls(bare: Lab) -> None:
     page = bare.open("/#set=%7Bnonsense")
-    page.wait_for_selector("#ds-models .room")  # what is said of the settings that stand there instead
+    page.wait_for_selector("#ds-models .room")  # the message about the settings that the page shows instead
     page.wait_for_selector("#ds-answer .ds-refusal >> text=cannot be read")
     assert page.locator("#ds-prompt textarea").input_value()
 
@@ -260,14 +260,14 @@ def test_two_methods_run_side_by_side_under_one_scrubber(lab: Lab) -> None:
     page.wait_for_function(f"String({TWO}) == '2,{written[3] - 1}'")  # plain decoding writes one token a step
     slider.fill("1")
     page.wait_for_function(f"String({TWO}) == '0,0'")
-    # by the clock, which the address keeps
+    # aligned by the clock, which the address keeps
     page.get_by_role("button", name="wall clock").click()
     page.wait_for_function(f"location.hash == {json.dumps(address + '&align=clock')}")
     page.reload()
     lab.ready(page)
     page.wait_for_function(f"{TWO}.length == 2 && {TWO}.every((x) => x > 0)")
     page.wait_for_selector(".ds-places button[aria-pressed=true] >> text=wall clock")
-    # the next run stands alone
+    # the next run has no comparison
     option(page, "#ds-other", "nothing")
     page.click("#ds-run")
     page.wait_for_function("document.querySelectorAll('.ds-places .ds').length == 1")

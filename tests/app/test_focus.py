@@ -1,5 +1,7 @@
-"""The focus never falls to the page's beginning: whatever is stopped, deleted, closed or goes away under a keyboard, a
-neighbour gets it."""
+"""The focus never falls back to the beginning of the page.
+
+When an element with the focus is stopped, deleted, closed or removed, a neighbour gets the focus.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ TABS = ("compare", "debugger", "report", "cache", "hardware", "library", "lab")
 
 
 def somewhere(page: Any) -> str:
-    """What has the focus, after a frame or two; it is not the page itself."""
+    """The focused element after a frame or two; it is never the page itself."""
     page.evaluate(SETTLED)
     where = str(
         page.evaluate(
@@ -73,7 +75,7 @@ def test_after_a_dialog_is_closed(lab: Lab) -> None:
     page.keyboard.press("Escape")
     page.wait_for_selector("dialog.keys[open]", state="detached")
     assert "node" in somewhere(page)
-    page.click(".ds .under button:text-is('terms')")  # who has no keys reads there what the words mean
+    page.click(".ds .under button:text-is('terms')")  # visitors without a keyboard read the definitions there
     page.wait_for_selector("dialog.keys li:has-text('Tau: tokens of text per verify pass')")
     page.click("dialog.keys >> text=Close")
     page.wait_for_selector("dialog.keys[open]", state="detached")
@@ -98,11 +100,14 @@ def test_after_a_trace_is_deleted(lab: Lab) -> None:
 
 @pytest.mark.nightly
 def test_while_a_step_is_on_its_way(lab: Lab) -> None:
-    """The tree is hidden then; what has the focus meanwhile gives it back to the step's node, however late it comes."""
+    """The tree is hidden then.
+
+    The element that has the focus meanwhile returns it to the step's node, however late the node comes.
+    """
     done = finished(lab.play, max_new=24)
     page = lab.open()
     held: list[Any] = []
-    page.route("**/range*", lambda route: held.append(route))  # before the page asks for what it may want
+    page.route("**/range*", lambda route: held.append(route))  # before the page requests what it may need
     page.evaluate(f"location.hash = '#run={done.run}'")
     page.wait_for_selector(".ds .outcome >> text=as many tokens")
     page.focus(".ds .node >> nth=0")
@@ -111,7 +116,7 @@ def test_while_a_step_is_on_its_way(lab: Lab) -> None:
         somewhere(page)
         if not page.locator(".ds .tree-box svg.tree").is_visible():
             break
-    eventually(lambda: page.evaluate("0") or held)  # the browser has its turn while it is asked
+    eventually(lambda: page.evaluate("0") or held)  # evaluating gives the browser time to run
     assert "tree-box" in somewhere(page)
     for request in held:
         request.continue_()
@@ -138,7 +143,7 @@ def test_after_a_line_with_its_button_has_gone(lab: Lab) -> None:
 )
 @pytest.mark.nightly
 def test_whatever_goes_away_leaves_the_focus_to_a_neighbour(lab: Lab, away: str) -> None:
-    """Also what no page of today takes away; who presses the empty page leaves."""
+    """Also for elements that no current page removes; a click on the empty page gives the focus up."""
     page = lab.open()
     page.evaluate(
         """() => {

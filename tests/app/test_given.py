@@ -1,5 +1,7 @@
-"""A prompt as a user's turn in the model's chat template, and texts that go on after the end token: in what is run, recorded,
-copied and put back, and on the page."""
+"""A prompt as a user's turn in the model's chat template, and texts that continue after the end token.
+
+Both are tested in what is run, recorded, copied and restored, and on the page.
+"""
 
 from __future__ import annotations
 
@@ -129,7 +131,7 @@ def test_the_switches_say_what_the_model_is_given_and_are_run_and_copied(shipped
     page.get_by_label("New tokens").fill("3")
     page.wait_for_function(f"{KEPT}.chat && {KEPT}.ignore_eos && {KEPT}.new === 3")
     page.click("#ds-run")
-    # the example is over too
+    # the example has also ended
     page.wait_for_function("location.hash && document.documentElement.dataset.dsRun === 'done'")
     page.wait_for_selector("#ds-copy-command >> visible=true")
     page.click("#ds-copy-command")

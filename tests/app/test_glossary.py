@@ -16,11 +16,11 @@ from decodescope.app.runs.run_service import RunChoice
 from decodescope.engine.core.component import FOLDERS, OF_MODEL, registry
 
 GLOSSARY = Path(__file__).parents[2] / "docs" / "glossary.md"
-SHARED = 3  # parts that declare a knob, from which on the glossary explains it
+SHARED = 3  # the glossary explains a knob that at least so many parts declare
 
 
 def table(title: str) -> list[list[str]]:
-    """The rows of the table under a heading, without its head; marks of code are taken off."""
+    """The rows of the table under a heading, without its header row and without code marks."""
     section = GLOSSARY.read_text("utf-8").split(f"## {title}\n", 1)[1].split("\n## ", 1)[0]
     rows = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("|")]
     return [[cell.strip().strip("`") for cell in row] for row in rows[2:]]

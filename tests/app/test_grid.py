@@ -1,4 +1,4 @@
-"""The grid of a method that settles blocks, on the page: each cell is what the record says of that pass and place."""
+"""The grid of a method that settles blocks, on the page: each cell shows the record of that pass and place."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def test_each_cell_says_what_the_record_says(lab: Lab, width: int) -> None:
     page.wait_for_selector(".ds .node[data-node='3'][aria-selected=true]", state="attached")
     assert page.locator(".ds-grid .at").count() == 1
     box, cell = (page.locator(x).bounding_box() for x in (".ds-grid .passes", ".ds-grid .at"))
-    # it was scrolled to
+    # the page has scrolled to the cell
     assert box["x"] <= cell["x"] and cell["x"] + cell["width"] <= box["x"] + box["width"]
-    page.click(".ds-grid tr[data-step='21'] td[data-place]:not([title])")  # its block has no such place
+    page.click(".ds-grid tr[data-step='21'] td[data-place]:not([title])")  # the block of this step has no such place
     page.wait_for_selector(".ds h1:text-is('Step 21')")
     page.wait_for_selector(".ds-grid .own .at", state="detached")
 

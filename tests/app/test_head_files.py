@@ -1,4 +1,4 @@
-"""Heads that others publish, from the command line: read where they lie, a pickle file only when that was said."""
+"""Published heads on the command line: read from their own folder; a pickle file is read only with explicit consent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RUN = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Medusa heads for lab-draft as their authors lay them out, with a pickle file and without."""
+    """Medusa heads for lab-draft in their authors' layout, with a pickle file and without."""
     spec = describe(SHIPPED / "lab-draft", "lab-draft")
     d, g = spec.d_model, torch.Generator().manual_seed(0)
     shapes = {"0.linear.weight": (d, d), "0.linear.bias": (d,), "1.weight": (spec.vocab, d)}

@@ -1,4 +1,4 @@
-"""An interrupt in a command that takes long: exit status 130, no stack trace, and nothing half written under a final name."""
+"""An interrupt in a long command: exit status 130, no stack trace, and no half-written file under a final name."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ PASSES = {  # commands that run passes of a model
         if x not in ("decode", "cloze", "models")
     },
 }
-LINES = ("batch", "batch by a method")  # an interrupted batch keeps the texts that it has, a whole line each
+LINES = ("batch", "batch by a method")  # an interrupted batch keeps its finished texts, one whole line each
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def after(number: int, call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def written(folder: Path) -> Iterator[Path]:
-    """The files under final names that a command left."""
+    """The files that a command left under final names."""
     for path in folder.rglob("*"):
         first = path.relative_to(folder).parts[0]
         if (
@@ -112,7 +112,7 @@ SLOW = (
     "bench speculation",
     "bench cascade",
     "bench depth",
-)  # seconds until their first pass
+)  # these take seconds until their first pass
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_an_interrupt_inside_a_pass(
     name: str, folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home, call = (Decoder, "forward")
-    if name == "batch by a method":  # there several texts share a pass
+    if name == "batch by a method":  # in this case several texts share a pass
         home, call = shared_passes, "forward_batched"
     monkeypatch.setattr(home, call, after(3, getattr(home, call)))
     interrupted(said, *PASSES[name])
@@ -135,7 +135,7 @@ def test_an_interrupt_inside_a_pass(
 def test_a_run_that_is_interrupted_keeps_its_steps(
     folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its trace is whole: it is sealed, and its end says why."""
+    """Its trace is complete: it is sealed, and its end records the reason."""
     with monkeypatch.context() as patch:
         patch.setattr(Decoder, "forward", after(6, Decoder.forward))
         interrupted(said, "run", *LOOKUP, "--prompt", "one two one two", *LENGTH, "--trace", "out.dstrace")
@@ -147,7 +147,7 @@ def test_a_run_that_is_interrupted_keeps_its_steps(
 
 WORK: dict[
     str, tuple[tuple[str, ...], Any, str, int]
-] = {  # words, where the interrupt comes: in which call of what
+] = {  # the words of the command, and where the interrupt comes: the function and the number of its call
     "hardware": (("hardware", "--data", "data"), measure, "_bandwidth", 1),
     "measure repetition": (
         ("measure", "repetition", "--out", "out.json", "--html", "out.html"),
@@ -169,7 +169,7 @@ def test_an_interrupt_in_other_long_work(
     monkeypatch.setattr(home, call, after(count, getattr(home, call)))
     interrupted(said, *words)
     files = [*written(folder)]
-    if name == "notebooks":  # whole copies
+    if name == "notebooks":  # complete copies
         assert len(files) == count - 1 and all(
             x.read_bytes() == (COURSE / x.name).read_bytes() for x in files
         )
@@ -180,7 +180,7 @@ def test_an_interrupt_in_other_long_work(
 def test_an_interrupt_while_texts_are_written_takes_their_file_away(
     folder: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of two lines was written."""
+    """One of two lines was written before the interrupt."""
     monkeypatch.setattr(json, "dumps", after(2, json.dumps))
     interrupted(said, *PASSES["batch"])
     assert not [*written(folder)]

@@ -1,4 +1,4 @@
-"""What a visitor does in the lab, with the mouse and with the keyboard alone: nothing is out of reach, the focus is kept."""
+"""Use of the lab with the mouse or with the keyboard alone: everything is reachable, and the focus is kept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from decodescope.engine.trace import open_trace
 from decodescope.engine.trace.records.events import Step
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
-FAR = 80  # presses of Tab, at most, from one end of the page to the other
+FAR = 80  # the most presses of Tab from one end of the page to the other
 TWO = "[...document.querySelectorAll('.ds-places h1')].map((x) => Number(x.textContent.split(' ')[1]))"
 
 
@@ -34,16 +34,18 @@ class Hands:
             self.page.keyboard.press(key)
 
     def at(self, selector: str) -> bool:
-        """Whether the focus is there."""
+        """True if the focus is on that element."""
         return bool(self.page.evaluate(f"!!document.activeElement?.matches({json.dumps(selector)})"))
 
     def stays(self, selector: str) -> None:
-        """Wait until the focus is there: what is drawn anew gives it back within a frame or two."""
+        """Wait until the focus is on that element: a redrawn element gets it back within a frame or two."""
         self.page.wait_for_function(f"!!document.activeElement?.matches({json.dumps(selector)})")
 
     def go(self, selector: str, around: bool = False) -> None:
-        """Walk to a visible element with Tab; back to it where it stands before the focus, unless the walk is to go all the
-        way around the page."""
+        """Move to a visible element with Tab.
+
+        If the element is before the focus, move backwards, unless `around` asks for the way around the whole page.
+        """
         before = "x => !!x && !!(document.activeElement.compareDocumentPosition(x) & Node.DOCUMENT_POSITION_PRECEDING)"
         seen = f"[...document.querySelectorAll({json.dumps(selector)})].find((x) => x.checkVisibility())"
         back = not around and self.page.evaluate(f"({before})({seen})")
@@ -54,7 +56,7 @@ class Hands:
         raise AssertionError(f"{selector} cannot be reached")
 
     def tried(self) -> None:
-        """Walk to a node that was tried, with the tree's keys; again from the root where a step arrives meanwhile."""
+        """Move to a node that was tried, with the tree's keys; start again at the root when a new step arrives meanwhile."""
         for _ in range(5):
             self.go(".ds .node")
             self.press("h", "h", "h", "l")
@@ -110,18 +112,18 @@ class Hands:
         self.page.wait_for_function(f"document.documentElement.dataset.dsRun == {json.dumps(word)}")
 
     def run(self, tokens: int) -> None:
-        """Start a run of so many tokens, and wait until it is shown."""
+        """Start a run of so many tokens, and wait until the page shows it."""
         self.write("#ds-new input", str(tokens))
         before = self.page.evaluate("location.hash")
         self.click("#ds-run")
         self.page.wait_for_function(f"location.hash != {json.dumps(before)}")
 
     def step(self) -> int:
-        """The step that is shown."""
+        """The step that the page shows."""
         return int(self.page.evaluate(STEP))
 
 
-# By default with the keyboard: what the mouse does is in the tests of the other files too.
+# The default is the keyboard: the tests of the other files also cover the mouse.
 @pytest.fixture(
     params=[pytest.param(True, marks=pytest.mark.slow, id="mouse"), pytest.param(False, id="keyboard")]
 )
@@ -131,12 +133,12 @@ def mouse(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def endless(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs that are not over before somebody has pressed a button: from their eighth step on they wait for it."""
+    """Runs that do not end before the test presses a button: from their eighth step on they wait for the button."""
     write = RecordStream.write
 
     def written(self: RecordStream, record: Any) -> None:
         write(self, record)
-        if isinstance(record, Step) and record.step >= 7 and not self.total:  # it is none that was recorded
+        if isinstance(record, Step) and record.step >= 7 and not self.total:  # only for live runs, not for recorded ones
             eventually(lambda: self.job is not None and (self.job._cancelled or self.job._wanted < math.inf))
 
     monkeypatch.setattr(RecordStream, "write", written)
@@ -177,13 +179,13 @@ def test_run_step_go_on_pause_read_the_card_stop(paused: Lab, endless: None, mou
     page.wait_for_selector(".ds .outcome >> text=Stopped.")
     if not mouse:
         hands.stays(".ds-button.stop")
-    # what was made is walked
+    # move through the steps made so far
     hands.click(".ds-button.step") if mouse else hands.go(".ds .node")
     if not mouse:
         for key, step in [("Home", 0), ("ArrowRight", 1), (".", 2), ("ArrowLeft", 1), ("Home", 0)]:
             hands.press(key)
             page.wait_for_function(f"{STEP} == {step}")
-            hands.stays(".ds .node")  # while the steps go by
+            hands.stays(".ds .node")  # while the steps play
 
 
 @pytest.mark.nightly
@@ -276,12 +278,12 @@ def test_a_run_is_taken_away_and_replayed_without_a_network(lab: Lab, mouse: boo
     else:
         other.go(".ds .node")
         other.press("Home")
-    alone.wait_for_selector(".ds h1:text-is('Step 0')")  # its policy forbids functions made of strings
+    alone.wait_for_selector(".ds h1:text-is('Step 0')")  # its policy forbids functions made from strings
     if mouse:
         alone.click("[aria-label='play the steps']")
     else:
         other.press(" ")
-    # each stands for half a second only
+    # each step is shown for only half a second
     alone.wait_for_selector(".ds h1 >> text=/^Step ([2-9]|[1-9][0-9]+)$/")
     if mouse:
         alone.click("[aria-label='last step']")

@@ -1,4 +1,4 @@
-"""Knobs on the page: lists, texts and files are written, checked as they are written, run, copied, and kept."""
+"""Knobs on the page: lists, texts and files are entered, checked while they are typed, run, copied, and kept."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ ANSWERS = """() => {
   const hand = window.decodescope;
   window.answers = 0;
   window.decodescope = (use) => hand((page) => (use(page), (window.answers += String(use).includes('page.followRun'))));
-}"""  # count those of Run
+}"""  # count the answers of Run
 NAMES = {"RSD-C (constant branching)": "rsd_c", "Inference with reference (LLMA)": "llma", "REST": "rest"}
 
 
 def test_what_is_declared_is_what_a_record_holds() -> None:
-    """A list and a text hold what a record holds, and no box cuts off what is written: the check says what is too long."""
+    """A list or a text may be as long as a record allows. No box cuts off the input: the check reports what is too long."""
     with gr.Blocks():
         table = controls.build(draft=True)
     told = json.loads(knobs.knob_declarations().text)
@@ -114,14 +114,14 @@ def test_values_that_no_panel_holds_are_those_that_it_began_with() -> None:
 
 
 def drafter(page: Any, title: str) -> Any:
-    """Choose a drafter; the place of its knobs."""
+    """Choose a drafter; return the place of its knobs."""
     option(page, "#ds-drafter", title)
     page.wait_for_function(f"(name) => {KEPT}.names?.drafter === name", arg=NAMES[title])
     return page.locator(".ds-knobs:visible").first
 
 
 def ran(lab: Lab, page: Any) -> Any:
-    """Run what is written to its end; the header of its trace."""
+    """Run the entered settings to the end; return the header of the trace."""
     before = set(lab.play._jobs)
     page.click("#ds-run")
     eventually(lambda: set(lab.play._jobs) > before)
@@ -131,7 +131,7 @@ def ran(lab: Lab, page: Any) -> Any:
 
 
 def copied(page: Any, which: str = "") -> str:
-    """The run that is shown as a command, or what the controls say: "next-"."""
+    """The shown run as a command, or with "next-" the settings of the controls."""
     page.click(f"#ds-copy-{which}command >> visible=true")
     page.wait_for_selector("#ds-copied textarea")
     return str(page.locator("#ds-copied textarea").input_value())
@@ -157,7 +157,7 @@ def test_a_list_is_checked_as_it_is_written_run_and_copied(lab: Lab) -> None:
     runs = set(lab.play._jobs)
     page.evaluate(ANSWERS)
     page.click("#ds-run")
-    # an answer of Run that is late would stand where the check's stands
+    # a late answer of Run would replace the answer of the check
     page.wait_for_function("() => window.answers > 0")
     assert page.locator(REFUSED).inner_text() == sentence
     box.fill("2 1")
@@ -257,7 +257,7 @@ def test_until_the_knobs_are_declared_their_panel_says_so_and_keeps_what_is_set(
     option(page, "#ds-drafter", "RSD-C (constant branching)")
     page.wait_for_function(f"{KEPT}.names?.drafter === 'rsd_c'")
     assert len(held) == 1, "one question for all panels"
-    held[0].fulfill(status=503, body="{}")  # as of a server that is only starting: it is asked again
+    held[0].fulfill(status=503, body="{}")  # as from a server that is still starting: the page asks again
     page.unroute("**/ds/knobs.json")
     page.locator("#ds-drafter-knobs").get_by_label("branching").wait_for()
     assert page.locator("[role=status] >> text=Reading the settings").count() == 0

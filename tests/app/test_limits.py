@@ -1,4 +1,4 @@
-"""The limits of a server: their usual values, that each can be seen and changed, holds, and is named by its refusal."""
+"""The limits of a server: their default values can be seen and changed, they hold, and a refusal names its limit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ USUAL = {"queue": 16, "minutes": 10, "upload": 64, "free": 1024, "keep": 2048, "
 
 @pytest.fixture
 def limited(tmp_path: Path) -> Any:
-    """Makes a lab with these limits."""
+    """Create labs with these limits."""
     made: list[ToyPlay] = []
 
     def make(**limits: int) -> ToyPlay:
@@ -132,7 +132,7 @@ def test_a_full_queue_names_its_limit_and_takes_no_more(limited: Any) -> None:
 
 
 def test_a_run_beyond_its_time_is_ended_and_says_how_to_go_further(limited: Any) -> None:
-    play = limited(minutes=0)  # lower than can be chosen: over after the first step
+    play = limited(minutes=0)  # lower than a user can choose: the run ends after the first step
     channel = finished(play, max_new=200)
     assert channel.end.reason == "stopped_by_user" and 0 < channel.count < 200
     assert channel.end.message == (
@@ -143,7 +143,7 @@ def test_a_run_beyond_its_time_is_ended_and_says_how_to_go_further(limited: Any)
 
 
 def test_a_pause_takes_nothing_of_a_run_s_time(limited: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock goes on by an hour while the run stands behind its first step."""
+    """The clock advances by an hour while the run is paused after its first step."""
     passed = [0.0]
     clock = SimpleNamespace(perf_counter=lambda: time.perf_counter() + passed[0])
     monkeypatch.setattr("decodescope.engine.session.runner.time", clock)
@@ -176,7 +176,7 @@ def test_a_disk_that_is_nearly_full_takes_no_run_and_no_trace(
 
 
 def test_a_trace_above_the_limit_of_uploads_is_refused_by_name(limited: Any) -> None:
-    play = limited(upload=1)  # lower than can be chosen
+    play = limited(upload=1)  # lower than a user can choose
     for guard, content in (
         (guarded(play, body=1 << 20), b"x" * (1 << 20 | 1)),
         (guarded(play), b"x" * (1 << 20 | 1)),
@@ -201,7 +201,7 @@ def test_more_is_taken_where_the_limit_is_larger(
 
 
 def test_the_oldest_traces_go_above_the_limit_and_the_list_tells_it(limited: Any) -> None:
-    play = limited(keep=0)  # lower than can be chosen: only the newest stays
+    play = limited(keep=0)  # lower than a user can choose: only the newest trace stays
     first = finished(play)
     second = finished(play)
     assert not first.path.exists() and second.path.exists()
@@ -238,7 +238,7 @@ def test_the_page_library_keeps_no_files_for_anybody(tmp_path: Path) -> None:
 def test_questions_without_end_find_a_bounded_queue_and_then_room_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the page asks through the page library: four at a time, 64 wait, the rest is told so and costs nothing."""
+    """Requests through the page library: four run at a time, 64 wait, and the rest are refused at no cost."""
     play, go, taken = toy_play(tmp_path), threading.Event(), []
 
     def waiting(choice: Any, visitor: str = "") -> Any:
@@ -258,7 +258,7 @@ def test_questions_without_end_find_a_bounded_queue_and_then_room_again(
                 client.post("/gradio_api/queue/join", json={**question, "session_hash": f"visitor{i}"})
             )
             if i < 4:
-                eventually(lambda: len(taken) > i)  # noqa: B023 # it is taken out of the queue
+                eventually(lambda: len(taken) > i)  # noqa: B023 # the request has left the queue
         codes = [x.status_code for x in answers]
         assert codes == [200] * 68 + [503] * 22
         assert "full" in answers[-1].json()["detail"] and "64" in answers[-1].json()["detail"]
@@ -272,7 +272,10 @@ def test_questions_without_end_find_a_bounded_queue_and_then_room_again(
 
 
 def test_no_event_tells_all_boxes_that_it_is_under_way(tmp_path: Path) -> None:
-    """The page library searches the whole page for each that is told: with hundreds a page needs seconds to open."""
+    """The page library searches the whole page for each box that it notifies.
+
+    With hundreds of boxes a page needs seconds to open.
+    """
     play = toy_play(tmp_path)
     with TestClient(guarded(play, page=True), base_url=HERE, headers={"origin": HERE}) as client:
         events = client.get("/config").json()["dependencies"]
@@ -290,7 +293,7 @@ def test_run_and_check_answer_what_no_page_sends_in_a_sentence(
         boxes = {x["id"]: x["props"] for x in config["components"]}
 
         def called(what: dict[str, Any], name: str, value: Any) -> list[Any]:
-            """What a handler answers where the input of that name has this value."""
+            """The answer of a handler when the input of that name has this value."""
             names = [boxes[i].get("elem_id") or boxes[i].get("label") for i in what["inputs"]]
             data = [
                 value if x == name else boxes[i].get("value")
@@ -306,7 +309,7 @@ def test_run_and_check_answer_what_no_page_sends_in_a_sentence(
             return answer["output"]["data"]
 
         all_boxes = [x for x in config["dependencies"] if x["targets"] and len(x["inputs"]) > 9]
-        run, check = (  # what hears the choice of a part answers with the boxes to be shown too
+        run, check = (  # handlers of a part's choice also return the boxes that become visible
             min((x for x in all_boxes if x["targets"][0][1] == way), key=lambda x: len(x["outputs"]))
             for way in ("click", "change")
         )

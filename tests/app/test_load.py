@@ -1,5 +1,7 @@
-"""What a server for one's own computer bears: readers that are slow, streams and runs without end, paths and bodies that
-nobody should send. Figures of a run of it are printed with `-s`."""
+"""What a server for one's own computer withstands.
+
+Slow readers, streams and runs without end, and paths and bodies that no client should send. `-s` prints figures of such a run.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ from decodescope.engine.session.session import Session
 from decodescope.engine.trace import TraceWriter, open_trace
 from decodescope.engine.trace.records.events import End, Step
 
-BUSY = 2 * RING  # steps that are made while nobody reads
+BUSY = 2 * RING  # steps made while nobody reads
 
 
 @pytest.fixture
@@ -50,7 +52,7 @@ def address(play: RunService) -> Iterator[tuple[str, int]]:
 
 
 def asked(address: tuple[str, int], path: str, method: str = "GET", **more: Any) -> http.client.HTTPResponse:
-    """The head of the answer to a request of the page's own."""
+    """The first bytes of the answer to a request of the page itself."""
     made = http.client.HTTPConnection(*address, timeout=30)
     headers = {"origin": "http://{}:{}".format(*address), **more.pop("headers", {})}
     made.request(method, path, headers=headers, **more)
@@ -58,12 +60,12 @@ def asked(address: tuple[str, int], path: str, method: str = "GET", **more: Any)
 
 
 def memory() -> int:
-    """Bytes of this process that are in memory."""
+    """Resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Going:
-    """A job that goes until it is told that it is over."""
+    """A job that runs until the test ends it."""
 
     status = "running"
 
@@ -72,7 +74,7 @@ class Going:
 
 
 def busy(play: RunService, folder: Path) -> tuple[RecordStream, list[Step]]:
-    """A channel of a run that goes, and a step of a tree that it is told again and again, under new numbers."""
+    """A channel of a live run, and a tree step that the test writes to it again and again under new numbers."""
     models = dict(target=play.models.loaded_models()["target"], draft=play.models.loaded_models()["draft"])
     method = toys.method(drafter=("draft_model", {"max_draft_tokens": 3, "width": 2}))
     session = Session(
@@ -86,7 +88,7 @@ def busy(play: RunService, folder: Path) -> tuple[RecordStream, list[Step]]:
 
 
 def _at(steps: list[Step], i: int) -> Step:
-    """A step of the list under the number i."""
+    """Copy a step of the list under the number i."""
     return replace(steps[i % len(steps)], step=i)
 
 
@@ -98,7 +100,7 @@ def test_a_reader_that_does_not_read_costs_no_memory_and_finds_the_newest(
     steps, asked_for = channel.steps, []
     monkeypatch.setattr(channel, "steps", lambda first, last: asked_for.append(last) or steps(first, last))
     play._channels[channel.run] = channel
-    for i in range(RING):  # what the server keeps of any run
+    for i in range(RING):  # the server keeps so many steps of any run
         channel.write(_at(made, i))
     with socket.create_connection(address, timeout=60) as slow:
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
@@ -110,7 +112,7 @@ def test_a_reader_that_does_not_read_costs_no_memory_and_finds_the_newest(
         for i in range(RING, RING + BUSY):
             channel.write(_at(made, i))
             if i % 200 == 0:
-                eventually(lambda: asked_for[-1] > i - 200)  # noqa: B023 # at once: the stream has had its turn
+                eventually(lambda: asked_for[-1] > i - 200)  # noqa: B023 # called at once: the stream had time to run
         grown = memory() - before
         assert grown < 20 << 20, f"{grown >> 20} MiB for a reader that reads nothing"
         channel.job.status = "done"  # type: ignore[union-attr, misc]
@@ -130,7 +132,7 @@ def test_a_reader_that_does_not_read_costs_no_memory_and_finds_the_newest(
 def test_a_slow_reader_gets_every_step_of_a_run_that_does_not_wait_for_it(
     play: RunService, address: tuple[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More steps than memory holds, to a reader of a few KB at a time: what it comes too late for is in the trace."""
+    """More steps than memory holds, for a reader of a few KB at a time. Steps that it misses are read from the trace."""
     monkeypatch.setattr(events, "RING", 64)
     channel, made = busy(play, tmp_path)
     stored, found = channel._stored_steps, []
@@ -138,7 +140,7 @@ def test_a_slow_reader_gets_every_step_of_a_run_that_does_not_wait_for_it(
         channel, "_stored_steps", lambda first, last: found.append(first) or stored(first, last)
     )
     play._channels[channel.run] = channel
-    header, count, read = channel.wire.header, 3000, bytearray()  # type: ignore[union-attr] # it has begun
+    header, count, read = channel.wire.header, 3000, bytearray()  # type: ignore[union-attr] # the run has started
     writer = TraceWriter(channel.path, header)
     n, waited = len(header.prompt), []
     with socket.create_connection(address, timeout=60) as slow:
@@ -218,7 +220,7 @@ def test_a_long_run_is_shown_from_its_beginning_while_the_rest_is_read(
         parts = []
         async for part in stream_events(EventReader(made)):
             parts.append(part)
-            ready.set()  # the reader has seen the beginning
+            ready.set()  # the reader has received the beginning
         return b"".join(parts)
 
     told = awaited(whole())
@@ -374,7 +376,7 @@ def test_a_body_that_is_no_http_leaves_no_traceback(
 ) -> None:
     head = f"POST {path} HTTP/1.1\r\nHost: {{0}}:{{1}}\r\nOrigin: http://{{0}}:{{1}}\r\n".format(*address)
     chunks, log = "Transfer-Encoding: chunked\r\n\r\n", logging.getLogger("uvicorn.error")
-    log.addHandler(caplog.handler)  # uvicorn's hands nothing up
+    log.addHandler(caplog.handler)  # uvicorn's logger does not propagate
     long = "Content-Length: 500\r\n\r\nabc"
     for body in (f"{chunks}zz\r\nabc\r\n", f"Content-Length: 5\r\n{chunks}5\r\nabcde\r\nzz\r\n", long):
         with socket.create_connection(address, timeout=30) as made:

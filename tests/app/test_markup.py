@@ -1,6 +1,8 @@
-"""Sixty texts that would be something else than text if anything let them: as tokens, prompt, name, model, file and refusal,
-on every page of the app and in what it writes. None runs, none is drawn as an element, and what hides or turns text is made
-visible."""
+"""Sixty texts that would be more than text if anything allowed it.
+
+They are used as tokens, prompt, name, model, file and refusal, on every page of the app and in what it writes. None is
+executed, none is drawn as an element, and characters that hide or turn text are made visible.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ THEIRS = (
 NAME = """([run, value]) => fetch(`/ds/library/${run}/name`, {method: 'POST', body: JSON.stringify({value})})
   .then((answer) => answer.status)"""
 WORDS = [" ".join(PAYLOADS[i::13]) for i in range(13)]  # the toy's vocabulary
-NAMES = [" ".join(PAYLOADS[i : i + 5]) for i in (13, 31)]  # of its models
+NAMES = [" ".join(PAYLOADS[i : i + 5]) for i in (13, 31)]  # the names of its models
 DROP = """(name) => {
   const data = new DataTransfer();
   data.items.add(new File(["no trace"], name));
@@ -91,7 +93,7 @@ def hostile(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
     play = toy_play(tmp_path_factory.mktemp("markup"), WORDS)
     for k, model in enumerate(
         play.models.loaded_models().values()
-    ):  # what a folder of a model is called, and its config says
+    ):  # the name of the model's folder, and the name in its config
         model.name, model.spec = NAMES[k], replace(model.spec, name=NAMES[k])
     with served(lambda port: Guard(build_app(play), port)) as address:
         made = Lab(driver, address, play)
@@ -103,8 +105,8 @@ def hostile(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
 
 
 def harmless(page: Any) -> None:
-    """Nothing of the texts has run, and no element of theirs stands anywhere."""
-    settled(page)  # what a handler would do, it has done
+    """No text has been executed, and no element from a text exists anywhere."""
+    settled(page)  # all handlers have finished
     assert page.evaluate("window.trap") is None
     assert page.url.startswith("http://127.0.0.1")
     assert page.locator(f"#ds-view :is({THEIRS}), .ds-page :is({THEIRS})").count() == 0
@@ -167,7 +169,7 @@ def test_in_a_refusal_they_are_said_as_text(hostile: Lab) -> None:
     for text in (x for x in PAYLOADS if x.isprintable()):
         for words, due in (("", f"!{said}"), (text + " first reject", f"({said} || '').length > 10")):
             box.fill(words)
-            box.press("Enter")  # it is checked at once
+            box.press("Enter")  # the input is checked at once
             page.wait_for_function(due)
     harmless(page)
 

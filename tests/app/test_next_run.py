@@ -1,4 +1,4 @@
-"""The run that is shown and the run that the controls would make: copies are of the one, and the other is marked."""
+"""The shown run and the run that the controls would make: copies refer to the former, and the latter is marked."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_copies_are_of_the_run(play: RunService, client: TestClient) -> None:
     forked = client.post(f"/ds/run/{run.run}/fork", json={"step": 1, "change": {"seed": 5}}).json()["run"]
     assert play._jobs[forked].wait(300)
     assert "forked off" in client.get(f"/ds/run/{forked}/recipe").json()["note"]
-    run.wire.header.chat = True  # as where the turn was given as tokens
+    run.wire.header.chat = True  # as when the turn was given as tokens
     assert "give it with --chat" in client.get(f"/ds/run/{run.run}/recipe").json()["note"]
     run.wire.header.turn = "hello"
     assert "--chat" in (said := client.get(f"/ds/run/{run.run}/recipe").json())["text"] and not said["note"]
@@ -122,7 +122,7 @@ def test_a_prompt_that_the_models_do_well_is_put_into_the_controls(shipped: Lab)
     texts.nth(1).click()
     page.wait_for_function("due => document.querySelector('#ds-prompt textarea').value == due", arg=due)
     page.wait_for_selector(".ds-next >> text=another prompt")
-    others = texts.filter(has_text="lab-mdm")  # one that is for another model brings it, and its method
+    others = texts.filter(has_text="lab-mdm")  # a prompt for another model also selects that model and its method
     assert others.count() == 2, "a canvas that is filled, and a text that is edited"
     canvas = others.first
     assert "for lab-mdm" in str(canvas.get_attribute("title"))

@@ -1,4 +1,4 @@
-"""Numbers of a run that cannot be: Run says which one, what it is and its limits, where it always says why not."""
+"""Impossible numbers of a run: Run names the number, its value and its limits, in the usual place for refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page in a browser: it runs, shows, stops and refuses; what a model says stays text; nothing leaves the machine."""
+"""The page in a browser: it runs, shows, stops and refuses; a model's output stays text; nothing leaves the machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from decodescope.app.server import build_app
 from decodescope.engine.session.load import SHIPPED
 from decodescope.engine.trace import open_trace
 
-EVIL = "<img src=x onerror=window.trap=1>{{window.trap=1}}${window.trap=1}"  # what a folder may be called
+EVIL = "<img src=x onerror=window.trap=1>{{window.trap=1}}${window.trap=1}"  # a possible name of a folder
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 
 
@@ -51,13 +51,13 @@ def test_a_run_is_seen_arriving_step_by_step_and_stopped(paused: Lab) -> None:
     assert page.locator(".ds .tok[data-step]").count() >= 3
     assert page.locator(".ds .headline .figures").inner_text().count("tokens") == 2
     assert "does not re-derive" not in page.locator(".ds").inner_text()
-    # the tab is loaded again: the run is still there, and the page finds it
+    # after a reload of the tab the run still exists, and the page finds it
     page.reload()
     page.wait_for_function(f"{STEP} == {channel.count - 1}")
     page.click(".ds-button.stop")
     page.wait_for_selector(".ds .outcome >> text=Stopped.")
     assert channel.end.reason == "stopped_by_user"
-    # every step can be gone back to, and is whole then
+    # every earlier step can be shown again, and is complete then
     page.focus(".ds")
     page.keyboard.press("Home")
     page.wait_for_function(f"{STEP} == 0 && document.querySelectorAll('.ds .node').length > 1")
@@ -162,7 +162,7 @@ def test_a_hostile_prompt_and_refusal_stay_text(hostile: Lab) -> None:
 @pytest.mark.nightly
 def test_a_hostile_name_of_a_model_stays_text(hostile: Lab) -> None:
     page = hostile.open()
-    option(page, "#ds-preset", "Plain greedy")  # the toy's draft model does not go with it
+    option(page, "#ds-preset", "Plain greedy")  # the toy's draft model does not match the hostile one
     option(page, "#ds-target", re.compile(re.escape(EVIL)))
     page.wait_for_function(f"document.querySelector('#ds-target input').value.startsWith({json.dumps(EVIL)})")
     page.wait_for_function(f"document.querySelector('#ds-models b').textContent.includes({json.dumps(EVIL)})")

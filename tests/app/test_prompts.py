@@ -1,4 +1,4 @@
-"""Sets of prompts: lines, objects, LabBench, kinds, limits and what is refused."""
+"""Sets of prompts: lines, objects, LabBench, kinds, limits and refusals."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
-"""A run belongs to the server: a page that is loaded again, closed, left and come back to, or asleep finds every step; two
-tabs see the same, and clicks without end make one run."""
+"""A run belongs to the server.
+
+A page that is reloaded, closed, left and reopened, or asleep finds every step. Two tabs show the same run, and endless clicks
+make one run.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from decodescope.app.runs.record_stream import RecordStream
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("browser")]
 LAST = "Number(document.querySelector('.ds .scrub').max)"
 SHOWN = "[...new Set([...document.querySelectorAll('.ds .tok[data-step]')].map((x) => Number(x.dataset.step)))].length"
-TIMES = 3  # that each page is left
+TIMES = 3  # how often each page is left
 
 
 def stepped(lab: Lab, channel: RecordStream, times: int) -> None:
@@ -24,12 +27,12 @@ def stepped(lab: Lab, channel: RecordStream, times: int) -> None:
     for _ in range(times):
         made = channel.count
         lab.play.act(channel, "step")
-        eventually(lambda: channel.count > made, "the run makes no step")  # noqa: B023 # at once
+        eventually(lambda: channel.count > made, "the run makes no step")  # noqa: B023 # called at once
     assert lab.play._jobs[channel.run].status in ("paused", "running")
 
 
 def away(lab: Lab, page: Any, channel: RecordStream, way: str) -> Any:
-    """Leave the page in this way while the run makes steps, and come back: the page."""
+    """Leave the page in this way while the run makes steps, then come back; return the page."""
     address = f"/#run={channel.run}"
     if way == "asleep":
         session = page.context.new_cdp_session(page)
@@ -65,8 +68,8 @@ def test_no_step_is_lost_on_a_page_that_was_away(paused: Lab, way: str) -> None:
         )
     paused.play.act(channel, "resume")
     page.wait_for_selector(".ds .outcome >> text=as many tokens")
-    page.wait_for_function(f"{SHOWN} == {channel.count}")  # the rest of a step has a frame of its own
-    assert channel.count == channel.end.steps  # type: ignore[union-attr] # it is over
+    page.wait_for_function(f"{SHOWN} == {channel.count}")  # the rest of a step is drawn in a frame of its own
+    assert channel.count == channel.end.steps  # type: ignore[union-attr] # the run has ended
     assert page.evaluate(LAST) == channel.count - 1
 
 
@@ -83,7 +86,7 @@ def test_two_tabs_see_the_same_and_either_stops_the_run(paused: Lab) -> None:
     for page in (one, two):
         page.wait_for_selector(".ds .outcome >> text=Stopped.")
         page.wait_for_function(f"{SHOWN} == {channel.count}")
-    assert channel.end.reason == "stopped_by_user"  # type: ignore[union-attr] # it is over
+    assert channel.end.reason == "stopped_by_user"  # type: ignore[union-attr] # the run has ended
 
 
 @pytest.mark.nightly

@@ -1,4 +1,4 @@
-"""Settings as command, Python and link say what the page would run; presets are methods; links come back whole."""
+"""Settings as command, Python and link match what the page would run; presets are methods; links restore everything."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_only_what_differs_is_said() -> None:
 
 
 def test_knobs_of_each_kind_are_written_as_they_are_typed() -> None:
-    """Also where they came as text: what is as the part has it is not said."""
+    """Also when the values came as text: a value that equals the part's default is left out."""
     choice = RunChoice("x", {"drafter": "rsd_c"}, {"drafter": {"branching": "2 1"}})
     assert "drafter.branching=2,1 " in recipe(choice, NAMES, "command")
     assert "{'drafter': {'branching': (2, 1)}}" in recipe(choice, NAMES, "python")
@@ -131,7 +131,7 @@ def test_knobs_of_each_kind_are_written_as_they_are_typed() -> None:
     assert header.method["drafter"]["branching"] == "2,1" and choice_from_header(header).settings[
         "drafter"
     ] == {"branching": "2,1"}
-    header.method["drafter"]["branching"] = "2, 1"  # with a blank, as people type it
+    header.method["drafter"]["branching"] = "2, 1"  # with a space, as people type it
     assert (
         Method.from_record(header.method).drafter == Method.from_names(choice.names, choice.settings).drafter
     )
@@ -215,7 +215,7 @@ def test_a_preset_that_goes_with_any_model_goes_back_to_the_page_s_own() -> None
 
 @pytest.mark.parametrize("name", thinned(4, [name for name, x in PRESETS.items() if not x.models]))
 def test_a_preset_runs_and_is_known_again(name: str) -> None:
-    """On a long prompt its drafts are taken, and its policy evicts: what is held is the budget in the header."""
+    """On a long prompt its drafts are accepted and its policy evicts: the entries held equal the budget in the header."""
     preset, prompt = PRESETS[name], "\n\n".join(PROMPTS.values())
     model, draft = load("lab"), load("lab-draft")
     made = run(
@@ -238,14 +238,14 @@ def test_a_preset_runs_and_is_known_again(name: str) -> None:
         "a search lets go of what it did not write"
     )
     assert bool(says["does"]) is ("policy" in preset.names)
-    # else many leave, then none
+    # otherwise many entries leave at first, then none
     steady = any(x[1] == "newest" for x in says["zones"]) and not parts["policy"].get("drop_share")
     assert not any(evicted[1:]) if says.get("once") else all(evicted) or not steady
     if parts["policy"].get("budget_share") and not says.get("once"):
         budget = sum(parts["policy"].get(knob, 0) for knob in ("sink_tokens", "heavy", "recent"))
         assert {x.cache[0].held for x in steps} == {budget} and budget == len(header.prompt) // 4
     assert find_matching_preset(RunChoice("x", preset.names, preset.settings)) == name
-    settled = name == "recycling"  # its nodes are as many as this machine has been measured for
+    settled = name == "recycling"  # its number of nodes depends on the measurements of this machine
     assert find_matching_preset(choice_from_header(header)) == (None if settled else name), (
         "also by the record, which holds a share's entries"
     )
@@ -256,7 +256,7 @@ def test_a_preset_runs_and_is_known_again(name: str) -> None:
 
 
 def test_compositions_with_a_name_repeat_no_default() -> None:
-    """A knob's default stands once, where the knob is declared."""
+    """A knob's default is written once, where the knob is declared."""
     presets = {name: (x.names, x.settings) for name, x in PRESETS.items()}
     for name, (names, settings) in {**presets, **COMPOSITIONS, **VARIANTS, **DRAWING}.items():
         for part, knobs in settings.items():
@@ -273,8 +273,8 @@ def test_compositions_with_a_name_repeat_no_default() -> None:
         (
             {"heavy": 10, "recent": 30, "budget_share": 0.25},
             None,
-        ),  # divided otherwise: the entries that it came to
-        ({"heavy": 7, "recent": 9, "budget_share": 0.25}, None),  # so is 7 to 9
+        ),  # divided differently: the entries that the share resulted in
+        ({"heavy": 7, "recent": 9, "budget_share": 0.25}, None),  # 7 to 9 is also divided differently
         ({"heavy": 12, "recent": 12}, None),
     ],
 )
@@ -300,13 +300,13 @@ def test_a_header_of_no_model_leaves_a_share_as_it_is_recorded() -> None:
 
 
 def test_titles_of_presets_fit_the_list_of_a_small_screen() -> None:
-    """At 390 px it shows 232 px of a title: 28 letters have room in any of its fonts."""
+    """A window of 390 px shows 232 px of a title: 28 letters fit in any of its fonts."""
     assert not [x.title for x in PRESETS.values() if len(x.title) > 28]
 
 
 @pytest.mark.nightly
 def test_presets_that_evict_hold_less_than_a_cache_that_keeps_all_on_the_page_s_own_run() -> None:
-    """In whole pages, with room that growth by half has made."""
+    """Counted in whole pages, including the spare room of growth by half."""
     begin, model, bounded = initial_choice(), load("lab"), 0
     whole = run(model, None, begin.prompt, max_new_tokens=begin.max_new).trace.steps[-1].cache[0]
     for preset in PRESETS.values():

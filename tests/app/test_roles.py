@@ -1,4 +1,4 @@
-"""A model in a role of a part's own: on the command line, in a recipe, in the estimate, on the page and in a fork."""
+"""A model in a role that a part defines: on the command line, in a recipe, in the estimate, on the page and in a fork."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RUN = ["run", "--model", "lab-draft", "--prompt", "Once upon", "--max-new-tokens
 
 @pytest.fixture(autouse=True)
 def planted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The strategy is on the shelf."""
+    """Register the strategy for each test."""
     second.plant(monkeypatch)
 
 
@@ -74,7 +74,7 @@ def test_the_page_asks_for_the_model_estimates_it_runs_with_it_and_forks(tmp_pat
     }
     channel = play.start(chosen)
     assert play._jobs[channel.run].wait(300) and channel.status == "done"
-    assert [*channel.wire.header.lanes] == ["large"]  # type: ignore[union-attr] # it has begun
+    assert [*channel.wire.header.lanes] == ["large"]  # type: ignore[union-attr] # the run has started
     branch = fork(play, channel, {"step": 2, "change": {"settings": {"strategy": {"share": 0.0}}}})
     assert play._jobs[branch.run].wait(300) and branch.status == "done"
     assert [*branch.wire.header.lanes] == ["large"]  # type: ignore[union-attr]

@@ -1,5 +1,7 @@
-"""A schedule on the command line, in recipes and links, among the page's controls, and in traces that were made before there
-were any."""
+"""A schedule on the command line, in recipes and links, among the page's controls, and in older traces.
+
+Older traces were made before schedules existed.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,7 @@ def test_a_trace_gives_the_schedule_that_its_drafter_asks() -> None:
         if trace.header.method["schedule"]["name"] != "fixed":
             continue
         drafter = choice_from_header(trace.header).names.get("drafter")
-        # a gate goes with all that draft
+        # every drafter that drafts has a gate
         asks = drafter is not None and registry("drafter")[drafter]().drafts
         assert choice_from_header(trace.header).names.get("schedule") == ("fixed" if asks else None)
 
@@ -82,7 +84,7 @@ def made() -> controls.MethodControls:
 
 
 def shown(made: controls.MethodControls, **chosen: Any) -> bool:
-    """Whether the page shows the schedule."""
+    """True if the page shows the schedule."""
     names = [chosen.get(kind, part.value) for kind, part in made.parts.items()]
     return made.visibility(*names)[list(made.parts).index("schedule")]["visible"]
 
@@ -111,7 +113,7 @@ def test_page_reads_and_puts_the_schedule_and_leaves_a_hidden_one_out(made: cont
     assert "schedule" not in parts and "schedule" not in settings
     before = made.part_updates(
         RunChoice("x", {"drafter": "draft_model"})
-    )  # a link made when there were no schedules
+    )  # a link made before schedules existed
     assert before[names.index("schedule")]["value"] == "fixed"
     assert "confidence" not in before[len(names) + kinds.index("schedule")]["value"], (
         "it goes back to how it began"

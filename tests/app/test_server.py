@@ -1,4 +1,4 @@
-"""The server: who may ask, what is answered, and how a run reaches its readers."""
+"""The server: who may send requests, what it answers, and how a run reaches its readers."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_request_of_another_page_changes_nothing(play: RunService, origin: str
 
 
 def test_no_route_that_changes_anything_answers_another_page(play: RunService) -> None:
-    """Every one that there is, with every foreign origin, on every name of this server, and under a name that is none."""
+    """Tries every route with every foreign origin, under every name of this server and under a foreign name."""
     channel, guard = finished(play), guarded(play)
     there = sorted(play.folder.iterdir())
     routes = [

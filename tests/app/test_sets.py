@@ -1,4 +1,4 @@
-"""Several methods on a set of prompts: paired ratios, their interval over prompts, kept records, files, and what is refused."""
+"""Several methods on a set of prompts: paired ratios, their interval over prompts, kept records, files, and refusals."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_a_set_is_kept_and_saved_as_csv_and_as_one_page(client: TestClient, play
 
 
 def test_what_a_set_has_so_far_is_kept_with_every_run(client: TestClient, play: Any) -> None:
-    play.pausing = True  # each run stands before its first step
+    play.pausing = True  # each run pauses before its first step
 
     def standing() -> list[Any]:
         return [x for x in play.channels().values() if x.status == "paused"]

@@ -57,7 +57,7 @@ def test_a_link_that_leads_out_of_the_folder_is_not_offered(tmp_path: Path) -> N
 
 
 def named(play: RunService) -> list[str]:
-    """The names of the models that are loaded, the one that was wanted last at the end."""
+    """The names of the loaded models, the most recently requested one last."""
     return [model.name for model in play.models.present.values()]
 
 
@@ -94,7 +94,7 @@ def test_models_that_no_run_needs_go_where_others_have_no_room(
     assert play._jobs[first.run].wait(300)
     size = {x.key: x.size for x in play.models.offers()}
     gone = weakref.ref(play.models.present["lab-draft"])
-    room = size["lab"] * 1.15  # for one of them
+    room = size["lab"] * 1.15  # memory for one of them
     monkeypatch.setattr(
         "decodescope.app.runs.model_pool.free_memory",
         lambda: int(room - sum(size[key] for key in play.models.present)),
@@ -120,7 +120,7 @@ def test_further_draft_models_are_loaded_for_a_method_that_reads_several(tmp_pat
     assert play.check(several) == ""
     channel = play.start(several)
     assert play._jobs[channel.run].wait(300) and channel.status == "done"
-    assert set(channel.wire.header.lanes) == {"draft", "draft2"}  # type: ignore[union-attr] # it has begun
+    assert set(channel.wire.header.lanes) == {"draft", "draft2"}  # type: ignore[union-attr] # the run has started
     assert named(play) == ["lab-draft"], "a model that plays several parts is read once"
     one, three = play.models.estimate({"target": "lab-draft"}, 100), play.models.estimate(names, 100)
     assert three.held == one.held and three.cache == 3 * one.cache, (
@@ -165,7 +165,7 @@ def test_the_estimate_counts_weights_and_whole_pages_of_cache(tmp_path: Path) ->
     play.models.ensure_loaded(play.models.names)
     after = play.models.estimate(play.models.names, 100)
     assert after.weights == {} and after.held == sum(before.weights.values()) and after.cache == before.cache
-    # what is told is what the engine then holds, but for the room that growth by half makes
+    # the estimate equals what the engine then holds, except for the spare room of growth by half
     channel = finished(play, prompt="Once", max_new=90)
     held = [x.cache for x in channel.steps(0, channel.count)][-1]
     assert (

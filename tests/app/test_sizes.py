@@ -1,4 +1,4 @@
-"""The page for a projector and in forced colours; lists of further draft models where a method reads several."""
+"""The page for a projector and in forced colours; lists of further draft models where a method uses several."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TABS = ("report", "hardware", "library")
 
 
 def label_boxes(page: Any) -> list[list[float]]:
-    """Left, top, right, bottom of the labels of the tree."""
+    """Left, top, right and bottom of the labels of the tree."""
     found: list[list[float]] = page.locator(".ds .tree g.node:visible text.label").evaluate_all(
         "x => x.map((t) => t.getBoundingClientRect()).map((b) => [b.left, b.top, b.right, b.bottom])"
     )

@@ -1,4 +1,4 @@
-"""Starting: what the page's library is spared while it is imported, and that nothing of this stays."""
+"""Startup: which imports of the page's library are skipped, and that nothing of this remains afterwards."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from decodescope.app.page.gradio_import import skip_unused_imports
 
-# a process of its own: here the library may be imported already
+# a separate process: in this one the library may already be imported
 STARTED = """
 import ast, sys
 from pathlib import Path

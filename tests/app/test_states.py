@@ -1,4 +1,4 @@
-"""What the page shows when things do not go as usual: loading, waiting, cut off, failed, out of memory, damaged, nothing."""
+"""What the page shows in unusual states: loading, waiting, cut off, failed, out of memory, damaged, empty."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def lab(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     cut = Cut(build_app(play))
     with served(lambda port: Guard(cut, port)) as address:
         made = Lab(driver, address, play)
-        made.cut = cut  # type: ignore[attr-defined] # of this file's labs
+        made.cut = cut  # type: ignore[attr-defined] # only the labs of this file have it
         yield made
         play.close()
     assert not made.troubles, made.troubles
@@ -90,7 +90,7 @@ def test_what_a_run_does_before_its_first_step_is_told_with_its_seconds(lab: Lab
     read.set()
     page.wait_for_function(f"{STEP} >= 0")
     page.wait_for_selector(".ds .veil", state="hidden")
-    # the same of a run whose model is loaded first
+    # the same for a run whose model must be loaded first
     bring, gone = lab.play.models.ensure_loaded, lab.play.models.present.pop("toy")
 
     def coming(names: Mapping[str, str]) -> dict[str, Model]:
@@ -148,7 +148,7 @@ def test_a_lost_stream_is_veiled_and_goes_on_from_its_last_step(paused: Lab) -> 
     page.click(".ds-button.step")
     page.wait_for_function(f"{STEP} == 0")
     channel = paused.play.find(page.evaluate("location.hash").removeprefix("#run="))
-    paused.cut.on = True  # type: ignore[attr-defined] # of this file's labs
+    paused.cut.on = True  # type: ignore[attr-defined] # only the labs of this file have it
     try:
         paused.play.act(channel, "step")
         page.wait_for_selector(".ds .veil >> text=reconnecting, last step 0")
@@ -156,7 +156,7 @@ def test_a_lost_stream_is_veiled_and_goes_on_from_its_last_step(paused: Lab) -> 
             "the last picture stays"
         )
     finally:
-        paused.cut.on = False  # type: ignore[attr-defined] # of this file's labs
+        paused.cut.on = False  # type: ignore[attr-defined] # only the labs of this file have it
     page.wait_for_function(f"{STEP} == 1")
     page.wait_for_selector(".ds .veil", state="hidden")
     page.click(".ds-button.stop")
@@ -207,12 +207,12 @@ def test_a_server_that_stays_away_is_named_with_what_to_do(paused: Lab) -> None:
     page.click("#ds-run")
     page.wait_for_selector(".ds-button.pause >> text=Go on")
     page.route("**/ds/run/*/events*", lambda route: route.abort())
-    paused.cut.on = True  # type: ignore[attr-defined] # of this file's labs
+    paused.cut.on = True  # type: ignore[attr-defined] # only the labs of this file have it
     try:
         page.click(".ds-button.step")
         page.wait_for_selector(".ds .veil >> text=The server does not answer: start it again")
     finally:
-        paused.cut.on = False  # type: ignore[attr-defined] # of this file's labs
+        paused.cut.on = False  # type: ignore[attr-defined] # only the labs of this file have it
         page.unroute("**/ds/run/*/events*")
     page.wait_for_function(f"{STEP} == 0")
     page.click(".ds-button.stop")

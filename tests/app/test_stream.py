@@ -1,4 +1,4 @@
-"""What comes of several runs in one stream."""
+"""The contents of one stream for several runs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_what_several_runs_have_at_once_comes_in_one_piece(
         assert seconds == streams.TICK
         if not left:
             for one in runs:
-                one.job.status = "done"  # type: ignore[union-attr,misc] # of this test
+                one.job.status = "done"  # type: ignore[union-attr,misc] # this test's own job
         else:
             step = left.pop(0)
             for one in runs:
@@ -88,7 +88,7 @@ def test_what_several_runs_have_at_once_comes_in_one_piece(
 
 
 def test_no_step_comes_before_the_head_of_its_run(trace: Trace, tmp_path: Path) -> None:
-    """A worker may begin between the look for a head and that for steps."""
+    """A worker may begin between the check for a header and the check for steps."""
     one = RecordStream("a", tmp_path / "a.dstrace")
 
     class Late(EventReader):
@@ -110,7 +110,7 @@ def test_a_run_that_is_read_from_its_file_holds_up_no_other(
 ) -> None:
     far, near = channel(trace, tmp_path), channel(trace, tmp_path)
     monkeypatch.setattr(far, "remembers", lambda first: False)
-    monkeypatch.setattr(streams, "FEW", 1 << 20)  # what is in memory is told at once
+    monkeypatch.setattr(streams, "FEW", 1 << 20)  # steps in memory are sent at once
     held, part = threading.Event(), streams._encode_steps
 
     def slow(of: EventReader, *more: Any) -> Sequence[bytes]:
@@ -124,7 +124,7 @@ def test_a_run_that_is_read_from_its_file_holds_up_no_other(
         async for piece in stream_events(EventReader(far, word="0-"), EventReader(near, word="1-")):
             text += piece
             if names(text, " 1-end"):
-                held.set()  # all of the other has come
+                held.set()  # everything of the other run has arrived
         return text
 
     text = awaited(order())

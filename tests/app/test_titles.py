@@ -1,4 +1,4 @@
-"""One title for a run, by its method and the first words of its prompt, wherever runs stand beside each other."""
+"""A run has one title, made of its method and the first words of its prompt, wherever runs are shown together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two visitors who chose different models: each run reads its own, and each page says which."""
+"""Two visitors with different models: each run uses its own model, and each page names it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MODELS = "[...document.querySelectorAll('#ds-models b')].map((x) => x.textConten
 
 @pytest.fixture(scope="module")
 def lab(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A lab over the shipped models, one of them again in a folder, without heads."""
+    """A lab over the shipped models, plus a copy of one of them in another folder, without heads."""
     more = tmp_path_factory.mktemp("models")
     shutil.copytree(SHIPPED / "lab", more / "bare", ignore=shutil.ignore_patterns("heads", "adapters"))
     play = RunService("lab", "lab-draft", tmp_path_factory.mktemp("traces"), more)
@@ -31,7 +31,7 @@ def lab(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 def ran(page: Any) -> str:
-    """The number of the run that this page begins, once it is over."""
+    """The number of the run that this page starts, once the run has ended."""
     page.click("#ds-run")
     page.wait_for_function("location.hash.startsWith('#run=')")
     page.wait_for_selector(".ds .outcome >> visible=true")
@@ -52,7 +52,7 @@ def test_each_runs_the_model_that_it_chose_and_a_new_visitor_the_first_one(lab: 
     third = lab.open()
     third.wait_for_function(f"{MODELS} == 'lab,lab-draft'")
     assert third.input_value("#ds-target input").startswith("lab,")
-    # what can run is told of the page's own model, in the catalogue and beside the methods to compare
+    # the catalogue and the methods to compare show what can run on the page's own model
     option(second, "#ds-target", re.compile("bare"))
     second.wait_for_function(f"{MODELS} == 'bare,lab-draft'")
     for page, why in ((second, True), (first, False)):

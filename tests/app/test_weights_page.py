@@ -1,4 +1,4 @@
-"""A box beside each model says what is made of it first: into a choice and back, and what the shelf offers then."""
+"""A box next to each model names its weight transforms: in a choice and back, and what the model pool then offers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `batch`: the texts of a file of prompts, what of them is read, and what is refused."""
+"""The command `batch`: the texts of a file of prompts, which prompts it reads, and what it refuses."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_texts_are_those_of_single_runs_and_what_is_common_is_read_once(said, fi
 
 
 def printed(done: dict) -> list[str]:
-    """The notes that also stand on standard error: all but those on how the prompts were put."""
+    """The notes that also appear on standard error: all but those on how the prompts were formatted."""
     return [x for x in done["notes"] if x.startswith("Note: ")]
 
 
@@ -128,7 +128,7 @@ def test_a_file_of_prompts_is_the_same_to_run(said, file: Path) -> None:
 def test_a_text_that_fails_is_told_and_the_others_are_whole(
     said, file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cache of the second session has no room in the middle of its text."""
+    """The cache of the second session runs out of memory in the middle of its text."""
     append, tries, begun = LayerStore.append, count(1), list[LayerStore]()
 
     def full(store: LayerStore, kv: Tensor, positions: Tensor) -> None:
@@ -226,14 +226,14 @@ def test_texts_that_were_done_when_memory_ran_out_are_kept(
 
 
 def test_a_device_that_is_full_loses_no_text(capsys: pytest.CaptureFixture[str]) -> None:
-    """It can neither be written nor be cut."""
+    """The file on such a device can neither be written nor truncated."""
     assert not command._write_texts(Path("/dev/full"), [{"text": "a"}, {"text": "b"}])
     assert "/dev/full has 0 of the 2 texts, since no more could be written (" in capsys.readouterr().err
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows has no module resource")
 def test_a_disk_that_fills_loses_no_text(said, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A limit on the size of a file, while the texts are written, fails as a full disk does, in the middle of a line."""
+    """A file size limit during writing fails as a full disk does: in the middle of a line."""
     import resource
 
     out = file.with_name("texts.jsonl")

@@ -1,4 +1,4 @@
-"""The benchmarks: both sides write the same, take turns, and the figures follow from the times; LabBench by its command."""
+"""The benchmarks: both sides write the same text and take turns; the figures follow from the times; the LabBench command."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from decodescope.engine.core.refusal import Refusal
 
 
 def pretend(name: str, side: str, seconds: dict[str, list[float]]) -> Contestant:
-    """A contestant that has been timed."""
+    """A contestant with its recorded times."""
     made = Contestant(name, side, {}, lambda prompt: DecodeResult([1, 2]), seconds)
     made.calls = {p: [DecodeResult([1, 2, 3, 4])] for p in seconds}
     return made
@@ -408,13 +408,13 @@ def test_a_method_is_named_or_given_as_words_a_link_or_json() -> None:
         "all at once (drawn)",
         "explore",
         "learn2pd",
-    ):  # of those that are measured anyway one may draw
+    ):  # one of those that are always measured may draw
         assert parse_method(name, canvas) == (name, canvas[name])
     assert parse_method("top_p", {}, draws=True) == ("top_p", toys.method(sampler="top_p"))
 
 
 def test_a_measurement_that_knows_no_names_offers_none() -> None:
-    """`bench depth --method autoregressive`: it measures plain decoding anyway, and its rules have no names of their own."""
+    """`bench depth --method autoregressive`: it measures plain decoding anyway. Its rules have no names of their own."""
     with pytest.raises(Refusal) as why:
         parse_method("autoregressive", {})
     way = "take a name that decodescope methods lists, or NAME=RECIPE."
@@ -616,7 +616,7 @@ def test_speculation_measures_both_sides_and_writes_its_result(
 
 
 def run_script(name: str, *words: str) -> str:
-    """What a script of benchmarks/ prints."""
+    """The output of a script in benchmarks/."""
     return subprocess.run(
         [sys.executable, str(ROOT / "benchmarks" / name), *words], capture_output=True, text=True, check=True
     ).stdout
@@ -624,7 +624,7 @@ def run_script(name: str, *words: str) -> str:
 
 @pytest.mark.nightly
 def test_passes_over_a_tenth_of_a_cache_are_timed_beside_those_over_all_of_it() -> None:
-    """On a tiny model, whose figures say nothing: that every policy has its row in every shape, with bytes of the storages."""
+    """On a tiny model, whose figures mean nothing, every policy has a row for every shape, with the bytes of its storages."""
     text = run_script("cache_speed.py", "--quick", "--threads", "1")
     for shape, entries in product(("12 KV heads", "4 KV heads"), ("128", "256")):
         lines = [x for x in text.splitlines() if re.match(rf"{shape} +{entries} ", x)]
@@ -635,7 +635,7 @@ def test_passes_over_a_tenth_of_a_cache_are_timed_beside_those_over_all_of_it() 
 
 
 def told(**gains: float) -> dict[str, Any]:
-    """A result in which methods of these gains were measured."""
+    """A result in which methods with these gains were measured."""
     times = {name: {"median": x, "interval": [x, x]} for name, x in gains.items()}
     one = dict(
         tau=2.0,

@@ -1,4 +1,4 @@
-"""The command `bench cloze`: its figures are those of its passes, and what is written is what is printed."""
+"""The command `bench cloze`: its figures match its passes, and the file holds what the command prints."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SWEEPS = {
 
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two questions of a sort, and rules whose ends are known."""
+    """Use two questions of each kind, and sweeps whose end points have known results."""
     monkeypatch.setattr(bench, "SHORT", 2)
     monkeypatch.setattr(bench, "SWEEPS", SWEEPS)
 

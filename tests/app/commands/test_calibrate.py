@@ -1,4 +1,4 @@
-"""The command `calibrate`, and `calibrated:NAME` where a number stands."""
+"""The command `calibrate`, and `calibrated:NAME` in place of a number."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`check` finds what a part does not keep, and `new` writes a part and a test that keep everything."""
+"""`check` finds the contracts that a part breaks, and `new` writes a part and a test that keep all contracts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from decodescope.testing.contracts.exact_law import NotCounted
 
 @pytest.fixture(autouse=True)
 def unloaded(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a test loads is gone behind it."""
+    """Unload after each test the parts that the test loaded."""
     monkeypatch.setattr(components, "_ADDED", {})
     monkeypatch.setattr(own_parts, "_FILES", {})
     yield
@@ -42,7 +42,7 @@ def test_every_kind_has_templates_of_a_part_and_its_test() -> None:
 
 
 def checked(path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, dict]]:
-    """Exit code, and title -> contract, of a file's part."""
+    """Exit code, and title -> contract, for the part in a file."""
     code = main(["--parts", str(path), "check", path.stem, "--json"])
     found = json.loads(capsys.readouterr().out)
     assert found["ok"] == (code == 0)
@@ -63,7 +63,7 @@ def test_a_new_part_keeps_what_its_kind_keeps(
 
 
 def run_own_tests(folder: Path, chosen: str) -> str:
-    """What pytest prints of the chosen tests in a folder."""
+    """The output of pytest for the chosen tests in a folder."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", chosen, str(folder)]
     done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     return done.stdout + done.stderr
@@ -73,7 +73,7 @@ def run_own_tests(folder: Path, chosen: str) -> str:
 def test_its_test_passes_as_it_is_written(tmp_path: Path) -> None:
     for kind in ALL_KINDS:
         assert main(["new", kind, f"my_{kind}", "--into", str(tmp_path)]) == 0
-    # the contracts of every kind are kept above
+    # the test above checks the contracts of every kind
     printed = run_own_tests(tmp_path, "drafter or strategy or not it_keeps")
     assert re.search(r"(?m)^\d+ passed", printed) and " failed" not in printed, printed
 
@@ -89,7 +89,7 @@ def test_its_files_are_written_as_the_check_of_the_code_wants_them(tmp_path: Pat
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-# kind -> what a part of it does, and the same undone
+# kind -> a piece of the part's code that has an effect, and the same piece without the effect
 IDLE = {
     "strategy": ('self.price else "dear"', '2 else "dear"'),
     "drafter": ("context.tokens[-self.max_draft_tokens :]", "context.tokens[:0]"),

@@ -1,4 +1,4 @@
-"""What `doctor` says of a processor: what it lacks, and what that costs by measured times."""
+"""What `doctor` reports about a processor: what it lacks, and what that costs according to measured times."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ BFLOAT16 = [
 def test_doctor_says_what_bfloat16_costs_here(
     has: Instructions, us: dict[int, float], state: str, parts: list[str]
 ) -> None:
-    """The advice follows what was measured, whatever the processor's instructions are called."""
+    """The advice follows the measurements, whatever the processor's instruction sets are named."""
     said = bfloat16_finding(has, PLAIN, us)
     assert said.state == state and all(part in said.words for part in parts), said.words
     assert ("float32 where drafts" in said.words) is (us is SLOW) and ("Try --dtype" in said.words) is (
@@ -94,7 +94,7 @@ def test_this_processor_is_described_as_torch_has_it(monkeypatch: pytest.MonkeyP
 def test_an_older_torch_is_asked_by_its_own_names(
     machine: str, due: tuple, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """torch 2.9 has no list of capabilities, a function for each of some of x86 instead."""
+    """torch 2.9 has no list of capabilities; it has one function each for some x86 capabilities."""
     monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
     for name, answer in {"avx512": True, "avx512_bf16": True, "amx_tile": False}.items():
         monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", lambda answer=answer: answer, raising=False)
@@ -113,5 +113,5 @@ def test_products_of_few_rows_are_timed_in_one_thread_and_soon() -> None:
     threads, began = torch.get_num_threads(), time.perf_counter()
     for dtype in (torch.float32, torch.bfloat16):
         assert list(us := row_us(dtype)) == list(ROWS) and 0 < us[1] < 1e6
-    # 0.1 s on two cores that nobody else uses
+    # takes 0.1 s on two idle cores
     assert time.perf_counter() - began < 5 and torch.get_num_threads() == threads

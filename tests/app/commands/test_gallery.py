@@ -35,7 +35,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Links(HTMLParser):
-    """What a page names by href and src."""
+    """The addresses that a page names in href and src."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -138,7 +138,7 @@ def test_a_damaged_trace_is_left_out_or_cut_and_the_others_are_written(said: Sai
 
 @pytest.fixture(scope="module", params=first_of("server", "disk"))
 def base(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
-    """The address of the gallery: on the disk, and on a server that only hands out files."""
+    """The address of the gallery: on disk, and on a server that only serves files."""
     if request.param == "disk":
         yield folder.as_uri()
         return
@@ -152,14 +152,14 @@ def base(request: pytest.FixtureRequest, folder: Path) -> Iterator[str]:
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
-    """The standard library's server of files, without its log."""
+    """The standard library's file server, without its log."""
 
     def log_message(self, *words: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 class Visit:
-    """A visitor of the gallery, with what was asked for and what went wrong."""
+    """A visitor of the gallery; records the requests and the errors."""
 
     def __init__(self, driver: Any, base: str, width: int, **settings: Any):
         self.base = base
@@ -179,7 +179,7 @@ class Visit:
 
     def close(self) -> None:
         self.context.close()
-        # which a browser asks a server for by itself
+        # a browser requests this file by itself
         asked = [x for x in self.asked if not x.endswith("/favicon.ico")]
         assert asked and all(unquote(x).startswith(unquote(self.base) + "/") for x in asked), asked
         assert not [x for x in self.troubles if "favicon" not in x], self.troubles
@@ -227,7 +227,7 @@ def test_an_address_leads_to_a_step_and_a_node(driver: Any, base: str) -> None:
     page.wait_for_selector(".ds h1:text-is('Step 5')")
     page.locator(".ds").press("ArrowRight")
     page.wait_for_function("location.hash == '#step=6'")
-    page.evaluate("location.hash = '#step=900'")  # which the run has not
+    page.evaluate("location.hash = '#step=900'")  # the run has no such step
     page.evaluate("location.hash = '#step=7'")
     page.wait_for_selector(".ds h1:text-is('Step 7')")
     page.click(".stops summary")
@@ -252,7 +252,7 @@ def test_the_search_finds_by_idea_and_is_kept_in_the_address(driver: Any, base: 
     assert page.input_value("#find") == "Residual temperature" and left.count() < len(examples())
     page.fill("#find", "no such word anywhere")
     page.wait_for_selector("#none:text('No run has all of these words.')")
-    page.evaluate("location.hash = '#find=%E0%A4%A'")  # no text at all
+    page.evaluate("location.hash = '#find=%E0%A4%A'")  # not valid text
     page.wait_for_function("document.getElementById('find').value === ''")
     visit.close()
 
@@ -295,7 +295,7 @@ def test_thumbnails_move_unless_that_is_not_wanted(driver: Any, base: str) -> No
     page = visit.open("index.html")
     assert page.evaluate("document.getAnimations().length") > 40
     seen = set()
-    for at in (600, 1800, 9000, 9600 + 600):  # ms; a picture has one frame at any time
+    for at in (600, 1800, 9000, 9600 + 600):  # ms; a picture shows one frame at any time
         page.evaluate("at => document.getAnimations().forEach((x) => { x.pause(); x.currentTime = at; })", at)
         assert page.evaluate(f"{VISIBLE}.every((n) => n === 1)"), at
         seen.add(page.evaluate("document.querySelector('.thumbnail .f0') && getComputedStyle("

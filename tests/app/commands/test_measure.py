@@ -1,4 +1,4 @@
-"""The command `measure`: what is printed is what was measured, and loops are those of the text."""
+"""The command `measure`: it prints what was measured, and the loops that it reports are in the text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The course is copied into the reader's folder, and nothing that is the reader's own is written over."""
+"""The course is copied into the reader's folder, and the reader's own files are never overwritten."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, capsys: pytest.Cap
 
 
 class Running:
-    """A notebook client whose notebook goes on until its kernel is shut down."""
+    """A notebook client whose notebook runs until its kernel is shut down."""
 
     def __init__(self) -> None:
         self.km, self.has_kernel, self.ended = self, True, asyncio.Event()
@@ -62,9 +62,9 @@ class Running:
 
 
 def test_an_interrupt_stops_the_kernel_of_a_notebook_and_goes_on() -> None:
-    """It once met nbclient's own handler, and ended in an AssertionError."""
+    """Regression: the interrupt once reached nbclient's own handler and ended in an AssertionError."""
     client = Running()
     with pytest.raises(KeyboardInterrupt):
-        notebooks._execute(client, {})  # type: ignore[arg-type] # stands in for one
+        notebooks._execute(client, {})  # type: ignore[arg-type] # a substitute for the client
     assert client.ended.is_set()
     assert not any(x.name == "decodescope-notebook" and x.is_alive() for x in threading.enumerate())

@@ -1,4 +1,4 @@
-"""The command `report`: over files, over prompts, what it writes, and what it refuses."""
+"""The command `report`: over files and over prompts, what it writes, and what it refuses."""
 
 from __future__ import annotations
 
@@ -190,11 +190,11 @@ def test_an_interrupt_reports_on_the_prompts_before_it(
     assert code == 130 and json.loads(out)["runs"] == 2 and "2 prompts before" in err
 
 
-TIMED = {"tokens_per_s", "spent", "advice", "curve", "clock"}  # figures of a report that come from times
+TIMED = {"tokens_per_s", "spent", "advice", "curve", "clock"}  # figures of a report that depend on times
 
 
 def on_the_page(folder: Path, file: Path, batch: int) -> dict[str, Any]:
-    """The report over what the page makes of the same numbers."""
+    """The report that the page computes from the same numbers."""
     model, play = load("lab-draft"), RunService("lab-draft", "lab-draft", folder)
     play.models.put(target=model, draft=model)
     names, knobs = (
@@ -215,7 +215,7 @@ def on_the_page(folder: Path, file: Path, batch: int) -> dict[str, Any]:
 def test_prompts_that_go_together_are_reported_on_as_those_that_do_not(
     said, recorded: list[str], tmp_path: Path
 ) -> None:
-    """In the order of the prompts, though the first is read longest; one does not fit."""
+    """Rows keep the order of the prompts, although the first takes longest to read; one prompt does not fit."""
     file, long = tmp_path / "p.txt", "one two three " * 1500
     file.write_text("\n".join([PROMPTS[0], long, PROMPTS[1]]), encoding="utf-8")
     drawn = ["--sampler", "temperature", "--seed", "5", "--traces", str(tmp_path / "runs"), "--json"]

@@ -1,4 +1,4 @@
-"""The command `workload`: a cache of answers in front of a method."""
+"""The command `workload`: an answer cache in front of a method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A method on a set of prompts: a run each, in turn with those of others, until the end or until it is stopped."""
+"""A method on a set of prompts: one run for each, taking turns with other runs, until the set ends or is stopped."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_stop_ends_the_run_that_goes(client: TestClient, play: Any) -> None:
 
 
 def test_prompts_that_go_in_step_get_the_runs_that_they_get_alone(client: TestClient, play: Any) -> None:
-    """In the order of the prompts, though the second is too long; each is a run as any other."""
+    """Rows keep the order of the prompts, although the second is too long; each run is like any other run."""
     text = "one\n" + "word " * 4000 + "\nthree\nfour"
     alone, record = (ended(client, begun(client, text=text, batch=n).json()["id"]) for n in (1, 3))
     assert (record["most"], record["done"], record["tokens"], record["doing"]) == (3, 4, 36, "")
@@ -128,7 +128,7 @@ def test_prompts_that_go_in_step_get_the_runs_that_they_get_alone(client: TestCl
 
 @contextmanager
 def held(play: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Runs in step stand behind their first step, until what is yielded is set."""
+    """Hold runs in lockstep after their first step until the yielded event is set."""
     free, honest = Event(), Lockstep._after_step
     monkeypatch.setattr(
         Lockstep, "_after_step", lambda self, row, step: (free.wait(60), honest(self, row, step))
@@ -203,7 +203,7 @@ def test_runs_in_step_whose_models_cannot_be_loaded_say_why(
 def test_memory_that_runs_out_ends_the_run_whose_it_was(
     client: TestClient, play: Any, monkeypatch: Any
 ) -> None:
-    """The session of the second prompt, at a step."""
+    """The session of the second prompt, at a given step."""
     from decodescope.engine import Session
 
     honest = Session.step
@@ -224,7 +224,7 @@ def test_memory_that_runs_out_ends_the_run_whose_it_was(
 def test_one_waits_until_there_is_room_for_its_caches(
     client: TestClient, play: Any, monkeypatch: Any
 ) -> None:
-    """As much is free as the caches of one run and a half take."""
+    """The free memory holds the caches of one and a half runs."""
     need = play.estimate_memory(speculative("one", max_new=12))
     monkeypatch.setattr("decodescope.app.runs.model_pool.free_memory", lambda: int(1.5 * need.cache / 0.9))
     record = ended(client, begun(client, text="one\ntwo\nsix", batch=3).json()["id"])

@@ -1,4 +1,4 @@
-"""The routes of the Compare page: what is started, what is said of runs beside each other, repeats, one stream of several."""
+"""The routes of the Compare page: starting runs, comparing them, repeats, and one event stream for several runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CHAIN = {"drafter": "draft_model", "sampler": ["greedy"]}
 
 
 def greedy(play: RunService, names: dict[str, Any], **more: Any) -> Any:
-    """A greedy run that is over."""
+    """A greedy run that has ended."""
     channel = play.start(RunChoice("hello there", names, **{"max_new": 24, **more}))
     assert play._jobs[channel.run].wait(300)
     return channel

@@ -1,4 +1,4 @@
-"""The debugger's routes: conditions live and recorded, what if, forks, and what they refuse."""
+"""The debugger's routes: conditions on live and recorded runs, what-if, forks, and what they refuse."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def refusal(client: TestClient, path: str, status: int = 422, **body: Any) -> st
 
 
 def paused(play: Any, **more: Any) -> RecordStream:
-    """A run that stands before its first step, or right behind it."""
+    """A run that is paused before its first step, or right after it."""
     play.pausing = True
     channel: RecordStream = play.start(speculative(**more))
     play.pausing = False
@@ -267,7 +267,7 @@ def test_a_fork_is_queued_named_and_known(play: RunService, client: TestClient) 
     assert known == {"of": None, "branches": [{**row, "forced": [{"node": 1, "verdict": "accept"}]}]}
     back = client.get(f"/ds/run/{said['run']}/branches").json()
     assert back["of"]["run"] == channel.run and back["of"]["step"] == at.step and back["branches"] == []
-    play._channels.clear()  # as after a restart: from the traces in the folder
+    play._channels.clear()  # as after a restart: the branches come from the traces in the folder
     assert [x["run"] for x in client.get(f"/ds/run/{channel.run}/branches").json()["branches"]] == [
         said["run"]
     ]

@@ -1,4 +1,4 @@
-"""Files on the page: a knob's file is brought to the server, kept under its hash, and no other file is ever opened."""
+"""Files on the page: a knob's file is uploaded to the server and kept under its hash; no other file is ever opened."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_file_that_was_brought_is_run_recorded_forked_and_copied(
     assert play._jobs[channel.run].wait(300) and channel.status == "done" and channel.wire is not None
     header = channel.wire.header
     assert header.method["drafter"]["datastore"] == value
-    files.KNOWN.clear()  # as after a new start
+    files.KNOWN.clear()  # as after a restart
     again = play.start(choice_from_header(header))
     branch = fork(play, channel, {"step": 2, "change": {"seed": 3}})
     assert play._jobs[again.run].wait(300) and again.status == "done"

@@ -1,4 +1,4 @@
-"""The traces in the folder: listed, named, kept, deleted and brought back, added from anywhere, saved in other forms."""
+"""The traces in the folder: list, name, keep, delete, restore, add from anywhere, and save in other forms."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from decodescope.engine.trace.records.events import DraftTree, End, Step
 
 
 def listed(client: TestClient) -> dict[str, Any]:
-    """The rows of one's own by run."""
+    """The user's own rows by run."""
     return {row["run"]: row for row in client.get("/ds/library").json()["rows"] if not row.get("example")}
 
 
@@ -163,7 +163,7 @@ def test_a_deleted_trace_can_be_brought_back_with_name_and_star(
     assert client.get(f"/ds/run/{run}").json()["status"] == "done"
     again = client.post(f"/ds/library/{run}/restore")
     assert again.status_code == 422 and "already there" in again.json()["error"]
-    # for an hour; then it is erased
+    # deleted traces can be restored for an hour; then they are erased
     client.post(f"/ds/library/{run}/delete")
     listed(client)
     assert (play.folder / BIN / channel.path.name).exists()
@@ -189,7 +189,7 @@ def test_what_a_run_left_behind_is_listed_opened_deleted_and_brought_back(
     whole, count = channel.path.read_bytes(), channel.count
     play.release_run(channel.run)
     left = channel.path.with_name(channel.path.name + ".partial")
-    left.write_bytes(whole[: len(whole) // 2])  # torn in the middle of a record, without an end
+    left.write_bytes(whole[: len(whole) // 2])  # cut in the middle of a record, without an end
     assert not listed(client)[channel.run]["damage"], "one that was sealed too is listed once"
     channel.path.unlink()
     row = listed(client)[channel.run]
@@ -205,7 +205,7 @@ def test_what_a_run_left_behind_is_listed_opened_deleted_and_brought_back(
     assert client.get(f"/ds/run/{channel.run}").status_code == 404
     assert client.post(f"/ds/library/{channel.run}/restore").status_code == 200 and left.exists()
     assert [x["title"] for x in listed(client).values()] == ["the torn one"]
-    # one that a run is writing is not offered
+    # a trace that a run is still writing is not offered
     with open(left, "r+b", buffering=0) as file:
         assert disk.lock(file)
         assert not listed(client)
@@ -222,7 +222,7 @@ def test_a_run_that_waited_when_its_server_ended_is_listed_as_not_begun(
         )
         left = waiting.path.with_name(waiting.path.name + PARTIAL)
         assert not listed(client), "here they are going"
-        # what the next server finds
+        # the next server finds it
         shelf = TestClient(guarded(RunService("toy", None, play.folder)), base_url=HERE)
         row = listed(shelf)[waiting.run]
         assert row["damage"] == "not begun: its program ended while the run waited" and row["steps"] == 0
@@ -348,7 +348,7 @@ def test_a_torn_trace_is_added_as_far_as_it_is_whole(
 
 
 def hostile(data: bytes) -> dict[str, bytes]:
-    """Files that nobody should send."""
+    """Files that no client should send."""
     size = len(data)
     return {
         "empty": b"",
@@ -373,7 +373,7 @@ def test_a_hostile_file_is_refused_in_one_sentence_and_leaves_nothing(
 
 
 def written(play: RunService, many: int, piece: str, steps: int = 1) -> bytes:
-    """A trace of well-formed steps of `many` accepted nodes, each the same token, which stands for `piece`."""
+    """A trace of well-formed steps of `many` accepted nodes, each the same token with the text `piece`."""
     source = open_trace(finished(play, max_new=4).path)
     path = play.folder / "made.dstrace"
     writer = TraceWriter(
@@ -413,7 +413,7 @@ def written(play: RunService, many: int, piece: str, steps: int = 1) -> bytes:
 def test_a_small_file_that_would_fill_the_memory_is_refused(
     play: RunService, client: TestClient, many: int, piece: str, steps: int, says: str
 ) -> None:
-    """Every record keeps to its limit, and yet one token of a long text is there thousands of times."""
+    """Every record respects its limit, but one token with a long text occurs thousands of times."""
     data = written(play, many, piece, steps)
     assert len(data) < 4 << 20
     answer = sent(client, data)

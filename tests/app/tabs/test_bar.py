@@ -1,4 +1,4 @@
-"""The bar of pages: each has an address, is reached with the keyboard, and leaves the others as they were."""
+"""The bar of pages: each page has an address, is reached with the keyboard, and leaves the other pages unchanged."""
 
 from __future__ import annotations
 
@@ -88,11 +88,11 @@ def test_arrows_walk_along_the_bar_and_the_focus_stays_there(lab: Lab) -> None:
         page.keyboard.press(key)
         page.wait_for_function(f"{SHOWN} == '{name}'")
         assert page.evaluate(FOCUSED) == f"ds-tab-{name}"
-    # the page has come
+    # the page is there
     page.wait_for_selector(f"#ds-page-{all_names[-1]} :is(button, input, select, a[href]):visible")
     for _ in range(
         3
-    ):  # the switches of size and theme, then what is on the page, not what is hidden behind it
+    ):  # the switches of size and theme, then the page's own controls, never hidden ones
         page.keyboard.press("Tab")
     assert page.evaluate("!!document.activeElement.closest('.ds-page')")
 
@@ -125,7 +125,7 @@ def test_no_page_scrolls_sideways(lab: Lab, width: int, scheme: str) -> None:
 def test_a_page_that_does_not_come_is_a_sentence_and_can_be_asked_for_again(lab: Lab) -> None:
     page = lab.open()
     page.route("**/ds/web/styles/library.css", lambda route: route.abort())
-    # by itself the page asks again after half a second: here only who presses the button asks
+    # the page asks again by itself after half a second: here only the button makes it ask
     later = "const later = setTimeout; window.setTimeout = (f, ms, ...x) => later(f, ms === 500 ? 1e6 : ms, ...x);"
     page.evaluate(f"() => {{ {later} }}")
     page.click("#ds-tab-library")

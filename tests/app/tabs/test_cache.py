@@ -1,4 +1,4 @@
-"""The Cache page: what its routes answer, whom they refuse, and the tab that finds where a text was lost."""
+"""The Cache page: what its routes answer, which requests they refuse, and the tab that finds where a text was lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SINKS = RunChoice(
     PROMPT, {"policy": "streaming_llm"}, {"policy": {"sink_tokens": 2, "recent": 20}}, max_new=24
 )
 ALL = RunChoice(PROMPT, max_new=24)
-# of 64 and of 2,048 heads that hold 60 of 100 positions, 200 being settled for each: the first line and bar
+# the first line and bar for 64 and for 2,048 heads that hold 60 of 100 positions, 200 being settled for each
 HEADS = """async () => {
   const file = performance.getEntriesByType("resource").find((x) => x.name.includes("cache/heads.js")).name;
   const { headsView } = await import(file);
@@ -60,7 +60,7 @@ def ran(play: RunService, choice: RunChoice) -> Any:
 
 
 def counting(play: RunService) -> Session:
-    """A run that keeps counts alone."""
+    """A run with the trace level that keeps only counts."""
     window = Method.from_names({"policy": "window"}, {"policy": {"window": 8}})
     return Session(
         play.models.loaded_models()["target"],
@@ -72,7 +72,7 @@ def counting(play: RunService) -> Session:
 
 
 def told(client: TestClient, run: str, path: str = "", **asked: Any) -> Any:
-    """What the server answers."""
+    """The server's answer."""
     found = client.get(f"/ds/run/{run}/cache{path}", params=asked)
     assert found.status_code == 200 and found.headers["cache-control"] == "no-store", found.text
     return found.json()
@@ -289,7 +289,7 @@ def test_a_long_run_is_answered_in_parts(play: RunService, client: TestClient, t
             )
             writer.write(Step(i, i + 3, 0.0, 0.0, [i % 13], ["target"], cache=[change]))
         writer.seal(End("max_new_tokens", [i % 13 for i in range(count)], count))
-    eventually(lambda: told(client, run)["step"] >= count - 1)  # it is read on while one can ask
+    eventually(lambda: told(client, run)["step"] >= count - 1)  # the trace is still being read while the test asks
     found = told(client, run)
     assert found["step"] == count - 1 and found["columns"] <= 450 and found["length"] == count + 2
     kept = bytes_of(found["kept"]).reshape(4, -1)
@@ -385,10 +385,10 @@ def test_a_header_is_read_without_the_rest(play: RunService, tmp_path: Path) -> 
 @pytest.mark.browser
 @pytest.mark.xdist_group("tabs")
 class TestTheTab:
-    """What is seen of it, and what can be done with the keyboard alone."""
+    """What the tab shows, and what works with the keyboard alone."""
 
     def opened(self, lab: Lab, run: str, step: int | None = None, **more: Any) -> Any:
-        """The page over a run, drawn."""
+        """The page with the run's views drawn."""
         page = lab.open(f"/#cache&run={run}" + ("" if step is None else f"&step={step}"), ready=False, **more)
         page.wait_for_selector(f"{PAGE} .map canvas:visible")
         page.wait_for_selector(f"{PAGE} .cell")
@@ -396,7 +396,7 @@ class TestTheTab:
 
     @pytest.mark.nightly
     def test_keeping_all_saves_nothing_and_costs_nothing(self, lab: Lab) -> None:
-        """Entries are held against entries; the pages that they lie in are told beside them."""
+        """Entries are compared with entries; the page also reports the memory pages that hold them."""
         page = self.opened(lab, ran(lab.play, replace(ALL, prompt=OTHER)).run)
         page.wait_for_selector(f"{PAGE} .bytes .lead b")
         kept, rest = page.inner_text(f"{PAGE} .bytes .lead").split(" of entries kept, ")

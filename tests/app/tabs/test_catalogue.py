@@ -1,4 +1,4 @@
-"""The catalogue of methods: complete, from one source, searched by keyboard, and what is chosen stands in the controls."""
+"""The catalogue of methods: complete, from one source, searched by keyboard; the controls show what was chosen."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_by_keyboard_a_method_is_found_and_put_into_the_controls(lab: Lab) -> No
         "the focus is back at the button"
     )
     assert "REST" in page.inner_text(".ds-browse .said")
-    # filters: by kind, by what is needed, by the law; Escape leaves everything as it was
+    # filters: by kind, by requirements, by distribution; Escape leaves everything as it was
     page.keyboard.press("Enter")
     page.wait_for_selector(f"{OPEN} [role=option]")
     page.fill(f"{OPEN} input[type=search]", "")
@@ -221,7 +221,7 @@ def test_by_keyboard_a_method_is_found_and_put_into_the_controls(lab: Lab) -> No
     assert "acceptance block" in names and "acceptance typical" not in names
     page.click(f"{OPEN} .families >> text=Command")
     page.click(f"{OPEN} [data-name='command batchllm']")
-    page.keyboard.press("Enter")  # no part that the controls could take
+    page.keyboard.press("Enter")  # this entry is no part that the controls could take
     assert (
         "decodescope batch" in page.inner_text(f"{OPEN} .about")
         and not page.locator(f"{OPEN} .about .go").count()

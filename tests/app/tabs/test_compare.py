@@ -1,4 +1,4 @@
-"""The Compare page: methods started on one prompt, one slider over all panes, what differs, repeats, mixtures, keys, widths."""
+"""The Compare page: methods started on one prompt, one slider over all panes, differences, repeats, mixtures, keys, widths."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHAIN = {"drafter": "draft_model", "sampler": ["greedy"]}
 
 
 def greedy(lab: Lab, names: dict[str, Any]) -> Any:
-    """A greedy run that is over."""
+    """A greedy run that has ended."""
     channel = lab.play.start(RunChoice("hello there", names, max_new=24))
     assert lab.play._jobs[channel.run].wait(300)
     return channel
@@ -66,7 +66,7 @@ def writer(trace: Trace, token: int) -> int:
 
 
 def working(trace: Trace, seconds: float) -> int:
-    """The step in progress at a time after the first step began; after the end the last one."""
+    """The step in progress at a time after the first step began; after the end, the last step."""
     ends = accumulate(s.wall_us / 1e6 for s in trace.steps)
     return next((k for k, end in enumerate(ends) if end > seconds), len(trace.steps) - 1)
 
@@ -129,12 +129,12 @@ def test_three_methods_run_on_one_prompt_and_one_slider_moves_them(lab: Lab) -> 
         and "the same 24 tokens" in rows[2]
     )
     there = "Number(/align=clock&at=([0-9.]+)/.exec(location.hash)?.[1])"
-    # it is written a moment after the slider has moved
+    # the address is written a moment after the slider has moved
     page.wait_for_function(f"Math.abs({there} - {at}) < 0.002")
     page.reload()
     drawn(page, 3)
     there = "Number(document.querySelector('#ds-page-compare .along')?.value)"
-    page.wait_for_function(f"Math.abs({there} - {at}) < 0.002")  # the address has thousandths of a second
+    page.wait_for_function(f"Math.abs({there} - {at}) < 0.002")  # the address has a precision of a thousandth of a second
     at = page.evaluate(there)
     shows(page, *(working(x, at) for x in traces))
 
@@ -210,7 +210,7 @@ def test_a_ratio_whose_interval_holds_one_is_no_headline_and_repeats_come_with_t
     assert cells[1].locator("b").inner_text() == "× 1.50"
     assert f"repeat={'ab' * 8}" in page.evaluate("location.hash")
     page.click(f"{P} [aria-label='remove run B']")
-    page.wait_for_function("!location.hash.includes('repeat=')")  # they are of other runs
+    page.wait_for_function("!location.hash.includes('repeat=')")  # the repeats belong to other runs
 
 
 @pytest.mark.nightly
@@ -399,7 +399,7 @@ def test_runs_that_are_gone_and_addresses_that_make_no_sense_are_said(lab: Lab) 
     page.wait_for_selector(f"{P} .told.ds-refusal >> text=cannot be read")
     page.click(f"{P} >> text=Compare two examples")
     drawn(page, 2)
-    page.evaluate(f"location.hash = '#compare&runs={two}'")  # one run is not drawn yet, but it has a title
+    page.evaluate(f"location.hash = '#compare&runs={two}'")  # one run is not drawn yet, but it already has a title
     page.wait_for_selector(f"{P} .chips li:has-text('draft model + greedy: ')")
 
 

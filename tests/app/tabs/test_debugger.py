@@ -1,4 +1,4 @@
-"""The Debugger in a browser: breakpoints in a recorded run and in one that goes, the verdict under another draw, forks."""
+"""The Debugger in a browser: breakpoints in recorded and live runs, the verdict under another draw, forks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DRAFTERS = {
     "token_recycling": "unread",
     "rest": "datastore",
     "rsd_c": "branching",
-}  # each with a knob of its own
+}  # each has a knob of its own
 CHOSEN = f"document.querySelector('{PAGE} .node[aria-selected=true]')"
 
 
@@ -53,7 +53,7 @@ def add(page: Any, condition: str) -> None:
 
 
 def stopped(page: Any, number: int, condition: str) -> None:
-    """Wait for the sentence that says where it stopped, and why."""
+    """Wait for the sentence that reports where the run stopped, and why."""
     begins = f"Stopped at breakpoint {number}: {condition}, step"
     page.wait_for_function(
         f"document.querySelector('{PAGE} .banner')?.textContent.startsWith({json.dumps(begins)})"
@@ -61,7 +61,7 @@ def stopped(page: Any, number: int, condition: str) -> None:
 
 
 def told(page: Any, text: str) -> None:
-    """Wait for a sentence about what was asked for."""
+    """Wait for a sentence about the request."""
     page.wait_for_function(
         f"document.querySelector('{PAGE} .trouble')?.textContent.includes({json.dumps(text)})"
     )
@@ -132,11 +132,11 @@ def test_the_verdict_flips_under_another_draw_or_rule_and_the_record_stays(lab: 
     page.click(f"{PAGE} .slide .small >> nth=0")
     page.wait_for_selector(f"{PAGE} .verdict >> text=the verdict follows")
     page.select_option(f"{PAGE} .choice select >> nth=0", "typical")
-    for name in ("epsilon", "delta"):  # a bound that everything passes
+    for name in ("epsilon", "delta"):  # a bound that every token passes
         page.fill(f"{PAGE} .whatif .knobs [data-name={name}]", "0")
         page.press(f"{PAGE} .whatif .knobs [data-name={name}]", "Tab")
     page.wait_for_selector(f"{PAGE} .verdict >> text=the verdict flips")
-    # where everything passes the longest branch is taken, which may be another one
+    # when every token passes, the longest branch is taken, and that may be another one
     assert (
         page.inner_text(f"{PAGE} .verdict b") in ("Accepted", "Not reached")
         and page.locator(f"{PAGE} .lines li").count()
@@ -171,7 +171,7 @@ def test_what_needs_a_run_fills_the_fork(lab: Lab) -> None:
     knob, fork = f"{PAGE} .forks .knobs [data-name={{}}]", f"{PAGE} .fork"
 
     def drafted_by(drafter: str) -> str:
-        """A short run of that drafter, opened with the knobs that a fork of it can change; its id."""
+        """Record a short run of that drafter, opened with the knobs that a fork of it can change; return its id."""
         choice = replace(
             speculative(max_new=8), names={"drafter": drafter, "sampler": ["temperature"]}, settings={}
         )
@@ -249,7 +249,7 @@ def test_decisions_and_steps_are_walked_in_their_order(lab: Lab) -> None:
     trace.close()
     page = opened(lab, EXAMPLE.run)
     page.locator(f"{PAGE} .ds").focus()
-    for _ in range(len(tried[0])):  # from wherever the page begins to the first decision of step 1
+    for _ in range(len(tried[0])):  # from the page's first position to the first decision of step 1
         if page.evaluate(AT) == 1:
             break
         before = page.evaluate(f"{AT} + ' ' + {CHOSEN}?.dataset.node")
@@ -373,7 +373,7 @@ def test_a_run_that_goes_pauses_at_a_breakpoint_and_goes_on_to_its_end(paused: L
     add(page, "first reject")
     page.wait_for_selector(f"{PAGE} .breaks >> text=they pause the run")
     with page.expect_response(lambda x: x.url.endswith("/breaks")):
-        add(page, "step == 12345")  # both are with the run once this one is
+        add(page, "step == 12345")  # the run has both conditions once it has this one
     page.locator(f"{PAGE} .ds").focus()
     page.keyboard.press("F8")
     stopped(page, 1, "first reject")
@@ -431,7 +431,7 @@ def test_the_main_story_with_the_keyboard_alone(lab: Lab) -> None:
     page.keyboard.type("first reject and u > 0.1")
     press("Enter")
     page.wait_for_selector(f"{PAGE} .breaks li")
-    page.keyboard.type("c")  # in an input a letter is a letter
+    page.keyboard.type("c")  # in an input field a letter is only a letter
     assert page.input_value(f"{PAGE} .breaks form input") == "c"
     press("Backspace")
     reach(f"{PAGE} .ds .node")

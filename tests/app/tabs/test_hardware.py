@@ -35,7 +35,7 @@ A100 = DEVICES["a100-80g"]
 
 @pytest.fixture(scope="module")
 def run() -> PricedRun:
-    """The first example: a draft model's trees."""
+    """The first example: trees of a draft model."""
     trace = open_trace(examples()[0].path)
     try:
         return PricedRun(trace.header, trace.prefill, list(trace.steps))
@@ -44,7 +44,7 @@ def run() -> PricedRun:
 
 
 def test_published_shapes_have_the_parameters_that_their_makers_name() -> None:
-    named = {  # in thousand millions
+    named = {  # billions
         "qwen2.5-0.5b": 0.494, "tinyllama-1.1b": 1.10, "llama-2-7b": 6.74, "llama-3.1-8b": 8.03, "llama-2-13b": 13.02,
         "llama-2-70b": 68.98,
     }  # fmt: skip
@@ -265,10 +265,10 @@ def test_a_run_without_its_machine_is_priced_on_a_device_only(play: RunService, 
 @pytest.mark.browser
 @pytest.mark.xdist_group("tabs")
 class TestThePage:
-    """What is seen of it."""
+    """What the page shows."""
 
     def opened(self, lab: Lab, **more: Any) -> Any:
-        """The page over the first example, priced."""
+        """The page with the first example and its prices."""
         page = lab.open(f"/#hardware&run={examples()[0].run}", ready=False, **more)
         page.wait_for_selector(f"{PAGE} .chart svg:visible")
         page.wait_for_selector(f"{PAGE} aside li")

@@ -1,4 +1,4 @@
-"""The library in a browser, by keyboard alone and by dropping files: a table, in which nothing is lost by mistake."""
+"""The library in a browser, by keyboard alone and by dropping files: a table in which nothing is lost by mistake."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DROP = """([name, text]) => {
 
 @pytest.fixture(scope="module")
 def library(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lab, list[str]]]:
-    """A lab with three runs; their ids, the newest first."""
+    """A lab with three runs, and their ids, the newest first."""
     play = toy_play(tmp_path_factory.mktemp("traces"))
     runs = [finished(play, prompt=prompt, max_new=12).run for prompt in ("abc", "bcd", "cde")]
     with served(lambda port: Guard(build_app(play), port)) as address:
@@ -42,7 +42,7 @@ def library(driver: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
 
 
 def opened(lab: Lab, **more: Any) -> Any:
-    """The page, its rows read."""
+    """The page, after its rows have been read."""
     page = lab.open("/#library", ready=False, **more)
     page.wait_for_selector(f"{PAGE} tbody tr:visible")
     return page
@@ -121,7 +121,7 @@ def test_by_keyboard_alone_a_trace_is_named_starred_deleted_and_brought_back(
     told(page, "the second is back")
     assert rows(page) == runs and page.evaluate(HERE) == runs[1]
     assert page.locator(f"{PAGE} [data-run='{runs[1]}'] .star [aria-pressed=true]").count() == 1
-    # the menu: opened, walked, left
+    # the menu: open, walk, leave
     press("Tab")
     press("Tab")
     press("Enter")
@@ -167,7 +167,7 @@ def test_two_to_four_traces_and_examples_are_compared(library: tuple[Lab, list[s
     page.click(f"{PAGE} >> text=Compare 2 runs")
     page.wait_for_function(f"/^#compare&.*runs={runs[2]},{runs[0]}/.test(location.hash)")
     page.wait_for_function("document.querySelectorAll('#ds-page-compare .outcome').length == 2")
-    # with examples, up to four; a fifth is not taken, and one can be taken out again
+    # up to four runs, examples included; a fifth is refused, and a run can be removed again
     page.click("#ds-tab-library")
     first, second = (x.run for x in examples()[:2])
     ids = [first, runs[1], second, runs[0]]
@@ -201,7 +201,7 @@ def test_a_dropped_trace_is_added_and_a_hostile_one_is_refused(
     page.fill(f"{PAGE} input[type=search]", "window.trap")
     page.wait_for_function(f"document.querySelectorAll('{PAGE} tbody tr').length == 1")
     page.fill(f"{PAGE} input[type=search]", "")
-    # its name is text, too
+    # the name is text, too
     page.focus(f"{PAGE} [data-run='{channel.run}'] .open")
     page.keyboard.press("F2")
     page.keyboard.type("<img src=x onerror=window.trap=1>")

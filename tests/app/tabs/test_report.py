@@ -90,14 +90,14 @@ drawn = [pytest.mark.browser, pytest.mark.xdist_group("tabs")]
 
 
 def browsed(test: Any) -> Any:
-    """A test that drives a page."""
+    """Mark a test that drives a page."""
     for mark in drawn:
         test = mark(test)
     return test
 
 
 def finished_with(play: Any) -> Any:
-    """A run that is over, in a lab whose runs begin paused."""
+    """A run that has ended, in a lab whose runs start paused."""
     play.pausing = False
     channel = finished(play, max_new=8)
     play.pausing = True
@@ -155,7 +155,7 @@ def test_no_word_of_a_table_is_broken_and_none_is_cut_off(lab: Lab, width: int) 
     assert max(rows for _, rows in lines) <= 3
     for table in page.locator(
         "#ds-page-report .wide"
-    ).all():  # what is wider than the window is reached by keys
+    ).all():  # tables wider than the window are scrolled with the keyboard
         assert table.get_attribute("tabindex") == "0" and table.get_attribute("aria-label")
     bars = page.locator("#ds-page-report .bar").evaluate_all(
         "all => [...new Set(all.map((x) => x.getBoundingClientRect().width))]"
@@ -227,7 +227,7 @@ def test_each_row_of_a_rejection_opens_the_debugger_at_its_run_step_and_node(lab
     assert rows.count() == min(25, len(listed))
     at = next(i for i, x in enumerate(listed) if x.run == 1)
     assert rows.nth(at).locator("td").nth(3).inner_text() == deep[0].drafted
-    rows.nth(at).locator("td").nth(3).click(force=True)  # the link of its first cell reaches over the row
+    rows.nth(at).locator("td").nth(3).click(force=True)  # the link of the first cell covers the whole row
     page.wait_for_function(f"location.hash.startsWith('#debugger&run={runs[1].run}')")
     page.wait_for_function(f"{STEP.replace('.ds h1', '#ds-page-debugger .ds h1')} === {deep[0].step}")
     page.wait_for_selector(f"#ds-page-debugger .decision:has-text('node {deep[0].node + 1}, depth 2')")
@@ -361,7 +361,7 @@ def test_kinds_of_a_file_and_of_labbench_are_chosen(lab: Lab, tmp_path: Path) ->
 
 
 def changed(client: TestClient, a: list[str], b: list[str]) -> dict[str, dict[str, list[str]]]:
-    """What two reports are said to differ in: table -> row -> its cells."""
+    """The reported differences between two reports: table -> row -> its cells."""
     both = client.get("/ds/report/changes", params={"runs": ",".join(a), "others": ",".join(b)})
     assert both.status_code == 200, both.text
     return {

@@ -1,4 +1,4 @@
-"""Guided tours of caches: what each says of its run is so."""
+"""Guided tours of caches: what each tour says about its run is true."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_what_is_said_of_a_cache_that_drops_and_of_successors_seen_before() -> N
 
 
 def held_of(trace: Trace, text: str) -> list[int]:
-    """How many tokens of the first place of a text the heads still hold in the end, in rising order."""
+    """How many tokens of the first place of a text the heads still hold at the end, in rising order."""
     return sorted(row["kept"] for row in text_lifetime(trace, text)["rows"])
 
 
@@ -90,7 +90,10 @@ def test_what_is_said_of_the_tokens_that_vote() -> None:
 
 
 def test_what_is_said_of_the_needles() -> None:
-    """One is kept and one is lost, of the same question: the number that is written, and what the heads still hold of it."""
+    """One needle is kept and one is lost, for the same question.
+
+    Check the number that is written, and what the heads still hold of it.
+    """
     runs = {name: (TOURS[name], steps_of(name), cache_of(name)) for name in ("needle-kept", "needle-lost")}
     with opened("needle-kept") as kept, opened("needle-lost") as lost:
         prompt = kept.text([int(x) for x in kept.header.prompt])
@@ -114,7 +117,7 @@ def test_what_is_said_of_the_needles() -> None:
         assert str(count) in tour[0].text and str(held[1]) in tour[1].text and held[1] < count
         for stop in tour:
             quoted = re.findall(r"\d\.\d{4}", stop.text)
-            assert quoted == [f"{laws[stop.step][0]:.4f}"] * len(quoted), stop.title  # type: ignore[index] # greedy has laws
+            assert quoted == [f"{laws[stop.step][0]:.4f}"] * len(quoted), stop.title  # type: ignore[index] # greedy records tops
         assert str(held[-1]) in tour[-1].text and str(count + len(steps) - 1) in tour[-1].text
 
 
@@ -150,7 +153,7 @@ def test_what_is_said_of_two_bits_a_number() -> None:
 
 
 def whole_choice(prompt: list[int], tokens: list[int]) -> int:
-    """What the whole model with its whole cache would write behind these."""
+    """The token that the uncompressed model with its full cache would write after these."""
     lane = Lane("target", load("lab", "float32", "cpu").decoder, KeepAll())
     return int(lane.forward(Feed.causal_chain([*prompt, *tokens], 0))[0, -1].argmax())
 

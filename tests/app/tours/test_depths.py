@@ -1,4 +1,4 @@
-"""Guided tours of layers left out: what each says of its run is so."""
+"""Guided tours of skipped layers: what each tour says about its run is true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guided tours of drafts: what each says of its run is so."""
+"""Guided tours of drafts: what each tour says about its run is true."""
 
 from __future__ import annotations
 

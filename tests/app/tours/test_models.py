@@ -1,4 +1,4 @@
-"""Guided tours of two models, and of a model made of another: what each says of its run is so."""
+"""Guided tours of two models, and of a model made from another: what each tour says about its run is true."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_what_is_said_of_three_answers() -> None:
 
 
 def read_along(name: str) -> list[tuple[float, str | None]]:
-    """Of each token KL to the whole model, and what that would have said where it is another."""
+    """For each token the KL divergence from the original model, and the original model's token if it differs."""
     with opened(name) as trace:
         beside = [next(x.reference for x in step.cache if x.lane == "target") for step in trace.steps]
         assert trace.header.reference_kind == "model" and all(

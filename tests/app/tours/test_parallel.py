@@ -1,4 +1,4 @@
-"""Guided tours of places that are written at once: what each says of its run is so."""
+"""Guided tours of places that are written at once: what each tour says about its run is true."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_what_is_said_of_the_model_that_was_trained_to_settle() -> None:
     assert [piece for _, piece in blocks[0]["before"]] == ["\n"] * 8 and blocks[0]["after"][0][1] == '{"'
     first = "".join(piece for x in blocks[:6] for _, piece in x["after"][: x["fixed"]])
     assert first == '{"id": 507,' and [x["fixed"] for x in blocks[:6]] == [1, 1, 1, 1, 2, 2]
-    done = [0, 1, 2, 3, 4]  # tokens of the block in front of each of these passes
+    done = [0, 1, 2, 3, 4]  # finished tokens of the block before each of these passes
     late = [done[i] + [piece for _, piece in blocks[i]["after"]].index("5") for i in (1, 2, 3)]
     assert late == [6, 5, 4] and [late[0] - done[1] + 1, late[1] - done[2] + 1] == [
         tour[1].node,
@@ -213,7 +213,7 @@ def test_what_is_said_of_cells_in_any_order() -> None:
 
 
 def mixture(beams: Followed) -> list[tuple[float, float, float]]:
-    """Of each text that was kept: what the model and the n-grams gave its last token, and its share of the next row."""
+    """For each kept text the probabilities of its last token by the model and by the n-grams, and its share of the next row."""
     weights = [exp(score - beams.scores[0]) for score in beams.scores]
     columns = beams.detail.columns
     kept = zip(columns["p"], columns["ngrams"], weights, strict=False)

@@ -1,4 +1,4 @@
-"""Guided tours of steps that try several things and keep some: what each says of its run is so."""
+"""Guided tours of steps that try several things and keep some: what each tour says about its run is true."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from decodescope.engine import Method, load, run
 
 
 def rows(steps: list[dict[str, Any]], step: int) -> list[list[Any]]:
-    """What the card of a step lists: text, number, what it is held against, whether it stands, and a word on that."""
+    """The rows of a step's card: text, number, its threshold, whether it is kept, and a comment on that."""
     return list(steps[step]["tally"]["rows"])
 
 
 def plain(name: str, model: str = "lab") -> Any:
-    """What greedy decoding writes behind the prompt of an example."""
+    """What greedy decoding writes after the prompt of an example."""
     with opened(name) as trace:
         prompt = [int(x) for x in trace.header.prompt]
     return run(load(model, "float32", "cpu"), Method(), prompt, max_new_tokens=64)
 
 
 def details(name: str, detail: str) -> list[Any]:
-    """The detail of that name of each step of an example, None where a step has none."""
+    """The detail of that name for each step of an example; None for a step without it."""
     return [step.detail(detail) for step in steps_of(name)]
 
 

@@ -1,4 +1,4 @@
-"""Guided tours: every stop is what it says, and the page leads there, by keyboard too."""
+"""Guided tours: every stop is as described, and the page leads there, by keyboard too."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_every_stop_is_a_node_of_that_status(name: str) -> None:
 
 
 def test_what_the_tours_say_of_runs_that_are_not_shipped() -> None:
-    """What the whole cache writes is what it would choose behind each token, but for a near tie, which falls by machine."""
+    """The full cache's text is what it would choose after each token, except for a near tie that depends on the machine."""
     model, steps = load("lab", "float32", "cpu"), told("duo-attention")
     with opened("d2o") as trace:
         prompt, record = [int(x) for x in trace.header.prompt], trace.header.method
@@ -43,7 +43,7 @@ def test_what_the_tours_say_of_runs_that_are_not_shipped() -> None:
         "the text is that of the whole cache"
     )
     assert text_of(told("quest")) != text_of(steps)
-    # no similarity is as large
+    # no similarity is as large as 2
     dropping = Method.from_record(record | {"policy": record["policy"] | {"min_similarity": 2.0}})
     assert run(model, dropping, prompt, max_new_tokens=8).text.startswith("Rosa went")
 

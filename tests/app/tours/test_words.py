@@ -1,4 +1,4 @@
-"""Guided tours of samplers, searches and prompts: what each says of its run is so."""
+"""Guided tours of samplers, searches and prompts: what each tour says about its run is true."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def test_what_is_said_of_texts_weighed_by_what_follows() -> None:
         words = [trace.text(x) for x in tokens]
         pieces = [[trace.text([token]) for token in x[:3]] for x in tokens]
     notes = [step.notes or {} for step in steps]
-    # the blank's name is empty
+    # the name of the space token is empty
     law = [{name.partition(" ")[2].strip(): p for name, p in x["aligned"].items()} for x in notes]
     first = {name.split()[-1]: p for name, p in notes[0]["grammar"].items()}
     says(tour[0], first["bo"], first["g"], first["c"])
