@@ -148,7 +148,9 @@ def test_a_detail_that_the_header_does_not_declare_is_named() -> None:
     trace = copy.deepcopy(recorded())
     trace.header.details = {}
     report = check(trace)
-    wrong = [one for one in report.problems if "sha256" not in one]  # the hash problem is due to the changed header
+    wrong = [
+        one for one in report.problems if "sha256" not in one
+    ]  # the hash problem is due to the changed header
     assert not wrong and report.counts["details not re-derived"] == 2 * len(trace.steps)
     assert any("were not re-derived" in note for note in report.notes)
 

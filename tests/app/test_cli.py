@@ -680,7 +680,9 @@ def test_the_first_interrupt_ends_the_reading_of_a_prompt(
         return forward(*args)
 
     monkeypatch.setattr(Lane, "forward", interrupted)
-    assert main([*RUN, "--threads", "1", "--trace", str(place)]) == 130  # with more threads, passes would be timed first
+    assert (
+        main([*RUN, "--threads", "1", "--trace", str(place)]) == 130
+    )  # with more threads, passes would be timed first
     assert "ended: stopped_by_user" in capsys.readouterr().out and passes == [0, 1]
     trace = open_trace(place)
     assert trace.end is not None and trace.end.reason == "stopped_by_user" and len(trace.steps) == 0

@@ -176,9 +176,7 @@ def test_copied_text_is_the_recipe_of_what_is_set(bare: Lab) -> None:
         "policy": "keep_all",
         "adaptive_depth": "all_layers",
     }
-    choice = RunChoice(
-        'Say "hi"', names | dict(preset.names), preset.settings, 9, 96
-    )  # as in the example
+    choice = RunChoice('Say "hi"', names | dict(preset.names), preset.settings, 9, 96)  # as in the example
     for way in ("command", "python"):
         page.click(f"#ds-copy-next-{way}")
         page.wait_for_selector(f"#ds-copied textarea[aria-label={way}]")

@@ -56,7 +56,9 @@ def test_each_cell_says_what_the_record_says(lab: Lab, width: int) -> None:
     box, cell = (page.locator(x).bounding_box() for x in (".ds-grid .passes", ".ds-grid .at"))
     # the page has scrolled to the cell
     assert box["x"] <= cell["x"] and cell["x"] + cell["width"] <= box["x"] + box["width"]
-    page.click(".ds-grid tr[data-step='21'] td[data-place]:not([title])")  # the block of this step has no such place
+    page.click(
+        ".ds-grid tr[data-step='21'] td[data-place]:not([title])"
+    )  # the block of this step has no such place
     page.wait_for_selector(".ds h1:text-is('Step 21')")
     page.wait_for_selector(".ds-grid .own .at", state="detached")
 

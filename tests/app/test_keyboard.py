@@ -138,7 +138,9 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def written(self: RecordStream, record: Any) -> None:
         write(self, record)
-        if isinstance(record, Step) and record.step >= 7 and not self.total:  # only for live runs, not for recorded ones
+        if (
+            isinstance(record, Step) and record.step >= 7 and not self.total
+        ):  # only for live runs, not for recorded ones
             eventually(lambda: self.job is not None and (self.job._cancelled or self.job._wanted < math.inf))
 
     monkeypatch.setattr(RecordStream, "write", written)

@@ -122,7 +122,9 @@ def test_a_prompt_that_the_models_do_well_is_put_into_the_controls(shipped: Lab)
     texts.nth(1).click()
     page.wait_for_function("due => document.querySelector('#ds-prompt textarea').value == due", arg=due)
     page.wait_for_selector(".ds-next >> text=another prompt")
-    others = texts.filter(has_text="lab-mdm")  # a prompt for another model also selects that model and its method
+    others = texts.filter(
+        has_text="lab-mdm"
+    )  # a prompt for another model also selects that model and its method
     assert others.count() == 2, "a canvas that is filled, and a text that is edited"
     canvas = others.first
     assert "for lab-mdm" in str(canvas.get_attribute("title"))

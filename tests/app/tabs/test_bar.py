@@ -90,9 +90,7 @@ def test_arrows_walk_along_the_bar_and_the_focus_stays_there(lab: Lab) -> None:
         assert page.evaluate(FOCUSED) == f"ds-tab-{name}"
     # the page is there
     page.wait_for_selector(f"#ds-page-{all_names[-1]} :is(button, input, select, a[href]):visible")
-    for _ in range(
-        3
-    ):  # the switches of size and theme, then the page's own controls, never hidden ones
+    for _ in range(3):  # the switches of size and theme, then the page's own controls, never hidden ones
         page.keyboard.press("Tab")
     assert page.evaluate("!!document.activeElement.closest('.ds-page')")
 

@@ -289,7 +289,9 @@ def test_a_long_run_is_answered_in_parts(play: RunService, client: TestClient, t
             )
             writer.write(Step(i, i + 3, 0.0, 0.0, [i % 13], ["target"], cache=[change]))
         writer.seal(End("max_new_tokens", [i % 13 for i in range(count)], count))
-    eventually(lambda: told(client, run)["step"] >= count - 1)  # the trace is still being read while the test asks
+    eventually(
+        lambda: told(client, run)["step"] >= count - 1
+    )  # the trace is still being read while the test asks
     found = told(client, run)
     assert found["step"] == count - 1 and found["columns"] <= 450 and found["length"] == count + 2
     kept = bytes_of(found["kept"]).reshape(4, -1)

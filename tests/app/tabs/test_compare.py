@@ -134,7 +134,9 @@ def test_three_methods_run_on_one_prompt_and_one_slider_moves_them(lab: Lab) -> 
     page.reload()
     drawn(page, 3)
     there = "Number(document.querySelector('#ds-page-compare .along')?.value)"
-    page.wait_for_function(f"Math.abs({there} - {at}) < 0.002")  # the address has a precision of a thousandth of a second
+    page.wait_for_function(
+        f"Math.abs({there} - {at}) < 0.002"
+    )  # the address has a precision of a thousandth of a second
     at = page.evaluate(there)
     shows(page, *(working(x, at) for x in traces))
 
@@ -399,7 +401,9 @@ def test_runs_that_are_gone_and_addresses_that_make_no_sense_are_said(lab: Lab) 
     page.wait_for_selector(f"{P} .told.ds-refusal >> text=cannot be read")
     page.click(f"{P} >> text=Compare two examples")
     drawn(page, 2)
-    page.evaluate(f"location.hash = '#compare&runs={two}'")  # one run is not drawn yet, but it already has a title
+    page.evaluate(
+        f"location.hash = '#compare&runs={two}'"
+    )  # one run is not drawn yet, but it already has a title
     page.wait_for_selector(f"{P} .chips li:has-text('draft model + greedy: ')")
 
 

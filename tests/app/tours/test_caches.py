@@ -117,7 +117,7 @@ def test_what_is_said_of_the_needles() -> None:
         assert str(count) in tour[0].text and str(held[1]) in tour[1].text and held[1] < count
         for stop in tour:
             quoted = re.findall(r"\d\.\d{4}", stop.text)
-            assert quoted == [f"{laws[stop.step][0]:.4f}"] * len(quoted), stop.title  # type: ignore[index] # greedy records tops
+            assert quoted == [f"{laws[stop.step][0]:.4f}"] * len(quoted), stop.title  # type: ignore[index] # never None here
         assert str(held[-1]) in tour[-1].text and str(count + len(steps) - 1) in tour[-1].text
 
 
