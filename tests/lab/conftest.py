@@ -1,4 +1,4 @@
-"""A place in the browser in which views are drawn."""
+"""A fixture that provides a browser page in which views are drawn."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .drawn import Drawn
 
 @pytest.fixture
 def drawn(driver: Any) -> Iterator[Drawn]:
-    """A place to draw in, closed after the test."""
+    """A page to draw in, closed after the test."""
     made = Drawn(driver)
     yield made
     made.close()

@@ -1,4 +1,4 @@
-"""A page that holds nothing but what the drawing module draws, for the tests that look at it in a browser."""
+"""A page that holds only what the drawing module draws, for tests that look at it in a browser."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ window.asked = []; window.told = [];</script>"""
 
 
 def answer(kind: str, body: str) -> Any:
-    """A route that answers with this."""
+    """A route that answers with this content."""
     return lambda route: route.fulfill(body=body, content_type=kind)
 
 
 class Drawn:
-    """The page; `troubles` are the errors that its script made."""
+    """The page; `troubles` collects the errors of its script."""
 
     def __init__(self, driver: Any, width: int = 1440, **more: Any):
         self.page = driver.new_context(viewport={"width": width, "height": 900}, **more).new_page()
@@ -42,13 +42,13 @@ class Drawn:
         self.page.wait_for_function("() => !!window.told")
 
     def run(self, code: str, *given: Any) -> Any:
-        """Evaluate a function of `given` there, wait until it is drawn, and return what it says."""
+        """Evaluate a function of `given` on the page, wait until the page is drawn, and return the result."""
         made = self.page.evaluate(f"given => ({code})(...given)", list(given))
         self.settled()
         return made
 
     def settled(self) -> None:
-        """Wait until everything that was asked for is drawn: the views first, then what stands around them."""
+        """Wait until everything requested is drawn: first the views, then the elements around them."""
         self.page.evaluate(DRAWN)
 
     def text(self, selector: str) -> str:
@@ -63,11 +63,11 @@ class Drawn:
         )
 
     def close(self) -> None:
-        """The page goes; it must have had no trouble."""
+        """Close the page; fail if it reported an error."""
         self.page.context.close()
         assert not self.troubles, self.troubles
 
 
 def told(trace: Trace) -> list[dict[str, Any]]:
-    """The messages of a trace, as they are after their way through the wire."""
+    """The messages of a trace, as they are after passing through the wire."""
     return json.loads(encode(list(messages(trace))))

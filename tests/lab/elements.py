@@ -1,4 +1,4 @@
-"""The elements of a page that was written to a file, as its tests read them."""
+"""The elements of a page that was written to a file, for its tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 
 class Page(HTMLParser):
-    """The elements of a page, and what stands in each script."""
+    """The elements of a page, and the content of each script."""
 
     def __init__(self, text: str) -> None:
         super().__init__()

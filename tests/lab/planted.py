@@ -1,4 +1,4 @@
-"""A part that no file of the package knows, which tells notes of each kind; and a run of it, written by hand."""
+"""A part that no file of the package knows, which records notes of each kind; and a handwritten run of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ NOTES = {
     "beds": Note("grid", "beds", "plants", "how many stand in each", rows=["left", "right"]),
     "rows": Note("track", "rows", "hours", "in which they grew", rows=["stands", "grows", "wilts"]),
 }
-HELD = {**NOTES, "bar": replace(NOTES["bar"], at=1.5)}  # as a header has them
+HELD = {**NOTES, "bar": replace(NOTES["bar"], at=1.5)}  # as they appear in a header
 MODEL = {"name": "toy", "vocab": 50, "params": 1234, "rope": {}}
 METHOD = {
     "strategy": {"name": "draft_verify"},
@@ -39,9 +39,9 @@ METHOD = {
 
 
 def values(k: int) -> dict[str, Any]:
-    """What is told in step k: nothing of some kinds in every seventh."""
+    """The notes of step k. In every seventh step notes of some kinds are missing."""
     told: dict[str, Any] = {
-        "sure": [2.25, 1.0 + k / 8, 0.5],  # the root's first
+        "sure": [2.25, 1.0 + k / 8, 0.5],  # the root comes first
         "before": [-1, 0],
         "bar": 1.5 if k < 6 else 2.0,
         "level": 10.0 + 3 * (k % 4),
@@ -65,7 +65,7 @@ def values(k: int) -> dict[str, Any]:
 
 @component
 class Planter(Drafter):
-    """Draft the last two tokens again, and tell of each step what `values` says."""
+    """Draft the last two tokens again, and record in each step the notes that `values` returns."""
 
     title = "Planter"
     source = "made up for a test"
@@ -84,7 +84,7 @@ class Planter(Drafter):
 
 
 def planted(count: int = 20) -> Trace:
-    """A run of so many steps, one token each from a draft of two nodes."""
+    """A run of so many steps, each with one token from a draft of two nodes."""
     pieces: dict[str, Any] = {"1": "a", "2": " b", "8": "x", "9": ["e2", "96"]}
     more: dict[str, Any] = dict(
         run="cd" * 8, levels=["summary", "decisions"], pieces=pieces, tells={"drafter": dict(HELD)}

@@ -49,7 +49,7 @@ METHODS: dict[str, dict[str, Any]] = {
 def run(
     name: str, *, count: int = 60, hostile: bool = False, level: Any = "decisions", seed: int = 0
 ) -> Trace:
-    """A finished run of the toy pair under one of METHODS; its tokens read as letters, or as hostile strings."""
+    """A finished run of the toy pair under one of METHODS. Its tokens have letters as texts, or hostile strings."""
     target, draft = toys.target(seed=toys.LIVELY), toys.draft(noise=0.3, seed=toys.LIVELY)
     target.tokenizer = draft.tokenizer = Words(HOSTILE if hostile else TEXTS)  # type: ignore[assignment]
     made = Session(
@@ -64,13 +64,11 @@ def run(
     made.sink = Trace()
     for _ in made.stream():
         pass
-    made.sink.header.machine = (
-        None  # whether the machine at hand was measured before is not for a test to know
-    )
+    made.sink.header.machine = None  # a test must not depend on whether this machine was measured before
     return made.sink
 
 
 @cache
 def known(name: str) -> Trace:
-    """The same, made once: for tests that change nothing."""
+    """The same run, made only once: for tests that change nothing."""
     return run(name)

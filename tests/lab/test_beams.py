@@ -1,4 +1,4 @@
-"""A beam search on the page: the hypotheses of every step with their texts, which went on from which, and which won."""
+"""A beam search on the page: the hypotheses of every step with their texts and parents, and the winner."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ WON = ".hypotheses .won"
 
 
 def search(width: int = 3, count: int = 14, **more: Any) -> Trace:
-    """A finished beam search of the toy, its tokens read as letters."""
+    """A finished beam search of the toy, with letters as the texts of its tokens."""
     return run(("beam", {"width": width}), count, **more)
 
 
 def run(strategy: tuple[str, dict[str, Any]], count: int, **more: Any) -> Trace:
-    """A finished run of the toy, its tokens read as letters."""
+    """A finished run of the toy, with letters as the texts of its tokens."""
     target = toys.target(seed=toys.LIVELY)
     target.tokenizer = Words(TEXTS)  # type: ignore[assignment]
     session = Session(
@@ -41,7 +41,7 @@ def run(strategy: tuple[str, dict[str, Any]], count: int, **more: Any) -> Trace:
 
 
 def texts(trace: Trace, upto: int) -> list[list[int]]:
-    """The tokens of the hypotheses after step `upto`, by the record alone."""
+    """The tokens of the hypotheses after step `upto`, from the record alone."""
     return texts_of(trace.steps)[upto]
 
 
@@ -74,7 +74,7 @@ def test_every_step_has_the_texts_scores_and_origins_of_its_hypotheses(drawn: Dr
             assert row == f"{figures}{f'from {parent + 1}' if i else ''}  {words}", (i, k)
             title = drawn.page.locator(".beams button").nth(k).get_attribute("title")
             assert title == words
-        # the first pieces that all share are quieter than the rest
+        # the first pieces, which all hypotheses share, are drawn in a quieter colour than the rest
         both = drawn.page.locator(".beams .both").first.text_content()
         assert all(shown(trace, text).startswith(both) for text in texts(trace, i))
     assert reordered, "the test needs hypotheses that overtake each other"
@@ -191,7 +191,7 @@ def test_card_of_a_superposed_draft_tells_model_ngrams_and_its_share_of_the_next
 
 
 def tree(trace: Trace) -> dict[tuple[int, ...], tuple[int, bool]]:
-    """Every text that was a hypothesis -> the last step with a text that goes on from it, and whether it lived to the end."""
+    """Every text that was a hypothesis -> the last step with a text that continues it, and whether it survived to the end."""
     last: dict[tuple[int, ...], tuple[int, bool]] = {}
     for i in range(len(trace.steps)):
         for text in map(tuple, texts(trace, i)):
@@ -243,7 +243,7 @@ def test_all_hypotheses_are_one_tree_whose_branches_say_why_they_were_left(
 
 @pytest.mark.nightly
 def test_the_words_are_those_of_the_header(drawn: Drawn) -> None:
-    """The same tree under another name and in other words, as a strategy elsewhere may declare them."""
+    """The same tree under another name and with other words, as a strategy outside the package may declare them."""
     trace = run(GROUPS, 8)
     form = trace.header.details["grouped_hypotheses"]
     words = {"noun": "vine", "nouns": "vines", "won": "Picked", "check": "", "card": [Sentence("It grows.")]}

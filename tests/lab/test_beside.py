@@ -1,4 +1,4 @@
-"""Text tinted by how far its laws are from those of whoever read along, and what that would have said."""
+"""Text tinted by the distance of its distributions from those of the reference model, and the reference's own tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def trace() -> Trace:
     whole = replace(toys.add_tokenizer(toys.pair()[0]), name="whole", stop_tokens=[])
     decoder = parse_transform_list("cut_layers skip=a1")[0].transform(
         whole.decoder, CalibrationData(lambda: None)
-    )  # type: ignore[arg-type,return-value] # looks at no text
+    )  # type: ignore[arg-type,return-value] # this transform uses no text
     made = replace(whole, name="cut", decoder=decoder, spec=decoder.spec)
     models, method = {WHOLE: whole}, toys.method(drafter=("token_recycling", {"nodes": "16"}))
     run = toys.finish_session(

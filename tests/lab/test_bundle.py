@@ -48,8 +48,11 @@ def weight(script: str) -> int:
 
 
 def test_each_module_fits_in_a_head_and_the_script_in_a_page() -> None:
-    """Scripts are weighed compressed: they may not grow unseen, and short lines that are easy to read shall cost nothing. What
-    each page loads is the core; a part is fetched where a run asks for it."""
+    """Scripts are weighed compressed.
+
+    They must not grow unnoticed, while short readable lines cost nothing. Each page loads the core; a part is fetched when a
+    run needs it.
+    """
     sizes = {path.name: path.stat().st_size for path in MODULES}
     assert len(sizes) > 10 and not {name: n for name, n in sizes.items() if n > 25_000}
     assert 20_000 < weight(core_script()) < 55_000
@@ -95,7 +98,7 @@ def test_a_run_takes_along_what_it_asks_for() -> None:
 
 
 def strings(text: str) -> list[str]:
-    """The strings and patterns of a script."""
+    """The strings and regular expressions of a script."""
     return [
         part.strip() for kind, part in split_script(text) if kind == "text" and not re.match(r"/[/*]", part)
     ]
@@ -108,7 +111,7 @@ def test_the_script_asks_for_nothing_and_holds_every_module_once() -> None:
 
 
 def test_only_comments_and_spare_spaces_stay_behind() -> None:
-    """No line of a text that looks like a comment is lost, no word grows into its neighbour, and texts stay as they are."""
+    """No line of a text that looks like a comment is lost, no two words are joined, and texts stay unchanged."""
     for path in MODULES:
         text = path.read_text(encoding="utf-8")
         literals: list[list[str]] = [[], [], []]
@@ -191,8 +194,11 @@ FRAMES = (
 
 
 def hosted(driver: Any, way: str) -> tuple[Any, list[str]]:
-    """A page on which a run can be drawn, and its troubles; way: "bundle", "modules" one by one, or the core and "parts".
-    It is so high that all is in sight: what is scrolled away is not painted."""
+    """A page on which a run can be drawn, and its errors.
+
+    way: "bundle", "modules" one by one, or the core and "parts". The window is high enough to show everything, because the page
+    does not paint what is scrolled out of view.
+    """
     page = driver.new_context(viewport={"width": 1280, "height": 4000}).new_page()
     troubles: list[str] = []
     page.on("pageerror", lambda error: troubles.append(str(error)))
@@ -219,7 +225,7 @@ def hosted(driver: Any, way: str) -> tuple[Any, list[str]]:
 
 
 def asking() -> dict[str, Trace]:
-    """Runs that ask for parts: each part of one run is asked for."""
+    """Runs that need parts: each part of one run is needed by some run."""
     target = replace(toys.bidirectional_target(), tokenizer=Words(TEXTS))  # type: ignore[arg-type]
     canvas = Session(
         target, toys.method(strategy=("masked", {"block": 8})), toys.PROMPT, max_new_tokens=12, seed=0
@@ -258,8 +264,10 @@ def asking() -> dict[str, Trace]:
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
 def test_the_modules_draw_the_same_by_themselves_as_joined(driver: Any) -> None:
-    """A name that a module uses and does not import would be found in the script all the same; here it is missed. A part
-    that is fetched draws what a part that is there draws, and is fetched once, for the runs that ask for it."""
+    """A name that a module uses but does not import would still be found in the joined script; here the test finds it missing.
+
+    A fetched part draws the same as a part that is there, and it is fetched once, for the runs that need it.
+    """
     runs = asking()
     wanted = {name: sorted(needed_parts(messages(trace))) for name, trace in runs.items()}
     assert {x for names in wanted.values() for x in names} | {"pair"} == set(PARTS), (

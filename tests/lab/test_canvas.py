@@ -1,4 +1,4 @@
-"""A canvas on the page: which pass settled which place and why, what was proposed before, and what is derived again."""
+"""A canvas on the page: which pass settled which place and why, earlier proposals, and what is re-derived."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ RULES = {
 
 
 def run(name: str, count: int = 20, **strategy: Any) -> Trace:
-    """A finished run of the toy that reads both sides, its tokens read as letters."""
+    """A finished run of the toy with bidirectional attention, with letters as the texts of its tokens."""
     target = replace(toys.bidirectional_target(), tokenizer=Words(TEXTS))  # type: ignore[arg-type]
     method = toys.method(strategy=("masked", {"block": 8, **strategy}), unmasking=RULES[name])
     session = Session(target, method, toys.PROMPT, max_new_tokens=count, seed=0)
@@ -181,7 +181,7 @@ def test_places_show_tokens_masks_and_what_waits(drawn: Drawn) -> None:
                 later |= {place: str(trace.pieces[held[place]])} if ahead else {}
             else:
                 assert (kind, text) == ("open" if place in fill.open else "mask", "▁")
-        # behind the text, too
+        # after the text, too
         assert drawn.page.locator(".later .waits").all_inner_texts() == [*later.values()]
         assert drawn.page.locator(".key.ahead").is_visible() is bool(later)
         if later:

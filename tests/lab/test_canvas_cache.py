@@ -1,4 +1,4 @@
-"""The cache beside a canvas: what is held is named by its place, and where nothing is kept that is said."""
+"""The cache of a canvas: held entries are named by their places, and the page says so when nothing is kept."""
 
 from __future__ import annotations
 

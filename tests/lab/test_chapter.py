@@ -1,4 +1,4 @@
-"""A notebook as a page: its runs are drawn from what their widgets kept, and nothing else of it runs."""
+"""A notebook as a page: its runs are drawn from the state that their widgets kept, and nothing else of it is executed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def out(data: dict[str, Any], kind: str = "execute_result") -> Any:
 
 
 def book() -> Any:
-    """A run notebook: prose, a table, a run, two runs, a control, a figure, and a cell that only checks."""
+    """An executed notebook: prose, a table, a run, two runs, a control, a figure, and a cell that only checks."""
     import plotly.graph_objects as go
 
     told = list(messages(known("tree")))

@@ -1,4 +1,4 @@
-"""Characters of several tokens in Text: Arabic, Hebrew, emoji and combining marks, by the shipped tokenizer's own tokens."""
+"""Characters of several tokens in Text: Arabic, Hebrew, emoji and combining marks, in the shipped tokenizer's own tokens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def pieces(tokenizer: Tokenizer, text: str) -> list[list[Any]]:
 
 
 def show(drawn: Drawn, prompt: list[list[Any]], written: list[list[Any]]) -> None:
-    """A run that writes these tokens, one a step."""
+    """A run that writes these tokens, one per step."""
     head, *steps, _ = told(run("plain greedy", count=len(written)))
     head |= {"prompt": prompt, "prompt_tokens": len(prompt)}
     for step, piece in zip(steps, written, strict=True):
@@ -122,7 +122,7 @@ def test_what_is_no_character_stays_apart_and_nothing_is_hidden(
 
 
 def test_lines_run_from_the_right_where_their_script_does(drawn: Drawn, tokenizer: Tokenizer) -> None:
-    """Letters of a right-to-left text stand in its order, whichever tokens hold them."""
+    """Letters of a right-to-left text appear in its order, whichever tokens hold them."""
     show(drawn, [], pieces(tokenizer, f"{HEBREW}\nplain"))
     lefts = drawn.run(
         """() => [...document.querySelectorAll(".tok[data-step]")].filter((x) => !x.hidden && /^[א-ת]/.test(x.textContent))

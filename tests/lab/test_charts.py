@@ -1,4 +1,4 @@
-"""Every chart by its name: of shipped example traces, and the data behind its marks."""
+"""Every chart by its name: charts of shipped example traces, and the data behind their marks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from decodescope.lab import decisions, explain, figure, open_trace
 from decodescope.lab.charts import CHARTS
 
 ROOT = Path(__file__).resolve().parents[2]
-# which shipped example shows a chart, and what else is given
+# chart -> the shipped example that shows it, and further arguments
 EXAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
     "prompt": ("gemfilter", {}),
     **dict.fromkeys(
@@ -40,21 +40,21 @@ EXAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def told() -> Trace:
-    """The run with early exits, with what its parts tell, as the page reads it."""
+    """The run with early exits, with the notes of its parts, as the page reads it."""
     trace = open_trace("early-exit")
     trace.header = replace(trace.header, tells=note_declarations(trace.header.method))
     return trace
 
 
 def needs_reference() -> Trace:
-    """A run with a full cache beside."""
+    """A run with a full reference cache."""
     return toys.decode(
         toys.method(policy=("h2o", dict(heavy=4, recent=4))), toys.PROMPT * 3, count=8, reference=True
     ).sink
 
 
 def filled() -> Trace:
-    """A run over a canvas."""
+    """A run that fills a canvas."""
     return toys.decode(toys.method(strategy=("masked", {"block": 8}), unmasking="threshold"), count=16).sink
 
 
@@ -69,14 +69,14 @@ def extracted() -> Trace:
 
 
 def voted() -> Trace:
-    """A run whose texts vote."""
+    """A run in which several texts vote."""
     return toys.decode(
         toys.method(strategy=("consensus", {"samples": 4}), sampler="temperature"), count=6
     ).sink
 
 
 def searched() -> Trace:
-    """A run on a model for which plans were searched."""
+    """A run on a model for which a search tried plans."""
     trace = toys.decode().sink
     fitness = Finding("series", "KL", unit="nats", over="round", values=[0.5, 0.2, 0.1])
     trace.header = replace(
@@ -85,7 +85,7 @@ def searched() -> Trace:
     return trace
 
 
-# the charts of which no shipped example has what is drawn
+# charts whose content no shipped example has
 OWN = {
     "notes": (told, {"note": "sure"}),
     "missed": (needs_reference, {}),

@@ -1,4 +1,4 @@
-"""How a law chose is told beside each token: candidates with their terms, added up again, in Python's words and on the wire."""
+"""How guidance chose each token: candidates with their terms, added up again, in Python's words and on the wire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs beside each other: where texts part, whether that is a tie, what had to be the same, and which uniforms are shared."""
+"""Runs side by side: where texts diverge, whether that is a tie, what had to be equal, and which uniforms are shared."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ from .runs import run
 
 
 def other(trace: Trace, token: int, **changes: Any) -> tuple[RunSide, RunSide, int]:
-    """A run of one token a step, and the same where `token` is the law's second best; what is changed in both records of
-    that step. And that second best."""
+    """A run with one token per step, the same run with the second most likely token at `token`, and that token.
+
+    `changes` are applied to that step's record in both runs.
+    """
     records = list(trace.records())
     step = next(x for x in records if getattr(x, "step", None) == token)
     second = int(step.tops.ids[0][np.argsort(-step.tops.p[0], kind="stable")[1]])

@@ -1,4 +1,4 @@
-"""Copied tokens on the page: where they come from is marked in the text, from the text, from the tree, and the other way."""
+"""Copied tokens on the page: their source is marked in the text, from the text, from the tree, and in the other direction."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_copy_marks_its_source_and_a_source_its_copies(drawn: Drawn) -> None:
         for i, place in enumerate(emitted_sources(trace.header, x))
         if place == source
     ]
-    for one in (at, source):  # from the copy to its source, and from there to all copies
+    for one in (at, source):  # from the copy to its source, and from the source to all copies
         tokens.nth(one).hover()
         drawn.settled()
         assert (

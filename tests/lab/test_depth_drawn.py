@@ -1,4 +1,4 @@
-"""The depth map: each pass with what became of its layers, and the tests of the one that is chosen."""
+"""The depth map: each pass with the outcome of its layers, and the tests of the chosen pass."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_map_and_its_tests_say_what_the_record_says(drawn: Drawn) -> None:
         ]
         saved = told(trace)[i + 1]["depth"]["saved"]
         assert drawn.text(".depth-pane .figures").startswith(f"{abs(saved):.2f}")
-    # tokens that waited in front of a layer are settled where they went on, those above first
+    # tokens that waited before a layer are settled in the step where they continued; those above it are settled first
     messages = told(trace)
     for message, ran, went in zip(
         messages[1:4], ("rrrwww", "rrwwww", "rrrrrr"), (None, None, [0, 0, 1, 2, 2, 2]), strict=True

@@ -1,4 +1,4 @@
-"""The sums behind the sliders on a distribution: what they say of a record holds the truth that the engine knows."""
+"""The calculations behind the distribution sliders: their ranges for a record contain the engine's true values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ STAGES = {
 
 @pytest.fixture
 def sums(drawn: Drawn) -> Drawn:
-    """A page with the module of the sums."""
+    """A page with the module that does the calculations."""
     text = (WEB / "run_view" / "distribution_sums.js").read_text(encoding="utf-8")
     drawn.page.route("http://scope.test/sums.js", answer("text/javascript", text))
     drawn.page.evaluate("async () => { window.sums = await import('/sums.js'); }")
@@ -47,7 +47,7 @@ def sums(drawn: Drawn) -> Drawn:
 
 
 def logits(seed: int) -> torch.Tensor:
-    """Some that look like a model's: a few large ones over a broad floor."""
+    """Logits that resemble a model's: a few large ones over a broad floor."""
     generator = torch.Generator().manual_seed(seed)
     z = torch.randn(V, generator=generator, dtype=torch.float64) * (1 + seed % 3)
     z[: 3 + seed] += 4
@@ -66,7 +66,7 @@ def chain(setting: dict[str, float]) -> list[tuple[str, str, float]]:
 
 
 def record(p: torch.Tensor) -> list[Any]:
-    """What a trace holds of a place where nothing was drafted, as it is on the wire."""
+    """The record of a place without a draft, in its wire form."""
     held = tops_record(Draft(), Verdict([], 0, "target", places=[(-1, p.float())]), p.log()[None].float())
     columns = zip(held.ids[0].tolist(), held.p[0].tolist(), strict=True)
     return [
@@ -80,7 +80,7 @@ def record(p: torch.Tensor) -> list[Any]:
 def asked(
     sums: Drawn, held: list[Any], heat: float, cuts: bool = False
 ) -> tuple[list[int], list[dict[str, Any]]]:
-    """The tokens of a record, and what is said of them under each of the SETTINGS."""
+    """The tokens of a record, and the computed ranges under each of the SETTINGS."""
     code = """(held, of, settings, heat) => { const base = window.sums.recorded(held, of);
         return [base.rows.map((row) => row.token), settings.map((x) => window.sums.reshaped(base, x, heat))]; }"""
     tokens, said = sums.run(code, held, {"vocab": V, "cuts": cuts}, SETTINGS, heat)
@@ -117,7 +117,7 @@ def test_the_recorded_temperature_gives_the_recorded_numbers(sums: Drawn) -> Non
 
 @pytest.mark.nightly
 def test_what_the_run_cut_away_stays_away(sums: Drawn) -> None:
-    """Of three tokens that were kept all is known, at every temperature."""
+    """For three kept tokens everything is known, at every temperature."""
     z = logits(2)
     kept = drawn_from(z, [("top_k", "k", 3), ("temperature", "temperature", 0.5)])
     tokens, said = asked(sums, record(kept), 0.5, cuts=True)

@@ -1,4 +1,4 @@
-"""What is drawn where there is little room or little to draw: long caches, cut files, other colours, chosen parts."""
+"""What is drawn with little room or little content: long caches, truncated files, other colours, chosen parts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def show(drawn: Drawn, told: list[dict[str, Any]], step: int = 0, **options: Any
 def long_cache(
     rows: dict[int, list[Any]], mass: np.ndarray | None = None, seen: np.ndarray | None = None
 ) -> list[dict[str, Any]]:
-    """A run whose first step has LONG positions and lost `rows` (row -> positions) by then; seen: what its last pass read."""
+    """A run whose first step has LONG positions, minus the lost `rows` (row -> positions).
+
+    `seen` is what its last pass read.
+    """
     trace = known("plain")
     wire = build_wire(trace)
     head, step = json.loads(encode([wire.head(), wire.step(trace.steps[0], whole=True)]))
@@ -268,7 +271,7 @@ def test_a_tree_that_is_scrolled_away_is_drawn_when_it_is_back_or_the_run_stands
     drawn.run("() => scrollTo(0, 0)")
     drawn.page.wait_for_function("() => scrollY === 0")
     drawn.run("(step) => (view.push(step), view.seek(1))", steps[4])
-    # where a reader stands everything is drawn
+    # the step that the reader stays at is drawn completely
     drawn.page.wait_for_function(f"() => {label} === 'draft tree of step 1'")
 
 

@@ -1,4 +1,4 @@
-"""Explained decisions: their numbers derive again, what is left adds up to one, and no token becomes markup."""
+"""Explained decisions: their numbers are re-derived, the residual sums to one, and no token becomes markup."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DRAFTING = [name for name, parts in METHODS.items() if "drafter" in parts]
 
 
 def everything(trace: Trace) -> list[Explanation]:
-    """Every node of every step, and every token of the target's own."""
+    """Explanations of every node of every step, and of every token that the target added itself."""
     made = []
     for step in trace.steps:
         nodes = range(len(step.draft.tokens)) if step.draft is not None else []
@@ -84,7 +84,7 @@ def test_what_is_left_after_a_refusal_adds_up_to_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["chain", "copied", "tree"])
 def test_what_is_left_is_what_the_next_draw_used(name: str) -> None:
-    """The extra token's interval, and a later sibling's r, are probabilities under the law that is shown as left."""
+    """The extra token's interval, and a later sibling's r, are probabilities under the residual distribution that is shown."""
     trace, count = known(name), 0
     for record in trace.steps:
         t, draft, extra = record.trials, record.draft, record.extra
@@ -154,7 +154,7 @@ def test_a_card_of_a_greedy_run_has_the_models_own_probability_beside_p() -> Non
 
 
 def test_a_greedy_sampler_behind_another_stage_takes_the_likeliest_of_what_that_leaves() -> None:
-    """Its own token, and each guess, by whether the target's law has a likelier token than the one that was written."""
+    """The written token and each guess: does the target's distribution have a token likelier than the written one?"""
     method = Method.from_names(
         {"drafter": "prompt_lookup", "sampler": ["repetition_penalty", "greedy"]},
         {"drafter": {"ngram": 1, "max_draft_tokens": 3}, "repetition_penalty": {"penalty": 1.3}},
@@ -222,7 +222,7 @@ def test_refusals_say_what_is_missing() -> None:
 
 
 class Tags(HTMLParser):
-    """Which elements and attributes stand in a page, and its text."""
+    """The elements and attributes of a page, and its text."""
 
     def __init__(self) -> None:
         super().__init__()

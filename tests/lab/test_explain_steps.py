@@ -1,4 +1,4 @@
-"""Explained exits, evictions and blocks, on the shipped examples: their numbers are the recorded ones and derive again."""
+"""Explained exits, evictions and blocks, on the shipped examples: their numbers are the recorded ones and are re-derived."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .runs import known
 
 
 def forgeable(trace: Trace) -> Trace:
-    """The same with its records in memory."""
+    """The same trace with its records in memory."""
     return Trace([copy.deepcopy(record) for record in trace.records()])
 
 
@@ -108,7 +108,7 @@ def test_what_a_strategy_lets_go_is_not_called_evicted(name: str) -> None:
 
 
 def windowed() -> Trace:
-    """A run of a toy whose cache is a window of four entries."""
+    """A run of a toy with a window of four entries as its cache."""
     import toys
 
     trace = toys.decode(toys.method(policy=("window", {"window": 4})), count=12).sink
@@ -126,7 +126,7 @@ def test_a_block_of_a_fixed_point_is_told_place_by_place() -> None:
     trace, more = (
         open_trace("jacobi"),
         open_trace("cllm"),
-    )  # which settles several tokens in more of its passes
+    )  # it settles several tokens in more of its passes
     several = 0
     for of, step in [(x, step) for x in (trace, more) for step in x.steps]:
         it, why = step.detail("fixed_point"), explain(of, step.step, what="step")
@@ -158,7 +158,7 @@ def test_a_draft_is_told_as_a_whole(name: str) -> None:
 
 def test_what_parts_told_of_a_step_stands_with_its_block() -> None:
     trace = open_trace("adaptive")
-    trace.header = replace(trace.header, tells=None)  # as where nobody declared what the numbers are
+    trace.header = replace(trace.header, tells=None)  # as in a record without declarations of its notes
     assert "told of this step" not in str(explain(trace, 1, what="step"))
     trace.header = replace(trace.header, tells=note_declarations(trace.header.method))
     said = str(explain(trace, 1, what="step"))
@@ -191,7 +191,7 @@ def test_every_depth_rule_is_explained_by_its_own_tests(name: str, settings: dic
     for step in trace.steps:
         why = explain(trace, step.step, what="exit")
         assert why.agrees is not False and why.rule.startswith(name.replace("_", " "))
-        if not step.exits:  # what is left out was known before
+        if not step.exits:  # the skipped layers were known beforehand
             known = settings.get("skip", ())
             due = [
                 x if x[0] != "l" else f"{kind}{x[1:]}"

@@ -18,7 +18,7 @@ from .runs import known, run
 
 
 def data(page: str) -> dict:
-    """What the file replays."""
+    """The data that the file replays."""
     return json.loads(Page(page).scripts[0])
 
 

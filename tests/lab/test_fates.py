@@ -1,4 +1,4 @@
-"""Fates: what a life says of merges and packing is what the cache's own log said."""
+"""Fates: an entry's lifetime reports the merges and packing that the cache's own log recorded."""
 
 from __future__ import annotations
 
@@ -73,11 +73,11 @@ def test_a_merge_that_is_learnt_while_others_are_looked_at_is_not_lost(
     def slow(parts: list[np.ndarray]) -> np.ndarray:
         joined = concatenate(parts)
         late.start()
-        late.join(0.1)  # it waits for this to end
+        late.join(0.1)  # `late` waits for this call to end
         return joined
 
     fates.learn(merge(5), 0)
-    fates.learn(merge(7, head=2), 0)  # no head of this model
+    fates.learn(merge(7, head=2), 0)  # this model has no such head
     monkeypatch.setattr(np, "concatenate", slow)
     assert fates.sources(1) <= {5, 6}
     monkeypatch.undo()

@@ -1,4 +1,4 @@
-"""The gallery's pages: what stands in them, that a trace's text stays text, and that thumbnails show what was recorded."""
+"""The gallery's pages: their content, a trace's text stays text, and thumbnails show the record."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_plain_script_has_no_name_and_no_import_left() -> None:
 @pytest.mark.browser
 @pytest.mark.xdist_group("drawn")
 def test_no_name_of_the_joined_scripts_hides_one_of_the_browser_s(driver: Any) -> None:
-    """A function of ours that is called `history` or `stop` would be found wherever a script means the browser's."""
+    """A function of ours named `history` or `stop` would shadow the browser's own in every script."""
     paths = [
         module.WEB / "scope.js",
         *(module.WEB / "scope").rglob("*.js"),

@@ -1,4 +1,7 @@
-"""What is given to look at: a trace, a run, a path, or the name of an example; everything else is refused in one sentence."""
+"""The accepted arguments of a view: a trace, a run, a path, or the name of an example.
+
+Everything else is refused in one sentence.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The curves of bench kv: a line a method, over bytes, against the full cache."""
+"""The curves of bench kv: one line per method, over bytes, compared with the full cache."""
 
 from __future__ import annotations
 

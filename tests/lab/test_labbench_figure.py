@@ -1,4 +1,4 @@
-"""The figure of LabBench: every number of it is one of the result, and names are text."""
+"""The figure of LabBench: every number in it comes from the result, and names are text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from decodescope.lab.figures.measured import labbench
 def one(
     accuracies: list[float | None], kinds: list[str], *, exactness: str = "lossless", **more: Any
 ) -> dict[str, Any]:
-    """A method's figures."""
+    """The figures of one method."""
     usual = dict(
         accuracy=0.5, tau=2.5, tokens_per_s=80.0, ratio=1.6, target_passes=40, peak_kv_bytes=3 << 20, step_kv_bytes=2 << 20,
         alike=1.0, identity={"equal": 3, "tied": 0, "parted": 0}, exactness=exactness,

@@ -1,4 +1,4 @@
-"""The depth map as a chart: each cell says what the record says of its layer, and the line runs where passes left."""
+"""The depth map as a chart: each cell shows the record of its layer, and the line runs where passes exited."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(**parts: Any) -> Trace:
 
 
 def cells(trace: Trace) -> list[str]:
-    """By column the letters that are drawn, read back from the bars."""
+    """For each column the letters that are drawn, read back from the bars."""
     drawing = figure(trace, "layers")
     drawn: dict[tuple[int, int], str] = {}
     for bars in (x for x in drawing.data if x.type == "bar"):
@@ -37,7 +37,7 @@ def cells(trace: Trace) -> list[str]:
 
 
 def line(trace: Trace) -> list[float | None]:
-    """By column the layer at which the line runs."""
+    """For each column the layer at which the line runs."""
     marks = [x for x in figure(trace, "layers").data if x.name == "where passes left"]
     return [None if y is None else y + 0.5 for y in marks[0].y[::2]] if marks else []
 

@@ -1,4 +1,4 @@
-"""Lives: what the records say of each entry is what the cache itself holds; reasons, overlaps and lost texts follow."""
+"""Lifetimes: the records agree with the entries in the cache itself; reasons, overlaps and lost texts follow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model is, on the page and as a chart: bytes and bits of the header, what is gone, and the heads by KV head."""
+"""The description of a model, on the page and as a chart: bytes and bits of the header, removed parts, heads by KV head."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ PANE = ".model-pane"
 
 @cache
 def made(kind: str) -> tuple[Decoder, Trace]:
-    """The toy after the transforms of a kind, and a run that tells it as its model."""
+    """The toy after the transforms of a kind, and a run that records it as its model."""
     decoder = toys.decoder().pack_weights()
     for one in parse_transform_list(KINDS[kind]):
         decoder = one.transform(decoder, TEXT)
@@ -62,7 +62,7 @@ def made(kind: str) -> tuple[Decoder, Trace]:
 
 
 def run(*models: dict[str, Any]) -> Trace:
-    """A finished run whose header tells these models, the draft's last."""
+    """A finished run whose header records these models, the draft's last."""
     trace = copy(known("plain"))
     trace.header = replace(
         trace.header, model=models[0], lanes={"draft": models[1]} if len(models) > 1 else {}
@@ -258,7 +258,7 @@ def test_two_models_are_shown_by_turns_and_a_narrow_page_has_room(driver: Any) -
 
 @cache
 def reported(weights: str) -> tuple[Any, Trace]:
-    """The toy as `load` makes it, and a run whose header tells what the transforms found."""
+    """The toy as `load` makes it, and a run whose header records the findings of the transforms."""
     decoder, rows = toys.decoder().pack_weights(), []
     for one in parse_transform_list(weights):
         before, decoder = decoder, one.transform(decoder, TEXT)
@@ -274,8 +274,10 @@ SEARCH = "evopress attention_blocks=1 ffn_blocks=1 generations=3 offspring=2 fir
 
 
 def test_heads_that_were_cut_in_two_turns_stand_where_they_were_in_the_whole_model() -> None:
-    """The second transform numbers the heads of the model that the first one left, whose KV heads stand by size; here they are
-    followed by their own weights."""
+    """The second transform numbers the heads of the model that the first one left.
+
+    That model has its KV heads ordered by size; this test follows them by their own weights.
+    """
     rows, trace = reported(TWICE)
     model = encode_models(trace.header)["target"]
     whole, last = toys.decoder().pack_weights(), rows[-1][1]

@@ -1,4 +1,4 @@
-"""What a part tells is drawn by its kind, and by nothing else: the part in these runs is one that there is not."""
+"""A part's notes are drawn by their kind, and by nothing else: the part in these runs does not exist in the package."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
 ROWS = """() => Object.fromEntries([...document.querySelectorAll('.note')].filter((x) => x.checkVisibility()).map((x) => [
   x.querySelector('b').innerText, { now: x.querySelector('.now').innerText, quiet: x.querySelector('p .quiet').innerText,
   label: x.querySelector('.plot').ariaLabel, spoken: x.querySelector('.plot').ariaValueText }]))"""
-# how much of a column of a picture is inked, from the middle of a step; what is drawn is what differs from the ground
+# the ink in one column of a picture, at the middle of a step; ink is what differs from the background
 INKED = """(word, step, count) => {
   const row = [...document.querySelectorAll('.note')].find((x) => x.querySelector('b').innerText === word);
   const canvas = row.querySelector('canvas'), ratio = devicePixelRatio, c = canvas.getContext('2d');
@@ -30,7 +30,7 @@ INKED = """(word, step, count) => {
 
 
 def show(drawn: Drawn, messages: list[dict[str, Any]], step: int = 4) -> dict[str, Any]:
-    """Draw the notes of a run beside its tree and card at a step. Returns its rows: word -> what stands there."""
+    """Draw the notes of a run next to its tree and card at a step. Returns its rows: word -> the content of the row."""
     drawn.run(
         """(told, i) => { window.view = S.mount(place, { views: ['tree', 'card', 'notes', 'time'] });
         told.forEach((one) => view.push(one)); view.seek(i); }""",

@@ -1,4 +1,4 @@
-"""Charts of what parts told: the data behind the marks, by kind."""
+"""Charts of parts' notes: the data behind the marks, by kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .planted import NOTES, planted, values
 from .runs import known
 
 COUNT = 20
-MISSING = (6, 13)  # steps in which some kinds say nothing
+MISSING = (6, 13)  # steps in which some kinds have no note
 
 
 def drawn(name: str, **more: Any) -> Any:

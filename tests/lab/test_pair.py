@@ -1,4 +1,4 @@
-"""Two runs under one scrubber: which step each shows, by token and by clock, against the trace itself."""
+"""Two runs under one scrubber: the step that each shows, by token and by clock, compared with the trace itself."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def writer(trace: Trace, token: int) -> int:
 
 
 def working(trace: Trace, seconds: float) -> int:
-    """The step in progress at a time after the first step began; after the end the last one."""
+    """The step in progress at a time after the first step began; after the end, the last step."""
     ends = accumulate(s.wall_us / 1e6 for s in trace.steps)
     return next((k for k, end in enumerate(ends) if end > seconds), len(trace.steps) - 1)
 
@@ -88,7 +88,7 @@ MOVED = """async (token) => { both.seek({ token: 1 }); asked.length = 0; both.se
 
 
 def test_a_move_takes_one_frame_and_asks_for_nothing_that_no_pane_shows(drawn: Drawn) -> None:
-    """What came without laws and maps has all of its tree."""
+    """A step that arrived without distributions and maps still has its whole tree."""
     traces = [known("tree"), known("heavy")]
     wires = [build_wire(trace) for trace in traces]
     sent = [[wire.head(), *map(wire.step, trace.steps)] for wire, trace in zip(wires, traces, strict=True)]
@@ -141,7 +141,9 @@ def test_steps_around_the_one_that_stands_are_there_before_somebody_goes_to_them
             drawn.run("() => { const before = asked.length; passes(1000); return asked.length - before; }")
             <= 1
         )
-        asked = drawn.run("() => asked")  # time passes on a busy machine too, so there may be more by now
+        asked = drawn.run(
+            "() => asked"
+        )  # time passes on a busy machine too, so there may be more requests by now
         assert asked == due[: max(k, len(asked))], (
             "one after the other, the nearest first, until all is there"
         )
@@ -211,7 +213,7 @@ def test_the_same_text_is_said_to_be_the_same(drawn: Drawn, plain: Trace, guesse
         drawn.run(push, which, sent[:-1])
     assert drawn.text(".parts") == "A and B are the same so far: 60 tokens."
     for which, sent in enumerate(runs):
-        drawn.run(push, which, sent[-1:])  # the end may come in a frame of its own
+        drawn.run(push, which, sent[-1:])  # the end may arrive in a frame of its own
     assert drawn.text(".parts") == "A and B wrote the same 60 tokens."
     assert drawn.page.locator(".parted").count() == 0
 
@@ -430,7 +432,7 @@ def test_a_fork_is_no_run_of_the_same_settings(drawn: Drawn, plain: Trace) -> No
     ]
 
 
-# Steps of 0 to 3 tokens come to two stores in any order, with holes; after each the answer is compared with one that reads all.
+# Steps of 0 to 3 tokens reach two stores in any order, with holes; each time the answer is compared with one that reads all.
 PARTINGS = """async () => {
   const { divergenceOf } = await import("/scope/pair/alignment.js");
   let seed = 7;

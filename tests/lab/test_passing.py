@@ -1,4 +1,4 @@
-"""A large tree is a picture while its steps go by, and becomes elements where one stands; both look alike."""
+"""A large tree is drawn as a picture while its steps play, and as elements when playback stops; both look alike."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PLACES = """() => [...document.querySelectorAll('.tree .node')].filter((x) => x.
 
 
 def large(more: int = 60) -> list[dict[str, Any]]:
-    """The messages of a run whose trees have so many further nodes, all of them guesses that nothing came to."""
+    """The messages of a run whose trees have so many additional nodes, all of them guesses without a result."""
     head, *rest = told(known("tree"))
     steps = [x for x in rest if x["kind"] == "step"]
     for step in steps:
@@ -30,7 +30,7 @@ def large(more: int = 60) -> list[dict[str, Any]]:
 
 
 def put(drawn: Drawn, messages: list[dict[str, Any]], at: int) -> None:
-    """Show a step as it passes: nothing waits for its elements."""
+    """Show a step during playback: nothing waits for its elements."""
     drawn.run(
         """(told, i) => { window.view = S.mount(place, { views: ['tree', 'card'] }); told.forEach((one) => view.push(one));
         view.seek(i); }""",
@@ -40,12 +40,12 @@ def put(drawn: Drawn, messages: list[dict[str, Any]], at: int) -> None:
 
 
 def held(drawn: Drawn) -> None:
-    """Let the next steps be pictures for as long as the test looks at them: the clock of the page stands still."""
+    """Keep drawing the next steps as pictures for as long as the test looks at them: the page's clock is stopped."""
     drawn.page.evaluate("() => { const now = performance.now(); performance.now = () => now; }")
 
 
 def shot(drawn: Drawn, width: int) -> np.ndarray:
-    """Where the tree stands, as it is seen."""
+    """A screenshot of the tree's place on the page."""
     box = drawn.page.locator(".tree-box").bounding_box()
     clip = {"x": box["x"] - 8, "y": box["y"], "width": width - 2 * box["x"] + 16, "height": box["height"]}
     return np.asarray(Image.open(io.BytesIO(drawn.page.screenshot(clip=clip))).convert("L")).astype(int)
@@ -134,7 +134,7 @@ def test_inks_of_the_picture_follow_the_theme(drawn: Drawn) -> None:
 
 @pytest.mark.nightly
 def test_trees_that_go_by_share_one_picture(drawn: Drawn) -> None:
-    """To make a new one for each takes longer than to draw it; what is seen is as high as the tree."""
+    """A new picture for each tree would take longer than drawing it; the visible part is as high as the tree."""
     messages = large()
     held(drawn)
     put(drawn, messages, 0)

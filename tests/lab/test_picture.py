@@ -1,4 +1,4 @@
-"""A picture that fills in: its cells, the pass of each, live rows, stand-ins and groups, what was refused, and keys."""
+"""A picture that fills in: its cells, the pass of each cell, live rows, stand-ins and groups, refused tokens, and keys."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from decodescope.lab.wire.picture_shape import encode_picture_shape
 
 from .drawn import Drawn, told
 
-PROMPT = [3, 1, 4, 0, 2]  # two cells are there
+PROMPT = [3, 1, 4, 0, 2]  # two cells are already given
 METHODS: dict[str, dict[str, Any]] = {
     "zipar": dict(strategy=("zipar", {"window": 3}), sampler="temperature"),
     "randar": dict(strategy=("randar", {"steps": 9}), sampler="temperature"),
@@ -28,7 +28,7 @@ METHODS: dict[str, dict[str, Any]] = {
 
 
 def run(name: str) -> Trace:
-    """A finished picture, its tokens read as letters."""
+    """A finished picture, with letters as the texts of its tokens."""
     method = toys.method(**METHODS[name])
     target = (
         toys.raster_target() if method.strategy.writes == "text" else toys.strategy_target(method.strategy)
@@ -43,13 +43,13 @@ def run(name: str) -> Trace:
 
 
 def standins(step: Step) -> list[list[int]]:
-    """Position and token of what a step fed in the place of cells to come."""
+    """Position and token of the stand-ins that a step fed instead of future cells."""
     canvas = step.detail_of("canvas")
     return [] if canvas is None else canvas.standins or []
 
 
 def cells(trace: Trace) -> list[tuple[int, int]]:
-    """(token, step) of each cell, step -1 of those that the prompt gives."""
+    """(token, step) of each cell; step -1 for the cells that the prompt gives."""
     came: dict[int, tuple[int, int]] = {0: (0, -1), 1: (2, -1)}
     for step in trace.steps:
         if (canvas := step.detail_of("canvas")) is not None:

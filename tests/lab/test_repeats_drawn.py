@@ -1,5 +1,7 @@
-"""What a text says again: told step by step as it is of the whole text, drawn where it goes round, and its rounds by the laws
-that were recorded."""
+"""Repetition in a text: the step-by-step record agrees with the whole text, and the page draws loops.
+
+The rounds of a loop are measured by the recorded distributions.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +59,7 @@ def test_steps_tell_the_stretches_of_the_whole_text_and_each_round_once(way: str
 
 @pytest.mark.parametrize("way", ["plain", "copied", "block"])
 def test_rounds_are_means_over_the_laws_that_the_steps_recorded(way: str) -> None:
-    """Against the law at each token, looked up by the path that led there."""
+    """Compared with the distribution at each token, looked up by the path that led there."""
     trace, p, best = run(way), list[float](), list[bool]()
     for step in trace.steps:
         assert step.tops is not None

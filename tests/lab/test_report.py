@@ -1,4 +1,4 @@
-"""The report: exact counts from traces made by hand, and what it says of the toy lab's runs."""
+"""The report: exact counts from handmade traces, and its statements about the toy lab's runs."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def step(  # noqa: PLR0913
     n: int = 1,
     us: tuple[float, float, float] = (100.0, 300.0, 50.0),
 ) -> Step:
-    """A step; tried: (node, ok) in order; us: drafting, verifying, and what lies between them and the whole."""
+    """A step. `tried` lists (node, ok) in order; `us` has the times of drafting, of verifying, and of the rest."""
     q = q or [0.5] * len(tokens)
     t = Trials(
         [node for node, _ in tried],
@@ -111,7 +111,7 @@ def trace(*steps: Step, rule: str = "lossless", **more: Any) -> Trace:
 
 
 def laws(*rows: tuple[int, list[float], list[float]], entropy: float = 1.0) -> Tops:
-    """Both whole laws at places: (place, p, q)."""
+    """The complete distributions of both models at places: (place, p, q)."""
     ids = np.array([list(range(len(p))) for _, p, _ in rows], np.int32)
     p, q = (np.array([row[k] for row in rows], np.float32) for k in (1, 2))
     places, rest = np.array([place for place, _, _ in rows], np.int32), np.zeros((len(rows), 3), np.float32)
@@ -223,7 +223,7 @@ def test_siblings_are_counted_by_their_turn_and_a_place_once() -> None:
 
 
 def test_what_typical_tries_off_the_path_is_left_out() -> None:
-    """Both first tokens pass; the second one's branch is longer, so what was tried under the first is on no path."""
+    """Both first tokens pass; the second one's branch is longer, so trials under the first one are on no path."""
     tried = [(0, True), (1, True), (2, False), (3, True)]
     one = step(
         0,
@@ -326,7 +326,7 @@ def test_what_cannot_be_counted_is_refused_in_a_sentence(traces: list[Trace], sa
 
 
 def test_a_draft_inside_which_the_text_ended_is_a_draft_for_every_reader(tmp_path: Path) -> None:
-    """A report counts nothing of it, and says why; tables, conditions, figures and exports show it."""
+    """A report counts nothing of such a run, and says why; tables, conditions, figures and exports show it."""
     parts, pair = dict(drafter=("draft_model", {"max_draft_tokens": 4})), toys.pair(noise=0.0)
     whole = toys.decode(toys.method(**parts), count=12, pair=pair)
     (first,) = whole.sink.steps[:1]
@@ -377,14 +377,14 @@ def test_overlap_agreement_and_the_second_guess_follow_from_the_laws() -> None:
     law = path_places.distributions_at(laws((-1, p, q)), -1)
     assert law is not None and law.drawn and not law.agree
     assert law.overlap == pytest.approx(0.2 + 0.3 + 0.1)
-    owed = np.maximum(np.subtract(p, q), 0) / 0.4  # what is left of p after a refusal: 0.75, 0, 0.25
+    owed = np.maximum(np.subtract(p, q), 0) / 0.4  # the residual of p after a refusal: 0.75, 0, 0.25
     again = np.array([0.2, 0.0, 0.1]) / 0.3  # q without token 1
     assert law.second_guess_chance(1) == pytest.approx(np.minimum(owed, again).sum())
 
 
 def test_tokens_that_are_not_shown_count_in_the_overlap() -> None:
     shown = laws((-1, [0.5, 0.1], [0.3, 0.3]))
-    shown.rest[0] = [0.4, 0.4, 0.15]  # of the others p is over q by 0.15
+    shown.rest[0] = [0.4, 0.4, 0.15]  # p exceeds q by 0.15 on the other tokens
     law = path_places.distributions_at(shown, -1)
     assert law is not None and law.overlap == pytest.approx(1 - 0.2 - 0.15, abs=1e-6)
 
@@ -448,7 +448,7 @@ def toy(length: int, sampler: str = "greedy") -> Trace:
 
 
 def test_a_shorter_draft_is_predicted_from_the_longer_one() -> None:
-    """Under a greedy law both write the same text; only the places at which drafts begin differ."""
+    """Under a greedy sampler both write the same text; only the places at which drafts begin differ."""
     long, short = report(toy(4)), report(toy(2))
     point = long.curve[2]
     assert point.tokens == pytest.approx(short.tokens / short.steps, rel=0.1)
@@ -461,7 +461,7 @@ def test_a_shorter_draft_is_predicted_from_the_longer_one() -> None:
 
 
 def test_prompt_lookup_is_predicted_to_the_step() -> None:
-    """Counted on the text of plain drafting, it is what prompt lookup then does."""
+    """The count on the text of plain drafting matches what prompt lookup then does."""
     drafted, looked = toy(4), toys.decode(toys.method(drafter="prompt_lookup"), count=300).sink
     assert drafted.tokens == looked.tokens and any(s.drafted for s in looked.steps)
     steps, tokens, sizes = advice.simulate_prompt_lookup(drafted.tokens, len(drafted.header.prompt), 300)
@@ -470,7 +470,7 @@ def test_prompt_lookup_is_predicted_to_the_step() -> None:
 
 
 def test_a_second_chain_is_predicted_from_the_laws() -> None:
-    """Against runs of the tree itself."""
+    """The prediction is compared with runs of the tree itself."""
     alone, both = (
         toys.decode(
             toys.method(drafter=("draft_model", dict(max_draft_tokens=2, width=w)), sampler="temperature"),

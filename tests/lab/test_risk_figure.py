@@ -1,4 +1,4 @@
-"""The figure of a calibration: every point of it is one of the file, and halves are chosen by the file's own test."""
+"""The figure of a calibration: every point comes from the file, and halves are chosen by the file's own test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The roofline of a step: prices against the cost model, places against the machine's own roof, and silence without one."""
+"""The roofline of a step: prices compared with the cost model, points with the machine's own roof; nothing without a roof."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_entries_without_tokens_are_read_too_where_nothing_was_drafted() -> None
 
 
 def made_of(words: str) -> Trace:
-    """A run on a model that transforms made of a toy."""
+    """A run on a model that transforms made from a toy."""
     whole = toys.pair()[0]
     whole = replace(whole, spec=replace(whole.spec, name=f"toy@{words}", weights=words))
     decoder = copy(whole.decoder)
@@ -227,7 +227,7 @@ def test_a_header_tells_the_machine_that_was_measured() -> None:
 
 
 def test_what_is_packed_behind_a_shortened_prompt_is_priced_so() -> None:
-    """Packed entries of a prompt are counted from where the target read it, not from where it was given."""
+    """Packed entries are counted on the shortened prompt that the target read, not on the prompt as it was given."""
     context, codec = ("gemfilter", dict(prompt_budget=12, kernel=3)), ("kivi", dict(group=4, buffer=4))
     trace = toys.decode(
         toys.method(prompt_compression=context, kv_compression=codec), toys.prompts(1, 60, seed=2)[0], count=8

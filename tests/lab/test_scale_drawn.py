@@ -1,4 +1,4 @@
-"""Rows on a scale on the page: answers against tau, whether one was kept, and what both models cost, as the record has it."""
+"""Rows on a scale on the page: answers against tau, whether one was kept, and the cost of both models, as recorded."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_the_wire_says_of_each_answer_what_the_record_says(router: str) -> None:
 
 
 def prob(x: float) -> str:
-    """A number of the toys as the page writes probabilities."""
+    """A number of the toys, written as the page writes probabilities."""
     return "0" if x == 0 else f"{x:.3f}"
 
 

@@ -1,4 +1,4 @@
-"""The stations of the method: a schedule where one decides, and one mark for the text of the whole run."""
+"""The stations of the method: a schedule if one decides, and one mark for the text of the whole run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The widget: what is sent, when, and what a reopened notebook holds; and two of them under one cursor."""
+"""The widget: what it sends, when, and what a reopened notebook holds; and two widgets under one cursor."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .runs import known, run
 
 
 class Clock:
-    """A clock that is set by hand, in the place of the `time` module."""
+    """A clock that the test sets by hand instead of the `time` module."""
 
     def __init__(self) -> None:
         self.now = 100.0

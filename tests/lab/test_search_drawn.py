@@ -1,4 +1,4 @@
-"""A search on the page: its tree as it grew, what is closed and why, the best so far, and the terms of every choice."""
+"""A search on the page: its growing tree, closed nodes with the reason, the best so far, and the terms of every choice."""
 
 from __future__ import annotations
 

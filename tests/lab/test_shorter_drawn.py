@@ -1,4 +1,4 @@
-"""A cut prompt on the page: every token with its reason, another budget made from the record, and what the look cost."""
+"""A compressed prompt on the page: every token with its reason, another budget computed from the record, and the cost."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ range.dispatchEvent(new Event('input')); }"""
 WORDS = Words(
     [" Who", " ran", ".", " the", " cat", " of", ",", " Bob", "\n\n", "?", " sat", "<b>", "<|end|>"]
 )
-WORDS.marks, WORDS.front = frozenset({12}), [12]  # type: ignore[attr-defined] # what a tokenizer has
+WORDS.marks, WORDS.front = frozenset({12}), [12]  # type: ignore[attr-defined] # attributes of a tokenizer
 LONG = [
     12,
     0,
@@ -47,10 +47,10 @@ CONTEXTS: dict[str, dict[str, Any]] = {
 
 
 def run(context: str, **knobs: Any) -> Trace:
-    big, small = (replace(x, tokenizer=WORDS) for x in toys.pair())  # type: ignore[arg-type] # stands in for one
+    big, small = (replace(x, tokenizer=WORDS) for x in toys.pair())  # type: ignore[arg-type] # a substitute tokenizer
     made = toys.method(prompt_compression=(context, {**CONTEXTS.get(context, {}), **knobs}))
     models = {"draft": small} if "draft" in made.lanes else {}
-    return toys.finish_session(Session(big, made, LONG, models=models, max_new_tokens=3)).sink  # type: ignore[return-value] # a trace
+    return toys.finish_session(Session(big, made, LONG, models=models, max_new_tokens=3)).sink  # type: ignore[return-value]
 
 
 @pytest.mark.parametrize("context", CONTEXTS)

@@ -1,4 +1,4 @@
-"""Slots on the page: the rows of a pass that stand for no token lie grey behind those that do, under what they hang on."""
+"""Slots on the page: rows of a pass without a token are grey, after the rows with tokens, under the nodes that they hang on."""
 
 from __future__ import annotations
 

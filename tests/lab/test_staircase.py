@@ -1,4 +1,4 @@
-"""The passes of a block pass by place: what is final, since when it was right, what was fast-forwarded and what stood still."""
+"""The passes of a block, place by place: what is final, since when it was right, what was fast-forwarded, and what stalled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from decodescope.lab.decision.block_progress import block_progress
 @pytest.mark.parametrize("guess", ["last", "random", "prompt"])
 @pytest.mark.parametrize("block", [1, 5, 0])
 def test_the_staircase_is_what_the_text_says_of_every_pass(block: int, guess: str) -> None:
-    """Found again by asking of each place, pass by pass backwards, whether it was right all along from there."""
+    """The test asks for each place, from the last pass backwards, since when it was right without interruption."""
     trace = toys.decode(
         toys.method(strategy=("jacobi", {"block": block, "initial_guess": guess})), seed=2
     ).sink

@@ -40,10 +40,10 @@ SYSTEM = {
     "GrayText",
     "ButtonText",
     "LinkText",
-}  # where the reader's own colours are forced
-# what is written on the shades of bits
+}  # when the reader's own colours are forced
+# text on the shades of bits
 ON_BITS = {"on-few": ("bits-1", "bits-2"), "bg": ("bits-3", "bits-4"), "on-many": ("bits-5",)}
-# of what is disabled, and of what stands in an empty box: the one is exempt, the other repeats a label
+# disabled elements are exempt; the text of an empty box repeats a label
 QUIET = ("faint",)
 
 
@@ -58,11 +58,11 @@ def test_text_and_marks_stand_out(palette: dict[str, str]) -> None:
         assert contrast(palette[text], palette[soft]) >= 4.5, f"{text} on {soft}"
     for text, shades in ON_BITS.items():
         assert all(contrast(palette[text], palette[shade]) >= 4.5 for shade in shades), text
-    for solid in ("ink", "reject"):  # pressed buttons, the badge of a record that lies
+    for solid in ("ink", "reject"):  # pressed buttons, and the badge of a record that does not re-derive
         assert contrast(palette["bg"], palette[solid]) >= 4.5, f"bg on {solid}"
 
 
-SEEN = {  # linear light as eyes with all cones see it, and as those without one kind do (Machado et al. 2009, severity 1)
+SEEN = {  # linear light for eyes with all cones, and for eyes without one kind (Machado et al. 2009, severity 1)
     "all": ((1, 0, 0), (0, 1, 0), (0, 0, 1)),
     "no long": (
         (0.152286, 1.052583, -0.204868),
@@ -84,7 +84,7 @@ XYZ = (
     (0.43388, 0.37622, 0.18990),
     (0.2126, 0.7152, 0.0722),
     (0.01772, 0.10946, 0.87282),
-)  # of white: 1, 1, 1
+)  # white gives 1, 1, 1
 
 
 def cielab(colour: str, eye: str) -> tuple[float, float, float]:
@@ -118,7 +118,7 @@ def test_text_has_no_other_colours_than_those_that_were_computed(sheet: Path) ->
 
 @pytest.mark.parametrize("sheet", SHEETS, ids=lambda x: x.name)
 def test_no_rule_is_for_whatever_follows(sheet: Path) -> None:
-    """Under such a rule all tokens of a text were styled anew whenever the caret moved."""
+    """Under such a rule all tokens of a text were styled again whenever the caret moved."""
     assert not re.findall(r"[+~]\s*\*[^{}]*\{", sheet.read_text(encoding="utf-8"))
 
 

@@ -1,4 +1,4 @@
-"""Threads that were timed behind a step stand in the time lane, with words for whoever points at the mark or steps there."""
+"""The time lane marks where threads were timed after a step, and describes it at the mark and at that step."""
 
 from __future__ import annotations
 

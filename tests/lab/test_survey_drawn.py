@@ -1,4 +1,4 @@
-"""What a step held against each other on the page: every span of a passage as a map, and the texts of a vote."""
+"""A step's comparisons on the page: every span of a passage as a map, and the texts of a vote."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def voted() -> Trace:
 
 
 def survey(trace: Trace, step: int) -> dict[str, Any]:
-    """What the page is told of the only matrix of a step, counted from the last where below 0."""
+    """The page's data for the only matrix of a step; a negative step counts from the last."""
     steps = [one for one in told(trace) if one["kind"] == "step"]
     (message,) = steps[step]["survey"]
     return message
@@ -49,7 +49,7 @@ def losses_of(trace: Trace) -> tuple[np.ndarray, tuple[int, int]]:
 
 
 def vote_of(trace: Trace) -> tuple[list[float], int, np.ndarray]:
-    """The votes, the text that was chosen, and how like each two are."""
+    """The votes, the text that was chosen, and how similar each two are."""
     tally, like = trace.steps[-1].details or ()
     assert isinstance(tally, TallyDetail) and isinstance(like, MatrixDetail) and like.numbers is not None
     return tally.columns["votes"], tally.values["chosen"], like.numbers

@@ -1,4 +1,4 @@
-"""Tables of a trace: a row for each thing, and figures that agree with the summary."""
+"""Tables of a trace: one row per thing, and figures that agree with the summary."""
 
 from __future__ import annotations
 

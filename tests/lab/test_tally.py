@@ -1,4 +1,4 @@
-"""What a step tried by itself: each number beside the threshold that decided, in Python's words and on the card."""
+"""What a step tried by itself: each number with the threshold that decided, in Python's words and on the card."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def of(trace: Trace, step: Step) -> StepTally:
 
 
 def declared(strategy: str, name: str, columns: dict[str, list], **knobs: float) -> list[TallyRow]:
-    """The rows of a card of one detail, by the declaration of a strategy."""
+    """The rows of a card for one detail, by the declaration of a strategy."""
     trace = run("lexical_units")
     method = trace.header.method | {"strategy": {"name": strategy, **knobs}}
     header = replace(trace.header, details=registry("strategy")[strategy].details, method=method)
@@ -147,7 +147,7 @@ def test_rows_without_room_wait_until_they_are_asked_for() -> None:
 
 @cache
 def routed(router: str, tau: float | None = None) -> Trace:
-    """Two models by the first settings of a router; EAD's tau lies among the entropies of the toys."""
+    """Two models under a router's first settings. For EAD tau is set within the range of the toys' entropies."""
     knobs = (
         {"tau": 1.0, "min_turn_tokens": 2, "window": 2}
         if router == "entropy"
@@ -243,7 +243,7 @@ def test_a_run_of_one_model_has_no_key_for_a_small_one(drawn: Drawn) -> None:
 @pytest.mark.xdist_group("drawn")
 @pytest.mark.parametrize(
     "name", thinned(2, [x for x in NAMES if x != "planned"])
-)  # which has a card of its own
+)  # "planned" has a card of its own
 def test_the_card_draws_each_row_and_derives_it_again(name: str, drawn: Drawn) -> None:
     trace = run(name)
     drawn.run(

@@ -1,4 +1,4 @@
-"""Terms say what they mean: to a pointer, to a screen reader, and in the list of keys; each text stands once."""
+"""Definitions of terms: for a pointer, for a screen reader, and in the list of keys; each text exists once."""
 
 from __future__ import annotations
 

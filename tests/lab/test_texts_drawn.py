@@ -1,4 +1,4 @@
-"""Texts that are drawn until one becomes the run's: what the headline, the card and the notes say of them on the page."""
+"""Texts that are drawn until one becomes the run's: how the headline, the card and the notes on the page describe them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads on the page: a lane for each with its texts, where it forked and ended, and what all of them took."""
+"""Threads on the page: a lane for each with its texts, where it forked and ended, and the cost of all of them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("drawn")]
 
 
 def forked(count: int = 60, **more: Any) -> Trace:
-    """A finished run of the toy that forks, its tokens read as letters."""
+    """A finished run of the toy that forks, with letters as the texts of its tokens."""
     target = toys.target(seed=toys.LIVELY)
     target.tokenizer = Words(TEXTS)  # type: ignore[assignment]
     made = toys.method(strategy=("apar", {"fork_token": "5", "child_token": "12"}))

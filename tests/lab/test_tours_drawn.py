@@ -1,4 +1,4 @@
-"""What a tour quotes stands on the page: every number of its text, at that stop, with the places that the page gives it."""
+"""The page shows what a tour quotes: every number of its text, at that stop, in the precision of the page."""
 
 from __future__ import annotations
 
@@ -32,13 +32,16 @@ def opened(drawn: Drawn, example: Example) -> list[dict[str, Any]]:
 
 
 def at(drawn: Drawn, step: int, node: int) -> str:
-    """All that the page says at a node."""
+    """Everything that the page shows at a node."""
     drawn.run("(step, node) => view.select({ step, node })", step, node)
     return str(drawn.page.evaluate(SEEN))
 
 
 def stands(number: str, seen: str) -> bool:
-    """Whether a page says this number, or one that is the same up to the places of both; a share with two at least."""
+    """True if a page shows this number, or one that agrees in the digits of both.
+
+    For a share at least two digits must be shown.
+    """
     places = len(number.partition(".")[2])
     for other in NUMBER.findall(seen):
         shown, apart = len(other.partition(".")[2]), abs(float(other) - float(number))

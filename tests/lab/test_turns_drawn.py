@@ -1,4 +1,4 @@
-"""Two lanes: who wrote each token, what decided it, and what was read and taken back, as the record has it."""
+"""Two lanes: who wrote each token, what decided it, and what was read and taken back, as recorded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run(router: str) -> Trace:
 
 
 def tried(trace: Trace) -> list[dict[str, Any]]:
-    """What each step says of both models on the wire."""
+    """The lanes of both models on the wire, step by step."""
     return [x["lanes"] for x in told(trace) if x["kind"] == "step"]
 
 

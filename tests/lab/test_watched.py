@@ -1,4 +1,4 @@
-"""A run while it goes, and its knobs: what is drawn, stopped, begun again and compared."""
+"""A live run and its knobs: what is drawn, stopped, started again and compared."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_run_is_shown_while_it_goes() -> None:
 
 def test_its_stop_ends_it() -> None:
     running = begun(count=LONG)
-    running.pause()  # a toy's thousand tokens may be over before a busy machine has drawn the view
+    running.pause()  # a toy's thousand tokens may finish before a busy machine has drawn the view
     view = show(running)
     running.resume()
     view._stop.click()
@@ -66,12 +66,12 @@ def test_another_run_takes_the_place_of_the_first() -> None:
 
 def test_moving_a_knob_runs_again_and_the_run_before_ends() -> None:
     first = begun(looked_up(), LONG)
-    first.pause()  # or it may end before the knob's patience does
+    first.pause()  # otherwise it may end before the knob's waiting time does
     panel = controls(first)
     knob = panel.panels[0].knobs["drafter.max_draft_tokens"]
     assert isinstance(knob, ipywidgets.IntSlider) and knob.value == 4 and (knob.min, knob.max) == (1, 64)
     knob.value = 9
-    knob.value = 2  # both within the patience: one run
+    knob.value = 2  # both changes are within the waiting time: one run
     second = eventually(lambda: panel.runs[0] if panel.runs[0] is not first else None)
     assert second.method.drafter == PromptLookup(max_draft_tokens=2, ngram=1)
     eventually(lambda: first.is_over)

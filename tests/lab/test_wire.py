@@ -1,4 +1,4 @@
-"""The wire: what a view is told, and that it is data."""
+"""The wire: what a view receives, and that it is data."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_counters_equal_the_summary() -> None:
 
 
 def laws() -> Tops:
-    """Of the root, of node 0; the second row is shorter."""
+    """The distributions of the root and of node 0; the second row is shorter."""
     p, q = np.array([[0.3, 0.25], [0.1, 0.0]], "<f4"), np.array([[0.7, 0.1], [0.4, 0.0]], "<f4")
     rest = np.array([[0.45, 0.2, 0.3], [0.9, 0.6, 0.5]], "<f4")
     return Tops(
@@ -262,7 +262,7 @@ def test_laws_of_a_run_add_up_to_one_and_keep_every_bit() -> None:
 
 
 def kept_by_replay(steps: list[dict], rows: int) -> list[list[set[int]]]:
-    """Per step and row the positions that are still held, from the wire alone."""
+    """For each step and row the positions that are still held, from the wire alone."""
 
     def flat(runs: list) -> set[int]:
         return {p for run in runs for p in (range(run[0], run[1] + 1) if isinstance(run, list) else [run])}

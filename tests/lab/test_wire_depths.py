@@ -1,4 +1,4 @@
-"""Depths on the wire: letters of the layers that ran, exits with their tests, and layers saved net of what they cost."""
+"""Depths on the wire: letters of the layers that ran, exits with their tests, and the saved layers net of their cost."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_drafting_passes_stand_before_the_check_and_name_their_own_exit() -> Non
     assert drafted
     for record, step in drafted:
         ran = step["depth"]["ran"]
-        # then the last token ran through the layers below the check, too
+        # then the last token also ran through the layers below the check
         entered = ran[-1][0].startswith("-")
         assert [row[2] for row in ran] == [1] * (len(record.draft.tokens) + entered) + [0]
         last = step["depth"]["exits"][-1]

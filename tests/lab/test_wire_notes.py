@@ -1,4 +1,4 @@
-"""Notes on the wire: what was told, with nodes counted as a view counts them, and within the budget."""
+"""Notes on the wire: the recorded notes, with nodes counted as a view counts them, and within the budget."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .runs import known
 
 
 def of(trace: Trace, k: int, *, whole: bool = True) -> dict[str, Any]:
-    """What the message of step k says of the planted part."""
+    """The planted part's notes in the message of step k."""
     return json.loads(encode(build_wire(trace).step(trace.steps[k], whole=whole)))["notes"]["drafter"]
 
 
@@ -139,8 +139,8 @@ def test_a_part_from_outside_is_heard_with_no_other_edit(monkeypatch: pytest.Mon
         }
 
 
-SPOKEN = ("seen", "rows")  # where tokens have the text that the model gives them
-FIRST = {  # what has to be seen from the beginning
+SPOKEN = ("seen", "rows")  # in these notes tokens have the text that the model gives them
+FIRST = {  # notes that must be visible from the beginning
     "mu against tau": (dict(sampler="mirostat"), "sampler", {"mu"}),
     "a bar that moves": (
         dict(drafter="draft_model", schedule="confidence"),

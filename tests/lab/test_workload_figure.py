@@ -1,4 +1,4 @@
-"""The figure of a cache of answers: each request once by each rule, and the numbers by which an answer went."""
+"""The figure of an answer cache: each request once by each rule, and the numbers that decided each answer."""
 
 from __future__ import annotations
 

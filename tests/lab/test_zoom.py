@@ -1,4 +1,4 @@
-"""Time seen closer: wheel, drag, pinch, keys and buttons on the steps of one run and on the clocks of several."""
+"""Zooming in on time: wheel, drag, pinch, keys and buttons on the steps of one run and on the clocks of several."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ONE = """(told) => {
 
 
 class Hands:
-    """Somebody at the lanes of a page."""
+    """A user of the lanes of a page."""
 
     def __init__(self, drawn: Drawn, box: str):
         self.drawn, self.page, self.box = drawn, drawn.page, drawn.page.locator(box)
@@ -59,7 +59,7 @@ class Hands:
 
 @pytest.fixture
 def alone(drawn: Drawn) -> Iterator[Hands]:
-    """One run, whose page is higher than the window."""
+    """One run, on a page higher than the window."""
     drawn.run(ONE, told(run("plain greedy")))
     drawn.run("() => view.seek(30)")
     yield Hands(drawn, ".lane-box")
@@ -74,13 +74,13 @@ def beside(drawn: Drawn) -> Iterator[Hands]:
 
 
 def seen(hands: Hands) -> tuple[int, int] | None:
-    """The steps that are seen of one run; None: all."""
+    """The visible steps of one run; None: all."""
     words = re.search(r"steps (\d+) to (\d+) are seen", hands.drawn.text(".time-pane .quiet"))
     return (int(words[1]), int(words[2])) if words else None
 
 
 def clock(hands: Hands) -> tuple[float, float] | None:
-    """The milliseconds that are seen of several runs; None: all."""
+    """The visible milliseconds of several runs; None: all."""
     words = re.search(
         r", ([\d.]+) to ([\d.]+) ms seen", hands.drawn.page.locator(".lanes").get_attribute("aria-label")
     )
@@ -197,7 +197,7 @@ def test_clocks_of_two_runs_are_seen_closer_on_one_axis(beside: Hands) -> None:
         "() => Math.max(...both.views.map((v) => v.store.steps.at(-1).sum.decode)) * 1000"
     )
     assert 0 < first < last < spent and last - first == pytest.approx(spent / 1.01**120, rel=0.05)
-    # a click leads both runs to that moment
+    # a click moves both runs to that moment
     beside.page.mouse.click(*beside.at(0.5))
     beside.drawn.settled()
     here = beside.drawn.run("() => both.at")
@@ -210,7 +210,7 @@ def test_clocks_of_two_runs_are_seen_closer_on_one_axis(beside: Hands) -> None:
         here["seconds"],
     )
     assert here["steps"] == due
-    # keys go along, the place stays; the other end is brought into sight by the slider
+    # arrow keys move the visible range, and the position stays; the slider brings the other end into view
     beside.box.focus()
     beside.press("ArrowRight", "ArrowRight")
     assert clock(beside)[0] > first and beside.drawn.run("() => both.at") == here

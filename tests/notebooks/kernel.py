@@ -1,4 +1,4 @@
-"""A Jupyter of our own: this interpreter's kernel, and no folder, setting or network of whoever runs the tests."""
+"""A separate Jupyter: this interpreter's kernel, and no folder, setting or network access of the user who runs the tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def commit() -> str:
-    """The commit that is checked out; without git nothing."""
+    """The checked-out commit; an empty string without git."""
     try:
         return subprocess.run(
             ["git", "-C", ROOT, "rev-parse", "HEAD"], capture_output=True, text=True
@@ -29,7 +29,7 @@ def commit() -> str:
 
 
 def drawn(count: int, commit: str) -> list[Path]:
-    """`count` notebooks, drawn by a commit, so that in time every one has its turn."""
+    """`count` notebooks, chosen by the commit's hash, so that over time every notebook is chosen."""
     seed = int.from_bytes(hashlib.sha256(commit.encode()).digest()[:8], "big")
     return random.Random(seed).sample(NOTEBOOKS, count)
 
@@ -42,7 +42,7 @@ def in_turns(count: int) -> list[Any]:
 
 
 def at_home(folder: Path, patch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Point every Jupyter path into `folder`, with one kernel there, and close the way to the network."""
+    """Point every Jupyter path into `folder`, provide one kernel there, and block the network."""
     spec = folder / "jupyter" / "kernels" / "python3"
     spec.mkdir(parents=True)
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]

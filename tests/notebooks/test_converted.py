@@ -1,4 +1,4 @@
-"""A notebook as HTML, by nbconvert: the frozen picture in it draws, moves by its slider, and asks nobody."""
+"""A notebook as HTML, by nbconvert: its frozen picture is drawn, moves by its slider, and requests nothing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_frozen_scope_lives_on_in_a_converted_notebook(driver: Any, tmp_path: 
     page = driver.new_page(viewport={"width": 1280, "height": 900})
     asked: list[Any] = []
     page.on("request", lambda request: asked.append((request.url, request.frame)))
-    # nbconvert's own page names three scripts
+    # nbconvert's own page refers to three scripts
     page.route(lambda url: url.startswith("http"), lambda route: route.abort())
     page.goto(file.as_uri(), wait_until="domcontentloaded")
     frame = page.frame_locator("iframe[title='decoding run']")

@@ -1,4 +1,4 @@
-"""The chapters of the course: each has every part that a chapter has, and its exercises know right from wrong."""
+"""The chapters of the course: each has every required part, and its exercises distinguish right from wrong answers."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from decodescope.lab.course.exercise import RIGHT, Exercise, same_function
 
 from .kernel import NOTEBOOKS
 
-# the first two came before and have a form of their own
+# the first two chapters are older and have a form of their own
 CHAPTERS = [path for path in NOTEBOOKS if int(path.stem[:2]) > 2]
 PARTS = ("## Exercise", "## Break it", "## What the paper measured", "## Sources")
 
 
 def exercises(path: Path) -> dict[str, Exercise]:
-    """Those of a chapter, by name: 03_trees.ipynb has them in lab/course/exercises/trees.py."""
+    """The exercises of a chapter, by name: those of 03_trees.ipynb are in lab/course/exercises/trees.py."""
     module = importlib.import_module(f"decodescope.lab.course.exercises.{path.stem[3:]}")
     return {name: x for name, x in vars(module).items() if isinstance(x, Exercise)}
 
@@ -53,7 +53,7 @@ def test_chapter_has_every_part(path: Path) -> None:
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 def test_what_the_prose_claims_is_asserted(path: Path) -> None:
-    """In cells that stand folded: readers may open them, and CI runs them."""
+    """The assertions are in folded cells: readers may open them, and CI runs them."""
     claims = [
         cell for cell in nbformat.read(path, as_version=4).cells if "claims" in cell.metadata.get("tags", [])
     ]
@@ -71,7 +71,7 @@ def test_what_the_prose_claims_is_asserted(path: Path) -> None:
 
 @pytest.mark.parametrize("path", CHAPTERS, ids=lambda path: path.stem)
 def test_chapter_sets_its_exercises(path: Path) -> None:
-    """Every one is asked with three dots in the place of the answer."""
+    """Every exercise is set with three dots instead of the answer."""
     assert exercises(path)
     trees = [
         ast.parse(cell.source) for cell in nbformat.read(path, as_version=4).cells if cell.cell_type == "code"
@@ -140,7 +140,7 @@ def test_a_guess_stands_beside_what_came() -> None:
     table = asked.compare_with(2.5, paper=3.0, source="Leviathan et al. 2023")
     assert [row[1] for row in table.rows] == ["5", "2.5", "3"]
     assert "factor of 2: you guessed too much" in str(table) and "Leviathan" in table._repr_html_()
-    asked._asked.value = 2.4  # what a reader's hand does
+    asked._asked.value = 2.4  # simulates a reader's input
     assert asked.guess == 2.4 and "Within ten percent" in str(asked.compare_with(2.5))
     which = choose("Which?", ["a", "b"])
     assert which.guess is None

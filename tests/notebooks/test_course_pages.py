@@ -1,4 +1,4 @@
-"""The notebooks of a gallery's course: run by the kernel of this Python, those that fail left out."""
+"""The notebooks of a gallery's course: run by the kernel of this Python; notebooks that fail are left out."""
 
 from __future__ import annotations
 

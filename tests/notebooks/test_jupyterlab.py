@@ -21,20 +21,23 @@ from waiting import eventually
 
 from .kernel import at_home, in_turns
 
-pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("jupyterlab")]  # beside the page's tests
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.xdist_group("jupyterlab"),
+]  # at the same time as the page's tests
 NEWS = "@jupyterlab/apputils-extension:announcements"  # asks for permission to fetch news
-# cells out of sight are drawn as well
+# cells out of view are drawn as well
 WHOLE = {"@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"}}
 RUN_S = 240
-LONG_MS = 150_000  # for one thing to happen, on a machine that is busy with others
-SLIDER = ".ds input:is(.scrub, .along)"  # of a run, of a comparison
-# asked of the kernel by a cell behind the others: the step of the first picture, or the place of the first comparison
+LONG_MS = 150_000  # waiting time for one event, on a machine that is busy with other work
+SLIDER = ".ds input:is(.scrub, .along)"  # the slider of a run, or of a comparison
+# an appended cell asks the kernel for the step of the first picture, or for the place of the first comparison
 PLACE = """from decodescope.lab.views.compare import Comparison
 from decodescope.lab.views.scope import Scope
 picture = next(x for x in Out.values() if isinstance(x, (Scope, Comparison)))
 f"the kernel reads {picture.step if isinstance(picture, Scope) else picture.token}."
 """
-# every cell has its number, those that stand folded show none; or one has failed, after which no other runs
+# every cell has its number, and folded cells show none; or one has failed, after which no other runs
 ALL_RAN = """() => {
     const all = [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt:not(.jp-Placeholder-prompt)')];
     return document.querySelector('.jp-RenderedText[data-mime-type*=error]')
@@ -79,7 +82,7 @@ def jupyterlab(folder: Path, notebook: str, env: dict[str, str]) -> Iterator[str
 
 
 def answers(address: str) -> bool:
-    """Whether somebody is there."""
+    """True if a server answers there."""
     try:
         urllib.request.urlopen(address, timeout=2).close()
         return True
@@ -168,7 +171,7 @@ def test_a_run_is_drawn_while_it_goes_stopped_and_begun_again(
         page.click(".jp-CodeCell >> nth=3 >> .cm-content")
         page.keyboard.press("Shift+Enter")
         page.wait_for_selector(".jp-OutputArea-output >> text=cancelled")
-        page.locator(".widget-readout").first.fill("3")  # the length of its drafts
+        page.locator(".widget-readout").first.fill("3")  # the length of the drafts
         page.keyboard.press("Enter")
         page.wait_for_selector(".ds >> text=/^length 3, ngram/")
         assert not page.locator(".jp-RenderedText[data-mime-type*=error]").count()
@@ -188,7 +191,7 @@ def visited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, Pat
 
 
 def with_a_question(path: Path, work: Path) -> None:
-    """The chapter in `work`, with one more cell: what the kernel knows of the first picture's place."""
+    """The chapter in `work`, with one more cell that prints the first picture's position as the kernel knows it."""
     book = nbformat.read(path, as_version=4)
     book.cells.append(new_code_cell(PLACE))
     nbformat.write(book, work / path.name)
@@ -197,8 +200,10 @@ def with_a_question(path: Path, work: Path) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("path", in_turns(1))
 def test_a_chapter_lives_in_jupyterlab(path: Path, driver: Any, visited: tuple[str, Path]) -> None:
-    """It opens and runs, its pictures and charts are drawn, a slider that is moved is read in the kernel, and no request leaves
-    the machine."""
+    """The chapter opens and runs, and its pictures and charts are drawn.
+
+    A moved slider is read in the kernel, and no request leaves the machine.
+    """
     address, work = visited
     with_a_question(path, work)
     page = driver.new_page(viewport={"width": 1360, "height": 1000})

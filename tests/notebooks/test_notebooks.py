@@ -1,4 +1,4 @@
-"""The notebooks run from top to bottom, offline, and are written as notebooks of ours are."""
+"""The notebooks run from top to bottom, offline, and follow the form of this project's notebooks."""
 
 from __future__ import annotations
 
@@ -38,14 +38,16 @@ def code(notebook: Any) -> list[Any]:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_imports_names_that_exist(path: Path) -> None:
-    """A name that the package no longer has is found in every chapter, also where the chapter is not run."""
+    """A name that the package no longer has is found in every chapter, even if the chapter is not run."""
     exec(compile(code(nbformat.read(path, as_version=4))[0].source, path.name, "exec"), {})
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_notebook_keeps_to_its_form(path: Path) -> None:
-    """Imports stand in the first code cell alone, definitions and cells are short. What the reader is to write whole, a rule or
-    a drafter of their own, stands in a cell with the tag `definition`, of 40 lines at most."""
+    """Imports are only in the first code cell; definitions and cells are short.
+
+    A rule or a drafter that the reader writes completely is in a cell with the tag `definition`, of 40 lines at most.
+    """
     notebook = nbformat.read(path, as_version=4)
     nbformat.validate(notebook)
     for number, cell in enumerate(code(notebook)):

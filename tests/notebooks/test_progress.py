@@ -1,4 +1,4 @@
-"""Progress in a notebook: a bar stands in the cell while the work goes on, and leaves nothing in its outputs."""
+"""Progress in a notebook: a bar is in the cell while the work runs, and leaves nothing in its outputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WORK = """with Progress("counting", 4, "things") as work:
 
 
 def executed(*cells: str) -> list[NotebookNode]:
-    """The cells with their outputs."""
+    """Run the cells and return them with their outputs."""
     book = new_notebook(cells=[new_code_cell(x) for x in cells])
     NotebookClient(book, timeout=60, kernel_name="python3", allow_errors=True).execute()
     return book.cells

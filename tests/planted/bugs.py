@@ -1,7 +1,7 @@
-"""Planted bugs: changes of a line or a few, each of which a test of `make test` has to find.
+"""Planted bugs: changes of one or a few lines, each of which a test of `make test` has to find.
 
-Where a bug's code is changed, its entry is changed with it: a test says which of them no longer fit. `tests` are the files that
-are asked first; they are part of what `make test` runs.
+When the code of a bug changes, its entry must change with it: a test lists the entries that no longer fit. `tests` are the
+files that run first; they are part of what `make test` runs.
 """
 
 from __future__ import annotations
@@ -10,7 +10,11 @@ from typing import NamedTuple
 
 
 class Bug(NamedTuple):
-    """One bug. file: from the root;  right, wrong: text that is there once, and what replaces it;  tests: files that find it"""
+    """One bug.
+
+    file: its path from the root;  right, wrong: a text that occurs once in the file, and its replacement;  tests: files that
+    find the bug
+    """
 
     name: str
     file: str
@@ -29,7 +33,7 @@ KERNELS = ("tests/engine/test_kernels.py",)
 LAW = ("tests/law/test_exact.py", "tests/law/test_edges.py", "tests/law/test_chance.py")
 
 BUGS = (
-    # acceptance: what is kept, and what is drawn after a refusal
+    # acceptance: which tokens are kept, and what is drawn after a refusal
     Bug("the residual is not taken", RULES, "rest = (r - q).clamp_min_(0)", "rest = r.clone()", LAW),
     Bug("the residual keeps the refused token", RULES, "as_array(rest)[x] = 0.0", "as_array(rest)[x] *= 1.0", LAW),
     Bug("an empty residual is not renormalised", RULES, "rest.div_(total) if float(total) > 0 else r / r.sum()", "rest.div_(total)",
@@ -57,7 +61,7 @@ BUGS = (
     Bug("a passenger is accepted", DRAFT, "if self.acceptable is None or self.acceptable[i]:", "if True:", ("tests/methods/test_token_recycling.py", *LAW)),
     Bug("passengers are counted as drafted", DRAFT, "return len(self.tokens) if self.acceptable is None else sum(self.acceptable)", "return len(self.tokens)", LAW),
     Bug("the mask of slots shows them to the tree", DRAFT, "seen[n:, :n] = tree[rows]", "seen[:n, n:] = tree[rows].T", ("tests/engine/test_slots.py", "tests/methods/test_ppd.py")),
-    # what a verdict makes of the text
+    # how a verdict changes the text
     Bug("a stop token does not cut the verdict", SETTLE, "emitted, origins = emitted[:count], origins[:count]", "pass", LAW),
     Bug("the sampler's state is not brought along", SETTLE, "s.sampler_state = at.state_after(token)", "at.state_after(token)", LAW),
     Bug("the path is not cut with the text", SETTLE, "verdict = replace(verdict, path=verdict.path[:count], token=None)", "verdict = replace(verdict, token=None)", LAW),
@@ -100,7 +104,7 @@ BUGS = (
     Bug("the accepted context is not learnt", METHODS + "drafters/lookup/token_recycling.py", "for row in sorted(accepted):", "for row in ():", ("tests/methods/test_token_recycling.py",)),
     Bug("a node is scored by what it is not", METHODS + "drafters/lookup/trie.py", "score = (1 - self.output_weight) * x.f_in + self.output_weight * x.f_out", "score = self.output_weight * x.f_in + (1 - self.output_weight) * x.f_out", ("tests/methods/test_trie.py",)),
     Bug("siblings drawn with replacement are called without", METHODS + "drafters/draft_model/rsd_s.py", "left = slot.phi + math.log1p(-taken)", "left = slot.phi", ("tests/methods/test_rsd.py", *LAW)),
-    # policies, codecs, depth, schedules, laws
+    # policies, KV compression, depth, schedules, guidance
     Bug("heavy hitters are those without mass", METHODS + "policies/h2o.py", 'return store.column("mass")', 'return -store.column("mass")', ("tests/contracts/test_grid.py", "tests/methods/test_h2o.py")),
     Bug("TOVA looks at the first row", METHODS + "policies/tova.py", "given = rows[:, :, :, -1].mean((1, 2))", "given = rows[:, :, :, 0].mean((1, 2))", ("tests/contracts/test_grid.py", "tests/methods/test_tova.py")),
     Bug("long keys stay", METHODS + "policies/key_norm.py", 'return -store.column("norm")', 'return store.column("norm")', ("tests/contracts/test_grid.py", "tests/methods/test_key_norm.py")),
@@ -112,7 +116,7 @@ BUGS = (
     Bug("guidance leaves out what is likely", METHODS + "guidance/contrastive.py", "return (p - self.strength * q).masked_fill_(p < floor, -torch.inf)\n\n    def observe", "return (p - self.strength * q).masked_fill_(p > floor, -torch.inf)\n\n    def observe", ("tests/law/test_guidance.py", "tests/methods/test_contrastive.py")),
     Bug("k-SEQ tests without rho", METHODS + "acceptance/spectr.py", "ok, u = chance.accept(p_x, rho * q_x, position)", "ok, u = chance.accept(p_x, q_x, position)", LAW),
     Bug("typical acceptance forgets the entropy", METHODS + "acceptance/typical.py", "return min(self.epsilon, self.delta * math.exp(-entropy))", "return self.epsilon", ("tests/methods/test_acceptance.py",)),
-    # kernels: a row must not depend on the rows beside it
+    # kernels: a row must not depend on its neighbouring rows
     Bug("a product of several rows is summed in another order", "engine/kernels/instructions.py", "    whole = b.and_(k, _constant(~(LANES - 1)))", "    whole = b.and_(k, _constant(~(LANES - 1))) if rows == 1 else _constant(0)", KERNELS),
     Bug("attention is summed in two halves of the cache", "engine/kernels/attention.py",
         "    for s in range(visible):  # one after the other, so that what is masked changes nothing\n        total += read(FLOAT32, p + 4 * s)\n",

@@ -1,4 +1,4 @@
-"""Every planted bug is found by tests that `make test` runs, in a copy of the project in which it was planted."""
+"""Every planted bug is found by tests that `make test` runs, in a copy of the project in which the bug was planted."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ import pytest
 from planted.bugs import BUGS, Bug
 from source import ROOT
 
-COPIED = ("engine", "lab", "app", "testing", "tests", "scripts")  # what a bug may lie in, and its tests
+COPIED = (
+    "engine",
+    "lab",
+    "app",
+    "testing",
+    "tests",
+    "scripts",
+)  # folders that may contain a bug, and its tests
 LINKED = ("assets", "notebooks", "docs", "training", "benchmarks")
-SECONDS = 600  # that the tests of one bug may take
-# found by no test of `make test`, each with the reason; two at most
+SECONDS = 600  # the most time for the tests of one bug
+# bugs that no test of `make test` finds, each with the reason; at most two
 UNFOUND: dict[str, str] = {}
 
 
@@ -51,7 +58,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def found(copy: Path, bug: Bug) -> str:
-    """The end of what the tests of a bug say where it is planted; "" where all of them pass."""
+    """The end of the output of a bug's tests with the bug planted; "" if all of them pass."""
     path = copy / bug.file
     right = path.read_text(encoding="utf-8")
     path.write_text(right.replace(bug.right, bug.wrong), encoding="utf-8")
