@@ -1,4 +1,4 @@
-"""What a refusal of two parts recommends is accepted when it is followed: each way out that it names, one by one."""
+"""Every way out that a refusal of two parts names is accepted when it is followed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sizes import sizes
 from decodescope.engine.core.component import KINDS, registry
 
 Parts = dict[str, tuple[str, dict[str, Any]]]
-EVERY = 61  # of the pairs of the product a commit tries one of so many, and of the refusals of one sort a few
+EVERY = 61  # a commit tries one in so many pairs of the product; of each sort of refusal a few are tried
 FEW = 3
 HOMES = {name: kind for kind in reversed(KINDS) for name in registry(kind)}
 WORDS = {
@@ -25,23 +25,23 @@ WORDS = {
     "temperature",
     "window",
     "random",
-}  # words of a sentence too: read as parts behind their kind
+}  # also ordinary words: read as parts only after their kind
 OPEN = (  # ways out that are left to the reader, each with the reason
-    "settings without branches",  # which knob makes branches is the drafter's own affair
-    "'s criterion",  # both at once: the rule as a knob of the drafter
-    "let them stop in front of",  # a number of a knob
+    "settings without branches",  # only the drafter knows which of its knobs makes branches
+    "'s criterion",  # two changes at once: the rule becomes a knob of the drafter
+    "let them stop in front of",  # the number for a knob
 )
 
 
 def ways(said: str) -> list[str]:
-    """The ways out of a refusal, each a few words."""
+    """The ways out that a refusal names, each as a few words."""
     clause = re.split(r"(?:; |: |\. )(?=[Cc]hoose |leave |let |use )", said)[-1]
     clause = re.sub(r" \([^()]*\)$", "", clause.rstrip("."))
     return [x.strip(" .") for x in re.split(r",? or |, and (?=\w+ as )", clause)]
 
 
 def followed(way: str, parts: Parts) -> Parts | None:
-    """The parts with this way out taken; None where the words name nothing that can be chosen."""
+    """The parts after this way out was taken; None if the words name nothing that can be chosen."""
     if left := re.search(r"\bleave (?:the )?(?:sampler )?(\w+) out", way):
         return {kind: part for kind, part in parts.items() if left[1] not in (kind, part[0])}
     knobs = {knob: int(x) if x.isdigit() else x for knob, x in re.findall(r"(\w+) = (\w+)", way)}
@@ -61,7 +61,7 @@ def followed(way: str, parts: Parts) -> Parts | None:
 
 
 def refused(every: int) -> Iterator[tuple[Parts, str]]:
-    """Pairs that do not go together, and what is said: of each sort of refusal a few."""
+    """Pairs that do not fit together, and the refusal: a few of each sort of refusal."""
     seen: dict[str, int] = {}
     for parts in [*covering.every_pair()][::every]:
         if said := pairs.refusal(parts):
@@ -86,7 +86,7 @@ def test_each_way_out_of_a_refusal_leads_out(every: int) -> None:
     assert taken > 40, "the test needs refusals"
 
 
-# of the sorts that a commit's stride may miss: the ones that once recommended what was refused
+# sorts of refusals that a commit's stride may miss: these once recommended what was refused
 ONCE_WRONG: list[Parts] = [
     {"drafter": ("s2d", {}), "policy": ("tidal_decode", {})},
     {"kv_compression": ("kivi", {}), "adaptive_depth": ("layer_plan", {"skip": "a1"})},

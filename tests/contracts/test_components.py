@@ -1,4 +1,4 @@
-"""What every registered component owes before it does anything: words, ranges, defaults, and refusals that help."""
+"""The static requirements for every registered component: words, ranges, defaults, and refusals that help."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_unknown_name_or_knob_is_refused_with_what_there_is(kind: str) -> None:
 
 @pytest.mark.parametrize(("kind", "name"), ALL)
 def test_components_share_no_state(kind: str, name: str) -> None:
-    """A run leaves its recipe as it was, so that the next run begins alike."""
+    """A run leaves its recipe unchanged, so that the next run starts the same way."""
     method = Method.from_names({kind: name})
     before = repr(method)
     if kind == "strategy":
@@ -119,7 +119,7 @@ def test_components_share_no_state(kind: str, name: str) -> None:
 
 
 def test_public_names_are_functions_whatever_was_imported_before() -> None:
-    """Files of the same name stand beside them: importing one must not put the module in the function's place."""
+    """Files of the same name are next to them: importing such a file must not replace the function with the module."""
     import decodescope.engine.session.load
     import decodescope.engine.session.run
 

@@ -1,4 +1,4 @@
-"""The sample of pairs that a commit runs covers what tests/covering.py promises, and the night runs all pairs."""
+"""The sample of pairs that a commit runs covers what tests/covering.py promises, and the nightly run covers all pairs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ LEVELS = [
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_part_meets_every_family_of_every_other_kind(kind: str) -> None:
-    """But for a kind's usual part, with which the others run as they do alone, and for strategies that do not use the kind."""
+    """Exceptions: a kind's default part, with which others run as they do alone, and strategies that do not use the kind."""
     due = 0
     for name in set(registry(kind)) - {usual(kind)}:
         for other in (x for x in KINDS if x != kind and family(kind, name, x) is not None):
@@ -53,7 +53,7 @@ def test_every_part_is_in_the_sample_and_no_pair_twice() -> None:
 
 
 def test_families_part_what_a_mistake_would_part() -> None:
-    """Else they would be one, and the sample as small as it can be."""
+    """Otherwise all families would be one, and the sample would be minimal."""
     assert {*families("drafter", "policy")} >= {"lookup", "draft_model", "own_layers", "heads", "jacobi"}
     assert {*families("strategy", "sampler")} >= {"", "cascades", "diffusion", "pictures"}
     assert not families("strategy", "adaptive_depth"), (

@@ -1,4 +1,4 @@
-"""Declared details: names of their own, forms that can be read, and a record on a toy that its own form derives and says."""
+"""Declared details: unique names, readable forms, and a toy run whose records the forms derive and describe."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DECLARED: dict[tuple[str, str], dict[str, Form]] = {
 
 
 def labelled() -> list[Trace]:
-    """Labels whose mentions are alike, by a model that counts them."""
+    """Labels with identical mentions, by a model that counts them."""
     knobs = {
         "labels": "\n".join(label_model.COUNTS),
         "count_template": label_model.COUNT,
@@ -41,7 +41,7 @@ def labelled() -> list[Trace]:
 
 
 def tagged() -> list[Trace]:
-    """Drafts whose places get all tags."""
+    """Drafts whose places receive all tags."""
     method = toys.method(strategy="edit_tags")
     sessions = [
         Session(toys.tagging_target(seed), method, toys.PROMPT, max_new_tokens=24) for seed in range(4)
@@ -49,7 +49,7 @@ def tagged() -> list[Trace]:
     return [toys.finish_session(session).sink for session in sessions]
 
 
-# further runs of those that have little to say on the toy model
+# further runs for parts that record little on the toy model
 OTHERS: dict[str, Callable[[], list[Trace]]] = {"label_parallel": labelled, "edit_tags": tagged}
 
 
@@ -90,11 +90,11 @@ def test_declarations_can_be_read_and_their_checks_are_known(kind: str, name: st
     forms = DECLARED[kind, name]
     validate_forms(forms)
     for form in forms.values():
-        # what a canvas settles is the choice of another part, whose knobs its formulas name
+        # a canvas form describes the choice of another part, and its formulas name that part's knobs
         assert form.title and (form.part == kind or isinstance(form, CanvasForm))
         assert not form.check or form.check in CHECKS or form.check in OVER_STEPS
         said = [one.text for one in form.sentences()]
-        if isinstance(form, TallyForm):  # the others put parts of sentences together
+        if isinstance(form, TallyForm):  # the other forms assemble parts of sentences
             assert all(said) and not any(text.endswith((" ", ",")) for text in said)
 
 
@@ -113,7 +113,7 @@ def test_what_a_toy_run_records_is_derived_again_and_drawn(kind: str, name: str)
             assert card is not None and card.says and card.lines and all(x.is_consistent for x in card.rows)
             assert told.agrees, str(told)
             rows += len(card.rows)
-    due = DECLARED[kind, name].keys()  # a router's runs are those of one strategy
+    due = DECLARED[kind, name].keys()  # a router's runs use only one strategy
     assert seen and (seen == due or (kind == "router" and seen < due)), (
         "the settings have to show all details"
     )
@@ -131,7 +131,7 @@ def test_every_row_has_a_name_and_a_word_and_every_way_to_name_one_is_taken(kind
             taken = next((one for one in read.form.row if scope.say(one)), None)
             assert taken is not None and read.words(index), (read.detail.name, read.detail.row(index))
             said.add(taken.text)
-            unread = tally_reading(*read.place, None).rows[index]  # where nobody knows what ids stand for
+            unread = tally_reading(*read.place, None).rows[index]  # without a tokenizer the ids have no texts
             said |= {one.text for one in read.form.row if unread.say(one)} & due
-    # a router's runs are those of one strategy, and do not show every way to name a row
+    # a router's runs use one strategy, and do not show every way to name a row
     assert said == due or (kind == "router" and said < due)

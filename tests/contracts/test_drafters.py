@@ -1,4 +1,4 @@
-"""What every drafter owes: the text is the target's, drafts are well-formed trees, and guesses leave no trace."""
+"""The requirements for every drafter: the text is the target's, drafts are well-formed trees, and guesses leave no trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A method that the tables of the tests do not know makes its tests fail, and they say which table is to be extended."""
+"""A method that is missing from the tests' tables makes its tests fail, and the failure names the table to extend."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ TESTS = Path(__file__).resolve().parents[1]
 
 @pytest.fixture
 def planted(monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of a policy that is registered and stands in no table."""
+    """The name of a registered policy that is in no table."""
 
     @component
     class Planted(CachePolicy):
-        """Keeps everything, whatever its budget says."""
+        """Keep everything, whatever the budget is."""
 
         title = "Planted"
         source = "this test"
 
         budget: int = param(8, low=1, high=99, unit="entries", help="entries that it says it keeps")
 
-    Planted.__module__ = "planted"  # a component is called after its file
+    Planted.__module__ = "planted"  # a component is named after its file
     monkeypatch.setitem(registry("policy"), "planted", Planted)
     return "planted"
 
@@ -56,7 +56,7 @@ def test_policy_with_settings_and_without_a_bound_fails_in_its_contract(
 
 
 def test_no_table_of_methods_is_read_with_a_default() -> None:
-    """A lookup with a default would pass over a method that nobody wrote an entry for."""
+    """A lookup with a default would silently skip a method without an entry."""
     files = [
         TESTS / "toys.py",
         *(x for room in ("contracts", "law", "methods") for x in (TESTS / room).glob("*.py")),

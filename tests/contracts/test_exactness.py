@@ -20,16 +20,19 @@ from decodescope.engine.trace.query.causes import causes_of, causes_shown, exact
 
 PROMPTS = [toys.PROMPT, *toys.prompts(4, seed=3)]
 COUNT = 40
-# Samplers define the distribution that both sides of a comparison have; these do more.
+# Samplers define the distribution that both sides of a comparison have; these samplers do more.
 DEPARTING = {"grammar", "momentum"}
-# Kinds whose lossy parts must change a text here: tests/contracts/test_strategies.py shows it of strategies, and of the routers
-# and selectors that they use; tests/law of acceptance rules.
+# The kinds whose lossy parts must change a text here. For strategies, and the routers and selectors that they use,
+# tests/contracts/test_strategies.py shows it; for acceptance rules, tests/law does.
 SHOWN_HERE = ("policy", "kv_compression", "adaptive_depth", "prompt_compression")
-WITHOUT_EXAMPLES = {"color", "cot_influx"}  # they shorten prompts of examples, and the prompts here hold none
+WITHOUT_EXAMPLES = {
+    "color",
+    "cot_influx",
+}  # they shorten prompts of examples, and the prompts here contain no examples
 
 
 def alone(kind: str, name: str, settings: dict[str, Any]) -> Method:
-    """A method that differs from plain decoding in this part, and in the strategy that uses it."""
+    """A method that differs from plain decoding only in this part, and in the strategy that uses it."""
     strategy = toys.router_strategy(name) if kind == "router" else strategy_using(kind)
     drafts = (
         {"drafter": ("draft_model", {"max_draft_tokens": 3})} if kind in ("schedule", "acceptance") else {}
@@ -38,7 +41,7 @@ def alone(kind: str, name: str, settings: dict[str, Any]) -> Method:
 
 
 def text(method: Method, prompt: list[int]) -> list[int]:
-    """The greedy text of the method behind a prompt."""
+    """The greedy text of the method after a prompt."""
     return toys.decode(method, prompt, COUNT).end.tokens
 
 
@@ -47,8 +50,11 @@ def text(method: Method, prompt: list[int]) -> list[int]:
 )
 @sizes("count", usual=2, full=len(PROMPTS))
 def test_the_texts_of_a_part_agree_with_its_exactness(kind: str, name: str, count: int) -> None:
-    """Lossless: the text of plain decoding. Exact for settings: whoever drafts, one text, but another one than the model's.
-    Lossy: in one setting or another the text differs. count: prompts of a comparison that has to hold for all of them"""
+    """Compare the texts of a part with what its exactness promises.
+
+    Lossless: the text of plain decoding. Exact for settings: one text for every drafter, but not the model's own. Lossy: in
+    some setting the text differs. count: the number of prompts for comparisons that must hold for all of them.
+    """
     settings = toys.settings_of(kind, name)
     methods = [alone(kind, name, one) for one in settings]
     values = {method.exactness for method in methods}
@@ -82,7 +88,7 @@ def test_the_texts_of_a_part_agree_with_its_exactness(kind: str, name: str, coun
 
 @pytest.mark.parametrize("name", registry("weights"))
 def test_a_run_on_changed_weights_is_exact_for_these_settings(name: str) -> None:
-    """The header counts the weights in, whatever decodes on them: they are another model's."""
+    """The header takes the weights into account, whatever method runs on them: they belong to another model."""
     session = toys.decode(toys.method(drafter="prompt_lookup"), count=4)
     model = {**session.header.model, "weights": name, "name": f"toy@{name}"}
     header = replace(session.header, model=model)
@@ -99,7 +105,7 @@ def test_an_adapter_is_a_setting() -> None:
 
 
 def test_a_vocabulary_that_a_smaller_model_cuts_is_lossy() -> None:
-    """The target cannot write the tokens that its draft model does not have."""
+    """The target cannot write tokens that its draft model does not have."""
     header = toys.decode(toys.method(drafter="draft_model"), count=2).header
     draft = {**header.lanes["draft"], "vocab": header.model["vocab"] - 1}
     cut = replace(header, lanes={"draft": draft})
@@ -136,4 +142,4 @@ def test_a_header_that_says_nothing_is_unknown_and_another_word_is_refused() -> 
     )
     validate_header(header)
     with pytest.raises(TraceError, match="'perfect' is none of lossless, exact_for_settings, lossy, unknown"):
-        validate_header(replace(header, exactness="perfect"))  # type: ignore[arg-type] # a file may say anything
+        validate_header(replace(header, exactness="perfect"))  # type: ignore[arg-type] # a file may contain anything

@@ -1,4 +1,4 @@
-"""A schedule may tell any drafter not to draft in a step: it then drafts nothing, runs nothing, and the text stays."""
+"""A schedule may forbid any drafter to draft in a step: it then drafts nothing, runs nothing, and the text stays the same."""
 
 from __future__ import annotations
 
@@ -14,12 +14,13 @@ from decodescope.engine.decoding.bases.schedule import Schedule
 from decodescope.engine.trace import check
 from decodescope.engine.trace.records.phases import is_deciding_pass
 
-DRAFTERS = [x for x in toys.representatives("drafter") if build("drafter", *x).drafts]  # type: ignore[attr-defined] # a Drafter's
+# `drafts` is an attribute of Drafter
+DRAFTERS = [x for x in toys.representatives("drafter") if build("drafter", *x).drafts]  # type: ignore[attr-defined]
 
 
 @component
 class EveryThird(Schedule):
-    """Draft in the first of three steps, then not in two."""
+    """Draft in the first of three steps, then skip two."""
 
     title = "Every third"
     source = "made up for a test"

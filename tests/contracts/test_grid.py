@@ -1,13 +1,14 @@
-"""The grid of cache policies: what is kept, at each step, in each layer and head, and every logit, against an explicit mask.
+"""The grid of cache policies: kept entries at each step, in each layer and head, and every logit, against an explicit mask.
 
-A run is one text: a prompt of 2 to 24 tokens and a dozen more, some of them in drafts with rejected nodes. Budgets of 1 to 12
-entries and of more than there is, 4, 2 and 1 KV heads for 4 query heads, 20 texts each: 780 runs a policy. A commit takes
-every tenth of these cells, `make nightly` all of them. Codecs read the same texts, against the numbers that they unpack to.
-A policy or a codec is in the grid as soon as it is registered, with these exceptions. Policies that read tokens behind the
-prompt (`asks`: kvzip, speckv), settings that need a full cache (`needs_reference`: the oracle of h2o) and those that read
-a middle from one distance (lm_infinite) are left out: the reference has no passes and no distances of its own, so each is held
-against maps in its own test. Quest is in, but reads three pages of 16 at
-least, and these texts are shorter: here it shows that everything stays, and in its own test what is read.
+A run is one text: a prompt of 2 to 24 tokens and a dozen more, some of them in drafts with rejected nodes. The cells have
+budgets of 1 to 12 entries, or more than there are entries, 4, 2 and 1 KV heads for 4 query heads, and 20 texts each. This makes
+780 runs per policy. A commit tests every tenth of these cells, `make nightly` all of them. KV compression reads the same texts
+and is compared with the numbers that its entries unpack to.
+A policy or a KV compression is in the grid as soon as it is registered, with these exceptions. Three sorts of policies are left
+out: policies that read tokens after the prompt (`asks`: kvzip, speckv), settings that need a full cache (`needs_reference`: the
+oracle of h2o), and policies that read a middle from one distance (lm_infinite). The reference has no passes and no distances of
+its own, so each of these is compared with maps in its own test. Quest is in the grid, but it reads at least three pages of 16,
+and these texts are shorter. So this test shows that everything stays, and its own test shows what is read.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ TEXTS = 20
 BUDGETS = (*range(1, 13), 60)
 HEADS = (4, 2, 1)
 VOCAB = 61
-EVERY = 10  # of the cells of the grid, one is for each commit
+EVERY = 10  # a commit tests one in so many cells of the grid
 BLOCKS = (
     (0, 0),
     (0, 1),
@@ -47,7 +48,7 @@ BLOCKS = (
     (0, 0),
     (1, 0),
     (3, 2),
-)  # (accepted, rejected nodes) of each pass behind a prompt
+)  # (accepted, rejected nodes) of each pass after a prompt
 
 
 class Cell(NamedTuple):
@@ -59,7 +60,7 @@ class Cell(NamedTuple):
 
     @property
     def prompt(self) -> int:
-        """Its tokens: every length from 2 to 24 comes."""
+        """The number of prompt tokens; over the cells every length from 2 to 24 occurs."""
         return 2 + self.number * 5 % 23
 
 
@@ -67,21 +68,23 @@ CELLS = [Cell(i, *x) for i, x in enumerate(product(BUDGETS, HEADS))]
 
 
 def cells(kind: str, name: str, every: int) -> list[Cell]:
-    """Those of a policy or a codec; another one takes others."""
+    """The cells for a policy or a KV compression; each method gets different cells."""
     shift = list(registry(kind)).index(name)
     return [cell for cell in CELLS if (cell.number + 7 * shift) % every == 0]
 
 
 def beyond(policy: CachePolicy) -> bool:
-    """Whether a setting reads what the reference has not: a full cache beside, or a middle from one distance."""
+    """True if a setting reads what the reference lacks: a full cache, or a middle from one distance."""
     return policy.needs_reference or (
         policy.sink_places is not None and policy.sink_places.middle is not None
     )
 
 
 def sized(name: str, budget: int, variant: int) -> CachePolicy:
-    """A policy in one of its toys' settings, brought to about `budget` entries: those knobs that say how many entries it
-    keeps get an even part each, the last one the rest."""
+    """A policy in one of its toys' settings, adjusted to about `budget` entries.
+
+    Each knob that sets a number of kept entries gets an equal part; the last one gets the rest.
+    """
     several = [x for x in toys.settings_of("policy", name) if not beyond(build("policy", name, x))]
     settings = dict(several[variant % len(several)])
     policy = build("policy", name, settings)
@@ -106,7 +109,7 @@ def sized(name: str, budget: int, variant: int) -> CachePolicy:
 
 
 def best(worth: Tensor, held: Tensor, count: int) -> Tensor:
-    """bool [B, H_kv, n]: of the entries that are `held` the `count` of most worth, of equal ones the lower position."""
+    """bool [B, H_kv, n]: of the entries that are `held`, the `count` of most worth; of equal ones the lower position stays."""
     order = worth.masked_fill(~held, -torch.inf).argsort(dim=-1, descending=True, stable=True)
     return torch.zeros_like(held).scatter(-1, order[..., :count], True) & held
 
@@ -144,7 +147,7 @@ def shortest(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
 
 
 def above_uniform(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
-    """Bursts of entries that most of the last rows found below 1 / (entries that the row saw)."""
+    """Evict in bursts the entries whose attention most of the last rows found below 1 / (entries that the row saw)."""
     rows = seen.maps[layer][:, :, :, -policy.window :]
     below = (rows.mean(2) < 1 / (rows[:, :, :1] > 0).sum(-1)[:, :, 0, :, None]) & (rows[:, :, 0] > 0)
     budget = policy.pivotal_entries + policy.recent
@@ -155,20 +158,20 @@ def above_uniform(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tens
 
 
 def voted(policy: Any, seen: Evidence, layer: int, held: Tensor) -> Tensor:
-    """Cut once, by what the prompt's last tokens give, summed over them and pooled over neighbours."""
+    """Cut once, by the attention of the prompt's last tokens, summed over them and pooled over neighbours."""
     if not seen.prompt or seen.prompt <= policy.prompt_budget + policy.window:
         return held
     before, reach = seen.prompt - policy.window, policy.pool_radius
     votes = seen.maps[layer][:, :, :, before:, :before].sum(3)  # [B, H_kv, g, n - w]
     padded = torch.nn.functional.pad(votes, (reach, reach))
     near = [padded[..., i : i + before] for i in range(2 * reach + 1)]
-    # in order: equal sums stay equal
+    # summed in a fixed order, so that equal sums stay equal
     pooled = reduce(torch.maximum, near) if policy.pool == "max" else sum(near)
     worth = torch.nn.functional.pad(pooled.mean(2), (0, policy.window), value=torch.inf)
     return best(worth, held, policy.prompt_budget + policy.window)
 
 
-# these are held against the rows alone; any other policy acts itself, on a cache that drops nothing
+# these rules work from the rows alone; any other policy decides itself, on a cache that drops nothing
 RULES: dict[str, Rule] = {
     "h2o": heaviest,
     "keep_all": all_stays,
@@ -186,7 +189,7 @@ RULES: dict[str, Rule] = {
 
 
 def passes(cell: Cell, once: bool) -> Iterator[tuple[list[int], Tensor, list[int]]]:
-    """The passes behind a prompt: (which token of the text each row reads, -1 a wrong one; what a row sees; rows accepted)."""
+    """The passes after a prompt: (index of each row's token in the text, -1 if wrong; what a row sees; accepted rows)."""
     at = 0
     for accepted, rejected in BLOCKS[:1] * once + BLOCKS[cell.number % 2 :]:
         rows, sees, path = [at], [[0]], [0]
@@ -195,7 +198,7 @@ def passes(cell: Cell, once: bool) -> Iterator[tuple[list[int], Tensor, list[int
             for wrong in (
                 True,
                 False,
-            ):  # a wrong node before the right one, so that what is accepted has to move
+            ):  # a wrong node before the right one, so that accepted entries have to move
                 if i < (rejected if wrong else accepted):
                     rows.append(-1 if wrong else at + i + 1)
                     sees.append([*stem, len(rows) - 1])
@@ -215,28 +218,31 @@ def kept(lane: Lane) -> list[list[list[list[int]]]]:
 
 
 def decoder_of(cell: Cell) -> Decoder:
-    # sharper, and weights would be 1 or 0 in float32
+    # with sharper attention, weights would be 1 or 0 in float32
     return sharp(cell.number, by=0.8, n_kv_heads=cell.heads, vocab=VOCAB)
 
 
 def text_of(cell: Cell) -> Tensor:
-    """int64 [B, VOCAB]. No token comes twice in a text: its key would be as long both times, but for rounding."""
+    """int64 [B, VOCAB]. No token occurs twice in a text: both of its keys would be equally long, except for rounding."""
     chance = torch.Generator().manual_seed(cell.number)
     return torch.stack([torch.randperm(VOCAB, generator=chance) for _ in range(TEXTS)])
 
 
 def begin(lane: Lane, prompt: Tensor) -> Tensor:
-    """Read all of a prompt int64 [B, n] but its last token, which enters with the first step; logits [B, V] of the last row."""
+    """Read a prompt int64 [B, n] without its last token, which enters in the first step.
+
+    Returns the last row's logits [B, V].
+    """
     at = torch.arange(prompt.shape[1]).expand(TEXTS, -1)
     logits = lane.forward(Feed(prompt, at, logits="last", band=lane.policy.band))
     lane.commit(list(range(prompt.shape[1])), compress=False)
     if lane.policy.banded:
-        lane.policy.compress(lane.cache)  # as behind each chunk
+        lane.policy.compress(lane.cache)  # as after each chunk
     return logits[:, -1]
 
 
 def steps(lane: Lane, cell: Cell, text: Tensor) -> Iterator[tuple[Tensor, Tensor, list[int], Tensor]]:
-    """Let a lane verify and commit the passes behind a prompt: (tokens, what a row sees, rows accepted, logits [B, T, V])."""
+    """Let a lane verify and commit the passes after a prompt: (tokens, what a row sees, rows accepted, logits [B, T, V])."""
     wrong, last = (text + 5) % VOCAB, cell.prompt - 1
     for rows, visible, path in passes(cell, lane.policy.once):
         tokens = torch.stack(
@@ -253,7 +259,7 @@ def same(a: Tensor, b: Tensor) -> bool:
 
 
 def noted(policy: Any, whole: Whole, prompt: int) -> Callable[[int, Tensor], Tensor]:
-    """Of rows behind a prompt: what two layers score highest is what those behind them read."""
+    """For rows after a prompt: the layers after the two selecting layers read the entries that those score highest."""
     found = torch.empty(0)
 
     def read(layer: int, scores: Tensor) -> Tensor:
@@ -269,13 +275,13 @@ def noted(policy: Any, whole: Whole, prompt: int) -> Callable[[int, Tensor], Ten
     return read
 
 
-# policies of which a pass does not read all that is kept; the pages of `quest` are larger
+# policies that do not read all kept entries in a pass; the pages of `quest` are larger than these texts
 READS = {"tidal_decode": noted}
 
 
 @torch.inference_mode()
 def run(name: str, cell: Cell, rule: Rule | None) -> int:
-    """Read a cell's texts both ways; how many passes left fewer entries than tokens."""
+    """Read a cell's texts both ways. Returns how many passes left fewer entries than tokens."""
     decoder, text, last = decoder_of(cell), text_of(cell), cell.prompt - 1
     policies = [sized(name, cell.budget, cell.number) for _ in range(2)]
     for policy in policies:
@@ -287,7 +293,7 @@ def run(name: str, cell: Cell, rule: Rule | None) -> int:
     )
     if name in READS:
         reference.whole.narrow = READS[name](policies[1], reference.whole, cell.prompt)
-    # token by token, where a band stands for that
+    # token by token, when a band takes the place of eviction
     pieces = text[:, :last].split(1 if lane.policy.banded else last, 1)
     logits = [reference.read(piece, cut=lane.policy.banded)[:, -1] for piece in pieces]
     assert same(begin(lane, text[:, :last]), logits[-1])
@@ -301,7 +307,7 @@ def run(name: str, cell: Cell, rule: Rule | None) -> int:
 
 @torch.inference_mode()
 def run_packed(name: str, cell: Cell) -> float:
-    """Read a cell's texts under a codec, and beside it as if all numbers were what they are unpacked to; the largest change."""
+    """Read a cell's texts with KV compression, and with the unpacked numbers as a reference. Returns the largest change."""
     decoder, text, last = decoder_of(cell), text_of(cell), cell.prompt - 1
     several = toys.settings_of("kv_compression", name)
     lane = Lane(
@@ -323,7 +329,7 @@ def run_packed(name: str, cell: Cell) -> float:
     return change
 
 
-# one that reads tokens behind the prompt is held against maps of them in its own test: bare stores have no passes
+# policies that read tokens after the prompt are compared with maps in their own tests: bare stores have no passes
 ALONE = [name for name, policy in registry("policy").items() if not policy.asks]
 
 
@@ -347,7 +353,7 @@ def test_logits_of_packed_entries_are_those_of_the_numbers_that_they_unpack_to(n
 
 
 def test_the_grid_has_its_size() -> None:
-    """Runs of a night, and of a commit."""
+    """Runs of a nightly test, and of a commit."""
     parts = [(kind, name) for kind in ("policy", "kv_compression") for name in registry(kind)]
     due = 7 * 13 * 3 * 20
     assert len(CELLS) * TEXTS * len(parts) > 2 * due

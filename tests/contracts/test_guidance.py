@@ -1,4 +1,4 @@
-"""What every law owes: any drafter drafts for it, its lanes hold the text and nothing else, and the record follows."""
+"""The requirements for all guidance: any drafter drafts for it, its lanes hold only the text, and the record agrees."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from decodescope.engine import Method
 from decodescope.engine.core.component import registry
 from decodescope.engine.trace import check
 
-LAWS = [x for x in toys.representatives("guidance") if not registry("guidance")[x[0]]().own]  # type: ignore[attr-defined] # a TargetLaw's
+# `own` is an attribute of Guidance
+LAWS = [x for x in toys.representatives("guidance") if not registry("guidance")[x[0]]().own]  # type: ignore[attr-defined]
 DRAFTERS = toys.representatives("drafter")
 
 
@@ -42,8 +43,8 @@ def test_the_record_of_a_drawn_text_tells_how_each_token_was_chosen(name: str, s
 
 
 def test_nobody_calls_the_targets_own() -> None:
-    """It has no rows to give: a call would end the run."""
+    """The target's own distribution has no rows to give: a call would end the run."""
     method = Method()
     with pytest.raises(NotImplementedError):
-        method.guidance.rows(None, {}, None, None)  # type: ignore[arg-type] # nothing is looked at
+        method.guidance.rows(None, {}, None, None)  # type: ignore[arg-type] # the arguments are not used
     assert toys.decode(method, count=8).end.reason == "max_new_tokens"

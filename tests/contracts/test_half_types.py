@@ -1,4 +1,4 @@
-"""What every part owes in half types: it draws, its record agrees with itself, and equal texts have one distribution."""
+"""The requirements for every part in half types: it draws, its record is consistent, and equal texts have one distribution."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_part_draws_in_a_half_type_in_every_setting(part: Part, dtype: torch.d
 
 
 def draws(part: Part, dtype: torch.dtype) -> None:
-    """A few steps at a temperature."""
+    """Run a few steps at a temperature."""
     made = method_with(part)
     target, models = toys.method_models(made, dtype)
     assert target.decoder.dtype == dtype, "the test needs a half type"
@@ -51,8 +51,10 @@ def draws(part: Part, dtype: torch.dtype) -> None:
 def test_nodes_with_equal_texts_are_judged_by_one_distribution(
     name: str, settings: dict[str, Any], rule: str
 ) -> None:
-    """No two rows of a pass round alike here: still the target says one thing of equal texts, and draws at one place come from
-    one distribution."""
+    """No two rows of a pass round alike here.
+
+    Still the target gives one answer for equal texts, and draws at one place come from one distribution.
+    """
     made = toys.method(drafter=(name, settings), acceptance=rule, sampler=WARM)
     target, models = toys.method_models(made)
     session = opened(

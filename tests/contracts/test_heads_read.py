@@ -1,4 +1,4 @@
-"""Which heads of the target a method reads is what its parts ask for before a run, and no list beside them."""
+"""A method reads the heads that its parts ask for before a run; there is no separate list of them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from decodescope.engine.model.heads.base import Head
 from decodescope.engine.model.heads.files import GATES, NETS
 from decodescope.engine.session.method import Method
 
-# a head from a model; shared code of pipelines does so too
+# takes a head from a model; the shared code of pipelines does so too
 TAKES = re.compile(r"heads\[|heads\.get\(|Guess\(")
 
 
 def takes_heads(part: type[Component]) -> bool:
-    """Whether the file of a part, or of one of its bases, takes heads from a model."""
+    """True if the file of a part, or of one of its bases, takes heads from a model."""
     files = {x.__module__ for x in part.__mro__ if x.__module__.startswith("decodescope.engine")}
     return any(TAKES.search(inspect.getsource(sys.modules[x])) for x in files)
 
@@ -35,7 +35,7 @@ def composed(kind: str, name: str, settings: dict[str, Any]) -> Method:
 
 
 def settings_that_differ(kind: str, name: str) -> list[dict[str, Any]]:
-    """One of the settings of a part for each set of heads that it asks for."""
+    """For each set of heads that a part asks for, one of its settings."""
     all_settings = toys.settings_of(kind, name)
     return [*{composed(kind, name, x).target_heads(toys.SPEC): x for x in all_settings}.values()]
 

@@ -1,4 +1,4 @@
-"""What every codec owes: a prompt read exactly, then a cache that is what was unpacked, and nothing pending in it."""
+"""The requirements for KV compression: the prompt is read exactly, the cache then equals the unpacked numbers, none pending."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_prompt_is_read_exactly_and_then_the_cache_is_what_was_unpacked(name: st
     "drafter", [("prompt_lookup", {"max_draft_tokens": 4, "ngram": 1}), TREE], ids=["chain", "tree"]
 )
 def test_rejected_nodes_are_never_packed(name: str, settings: dict, drafter: tuple) -> None:
-    """Block semantics: the text is that of passes over single tokens which pack at the same commits."""
+    """Block semantics: the text equals that of single-token passes that pack at the same commits."""
     target, _ = toys.pair()
     session = Session(
         target, toys.method(kv_compression=(name, settings), drafter=drafter), toys.PROMPT, max_new_tokens=40
@@ -123,7 +123,7 @@ def test_going_back_reordering_and_copying_keep_what_is_packed(name: str, settin
 
 @pytest.mark.parametrize(("name", "settings"), PACKING)
 def test_a_run_that_packs_is_forked_and_told(name: str, settings: dict) -> None:
-    """The trace says which positions were packed: each once, in the order of the text, and no further than the text goes."""
+    """The trace records which positions were packed: each once, in the order of the text, and no further than the text."""
     parts = dict(kv_compression=(name, settings), drafter=TREE)
     run = toys.decode(toys.method(**parts))
     trace, stop = run.sink, 0
@@ -146,7 +146,7 @@ def test_a_run_that_packs_is_forked_and_told(name: str, settings: dict) -> None:
     assert trace.steps[-1].cache[0].kept_bytes(n) == kept + sum(
         entry * (n - store.packed_entries) for store in stores
     )
-    # a codec may leave a layer as it is
+    # KV compression may leave a layer unchanged
     packed = kept + sum(entry * (stop - store.packed_entries) for store in stores)
     assert words["whole"] > n - stop and 0.8 < words["bits"] / 64 * 3 * entry * stop / packed < 1.2
     read = [PassPricer(trace.header).cost(x) for x in (trace.prefill.passes[0], trace.steps[-1].passes[-1])]
@@ -194,7 +194,7 @@ def test_codec_says_what_it_does(name: str, settings: dict) -> None:
 @pytest.mark.parametrize(("name", "settings"), CODECS)
 @pytest.mark.parametrize(("prompt", "new"), [(120, 30), (20, 90)])
 def test_room_is_what_a_run_takes(name: str, settings: dict, prompt: int, new: int) -> None:
-    """But for the room that growth by half makes, and what stands twice while it grows."""
+    """Equal except for the spare room of growth by half, and for entries that exist twice during growth."""
     run = toys.decode(
         toys.method(kv_compression=(name, settings)), toys.prompts(1, prompt, seed=2)[0], count=new
     )

@@ -1,4 +1,4 @@
-"""What every part owes where a model breaks: the run ends as `non_finite_logits`, and what was recorded agrees with itself."""
+"""If a model breaks, the run ends as `non_finite_logits` with every part, and its record is consistent."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ WRONG = {"-inf": -torch.inf, "nan": torch.nan, "inf": torch.inf}  # all logits o
 
 
 def changed(model: Model, change: Callable[[torch.Tensor], torch.Tensor]) -> Model:
-    """The same model, whose logits go through `change`, also those of its exits and of its draft heads."""
+    """The same model with `change` applied to its logits, including those of its exits and of its draft heads."""
     made = copy.copy(model.decoder)
     made.unembed = lambda feature: change(Decoder.unembed(made, feature))  # type: ignore[method-assign] # of this one alone
     return replace(model, decoder=made)
 
 
 class Planted:
-    """Puts a value into the last row of the logits that are asked for, once, when they are asked for the `call`-th time."""
+    """Put a value into the last row of the requested logits, only once, at the `call`-th request."""
 
     def __init__(self, call: int, value: float):
         self.call, self.value, self.calls = call, value, 0
@@ -44,7 +44,7 @@ class Planted:
 
 
 def ends_by_a_fault(part: Part, plant: Planted, who: str, warm: bool) -> bool:
-    """Whether a run in which `who` breaks so ended by the fault; False: nobody asked so often. Fails on any other end."""
+    """True if a run in which `who` breaks ended by the fault; False if it made fewer requests. Fails on any other end."""
     made = method_with(part, warm)
     target, models = toys.method_models(made)
     if who == "target":
@@ -101,7 +101,7 @@ READ_HEADS = (
 
 @pytest.mark.parametrize("kind", READ_HEADS)
 def test_a_draft_head_that_breaks_ends_the_run_by_its_reason(kind: str) -> None:
-    """Its target is sound: no pass of the target's has anything to say of it."""
+    """The target is sound: its own passes find nothing to report about the head."""
     settings = toys.settings_of("drafter", kind)[0]
     for warm in (True, False):
         made = method_with(("drafter", kind, settings), warm)
@@ -121,7 +121,7 @@ def test_a_draft_head_that_breaks_ends_the_run_by_its_reason(kind: str) -> None:
 
 @pytest.mark.parametrize(("part", "who"), thinned(3, ONE_EACH, ["target", "others"]))
 def test_tokens_that_a_model_gives_nothing_to_are_no_fault(part: Part, who: str) -> None:
-    """A logit of -inf takes one token out. A model may do so, and half types do it to a number that is too small for them."""
+    """A logit of -inf removes one token. A model may do so, and half types do it to numbers that are too small for them."""
 
     def cut(logits: torch.Tensor) -> torch.Tensor:
         return logits.index_fill(-1, torch.tensor([2, 11]), -torch.inf)

@@ -1,4 +1,4 @@
-"""What a part tells: nothing that it does not declare, every declared thing once, and each in the shape of its kind."""
+"""The notes of a part: only declared notes, every declared note at least once, and each in the shape of its kind."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from decodescope.engine.trace import Trace
 from decodescope.engine.trace.checks.notes import collect_notes, declared_notes
 
 TELLING = [(kind, name) for kind in KINDS for name, cls in registry(kind).items() if cls.tells and cls.listed]
-# kinds whose notes a step has a place for
+# kinds for whose notes a step has a place
 HEARD = (
     "strategy",
     "drafter",
@@ -27,18 +27,18 @@ HEARD = (
     "sampler",
 )
 SILENT = [(kind, name) for kind in HEARD for name, cls in registry(kind).items() if not cls.tells]
-BESIDE: dict[str, dict[str, Any]] = {  # what goes with a part of the kind, so that it is asked
+BESIDE: dict[str, dict[str, Any]] = {  # further parts for a method, so that a part of this kind is used
     **{kind: {} for kind in KINDS},
     "schedule": {"drafter": "draft_model"},
     "strategy": {"drafter": "draft_model"},
 }
 
 
-LONGER = ("quest",)  # parts that do something in longer texts than these only
+LONGER = ("quest",)  # parts that act only in texts longer than these
 
 
 def runs(kind: str, name: str) -> Iterator[Trace]:
-    """Runs with a part in all its settings; where something is drafted, the text is once the likeliest and once drawn."""
+    """Runs with a part in all its settings; methods that draft run twice, with a greedy text and with a sampled one."""
     for settings in toys.settings_of(kind, name):
         made = build(kind, name, settings)
         uses = made.uses if isinstance(made, Strategy) else {"drafter"}
@@ -53,7 +53,7 @@ def runs(kind: str, name: str) -> Iterator[Trace]:
 
 
 def names(values: Mapping[str, Any], notes: Mapping[str, Note], before: str = "") -> Iterator[str]:
-    """The names of what was told; an object that is not declared itself holds further ones."""
+    """The names of the recorded notes; an object that is not declared itself contains further ones."""
     for name, value in values.items():
         if isinstance(value, dict) and before + name not in notes:
             yield from names(value, notes, f"{before}{name}.")

@@ -1,4 +1,4 @@
-"""What every cache policy owes: exact while there is room, a bound, no way back for what left, and equal treatment."""
+"""The requirements for every cache policy: exact while there is room, bounded, no return of entries, equal treatment."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ ROOMY: dict[str, dict[str, Any]] = {
     "tova": dict(cache_size=100),
     "window": dict(window=100),
 }
-# the knobs whose sum no layer and head ever exceeds, or of one that cuts once, the mean of them behind the prompt; None:
-# everything is kept; (): layers or heads have bounds of their own, below what is read
+# The knobs whose sum no layer and head ever exceeds; for a policy that cuts once, their mean after the prompt stays below it.
+# None: everything is kept. (): layers or heads have bounds of their own, below the number of tokens read.
 BOUND: dict[str, tuple[str, ...] | None] = {
     "d2o": (),
-    "duo_attention": None,  # some heads do
+    "duo_attention": None,  # some heads keep everything
     "fastgen": (),
     "adakv": ("prompt_budget", "window"),
     "ems": ("centres", "recent"),
@@ -82,19 +82,22 @@ READ = toys.PROMPT * 3
 def lane(name: str, settings: dict, decoder: Decoder | None = None, read: int = len(READ), **more) -> Lane:
     made = Lane("target", decoder or toys.pair()[0].decoder, build("policy", name, settings), **more)
     made.policy.attach_heads(made.decoder.heads)
-    # its own draft model
+    # the lane's own decoder as its draft model
     made.open = lambda role, needs: Lane(role, made.decoder, build("policy", "keep_all"), needs=needs)
     made.policy.begin(made.decoder.spec, read)
     return made
 
 
 def bound(policy: CachePolicy) -> int | None:
-    """The most entries of a layer and head; where the policy cuts once, of their mean without what is written; None: all."""
+    """The most entries of a layer and head.
+
+    If the policy cuts once, the mean without the written entries; None: all are kept.
+    """
     knobs = entry(BOUND, policy.name, "BOUND of tests/contracts/test_policies.py")
     if knobs == ():
         assert policy.budget is None
         return len(READ) - 1
-    if knobs is None or policy.does == {"select"}:  # which one of its knobs may say
+    if knobs is None or policy.does == {"select"}:  # a knob of the policy may decide this
         assert policy.budget is None and (knobs is None or not policy.zones)
         return None
     found = sum(getattr(policy, knob) for knob in knobs)
@@ -108,14 +111,14 @@ def bound(policy: CachePolicy) -> int | None:
 def positions(made: Lane, layer: int) -> list[list[list[int]]]:
     store = made.cache.layers[layer]
     rows = store.positions().expand(-1, made.decoder.spec.n_kv_heads, -1).tolist()
-    # -1: another head holds more
+    # -1: another head holds more entries
     return [[sorted(p for p in row if p >= 0) for row in heads] for heads in rows]
 
 
 @pytest.mark.parametrize("name", registry("policy"))
 @torch.inference_mode()
 def test_with_room_for_everything_logits_are_those_of_the_full_cache(name: str) -> None:
-    """Bit for bit against the full cache read by the same kind of pass."""
+    """Bit for bit, compared with the full cache read by the same kind of pass."""
     made = lane(name, entry(ROOMY, name, "ROOMY of tests/contracts/test_policies.py"))
     plain = Lane("plain", made.decoder, build("policy", "keep_all"), needs=made.needs)
     text = toys.prompts(1, 60, seed=5)[0]
@@ -162,8 +165,11 @@ def test_policy_keeps_its_bound_and_what_left_never_returns(name: str, settings:
 
 @pytest.mark.parametrize(("name", "settings"), first_settings(POLICIES))
 def test_a_policy_does_what_it_says_of_itself(name: str, settings: dict) -> None:
-    """Only one that evicts loses entries; the first and the newest ones that it speaks of are held everywhere; and the column
-    that it shows is among its own."""
+    """A policy matches its own description.
+
+    Only one that evicts loses entries. The first and the newest entries that it names are held everywhere. The column that it
+    shows is one of its own.
+    """
     made = lane(name, settings)
     policy = made.policy
     first, newest = (zone_entries(policy.zones, place) or 0 for place in ("first", "newest"))
@@ -219,8 +225,10 @@ def test_any_sharing_of_keys_among_heads_will_do(
 
 @pytest.mark.parametrize(("name", "settings"), first_settings(POLICIES))
 def test_bytes_follow_the_entries(name: str, settings: dict) -> None:
-    """Behind a long prompt and after every token: what the storages take is what the entries need and some free pages, and what
-    left gave its memory back."""
+    """Memory follows the entries after a long prompt and after every token.
+
+    The storages take what the entries need and some free pages, and evicted entries have released their memory.
+    """
     made, prompt = lane(name, settings, read=300), toys.prompts(1, 300, seed=3)[0]
     made.read(prompt)
     spec, read = made.decoder.spec, made.cache.nbytes
@@ -231,7 +239,7 @@ def test_bytes_follow_the_entries(name: str, settings: dict) -> None:
         for layer, store in enumerate(made.cache.layers):
             rows = [len(row) for row in positions(made, layer)[0]]
             note = sum(x[0, 0, 0].nbytes for x in store.columns.values()) + (0 if store.in_order else 4)
-            # a page, and room to grow or a pass ahead
+            # a page, and room for growth or for a pass
             wide = max(3 * max(rows) // 2, max(rows) + PAGE) + PAGE
             own = rows if store.heads is None else [n + 2 * HEAD_PAGE for n in rows]
             slots = wide * len(rows) if store.heads is None else sum(own)
@@ -248,13 +256,16 @@ def test_bytes_follow_the_entries(name: str, settings: dict) -> None:
     )
 
 
-HALF = 0.95  # of the entries that the first cut keeps
+HALF = 0.95  # share of the entries that the first cut keeps
 
 
 @pytest.mark.parametrize(("name", "settings"), toys.representatives("policy"))
 def test_half_types_decide_alike(name: str, settings: dict) -> None:
-    """In bfloat16 the first cut keeps nearly what it keeps with the same weights in float32, and what a policy counts is in no
-    half type. No token comes twice: rounding alone would tell apart what is worth as much."""
+    """In bfloat16 the first cut keeps nearly the entries that it keeps with the same weights in float32.
+
+    A policy's counts are in no half type. No token occurs twice: otherwise rounding alone would separate entries of equal
+    worth.
+    """
     half = toys.decoder(toys.toy_spec(vocab=997), toys.LIVELY, torch.bfloat16)
     same = of = 0
     for seed in range(4):
@@ -288,7 +299,7 @@ def test_two_sequences_in_one_lane_are_two_single_ones(name: str, settings: dict
 def test_two_texts_of_different_lengths_that_are_written_in_turns_are_two_single_ones(
     name: str, settings: dict
 ) -> None:
-    """A lane reads one text, or several of one length; two texts have two lanes, which share a decoder and nothing else."""
+    """A lane reads one text, or several of one length. Two texts have two lanes, which share a decoder and nothing else."""
     method, prompts = toys.method(policy=(name, settings)), (READ, toys.prompts(1, 17, seed=12)[0])
     both = [
         Session(toys.pair()[0], method, prompt, models=toys.helper_models(), max_new_tokens=8)
@@ -308,13 +319,16 @@ def test_two_texts_of_different_lengths_that_are_written_in_turns_are_two_single
 LEVEL = {
     "pool_radius": 0,
     "chunk": 64,
-}  # nobody has fewer neighbours than others, and all are asked by the same rows
+}  # no entry has fewer neighbours than others, and the same rows score all of them
 
 
 @pytest.mark.parametrize(("name", "settings"), first_settings(POLICIES))
 def test_of_what_is_worth_as_much_the_lower_position_stays(name: str, settings: dict) -> None:
-    """Where all keys and values are zero each row gives as much to all that it sees: what leaves stood behind all that stays,
-    but for what is kept for its place. In every layer and head, whatever slots they stand in."""
+    """With all keys and values zero, each row gives equal attention to everything that it sees.
+
+    Then evicted entries have higher positions than all entries that stay, except for those kept for their place. This holds in
+    every layer and head, for any order of slots.
+    """
     decoder = toys.decoder(toys.SPEC, toys.LIVELY, torch.float64)
     for weights in decoder.layers:
         weights.qkv = torch.zeros_like(weights.qkv)
@@ -344,7 +358,7 @@ def test_of_what_is_worth_as_much_the_lower_position_stays(name: str, settings: 
 
 @pytest.mark.parametrize(("name", "settings"), first_settings(POLICIES))
 def test_policy_is_deterministic_and_told_in_the_trace(name: str, settings: dict) -> None:
-    """What the trace says was evicted is what the cache no longer holds."""
+    """The cache no longer holds the entries that the trace records as evicted."""
     parts = dict(policy=(name, settings), drafter=("prompt_lookup", {"max_draft_tokens": 4, "ngram": 1}))
     runs = [toys.decode(toys.method(**parts), READ, count=40) for _ in range(2)]
     assert runs[0].end.content_hash == runs[1].end.content_hash
@@ -412,7 +426,7 @@ AHEAD = {
 
 @cache
 def without_drafts(policy: str) -> Session:
-    """The run of a policy of ALIKE, one token a step."""
+    """The run of a policy of ALIKE, one token per step."""
     return toys.decode(toys.method(policy=(policy, dict(ALIKE)[policy])), READ, count=40)
 
 
@@ -421,8 +435,11 @@ def without_drafts(policy: str) -> Session:
 def test_a_policy_that_says_so_writes_alike_with_and_without_drafts(
     name: str, settings: dict, ahead: str
 ) -> None:
-    """Where it cuts once nothing leaves while text is written, and the prompt's last token is read alone; where it is strict
-    each row of a draft sees what it would see one by one. So the texts are one."""
+    """The texts with and without drafts are equal.
+
+    A policy that cuts once evicts nothing while text is written, and the prompt's last token is read alone. With a strict
+    policy each row of a draft sees what it would see in single-token decoding.
+    """
     fast = toys.decode(toys.method(policy=(name, settings), **AHEAD[ahead]), READ, count=40)
     plain = without_drafts(name)
     assert fast.tokens == plain.tokens

@@ -1,4 +1,4 @@
-"""Any two parts work together or say why not; what is recorded agrees with itself at every level."""
+"""Any two parts work together or give the reason why not; every record is consistent, at every level."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from decodescope.engine import Session
 from decodescope.engine.core.component import KINDS
 from decodescope.engine.trace import check
 
-# pairs of each kind with the kinds that it answers for, `partners`, that ran when they were last counted; a new method adds to
-# them, a lower number needs a reason
+# for each kind, the number of pairs with the kinds of `partners` that ran at the last count; a new method raises it, and a
+# lower number needs a reason
 FLOORS = {
     "strategy": 546,
     "drafter": 840,
@@ -33,25 +33,25 @@ FLOORS = {
     "guidance": 165,
     "sampler": 1091,
 }
-SHARE = 0.65  # of the pairs of the sample, that run
+SHARE = 0.65  # the least share of the pairs of the sample that run
 Tell = Callable[[str], None]
 
 
 @pytest.fixture
 def tell(record_property: Callable[[str, object], None]) -> Iterator[Tell]:
-    """Says what became of a pair; the end of the tests' output counts it. A test that does not say it fails."""
+    """Records the outcome of a pair, which the end of the tests' output counts. A test that records no outcome fails."""
     told = []
     yield lambda outcome: (told.append(outcome), record_property("counted", outcome))[0]
     assert told, "neither run nor refused"
 
 
 def that_run(parts: Parts, tell: Tell) -> list[Parts]:
-    """The parts, or where they are refused those that stand in for them."""
+    """The parts, or, if they are refused, the parts that substitute for them."""
     said = refusal(parts)
     tell(sort_of(said, parts) if said else "ran")
     if not said:
         return [parts]
-    drawn = SAMPLED if len(parts) == 3 else {}  # a pair and the way in which it is drawn
+    drawn = SAMPLED if len(parts) == 3 else {}  # a pair with a sampler that draws
     pair = {kind: part for kind, part in parts.items() if kind not in drawn}
     several = [x | drawn for x in stand_ins(pair, lambda x: bool(refusal(x | drawn)))]
     for _ in several:
@@ -75,13 +75,16 @@ def test_pair_runs_or_says_why_not(parts: Parts, tell: Tell) -> None:
 
 
 def partners(kind: str) -> list[str]:
-    """The kinds whose pairs with `kind` its test opens: of two kinds one answers for the other, so that each has as many."""
+    """The kinds whose pairs with `kind` its test opens. Each pair of kinds is opened by one of the two, in equal shares."""
     own = KINDS.index(kind)
     return [x for i, x in enumerate(KINDS) if x != kind and (i > own) == ((i + own) % 2 == 1)]
 
 
 def test_most_pairs_of_the_sample_run_and_every_part_is_in_one_of_them() -> None:
-    """Else a refusal that is too wide would turn the tests of the product off, one by one. The night opens every pair."""
+    """Otherwise a refusal that is too wide would turn off the tests of the product one by one.
+
+    The nightly run opens every pair.
+    """
     pairs = [*sample()]
     ran = [parts for parts in pairs if not refusal(parts)]
     assert len(ran) > SHARE * len(pairs), f"{len(ran)} of {len(pairs)} pairs run"
@@ -94,7 +97,7 @@ def test_most_pairs_of_the_sample_run_and_every_part_is_in_one_of_them() -> None
 @pytest.mark.nightly
 @pytest.mark.parametrize("kind", KINDS)
 def test_most_pairs_run_and_every_part_is_in_one_of_them(kind: str) -> None:
-    """Every pair is opened, and refused in a clear sentence if it is."""
+    """Every pair is opened; if it is refused, the refusal is a clear sentence."""
     pairs = [
         {kind: x, other: y}
         for other in partners(kind)

@@ -1,4 +1,4 @@
-"""What strategies and depth rules owe: progress, exact lengths, a reason at the end; all layers where nothing leaves."""
+"""The requirements for strategies and depth rules: progress, exact lengths, an end reason, and all layers without exits."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from decodescope.engine.trace import check
 
 STRATEGIES = toys.variants("strategy")
 PROMPTS = [toys.PROMPT, *toys.prompts(4, seed=3)]
-AT_LEAST = sizes("prompts", usual=1, full=len(PROMPTS))  # how many of them are read
+AT_LEAST = sizes("prompts", usual=1, full=len(PROMPTS))  # the number of prompts that are read
 COUNTS = [1, 7, *(pytest.param(count, marks=pytest.mark.nightly) for count in (2, 30))]
-# how a strategy that may change the text is set to leave it alone, and a depth rule to run all layers
+# settings with which a strategy that may change the text keeps it, and a depth rule runs all layers
 PLAIN = {
     "aligned": dict(samples=1),
     "apar": dict(fork_token=""),
@@ -43,8 +43,8 @@ PLAIN = {
     "superposed": dict(drafts=1, alpha=0.0),
     "zipar": dict(window=8),
 }
-DRAWN = ("consensus",)  # strategies that under a greedy sampler change nothing
-ONE_AFTER_ANOTHER = ("aligned",)  # strategies that draw several texts, a step each
+DRAWN = ("consensus",)  # strategies that change nothing under a greedy sampler
+ONE_AFTER_ANOTHER = ("aligned",)  # strategies that draw several texts, one per step
 NEVER = {
     "all_layers": {},
     "confidence_exit": dict(threshold=1.01),
@@ -98,7 +98,7 @@ def test_strategy_that_promises_the_targets_text_keeps_it(name: str, settings: d
         session = toys.decode(toys.method(strategy=(name, settings)), prompt)
         assert session.header.lossless and check(session.sink).ok
         assert session.end.tokens == toys.cached_greedy_text(target, prompt)
-        # one that sees a block holds no more
+        # a model that sees only a block holds no more than the block
         assert target.spec.block_length or toys.matches_fresh_reading(session.target)
 
 
@@ -114,7 +114,7 @@ def test_strategy_that_promises_nothing_says_so_repeats_itself_and_has_a_setting
     plain = toys.method(
         strategy=(name, entry(PLAIN, name, "PLAIN of tests/contracts/test_strategies.py")), **beside
     )
-    if plain.sampler.constrains:  # it draws: the coldest law of any text, which may end
+    if plain.sampler.constrains:  # a grammar draws: the coldest distribution over any text, which may end
         knobs = {"grammar": {"definition": "(?s:.*)"}, "temperature": {"temperature": 0.01}}
         plain = replace(
             plain, sampler=Method.from_names({"sampler": ["grammar", "temperature"]}, knobs).sampler
@@ -174,8 +174,10 @@ def test_depth_leaves_in_each_layer_what_its_gap_says(name: str, settings: dict)
 
 
 def _leaves(name: str, settings: dict, gap: str) -> None:
-    """Entries of each layer are as many as tokens, less those of the passes, or of the rows where these choose alone, that did
-    not run it where its gap leaves none."""
+    """Each layer has as many entries as there are tokens, minus the skipped ones that its `gap` setting leaves without entries.
+
+    Skipped are the passes that did not run the layer, or the rows, if rows are routed one by one.
+    """
     session = toys.decode(toys.method(adaptive_depth=(name, settings), drafter="prompt_lookup"), count=30)
     n, layers = len(session.tokens) - 1, len(session.target.cache.layers)
     lacks, before = [0] * layers, set(range(layers))

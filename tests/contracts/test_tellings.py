@@ -1,4 +1,4 @@
-"""What every acceptance rule owes of itself: its record is derived again without it, and a changed number is found."""
+"""The requirements for an acceptance rule's record: it is re-derived without the rule, and a changed number is found."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_every_verdict_that_is_turned_round_is_found(rule: str, which: int) -> N
 @pytest.mark.parametrize("column", ["num", "den", "threshold"])
 @pytest.mark.parametrize(("rule", "which"), runs())
 def test_what_u_was_held_against_cannot_be_moved(rule: str, which: int, column: str) -> None:
-    """num, den and threshold say the same thing, and what the rule adds says where they come from."""
+    """num, den and threshold agree with each other, and the rule's own additions show how they were computed."""
     for step in tried(recorded(rule, which))[:6]:
         trace = copy.deepcopy(recorded(rule, which))
         other = next(x for x in trace.steps if x.step == step.step)

@@ -1,4 +1,4 @@
-"""Records where more tokens are equally likely than a record lists: the check believes them, and still finds a wrong one."""
+"""Records in which more tokens are equally likely than a record lists: the check accepts them, and still finds a wrong one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from decodescope.engine.session.load import Model
 from decodescope.engine.trace import Trace, check
 from decodescope.engine.trace.records.events import TOP
 
-LOW = {"all": (), "most": (0, 3, 5, 9)}  # ids that are less likely than the others, which are all equal
+LOW = {"all": (), "most": (0, 3, 5, 9)}  # ids less likely than the others, which are all equally likely
 WRITERS = [x for x in ONE_EACH if x[0] in ("strategy", "drafter", "acceptance", "guidance", "adaptive_depth")]
 
 
@@ -65,9 +65,9 @@ def typical() -> Trace:
 
 
 def unlisted(trace: Trace) -> Trace:
-    """The same run, as a record tells it that lists others of the equally likely tokens: none of those that were written."""
+    """The same run, but its record lists other equally likely tokens: none of those that were written."""
     trace = copy.deepcopy(trace)
-    trace.end = None  # it holds a hash of what is changed here
+    trace.end = None  # it contains a hash of the changed records
     for step in trace.steps:
         for row, place in enumerate(step.tops.places):
             written = step.emitted[place + 1 : place + 2] if step.details else [step.extra.token]
@@ -90,7 +90,10 @@ def test_a_record_may_list_any_of_the_equally_likely_tokens(trace: object) -> No
 
 @pytest.mark.parametrize("trace", [jacobi, typical])
 def test_a_token_that_cannot_be_among_the_likeliest_is_found(trace: object) -> None:
-    """It is not listed, and the listed ones are no longer all equal, or the rest has no room for one more like them."""
+    """The token is not listed.
+
+    Either the listed ones are no longer all equal, or the rest has no room for one more like them.
+    """
     for change in ("unequal", "no room"):
         changed = unlisted(trace())  # type: ignore[operator] # as above
         for step in changed.steps:
@@ -108,7 +111,7 @@ def test_a_token_that_cannot_be_among_the_likeliest_is_found(trace: object) -> N
 
 @pytest.mark.parametrize("count", [3, 5, 6, 13])
 def test_of_equal_tokens_a_record_lists_those_with_the_lowest_ids(count: int) -> None:
-    """Whatever a search for the largest happens to find."""
+    """Whatever a search for the largest value happens to find."""
     logits = torch.zeros(2, 200)
     logits[0, torch.arange(150, 150 - 7 * count, -7)] = 3.0
     logits[1] = torch.randn(200, generator=torch.Generator().manual_seed(0))

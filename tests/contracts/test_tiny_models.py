@@ -1,4 +1,4 @@
-"""Every part works with the smallest models, or is refused by a sentence: one token, two, one layer, one head, narrow heads."""
+"""Every part runs with the smallest models, or is refused in a sentence: one or two tokens, one layer or head, narrow heads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TINY: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(autouse=True)
 def fitting_heads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Draft heads that were made for another vocabulary or another layer are refused when they are read."""
+    """Draft heads made for another vocabulary or another layer are refused when they are read."""
     shapes = toys.SHAPES
     monkeypatch.setattr(toys, "SHAPES", {kind: dict(shape) for kind, shape in shapes.items()})
     yield
@@ -92,7 +92,7 @@ def prompt_of(vocab: int) -> tuple[int, ...]:
 
 
 def works_or_is_refused(part: Part, name: str) -> None:
-    """Greedily and drawn."""
+    """Both greedily and sampled."""
     for warm in (True, False):
         method = method_with(part, warm)
         target, models = target_of(name, method.strategy), helpers(name)

@@ -1,4 +1,4 @@
-"""What every transform of weights keeps: the model that it was made of, real bytes, one law for every way to read a text."""
+"""The requirements for every weight transform: the source model stays, bytes are real, reading order changes nothing."""
 
 from __future__ import annotations
 

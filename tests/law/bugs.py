@@ -1,4 +1,4 @@
-"""Errors put into one line of the shipped code, to see whether a check finds them."""
+"""Errors planted into one line of the shipped code, to see whether a check finds them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from decodescope.engine.decoding.values.chance import invert_cdf
 
 @dataclass(frozen=True)
 class Bug:
-    """`old` stands once in the source of `where.name`; `new` stands there instead. look: how far things are off, which is
-    nothing as long as they are in order; a failed assertion counts as infinitely far."""
+    """A bug: `old` occurs once in the source of `where.name`, and `new` replaces it.
+
+    look: how far the results are off. It is 0 without the bug; a failed assertion counts as infinity.
+    """
 
     what: str
     where: Any
@@ -29,7 +31,7 @@ class Bug:
     look: Callable[[], float]
 
     def plant(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """Compile the function again with the bug in it, and put it in its place for this test."""
+        """Compile the function again with the bug in it, and use it instead of the shipped one for this test."""
         shipped: FunctionType = getattr(self.where, self.name)
         source = textwrap.dedent(inspect.getsource(shipped))
         assert source.count(self.old) == 1, (
@@ -41,10 +43,10 @@ class Bug:
         monkeypatch.setattr(self.where, self.name, scope[self.name])
 
     def seen(self, monkeypatch: pytest.MonkeyPatch) -> float:
-        """How far things are off with the bug in it."""
+        """How far the results are off with the bug in the code."""
         assert self.look() <= 1e-12, "the world must be in order before the bug is put in"
         self.plant(monkeypatch)
         try:
             return self.look()
-        except AssertionError:  # a check inside the walk, or a law that is none, stopped it
+        except AssertionError:  # a check inside the walk stopped it, or an invalid distribution did
             return math.inf

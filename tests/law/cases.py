@@ -1,4 +1,4 @@
-"""What is crossed with what: samplers with their second definition, and proposals with the rules that judge them."""
+"""The combinations under test: samplers with their second definition, and proposals with the rules that judge them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ from decodescope.testing.walk import Walk, distribution_distance
 
 from .proposals import Chosen, Independent, Mixed, Taught
 
-PLACES = str(Path(__file__).with_name("places.txt"))  # ids that a datastore may hold
+PLACES = str(Path(__file__).with_name("places.txt"))  # ids for a datastore
 
 
 def _heat(T: float) -> tuple[Sampler, Warp]:
@@ -75,7 +75,7 @@ def _heat(T: float) -> tuple[Sampler, Warp]:
 
 _PENALTY = partial(reference.repetition_penalty, penalty=1.5)
 
-# name -> the shipped sampler, and its definition written again
+# name -> the shipped sampler, and an independent definition of it
 SAMPLERS: dict[str, tuple[Sampler, Warp]] = {
     "T=0.25": _heat(0.25),
     "T=0.7": _heat(0.7),
@@ -100,12 +100,12 @@ SAMPLERS: dict[str, tuple[Sampler, Warp]] = {
 
 @dataclass(frozen=True)
 class Proposal:
-    """How drafts come, and the rule that judges them.
+    """How drafts are made, and the rule that judges them.
 
-    make:  length -> drafter;  chain: whether the length is free;  remembers: the drafter learns from what it saw, so that
-    whole runs are walked;  vocab: ids at which the walk stays short
-    on:    what the target is. "tables", or "layers": a transformer, for drafters that read its states
-    prompt, length: of the texts that are walked;  chance: how, for drafters that take bare uniforms
+    make:  length -> drafter;  chain: whether the length is free;  remembers: whether the drafter learns from what it saw, so
+    that whole runs are walked;  vocab: a number of ids that keeps the walk short
+    on:    the kind of target. "tables", or "layers": a transformer, for drafters that read its states
+    prompt, length: of the texts that are walked;  chance: the Chance class, for drafters that take bare uniforms
     """
 
     rule: type[AcceptanceRule]
@@ -120,7 +120,7 @@ class Proposal:
 
     @property
     def kinds(self) -> tuple[str, ...]:
-        """Draft laws that make a difference."""
+        """Kinds of draft distributions that make a difference."""
         drafter = self.make(1)
         if self.on == "layers":
             return (
@@ -322,8 +322,10 @@ def models(vocab: int, kind: str, drafter: Drafter) -> Mapping[str, Model]:
 
 @cache
 def layered(vocab: int, kind: str) -> tuple[Model, Logits]:
-    """A transformer with draft heads, and its logits by prefix. equal: its layers from the first on, and its adapter, add
-    nothing, so that what leaves early is right."""
+    """A transformer with draft heads, and its logits by prefix.
+
+    equal: its adapter, and its layers after the first one, add nothing. A draft from an early layer is then right.
+    """
     decoder = toys.decoder(toys.toy_spec(vocab=vocab), 4, torch.float64, sharp=2.0)
     if kind == "equal":
         for layer in decoder.layers[1:]:
@@ -344,7 +346,7 @@ def true_law(
     prompt: tuple[int, ...] = tuple(PROMPT),
     layers: str | None = None,
 ) -> dict[tuple[int, ...], float]:
-    """P(text) of the target alone; layers: the kind of transformer that it is, None: the table."""
+    """P(text) of the target alone. layers: the kind of transformer for the target, or None for the table."""
     logits = worlds(vocab, "equal")[0] if layers is None else layered(vocab, layers)[1]
     return text_distribution(logits, SAMPLERS[sampler][1], list(prompt), length, vocab, frozenset(stop))
 
@@ -360,8 +362,10 @@ def walked(
     stop: tuple[int, ...] = (),
     whole: bool = False,
 ) -> tuple[float, Walk]:
-    """The largest difference between the method's law and the target's, and the walk. whole: walk whole runs, not rounds;
-    length, vocab: the proposal's own, unless given."""
+    """The largest difference between the method's distribution and the target's, and the walk.
+
+    whole: walk whole runs, not rounds;  length, vocab: override the proposal's own.
+    """
     proposal = PROPOSALS[name]
     length, vocab = length or proposal.length, vocab or proposal.vocab
     drafter, layers = proposal.make(draft), kind if proposal.on == "layers" else None

@@ -1,4 +1,4 @@
-"""These tests work on tensors of a handful of numbers: one thread is faster than two."""
+"""These tests work on tensors of a few numbers: one thread is faster than two."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @pytest.fixture(autouse=True, scope="package")
 def one_thread() -> Iterator[None]:
-    """Run on one thread, then give the others back."""
+    """Run on one thread, then restore the number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -11,7 +11,7 @@ from decodescope.engine.decoding.values.draft import ROOT, Draft
 
 
 class _Tree(Drafter):
-    """Grows level by level; every node may have children, drawn or chosen under the draft model's law after it."""
+    """Grows level by level. Every node may have children, drawn or chosen under the draft model's distribution after it."""
 
     lanes = ("draft",)
 
@@ -32,7 +32,7 @@ class _Tree(Drafter):
         )
 
     def grow(self, ctx: Context, parent: int, path: list[int], state, room: int) -> None:
-        """Put children under `parent`, whose tokens since the root are `path`."""
+        """Add children under `parent`; `path` has the tokens from the root to `parent`."""
         if room == 0:
             return
         logits = ctx.lanes["draft"].read([*ctx.tokens, *path])
@@ -79,7 +79,10 @@ class Independent(_Tree):
 
 @component
 class Chosen(_Tree):
-    """The `width` most likely ids under every node, without chance; with `passenger`, one more rides and is never kept."""
+    """The `width` most likely ids under every node, without chance.
+
+    With `passenger`, one auxiliary node is added and never kept.
+    """
 
     title = "chosen siblings"
     proposes = "onehot"
@@ -99,7 +102,7 @@ class Chosen(_Tree):
 
 @component
 class Mixed(_Tree):
-    """Under every node one id chosen without chance, then one drawn; they may be equal."""
+    """Under every node, first one id chosen without chance, then one drawn; they may be equal."""
 
     title = "one chosen, one drawn"
     proposes = "mixed"
@@ -114,9 +117,11 @@ class Mixed(_Tree):
 
 @component
 class Taught(_Tree):
-    """A chain drawn from the draft model's logits and a bias for every token, which grows with each check: what the target
-    found likelier than the draft comes up, what it found less likely goes down. Drafters that learn online do as this one:
-    a node's q is the law that drew it, made by what was known when it was drawn."""
+    """A chain drawn from the draft model's logits plus a bias per token that changes with each check.
+
+    The bias rises for tokens that the target found likelier than the draft did, and falls for those it found less likely.
+    Drafters that learn online work the same way: a node's q is the distribution that drew it, as known at that time.
+    """
 
     title = "a drafter that learns while it decodes"
     proposes = "iid"

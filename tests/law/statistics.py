@@ -1,4 +1,4 @@
-"""Tests of counts against a law: chi-square with pooling, the distance that a sample can rule out."""
+"""Tests of counts against a distribution: chi-square with pooling, and the distance that a sample can rule out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 Text = tuple[int, ...]
-RARE = 4.7534  # z of an alarm once in a million
+RARE = 4.7534  # z of an alarm with probability one in a million
 ONE_PERCENT = 2.3263
 
 
@@ -32,7 +32,7 @@ def critical(df: int, z: float) -> float:
 
 
 def heads(law: Mapping[Text, float], depth: int) -> dict[Text, float]:
-    """The law, or the counts, of the first `depth` tokens."""
+    """The distribution, or the counts, of the first `depth` tokens."""
     made: dict[Text, float] = defaultdict(float)
     for text, p in law.items():
         made[text[:depth]] += p
@@ -46,7 +46,7 @@ def total_variation(counts: Mapping[Text, int], law: Mapping[Text, float]) -> fl
 
 
 def alarms(counts: Mapping[Text, int], law: Mapping[Text, float], z: float = RARE) -> list[str]:
-    """What speaks against the counts coming from `law`, in words."""
+    """The evidence against the counts coming from `law`, in words."""
     found = [
         f"{text} came {n} times and cannot" for text, n in counts.items() if n and not law.get(text, 0.0) > 0
     ]

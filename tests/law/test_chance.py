@@ -1,4 +1,4 @@
-"""Chance: the numbers, the draws made of them, and what two methods with one seed share."""
+"""Chance: the numbers, the draws made from them, and what two methods with one seed share."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_draws_without_replacement_stop_where_the_law_ends():
 
 @pytest.mark.parametrize("heat", [1.0, 12.0])
 def test_draws_without_replacement_are_those_from_what_is_summed_anew(heat: float) -> None:
-    """Where a few tokens have nearly all, what is left of the sums must not drown in rounding."""
+    """If a few tokens have nearly all the probability, the remaining sums must not drown in rounding."""
     laws = (torch.randn(40, 50, generator=torch.Generator().manual_seed(1)).double() * heat).softmax(-1)
     least = 1.0
     for i, (law, rest) in enumerate(zip(laws, remainders(laws), strict=True)):
@@ -135,7 +135,7 @@ def test_orders_are_even():
 
 
 def test_a_bonus_token_is_the_one_that_plain_decoding_draws_there():
-    """Common random numbers: where nothing was refused, both methods draw the token at a position from one uniform."""
+    """Common random numbers: if nothing was refused, both methods draw the token at a position from the same uniform."""
     target, draft = worlds(4, "mixed")
     shared = 0
     for seed in range(40):

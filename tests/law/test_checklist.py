@@ -1,5 +1,7 @@
-"""The twelve ways in which published speculative decoders were found to bend the target's law or to waste their drafts: each
-is put into the shipped code, and a check must find it."""
+"""Twelve known faults of published speculative decoders: they bend the target's distribution or waste their drafts.
+
+Each is planted into the shipped code, and a check must find it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ from decodescope.testing.walk import Walk, distribution_distance
 
 
 def law(drafter: Drafter, sampler: str = "T=0.7", whole: bool = False) -> float:
-    """How far the law of texts of three tokens over three ids is from the target's."""
+    """The distance of a method's distribution over texts of three tokens, with three ids, from the target's."""
     walk = Walk(Method(drafter=drafter, sampler=SAMPLERS[sampler][0]), models(3, "mixed", drafter), 3)
     return distribution_distance(
         walk.full_run_distribution() if whole else walk.text_distribution(), true_law(3, sampler, 3)
@@ -44,12 +46,12 @@ def law(drafter: Drafter, sampler: str = "T=0.7", whole: bool = False) -> float:
 
 
 def in_layers() -> float:
-    """The same for a tree of Hydra's guesses, on a transformer with real caches."""
+    """The same distance for a tree of Hydra's guesses, on a transformer with real caches."""
     return walked("hydra", "independent", "top-k 2", draft=2)[0]
 
 
 def rising(name: str, worth: Callable[[dict[str, Any]], list[float]], **settings: Any) -> float:
-    """How many siblings in the drafts of a run stand behind one that is worth less, by the counts in the draft's notes."""
+    """The number of siblings in a run's drafts that follow a sibling of lower worth, by the counts in the draft's notes."""
     count = 0
     for step in toys.decode(toys.method(drafter=(name, settings))).sink.steps:
         last: dict[int, float] = {}
@@ -62,7 +64,7 @@ def rising(name: str, worth: Callable[[dict[str, Any]], list[float]], **settings
 
 
 def recycled() -> float:
-    """The same for the successors that token recycling has kept after each check, by the logits of the last row read."""
+    """The same number for the successors that token recycling keeps after each check, by the logits of the last row read."""
     session, count = (
         Session(toys.pair()[0], toys.method(drafter=("token_recycling", {"nodes": "16"})), toys.PROMPT),
         0,
@@ -80,7 +82,7 @@ def recycled() -> float:
 
 
 def outnumbered() -> float:
-    """By how much the followers that n-gram counts call the most frequent are outnumbered by others."""
+    """By how much other followers outnumber those that the n-gram counts report as the most frequent."""
     chance, counts = random.Random(1), NgramCounts(3)
     counts.extend([chance.randrange(4) for _ in range(200)])
     found = [(counts.top_follower(context), max(row.values())) for context, row in counts.counts.items()]
@@ -88,7 +90,7 @@ def outnumbered() -> float:
 
 
 def tied(net: Callable[[], torch.nn.Module]) -> float:
-    """How many parameters of a net lie where another one of it lies."""
+    """How many parameters of a net share their memory with another of its parameters."""
     places = [p.data_ptr() for _, p in net().named_parameters(remove_duplicate=False)]
     return float(len(places) - len(set(places)))
 
@@ -120,7 +122,7 @@ looked_up = partial(
     output_weight=0.5,
 )
 
-# number on the list -> what it says, and the ways to be wrong
+# number on the list -> the bugs that break this point
 POINTS: dict[int, list[Bug]] = {
     1: [
         Bug(
@@ -281,7 +283,7 @@ def test_point_10_no_two_layers_of_draft_heads_share_their_weights(kind: str) ->
 
 @pytest.mark.parametrize(("name", "settings"), toys.representatives("drafter"))
 def test_point_8_no_drafter_changes_a_net_that_runs_share(name: str, settings: dict[str, Any]) -> None:
-    """A drafter that learns online takes a copy in `begin`; its q is made from what it knew when it drew (see Taught)."""
+    """A drafter that learns online makes a copy in `begin`. Its q comes from what it knew when it drew (see Taught)."""
     nets = [*toys.pair()[0].decoder.heads.values(), *toys.pair()[1].decoder.heads.values()]
     before = [[p.clone() for p in net.parameters()] for net in nets]
     toys.decode(toys.method(drafter=(name, settings), sampler="temperature"), count=8)

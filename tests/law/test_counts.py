@@ -1,4 +1,4 @@
-"""How much is accepted: the exact law of the accepted count, and block verification against the token-wise rule."""
+"""How many tokens are accepted: the exact distribution of the count, and block verification against the token-wise rule."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ V, START = 4, [1, 0, 1]
 
 
 def accepted(rule, target, draft, sampler, length: int, vocab: int = V) -> list[float]:
-    """P(count = 0), P(count = 1), ... of the first step, drafts of `length`."""
+    """P(count = 0), P(count = 1), ... of the first step, for drafts of `length`."""
     method = Method(drafter=DraftModel(max_draft_tokens=length), acceptance=rule, sampler=sampler)
     walk = Walk(
         method,

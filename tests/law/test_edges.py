@@ -1,4 +1,4 @@
-"""Rules at the edges of their formulas, and what stands after the end of a text."""
+"""Rules at the edges of their formulas, and what follows the end of a text."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_token_that_the_target_never_writes_is_refused_at_every_uniform(rule, 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("u", [0.0, 0.5, 1 - 2.0**-53])
 def test_what_only_the_target_writes_can_still_come(rule, u):
-    """q = 0 where p > 0: the residual reaches it."""
+    """q = 0 while p > 0: the residual reaches the token."""
     p, q = rows([0.7, 0.2, 0.1], [1.0, 0.0, 0.0]), rows([0.0, 0.5, 0.5])
     verdict = judge(rule, p, q, [2], Scripted(u))
     assert (verdict.path, verdict.token) in (([0], 0), ([], 0))
@@ -103,7 +103,7 @@ def test_equal_laws_refuse_nothing():
 
 @pytest.mark.parametrize("drafter", [DraftModel(max_draft_tokens=3), Chosen(length=3, width=2)])
 def test_nothing_follows_a_stop_id_inside_the_draft(drafter):
-    """The text ends with the stop id; what was drafted behind it is neither emitted nor in any cache."""
+    """The text ends with the stop id; tokens drafted after it are neither emitted nor in any cache."""
     target = logit_table(4, seed=3)
     method = Method(drafter=drafter, sampler=Temperature(temperature=1.0))
     walk = Walk(method, {"target": table_model(target, 4), "draft": table_model(target, 4)}, 6, stop=(2,))

@@ -1,4 +1,4 @@
-"""The law of every lossless method equals the target's: all paths of the shipped step, counted."""
+"""The distribution of every lossless method equals the target's: all paths of the shipped step, counted."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from decodescope.testing.reference import Warp, text_distribution
 from decodescope.testing.tables import PROMPT
 
 EXACT = 1e-12
-# A commit sees every third crossing with a sampler; every fourth of walks on a transformer, which take longer.
+# A commit tests every third combination with a sampler, and every fourth on a transformer, where walks take longer.
 CROSSINGS = [
     (name, sampler)
     for i, name in enumerate(PROPOSALS)
@@ -23,7 +23,7 @@ CROSSINGS = [
 
 @pytest.fixture
 def agree(record_property: Callable[[str, object], None]) -> Callable[..., None]:
-    """Compares two laws; the largest difference of each proposal stands at the end of the tests' output."""
+    """Compare two distributions; the test output ends with the largest difference of each proposal."""
 
     def compare(name: str, kind: str, sampler: str, **sizes) -> None:
         difference, _ = walked(name, kind, sampler, **sizes)
@@ -38,7 +38,7 @@ def agree(record_property: Callable[[str, object], None]) -> Callable[..., None]
 
 
 def kinds_for(name: str, sampler: str) -> tuple[str, ...]:
-    """Two of the five draft tables, another pair at every crossing; one of the transformers, or where no draft is read."""
+    """Two of the five draft tables, a different pair for every combination; without tables, one of the proposal's kinds."""
     kinds, turn = PROPOSALS[name].kinds, list(PROPOSALS).index(name) + list(SAMPLERS).index(sampler)
     return (kinds[turn % 5], kinds[(turn + 2) % 5]) if len(kinds) == 5 else (kinds[turn // 4 % len(kinds)],)
 
@@ -52,7 +52,7 @@ def test_a_lossless_method_has_the_targets_law(name, sampler, tables, agree):
 
 @pytest.mark.parametrize("name", [name for name in PROPOSALS if name != "no draft"])
 def test_the_walks_keep_drafts_and_refuse_drafts(name):
-    """Else a law would be right without the rule."""
+    """Otherwise a distribution would be right without the rule."""
     kinds = [kind for kind in PROPOSALS[name].kinds if kind in ("mixed", "independent")]
     walks = [walked(name, kind, "top-k 2", draft=2)[1] for kind in kinds]
     assert sum(walk.kept for walk in walks) > 1 and sum(walk.refused for walk in walks) > 1
@@ -97,7 +97,7 @@ def test_a_stop_token_ends_the_text_and_no_law_changes(name, most, agree):
     ],
 )
 def test_whole_runs_have_the_law_of_their_rounds(name, agree):
-    """Nothing is put back between two steps: caches and the sampler's state go on as the last step left them."""
+    """Nothing is reset between two steps: caches and the sampler's state continue as the last step left them."""
     agree(name, "mixed", "penalty, mirostat", draft=2, length=3, vocab=3, whole=True)
 
 
@@ -130,7 +130,7 @@ def test_781_texts_over_six_ids_with_a_stop(name, sampler, agree):
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_the_laws_compared_are_no_trivial_ones(sampler):
-    """Enough texts are possible; and what remembers must remember: forgetting would change the law."""
+    """Enough texts are possible, and samplers with a memory need it: forgetting would change the distribution."""
     law, (_, warp) = true_law(4, sampler, 3), SAMPLERS[sampler]
     assert sum(p > 0 for p in law.values()) >= 8 or sampler == "greedy"
     if warp.mirostat is not None:

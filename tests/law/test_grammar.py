@@ -1,4 +1,4 @@
-"""A grammar's law is the target's with what does not fit taken out, place by place: counted under chain and tree drafts."""
+"""A grammar masks the target's distribution place by place: counted under chain and tree drafts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ CASES = [
 
 
 class Letters:
-    """Ids that stand for one letter, or two."""
+    """A tokenizer in which each id is one letter, or two."""
 
     marks = frozenset({END})
 
@@ -48,18 +48,18 @@ LETTERS = Letters()
 
 @cache
 def fits(text: str) -> tuple[bool, bool]:
-    """Whether a text obeys the grammar, and whether one of at most three letters more does, by trying all."""
+    """(whether a text obeys the grammar, whether it does with at most three more letters), by trying all."""
     more = ("".join(x) for n in range(4) for x in product("ab", repeat=n))
     return re.fullmatch(REGEX, text) is not None, any(re.fullmatch(REGEX, text + x) for x in more)
 
 
 def belongs(text: Text) -> bool:
-    """Whether tokens are a text of the grammar, or one that was cut begins one."""
+    """True if tokens are a text of the grammar, or, for a cut text, the beginning of one."""
     return fits("".join(PIECES[x] for x in text if x != END))[0 if text[-1] == END else 1]
 
 
 def masked(logits: Logits) -> Logits:
-    """The same logits without the tokens that do not fit behind the tokens after the prompt."""
+    """The same logits without the tokens that the grammar forbids after the text so far."""
 
     def look(seen: Seen) -> torch.Tensor:
         text = "".join(PIECES[token] for _, token in seen[len(PROMPT) :])
@@ -78,7 +78,7 @@ def walk(name: str, kind: str, sampler: str) -> tuple[dict[Text, float], Walk]:
         sampler=chain_samplers([Grammar(definition=REGEX), *own.in_order]),
     )
     given: dict[str, Model] = {
-        role: replace(x, tokenizer=LETTERS)  # type: ignore[arg-type] # stands in for one
+        role: replace(x, tokenizer=LETTERS)  # type: ignore[arg-type] # a substitute
         for role, x in models(len(PIECES), kind, drafter).items()
     }
     paths = Walk(method, given, LENGTH, (END,))

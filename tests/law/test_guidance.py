@@ -1,4 +1,4 @@
-"""A law in the place of the target's: every method that is lossless has that law, under every draft, as counted."""
+"""Guidance replaces the target's distribution: every lossless method then has the guided one, under every draft, as counted."""
 
 from __future__ import annotations
 
@@ -32,14 +32,15 @@ DRAWN = ("T=1", "top-k 2", "penalty, mirostat", "greedy")
 DRAWN_OF_LAYERS = (
     "T=1",
     "greedy",
-)  # a transformer's rounding depends on the way, and so would a sampler's state
+)  # a transformer's rounding depends on the order of computation, and a sampler's state would depend on it too
 
 
 @dataclass(frozen=True)
 class Stands:
-    """A law, and the same written a second time, in plain numbers.
+    """A guidance part, and an independent definition of it in plain numbers.
 
-    target: None: the table;  roles: the models that it reads;  cuts: whether some tokens have no probability under it
+    target: the model, or None for the table;  roles: the models that it reads;  cuts: whether some tokens have no probability
+    under it
     """
 
     law: Guidance
@@ -68,8 +69,10 @@ def contrasted() -> Stands:
 
 @cache
 def neighbours() -> Stands:
-    """Beside a transformer, whose states it looks up among those of a text of 14 tokens; no two windows of it begin alike,
-    so no two of its states are the same."""
+    """Nest on a transformer: it looks up states among those of a text of 14 tokens.
+
+    No two windows of this text begin alike, so no two of its states are the same.
+    """
     law = Nest(
         datastore=PLACES, window=6, state_norm="raw", neighbours=5, alpha=0.5, tau=0.3, temperature=0.4
     )
@@ -107,7 +110,7 @@ def neighbours() -> Stands:
 
 @cache
 def moved() -> Stands:
-    """Beside a table that reads the first and the last of the prompt's three tokens, and the text."""
+    """RAPID on a table, with a second one that reads the first and the last of the prompt's three tokens, and the text."""
     law = Rapid(budget=2, window=1, question_tokens=1, strength=3.0, alpha=0.2)
     target, second = worlds(VOCAB, "equal")[0], logit_table(VOCAB, seed=6)
 
@@ -130,7 +133,7 @@ LAWS: dict[str, Callable[[], Stands]] = {"contrastive": contrasted, "nest": neig
 
 
 def walk(name: str, kind: str, sampler: str, stands: Stands) -> tuple[dict[tuple[int, ...], float], Walk]:
-    """The law of a method over texts, every path of chance walked."""
+    """The distribution of a method over texts, with every path of chance walked."""
     proposal = PROPOSALS[name]
     drafter = proposal.make(2)
     method = Method(
@@ -152,7 +155,7 @@ def test_drafts_are_exact_for_the_law(law: str, name: str) -> None:
     proposal, stands = PROPOSALS[name], LAWS[law]()
     for turn, sampler in enumerate(DRAWN if stands.target is None else DRAWN_OF_LAYERS):
         if proposal.remembers and turn % 2:
-            continue  # whole runs are walked, which takes longer
+            continue  # these proposals are walked as whole runs, which takes longer
         kind = proposal.kinds[(turn + DRAFTS.index(name)) % len(proposal.kinds)]
         true = text_distribution(
             stands.there, SAMPLERS[sampler][1], list(proposal.prompt), proposal.length, VOCAB
@@ -163,7 +166,7 @@ def test_drafts_are_exact_for_the_law(law: str, name: str) -> None:
 
 @pytest.mark.parametrize("law", LAWS)
 def test_the_law_is_another_than_the_targets_and_the_walks_keep_and_refuse(law: str) -> None:
-    """Else the test above would be right without it."""
+    """Otherwise the test above would pass without guidance."""
     stands = LAWS[law]()
     own, there = (
         text_distribution(x, SAMPLERS["T=1"][1], [1, 2, 1], 3, VOCAB) for x in (stands.own, stands.there)

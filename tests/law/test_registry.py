@@ -1,5 +1,8 @@
-"""Every registered drafter, in every setting of the toys, under every registered rule that is called lossless and takes it:
-all paths of chance of whole runs, on a transformer with draft heads. A new file is covered before its author writes a line."""
+"""Every registered drafter, in every toy setting, under every registered lossless rule that accepts it.
+
+All paths of chance of whole runs are walked, on a transformer with draft heads. A new file is covered before its author writes
+a line.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,8 @@ from decodescope.testing.transformer import logits_by_prefix
 from decodescope.testing.walk import Walk, distribution_distance
 
 V = 4
-MOST = 120  # paths; a drafter with more of them is walked over shorter texts
-PROMPT = [1, 2, 0, 1, 2, 3, 1, 0, 1, 2]  # it repeats itself, so that drafters that look things up find some
+MOST = 120  # paths; a drafter with more paths is walked over shorter texts
+PROMPT = [1, 2, 0, 1, 2, 3, 1, 0, 1, 2]  # it repeats itself, so that drafters with a lookup find matches
 HEAT = 1.3
 DRAFTERS = [x for x in toys.variants("drafter") if x[0] != "none"]
 FIRST = toys.representatives("drafter")
@@ -39,7 +42,7 @@ MADE = (
 FREE = {
     "judge": {"threshold": 0.05},
     "lantern": {"delta": 1.0, "neighbours": 3},
-}  # settings that keep more than the usual ones
+}  # settings that keep more tokens than the defaults
 LOSSY = [*({name: {} for name, cls in registry("acceptance").items() if not cls.lossless} | FREE).items()]
 WAYS: list[tuple[str, dict]] = [
     ("draft_model", {"max_draft_tokens": 2}),
@@ -50,7 +53,7 @@ WAYS: list[tuple[str, dict]] = [
 
 @cache
 def target(weights: str = WEIGHTS) -> Model:
-    """A transformer over four ids, or what transforms make of it."""
+    """A transformer over four ids, or the same model after transforms."""
     return toys.model(
         toys.transformed_decoder(weights, toys.decoder(toys.toy_spec(vocab=V), 6, torch.float64, sharp=2.0))
     )
@@ -58,14 +61,14 @@ def target(weights: str = WEIGHTS) -> Model:
 
 @cache
 def due(length: int, weights: str = WEIGHTS) -> dict[tuple[int, ...], float]:
-    """Its law under a sampler that keeps two of them: 8 texts of 3 tokens."""
+    """The target's distribution under a sampler that keeps two tokens: 8 texts of 3 tokens."""
     warp = Warp([lambda z, text: temperature(z, text, HEAT), lambda z, text: top_k(z, text, 2)])
     return text_distribution(logits_by_prefix(target(weights).decoder), warp, PROMPT, length, V)
 
 
 @cache
 def helper(role: str) -> Model:
-    """A model in a further role, like the target now and then."""
+    """A model for a further role, similar to the target."""
     return toys.model(toys.noisy_decoder(target("").decoder, 0.3, seed=1 + sum(map(ord, role))))
 
 
@@ -77,7 +80,7 @@ def method(drafter: tuple[str, dict], rule: str = "lossless", **more) -> Method:
 
 
 def walked(made: Method, noise: int = 0, weights: str = WEIGHTS) -> tuple[float, Walk]:
-    """(how far the method's law is from the target's, the walk); raises MethodError if the parts do not fit."""
+    """(distance of the method's distribution from the target's, the walk); raises MethodError if the parts do not fit."""
     models = {"target": target(weights), **{role: helper(role) for role in made.drafter.lanes}}
     for length in (3, 2):
         walk = Walk(
@@ -129,7 +132,7 @@ def test_law_is_that_of_the_model_that_transforms_made(weights: str, drafter: tu
 
 @pytest.mark.parametrize("noise", [1, 2, 3])
 def test_noise_of_the_scores_does_not_matter(noise: int) -> None:
-    """Scores say how many children there are, never which: the law is exact for each of them."""
+    """Scores decide how many children there are, never which: the distribution is exact for each number."""
     off, _ = walked(method(("rsd_s", {"width": 2, "depth": 2})), noise)
     assert off <= 1e-12
 

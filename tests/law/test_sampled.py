@@ -1,4 +1,4 @@
-"""Sampling through the shipped step, real generator and real transformer, against the law of that transformer."""
+"""Sampling through the shipped step, with real generator and transformer, against that transformer's distribution."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from decodescope.testing.tables import PROMPT, table_model
 from decodescope.testing.transformer import V, decoder_logits, decoders
 
 LENGTH = 3
-BOTH_SIDES = 4.8916  # |z| of an alarm once in a million
+BOTH_SIDES = 4.8916  # |z| of an alarm with probability one in a million
 TABLES = [
     "chain", "chain, block", "2 without replacement", "3 chains, k-SEQ", "rsd_s", "dyspec", "one-hot chain", "one-hot tree",
     "mixed", "sequoia", "2 with replacement", "prompt lookup", "2 chains, 2 deep, k-SEQ", "rsd_c 2, 1", "2 draft models",
@@ -33,14 +33,14 @@ TURNS = ["T=1", "T=0.7", "T=1.5, top-p 0.8", "penalty, mirostat"]
 CASES = [
     pytest.param(name, TURNS[i % 4], marks=pytest.mark.nightly if i % 3 else ())
     for i, name in enumerate(TABLES[:12])
-]  # every third with every commit
+]  # every third one runs with every commit
 LAYERS = [name for name, x in PROPOSALS.items() if x.on == "layers"]
 TEXTS = int(os.environ.get("DECODESCOPE_TEXTS", 20_000))  # per case of a nightly run
 CERTAIN = 1e-6
 
 
 def session(name: str, sampler: str, memoised: bool, draft: int = 2, length: int = LENGTH) -> Session:
-    """A session of the case; memoised: its models are the transformers' logits by prefix."""
+    """A session of the case. With `memoised`, its models are tables of the transformers' logits by prefix."""
     proposal = PROPOSALS[name]
     drafter = proposal.make(draft)
     target, other = (
@@ -69,7 +69,7 @@ def sample(name: str, sampler: str, seed: int, n: int, memoised: bool = True) ->
     for i in range(n):
         s.tokens, s.sampler_state, s.chance = list(PROMPT), start, Chance((seed << 32) + i)
         s.target.truncate(0 if s.target.needs else len(PROMPT) - 1)
-        if s.target.needs:  # the drafter is to see the states of the whole prompt
+        if s.target.needs:  # the drafter needs the states of the whole prompt
             s.target.read(PROMPT[:-1])
         s.method.strategy.begin(s)
         move = s.method.strategy.step(s)
@@ -84,7 +84,7 @@ def sample(name: str, sampler: str, seed: int, n: int, memoised: bool = True) ->
 
 
 def check(name: str, sampler: str, seed: int, n: int, memoised: bool = True) -> tuple[list[str], float]:
-    """Alarms of n samples, in words; and how far the counts are from the law, in total variation."""
+    """Alarms of n samples, in words; and the total variation between the counts and the distribution."""
     texts, kept = sample(name, sampler, seed, n, memoised)
     if PROPOSALS[name].on == "layers":
         logits, vocab = layered(PROPOSALS[name].vocab, "independent")[1], PROPOSALS[name].vocab
@@ -109,8 +109,10 @@ def check(name: str, sampler: str, seed: int, n: int, memoised: bool = True) -> 
 
 @pytest.fixture
 def holds(record_property: Callable[[str, object], None]) -> Callable[..., None]:
-    """No alarm; or one that a fresh sample four times as large does not repeat. The largest distance of each proposal's counts
-    stands at the end of the tests' output."""
+    """Check that there is no alarm, or that a fresh sample four times as large does not repeat it.
+
+    The test output ends with the largest distance of each proposal's counts.
+    """
 
     def judge(name: str, sampler: str, seed: int, n: int, memoised: bool = True) -> None:
         first, far = check(name, sampler, seed, n, memoised)
@@ -132,7 +134,7 @@ def test_2_000_texts_have_the_transformers_law(name, sampler, holds):
 @pytest.mark.parametrize("sampler", TURNS)
 @pytest.mark.parametrize("name", TABLES)
 def test_texts_of_every_case_have_the_transformers_law(name, sampler, holds):
-    """A million of each for a release: DECODESCOPE_TEXTS says how many."""
+    """A release tests a million of each: DECODESCOPE_TEXTS sets the number."""
     holds(name, sampler, random.SystemRandom().randrange(1 << 20), n=TEXTS)
 
 
@@ -147,7 +149,7 @@ def test_texts_with_nothing_memoised(name, holds):
 
 @pytest.mark.parametrize("name", ["chain", "one-hot tree", "2 without replacement, 2 deep"])
 def test_cached_logits_are_those_of_the_prefix(name):
-    """What memoising leaves out: the real caches, masks and positions give the same numbers."""
+    """Memoised runs skip the real caches, masks and positions; here those give the same numbers."""
     rows, refused, target = 0, 0, decoder_logits()[0]
     for seed in range(4):
         s = session(name, "T=1", memoised=False, draft=3, length=60)
@@ -175,7 +177,7 @@ def _path(draft, node: int) -> list[int]:
 
 
 def test_alarms_come_as_often_as_they_should():
-    """The statistic itself: 1,000 samples of the true law, alarm level 1 %."""
+    """The statistic itself: 1,000 samples of the true distribution, alarm level 1 %."""
     law = text_distribution(decoder_logits()[0], SAMPLERS["T=1"][1], PROMPT, 2, V)
     rng, texts = random.Random(5), list(law)
     found = 0

@@ -1,4 +1,4 @@
-"""Seventeen known ways to be wrong, each put into one line of the shipped code: the suite must find every one."""
+"""Seventeen known faults, each planted into one line of the shipped code: the suite must find every one."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def in_script() -> float:
 
 
 def at_zero() -> float:
-    """A drafted token that the target never writes, tested with the uniform 0: 1 if it comes."""
+    """A drafted token that the target never writes, tested with the uniform 0. Returns 1 if it is accepted."""
     p, q = torch.tensor([[0.0, 0.6, 0.4], [0.2, 0.4, 0.4]]).double(), torch.tensor([[0.9, 0.1, 0.0]]).double()
     return float(
         any(
@@ -77,7 +77,7 @@ def at_zero() -> float:
 
 
 def at_equal_laws() -> float:
-    """A refusal that rounding alone made possible: the law of the token after it must be one."""
+    """A refusal that only rounding made possible: the distribution of the token after it must sum to 1. Returns the error."""
     p = torch.tensor([[0.5, 0.3, 0.2], [0.1, 0.1, 0.8]], dtype=torch.float64)
     p[0] = p[0].log().softmax(-1)
     q = p[:1].clone()
@@ -175,7 +175,7 @@ BUGS = [
 
 @pytest.fixture(scope="module", autouse=True)
 def report(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Prints how many bugs were found."""
+    """Print how many bugs were found."""
     yield
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print(f"\nseeded bugs: {len(found)}, found: {sum(found.values())}")

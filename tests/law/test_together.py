@@ -1,4 +1,4 @@
-"""The law stays the target's where passes are shared: three walks in step, each with its own prompt, sampler and length."""
+"""Shared passes keep the target's distribution: three walks in lockstep, each with its own prompt, sampler and length."""
 
 from __future__ import annotations
 
@@ -23,20 +23,23 @@ from decodescope.testing.walk import Text, Walk, distribution_distance
 
 VOCAB = 3
 CLOSE = 1e-8
-APART = (EarlyExit, S2D, ProPD)  # what verifies holds states of its draft, and is a pass of its own
+APART = (EarlyExit, S2D, ProPD)  # verification uses states of the draft, and is a separate pass
 ROWS = (("T=0.7", (1, 2, 0)), ("top-k 2", (2, 0)), ("penalty, mirostat", (0, 1, 2, 1, 0, 1)))
 
 
 class Rounded(SharedExecutor):
-    """Logits in steps of 2^-30: a walk goes back to a fork and must find it as it was, whoever shares the passes this time, and
-    a test that is certain up to rounding is no fork at all."""
+    """Logits in steps of 2^-30.
+
+    A walk returns to a fork and must find the same numbers, whichever walks share the passes this time. A test that is certain
+    up to rounding must not become a fork.
+    """
 
     def run(self, *asked: Any) -> Tensor:
         return (super().run(*asked) * 2**30).round() / 2**30
 
 
 class Walking:
-    """A walk in the place of a session: its one step walks every path, and each pass on the way is asked for as any other."""
+    """A walk instead of a session: its single step walks every path, and requests each pass like any other."""
 
     def __init__(self, walk: Walk):
         self.walk, self.target = walk, walk.s.target
@@ -59,7 +62,7 @@ def draft(kind: str, seed: int) -> Model:
 
 
 def walked(name: str, length: int) -> tuple[SharedPassStats, list[tuple[float, Walk]]]:
-    """How the passes of three walks were shared, and of each the largest difference of its law from the target's."""
+    """How three walks shared their passes, and the largest difference of each walk's distribution from the target's."""
     proposal = PROPOSALS[name]
     kind, lengths, made = (
         proposal.kinds[-1] if proposal.on == "layers" else "independent",
@@ -74,7 +77,8 @@ def walked(name: str, length: int) -> tuple[SharedPassStats, list[tuple[float, W
         walk = Walk(method, given, most, (), list(prompt), proposal.chance, Rounded("cpu"))
         made.append(Walking(walk))
     errors: list[Exception] = []
-    figures = decode_together(made, over=lambda _, error: errors.extend([error] if error else []))  # type: ignore[arg-type] # stand-ins
+    # walks instead of sessions
+    figures = decode_together(made, over=lambda _, error: errors.extend([error] if error else []))  # type: ignore[arg-type]
     if errors:
         raise errors[0]
     laws = [
@@ -97,7 +101,7 @@ def test_three_that_go_together_have_each_the_targets_law(name: str, length: int
 
 
 def test_rows_that_are_given_to_another_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two passes of as many rows change places."""
+    """Two passes with equally many rows swap places."""
     honest = batched._split_by_pass
 
     def crossed(x: Tensor, asked: list[batched.PassRequest]) -> Iterator[Tensor]:

@@ -1,4 +1,4 @@
-"""Typical acceptance keeps its own formula, and not the target's law."""
+"""Typical acceptance follows its own formula, and not the target's distribution."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ def bound(p: list[float]) -> float:
 
 
 def formula(kind: str, gamma: int, after: str) -> dict[tuple[int, ...], float]:
-    """The law of texts under chains of gamma draws: keep drafted tokens while they pass the bound, then draw from p or take the
-    likeliest token."""
+    """The distribution over texts under chains of gamma draws.
+
+    Drafted tokens are kept while they pass the bound; then a token is drawn from p, or the likeliest one is taken.
+    """
     made: dict[tuple[int, ...], float] = defaultdict(float)
 
     def text(head: tuple[int, ...], mass: float) -> None:
@@ -77,7 +79,7 @@ def test_typical_acceptance_has_the_law_of_its_formula_and_no_other(after, kind,
     record_property("distance to the target (total variation)", far)
     if (
         kind != "support" or after == "likeliest"
-    ):  # there the draft writes nothing likely: nothing is kept, and p is drawn from
+    ):  # there the draft writes nothing likely: nothing is kept, and every token is drawn from p
         assert far > 1e-3, "typical acceptance is labelled lossy and should be seen to be"
 
 
