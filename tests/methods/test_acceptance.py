@@ -21,7 +21,7 @@ from decodescope.engine.model.forward.decoder import Decoder
 V = 6
 PROMPT = [0, 3]
 RULES = sorted(registry("acceptance"))
-# settings under which a rule accepts and refuses; the toy's judge finds most things right
+# settings under which a rule both accepts and refuses; the toy's judge finds most tokens right
 BOTH = {
     "block": {},
     "judge": {"threshold": 0.9},
@@ -52,7 +52,7 @@ def tree(g: torch.Generator) -> Draft:
 
 @cache
 def begun() -> Decoder:
-    """A target of the vocabulary."""
+    """A target with this vocabulary."""
     return toys.decoder(toys.toy_spec(vocab=V), dtype=torch.float64)
 
 
@@ -157,7 +157,7 @@ def test_typical_accepts_what_exceeds_its_bound_and_takes_the_longest_path() -> 
 
 @pytest.mark.parametrize("sampler", ["temperature", "repetition_penalty"])
 def test_typical_takes_the_likeliest_token_after_the_path_or_draws_it(sampler: str) -> None:
-    """Of the law that the sampler leaves: a penalty may make another token than the target's own best the likeliest."""
+    """The likeliest token after sampling: a penalty may make another token the likeliest than the target's own best."""
     likeliest, other, moved = Counter[str](), 0, 0
     for seed in range(80):
         for draft in (tree(torch.Generator().manual_seed(seed)), Draft()):
@@ -193,7 +193,7 @@ def test_typical_accepts_more_the_lower_its_bounds() -> None:
 
 
 def test_rules_refuse_drafts_for_which_they_are_not_exact() -> None:
-    """Block reads drawn chains: a tree is refused always, a copied draft when the sampler draws."""
+    """Block accepts only drawn chains: a tree is always refused, a copied draft only if the sampler draws."""
     for parts, word in (
         (dict(drafter=("token_recycling", {"nodes": "8"})), "chains only"),
         (dict(drafter="prompt_lookup", sampler="temperature"), "exact for"),

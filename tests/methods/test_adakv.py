@@ -1,4 +1,4 @@
-"""Ada-KV: the heads of a layer share a budget, exactly, and what they keep is worth at least what an even split keeps."""
+"""Ada-KV: the heads of a layer share a budget, exactly, and keep entries of at least the worth that an even split keeps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def lane(decoder: Decoder, name: str = "adakv", **knobs) -> Lane:
 
 @pytest.mark.parametrize("floor", [0.0, 0.2, 0.5, 0.85, 1.0])
 def test_caps_come_to_the_budget_and_are_worth_more_than_an_even_split(floor: float) -> None:
-    """Of random heads, steep and flat ones, two sequences at once."""
+    """Random heads, steep and flat ones, with two sequences at once."""
     policy, uneven = build("policy", "adakv", dict(min_head_share=floor)), 0
     for seed in range(40):
         g = torch.Generator().manual_seed(seed)

@@ -1,4 +1,4 @@
-"""ADED: trigrams gain weight as the text grows, and the draft is where the search went most."""
+"""ADED: trigrams gain weight as the text grows, and the draft follows the most visited branches of the search."""
 
 from __future__ import annotations
 
@@ -88,8 +88,11 @@ def test_every_iteration_visits_the_root_and_ends_somewhere() -> None:
 
 
 def test_two_iterations_worked_by_hand() -> None:
-    """First: grow 1, 2, 0 after (0, 1), go to the heaviest, 1; draw a step after (1, 1), say w. Second: the next is 2, never
-    visited; draw after (1, 2). Rewards 1 + 0.4 + w and 1 + 0.35 + w'."""
+    """Two iterations by hand.
+
+    First: expand 1, 2, 0 after (0, 1), go to the heaviest, 1; draw a step after (1, 1), with weight w. Second: the next is 2,
+    which was never visited; draw after (1, 2). Rewards 1 + 0.4 + w and 1 + 0.35 + w'.
+    """
     root = search_tree((0, 1), toy, 2, 2)
     first, second, third = root.children or ()
     assert [x.path for x in (first, second, third)] == [(1,), (2,), (0,)] and [
@@ -117,7 +120,7 @@ def test_best_child_is_that_of_the_formula() -> None:
 
 
 def test_with_many_iterations_visits_rank_as_the_rewards() -> None:
-    """Where the first steps weigh the same, what they lead to ranks them: 2 to 1.5, then 0.3; 0 to 0.6; 1 to 0.2, then 0.2."""
+    """With equal weights of the first steps, later ones rank them: 2 leads to 1.5, then 0.3; 0 to 0.6; 1 to 0.2, then 0.2."""
     flat = {**TOY, (0, 1): {0: 0.3, 1: 0.3, 2: 0.3}, (1, 1): {1: 0.2}}
 
     def value(pair: tuple[int, int], left: int) -> float:
@@ -161,7 +164,7 @@ def test_draft_is_the_most_visited_paths_and_what_follows_them() -> None:
 
 
 def test_a_text_that_repeats_itself_is_drafted_from_itself(tmp_path: Path) -> None:
-    """With a datastore that knows nothing, weights come from the text alone."""
+    """With an uninformative datastore, weights come from the text alone."""
     file = tmp_path / "ids.txt"
     file.write_text("12 12")
     cycle = [3, 1, 4, 5]

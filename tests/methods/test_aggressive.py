@@ -1,4 +1,4 @@
-"""Aggressive decoding: the answer is taken for the input until it departs, and taken up again where its end is unique."""
+"""Aggressive decoding: the answer is drafted from the input until it departs, and again once its end is unique in the input."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from decodescope.testing import tables
 
 
 def context(text: list[int], prompt: int, room: int = 99) -> Context:
-    return Context(text, None, {}, None, None, None, room, prompt)  # type: ignore[arg-type] # it looks at the text alone
+    return Context(text, None, {}, None, None, None, room, prompt)  # type: ignore[arg-type] # only the text is used
 
 
 def drafts(prompt: list[int], answer: list[int], **knobs: int) -> list[Draft]:
-    """The drafts before each token of the answer and after the last, were it written token by token."""
+    """The drafts before each token of the answer and after the last one, if it were written token by token."""
     drafter = build("drafter", "aggressive", knobs)
     drafter.begin(context(prompt, len(prompt)))
     return [drafter.propose(context([*prompt, *answer[:i]], len(prompt))) for i in range(len(answer) + 1)]
 
 
 def test_an_answer_by_hand() -> None:
-    """Input 1 2 3 4 2 5 6, answer 1 2 9 2 5: 9 departs; 2 stands at two places, 5 at one, and what follows is taken up."""
+    """Input 1 2 3 4 2 5 6, answer 1 2 9 2 5. 9 departs; 2 occurs at two places, 5 at one, and drafting resumes after 5."""
     made = drafts([1, 2, 3, 4, 2, 5, 6], [1, 2, 9, 2, 5])
     assert [x.tokens for x in made] == [
         [1, 2, 3, 4, 2, 5, 6],
@@ -49,7 +49,7 @@ def test_a_longer_end_decides_where_a_shorter_one_stands_twice() -> None:
         "a token that is left out is passed over"
     )
     assert drafts([1, 2, 3, 4, 2, 5], [9, 4, 2])[-1].tokens == [5]
-    made = drafts([1, 2, 1, 3, 2, 3, 7], [9, 2, 3])  # 2 is twice there, 2 3 once
+    made = drafts([1, 2, 1, 3, 2, 3, 7], [9, 2, 3])  # 2 occurs twice there, 2 3 once
     assert [x.tokens for x in made[1:]] == [[], [], [7]] and made[-1].notes["suffix"] == 2
 
 
@@ -82,7 +82,7 @@ def test_cursor_stands_where_a_plain_search_puts_it() -> None:
 
 @pytest.mark.parametrize("length", [1, 4, 28])
 def test_an_answer_that_is_the_input_takes_a_pass_per_block(length: int) -> None:
-    """28 different tokens, written once more: length + 1 tokens in a pass, all in one where the draft is not bounded."""
+    """28 different tokens, written a second time: length + 1 tokens per pass; all in one pass if the draft is unbounded."""
     script = [*range(28), *range(28)]
     target = tables.table_model(lambda seen: torch.eye(28, dtype=torch.float64)[script[len(seen)]] * 9, 28)
     session = Session(

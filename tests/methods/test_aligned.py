@@ -1,4 +1,4 @@
-"""Grammar-aligned decoding: what is known of the grammar's mass falls to it, and texts come to have the model's own law."""
+"""Grammar-aligned decoding: estimates of the grammar's mass fall to it, and texts approach the model's own distribution."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LIMIT = 8
 
 @cache
 def flat() -> Model:
-    """A toy whose laws are so flat that all prefixes of a small grammar are drawn soon."""
+    """A toy whose distributions are so flat that all prefixes of a small grammar are drawn soon."""
     return toys.add_tokenizer(toys.model(toys.decoder(seed=2, dtype=torch.float64, sharp=0.8)))
 
 
@@ -53,14 +53,14 @@ def session(
 @cache
 @torch.inference_mode()
 def law(text: tuple[int, ...], heat: float = 1.0) -> torch.Tensor:
-    """float64 [V]: ln p of the next token behind a text, read anew."""
+    """float64 [V]: ln p of the next token after a text, computed without a cache."""
     row = flat().decoder.forward(Feed.causal_chain([*toys.PROMPT, *text], 0), None)[0, -1]
     return (row.double() / heat).log_softmax(-1)
 
 
 @cache
 def allowed(grammar: str, limit: int = LIMIT) -> dict[tuple[int, ...], list[int]]:
-    """prefix -> the tokens that may follow it, of all prefixes that the grammar allows below the limit, by its own masks."""
+    """prefix -> the tokens that may follow it, for all prefixes that the grammar allows below the limit, by its own masks."""
     root = method(grammar, 1).sampler.start([], 13, flat().alphabet(13, frozenset({12})))[0]
     waiting: list[tuple[tuple[int, ...], Any]] = [((), root)]
     every = {}
@@ -74,7 +74,7 @@ def allowed(grammar: str, limit: int = LIMIT) -> dict[tuple[int, ...], list[int]
 
 
 def words(grammar: str, limit: int = LIMIT, heat: float = 1.0) -> dict[tuple[int, ...], float]:
-    """Text -> its probability by the model, of all texts that the grammar allows."""
+    """Text -> its probability under the model, for all texts that the grammar allows."""
     every, chances, waiting = allowed(grammar, limit), {}, [((), 0.0)]
     while waiting:
         text, logp = waiting.pop()
@@ -86,7 +86,7 @@ def words(grammar: str, limit: int = LIMIT, heat: float = 1.0) -> dict[tuple[int
 
 
 def masses(grammar: str, limit: int = LIMIT) -> dict[tuple[int, ...], float]:
-    """Prefix -> c, the probability that what follows is allowed to its end."""
+    """Prefix -> c, the probability that the continuation stays allowed to its end."""
     chances = words(grammar, limit)
     before = {
         text: sum(float(law(text[:i])[x]) for i, x in enumerate(text)) for text in allowed(grammar, limit)
@@ -105,7 +105,7 @@ def known(seen: GrammarPrefixes) -> Iterator[tuple[tuple[int, ...], int]]:
 
 
 def next_law(seen: GrammarPrefixes) -> dict[tuple[int, ...], float]:
-    """Text -> the probability that the next text is it, where all prefixes are known."""
+    """Text -> the probability that it is the next text, when all prefixes are known."""
     laws = {
         text: (seen.every[n].ids.tolist(), seen.weighted_log_probs(n).log_softmax(-1).tolist())
         for text, n in known(seen)
@@ -121,7 +121,7 @@ def next_law(seen: GrammarPrefixes) -> dict[tuple[int, ...], float]:
 
 
 def law_now(seen: GrammarPrefixes, grammar: str) -> dict[tuple[int, ...], float]:
-    """The same at any time: behind prefixes that are not known the grammar alone decides."""
+    """The same probabilities at any time: after unknown prefixes only the grammar decides."""
     laws = dict(known(seen))
     chances, waiting = {}, [((), 0.0)]
     every = allowed(grammar)
@@ -145,7 +145,7 @@ def text_of(step: Step) -> dict[str, Any]:
 
 @pytest.mark.parametrize("grammar", GRAMMARS)
 def test_what_is_known_of_the_mass_falls_to_what_trying_all_texts_gives(grammar: str) -> None:
-    """c~ of every prefix, after every text, against the sum over all texts; at the prompt it comes to be the grammar's mass."""
+    """c~ of every prefix, after every text, against the sum over all texts; at the prompt it approaches the grammar's mass."""
     run, due = session(grammar), masses(grammar)
     before: dict[tuple[int, ...], float] = {}
     fell = 0

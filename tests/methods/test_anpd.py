@@ -1,4 +1,4 @@
-"""ANPD: counts kept up with every token equal counts made anew, and drafts follow them token by token."""
+"""ANPD: counts updated with every token equal counts from scratch, and drafts follow them token by token."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from decodescope.engine.methods.drafters.shared.ngrams import NgramCounts
 
 
 def context(text: list[int], room: int = 99) -> Context:
-    return Context(text, None, {}, None, None, None, room, 1)  # type: ignore[arg-type] # it looks at the text alone
+    return Context(text, None, {}, None, None, None, room, 1)  # type: ignore[arg-type] # only the text is used
 
 
 def counted(text: list[int], longest: int) -> dict[tuple[int, ...], dict[int, int]]:
-    """The sheet's words: of every order from 2 to `longest`, how often each token followed each context."""
+    """The definition: for every order from 2 to `longest`, how often each token followed each context."""
     grams = Counter(tuple(text[i : i + n]) for n in range(2, longest + 1) for i in range(len(text) - n + 1))
     table: dict[tuple[int, ...], dict[int, int]] = {}
     for gram, count in grams.items():
@@ -27,14 +27,16 @@ def counted(text: list[int], longest: int) -> dict[tuple[int, ...], dict[int, in
 
 
 def test_a_draft_by_hand() -> None:
-    """1 2 3 1 2 4 1 2 4 9 1 2: (1 2) was followed by 4 twice and 3 once; then (1 2 4) by 1 and 9 once each, 9 counted last;
-    9 is followed by 1, then (4 9 1) by 2."""
+    """1 2 3 1 2 4 1 2 4 9 1 2: (1 2) was followed by 4 twice and by 3 once.
+
+    Then (1 2 4) was followed by 1 and by 9 once each, 9 counted last; 9 is followed by 1, then (4 9 1) by 2.
+    """
     text = [1, 2, 3, 1, 2, 4, 1, 2, 4, 9, 1, 2]
     drafter = build("drafter", "anpd", dict(ngram=4, max_draft_tokens=4))
     drafter.begin(context(text))
     draft = drafter.propose(context(text))
     assert draft.tokens == [4, 9, 1, 2] and draft.is_chain and draft.kind == "onehot"
-    # 9 1 2 ends the text: it was never followed by anything, so 1 2 alone, of order 3, gives the first token
+    # the text ends with 9 1 2, which was never followed by anything: only 1 2, of order 3, gives the first token
     assert draft.notes == {"orders": [3, 4, 4, 4], "counts": [2, 1, 1, 1]}
 
 

@@ -1,4 +1,4 @@
-"""APAR: a text forks where the model says so, each thread is a run of its own, and passes are those of the longest way down."""
+"""APAR: a text forks where the model decides; each thread equals a run of its own; passes count the longest path of threads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FORKS = {"fork_token": str(FORK), "child_token": str(CHILD)}
 
 
 class Forking(Decoder):
-    """A model that writes [Fork] where its text has come to certain places, and ends its text at others behind a [Child]."""
+    """A model that writes [Fork] when its text has reached certain places, and ends its text at others after a [Child]."""
 
     forks: tuple[int, ...] = ()
     ends: tuple[int, ...] = ()
@@ -63,7 +63,7 @@ def tree(session: Session) -> list[TextThread]:
 
 
 def before(strand: TextThread) -> list[int]:
-    """All that stands before what a thread wrote."""
+    """All tokens before what a thread wrote."""
     if strand.parent is None:
         return [*PROMPT, *strand.given]
     return [*before(strand.parent), *strand.parent.tokens[: strand.at], *strand.given]
@@ -115,12 +115,12 @@ def test_no_more_entries_are_held_than_plain_decoding_of_the_text_holds() -> Non
 
 
 def taken(trace: Trace) -> list[list[int]]:
-    """The places of the entries that went with each thread that ended before the last step, where there are some."""
+    """The places of the entries freed with each thread that ended before the last step; empty lists are left out."""
     return [places for step in trace.steps[:-1] for one in step.cache for places in one.freed or () if places]
 
 
 def faulty(session: Session, lie: Callable[[list[list[int]]], None]) -> str:
-    """What `check` finds in the run's record once `lie` has changed which entries its threads took with them."""
+    """The problems that `check` finds once `lie` has changed which entries were freed with the run's threads."""
     trace = copy.deepcopy(session.sink)
     lie(taken(trace))
     return str(check(trace))

@@ -34,7 +34,7 @@ def score(text: list[int], prompt: list[int] = PROMPT) -> float:
 
 
 def best(count: int, alpha: float, stop: int | None, prompt: list[int] = PROMPT) -> list[int]:
-    """By brute force: of all texts that end with the stop token or at the limit."""
+    """By brute force, the best of all texts that end with the stop token or at the limit."""
     texts = set()
     for full in product(range(4), repeat=count):
         texts.add(full[: full.index(stop) + 1] if stop in full else full)
@@ -66,7 +66,7 @@ def test_wide_beam_finds_the_best_ranked_text_that_ends(stop: int, alpha: float)
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, 2.0])
 def test_search_goes_on_while_a_longer_text_may_still_win(alpha: float) -> None:
-    """A finished hypothesis is beaten by a longer one that ranks better: the search must not end before."""
+    """A longer hypothesis that ranks better beats a finished one: the search must not end before."""
     for stop in range(4):
         session = beam(2, alpha, count=8, stop_tokens=[stop])
         found = endings(session.sink.steps)
@@ -87,7 +87,7 @@ def test_scores_are_teacher_forced_log_probabilities_and_caches_follow_the_paren
         assert b.scores == sorted(b.scores, reverse=True)
         assert all(abs(score(text) - s) < 1e-9 for text, s in zip(texts, b.scores, strict=True))
     assert session.end.tokens == texts[0] and check(session.sink).ok
-    for i, text in enumerate(texts):  # row i of the cache is hypothesis i, its last token not yet read
+    for i, text in enumerate(texts):  # row i of the cache is hypothesis i; its last token is not yet read
         alone = toys.decode(pair=(SMALL, SMALL), prompt=[*PROMPT, *text], count=1).target.cache
         for a, b in zip(session.target.cache.layers, alone.layers, strict=True):
             assert torch.allclose(a.k[i], b.k[0, :, : a.n], atol=1e-9)
@@ -95,7 +95,7 @@ def test_scores_are_teacher_forced_log_probabilities_and_caches_follow_the_paren
 
 @pytest.mark.parametrize("stops", [[1, 2], [0, 1, 2], [0, 2, 3]])
 def test_enough_hypotheses_go_on_where_several_tokens_end_a_text(stops: list[int]) -> None:
-    """Of the best 2 * width extensions all may end, where there are several stop ids: then others are looked at."""
+    """With several stop ids all of the best 2 * width extensions may end: then the search looks at others."""
     crowded = 0
     for prompt in toys.prompts(12, 4, vocab=4):
         session, before = beam(2, count=6, prompt=prompt, stop_tokens=stops), 1
@@ -109,7 +109,7 @@ def test_enough_hypotheses_go_on_where_several_tokens_end_a_text(stops: list[int
 
 
 def test_what_was_left_is_the_next_best() -> None:
-    """All extensions, ranked: those that are kept, then those that a record calls pruned."""
+    """All extensions, ranked: first those that are kept, then those that a record calls pruned."""
     texts: list[list[int]] = [[]]
     for step in beam(3, count=5).sink.steps:
         b = followed(step)

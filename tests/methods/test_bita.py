@@ -1,4 +1,4 @@
-"""BiTA: every pass checks and drafts; what mask tokens and their prefix hold reaches their guesses and nothing else."""
+"""BiTA: every pass checks and drafts; mask tokens and their prefix influence their own guesses and nothing else."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from decodescope.engine.methods.drafters.heads.bita import RATES
 from decodescope.engine.session.replay.exact_distribution import exact_distribution
 
 V5 = toys.model(toys.decoder(toys.toy_spec(vocab=5), 3, torch.float64, sharp=2.0))
-M = 3  # mask tokens of the toy
+M = 3  # the toy's number of mask tokens
 
 
 def steps(nodes: int, count: int = 12, sampler: str = "greedy", target=None):
@@ -65,10 +65,12 @@ def test_every_place_has_a_group_and_the_group_where_the_path_ends_makes_the_nex
 
 
 def test_candidates_are_those_with_the_most_expected_tokens() -> None:
-    """The six combinations of ranks that are likeliest right, of all there are, are the tree with the most."""
+    """The six combinations of ranks that are most likely right form the tree with the highest value."""
     ways = [way for depth in (1, 2, 3) for way in product(range(6), repeat=depth)]
     value = {way: float(torch.tensor([RATES[d][r] for d, r in enumerate(way)]).prod()) for way in ways}
-    best = sorted(ways, key=lambda way: -value[way])[:6]  # a way is never worth more than its beginning
+    best = sorted(ways, key=lambda way: -value[way])[
+        :6
+    ]  # a combination is never worth more than its beginning
     _, outcome = [*steps(6, 2)][1]
     draft, ranks = outcome.draft, outcome.draft.notes["ranks"]
 
@@ -81,7 +83,7 @@ def test_candidates_are_those_with_the_most_expected_tokens() -> None:
 
 @pytest.mark.parametrize("sampler", ["greedy", "temperature"])
 def test_the_check_has_the_logits_of_one_without_mask_tokens_and_prefix(sampler: str) -> None:
-    """To the bit, against a pass of as many rows in which tokens that nobody sees stand in their place."""
+    """Bit for bit, compared with a pass of as many rows, with tokens that nobody sees instead of the mask tokens."""
     rows = 0
     for text, outcome in steps(5, sampler=sampler):
         draft, slots = outcome.draft, outcome.draft.slots
@@ -90,7 +92,7 @@ def test_the_check_has_the_logits_of_one_without_mask_tokens_and_prefix(sampler:
         plain = Draft(list(draft.tokens), list(draft.parents))
         for node, step in zip(
             slots.at, slots.steps, strict=True
-        ):  # a chain of passengers in the place of each group
+        ):  # a chain of auxiliary nodes instead of each group
             plain.parents.append(several[node][step - 1])
             plain.tokens.append(4)
             several[node].append(len(plain.tokens) - 1)
@@ -123,7 +125,7 @@ def test_a_prefix_changes_guesses_and_never_the_text_or_the_cache() -> None:
 
 
 def test_a_group_sees_its_own_branch_alone() -> None:
-    """The guesses behind a node are those behind the same text without the other branches."""
+    """The guesses after a node equal those after the same text without the other branches."""
     compared = 0
     for text, outcome in steps(5, 5):
         for place in range(len(outcome.draft) + 1):

@@ -1,5 +1,7 @@
-"""Block Transformer: the token decoder's cache is one block, the block decoder's grows by one entry a block, and both together
-say what a computation of everything at once says."""
+"""Block Transformer: the token decoder's cache is one block, and the block decoder's grows by one entry per block.
+
+Together they give the same result as a computation of everything at once.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,16 @@ from decodescope.lab.cost.pricer import PricedRun, Pricer
 
 BLOCK = 4
 METHOD = toys.method(strategy="block_transformer")
-# some end with a block, the others are padded to one
+# some prompts end with a block, the others are padded to one
 PROMPTS = [toys.PROMPT[:n] for n in (1, 2, 4, 5, 8, 15)]
 
 
 @torch.inference_mode()
 def laws(prompt: list[int], text: list[int]) -> torch.Tensor:
-    """float64 [n, V]: the logits of each token of `text` by one pass over all blocks, and one over all tokens in which a row
-    sees its own block's alone."""
+    """float64 [n, V]: the logits of each token of `text` by one pass over all blocks, and one over all tokens.
+
+    In the second pass a row sees only its own block.
+    """
     made = toys.block_target().decoder
     head = made.heads["block_transformer"]
     ids = torch.tensor([[7] * (-len(prompt) % BLOCK) + prompt + text])
@@ -42,7 +46,7 @@ def laws(prompt: list[int], text: list[int]) -> torch.Tensor:
     first = (len(prompt) + 3) // BLOCK
     rows = made.embed[
         ids.view(count, BLOCK)
-    ].clone()  # a row of each place: the prefix, then the tokens but the last
+    ].clone()  # one row per place: the prefix, then the tokens without the last one
     rows[1:, 1:], rows[1:, 0] = rows[1:, :-1].clone(), contexts[:-1]
     lower = Feed.causal_chain([0] * (BLOCK * (count - first)), 0)
     lower.embeds, lower.embed_rows = (
@@ -57,11 +61,11 @@ def laws(prompt: list[int], text: list[int]) -> torch.Tensor:
 
 
 def stepped(prompt: list[int], count: int) -> Iterator[tuple[Session, torch.Tensor]]:
-    """The session behind each of its steps, and the logits of its pass."""
+    """The session after each of its steps, and the logits of its pass."""
     session = Session(toys.block_target(), METHOD, prompt, max_new_tokens=count)
     session.start()
     forward, seen = session.target.forward, []
-    session.target.forward = lambda feed: seen.append(forward(feed)) or seen[-1]  # type: ignore[method-assign] # listens
+    session.target.forward = lambda feed: seen.append(forward(feed)) or seen[-1]  # type: ignore[method-assign] # records
     for _ in session.stream():
         yield session, seen[-1][0, -1]
 
@@ -83,7 +87,7 @@ def test_the_token_decoder_holds_one_block_and_the_block_decoder_one_entry_a_blo
         lower, upper = session.target.cache, session.lanes["block_transformer"].cache
         assert [store.n for store in lower.layers] == [1 + (done - 1) % BLOCK] * 3
         assert [store.n for store in upper.layers] == [first + (done - 1) // BLOCK] * 2
-        # the prefix stands where the block before it ends
+        # the prefix has the position at which the block before it ends
         begins = len(prompt) - 1 + (done - 1) // BLOCK * BLOCK
         assert lower.layers[0].positions()[0, 0].sort().values.tolist() == list(
             range(begins, len(prompt) + done - 1)
@@ -118,7 +122,7 @@ def test_passes_of_both_decoders_are_priced_as_torch_counts_them() -> None:
     prices, weights = (
         PassPricer(session.header),
         ("proj", "head"),
-    )  # attention runs fused, which torch does not count
+    )  # attention runs fused, and torch does not count it
 
     def priced(passes: list[Pass]) -> int:
         assert {one.lane for one in passes} <= prices.specs.keys()

@@ -1,4 +1,4 @@
-"""Blockwise parallel decoding: one chain of the heads' likeliest tokens, kept as far as the target would have said the same."""
+"""Blockwise parallel decoding: one chain of the heads' likeliest tokens, kept as far as the target agrees."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_untrained_heads_say_what_the_target_says_of_the_next_token() -> None:
 
 
 def test_step_keeps_the_longest_prefix_that_the_target_says_and_one_token_more() -> None:
-    """Section 3 of the paper, against the greedy text: what follows the root there is compared with the block."""
+    """Section 3 of the paper, on the greedy text: the block is compared with what follows the root there."""
     session = toys.decode(toys.method(drafter="blockwise"), count=150)
     text = toys.PROMPT + toys.greedy_text(toys.pair()[0].decoder, toys.PROMPT, 150)
     at, kept = len(toys.PROMPT), 0

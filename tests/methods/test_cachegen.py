@@ -1,4 +1,4 @@
-"""CacheGen: a cache in a file, in as few bits as its integers tell, and runs that go on from it without reading the prompt."""
+"""CacheGen: a cache in a file, in as few bits as its integers allow, and runs that continue without reading the prompt."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_symbols_come_back_in_about_as_many_bits_as_they_tell(
     chance = np.random.default_rng(0)
     where = np.sort(chance.integers(0, contexts, count))
     drawn = np.clip(np.rint(chance.normal(symbols / 2, 1 + where % 5)), 0, symbols - 1).astype(np.uint8)
-    drawn[where == 1] = 1  # a context with one symbol tells nothing
+    drawn[where == 1] = 1  # a context with one symbol carries no information
     counts = counted(drawn, where, (contexts, symbols))
     table = symbol_frequencies(counts)
     assert (
@@ -200,7 +200,7 @@ def test_what_needs_a_pass_over_the_prompt_is_refused(saved: Path) -> None:
 
 
 def repacked(data: bytes, **changes: object) -> bytes:
-    """A file whose head says something else."""
+    """A file with a changed header."""
     length = struct.unpack("<I", data[8:12])[0]
     head = json.dumps({**json.loads(data[12 : 12 + length]), **changes}).encode()
     return MAGIC + struct.pack("<I", len(head)) + head + data[12 + length :]
@@ -292,8 +292,8 @@ def test_a_cache_without_room_is_one_sentence(saved: Path, monkeypatch: pytest.M
         "unique",
         "ascontiguousarray",
         "isfinite",
-    ):  # while it is read, as it is copied, and behind that
-        # the first is of the largest numbers alone
+    ):  # while it is read, while it is copied, and after that
+        # the first call only looks at the largest numbers
         calls = iter((getattr(np, step),)) if step == "isfinite" else iter(())
         monkeypatch.setattr(np, step, lambda *args, calls=calls: next(calls, full)(*args))
         due = r"holds 300 tokens, whose keys and values take \d+ MiB, .* a shorter prompt\.$"

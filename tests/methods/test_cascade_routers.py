@@ -1,4 +1,4 @@
-"""Routers of answers: what they keep, what their scores are made of, and what that costs."""
+"""Routers of answers: which answers they keep, how their scores are computed, and what that costs."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_references_vote_by_the_table_of_weights() -> None:
 
 
 def test_the_small_model_is_asked_where_what_it_saves_is_worth_its_price() -> None:
-    """P(wrong) is the head's, of the state at the prompt's last token; prices are those of the passes that a run records."""
+    """P(wrong) comes from the head, on the state at the prompt's last token. Prices are those of the recorded passes."""
     big, small = (
         toys.pair()[0],
         toys.model(toys.decoder(toys.toy_spec(n_layers=1), seed=4, dtype=torch.float64)),
@@ -202,7 +202,7 @@ def test_the_small_model_is_asked_where_what_it_saves_is_worth_its_price() -> No
 
 
 def counted(router: str) -> int:
-    """FLOPs of the products of a router's net, as torch counts them; 0: it has none."""
+    """FLOPs of the products of a router's net, as torch counts them; 0 if it has none."""
     head = toys.pair()[1].decoder.heads["correctness"]
     state = torch.zeros(1, head.shape["d"], dtype=torch.float64)
     nets = {
@@ -218,7 +218,7 @@ def counted(router: str) -> int:
 
 @pytest.mark.parametrize("router", [*ROUTERS, *BETS, *BITS])
 def test_what_a_router_runs_is_recorded_and_priced_as_it_runs(router: str) -> None:
-    """Nets by torch's own count of products; laws by the rows of the record."""
+    """Nets are checked against torch's own count of products, distributions against the rows of the record."""
     session = cascade(router, count=4, tau=0.0)
     one, spec, step = found(session), toys.pair()[1].spec, session.sink.steps[0]
     ops = [op for look in step.looks or () for op in look_ops(spec, look)]
@@ -231,7 +231,7 @@ def test_what_a_router_runs_is_recorded_and_priced_as_it_runs(router: str) -> No
     each = (7 if router == "entropy" else 5) * spec.vocab
     assert sum(x.flops for x in ops if x.name in ("router_law", "router_entropy")) == each * laws
     assert check(session.sink).ok
-    due = bool(step.looks)  # where answers are voted on nothing is looked at
+    due = bool(step.looks)  # a vote on answers computes no distributions
     step.looks = [*(step.looks or ()), Look("law", "draft", 1)]
     assert any("its router looked at" in x for x in check(session.sink).problems)
     step.looks = [Look("net", "draft", 1)]
@@ -241,7 +241,7 @@ def test_what_a_router_runs_is_recorded_and_priced_as_it_runs(router: str) -> No
 
 
 def test_a_prompt_that_the_large_model_reads_late_costs_what_it_costs_plain_decoding() -> None:
-    """But for one row of logits: plain decoding reads the prompt up to its last token, and that one in a pass of its own."""
+    """The cost differs by one row of logits: plain decoding reads the prompt's last token in a pass of its own."""
     late, plain = cascade("answer_confidence", tau=1.1), toys.decode(count=6)
     paid = [
         sum(

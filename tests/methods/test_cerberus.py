@@ -23,7 +23,7 @@ def run(least: float | None, drafter: str = "hydra"):
 
 @torch.inference_mode()
 def chance(text: list[int]) -> tuple[float, float, float]:
-    """What the gate says before the last token of text is read: chance, entropy, largest probability, by the formula."""
+    """The gate before the last token of text is read, by the formula: chance, entropy, largest probability."""
     decoder = toys.pair()[0].decoder
     p = decoder.unembed(feature_of(text[:-1])[-1]).softmax(-1)
     entropy, largest = -float((p * p.log()).sum()), float(p.max())
@@ -35,7 +35,9 @@ def chance(text: list[int]) -> tuple[float, float, float]:
 def test_it_drafts_where_the_formula_says_so() -> None:
     tokens = toys.greedy_text(toys.pair()[0].decoder, toys.PROMPT, 40)
     chances = sorted(chance([*toys.PROMPT, *tokens[:n]])[0] for n in range(39))
-    session = run(least := (chances[19] + chances[20]) / 2)  # so that some steps draft and some do not
+    session = run(
+        least := (chances[19] + chances[20]) / 2
+    )  # so that the session drafts in some steps and not in others
     text, drafts, off = list(toys.PROMPT), [], 0
     for step in session.sink.steps[:-1]:
         due = chance(text)
@@ -85,7 +87,7 @@ def test_training_finds_the_logistic_that_made_its_labels() -> None:
 
 
 def test_beside_heads_trained_on_the_cycle_it_always_drafts_and_beside_others_it_does_not() -> None:
-    """A cycle's law is sure everywhere: what tells the two gates apart is whether the heads were right."""
+    """The model is certain everywhere on a cycle. So only whether the heads were right distinguishes the two gates."""
     windows = cyclic().write(
         torch.arange(13)[:, None].repeat(4, 1), 23, 1.0, torch.Generator().manual_seed(0)
     )

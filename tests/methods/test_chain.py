@@ -1,4 +1,4 @@
-"""A chain of samplers tells what each stage cut, the mass that it kept, and the entropy behind it."""
+"""A chain of samplers records what each stage cut, the mass that it kept, and the entropy after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Independent chains: drawn as if the others were not there, each after its own tokens, and judged exactly."""
+"""Independent chains: each is drawn as if alone, after its own tokens, and judged exactly."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_lossless_rule_keeps_the_targets_law(kind: str, length: int, count: 
 
 @pytest.mark.parametrize("kind", ["mixed", "independent"])
 def test_more_chains_are_accepted_at_least_as_often(kind: str) -> None:
-    """sum min(p, q) for one chain; each further one adds."""
+    """One chain gives sum min(p, q); each further chain adds to it."""
     shares = []
     for count in (1, 2, 3):
         rounds = walk(Chains(max_draft_tokens=1, chains=count), kind, "T=1", vocab=4).step_outcomes()
@@ -64,7 +64,7 @@ def test_more_chains_are_accepted_at_least_as_often(kind: str) -> None:
 
 
 def test_each_chain_is_drawn_after_its_own_tokens() -> None:
-    """The recorded law of a node is what the draft model, reading prefix and path anew, gives."""
+    """The recorded distribution of a node equals the draft model's on prefix and path, without a cache."""
     target, small = toys.pair()
     parts = dict(
         drafter=("chains", {"max_draft_tokens": 3, "chains": 4}),

@@ -1,4 +1,4 @@
-"""Clover: a node comes from the way to it, through a state that has read the whole text."""
+"""Clover: a node comes from the path to it, through a state that has read the whole text."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ def net() -> CloverHeads:
 
 @torch.inference_mode()
 def guessed(text: list[int], path: list[int]) -> tuple[torch.Tensor, torch.Tensor, list[float]]:
-    """Logits [V] after `path`, behind text, the state that says them, over that at the root, and the last token's cosines: the
-    block reads the text anew, in one go, and the formulas stand as in the docstring."""
+    """Logits [V] after text and `path`, the norm ratio of their state to the one at the root, and the last token's cosines.
+
+    The block reads the text without a cache, in one pass, and the formulas are those of the docstring.
+    """
     decoder, weights = toys.pair()[0].decoder, net().tensors()
     unit = lambda x: x / (x.square().mean() + 1e-5).sqrt()  # noqa: E731
     embed = decoder.embed
@@ -55,7 +57,7 @@ def test_a_node_comes_from_the_way_to_it_and_from_the_whole_text() -> None:
 
 
 def test_children_hang_on_their_parents_and_medusas_do_not() -> None:
-    """With the tokens of level 1 in each other's places the lists under them change."""
+    """If the tokens of level 1 swap places, the lists under them change."""
     lists = {}
     for kind in ("clover", "medusa"):
         lists[kind] = 0
@@ -68,8 +70,11 @@ def test_children_hang_on_their_parents_and_medusas_do_not() -> None:
 
 
 def test_a_gate_is_a_cosine_whatever_the_sizes_are() -> None:
-    """d = 2, one head of 2, Q = K = V = O = 1: the state (3, 0) takes in the embedding (0, 5) with cosine 0, the embedding
-    (2, 0) with cosine 1 at its value of unit mean square, and (-1, 1) with -1 / sqrt(2)."""
+    """d = 2, one head of 2, Q = K = V = O = 1: a state takes in an embedding at its value of unit mean square.
+
+    The state (3, 0) takes in the embedding (0, 5) with cosine 0, the embedding (2, 0) with cosine 1, and (-1, 1) with -1 /
+    sqrt(2).
+    """
     decoder = AttentionDecoder(2, 1, 2)
     with torch.no_grad():
         for x in (decoder.q, decoder.k, decoder.v, decoder.out):

@@ -1,4 +1,4 @@
-"""CoLoR: a scorer learnt from pairs reads less and loses nothing, and the cut is what it chose within the budget."""
+"""CoLoR: a scorer learnt from pairs reads less and loses nothing; the compressed prompt is its choice within the budget."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ COUNT = 5
 
 
 def episode(r: Random) -> tuple[Episode, int]:
-    """A passage with a question behind it, and the number of the sentence that has the answer."""
+    """A passage with a question after it, and the number of the sentence that contains the answer."""
     prompt, spans, answer, which = needles.shown(r, COUNT)
     return Episode(prompt, spans, spans[-1][1], answer), which
 
 
 @pytest.fixture(scope="module")
 def learnt() -> Model:
-    """The decoder of needles with a scorer that has learnt on it."""
+    """The decoder of needles with a scorer trained on it."""
     torch.manual_seed(0)
     decoder, r = needles.decoder(), Random(1)
     head = SentenceScorer(needles.WIDTH, 16)
@@ -42,19 +42,19 @@ def learnt() -> Model:
 
 
 def run(model: Model, one: Episode, **knobs: Any) -> Trace:
-    """The trace of a token behind the cut prompt; END ends a sentence."""
+    """The trace of one token after the compressed prompt; END ends a sentence."""
     words = Words([f" w{i}" for i in range(needles.SPEC.vocab)])
     words.texts[needles.END] = "."
-    words.marks, words.front = frozenset(), [needles.END]  # type: ignore[attr-defined] # what a tokenizer has
-    model = replace(model, tokenizer=words)  # type: ignore[arg-type] # stands in for one
+    words.marks, words.front = frozenset(), [needles.END]  # type: ignore[attr-defined] # attributes of a tokenizer
+    model = replace(model, tokenizer=words)  # type: ignore[arg-type] # a substitute tokenizer
     method = toys.method(prompt_compression=("color", {"keep_question": "end", **knobs}))
     trace = toys.finish_session(Session(model, method, one.prompt, max_new_tokens=1)).sink
     assert check(trace).ok, str(check(trace))  # type: ignore[arg-type] # a trace in memory
-    return trace  # type: ignore[return-value] # put there by the call
+    return trace  # type: ignore[return-value] # the call stored a Trace there
 
 
 def test_it_is_shorter_and_loses_no_more_than_the_whole(learnt: Model) -> None:
-    """Beside it the nearest sentences, as many, lose much."""
+    """For comparison, equally many nearest sentences lose much."""
     r, chosen, whole, near, read = Random(5), 0.0, 0.0, 0.0, 0
     for _ in range(100):
         one, _ = episode(r)
@@ -101,7 +101,7 @@ def test_nothing_is_run_before_the_target_reads(learnt: Model) -> None:
 
 
 def test_the_better_of_two_versions_becomes_likelier() -> None:
-    """A step down the loss raises what the scorer makes of the version preferred, and the price is what prefers the shorter."""
+    """A step down the loss raises the scorer's value for the preferred version; the price prefers the shorter one."""
     torch.manual_seed(1)
     decoder, one = needles.decoder(), episode(Random(3))[0]
     heads = {price: SentenceScorer(needles.WIDTH, 4) for price in (0.0, 50.0)}

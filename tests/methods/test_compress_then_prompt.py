@@ -1,4 +1,4 @@
-"""Compress, then prompt: the soft tokens stand before the text, whole, and off they are not there."""
+"""Compress, then prompt: the soft tokens come before the text, whole; when off, they do not exist."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CODEC = ("kivi", toys.SETTINGS["kivi"][0])
 
 
 def test_off_the_run_is_plain_bit_for_bit() -> None:
-    """Prompt removed and codec off: the base. Prompt removed alone: the codec alone."""
+    """With prompt and KV compression off, the run is the base. With only the prompt off, it is KV compression alone."""
     for parts in ({}, {"kv_compression": CODEC}):
         base, off = (
             toys.decode(toys.method(**parts), count=24),
@@ -33,7 +33,7 @@ def test_off_the_run_is_plain_bit_for_bit() -> None:
 
 @torch.inference_mode()
 def test_the_soft_tokens_are_the_first_inputs_of_one_pass_over_everything() -> None:
-    """A run's next logits against those of one pass, without a cache, over the soft embeddings and the text."""
+    """A run's next logits equal those of one pass, without a cache, over the soft embeddings and the text."""
     run = toys.decode(toys.method(prompt_compression="compress_then_prompt"), count=20)
     decoder = run.target.decoder
     soft = decoder.heads["compress_then_prompt"].embeds

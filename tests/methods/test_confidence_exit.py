@@ -1,4 +1,4 @@
-"""Confidence exit: never leaving is plain decoding; a lower threshold never leaves later; no layer misses an entry."""
+"""Confidence exit: never leaving is plain decoding; a lower threshold never leaves later; no layer lacks an entry."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_layers_that_always_run_are_fewer_than_the_model_has() -> None:
 
 
 def entering(lane: Lane, token: int) -> list[torch.Tensor]:
-    """The states [1, 1, d] that enter layers 0 to 5 and the last norm, of `token` behind the prompt."""
+    """The states [1, 1, d] of `token` after the prompt that enter layers 0 to 5 and the last norm."""
     found = []
     for layer in range(7):
         found.append(
@@ -171,7 +171,7 @@ def test_trained_exits_read_a_state_through_their_norm_and_map_in_tests_and_in_t
 
 
 def test_the_maps_of_trained_exits_are_priced_as_they_run() -> None:
-    """By torch's own count of products: of the maps, of the whole pass without attention's softmax and the pointwise ones."""
+    """Compared with torch's count of products: of the maps, and of the whole pass without softmax and pointwise operations."""
     rank = EXITS.shape["rank"]
     with FlopCounterMode(display=False) as counted:
         EXITS(torch.zeros(3, DEEP.spec.d_model, dtype=torch.float64), 2)
@@ -218,7 +218,7 @@ def test_an_oracle_leaves_at_the_first_layer_that_names_the_token_of_all_layers(
     step.exits, step.passes = [left], passes[1:]
     assert any("look ahead" in x for x in check(session.sink).problems)
     step.passes = passes
-    with torch.inference_mode():  # the first step again, each layer asked by hand
+    with torch.inference_mode():  # the first step again, with each layer run by hand
         lane.read(toys.PROMPT[:-1])
         best = [
             int(lane.decoder.unembed(lane.decoder.apply_norm(x)).argmax())

@@ -1,4 +1,4 @@
-"""Consensus: the text emitted has the largest mean likeness to all, whatever their order; equal or not gives the mode."""
+"""Consensus: the emitted text has the largest mean similarity to all, in any order; exact equality gives the mode."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(measure: str, k: int = 6, seed: int = 0, sampler: Any = HOT, count: int 
 
 
 def alone(seed: int, count: int = 12) -> list[int]:
-    """The text of a run of its own."""
+    """The text of a separate run."""
     return toys.decode(toys.method(sampler=HOT), count=count, seed=seed, stop_tokens=STOPS).end.tokens
 
 

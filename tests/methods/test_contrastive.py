@@ -1,4 +1,4 @@
-"""Contrastive decoding: its limits are the target's own text, and the record adds up."""
+"""Contrastive decoding: at its limits it is the target's own text, and the record adds up."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_with_one_plausible_token_or_without_the_amateur_greedy_text_is_the_targ
 
 @torch.inference_mode()
 def test_each_token_has_the_largest_difference_among_the_plausible() -> None:
-    """By reading the whole text with both models at once, without a cache."""
+    """Computed by reading the whole text with both models at once, without a cache."""
     run = contrastive(
         ("draft_model", {"max_draft_tokens": 3, "width": 2}), alpha=0.05, strength=0.8, temperature=0.7
     )

@@ -1,4 +1,4 @@
-"""Contrastive search: what reading everything anew chooses, in one pass a token; its limits are greedy text."""
+"""Contrastive search: it chooses as a computation without a cache does, in one pass per token; its limits are greedy text."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def search(
 
 @torch.inference_mode()
 def whole(text: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-    """The logits behind the text [V] and the states of its tokens [n, d_model], by one pass without a cache."""
+    """The logits after the text [V] and the states of its tokens [n, d_model], by one pass without a cache."""
     probe = Probe(Needs(hidden=frozenset({"final"})))
     logits = TARGET.decoder.forward(Feed.causal_chain(text, 0), None, probe)[0, -1]
     return logits, probe.hidden["final"][0]
 
 
 def scored(text: list[int], k: int, alpha: float) -> dict[int, tuple[float, int]]:
-    """Of the k likeliest tokens behind `text` the score and the place most like each, reading everything for each anew."""
+    """For the k likeliest tokens after `text`: the score and the most similar place, each computed without a cache."""
     logits, states = whole(text)
     p = logits.softmax(-1)
     made = {}
@@ -72,7 +72,7 @@ def test_each_token_and_score_are_those_of_reading_everything_anew(k: int, alpha
     "policy", ["keep_all", ("window", dict(window=8)), ("h2o", dict(heavy=4, recent=4))], ids=str
 )
 def test_with_one_candidate_or_without_the_penalty_it_is_greedy(knobs: dict, policy: str | tuple) -> None:
-    """Under policies that evict too: a row is read behind what they left of the text before it."""
+    """Also under policies that evict: a row is read after the entries that they left of the text before it."""
     greedy = toys.decode(toys.method(policy=policy), count=24)
     run = search(policy=policy, **knobs)
     assert run.tokens == greedy.tokens != search(policy=policy).tokens

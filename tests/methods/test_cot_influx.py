@@ -1,4 +1,4 @@
-"""CoT-Influx: the policies learn which worked example helps, and what is read is what they take within the budget."""
+"""CoT-Influx: the policies learn which worked example helps, and the model reads what they select within the budget."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def episode(r: Random) -> tuple[Episode, int]:
 
 @pytest.fixture(scope="module")
 def learnt() -> Model:
-    """The decoder of needles with policies that have learnt on it."""
+    """The decoder of needles with policies trained on it."""
     torch.manual_seed(0)
     decoder, r = needles.decoder(), Random(1)
     head = ShotPolicies(needles.WIDTH, 16)
@@ -48,22 +48,22 @@ def texts() -> Words:
     """A tokenizer in which BREAK is a blank line, and each other token a word."""
     words = Words([f" w{i}" for i in range(needles.SPEC.vocab)])
     words.texts[BREAK] = "\n\n"
-    words.marks, words.front = frozenset(), [needles.END]  # type: ignore[attr-defined] # what a tokenizer has
+    words.marks, words.front = frozenset(), [needles.END]  # type: ignore[attr-defined] # attributes of a tokenizer
     return words
 
 
 def run(model: Model, one: Episode, **knobs: Any) -> Trace:
-    """The trace of a token behind the cut prompt."""
-    model = replace(model, tokenizer=texts())  # type: ignore[arg-type] # stands in for one
+    """The trace of one token after the compressed prompt."""
+    model = replace(model, tokenizer=texts())  # type: ignore[arg-type] # a substitute tokenizer
     trace = toys.finish_session(
         Session(model, toys.method(prompt_compression=("cot_influx", knobs)), one.prompt, max_new_tokens=1)
     ).sink
     assert check(trace).ok, str(check(trace))  # type: ignore[arg-type] # a trace in memory
-    return trace  # type: ignore[return-value] # put there by the call
+    return trace  # type: ignore[return-value] # the call stored a Trace there
 
 
 def test_it_finds_the_example_that_helps_where_the_nearest_does_not(learnt: Model) -> None:
-    """Room for one: the answer follows where it is that of the key asked for."""
+    """With room for one example, the answer follows if that is the example of the requested key."""
     r, right, near, answers = Random(5), 0, 0, 0
     for _ in range(100):
         one, which = episode(r)

@@ -1,4 +1,4 @@
-"""D2O: H2O where nothing is merged, budgets that share one sum, and merged values as a replay gives them."""
+"""D2O: H2O if nothing is merged, budgets that share one sum, and merged values as a replay gives them."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_without_mergers_it_is_h2o_with_these_budgets() -> None:
 @pytest.mark.parametrize("norm", ["paper", "code"])
 @torch.inference_mode()
 def test_what_leaves_goes_on_in_the_entry_most_like_it(norm: str) -> None:
-    """Keys and values behind the first cut, one number at a time from those of the full cache."""
+    """Keys and values after the first cut, computed number by number from those of the full cache."""
     decoder = sharp(n_layers=3)
     made, full = (
         lane(decoder, heavy=8, recent=4, merge_weights=norm),

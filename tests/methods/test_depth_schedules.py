@@ -1,4 +1,4 @@
-"""Depth that is known beforehand: a fixed list leaves out what it names, and SkipDecode's layers shrink to a closed form."""
+"""Depth known beforehand: a fixed list skips the blocks that it names, and SkipDecode's layers shrink to a closed form."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_two_prompts_of_one_length_run_the_same_layers_and_a_draft_those_of_its_
 
 @pytest.mark.parametrize("out", [("l2",), ("a1", "f3", "l4"), ("f0", "f1"), ()], ids=str)
 def test_a_plan_is_the_model_without_the_blocks_that_it_names(out: tuple[str, ...]) -> None:
-    """Beside a model in whose layers these add nothing, behind a prompt of one token, which every pass reads."""
+    """Compared with a model in which these blocks add nothing, after a prompt of one token, which every pass reads."""
     attn = {int(x[1:]) for x in out if x[0] in "al"}
     ffn = {int(x[1:]) for x in out if x[0] in "fl"}
     session = decoded("layer_plan", {"skip": out}, prompt=[4])
@@ -180,7 +180,7 @@ def test_what_cannot_work_is_refused() -> None:
 
 @pytest.mark.nightly
 def test_under_a_schedule_the_shipped_adapter_is_nearer_to_the_whole_model_than_its_base() -> None:
-    """How often the likeliest token behind each beginning of the whole model's own text is the one that it wrote."""
+    """How often a model's likeliest token after each beginning of the full model's own text is the token of that text."""
     models = {name: load(name, "float32", "cpu") for name in ("lab", "lab+skipdecode")}
     whole, rule, same = models["lab"], SkipDecode(min_layers=4, decay_horizon=8), dict.fromkeys(models, 0)
     rule.begin(whole.spec)

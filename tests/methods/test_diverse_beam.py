@@ -1,4 +1,4 @@
-"""Diverse beam search: its groups by brute force; one group, no fine, and the first group are beam search."""
+"""Diverse beam search: its groups by brute force; one group, no penalty, and the first group are beam search."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(
 
 
 def steps(session: Any, group: int | None = None) -> list[tuple[Any, ...]]:
-    """What each step kept and what ended, of one group alone, its parents counted among its own."""
+    """What each step kept and what ended; with `group`, only that group's, its parents numbered within it."""
     rows, first = [], 0
     for step in session.sink.steps:
         b = followed(step)
@@ -87,7 +87,10 @@ def test_the_first_group_and_without_a_fine_every_group_is_beam_search_of_its_wi
 def brute(
     count: int, width: int, groups: int, strength: float
 ) -> tuple[list[list[tuple[Any, ...]]], list[Any]]:
-    """Every extension of every text, read anew and sorted, group by group: (text, score, fine) of each step; and the last."""
+    """Every extension of every text, computed without a cache and sorted, group by group.
+
+    Returns (text, score, fine) of each step, and the last ones.
+    """
     alive = [[([], 0.0, 0.0)] for _ in range(groups)]
     told = []
     for _ in range(count):
@@ -141,7 +144,7 @@ def column(detail: TreeDetail, name: str, change: Callable[[list[Any]], list[Any
 
 
 def left_out(detail: TreeDetail) -> TreeDetail:
-    """The hypotheses with one that was left, and had the best score of all."""
+    """The hypotheses, with a dropped one changed so that it has the best score of all."""
     place = detail.columns["outcome"].index("left")
     parents = [*detail.parents[:place], 0, *detail.parents[place + 1 :]]
     better = column(detail, "score", lambda x: [*x[:place], 0.0, *x[place + 1 :]])

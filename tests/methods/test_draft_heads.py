@@ -1,4 +1,4 @@
-"""Draft heads: whatever their weights say, the law is the target's; and what a drafter reads stands where it should."""
+"""Draft heads: whatever their weights are, the distribution is the target's; and a drafter reads the right state."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SAMPLERS = {
         {"repetition_penalty": {"penalty": 1.5}, "temperature": {"temperature": 1.5}, "top_k": {"k": 3}},
     ),
 }
-# sampler and length of the texts whose law is counted
+# sampler and length of the texts whose distribution is counted
 LAWS = [("top-k 2", 3), ("hot, penalty", 2), pytest.param("hot, penalty", 3, marks=pytest.mark.nightly)]
 V5 = toys.model(toys.decoder(toys.toy_spec(vocab=5), 3, torch.float64, sharp=2.0))
 
@@ -58,7 +58,7 @@ def test_law_is_the_targets_by_counting_every_outcome(kind: str, sampler: str, l
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_laws_compared_need_the_rule(kind: str) -> None:
-    """In sampled runs some drafted tokens are kept and some refused, so that the counting above went both ways."""
+    """In sampled runs some drafted tokens are kept and some refused, so that the counting above used both cases."""
     steps = [
         step
         for seed in range(20)

@@ -1,4 +1,4 @@
-"""Draft model: acceptance is the overlap of the two laws, and the draft's cache follows what was accepted."""
+"""Draft model: acceptance is the overlap of the two distributions, and the draft's cache follows what was accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DuoAttention: which heads stream, what they hold and see, pages that are returned, and texts that drafts do not change."""
+"""DuoAttention: which heads stream, what they hold and see, which pages are returned, and that drafts do not change texts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def lane(decoder: Any = DECODER, prompt: int = 45, needs: Needs | None = None, *
 
 
 def streaming(made: Lane) -> list[list[bool]]:
-    """By layer and KV head, from the gates: the lowest, as many as asked for."""
+    """By layer and KV head, from the gates: the heads with the lowest gates stream, as many as requested."""
     gates = made.decoder.heads["duo_attention"].alpha.flatten().tolist()
     lowest = sorted(range(6), key=lambda i: gates[i])[: round(6 * made.policy.streaming_share + 0.49)]
     return [[2 * i + h in lowest for h in range(2)] for i in range(3)]
@@ -82,7 +82,7 @@ def test_with_no_streaming_head_it_is_the_full_cache_bit_for_bit() -> None:
 def test_pages_of_streaming_heads_are_returned_while_the_prompt_is_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So they never hold more than their budget and a chunk, in pages."""
+    """Streaming heads never hold more than their budget and a chunk, in pages."""
     monkeypatch.setattr("decodescope.engine.decoding.bases.lane.CHUNK", 32)
     made, most = lane(streaming_share=0.5, sink_tokens=4, recent=12), 0
     streams = streaming(made)

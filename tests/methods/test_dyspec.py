@@ -1,4 +1,4 @@
-"""DySpec: the tree is the one that taking the most valuable slot again and again would grow, a level to a pass."""
+"""DySpec: the tree equals the one that repeatedly taking the most valuable slot would grow, one level per pass."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Likeliest(Chance):
     """Every draw takes the likeliest token."""
 
     def uniform(self, position, purpose):
-        return 0.0  # the laws below are in falling order
+        return 0.0  # the distributions below are in falling order
 
 
 def proposed(
     drafter: DySpec, table=None, chance: Chance | None = None, room: int = 20
 ) -> tuple[Draft, Session]:
-    """One proposal over a draft model that is a table."""
+    """One proposal with a table as the draft model."""
     made = table_model(table or constant_logits(*HALF), len(HALF))
     method = Method(drafter=drafter, sampler=Temperature(temperature=1.0))
     session = Session(made, method, PROMPT, models={"draft": made}, max_new_tokens=room + 1)
@@ -42,9 +42,12 @@ def proposed(
 
 
 def test_a_tree_made_by_hand() -> None:
-    """The law is (0.5, 0.3, 0.2) everywhere and the likeliest token is drawn. Slot values: root's first child 1; below it
-    0.5, beside it 0.5; token 1 beside is drawn with 0.3 / 0.5 = 0.6: below it 0.3, beside it 0.2. Below the first child: 0.25
-    and 0.25. Best four: 1, 0.5, 0.5, 0.3."""
+    """The distribution is (0.5, 0.3, 0.2) everywhere, and the likeliest token is drawn.
+
+    Slot values: the root's first child has 1; the slot below it has 0.5, and its sibling slot 0.5. The sibling, token 1, is
+    drawn with 0.3 / 0.5 = 0.6: below it 0.3, next to it 0.2. Below the first child: 0.25 and 0.25. The best four: 1, 0.5, 0.5,
+    0.3.
+    """
     draft, _ = proposed(DySpec(nodes=4), chance=Likeliest(0))
     assert (draft.tokens, draft.parents) == ([0, 1, 0, 0], [ROOT, ROOT, 0, 1])
     assert draft.notes["values"] == [1.0, 0.5, 0.5, 0.3]
@@ -53,7 +56,7 @@ def test_a_tree_made_by_hand() -> None:
 
 
 def one_by_one(nodes: int, length: int) -> tuple[list[float], set[tuple[int, ...]]]:
-    """Values in the order of the heap, and the paths: the algorithm as published, when the likeliest token is drawn."""
+    """Values in the order of the heap, and the paths: the published algorithm, with the likeliest token drawn."""
     heap, values, paths = [(-1.0, (), HALF)], [], set()
     while heap and len(values) < nodes:
         least, above, law = heapq.heappop(heap)
@@ -94,7 +97,7 @@ def runs(nodes: int, length: int) -> Iterator[Draft]:
 
 
 def test_no_open_slot_was_worth_more_than_a_node() -> None:
-    """The set is optimal: its nodes' values are the largest, as re-derived from the laws in the draft."""
+    """The set is optimal: its nodes' values are the largest, as re-derived from the distributions in the draft."""
     seen = 0
     for draft in runs(nodes=10, length=4):
         values: list[float] = []

@@ -1,4 +1,4 @@
-"""EAGLE: the tree is what unrolling each path alone gives, and the layer's cache holds true features only."""
+"""EAGLE: the tree equals what unrolling each path alone gives, and the layer's cache holds only true features."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_eagle_cache_holds_true_features_of_what_was_accepted_and_nothing_else()
 
 
 def _emitted(text: list[int]) -> list[int]:
-    """What the last step added: the greedy continuation, up to the drafter's new root."""
+    """The tokens that the last step added: the greedy continuation, up to the drafter's new root."""
     decoder = toys.pair()[0].decoder
     for _, draft, _ in drafts("eagle", {"nodes": 12}, 1, prompt=text):
         greedy, accepted, parent = toys.greedy_text(decoder, text, 8), 0, -1
@@ -52,7 +52,7 @@ def _emitted(text: list[int]) -> list[int]:
 
 
 def test_eagle_reads_the_whole_prompt_where_it_is_read_in_parts() -> None:
-    """A prompt longer than one pass: the lane hands over the features of all its parts."""
+    """A prompt longer than one pass: the lane delivers the features of all its parts."""
     long = toys.prompts(1, 700)[0]
     target = toys.model(toys.decoder(toys.toy_spec(max_positions=1024), toys.LIVELY, torch.float64))
     session = Session(target, toys.method(drafter=("eagle", {"nodes": 6})), long, max_new_tokens=6)

@@ -1,5 +1,7 @@
-"""EAGLE-2's tree, and EAGLE-3's, which is the same: what is kept is the best tree of the pool, and every node stands where
-reading its path alone would put it."""
+"""EAGLE-2's tree, which EAGLE-3 uses too: the kept nodes are the best tree of the pool.
+
+Every node equals what reading its path alone would give.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ NONE = -math.inf
 
 
 def grown(laws: list[torch.Tensor], width: int) -> BeamPool:
-    """A beam after levels whose log laws are drawn from a list, the n-th node read by the n-th, again and again."""
+    """A beam after levels with log distributions from a list: the n-th node read gets the n-th entry, cyclically."""
     beam, read = BeamPool(width), 0
     for _ in range(3):
         rows = [laws[(read + i) % len(laws)] for i in range(len(beam.open))]
@@ -29,9 +31,11 @@ def grown(laws: list[torch.Tensor], width: int) -> BeamPool:
 
 
 def test_a_tree_made_by_hand() -> None:
-    """The law is (0.5, 0.3, 0.2) everywhere, two nodes go on. Level 1: 0.5 and 0.3. Level 2: 0.25 and 0.15 under the first,
-    0.15 and 0.09 under the second; of the equal ones the earlier goes on. Level 3: 0.125, 0.075 and 0.075, 0.045. The best
-    five of ten: 0.5, 0.3, 0.25 and twice 0.15."""
+    """The distribution is (0.5, 0.3, 0.2) everywhere, and two nodes per level are expanded.
+
+    Level 1: 0.5 and 0.3. Level 2: 0.25 and 0.15 under the first, 0.15 and 0.09 under the second; of the equal ones the earlier
+    is expanded. Level 3: 0.125, 0.075 and 0.075, 0.045. The best five of ten: 0.5, 0.3, 0.25 and twice 0.15.
+    """
     beam = grown([torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64).log()], 2)
     assert beam.tokens == [0, 1, 0, 1, 0, 1, 0, 1, 0, 1]
     assert beam.parents == [ROOT, ROOT, 0, 0, 1, 1, 2, 2, 3, 3]
@@ -46,7 +50,7 @@ def closed(beam: BeamPool, nodes: tuple[int, ...] | list[int]) -> bool:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_what_is_kept_is_the_best_tree_of_the_pool_by_trying_all(seed: int) -> None:
-    """Also where q is 1, so that children are worth what their parents are, and where it is 0."""
+    """Also with q = 1, so that children are worth as much as their parents, and with q = 0."""
     g = torch.Generator().manual_seed(seed)
     laws = [x.log_softmax(0) for x in torch.randn(4, 5, generator=g, dtype=torch.float64) * 2]
     laws += [torch.tensor([0.0, NONE, NONE, NONE, NONE], dtype=torch.float64)] * (seed % 3)
@@ -63,7 +67,7 @@ def test_what_is_kept_is_the_best_tree_of_the_pool_by_trying_all(seed: int) -> N
 
 
 def test_equal_scores_of_parent_and_child_never_part_them() -> None:
-    """A law that is sure makes chains of equal scores: every prefix of the ranking is a tree."""
+    """A certain distribution makes chains of equal scores: every prefix of the ranking is a tree."""
     beam = grown([torch.tensor([0.0, NONE, NONE])], 3)
     assert len(beam) == 3 and beam.scores == [0.0, 0.0, 0.0] and beam.ranking() == [0, 1, 2]
     wide = grown([torch.tensor([0.0, -1e-12, NONE]), torch.tensor([1e-7, NONE, NONE])], 2)
@@ -72,13 +76,13 @@ def test_equal_scores_of_parent_and_child_never_part_them() -> None:
 
 
 def law_of(path: tuple[int, ...]) -> torch.Tensor:
-    """A law for every path, sharp after some and flat after others."""
+    """A log distribution for every path, sharp after some paths and flat after others."""
     g = torch.Generator().manual_seed(hash(path) % 2**31)
     return (torch.randn(6, generator=g, dtype=torch.float64) * (1 + 4 * (len(path) % 2))).log_softmax(0)
 
 
 def test_a_level_is_left_out_only_where_it_changes_nothing() -> None:
-    """The kept nodes with and without the passes that are spared; in some trees several are."""
+    """The kept nodes with and without the omitted passes; in some trees several passes are omitted."""
     spared = 0
     for start in range(20):
         for nodes in (2, 5, 9):
@@ -101,7 +105,7 @@ def scored(kind: str, text: list[int], path: list[int]) -> torch.Tensor:
 @pytest.mark.parametrize("sampler", ["greedy", "temperature"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_tree_is_what_the_algorithm_makes_of_every_path_alone(kind: str, sampler: str) -> None:
-    """The pool written again with whole paths: at every level the best three of the level before get three each."""
+    """The pool, computed again with whole paths: at every level the best three of the level before get three children each."""
     deep = 0
     for text, draft, _ in drafts(kind, {"nodes": 9, "depth": 4, "width": 3}, 5, sampler):
         pool: dict[tuple[int, ...], float] = {}
@@ -125,7 +129,7 @@ def test_the_tree_is_what_the_algorithm_makes_of_every_path_alone(kind: str, sam
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_notes_tell_the_choice(kind: str) -> None:
-    """Scores of the kept, their places by score, whether a node rests on a guessed feature, and the best of the dropped."""
+    """The kept scores, their places by score, whether a node rests on a guessed feature, and the best of the dropped."""
     dropped = 0
     for text, draft, _ in drafts(kind, {"nodes": 6, "depth": 3, "width": 3}, 6):
         notes = draft.notes
@@ -178,7 +182,7 @@ def test_one_node_or_one_way_is_a_chain(kind: str) -> None:
 
 
 def test_a_sampler_that_rules_tokens_out_is_not_offered_them() -> None:
-    """Under top-k 2 the draft's own law has two tokens a place; a wider tree has no more."""
+    """Under top-k 2 the draft's own distribution has two tokens per place; a wider tree has no more."""
     target, _ = toys.pair()
     session = toys.Session(
         target, toys.method(drafter=("eagle2", dict(nodes=12, width=6)), sampler="top_k"), toys.PROMPT

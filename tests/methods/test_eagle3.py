@@ -1,4 +1,4 @@
-"""EAGLE-3's layer: it reads three depths, trains on its own outputs as it drafts on them, and knows a part of the ids."""
+"""EAGLE-3's layer: it reads three depths, trains on its own outputs as it drafts on them, and knows only some of the ids."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from decodescope.training.net import Net, NetShape
 
 
 def test_which_layers_are_read() -> None:
-    """Those of the original in deep models; in ours, of eight layers, the last instead of the third from the end."""
+    """Deep models use the layers of the original; ours, with eight layers, uses the last instead of the third from the end."""
     assert [fused_layers(n) for n in (28, 32, 80)] == [(2, 14, 25), (2, 16, 29), (2, 40, 77)]
     assert fused_layers(8) == (2, 4, 7) and fused_layers(3) == (0, 1, 2)
 
@@ -55,7 +55,7 @@ def test_a_depth_rule_that_may_leave_early_is_refused() -> None:
 
 @cache
 def narrow() -> Model:
-    """A model of five ids, of whose EAGLE-3 layer the draft vocabulary is 0, 2 and 4."""
+    """A model of five ids with an EAGLE-3 layer, whose draft vocabulary is 0, 2 and 4."""
     made = toys.decoder(toys.toy_spec(vocab=5), 3, torch.float64, sharp=2.0)
     layer = toys.heads("eagle3", 32, vocab=5, kept=3)
     layer.set_draft_vocabulary([4, 0, 2])
@@ -72,7 +72,7 @@ def test_what_is_not_in_the_draft_vocabulary_has_no_probability() -> None:
     assert torch.equal(logits.softmax(-1)[:, [1, 3]], torch.zeros(6, 2, dtype=torch.float64))
     x = g / (g.square().mean(-1, keepdim=True) + 1e-5).sqrt() * layer.last
     assert torch.allclose(logits[:, [0, 2, 4]], x @ decoder.head[[0, 2, 4]].T, atol=1e-12)
-    cut = decoder.limit_vocab(4)  # id 4 may not be written: the layer does not offer it
+    cut = decoder.limit_vocab(4)  # id 4 must not be written: the layer does not offer it
     assert torch.equal(layer.logits(g, cut)[:, :3], logits[:, :3]) and layer.logits(g, cut).shape == (6, 4)
     assert torch.equal(
         scatter_logits(torch.tensor([1.0, 2.0]), torch.tensor([3, 1]), 4),
@@ -82,7 +82,7 @@ def test_what_is_not_in_the_draft_vocabulary_has_no_probability() -> None:
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
 def test_the_law_is_the_targets_whatever_the_layer_knows(sampler: str) -> None:
-    """All outcomes counted: texts with ids that are never drafted come as often as they should."""
+    """All outcomes counted: texts with ids that are never drafted occur as often as they should."""
     found = exact_distribution(
         narrow(), method("eagle3", sampler, nodes=3, depth=2, width=2), [1, 2, 1, 3], 3
     )
@@ -131,8 +131,10 @@ def net() -> Net:
 
 
 def test_the_loss_is_the_papers() -> None:
-    """Three levels, 0.8^k each; cross-entropy with the law over the draft vocabulary; nothing where the likeliest token is
-    outside it."""
+    """Three levels, 0.8^k each; cross-entropy with the distribution over the draft vocabulary.
+
+    A place counts nothing if the likeliest token is outside this vocabulary.
+    """
     model = net()
     head = training.new_head("eagle3", model, kept=6, n_heads=2, n_kv_heads=1, head_dim=16, d_ff=16, rank=0)
     head.set_draft_vocabulary([0, 3, 5, 7, 8, 12])
@@ -149,7 +151,7 @@ def test_the_loss_is_the_papers() -> None:
         for b in range(2):
             for t in range(
                 rows
-            ):  # the draft that begins at t says token t + 2 + k, whose law stands at t + 1 + k
+            ):  # the draft that begins at t gives token t + 2 + k; its distribution is at t + 1 + k
                 p = training.unembed(model, r.feature[b, t + 1 + k])
                 if int(p.argmax()) not in head.ids.tolist():
                     masked += 1
@@ -161,7 +163,7 @@ def test_the_loss_is_the_papers() -> None:
 
 
 def test_states_of_training_are_those_of_drafting(tmp_path: Path) -> None:
-    """The net's fused states are what a decoder's layers are entered with."""
+    """The net's fused states are those that enter a decoder's layers."""
     model = net()
     ids = torch.randint(0, 13, (1, 10))
     r, states = training.read_states(model, ids), model.states(ids)

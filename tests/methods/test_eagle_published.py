@@ -1,4 +1,4 @@
-"""EAGLE's layers as their authors write them: tiny files in these layouts become nets that compute what the formulas say."""
+"""EAGLE's layers as their authors publish them: tiny files in these layouts become nets that compute the formulas."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ from decodescope.engine.model.heads.published.published_folder import PublishedF
 
 Tensors = dict[str, torch.Tensor]
 CPU = torch.device("cpu")
-SPEC = toys.toy_spec(n_layers=16, heads=())  # EAGLE-3's layers are those of its authors from 16 on
+SPEC = toys.toy_spec(
+    n_layers=16, heads=()
+)  # from 16 layers on, EAGLE-3 reads the layers that its authors read
 D, V, H, G, W, F = (
     32,
     13,
@@ -81,7 +83,7 @@ def eagle3(kept: list[int] | None = KEPT) -> Tensors:
 
 
 def written(folder: Path, tensors: Tensors, pickled: bool = False, **changes: object) -> Path:
-    """A folder as the authors publish it."""
+    """A folder in the layout that the authors publish."""
     folder.mkdir(exist_ok=True)
     more = {"draft_vocab_size": len(tensors["lm_head.weight"])} if "lm_head.weight" in tensors else {}
     (folder / "config.json").write_text(json.dumps({**CONFIG, **more, **changes}))
@@ -101,7 +103,7 @@ def norm(x: torch.Tensor, weight: torch.Tensor, eps: float = 1e-6) -> torch.Tens
 
 
 def turned(x: torch.Tensor, theta: float, by: float = 1.0) -> torch.Tensor:
-    """Rows [T, heads, W] turned by their positions 0, 1, ..., divided by `by`, the halves of a head being the pairs."""
+    """Rows [T, heads, W] rotated by their positions 0, 1, ... divided by `by`; pairs are formed of the two halves of a head."""
     # [T, W / 2]
     angle = torch.arange(len(x))[:, None] / by * theta ** -(torch.arange(W // 2).double() * 2 / W)
     a, b = x[..., : W // 2], x[..., W // 2 :]
@@ -130,7 +132,7 @@ def attended(
 
 
 def fed(t: Tensors, place: str, x: torch.Tensor) -> torch.Tensor:
-    """x and the feed-forward block's output for it."""
+    """x plus the feed-forward block's output for it."""
     y = norm(x, t[f"{place}.post_attention_layernorm.weight"])
     gate = torch.nn.functional.silu(y @ t[f"{place}.mlp.gate_proj.weight"].T)
     return x + (gate * (y @ t[f"{place}.mlp.up_proj.weight"].T)) @ t[f"{place}.mlp.down_proj.weight"].T
@@ -234,7 +236,7 @@ def test_what_does_not_fit_is_refused_in_one_sentence(tmp_path: Path) -> None:
             dict(num_attention_heads="4"),
             "num_attention_heads is 4 and must be a whole number",
         ),
-        # linear scaling is read now; the rule and the base are judged by the reader of models, in its words
+        # linear scaling is supported now; the reader of models checks the rule and the base, in its own words
         "rope": (
             eagle1(),
             dict(rope_scaling={"type": "dynamic", "factor": 2.0}),
@@ -294,7 +296,7 @@ def states(decoder: Decoder, tokens: list[int], places: list[int | str]) -> torc
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
 def test_a_layer_drafts_with_the_embedding_of_its_file(tmp_path: Path, kind: str) -> None:
-    """The first level of a draft is what the formulas say of the file's rows, and not what they say of the target's."""
+    """The first level of a draft follows the formulas with the file's rows, not with the target's."""
     made = target()
     t = doubles(eagle1() if kind == "eagle" else eagle3())
     t["embed_tokens.weight"] = 4 * made.embed.roll(5, 0)
@@ -327,7 +329,7 @@ def test_a_layer_drafts_with_the_embedding_of_its_file(tmp_path: Path, kind: str
 
     others = 0
     while not session.is_done:
-        text = list(session.tokens)  # the root is the last of them
+        text = list(session.tokens)  # the root is its last token
         session.step()
         level = [
             token
@@ -388,7 +390,7 @@ SCALED = {
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
 @pytest.mark.parametrize("rule", SCALED)
 def test_the_rotation_is_read_as_a_models_is(tmp_path: Path, kind: str, rule: str) -> None:
-    """In the newer word and in the older ones, by the reader of models; and it is the one that the layer turns by."""
+    """In the newer notation and in the older ones, by the reader of models; the layer rotates by the same rule."""
     tensors, table = eagle1() if kind == "eagle" else eagle3(), SCALED[rule]
     plain = {name: x for name, x in CONFIG.items() if name != "rope_theta"}
     due = spec_from_config(
@@ -446,7 +448,7 @@ def test_the_further_norms_of_an_eagle_3_layer_are_computed(
     assert net.remarks == []
 
     def computed(on: list[str]) -> tuple[torch.Tensor, torch.Tensor]:
-        """What is fed back, and the logits of the draft vocabulary."""
+        """The state that is fed back, and the logits of the draft vocabulary."""
         parts = [low, middle, high]
         if "fc_norm" in on:
             parts = [norm(x, t[f"fc_norm.{i}.weight"]) for i, x in enumerate(parts)]
@@ -491,7 +493,7 @@ def test_norms_that_do_not_go_together_or_lack_their_tensor_are_refused(tmp_path
 @pytest.mark.parametrize("key", [IDS, "aux_hidden_state_layer_ids", "target_layer_ids"])
 @pytest.mark.parametrize(
     "table", ["", "eagle_config", "draft_config"]
-)  # a dflash_config is refused: it is of another net
+)  # a dflash_config is refused: it belongs to another net
 def test_layer_ids_are_looked_at_wherever_they_are_named(tmp_path: Path, key: str, table: str) -> None:
     def named(name: str, ids: object) -> Path:
         more = {key: ids} if not table else {table: {key: ids}}
@@ -513,7 +515,7 @@ def test_layer_ids_are_looked_at_wherever_they_are_named(tmp_path: Path, key: st
         assert held("eagle3", named(name, ids)).remarks == []
 
 
-OTHERWISE = {  # of both kinds: what another net would be
+OTHERWISE = {  # for both kinds: values that would mean another net
     "vocab_size": (V + 1, r"was made for a vocabulary of 14 ids \(vocab_size\), toy has 13"),
     "num_hidden_layers": (2, "says num_hidden_layers = 2"),
     "mlp_bias": (True, "says mlp_bias = True"),
@@ -574,7 +576,7 @@ def test_a_key_that_nobody_knows_is_named_in_a_remark(tmp_path: Path) -> None:
 
 
 def test_what_says_nothing_of_the_net_is_not_remarked_on(tmp_path: Path) -> None:
-    """Configs as they are published: of SafeAILab for EAGLE and EAGLE-3, of NVIDIA, and of SGLang's SpecForge."""
+    """Published configs: of SafeAILab for EAGLE and EAGLE-3, of NVIDIA, and of SGLang's SpecForge."""
     common = dict(
         bos_token_id=1, eos_token_id=[2, 3], initializer_range=0.02, pad_token_id=0, tie_word_embeddings=False,
         torch_dtype="float16", transformers_version="4.28.1", use_cache=True, max_position_embeddings=2048,
@@ -609,7 +611,7 @@ def test_a_layer_for_fewer_positions_than_the_target_reads_says_so(tmp_path: Pat
 
 
 def test_a_value_of_a_wrong_type_is_one_sentence(tmp_path: Path) -> None:
-    """Of every key that is read, at the top and in eagle_config: the config is a head or one sentence."""
+    """For every key that is read, at the top and in eagle_config, the config gives a head or a refusal of one sentence."""
     known = [
         *OTHERWISE,
         *OTHERWISE3,

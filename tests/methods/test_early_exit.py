@@ -42,8 +42,10 @@ def exiting(count: int = 40, sampler: str = "greedy", model=DEEP, prompt=toys.PR
 
 @pytest.mark.parametrize("knobs", CRITERIA.values(), ids=CRITERIA)
 def test_one_word_turns_a_lossy_exit_into_a_lossless_one(knobs: dict) -> None:
-    """The same rule as depth writes what it drafts as criterion, token by token, leaving at the same layers; but as criterion
-    the text is the target's own."""
+    """The same rule used as depth writes what it drafts as criterion, token by token, leaving at the same layers.
+
+    As criterion, however, the text is the target's own.
+    """
     differ = False
     for prompt in [toys.PROMPT, *toys.prompts(3)]:
         lossy = toys.decode(
@@ -142,8 +144,10 @@ def test_each_token_enters_the_check_at_the_shallowest_exit_up_to_its_own_and_ea
 
 
 def test_above_an_earlier_exit_a_deeper_token_has_read_what_that_left_there() -> None:
-    """The states of two drafted tokens beside those of one whole pass: the second, which left after the first, can be used
-    again only as far as the first."""
+    """The states of two drafted tokens, compared with those of one whole pass.
+
+    The second token left after the first, but its states can be reused only as far as the first token's.
+    """
     lane, entered = Lane("target", DEEP.decoder, build("policy", "keep_all")), []
     feeds = [Feed.causal_chain([token], 18 + i) for i, token in enumerate((5, 7))]
     with torch.inference_mode():
@@ -172,7 +176,7 @@ def test_above_an_earlier_exit_a_deeper_token_has_read_what_that_left_there() ->
 def test_a_ragged_check_says_what_one_says_that_all_enter_together(
     policy: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over caches that lose entries, too. Where a policy chooses what is read, all tokens enter together."""
+    """Also over caches that lose entries. If a policy selects what is read, all tokens enter together."""
     drafter = "early_exit", dict(criterion="confidence_exit threshold=0.5 min_layers=1")
     method = toys.method(drafter=drafter, policy=(policy, toys.SETTINGS[policy][0]))
     ragged = toys.decode(method, count=40, pair=(DEEP, DEEP)).sink

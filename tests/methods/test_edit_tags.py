@@ -1,4 +1,4 @@
-"""Edit tags: what the rows of a pass see, tags applied as one by one, edits to a fixed point, and a draft that nobody edits."""
+"""Edit tags: what the rows of a pass see, tags applied as one by one, edits to a fixed point, and drafts that need no edit."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def tokens_of(one: TallyDetail) -> list[int]:
 
 
 def made_of(one: TallyDetail) -> list[int]:
-    """What a pass makes of its draft, edit by edit."""
+    """The draft after a pass, with its edits applied one by one."""
     tags = [
         TAGS.index(edit) if outcome == "made" else KEEP
         for edit, outcome in zip(one.columns["edit"], one.columns["outcome"], strict=True)
@@ -79,7 +79,7 @@ def made_of(one: TallyDetail) -> list[int]:
 
 
 def one_by_one(tokens: list[int], tags: list[int], words: list[list[int]]) -> list[int]:
-    """The tags, applied to a list in place, from its end, so that no edit moves what the others mean."""
+    """Apply the tags to a list in place, from its end, so that no edit moves the places of the others."""
     text = list(tokens)
     for place in reversed(range(len(tags))):
         if tags[place] == INSERT:
@@ -144,7 +144,7 @@ def test_a_mask_sees_all_tokens_but_the_one_in_whose_place_it_stands_and_no_othe
     assert torch.allclose(probe.hidden["final"][0, :8], plain.hidden["final"][0], atol=1e-9), (
         "tokens see no mask"
     )
-    for i in range(9):  # each mask by itself beside the tokens
+    for i in range(9):  # each mask by itself together with the tokens
         row, place = at.masks[i], (3 + i if i < 4 else 3 + i - 4)
         positions = torch.tensor([[*range(8), place]])
         sight = torch.ones(9, 9, dtype=torch.bool)

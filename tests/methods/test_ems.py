@@ -1,4 +1,4 @@
-"""EMS: its score from full maps, eviction alone where nothing is alike, a zero class without influence, convex mergers."""
+"""EMS: its score from full maps, eviction alone if nothing is similar, a zero class without influence, convex mergers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STORY = (
 
 
 def drawn() -> tuple[Decoder, list[int]]:
-    """A toy, and tokens that mean nothing."""
+    """A toy, and random tokens."""
     return sharp(), TEXT
 
 
@@ -50,7 +50,7 @@ def lane(decoder: Decoder, **settings: Any) -> Lane:
 
 
 def scores(full: Tensor) -> list[list[float]]:
-    """Per KV head what each entry of the prompt is worth, one number at a time."""
+    """For each KV head the worth of each prompt entry, computed number by number."""
     worth = []
     for rows in full.double().sum(1).tolist():  # [n, n]
         means = [sum(row[j] for row in rows) / (N - j) for j in range(N)]
@@ -63,7 +63,7 @@ def scores(full: Tensor) -> list[list[float]]:
 @pytest.mark.parametrize("source", [drawn, written])
 @torch.inference_mode()
 def test_above_every_cosine_it_evicts_by_its_score_and_changes_nothing_else(source: Source) -> None:
-    """The first cut is that of the full maps; then the logits are those of a mask over what is held."""
+    """The first cut is that of the full maps; then the logits are those of a mask over the held entries."""
     decoder, text = source()
     made, full = lane(decoder, min_similarity=1.5), maps(decoder, text[:N])
     made.read(text[:N])
@@ -91,9 +91,9 @@ def test_above_every_cosine_it_evicts_by_its_score_and_changes_nothing_else(sour
 def test_what_is_alike_goes_into_a_centre_by_its_likeness_and_the_zero_class_nowhere(
     source: Source, covered: float
 ) -> None:
-    """Keys and values behind the first cut, from those of the full cache; what nothing came into is bit for bit as it was."""
+    """Keys and values after the first cut, from the full cache's. Entries that received nothing are bit for bit unchanged."""
     decoder, text = source()
-    alike = 0.8 if source is written else 0.6  # keys of a trained model have much in common
+    alike = 0.8 if source is written else 0.6  # keys of a trained model are similar to each other
     made = lane(decoder, merge_coverage=covered, min_similarity=alike)
     whole = Lane("full", decoder, build("policy", "keep_all"), needs=made.needs)
     for x in (made, whole):
@@ -142,7 +142,7 @@ def test_what_is_alike_goes_into_a_centre_by_its_likeness_and_the_zero_class_now
 
 
 def test_mergers_can_be_followed_in_the_trace() -> None:
-    """Of every commit as many leave in each head, and what went in was alike; the rest is the zero class, or the tail."""
+    """At every commit equally many entries leave each head. Merged ones were similar; the rest are zero class or tail."""
     run = toys.decode(
         toys.method(policy=("ems", {**KNOBS, "min_similarity": 0.3, "merge_coverage": 0.9})),
         TEXT[:N],

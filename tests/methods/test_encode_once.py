@@ -1,4 +1,4 @@
-"""Encode once: each answer is that of a run of its own, the document is read once, and passes are those of the longest."""
+"""Encode once: each answer is that of a separate run, the document is read once, and the longest answer sets the passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entropy Adaptive Decoding: one model or the other exactly at its ends, turns of a minimum length, caches that catch up."""
+"""Entropy Adaptive Decoding: exactly one model at each extreme, turns of a minimum length, caches that catch up."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KNOBS = dict(tau=1.0, window=3, min_turn_tokens=2)
 
 
 def turns(session: Session) -> list[dict[str, Any]]:
-    """Of each step what its turn says: columns and values by name."""
+    """For each step the record of its turn: columns and values by name."""
     details = [step.detail("model_turn") for step in session.sink.steps]
     return [x.row(0) | x.values for x in details]
 

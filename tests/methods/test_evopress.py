@@ -1,4 +1,4 @@
-"""EvoPress: the budget stays, the best never gets worse, and on eight layers it is the best of all 784 plans in most runs."""
+"""EvoPress: the budget stays, the best never gets worse, and on eight layers most runs find the best of all 784 plans."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def decoder() -> Decoder:
 
 @pytest.fixture(scope="module")
 def table(decoder: Decoder) -> dict[BlockPlan, float]:
-    """How far each of the 784 plans of 2 attention and 2 feed-forward blocks is from the whole model, on a few tokens."""
+    """The distance from the whole model of each of the 784 plans of 2 attention and 2 feed-forward blocks, on a few tokens."""
     rows = calibration_texts(TEXT, 24)
     dense = text_logits(decoder, rows)
     with torch.inference_mode():
@@ -44,7 +44,7 @@ def table(decoder: Decoder) -> dict[BlockPlan, float]:
 
 
 def asking(table: dict[BlockPlan, float], asked: set[BlockPlan]) -> Judge:
-    """What answers out of the table, and enters what it was asked."""
+    """A judge that answers from the table and collects the plans that it was asked about."""
 
     def judged(plan: BlockPlan) -> float:
         asked.add(plan)

@@ -23,7 +23,7 @@ from decodescope.engine.trace.records.events import Step
 from decodescope.lab import figure
 from decodescope.lab.decision.explain import explain
 
-END, OTHER = 7, 11  # no prompt below holds one of them
+END, OTHER = 7, 11  # no prompt below contains either of them
 PROMPTS = [
     toys.PROMPT,
     [4],
@@ -35,7 +35,7 @@ WARM = toys.model(toys.decoder(seed=toys.LIVELY, dtype=torch.float64, sharp=1.2)
 def extracted(
     prompt: list[int], count: int = 40, stops: list[int] | None = None, big: Any = None, **knobs: Any
 ) -> Session:
-    """A finished run that stops at END, whose trace agrees with itself."""
+    """A finished run that stops at END; its trace is consistent."""
     made = toys.method(strategy=("exact_extract", knobs))
     session = toys.decode(
         made, prompt, count, stop_tokens=[END] if stops is None else stops, pair=(big or WARM, WARM)
@@ -67,7 +67,7 @@ def greedy_of(step: Step) -> dict[str, Any] | None:
 
 @cache
 def laws(text: tuple[int, ...], behind: int) -> np.ndarray:
-    """float64 [T, V]: logarithms of the model's probabilities behind the first `behind` tokens of a text, and one more each."""
+    """float64 [T, V]: the model's log-probabilities after the first `behind` tokens of a text, and after each further token."""
     with torch.inference_mode():
         return (
             WARM.decoder.forward(Feed.causal_chain([*text], 0), None)[0, behind - 1 :].log_softmax(-1).numpy()
@@ -77,7 +77,7 @@ def laws(text: tuple[int, ...], behind: int) -> np.ndarray:
 def loss(
     prompt: list[int], span: list[int], ends: tuple[int, ...] = (END,), among: list[int] | None = None
 ) -> float:
-    """Nats of a span and of an end behind it; among: a text that begins with it, which is read."""
+    """Nats of a span and of an end after it. among: a text that begins with the span; the model then reads this text."""
     rows = laws((*prompt, *(among or span)), len(prompt))
     own = sum(row[token] for row, token in zip(rows, span, strict=False))
     return -float(own + np.logaddexp.reduce(rows[len(span), list(ends)]))
@@ -86,7 +86,7 @@ def loss(
 def by_hand(
     prompt: list[int], passage: range, longest: int, ends: tuple[int, ...] = (END,)
 ) -> dict[tuple[int, int], float]:
-    """(first, tokens) -> nats, of every span."""
+    """(first, tokens) -> nats, for every span."""
     n, text = len(passage), prompt[passage.start : passage.stop]
     every = [(i, k) for i in range(n) for k in range(1, min(longest, n - i) + 1)]
     return {(i, k): loss(prompt, text[i : i + k], ends, text[i:]) for i, k in every}
@@ -105,7 +105,7 @@ def test_the_answer_is_the_best_of_all_spans_and_costs_what_the_formula_says(
         )
         (step,), due = session.sink.steps, by_hand(prompt, range(n), longest)
         i, k = min(due, key=lambda span: due[span] / (span[1] + 1 if normal else 1))
-        # the same text elsewhere differs by rounding
+        # the same text at another place differs by rounding
         i = next(a for a in range(n) if prompt[a : a + k] == prompt[i : i + k])
         assert step.emitted == [*prompt[i : i + k], END] and session.end.reason == "stop_token"
         width = min(longest, n)
@@ -333,7 +333,7 @@ def test_what_a_step_emits_and_how_it_judges_must_fit_its_spans() -> None:
 
 
 def test_a_greedy_text_that_is_better_than_the_answer_is_found_out() -> None:
-    """Also where the losses of all spans were not kept."""
+    """Also if the losses of all spans were not kept."""
     ends = [END, OTHER]
     prompts = ([x if x not in ends else 0 for x in prompt] for prompt in toys.prompts(24, 30, seed=2))
     traces = (extracted(prompt, stops=ends, max_span_tokens=6).sink for prompt in prompts)
@@ -368,7 +368,7 @@ def test_the_tokens_of_an_answer_are_copies_of_the_prompt() -> None:
 
 
 def test_a_text_that_stands_twice_is_as_probable_there() -> None:
-    """Its losses differ by rounding alone, so that neither place is called less probable."""
+    """Its losses differ only by rounding, so neither place is called less probable."""
     again = 0
     for prompt in (toys.PROMPT, *PROMPTS[2:]):
         trace = extracted(prompt, max_span_tokens=4).sink

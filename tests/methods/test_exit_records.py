@@ -1,4 +1,4 @@
-"""What is recorded of exits: the best token of each test, what each row would have done alone, passes that drafted, norms."""
+"""Records of exits: the best token of each test, what each row would have done alone, passes that drafted, norms."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_of_several_rows_each_is_told_as_if_it_were_alone(name: str) -> None:
     lane, seen = lane_of(), set()
     for token in range(13):
         both = asked(lane, name, LEAVING[name], [token, 7, 2])
-        alone = asked(lane, name, LEAVING[name], [token])  # the first row sees nothing of those behind it
+        alone = asked(lane, name, LEAVING[name], [token])  # the first row sees none of the rows after it
         assert both.rows is not None and alone.rows is None and both.rows[0] == alone.depth <= both.depth
         assert not list(check_exit(both, 6))
         seen |= {row for row in both.rows if row < both.depth}

@@ -1,4 +1,4 @@
-"""Exit rules: each asks what its paper asks, and a laxer bound never leaves later."""
+"""Exit rules: each tests what its paper tests, and a laxer bound never leaves later."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from decodescope.engine.model.forward.feed import Feed
 from decodescope.engine.trace import check
 
 RULES = [name for name, part in registry("adaptive_depth").items() if not part.exact]
-# the knob of each rule by which it leaves, from never to at once
+# for each rule the knob that controls when it leaves, from never to at once
 LAXER = {
     "confidence_exit": [dict(threshold=x / 20) for x in range(20, -1, -1)],
     "entropy_exit": [dict(threshold=x / 10) for x in range(30)],
@@ -36,7 +36,7 @@ def lane() -> Lane:
 
 
 def answers(lane: Lane, token: int) -> list[torch.Tensor]:
-    """The laws [V] at which layers 0 to 5 would answer, and that of the whole model, read without any rule."""
+    """The distributions [V] at which layers 0 to 5 would answer, and that of the whole model, read without any rule."""
     feed, states = Feed.causal_chain([token], len(lane.tokens)), []
     with torch.inference_mode():
         for layer in range(7):

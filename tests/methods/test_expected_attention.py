@@ -1,4 +1,4 @@
-"""Expected Attention: the kept set is that of the queries' own mean and covariance, and e^z is what Gaussian queries give."""
+"""Expected Attention: the kept set follows the queries' own mean and covariance, and e^z is what Gaussian queries give."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def turn(decoder: Decoder, position: int) -> Tensor:
 def caught(
     lane: Lane, text: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[list[Tensor], list[tuple[Tensor, Tensor]]]:
-    """Per layer what the entries were worth at the prompt's end, and the keys and values that stood there then."""
+    """Per layer the worth of the entries at the prompt's end, and the keys and values in the store at that time."""
     worths, stores = [], []
     worth = type(lane.policy).entry_scores
 

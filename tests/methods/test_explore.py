@@ -1,4 +1,4 @@
-"""Explore, then exploit: canvases tried side by side, what wins, and where it is the threshold rule."""
+"""Explore, then exploit: canvases tried side by side, the winner, and the cases in which it is the threshold rule."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_one_try_one_block_and_no_exploring_are_the_threshold(cache: str, sample
 @pytest.mark.parametrize("cache", ["none", "prefix", "dual"])
 @torch.inference_mode()
 def test_canvases_side_by_side_are_read_as_each_alone(cache: str) -> None:
-    """Each try is read again by a pass of its own, over the same entries, and gives the same logits."""
+    """Each try is read again by a separate pass over the same entries, and gives the same logits."""
     method = masked("explore", {**KNOBS, "candidates": 3}, block=7, cache=cache)
     session = Session(toys.bidirectional_target(), method, toys.PROMPT, max_new_tokens=COUNT)
     forward, compared = session.target.forward, 0
@@ -159,7 +159,7 @@ def test_places_behind_the_block_are_filled_beside_it_by_a_higher_bar() -> None:
 
 
 def test_a_pass_without_exploring_settles_no_more_bits_than_its_bar_leaves() -> None:
-    """What reaches tau settles at most log2(1 / tau) bits; the bound is broken by what is committed in any case."""
+    """Places that reach tau settle at most log2(1 / tau) bits; the place that is always committed may exceed the bound."""
     more = 0
     for fill in fills(decoded(masked("explore", KNOBS, block=11))):
         column = dict(zip(fill.open.tolist(), fill.confidence.tolist(), strict=True))

@@ -40,7 +40,7 @@ def held(made: Lane) -> list[list[list[int]]]:
 
 
 def kept(candidate: int, entries: list[int], scores: dict[int, float], n: int) -> set[int]:
-    """What a candidate keeps of `entries` behind n tokens."""
+    """The part of `entries` that a candidate keeps after n tokens."""
     stays = {p for p in entries if p < 1 or TEXT[p] in MARKS}
     if candidate >= 1:
         stays |= {p for p in entries if TEXT[p] in (2, 9)}
@@ -53,7 +53,7 @@ def kept(candidate: int, entries: list[int], scores: dict[int, float], n: int) -
 
 @torch.inference_mode()
 def test_profiles_and_kept_sets_are_those_of_the_full_maps() -> None:
-    """And each head has the first candidate, in their order, that recovers what is asked."""
+    """Each head has the first candidate, in their order, that recovers the required share."""
     full, seen = maps(sharp(), TEXT[:N]), set()
     for recover in (0.2, 0.4, 0.6, 0.75, 0.9, 0.97, 1.0):
         made = lane(recover)

@@ -1,4 +1,4 @@
-"""FREE: tokens that left at the one exit wait, go on together, and leave what the whole model leaves."""
+"""FREE: tokens that left at the one exit wait, continue together, and leave the states that the whole model leaves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def run(max_pending: int = 3, threshold: float = 0.05, **parts: object) -> toys.
 
 
 def due(tokens: list[int], depth: int) -> int:
-    """The likeliest token behind `tokens` in front of layer `depth`, of a pass over the whole text."""
+    """The likeliest token after `tokens` before layer `depth`, from a pass over the whole text."""
     x = DEEP.decoder.states_before(Feed.causal_chain(tokens, 0), None, depth)[0, -1]
     return int(DEEP.decoder.unembed(DEEP.decoder.apply_norm(x)).argmax())
 
@@ -95,7 +95,7 @@ SELECTS = {
 @pytest.mark.parametrize("policy", SELECTS)
 @torch.inference_mode()
 def test_what_waited_reads_what_it_would_have_read_at_once(policy: str) -> None:
-    """Held against a lane with the same policy that runs all layers for one token after the other."""
+    """Compared with a lane with the same policy that runs all layers for one token after the other."""
     name, knobs = SELECTS[policy]
     method = toys.method(
         adaptive_depth=("free", dict(min_layers=FIRST, threshold=0.05, max_pending=3)), policy=(name, knobs)
@@ -110,7 +110,7 @@ def test_what_waited_reads_what_it_would_have_read_at_once(policy: str) -> None:
     asked, text = len(toys.PROMPT) * 6, session.tokens[:-1]
     chosen.begin(DEEP.spec, asked)
     lane = Lane("target", DEEP.decoder, chosen)
-    lane.read(text[:asked])  # its last token too reads everything
+    lane.read(text[:asked])  # its last token, too, sees all entries
     assert session.sink.steps[0].exits[0].depth == FIRST, "the test needs a last token that goes on later"
     for at in range(asked, len(text)):
         lane.forward(Feed.causal_chain([text[at]], at))

@@ -1,4 +1,4 @@
-"""FSPAD: with gates of 1 it is EAGLE to the bit; gates tell apart what a feature cannot; each loss reaches its own weights."""
+"""FSPAD: with gates of 1 it is EAGLE bit for bit; gates use what a feature cannot; each loss reaches only its own weights."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TREE = dict(nodes=12, depth=4, width=3)
 
 
 def like_eagle(late: float = 0.0) -> FspadLayer:
-    """The toy's layer with the weights of its EAGLE inside, and `late` times its own in what begins at zero."""
+    """The toy's layer with its EAGLE's weights inside, and `late` times its own weights in the parts that start at zero."""
     heads = toys.pair()[0].decoder.heads
     tensors = {name: x * late if name in LATE else x for name, x in heads["fspad"].tensors().items()}
     tensors |= {f"layer.{name}": x for name, x in heads["eagle"].tensors().items()}
@@ -74,7 +74,7 @@ def test_the_tree_is_what_unrolling_every_path_alone_gives() -> None:
 
 
 def test_each_loss_reaches_its_own_weights() -> None:
-    """The distance of features moves the gates and the layer and leaves the map to words; what is spoken moves that."""
+    """The feature-distance loss moves the gates and the layer, not the map to words; the token loss moves that map."""
     head = toys.heads("fspad", D, n_heads=2, n_kv_heads=1, head_dim=16).requires_grad_(True)
     r = training.read_states(cyclic(), torch.randint(V, (3, 9), generator=torch.Generator().manual_seed(0)))
     ((s, x),) = training.head_guesses(head, r)

@@ -1,4 +1,4 @@
-"""GEAR: three parts of an error, each smaller than the one before, and outliers that come out exactly."""
+"""GEAR: three parts of an error, each smaller than the one before, and outliers that are restored exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""GemFilter: which tokens an early layer keeps, and that the first pass is gone before the second."""
+"""GemFilter: which tokens an early layer keeps, and that the first pass is freed before the second."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def gem(**knobs: Any) -> Any:
 
 @torch.no_grad()
 def dense(model: Model, prompt: list[int], layer: int, kernel: int) -> torch.Tensor:
-    """float [n]: the scores, by the whole text read at once and every product of a head written out."""
+    """float [n]: the scores, by the whole text read at once, with every product of a head written out."""
     spec, decoder = model.spec, model.decoder
     lane = Lane("target", decoder, toys.Method().policy)
     queries = decoder.queries(Feed.causal_chain(prompt, 0), lane.cache, layer)[0]
@@ -45,7 +45,7 @@ def dense(model: Model, prompt: list[int], layer: int, kernel: int) -> torch.Ten
 @pytest.mark.parametrize(("layer", "kernel"), [(1, 5), (2, 1), (0, 3)])
 def test_the_kept_tokens_are_those_of_a_dense_recomputation(layer: int, kernel: int) -> None:
     session = toys.decode(gem(prompt_budget=9, layer=layer, kernel=kernel), prompt=LONG, count=6)
-    cut, at = session.sink.prefill.cut, layer or 1  # the last of the lower half of three layers
+    cut, at = session.sink.prefill.cut, layer or 1  # the last layer of the lower half of three
     assert cut.layers == [at]
     due = dense(toys.pair()[0], LONG, at, kernel)
     assert torch.allclose(torch.from_numpy(cut.scores).double(), due, atol=1e-5)
@@ -56,7 +56,10 @@ def test_the_kept_tokens_are_those_of_a_dense_recomputation(layer: int, kernel: 
 
 @torch.no_grad()
 def test_scores_are_the_logs_of_the_attention_that_the_last_token_gives() -> None:
-    """Up to a constant, since a softmax only takes one off: so layer r attends in a whole pass to what it chose by."""
+    """Equal up to a constant, which softmax subtracts.
+
+    So in a whole pass layer r attends by the same numbers that it chose by.
+    """
     model = toys.pair()[0]
     probe = Probe(Needs("rows"))
     model.decoder.forward(Feed.causal_chain(LONG, 0), None, probe)
@@ -101,7 +104,7 @@ def test_a_prompt_that_is_no_longer_is_read_as_it_is() -> None:
 
 
 def test_the_first_pass_is_gone_before_the_second_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its storages: the keys of the first pass are nobody's when the second begins, so the peak is the larger of the two."""
+    """The storages show that the first pass's keys are freed before the second begins; the peak is the larger of the two."""
     stores: list[weakref.ref[torch.Tensor]] = []
     alive: list[int] = []
     skim, read = Lane.read_to_layer, Lane.read
@@ -168,7 +171,7 @@ def test_a_share_becomes_tokens_in_the_header() -> None:
 
 
 def test_what_looks_in_the_text_looks_in_what_was_read() -> None:
-    """A drafter copies from what the model read; a penalty counts in it; the verdict keeps the target's own text."""
+    """A drafter copies from the tokens read, and a penalty counts in them. The verdict keeps the target's own text."""
     for parts in (
         {"drafter": ("prompt_lookup", {"max_draft_tokens": 4, "ngram": 1})},
         {"sampler": "repetition_penalty"},

@@ -1,4 +1,4 @@
-"""A canvas under a grammar: every canvas can still become a text of it, what is written is one, and each veto follows."""
+"""A canvas under a grammar: every canvas can still become an allowed text, the result is one, and each veto is derived."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def decoded(method: Method, count: int = COUNT, **more: Any) -> Session:
 
 
 def parses(text: str, tokens: list[int]) -> bool:
-    """Whether Lark reads the tokens, by their numbers, up to the one that ends the text."""
+    """True if Lark parses the tokens, by their numbers, up to the one that ends the text."""
     words = tokens[: tokens.index(7)] if 7 in tokens else tokens
     Lark(text, parser="earley").parse("".join(map(str, words)))
     return True

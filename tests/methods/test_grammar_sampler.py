@@ -1,4 +1,4 @@
-"""A text under a grammar: masks are what trying all strings gives, a stop comes where the text is whole, and texts parse."""
+"""A text under a grammar: masks equal those by trying all strings, a stop needs a whole text, and texts parse."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ LANGUAGES = {
 
 @pytest.mark.parametrize("text", LANGUAGES)
 def test_masks_are_what_trying_all_strings_gives(text: str) -> None:
-    """Behind every path whose text has at most 6 characters, in an order in which the matcher has to go back and forth."""
+    """After every path whose text has at most 6 characters, in an order in which the matcher has to move back and forth."""
     dialect, belongs = LANGUAGES[text]
     words = {x for x in STRINGS if belongs(x)}
     begun = {x[:i] for x in words for i in range(len(x) + 1)}
@@ -94,7 +94,7 @@ def test_forced_tokens_are_those_that_stand_alone() -> None:
 
 @pytest.mark.parametrize("sampler", ["greedy", "temperature"])
 def test_any_text_is_the_models_own(sampler: str) -> None:
-    """Letters alone stand on the toy: a grammar of all texts takes out its mark, and nothing where that is allowed."""
+    """The toy's texts are letters only: a grammar of all texts removes only its mark, and nothing if the mark is allowed."""
     any_text = {"grammar": {"definition": "(?s:.*)"}}
     methods = [
         Method.from_names({"sampler": sampler}),
@@ -220,7 +220,7 @@ def lab() -> Model:
 
 @sizes("count", usual=20, full=1000)
 def test_texts_of_the_shipped_model_parse(count: int) -> None:
-    """By parsers that know nothing of ours, with a draft in every second. One that the limit cut need not be whole."""
+    """Parsed by independent parsers; every second run drafts. A text that the limit cut need not be complete."""
     model, whole = lab(), dict.fromkeys(KINDS, 0)
     for seed in range(count):
         kind = [*KINDS][seed % 3]
@@ -309,7 +309,7 @@ def test_a_text_that_cannot_go_on_ends_the_run_with_the_place() -> None:
 
 
 def test_an_end_token_that_a_smaller_second_model_does_not_know_ends_no_text_of_the_grammar() -> None:
-    """The run keeps the ids that both models know: of two end tokens one is left, of one none, which is said in a sentence."""
+    """The run keeps the ids that both models know. Of two end tokens one is kept; of one none is, and a sentence reports it."""
     target = toys.add_tokenizer(toys.pair()[0])
     small = toys.add_tokenizer(toys.model(toys.decoder(toys.toy_spec(vocab=10), dtype=torch.float64)))
     made = toys.method(

@@ -1,4 +1,4 @@
-"""H2O: the kept sets follow from the attention that committed queries gave, and from nothing else."""
+"""H2O: the kept sets follow from the attention of committed queries, and from nothing else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LAYOUTS = {"4/4": 4, "4/2": 2, "4/1": 1}
 def model(kv_heads: int, seed: int) -> Decoder:
     made = toys.decoder(toys.toy_spec(n_kv_heads=kv_heads, n_layers=2), seed, torch.float64)
     for layer in made.layers:
-        layer.qkv *= 4  # sharp attention: else the first tokens, which all have seen, are the heavy ones
+        layer.qkv *= 4  # sharp attention: otherwise the first tokens, which all have seen, are the heavy ones
     return made
 
 
@@ -39,7 +39,7 @@ def held(lane: Lane) -> list[list[list[int]]]:
 
 
 def step(lane: Lane, root: int, path: list[int], wrong: int) -> Tensor:
-    """Verify a tree with a refused node beside each of the path; commit the path. Logits after its last node."""
+    """Verify a tree with a refused sibling for each node of the path; commit the path. Returns the logits along the path."""
     tokens = [t for token in path for t in (wrong, token)]
     parents = [p for i in range(len(path)) for p in [2 * i - 1] * 2]
     logits = lane.forward(Draft(tokens, parents).build_feed(root, len(lane.tokens)))
@@ -74,7 +74,7 @@ def test_equals_an_explicit_mask(
 
 @pytest.mark.parametrize("drafter", ["none", ("token_recycling", {"nodes": "16"})], ids=["plain", "tree"])
 def test_the_prompt_ends_behind_its_last_token(drafter: Any) -> None:
-    """That token, the question's end, reads all of the prompt and counts; the first cut follows its commit."""
+    """That token, the question's end, reads the whole prompt and counts; the first cut follows its commit."""
     parts = dict(policy=("h2o", dict(heavy=3, recent=3)), drafter=drafter)
     session, reference = (
         toys.decode(toys.method(**parts), count=30),
@@ -99,7 +99,7 @@ def test_the_prompt_ends_behind_its_last_token(drafter: Any) -> None:
 
 @torch.inference_mode()
 def test_replay_of_the_rows_gives_every_kept_set_and_the_mass_adds_up() -> None:
-    """From the attention rows alone: one unit per committed query head; sums over what was held give the next set."""
+    """From the attention rows alone: one unit per committed query head; sums over the held entries give the next set."""
     lane, kept = h2o(model(2, 3), 3, 3), [[], []]
     mass = torch.zeros(2, 2, 40)
 
@@ -152,7 +152,9 @@ def test_of_equal_masses_the_lower_position_stays() -> None:
 
 
 def test_a_slot_without_an_entry_is_never_chosen() -> None:
-    policy = build("policy", "key_norm", dict(low_norm_entries=2, recent=1))  # no zone that is "first"
+    policy = build(
+        "policy", "key_norm", dict(low_norm_entries=2, recent=1)
+    )  # a policy without a "first" zone
     victims = policy.victims(torch.tensor([[[1.0, 1.0, 1.0, 0.0]]]), torch.tensor([[[0, 1, 2, -1]]]), 3, 2)
     assert sorted(victims[0, 0].tolist()) == [0, 1]
 
@@ -174,7 +176,7 @@ def test_bytes_follow_the_formula_and_do_not_grow() -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @torch.inference_mode()
 def test_the_oracle_keeps_what_the_full_maps_say_and_the_online_scores_do_not(layout: str) -> None:
-    """Set by set from the text alone: the mass of an entry is what all tokens so far gave to it, with nothing evicted."""
+    """Set by set from the text alone: an entry's mass is the attention of all tokens so far, with nothing evicted."""
     decoder, text = sharp(3, n_kv_heads=LAYOUTS[layout]), toys.prompts(1, 50, 3)[0]
     knobs = dict(heavy=8, recent=3)
     lanes = {

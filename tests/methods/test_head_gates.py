@@ -1,4 +1,4 @@
-"""Head gates: how often a gate is 0 is what was derived, a price of 0 keeps all, and a price closes them for good."""
+"""Head gates: a gate is 0 as often as derived, a price of 0 keeps all gates, and a high price closes them for good."""
 
 from __future__ import annotations
 

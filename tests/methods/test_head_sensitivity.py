@@ -1,4 +1,4 @@
-"""Head sensitivity: scores are slopes of the loss, masks are nested, and what is cut is what was masked."""
+"""Head sensitivity: scores are slopes of the loss, masks are nested, and the cut heads are the masked ones."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ TEXT = CalibrationData(lambda: torch.randint(SPEC.vocab, (1024,), generator=torc
 @pytest.fixture(scope="module")
 def decoder() -> Decoder:
     made = toys.decoder(SPEC, dtype=torch.float64)
-    made.layers[1].out[:, 2 * SPEC.head_dim : 3 * SPEC.head_dim] = 0  # nobody reads head 2 of layer 1
+    made.layers[1].out[:, 2 * SPEC.head_dim : 3 * SPEC.head_dim] = 0  # head 2 of layer 1 has no effect
     return made
 
 
 def test_a_score_is_the_slope_of_the_loss(decoder: Decoder) -> None:
-    """Within 1 % of the finite difference on one text; a head that nobody reads has the score 0."""
+    """Within 1 % of the finite difference on one text; a head without effect has the score 0."""
     rows, ones, step = calibration_texts(TEXT, 48), torch.ones(3, 6, dtype=torch.float64), 1e-3
     scores = sensitivity(decoder, ones, rows)
     assert len(rows) == 1 and scores[1, 2] == 0 and (scores > 1e-4).sum() > 12, (

@@ -38,7 +38,7 @@ def test_gates_sum_to_k_at_every_temperature() -> None:
 
 
 def written_by(decoder: Decoder) -> Tensor:
-    """A text that this model draws, so it needs all its heads to find it likely."""
+    """A text drawn from this model, so the model needs all its heads to find it likely."""
     g, text = torch.Generator().manual_seed(0), torch.tensor([[3]])
     with torch.inference_mode():
         for _ in range(95):
@@ -49,7 +49,7 @@ def written_by(decoder: Decoder) -> Tensor:
 
 
 def test_temperature_falls_and_training_keeps_what_the_model_needs() -> None:
-    """In a model whose heads say nothing, but for some, these are kept."""
+    """Only some heads of this model have an effect, and exactly these are kept."""
     decoder, D = toys.decoder(dtype=torch.float64), toys.SPEC.head_dim
     needed = {(0, 1), (1, 3), (2, 0)}
     for i, layer in enumerate(decoder.layers):

@@ -1,4 +1,4 @@
-"""SVD of KV heads: all directions are the model, fewer lose what lies along the others, and bytes are halved."""
+"""SVD of KV heads: with all directions it is the model, fewer lose what lies along the others, and bytes are halved."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from decodescope.engine.session.method import MethodError
 
 TEXT = toys.prompts(1, 48, seed=2)[0]
 DECODER = toys.pair()[0].decoder
-# layers with a window turn their keys by another base, as Gemma 3's do
+# layers with a window rotate their keys by another base, as Gemma 3's do
 TURNED = toys.toy_spec(windows=(9, None, 30), local_rope=Rope(50.0, DECODER.spec.rope.dim))
 LOCAL = toys.decoder(TURNED, toys.LIVELY, torch.float64)
 
@@ -110,7 +110,7 @@ def test_a_pass_asks_the_device_for_no_number(monkeypatch: pytest.MonkeyPatch) -
 
     def counted(name: str) -> Any:
         usual = getattr(torch.Tensor, name)
-        return lambda x: asked.append(name) or usual(x)  # type: ignore[func-returns-value] # counts
+        return lambda x: asked.append(name) or usual(x)  # type: ignore[func-returns-value] # records the call
 
     ways = ("item", "tolist", "__int__", "__index__", "__bool__", "__float__")
     for name in ways:

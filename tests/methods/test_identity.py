@@ -1,4 +1,4 @@
-"""Greedy identity: a lossless method writes the target's own greedy text; where floats tie, by the tie rule."""
+"""Greedy identity: a lossless method writes the target's own greedy text; if floats tie, the tie rule applies."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ SETTINGS = {
     "rasd": dict(drafter="rasd"),
     "propd": dict(drafter=("propd", {"layers": 1})),
 }
-# read with heads that were trained on the target; on the shipped model those that it has are compared
+# these need heads trained on the target; on the shipped model those that it has are compared
 HEADS = {
     "medusa": dict(drafter=("medusa", {"nodes": 24})),
     "blockwise": dict(drafter="blockwise"),
@@ -93,7 +93,7 @@ HEADS = {
 
 
 def other(kind: str, base: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """What is registered of a kind and not named above, with the settings of the toys: new methods are compared as well."""
+    """The parts of a kind that are not named above, with the settings of the toys: new methods are compared as well."""
     named = {
         x if isinstance(x, str) else x[0]
         for parts in [*SETTINGS.values(), *HEADS.values()]
@@ -114,20 +114,20 @@ METHODS: dict[str, dict[str, Any]] = {
 }
 
 
-# with a model of its own, which the shipped `lab` is not; what is due of that is written out anew in toys.py
+# it has a model of its own, not the shipped `lab`; toys.py contains an independent reference for it
 OWN: dict[str, dict[str, Any]] = {"block-transformer": dict(strategy="block_transformer")}
 
 LONGEST = 48  # tokens of a text of the toy
 # transforms that make the target of the long runs, joined with +
 WEIGHTS = os.environ.get("DECODESCOPE_WEIGHTS", "")
-# what is made of the toy: numbers in few bits, uneven groups of heads, blocks that are absent
+# transforms of the toy: numbers in few bits, uneven groups of heads, missing blocks
 MADE = (
     "int8 include_lm_head=true",
     "int4 group=32",
     "head_sensitivity cut_share=0.3 calibration_tokens=128 rounds=2",
     "cut_layers skip=a1,f2",
 )
-# beside every method in the long run: one of each way to draft, with what it takes of the target
+# one of each way to draft, with what it uses of the target; the long run tests every method
 FEW = ("draft-tree", "skip", "early-exit", "eagle2", "medusa", "sjd")
 
 
@@ -142,7 +142,7 @@ def due(i: int, blocks: bool = False) -> tuple[list[int], list[int]]:
 @pytest.mark.parametrize("parts", [*METHODS.values(), *OWN.values()], ids=[*METHODS, *OWN])
 @sizes("count, tokens", usual=(2, 24), full=(10, LONGEST))
 def test_in_double_precision_the_text_is_the_same_always(parts: dict, count: int, tokens: int) -> None:
-    """The first text is written by itself; the others by threes that go together, each shorter than the one before it."""
+    """The first text is written by itself, the others in groups of three that run together, each shorter than the last one."""
     prompt, text = due(0, (method := toys.method(**parts)).strategy.writes == "blocks")
     session = toys.decode(method, prompt, tokens)
     assert session.end.tokens == text[:tokens] and session.header.lossless
@@ -169,7 +169,7 @@ def made_of(weights: str) -> tuple[Model, list[list[int]]]:
 
 
 def compare_made(weights: str, parts: dict[str, Any], count: int, tokens: int) -> None:
-    """A method's texts on what transforms make of the toy are that model's greedy texts."""
+    """A method's texts on the transformed toy are that model's greedy texts."""
     made, texts = made_of(weights)
     for i, text in enumerate(texts[:count]):
         session = toys.decode(toys.method(**parts), due(i)[0], tokens, pair=(made, toys.pair()[1]))
@@ -206,9 +206,12 @@ def test_every_drafter_rule_schedule_and_lossless_strategy_is_compared() -> None
 
 @dataclass
 class Tally:
-    """texts: pairs of method and prompt;  positions: tokens compared;  differing: texts that are not the plain one, token by
-    token;  exact: equal top two;  forgiven: within tau of the largest;  failures: neither;  largest: gap forgiven;  refused:
-    method -> why this model cannot run it"""
+    """Counts of compared texts.
+
+    texts: pairs of method and prompt;  positions: tokens compared;  differing: texts that differ from the plain one, token by
+    token;  exact: equal top two;  forgiven: within tau of the largest;  failures: neither;  largest: largest difference
+    forgiven;  refused: method -> why this model cannot run it
+    """
 
     texts: int = 0
     positions: int = 0
@@ -220,7 +223,7 @@ class Tally:
     refused: dict[str, str] = field(default_factory=dict)
 
     def score(self, gap: Tensor, ties: int, differs: bool, tau: float) -> None:
-        """One text: every token must be a largest one, up to tau."""
+        """Count one text: every token must be a largest one, up to tau."""
         self.texts += 1
         self.positions += len(gap)
         self.differing += differs
@@ -232,7 +235,7 @@ class Tally:
 
 @torch.inference_mode()
 def read(model: Model, prompt: list[int], text: list[int]) -> tuple[Tensor, int]:
-    """The whole text, fed to the target: float32 [tokens], how far each is below the best one; and how often two are best."""
+    """The whole text, fed to the target: float32 [tokens], each token's distance below the best; and how often two are best."""
     logits = model.decoder.forward(Feed.causal_chain([*prompt, *text], 0), None)[
         0, len(prompt) - 1 : -1
     ].float()
@@ -269,8 +272,11 @@ def compare(
     weights: str = "",
     in_turns: bool = False,
 ) -> Tally:
-    """Every method's text of `tokens` tokens after `count` prompts of LabBench, those of at most `longest` tokens; `told` hears
-    of each prompt. weights: transforms that make the target;  in_turns: each method reads one of the prompts"""
+    """Compare every method's text of `tokens` tokens after `count` prompts of LabBench, of at most `longest` tokens each.
+
+    `told` is called with a line for each prompt. weights: transforms that make the target;  in_turns: each method reads one of
+    the prompts
+    """
     target, draft = load("lab", "float32", "cpu", weights=weights), load("lab-draft", "float32", "cpu")
     tally = Tally()
     chosen = [prompt for prompt in prompts(target, count) if longest is None or len(prompt) <= longest]
@@ -293,7 +299,7 @@ def compare(
 
 
 def holds(tally: Tally, methods: int = len(METHODS)) -> None:
-    """No difference beyond the tie rule; and what was refused is what the shipped models have no heads for."""
+    """No difference exceeds the tie rule, and only methods whose heads the shipped models lack were refused."""
     assert tally.failures == 0, tally
     assert tally.forgiven + tally.exact or not tally.differing, (
         "a text may differ from the plain one only from a tie on"
@@ -310,7 +316,7 @@ def test_on_the_shipped_model_the_text_is_greedy_up_to_ties(tokens: int, longest
 
 
 def compare_answers(count: int, tokens: int, longest: int | None = None) -> Tally:
-    """As `compare`: what `encode_once` answers to two questions about each prompt, beside a run of its own for each."""
+    """As `compare`: `encode_once` answers two questions about each prompt, compared with a separate run for each question."""
     target, tally = load("lab", "float32", "cpu"), Tally()
     method = toys.method(strategy=("encode_once", {"questions": "What is it about?\nWhat comes next?"}))
     assert target.tokenizer is not None and isinstance(method.strategy, EncodeOnce)
@@ -335,7 +341,7 @@ def test_answers_that_are_written_side_by_side_are_greedy_up_to_ties(
     assert tally.failures == 0 and tally.positions > 20, tally
 
 
-NAMED = os.environ.get("DECODESCOPE_METHODS", "")  # of those above, with commas between; empty: all
+NAMED = os.environ.get("DECODESCOPE_METHODS", "")  # names of methods above, separated by commas; empty: all
 PROMPTS = int(os.environ.get("DECODESCOPE_PROMPTS", 200))
 
 

@@ -32,8 +32,10 @@ def test_text_is_greedy_for_every_first_guess() -> None:
 
 @pytest.mark.parametrize("b", [1, 2, 3, 4])
 def test_every_start_is_solved_in_as_many_passes_as_tokens_at_most(b: int) -> None:
-    """All 3^b first guesses on three ids. After pass k the first k tokens are final; b = 1 is plain decoding, and a block
-    of all tokens is one system."""
+    """All 3^b first guesses on three ids.
+
+    After pass k the first k tokens are final; b = 1 is plain decoding, and a block of all tokens is one system.
+    """
     small = toys.model(toys.decoder(toys.toy_spec(vocab=3), 5, torch.float64))
     prompt, count = [1, 0, 2], 4
     due, passes = toys.greedy_text(small.decoder, prompt, count), []
@@ -129,7 +131,7 @@ def test_each_cell_has_the_probability_that_it_has_after_the_guesses_before_it()
 
 
 def test_a_close_call_is_told_without_a_draft() -> None:
-    """Two ids with one embedding and one row of the unembedding are a tie wherever either is the choice."""
+    """Two ids with one embedding and one row of the unembedding are a tie whenever either is chosen."""
     made = toys.decoder(seed=toys.LIVELY, dtype=torch.float64)
     twin = toys.greedy_text(made, toys.PROMPT, 6)[3]
     made.head[(twin + 1) % 13] = made.head[twin]
@@ -185,7 +187,7 @@ def test_each_pass_fixes_the_next_token_at_least(block: int, guess: str) -> None
 
 
 def test_a_model_that_repeats_itself_is_solved_in_few_passes() -> None:
-    """Guessing the last token is right at once where the text is a loop of one token."""
+    """Guessing the last token is right at once if the text is a loop of one token."""
     looping = toys.target(torch.float64, 4)
     session = toys.decode(
         toys.method(strategy=("jacobi", {"block": 8})), toys.prompts(1, 10)[0], 64, pair=(looping, looping)

@@ -1,4 +1,4 @@
-"""Joint tokens: which texts of several tokens a pass offers, the law of what is written, and that each token is fed once."""
+"""Joint tokens: which texts of several tokens a pass offers, the distribution of the text, and that each token is fed once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def lift(context: tuple[int, ...]) -> np.ndarray | None:
 
 
 def by_hand(laws: np.ndarray, weight: float) -> list[dict[tuple[int, ...], float]]:
-    """Per length the joint probability of every text, none left out."""
+    """For each length the joint probability of every text, without pruning."""
     levels = [{(a,): float(laws[0, a]) for a in range(V)}]
     for row in laws[1:]:
         grown = {}
@@ -66,7 +66,7 @@ def by_hand(laws: np.ndarray, weight: float) -> list[dict[tuple[int, ...], float
 
 @torch.inference_mode()
 def laws_after(text: list[int], temperature: float = 1.0, tokens: int = 3) -> np.ndarray:
-    """float64 [tokens, V]: the target's law and its heads', by reading the text anew."""
+    """float64 [tokens, V]: the distributions of the target and its heads, computed without a cache."""
     decoder = SMALL.decoder
     feature = feature_of(text, decoder=decoder)[-1:]
     logits = torch.cat([decoder.unembed(feature), decoder.unembed(decoder.heads["medusa"](feature)[:, 0])])
@@ -141,7 +141,7 @@ def test_what_is_drawn_has_the_joint_law_of_the_texts_that_are_offered(corpus: P
 
 
 def test_with_the_true_co_occurrence_the_joint_is_exact() -> None:
-    """p2 the true marginal of the second token and c the true P(b | a) / P(b): J is the model's joint, and so with three."""
+    """With p2 the second token's true marginal and c the true P(b | a) / P(b), J is the model's joint; so too for three."""
     first = laws_after(PROMPT)[0]
     second = np.stack([laws_after([*PROMPT, a])[0] for a in range(V)])  # [a, b]
     third = np.stack([[laws_after([*PROMPT, a, b])[0] for b in range(V)] for a in range(V)])  # [a, b, c]
@@ -191,7 +191,9 @@ def test_a_record_that_does_not_follow_is_told(corpus: Path) -> None:
     place = next(i for i, x in enumerate(session.sink.steps) if (y := x.detail("joint_texts")) and len(y) > 2)
     lengths, texts = session.sink.steps[place].details
     own, rows = texts.values["chosen"], texts.columns
-    words = ["drawn" if k == own % len(texts) else "offered" for k in range(len(texts))]  # the one behind it
+    words = [
+        "drawn" if k == own % len(texts) else "offered" for k in range(len(texts))
+    ]  # marks the next text as drawn
     swapped = {name: [column[1], column[0], *column[2:]] for name, column in rows.items()}
     longer = [rows["text"][0] + [0], *rows["text"][1:]]
     lies = {

@@ -1,4 +1,4 @@
-"""Judge decoding: the lossless rule, and a judge that spares tokens which it would refuse. Lossy, and labelled so."""
+"""Judge decoding: the lossless rule, plus a judge that spares tokens which the rule would refuse. Lossy, and labelled so."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def decided(
     t: float,
     greedy: bool = False,
 ) -> Verdict:
-    """The verdict on a chain, from laws p [N + 1, V], q [N, V] (None: tokens chosen without chance) and the judge's answers."""
+    """The verdict on a chain, from p [N + 1, V], q [N, V] (None: tokens chosen without chance) and the judge's answers."""
     n = len(tokens)
     drawn = {} if q is None else dict(kind="iid", q=q, q_row=list(range(n)), u=[None] * n)
     logits = p.log()
@@ -54,8 +54,11 @@ def law_of(step: Callable[[EnumeratedChance], object]) -> dict:
 
 
 def test_worked_example() -> None:
-    """p = (0.2, 0.3, 0.5), token 0 of q(0) = 0.8: the usual test keeps it in 1 of 4 cases. A judge at 0.6 against 0.5 keeps it
-    always; against 0.7 it is refused in 3 of 4, and what is left, p - q where positive, is (0, 0.2, 0.4)."""
+    """p = (0.2, 0.3, 0.5), and token 0 has q(0) = 0.8: the usual test keeps it in 1 of 4 cases.
+
+    A judge at 0.6 against 0.5 always keeps it. Against 0.7 it is refused in 3 of 4 cases, and the residual, p - q where
+    positive, is (0, 0.2, 0.4).
+    """
     p, q = rows([0.2, 0.3, 0.5], [0.0, 1.0, 0.0]), rows([0.8, 0.1, 0.1])
 
     def step(t: float):
@@ -70,7 +73,10 @@ def test_worked_example() -> None:
 @pytest.mark.parametrize("onehot", [False, True])
 @pytest.mark.parametrize("t", [0.0, 0.3, 0.5, 1.0])
 def test_law_is_its_own_formula_by_counting_every_outcome(t: float, onehot: bool) -> None:
-    """One token: x comes from q; it is written where min(1, p / q) or the judge keeps it; else norm(max(p - q, 0)) is drawn."""
+    """One token: x comes from q.
+
+    It is written if min(1, p / q) or the judge keeps it; otherwise norm(max(p - q, 0)) is drawn.
+    """
     g = torch.Generator().manual_seed(3)
     moved = 0
     for _ in range(20):
@@ -132,7 +138,7 @@ def test_threshold_one_is_the_lossless_rule(drafter, sampler) -> None:
 
 @pytest.mark.parametrize("sampler", ["greedy", WARM])
 def test_judge_reads_the_state_of_the_token_that_it_judges(sampler) -> None:
-    """j of a node is what the head says of the target's final feature after the text up to the node, the node included."""
+    """j of a node is the head's output on the target's final feature after the text up to and including the node."""
     target, _ = toys.pair()
     head: JudgeHead = target.decoder.heads["judge"]
     method = toys.method(drafter=CHAIN, sampler=sampler, acceptance=("judge", {"threshold": 0.7}))
@@ -151,7 +157,7 @@ def test_judge_reads_the_state_of_the_token_that_it_judges(sampler) -> None:
 
 @pytest.mark.parametrize("sampler", ["greedy", WARM])
 def test_what_the_judge_spares_stays_and_the_record_says_so(sampler) -> None:
-    """Also under a greedy sampler, where the text is then no longer the target's: the method is lossy and says it."""
+    """Also under a greedy sampler. The text is then no longer the target's: the method is lossy and labelled so."""
     method = toys.method(drafter=CHAIN, sampler=sampler, acceptance=("judge", {"threshold": 0.7}))
     session = toys.decode(method, count=80, seed=1)
     assert (

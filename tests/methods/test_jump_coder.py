@@ -1,4 +1,4 @@
-"""JumpCoder: lines are inserted where what follows gains by them, and where none is the text is plain decoding's."""
+"""JumpCoder: lines are inserted if the text after them gains; without insertions the text is plain decoding's."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ Law = Callable[[str], dict[str, float]]
 
 
 class Told(Decoder):
-    """A causal model whose logits are its own and, by what stands before a token, what it is told besides."""
+    """A causal model that adds given amounts to its own logits, depending on the text before each token."""
 
     law: Law
     texts: Callable[[], list[list[int]]]
@@ -62,7 +62,7 @@ class Told(Decoder):
 
 
 class Proposing(Decoder):
-    """A masked model that writes a line into every gap: what it is told, by the text and the gap's number."""
+    """A masked model that writes a given line at every insertion point, depending on the text and the point's number."""
 
     told: Callable[[str, int], str]
 
@@ -99,7 +99,7 @@ def infiller(told: Callable[[str, int], str]) -> Model:
 
 
 def follows(lines: dict[str, str], gains: Law = lambda text: {}) -> Law:
-    """After each line of `lines` comes the other one, "": the end; `gains` adds to the logit of the token that is due."""
+    """`lines` maps each line to the next one, and "" is the end; `gains` adds to the logit of the expected token."""
 
     def law(text: str) -> dict[str, float]:
         *before, part = text.split("\n")
@@ -112,7 +112,7 @@ def follows(lines: dict[str, str], gains: Law = lambda text: {}) -> Law:
 
 
 def run(law: Law, told: Callable[[str, int], str], count: int = 80, **knobs: Any) -> Session:
-    """A session that wrote behind HEAD."""
+    """A session that wrote after HEAD."""
     prompt = LETTERS.encode_plain(HEAD)
     method = toys.method(strategy=("jump_coder", {"max_infill_tokens": 20, "infill_passes": 1, **knobs}))
     models = {"infill": infiller(told)}
@@ -125,7 +125,7 @@ def run(law: Law, told: Callable[[str, int], str], count: int = 80, **knobs: Any
         alive = [] if session.scratch is None else session.scratch.text.branches.alive
         return [x.tokens[: i + 1] for x in alive for i in range(x.held, len(x.tokens))]
 
-    session.target.decoder.texts = texts  # type: ignore[attr-defined] # Told's
+    session.target.decoder.texts = texts  # type: ignore[attr-defined] # defined by Told
     for _ in session.stream():
         rest = session.scratch.text.branches.alive
         assert len(rest) == 1 and session.target.cache.layers[0].n == rest[0].held, "what others read is gone"
@@ -135,7 +135,7 @@ def run(law: Law, told: Callable[[str, int], str], count: int = 80, **knobs: Any
 
 
 def reread(law: Law, text: list[int]) -> Tensor:
-    """Logits [T, V] of a whole text, read anew."""
+    """Logits [T, V] of a whole text, computed without a cache."""
     decoder: Any = target(law).decoder
     decoder.texts = lambda: [text[: i + 1] for i in range(len(text))]
     return decoder.forward(Feed.causal_chain(text, 0), None)[0]
@@ -154,7 +154,7 @@ def words(ids: list[int]) -> str:
 
 
 def round_of(step: Step) -> TallyDetail:
-    """What a step tells of its lines."""
+    """The record of a step about its lines."""
     assert step.details and len(step.details) == 1
     return step.details[0]
 
@@ -217,12 +217,12 @@ WELCOME = {SORTS[0]: 2.0, ZERO: 4.0, SORTS[7]: 0.7, SORTS[8]: 9.0}
 
 
 def sorts(text: str, number: int) -> str:
-    """A line of some sort, by how long the text is."""
+    """One of several sorts of lines, chosen by the length of the text."""
     return SORTS[(len(text) + 4 * number) % len(SORTS)]
 
 
 def welcomed(text: str) -> dict[str, float]:
-    """What some lines do for all that are written behind them."""
+    """The gain of all later lines from some earlier lines."""
     gain = sum(more for line, more in WELCOME.items() if line in text)
     return dict.fromkeys([ADD, BACK, *WELCOME, "    t = x\n"], gain)
 
@@ -253,7 +253,7 @@ def test_every_insertion_parses_and_raises_the_score_as_the_target_reads_it_anew
 
 
 def means(law: Law, lines: list[list[int]]) -> list[float]:
-    """Of each line the mean logit of its letters, of the text read anew."""
+    """For each line the mean logit of its letters, computed on the text without a cache."""
     text = [*LETTERS.encode_plain(HEAD), *(token for line in lines for token in line)]
     logits, out, at = reread(law, text), [], len(HEAD)
     for line in lines:
@@ -424,7 +424,7 @@ def test_gaps_are_filled_as_each_would_be_alone() -> None:
         assert not {0, 4, decoder.spec.mask_token} & {x for ids in both for x in ids}
         assert lane.tokens == [] and lane.cache.layers[0].m == 0
     gap, text = gaps[0], [decoder.spec.mask_token] * 4
-    for _ in range(4):  # one place a pass, by hand
+    for _ in range(4):  # one place per pass, by hand
         logits = decoder.forward(Feed.causal_chain([*gap.before, *text, *gap.behind], 0), None)[0, 4:8]
         logits[:, [0, 4, decoder.spec.mask_token]] = -torch.inf
         sure, best = logits.log_softmax(-1).max(-1)

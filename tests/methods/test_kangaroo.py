@@ -1,4 +1,4 @@
-"""Kangaroo: two exits, first layers that run once, and an adapter that reads what was accepted."""
+"""Kangaroo: two exits, first layers that run once, and an adapter that reads the accepted tokens."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from decodescope.engine.model.forward.feed import Feed
 
 
 def settled(later: float = 0.0) -> toys.Model:
-    """A target whose layers from the first on hardly change the state, and whose adapter adds nothing: the draft is right."""
+    """A target whose layers after the first hardly change the state, and whose adapter adds nothing: the draft is right."""
     decoder = toys.decoder(toys.SPEC, toys.LIVELY, torch.float64)
     for layer in decoder.layers[1:]:
         layer.out, layer.down = layer.out * later, layer.down * later
@@ -24,7 +24,7 @@ def settled(later: float = 0.0) -> toys.Model:
 
 @pytest.mark.parametrize("sampler", ["greedy", "temperature"])
 def test_kangaroo_is_always_right_where_the_later_layers_add_nothing(sampler: str) -> None:
-    """All accepted: the state of the last drafted token is owed to the adapter, and read before the next draft."""
+    """All are accepted: the adapter still lacks the state of the last drafted token, and reads it before the next draft."""
     target = settled()
     made = toys.decode(
         toys.method(drafter=("kangaroo", {"max_draft_tokens": 4, "min_probability": 0.0}), sampler=sampler),

@@ -1,4 +1,4 @@
-"""Key norm: the kept set is a brute-force choice by the keys of the full cache."""
+"""Key norm: the kept set equals a brute-force choice by the keys of the full cache."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def chosen(norms: torch.Tensor, held: list[int], short: int, recent: int) -> lis
 @pytest.mark.parametrize(("short", "recent"), [(5, 3), (6, 0), (0, 4)])
 @torch.inference_mode()
 def test_the_kept_set_is_a_brute_force_choice(short: int, recent: int) -> None:
-    """Keys of the first layer do not depend on what was evicted, so the full cache, read alike, says which are short."""
+    """First-layer keys do not depend on evictions. So a full cache with the same tokens shows which keys are short."""
     made, full = lane(short, recent), Lane("plain", toys.pair()[0].decoder, build("policy", "keep_all"))
     text = toys.prompts(1, 40, seed=3)[0]
     kept = [list(range(12))] * 2
@@ -74,13 +74,13 @@ def test_the_norms_of_heads_that_hold_different_numbers_stay_with_their_keys() -
 
 
 def test_a_key_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the budget is full a commit measures the keys that came with it, and none of those that were there."""
+    """When the budget is full a commit measures the keys that came with it, and none of the older ones."""
     measured: list[int] = []
     norm = torch.Tensor.norm
 
     def counted(x: torch.Tensor, *args: object, **named: object) -> torch.Tensor:
         measured.append(x.shape[:-1].numel())
-        return norm(x, *args, **named)  # type: ignore[arg-type] # as it came
+        return norm(x, *args, **named)  # type: ignore[arg-type] # passed on unchanged
 
     made, text = lane(5, 3), toys.prompts(1, 20, seed=4)[0]
     with torch.inference_mode():

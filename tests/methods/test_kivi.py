@@ -1,4 +1,4 @@
-"""KIVI: groups of keys along a channel, groups of values along a token, and how far off an entry may be."""
+"""KIVI: groups of keys along a channel, groups of values along a token, and the largest error of an entry."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_no_number_is_further_off_than_half_a_step(bits: int, dtype: torch.dtype
 
 
 def test_keys_are_grouped_by_channel_and_values_by_token() -> None:
-    """A channel that is large for all tokens costs the others nothing; a token that is, neither."""
+    """A channel that is large for all tokens costs the others nothing; a large token costs them nothing, either."""
     kivi = build("kv_compression", "kivi", dict(group=4, buffer=8))
     x = torch.rand(1, 2, 8, 8, generator=torch.Generator().manual_seed(2))
     keys, values = x.clone(), x.clone()

@@ -1,4 +1,4 @@
-"""KVzip: one cut over all heads by what a repetition looks at, no trace of the repetition, and the full cache where it fits."""
+"""KVzip: one cut over all heads by the attention of a repetition, no trace of the repetition, and the full cache if it fits."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ def lane(decoder: Decoder, ask: bool = True, **settings: Any) -> Lane:
 
 
 def repeated(decoder: Decoder, text: list[int], at: int, end: int, asked: list[int]) -> Tensor:
-    """Per layer and KV head the largest softmax weight of each entry from `at` to `end`, from a cache of its own and logits one
-    layer at a time: [L, H_kv, end - at]."""
+    """Per layer and KV head the largest softmax weight of each entry from `at` to `end`: [L, H_kv, end - at].
+
+    Computed from a separate cache, with logits one layer at a time.
+    """
     full, behind = Lane("full", decoder, build("policy", "keep_all")), [*asked, *text[at:end]]
     full.read(text)
     full.needs = type(full.needs)(queries=len(behind))
@@ -74,7 +76,7 @@ def test_one_cut_over_all_layers_and_heads_by_what_repeating_looks_at(layout: in
 
 @torch.inference_mode()
 def test_nothing_is_left_of_the_repetition() -> None:
-    """No entry, no token, no position, no byte; the passes are in the record, and the next token stands behind the prompt."""
+    """No entry, token, position or byte is left; the record has the passes, and the next token follows the prompt."""
     decoder, text = sharp(4), toys.prompts(1, N, 4)[0]
     made, other = (lane(decoder, chunk=chunk) for chunk in (2000, 9))
     logits = [x.read(text) for x in (made, other)]

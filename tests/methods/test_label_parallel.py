@@ -45,12 +45,12 @@ def found(session: Session) -> tuple[dict[str, list[Any]], list[dict[str, Any]]]
 
 
 def grid(session: Session) -> dict[tuple[str, int], tuple[str, list[float], bool]]:
-    """(label, index) -> text, probabilities, whether it stands."""
+    """(label, index) -> text, probabilities, whether the mention is kept."""
     return {(x["name"], x["index"]): (x["text"], x["p"], x["outcome"] in STAND) for x in found(session)[1]}
 
 
 def alone(prompt: str, count: int, likes: bool = False) -> list[int]:
-    """What plain decoding writes behind it."""
+    """The tokens that plain decoding writes after it."""
     session = Session(model(likes), toys.method(), TOKENIZER.encode_plain(prompt), max_new_tokens=count)
     for _ in session.stream():
         pass
@@ -79,7 +79,7 @@ def test_passes_are_those_of_the_longest_branch_not_of_the_sum() -> None:
     for names in (["a"], ["a", "bb"], list(COUNTS)):
         session = run(names)
         taken = thread_schedule(step.detail("threads") for step in session.sink.steps)
-        counted = 2  # a digit, and the line break by which it is known to be one
+        counted = 2  # a digit, and the line break that ends it
         longest = counted + max(len(p) for _, p, _ in grid(session).values())
         assert taken.rounds == longest and (taken.tokens > 2 * longest or names == ["a"])
         passes = [one for step in session.sink.steps for one in step.passes if one.phase == "verify"]
@@ -184,7 +184,7 @@ def test_check_finds_labels_that_do_not_follow() -> None:
     for change in (lambda x: x.pop(), lambda x: x.pop(0), lambda x: x.reverse(), lambda x: x.append(x[0])):
         wrong = copy.deepcopy(session.sink)
         details = wrong.steps[last].details
-        details[1:], rest = [], details[1:]  # behind the threads
+        details[1:], rest = [], details[1:]  # after the threads
         change(rest)
         details += rest
         assert any("of labels and then of mentions, once" in x for x in check(wrong).problems)

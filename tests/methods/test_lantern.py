@@ -1,4 +1,4 @@
-"""LANTERN: lossless at delta 0, within delta of the law for a chosen token, more accepted the more may be lent."""
+"""LANTERN: lossless at delta 0, within delta of the distribution for a chosen token, more accepted with more lending."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from decodescope.engine.session.replay.whatif import NeedsRunError, WhatIfChange
 from decodescope.engine.trace import check
 from decodescope.testing.chances import outcomes
 
-LEVELS = (6, 2, 5, 0, 3)  # of eight ids, in the order of grey; 1, 4 and 7 are none
+LEVELS = (6, 2, 5, 0, 3)  # of eight ids, in the order of grey; 1, 4 and 7 are no levels
 V = 8
 
 
@@ -43,7 +43,7 @@ def begun(neighbours: int = 4, delta: float = 0.1) -> Lantern:
 
 
 def decided(rule: Lantern, p: Tensor, q: Tensor | None, token: int, chance: EnumeratedChance) -> Verdict:
-    """The verdict on one token, from the law p [V], drawn from q [V] or chosen without chance."""
+    """The verdict on one token, from p [V]; the token is drawn from q [V] or chosen without chance."""
     drawn: dict[str, Any] = {} if q is None else dict(kind="iid", q=q[None], q_row=[0], u=[None])
     draft = Draft([token], [ROOT], **drawn)
     return rule.verify(
@@ -52,7 +52,7 @@ def decided(rule: Lantern, p: Tensor, q: Tensor | None, token: int, chance: Enum
 
 
 def first_token(rule: Lantern, p: Tensor, q: Tensor | None = None, token: int = 0) -> tuple[Tensor, float]:
-    """(float64 [V]: the law of the first token, share of steps that accept) of a token drawn from q, or of `token`."""
+    """(float64 [V]: distribution of the first token, share of steps that accept) of a token drawn from q, or of `token`."""
 
     def step(chance: EnumeratedChance) -> tuple[int, bool]:
         x = token if q is None else chance.draw(q, 0, "draft").token
@@ -67,14 +67,17 @@ def first_token(rule: Lantern, p: Tensor, q: Tensor | None = None, token: int = 
 
 
 def laws(count: int, seed: int = 0) -> Tensor:
-    """float64 [count, 2, V]: random laws p and q."""
+    """float64 [count, 2, V]: random distributions p and q."""
     g = torch.Generator().manual_seed(seed)
     return (torch.randn(count, 2, V, generator=g, dtype=torch.float64) * 1.5).softmax(-1)
 
 
 def test_worked_example() -> None:
-    """Levels 6 2 5 0 3. To level 5 the nearest are 2, then 0 (0.10 and 0.15), then 6: with delta 0.3 they lend 0.25, since 6
-    would make it 0.45. So 5 stays with 0.05 + 0.25; a refusal draws from what is left without 5, 2 and 0."""
+    """Levels 6 2 5 0 3: the nearest to level 5 are 2, then 0 (0.10 and 0.15), then 6.
+
+    With delta 0.3 they lend 0.25, since 6 would make it 0.45. So 5 is kept with 0.05 + 0.25; a refusal draws from the rest
+    without 5, 2 and 0.
+    """
     (p,) = rows([0.15, 0.05, 0.10, 0.20, 0.10, 0.05, 0.20, 0.15])
     assert (
         begun().nearest_tokens(5) == [2, 0, 6, 3]

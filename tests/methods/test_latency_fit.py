@@ -1,4 +1,4 @@
-"""Latency fit: what costs nothing goes first and changes nothing, what goes is made up for, and the time is met."""
+"""Latency fit: structures without effect go first and change nothing, the rest compensates, and the time target is met."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TABLE = load_times(toys.TIMES, toys.SPEC, "times")
 
 
 def seen(inner: int = 12, rows: int = 200) -> tuple[Tensor, Tensor]:
-    """Weights [5, inner] and rows that enter them, whose columns depend on one another."""
+    """Weights [5, inner], and input rows whose columns are correlated."""
     g = torch.Generator().manual_seed(2)
     x = torch.randn(rows, inner, generator=g, dtype=torch.float64) @ torch.randn(
         inner, inner, generator=g, dtype=torch.float64
@@ -51,7 +51,7 @@ def test_a_column_of_zeros_costs_nothing_and_goes_first() -> None:
 
 @pytest.mark.parametrize("width", [1, 3])
 def test_each_step_is_the_best_that_least_squares_could_do(width: int) -> None:
-    """By brute force: for every structure that may go, the rest is fitted anew to the products of the whole matrix."""
+    """By brute force: for every structure that may be removed, the rest is refitted to the products of the whole matrix."""
     w, x = seen()
     ridge = 0.01 * (x.t() @ x).diagonal().mean() * torch.eye(12, dtype=torch.float64)
     gram, there = x.t() @ x + ridge, list(range(12))

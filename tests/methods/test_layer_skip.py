@@ -1,4 +1,4 @@
-"""Layer skip: any skip set leaves the text alone; with nothing skipped the draft is the target."""
+"""Layer skip: no skip set changes the text; with nothing skipped the draft is the target."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_siblings_are_fewer_the_surer_the_draft_is_and_only_the_chain_goes_on() 
 
 @torch.inference_mode()
 def raw_laws(text: list[int], drafted: list[int], drafter: LayerSkip) -> torch.Tensor:
-    """float [N, V]: what the skipping model says before each drafted token, the text before them read by all layers."""
+    """float [N, V]: the skipping model's output before each drafted token, after text read by all layers."""
     cache = KVCache(DEEP.spec, dtype=DEEP.decoder.dtype)
     DEEP.decoder.forward(Feed.causal_chain(text[:-1], 0), cache)
     cache.commit(range(len(text) - 1))
@@ -110,7 +110,7 @@ def test_chain_ends_by_the_token_s_probability_before_the_sampler(k: int, temper
                 "the first unsure one is the last"
             )
             ended += unsure[-1]
-            drawn = [x < 0.4 for x in step.draft.q]  # by the laws that they were drawn from
+            drawn = [x < 0.4 for x in step.draft.q]  # by the distributions that they were drawn from
             otherwise += drawn != unsure
         text += step.emitted
     assert ended > 5 and otherwise > 5, "the test needs chains that the drawn law would end elsewhere"
